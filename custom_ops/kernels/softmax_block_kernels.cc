@@ -1,0 +1,146 @@
+// CPU kernels of the streaming passes over blocks of logits.
+#include "core/softmax_block.h"
+#include "kernels/kernel_utils.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+absl::Status CheckSame(const char* name, const Tensor& tensor,
+                       const tensorflow::TensorShape& shape) {
+  if (tensor.shape() == shape) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`", name, "` must have shape ", ShapeText(shape),
+                   ". Received: shape ", ShapeText(tensor.shape())));
+}
+
+// logits [batch, block], targets and values [batch, p], offset scalar.
+absl::Status CheckBlock(const Tensor& logits, const Tensor& targets,
+                        const Tensor& values, const Tensor& offset) {
+  TF_RETURN_IF_ERROR(CheckRank("logits", logits, 2));
+  TF_RETURN_IF_ERROR(CheckRank("targets", targets, 2));
+  TF_RETURN_IF_ERROR(CheckRank("offset", offset, 0));
+  if (targets.dim_size(0) != logits.dim_size(0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`targets` must have a row for each row of `logits`. Received: shape ",
+        ShapeText(targets.shape()), " with logits of shape ",
+        ShapeText(logits.shape())));
+  }
+  return CheckSame("values of the targets", values, targets.shape());
+}
+
+class SoftmaxBlockStatsOp : public OpKernel {
+ public:
+  explicit SoftmaxBlockStatsOp(OpKernelConstruction* c) : OpKernel(c) {}
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& logits = c->input(0);
+    const Tensor& targets = c->input(1);
+    const Tensor& delta = c->input(2);
+    OP_REQUIRES_OK(c, CheckBlock(logits, targets, delta, c->input(3)));
+    const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
+    const int64_t width = targets.dim_size(1);
+    OP_REQUIRES_OK(c, CheckSame("running_max", c->input(4), {batch}));
+    OP_REQUIRES_OK(c, CheckSame("running_sum", c->input(5), {batch}));
+    Tensor *max, *sum;
+    OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &max));
+    OP_REQUIRES_OK(c, c->allocate_output(1, {batch}, &sum));
+    const int64_t offset = c->input(3).scalar<int64_t>()();
+    const float* x = logits.flat<float>().data();
+    const int64_t* t = targets.flat<int64_t>().data();
+    const float* d = delta.flat<float>().data();
+    float* out_max = max->flat<float>().data();
+    float* out_sum = sum->flat<float>().data();
+    std::copy_n(c->input(4).flat<float>().data(), batch, out_max);
+    std::copy_n(c->input(5).flat<float>().data(), batch, out_sum);
+    PoolOf(c)(batch, block, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        SoftmaxStatsRow(x + i * block, block, offset, t + i * width,
+                        d + i * width, width, out_max + i, out_sum + i);
+      }
+    });
+  }
+};
+
+class SoftmaxBlockGradOp : public OpKernel {
+ public:
+  explicit SoftmaxBlockGradOp(OpKernelConstruction* c) : OpKernel(c) {}
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& logits = c->input(0);
+    const Tensor& targets = c->input(1);
+    const Tensor& target_grad = c->input(2);
+    OP_REQUIRES_OK(c, CheckBlock(logits, targets, target_grad, c->input(3)));
+    const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
+    const int64_t width = targets.dim_size(1);
+    OP_REQUIRES_OK(c, CheckSame("logsumexp", c->input(4), {batch}));
+    OP_REQUIRES_OK(c, CheckSame("upstream", c->input(5), {batch}));
+    Tensor* grad;
+    OP_REQUIRES_OK(
+        c, c->forward_input_or_allocate_output({0}, 0, logits.shape(), &grad));
+    const int64_t offset = c->input(3).scalar<int64_t>()();
+    const float* x = logits.flat<float>().data();
+    const int64_t* t = targets.flat<int64_t>().data();
+    const float* g = target_grad.flat<float>().data();
+    const float* lse = c->input(4).flat<float>().data();
+    const float* upstream = c->input(5).flat<float>().data();
+    float* out = grad->flat<float>().data();
+    PoolOf(c)(batch, block, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        SoftmaxGradRow(x + i * block, block, offset, t + i * width,
+                       g + i * width, width, lse[i], upstream[i],
+                       out + i * block);
+      }
+    });
+  }
+};
+
+class TopKBlockOp : public OpKernel {
+ public:
+  explicit TopKBlockOp(OpKernelConstruction* c) : OpKernel(c) {}
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& logits = c->input(0);
+    const Tensor& scores = c->input(2);
+    const Tensor& ids = c->input(3);
+    OP_REQUIRES_OK(c, CheckRank("logits", logits, 2));
+    OP_REQUIRES_OK(c, CheckRank("offset", c->input(1), 0));
+    OP_REQUIRES_OK(c, CheckRank("scores", scores, 2));
+    OP_REQUIRES_OK(c, CheckSame("ids", ids, scores.shape()));
+    const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
+    const int64_t k = scores.dim_size(1);
+    OP_REQUIRES(
+        c, scores.dim_size(0) == batch && k > 0,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`scores` must have shape (", batch,
+            ", k) with k > 0. Received: shape ", ShapeText(scores.shape()))));
+    Tensor *new_scores, *new_ids;
+    OP_REQUIRES_OK(c, c->allocate_output(0, scores.shape(), &new_scores));
+    OP_REQUIRES_OK(c, c->allocate_output(1, ids.shape(), &new_ids));
+    const int64_t offset = c->input(1).scalar<int64_t>()();
+    const float* x = logits.flat<float>().data();
+    float* s = new_scores->flat<float>().data();
+    int64_t* n = new_ids->flat<int64_t>().data();
+    std::copy_n(scores.flat<float>().data(), batch * k, s);
+    std::copy_n(ids.flat<int64_t>().data(), batch * k, n);
+    PoolOf(c)(batch, block / 4 + k, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        TopKBlockRow(x + i * block, block, offset, k, s + i * k, n + i * k);
+      }
+    });
+  }
+};
+
+#define TFXCLASS_CPU(name, kernel) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), kernel)
+TFXCLASS_CPU("Tfxclass>SoftmaxBlockStats", SoftmaxBlockStatsOp);
+TFXCLASS_CPU("Tfxclass>SoftmaxBlockGrad", SoftmaxBlockGradOp);
+TFXCLASS_CPU("Tfxclass>TopKBlock", TopKBlockOp);
+#undef TFXCLASS_CPU
+
+}  // namespace
+}  // namespace tfxclass

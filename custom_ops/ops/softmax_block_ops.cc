@@ -1,0 +1,52 @@
+// Signatures of the streaming passes over blocks of logits.
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::shape_inference::InferenceContext;
+
+absl::Status LikeInput(InferenceContext* c, int output, int input) {
+  c->set_output(output, c->input(input));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfxclass>SoftmaxBlockStats")
+    .Input("logits: float")
+    .Input("targets: int64")
+    .Input("delta: float")
+    .Input("offset: int64")
+    .Input("running_max: float")
+    .Input("running_sum: float")
+    .Output("new_max: float")
+    .Output("new_sum: float")
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(LikeInput(c, 0, 4));
+      return LikeInput(c, 1, 5);
+    });
+
+REGISTER_OP("Tfxclass>SoftmaxBlockGrad")
+    .Input("logits: float")
+    .Input("targets: int64")
+    .Input("target_grad: float")
+    .Input("offset: int64")
+    .Input("logsumexp: float")
+    .Input("upstream: float")
+    .Output("grad: float")
+    .SetShapeFn([](InferenceContext* c) { return LikeInput(c, 0, 0); });
+
+REGISTER_OP("Tfxclass>TopKBlock")
+    .Input("logits: float")
+    .Input("offset: int64")
+    .Input("scores: float")
+    .Input("ids: int64")
+    .Output("new_scores: float")
+    .Output("new_ids: int64")
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(LikeInput(c, 0, 2));
+      return LikeInput(c, 1, 3);
+    });
+
+}  // namespace
+}  // namespace tfxclass

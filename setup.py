@@ -1,0 +1,44 @@
+"""Builds the package and its one shared object of TensorFlow ops."""
+
+import os
+import sys
+
+import setuptools
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, ROOT)
+
+
+class BuildOps(build_ext):
+    """Compiles custom_ops/ instead of a Python extension module."""
+
+    def get_ext_filename(self, fullname):
+        return os.path.join(*fullname.split(".")) + ".so"
+
+    def build_extension(self, ext):
+        from custom_ops import build
+
+        build.build(self.get_ext_fullpath(ext.name))
+
+    def get_outputs(self):
+        library = self.get_ext_fullpath(self.extensions[0].name)
+        folder = os.path.dirname(library)
+        return [library, os.path.join(folder, "build_info.json")]
+
+
+class OpsWheel(bdist_wheel):
+    """The ops do not link Python: one wheel serves every Python 3."""
+
+    def get_tag(self):
+        return ("py3", "none", super().get_tag()[2])
+
+
+setuptools.setup(
+    packages=setuptools.find_packages(include=["tfxclass", "tfxclass.*"]),
+    ext_modules=[
+        setuptools.Extension("tfxclass.ops._tfxclass_ops", sources=[])
+    ],
+    cmdclass={"build_ext": BuildOps, "bdist_wheel": OpsWheel},
+)

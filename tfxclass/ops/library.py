@@ -1,0 +1,51 @@
+"""Loads the one shared object of compiled ops, or says how to build it."""
+
+import json
+import os
+import platform
+
+import tensorflow as tf
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+LIBRARY = os.path.join(_FOLDER, "_tfxclass_ops.so")
+BUILD_INFO = os.path.join(_FOLDER, "build_info.json")
+REBUILD = (
+    "Rebuild: pip install --force-reinstall --no-deps --no-build-isolation "
+    "tfxclass (in a checkout: python custom_ops/build.py)"
+)
+
+
+def check(library=LIBRARY, build_info=BUILD_INFO, version=tf.__version__):
+    """Raises ImportError, with the fix, if the ops cannot be loaded."""
+    if not os.path.exists(library) or not os.path.exists(build_info):
+        raise ImportError(
+            f"tfxclass's compiled ops are missing: {library} does not exist. "
+            f"{REBUILD}."
+        )
+    with open(build_info) as f:
+        info = json.load(f)
+    built_for = info["tensorflow"]
+    if built_for.split(".")[:2] != version.split(".")[:2]:
+        raise ImportError(
+            "tfxclass's compiled ops were built for TensorFlow "
+            f"{built_for}, but TensorFlow {version} is installed. {REBUILD}, "
+            f"or install TensorFlow {built_for}."
+        )
+    if "-march=x86-64-v3" in info["march"] and not _has_avx2():
+        raise ImportError(
+            "tfxclass's compiled ops were built for processors with AVX2 and "
+            "FMA, which this one lacks. Set TFXCLASS_MARCH=native, then "
+            f"{REBUILD[0].lower()}{REBUILD[1:]}."
+        )
+
+
+def _has_avx2():
+    if platform.machine() != "x86_64":
+        return True
+    with open("/proc/cpuinfo") as f:
+        flags = next((line for line in f if line.startswith("flags")), "")
+    return {"avx2", "fma"} <= set(flags.split())
+
+
+check()
+ops = tf.load_op_library(LIBRARY)
