@@ -135,11 +135,57 @@ class TopKBlockOp : public OpKernel {
   }
 };
 
+class WriteRowsOp : public OpKernel {
+ public:
+  explicit WriteRowsOp(OpKernelConstruction* c) : OpKernel(c) {}
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& buffer = c->input(0);
+    const Tensor& rows = c->input(1);
+    OP_REQUIRES_OK(c, CheckRank("start", c->input(2), 0));
+    const int64_t start = c->input(2).scalar<int64_t>()();
+    OP_REQUIRES(c, buffer.dims() > 0 && rows.dims() == buffer.dims(),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`rows` must have the rank of `buffer`. Received: shape ",
+                    ShapeText(rows.shape()), " with buffer of shape ",
+                    ShapeText(buffer.shape()))));
+    const int64_t count = rows.dim_size(0);
+    tensorflow::TensorShape expected = buffer.shape();
+    expected.set_dim(0, count);
+    OP_REQUIRES_OK(c, CheckSame("rows", rows, expected));
+    OP_REQUIRES(c, start >= 0 && start + count <= buffer.dim_size(0),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`rows` must fit into `buffer`. Received: start=", start,
+                    " and ", count, " rows with ", buffer.dim_size(0))));
+    Tensor* result;
+    OP_REQUIRES_OK(c, c->forward_input_or_allocate_output(
+                          {0}, 0, buffer.shape(), &result));
+    float* out = result->flat<float>().data();
+    const float* old = buffer.flat<float>().data();
+    if (out != old) std::copy_n(old, buffer.NumElements(), out);
+    const int64_t width = count > 0 ? rows.NumElements() / count : 0;
+    std::copy_n(rows.flat<float>().data(), rows.NumElements(),
+                out + start * width);
+  }
+};
+
+class EmptyLikeOp : public OpKernel {
+ public:
+  explicit EmptyLikeOp(OpKernelConstruction* c) : OpKernel(c) {}
+
+  void Compute(OpKernelContext* c) override {
+    Tensor* empty;
+    OP_REQUIRES_OK(c, c->allocate_output(0, c->input(0).shape(), &empty));
+  }
+};
+
 #define TFXCLASS_CPU(name, kernel) \
   REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), kernel)
 TFXCLASS_CPU("Tfxclass>SoftmaxBlockStats", SoftmaxBlockStatsOp);
 TFXCLASS_CPU("Tfxclass>SoftmaxBlockGrad", SoftmaxBlockGradOp);
 TFXCLASS_CPU("Tfxclass>TopKBlock", TopKBlockOp);
+TFXCLASS_CPU("Tfxclass>WriteRows", WriteRowsOp);
+TFXCLASS_CPU("Tfxclass>EmptyLike", EmptyLikeOp);
 #undef TFXCLASS_CPU
 
 }  // namespace

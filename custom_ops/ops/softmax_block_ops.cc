@@ -48,5 +48,21 @@ REGISTER_OP("Tfxclass>TopKBlock")
       return LikeInput(c, 1, 3);
     });
 
+// Writes `rows` into `buffer` from row `start` on; in place when nothing else
+// holds the buffer, as in a loop.
+REGISTER_OP("Tfxclass>WriteRows")
+    .Input("buffer: float")
+    .Input("rows: float")
+    .Input("start: int64")
+    .Output("result: float")
+    .SetShapeFn([](InferenceContext* c) { return LikeInput(c, 0, 0); });
+
+// A tensor of that shape, its values undefined.
+REGISTER_OP("Tfxclass>EmptyLike")
+    .Input("like: float")
+    .Output("empty: float")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) { return LikeInput(c, 0, 0); });
+
 }  // namespace
 }  // namespace tfxclass

@@ -1,0 +1,58 @@
+// A set of class ids that remembers the order of insertion.
+//
+// Open addressing with linear probing; O(1) an insertion, 16 bytes times twice
+// the capacity (a power of two). Memory follows the ids held, never the
+// number of classes. Not thread-safe.
+#ifndef TFXCLASS_CORE_ID_SET_H_
+#define TFXCLASS_CORE_ID_SET_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace tfxclass {
+
+class IdSet {
+ public:
+  // At most `capacity` ids will be inserted.
+  explicit IdSet(int64_t capacity) {
+    int bits = 4;
+    while ((int64_t{1} << bits) < capacity * 2) ++bits;
+    shift_ = 64 - bits;
+    slots_.assign(int64_t{1} << bits, Slot{-1, -1});
+    ids_.reserve(capacity);
+  }
+
+  // The position of id in order of insertion; inserts it when new.
+  int64_t Insert(int64_t id) {
+    Slot& slot = Find(id);
+    if (slot.id < 0) {
+      slot = Slot{id, static_cast<int64_t>(ids_.size())};
+      ids_.push_back(id);
+    }
+    return slot.position;
+  }
+
+  bool Contains(int64_t id) { return Find(id).id >= 0; }
+  int64_t size() const { return ids_.size(); }
+  const std::vector<int64_t>& ids() const { return ids_; }
+
+ private:
+  struct Slot {
+    int64_t id, position;
+  };
+
+  Slot& Find(int64_t id) {
+    const uint64_t mask = slots_.size() - 1;
+    uint64_t h = (static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ull) >> shift_;
+    while (slots_[h].id >= 0 && slots_[h].id != id) h = (h + 1) & mask;
+    return slots_[h];
+  }
+
+  int shift_;
+  std::vector<Slot> slots_;
+  std::vector<int64_t> ids_;
+};
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_CORE_ID_SET_H_

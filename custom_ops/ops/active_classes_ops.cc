@@ -1,0 +1,36 @@
+// Signature of the union of the active classes.
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::shape_inference::InferenceContext;
+
+REGISTER_OP("Tfxclass>ActiveClasses")
+    .Input("targets: int64")
+    .Input("candidates: int64")
+    .Input("scores: float")
+    .Input("seed: int64")
+    .Output("ids: int64")
+    .Output("log_expected_count: float")
+    .Output("positions: int64")
+    .Output("num_targets: int64")
+    .Output("num_candidates: int64")
+    .Attr("num_classes: int >= 1")
+    .Attr("num_sampled: int >= 1")
+    .Attr("fill: {'uniform', 'log_uniform'} = 'uniform'")
+    .Attr("sample_overflow: bool = true")
+    .SetShapeFn([](InferenceContext* c) {
+      int64_t num_sampled;
+      TF_RETURN_IF_ERROR(c->GetAttr("num_sampled", &num_sampled));
+      c->set_output(0, c->Vector(num_sampled));
+      c->set_output(1, c->Vector(num_sampled));
+      c->set_output(2, c->input(0));
+      c->set_output(3, c->Scalar());
+      c->set_output(4, c->Scalar());
+      return absl::OkStatus();
+    });
+
+}  // namespace
+}  // namespace tfxclass

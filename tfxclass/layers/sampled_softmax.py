@@ -1,0 +1,105 @@
+"""Softmax over the classes that a sampler chooses."""
+
+import keras
+import tensorflow as tf
+
+from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.class_head import check_positive_int
+from tfxclass.losses import records
+from tfxclass.losses.softmax import softmax_cross_entropy
+from tfxclass.losses.targets import Targets
+from tfxclass.samplers.random import LogUniformSampler
+from tfxclass.samplers.random import UniformSampler
+from tfxclass.samplers.sampler import Sampler
+
+_SAMPLERS = {"uniform": UniformSampler, "log_uniform": LogUniformSampler}
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class SampledSoftmax(ClassHead):
+    """Softmax whose training step computes `num_sampled` classes.
+
+    A step costs a product of [batch, dim] by [dim, num_sampled] and moves
+    `num_sampled` rows, whatever `num_classes` is. The classes are shared by
+    the batch: its labels, then the sampler's choice; logits are corrected by
+    the log expected count. With `num_sampled >= num_classes` the loss is the
+    full softmax's.
+
+    Args:
+        num_classes: int, number of classes.
+        num_sampled: int, classes a step; at least the number of distinct
+            labels in a batch. Not needed when `sampler` is a `Sampler`.
+        sampler: `"uniform"`, `"log_uniform"` (classes numbered by falling
+            frequency), or a `tfxclass.samplers.Sampler`.
+        **kwargs: `ClassHead`'s arguments.
+
+    Example:
+
+    >>> head = tfxclass.layers.SampledSoftmax(1_000_000, num_sampled=4096)
+    >>> model = keras.Sequential([encoder, head])
+    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+
+    References:
+        Jean et al., On Using Very Large Target Vocabulary, ACL 2015.
+    """
+
+    def __init__(
+        self, num_classes, num_sampled=None, sampler="uniform", **kwargs
+    ):
+        super().__init__(num_classes, **kwargs)
+        self.sampler = self._make_sampler(sampler, num_sampled)
+        self.num_sampled = self.sampler.num_sampled
+
+    def _make_sampler(self, sampler, num_sampled):
+        if isinstance(sampler, dict):
+            sampler = keras.saving.deserialize_keras_object(sampler)
+        if isinstance(sampler, Sampler):
+            if num_sampled not in (None, sampler.num_sampled):
+                raise ValueError(
+                    "`num_sampled` is the sampler's own. Received: "
+                    f"num_sampled={num_sampled} with a sampler of "
+                    f"{sampler.num_sampled}."
+                )
+            return sampler
+        if sampler not in _SAMPLERS:
+            raise ValueError(
+                f"`sampler` must be one of {tuple(_SAMPLERS)} or a "
+                f"tfxclass.samplers.Sampler. Received: {sampler!r}"
+            )
+        if num_sampled is None:
+            raise ValueError(f'`sampler="{sampler}"` needs `num_sampled`.')
+        check_positive_int("num_sampled", num_sampled)
+        num_sampled = min(num_sampled, self.num_classes)
+        return _SAMPLERS[sampler](num_sampled, seed=self.seed)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.sampler.build_for(self)
+
+    def compute_training_loss(self, queries, targets):
+        sample = self.sampler.sample(
+            tf.stop_gradient(queries), targets.ids, self.kernel
+        )
+        logits = self.logits_of(queries, sample.ids)
+        logits -= sample.log_expected_count
+        columns = Targets(sample.positions, targets.weights)
+        records.leave(
+            self.name,
+            records.Ranking(tf.stop_gradient(logits), sample.positions),
+        )
+        self.sampler.update(self.kernel, sample.ids)
+        return softmax_cross_entropy(logits, columns, self.target_margin())
+
+    def logits_of(self, queries, ids):
+        """Logits of the classes `ids`, float32 `[batch, len(ids)]`."""
+        logits = tf.matmul(queries, self.rows(ids), transpose_b=True)
+        if self.bias is None:
+            return logits
+        return logits + tf.gather(self.bias.value, ids)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_sampled": self.num_sampled,
+            "sampler": keras.saving.serialize_keras_object(self.sampler),
+        }

@@ -1,0 +1,19 @@
+"""Stateless losses, and the loss class that hands a head its labels."""
+
+from tfxclass.losses.head_loss import HeadLoss
+from tfxclass.losses.softmax import linear_cross_entropy
+from tfxclass.losses.softmax import softmax_cross_entropy
+from tfxclass.losses.targets import Targets
+from tfxclass.losses.targets import arcface
+from tfxclass.losses.targets import as_targets
+from tfxclass.losses.targets import cosface
+
+__all__ = [
+    "HeadLoss",
+    "Targets",
+    "arcface",
+    "as_targets",
+    "cosface",
+    "linear_cross_entropy",
+    "softmax_cross_entropy",
+]

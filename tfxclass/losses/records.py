@@ -1,0 +1,50 @@
+"""What a head's forward pass leaves behind for its loss and its metrics.
+
+Keras hands a loss `y_pred` alone. A head never wants `y_pred`, the full
+[batch, num_classes] output, but the features that it came from. So `call`
+leaves them here, keyed by the head's name and by the thread (each replica of a
+`tf.distribute` strategy traces in a thread of its own), as `add_loss` leaves
+tensors on a layer.
+"""
+
+import threading
+from typing import Any
+from typing import NamedTuple
+
+
+class Forward(NamedTuple):
+    """A forward pass: `features` float `[batch, dim]`."""
+
+    head: Any
+    features: Any
+    training: Any
+
+
+class Ranking(NamedTuple):
+    """What a loss leaves for metrics: logits among `ids` of each row."""
+
+    logits: Any
+    positions: Any
+
+
+_local = threading.local()
+
+
+def _table(kind):
+    tables = _local.__dict__.setdefault("tables", {})
+    return tables.setdefault(kind, {})
+
+
+def leave(head_name, record):
+    """Keeps `record` until the next one of its type for that head."""
+    _table(type(record))[head_name] = record
+
+
+def find(head_name, kind):
+    """The record left last, or None."""
+    return _table(kind).get(head_name)
+
+
+def take(head_name, kind):
+    """The record left last, which is forgotten, or None."""
+    return _table(kind).pop(head_name, None)

@@ -1,0 +1,79 @@
+"""The union of the classes that a training step computes."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxclass.ops import library
+
+
+class ActiveClasses(NamedTuple):
+    """What `active_classes` returns.
+
+    Attributes:
+        ids: int64 `[num_sampled]`, distinct: targets, candidates, fill.
+        log_expected_count: float32 `[num_sampled]`, log of the probability
+            that a class is among `ids`, given the targets and candidates:
+            0 for those.
+        positions: int64, shape of the labels: where `ids` holds each label,
+            -1 for padding.
+        num_targets: int64 scalar, distinct labels.
+        num_candidates: int64 scalar, candidates among `ids`.
+    """
+
+    ids: tf.Tensor
+    log_expected_count: tf.Tensor
+    positions: tf.Tensor
+    num_targets: tf.Tensor
+    num_candidates: tf.Tensor
+
+
+def active_classes(
+    labels,
+    num_sampled,
+    num_classes,
+    seed,
+    candidates=None,
+    scores=None,
+    fill="uniform",
+    sample_overflow=True,
+):
+    """Chooses exactly `num_sampled` distinct classes.
+
+    All labels are in; then the candidates, the best-scored occurrence of each
+    counting; then a random fill of the classes that are left.
+
+    Args:
+        labels: int64 tensor of any shape, -1 is padding.
+        num_sampled: int, at most `num_classes`.
+        num_classes: int.
+        seed: int64 `[2]`. Same seed, same result.
+        candidates: int64 tensor of any shape, -1 is padding, or None.
+        scores: float32, shape of `candidates`: logits.
+        fill: `"uniform"` or `"log_uniform"` (class 0 the most frequent).
+        sample_overflow: when the candidates do not fit, whether they are
+            sampled without replacement with probability proportional to
+            `exp(score)`; otherwise the best-scored are kept.
+
+    Returns:
+        An `ActiveClasses`.
+
+    Raises:
+        InvalidArgumentError: more distinct labels than `num_sampled`, ids
+            out of range, or shapes that do not agree.
+    """
+    if candidates is None:
+        candidates = tf.zeros([0], tf.int64)
+        scores = tf.zeros([0], tf.float32)
+    return ActiveClasses(
+        *library.ops.tfxclass_active_classes(
+            labels,
+            candidates,
+            scores,
+            seed,
+            num_classes=num_classes,
+            num_sampled=num_sampled,
+            fill=fill,
+            sample_overflow=sample_overflow,
+        )
+    )

@@ -1,0 +1,101 @@
+"""The contract of a sampler: which classes a training step computes."""
+
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfxclass.ops.active_classes import active_classes
+
+
+class Sample(NamedTuple):
+    """Classes of a step.
+
+    Attributes:
+        ids: int64 `[num_sampled]`, distinct, all targets among them.
+        log_expected_count: float32 `[num_sampled]`; the loss subtracts it
+            from the logits.
+        positions: int64, shape of the targets' ids: columns of the targets,
+            -1 for padding.
+    """
+
+    ids: Any
+    log_expected_count: Any
+    positions: Any
+
+
+class Sampler(keras.layers.Layer):
+    """Chooses the classes that a training step computes.
+
+    A head builds its sampler, so a sampler belongs to one head. State that it
+    keeps is saved with the model.
+
+    Args:
+        num_sampled: int, number of classes a step, targets included.
+        seed: int.
+    """
+
+    #: Whether `sample` returns exactly what its definition says, rather than
+    #: what an approximate index finds.
+    is_exact = True
+
+    def __init__(self, num_sampled, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if num_sampled != int(num_sampled) or num_sampled < 1:
+            raise ValueError(
+                "`num_sampled` must be a positive integer. Received: "
+                f"{num_sampled!r}"
+            )
+        self.num_sampled = int(num_sampled)
+        self.seed = seed
+        self.random = keras.random.SeedGenerator(seed)
+
+    def build_for(self, head):
+        """Prepares for the class matrix of `head`, which has been built."""
+        self.num_classes = head.num_classes
+        self.similarity = head.similarity
+        if self.num_sampled > self.num_classes:
+            self.num_sampled = self.num_classes
+        self.build((head.num_classes, head.kernel.shape[1]))
+        self.built = True
+
+    def sample(self, queries, target_ids, kernel):
+        """Classes for a batch.
+
+        Args:
+            queries: float32 `[batch, dim]`, logits are `queries . rows`.
+            target_ids: int64 `[batch, p]`, -1 is padding.
+            kernel: the class matrix, a Keras variable.
+
+        Returns:
+            A `Sample`.
+
+        Raises:
+            InvalidArgumentError: more distinct targets than `num_sampled`.
+        """
+        raise NotImplementedError
+
+    def update(self, kernel, touched_ids):
+        """Keeps the index current; called each step after `sample`."""
+
+    def next_seed(self):
+        """int64 `[2]`, another one each step."""
+        return tf.cast(self.random.next(), tf.int64)
+
+    def choose(self, target_ids, **options):
+        """`active_classes` for this sampler's sizes."""
+        return active_classes(
+            target_ids,
+            num_sampled=self.num_sampled,
+            num_classes=self.num_classes,
+            seed=self.next_seed(),
+            **options,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_sampled": self.num_sampled,
+            "seed": self.seed,
+        }

@@ -1,0 +1,56 @@
+"""Passes over the class matrix in blocks, for inference."""
+
+import tensorflow as tf
+
+from tfxclass.losses import softmax
+from tfxclass.ops import library
+
+
+def inverse_norms(kernel):
+    """1 / norm of each row (0 for a zero row), float32 `[num_classes]`."""
+    return tf.math.divide_no_nan(1.0, tf.norm(kernel, axis=1))
+
+
+def top_k(queries, kernel, k, bias=None, normalize=False, probabilities=False):
+    """The k best classes of each query: exact, never [batch, num_classes].
+
+    Args:
+        queries: float32 `[batch, dim]`.
+        kernel: float32 `[num_classes, dim]`.
+        k: int, at most `num_classes`.
+        bias: float32 `[num_classes]`, or None.
+        normalize: whether rows are normalised.
+        probabilities: scores are softmax probabilities, else logits.
+
+    Returns:
+        `(ids, scores)`: int64 and float32 `[batch, k]`, best first, equal
+        scores by rising id. NaN logits are never among them; ids are -1
+        where fewer than k are left.
+    """
+    batch = tf.shape(queries)[0]
+    blocks = softmax.Blocks(kernel, bias, normalize, batch)
+    nothing = tf.fill([batch, 1], tf.constant(-1, tf.int64))
+    no_delta = tf.zeros([batch, 1])
+
+    def step(start, scores, ids, top, total):
+        logits = blocks.logits(queries, start, blocks.rows(start))
+        scores, ids = library.ops.tfxclass_top_k_block(
+            logits, start, scores, ids
+        )
+        if probabilities:
+            top, total = library.ops.tfxclass_softmax_block_stats(
+                logits, nothing, no_delta, start, top, total
+            )
+        return scores, ids, top, total
+
+    scores, ids, top, total = blocks.fold(
+        step,
+        (
+            tf.fill([batch, k], float("-inf")),
+            tf.fill([batch, k], tf.constant(-1, tf.int64)),
+            *softmax.empty_stats(batch),
+        ),
+    )
+    if probabilities:
+        scores = tf.exp(scores - (top + tf.math.log(total))[:, tf.newaxis])
+    return ids, scores

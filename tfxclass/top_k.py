@@ -1,0 +1,91 @@
+"""A model that answers with the best classes instead of all of them."""
+
+import keras
+
+from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.class_head import check_k
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class TopK(keras.layers.Layer):
+    """The k best classes of a head, `(ids, scores)`; see `ClassHead.top_k`."""
+
+    def __init__(self, head, k, **kwargs):
+        super().__init__(**kwargs)
+        self.head = head
+        self.k = k
+        self.supports_jit = False
+
+    def call(self, features):
+        return self.head.top_k(features, self.k)
+
+    def compute_output_spec(self, features):
+        shape = (features.shape[0], self.k)
+        return (
+            keras.KerasTensor(shape, dtype="int64"),
+            keras.KerasTensor(shape, dtype="float32"),
+        )
+
+
+def find_head(model):
+    """The head that ends `model`.
+
+    Raises:
+        ValueError: no head, several, or a model that has not been built.
+    """
+    heads = [layer for layer in model._flatten_layers() if _is_head(layer)]
+    if len(heads) != 1:
+        raise ValueError(
+            "The model must have exactly one head of tfxclass.layers. "
+            f"Received: {[head.name for head in heads]} in model "
+            f"{model.name!r}."
+        )
+    return heads[0]
+
+
+def _is_head(layer):
+    return isinstance(layer, ClassHead)
+
+
+def encoder_of(model):
+    """`(inputs, features, head)`: symbolic inputs, and what the head reads.
+
+    Raises:
+        ValueError: as `find_head`, and for models that are no graph of layers.
+    """
+    head = find_head(model)
+    try:
+        inputs, features = model.inputs, head.input
+    except (AttributeError, ValueError):
+        inputs = None
+    if inputs is None:
+        raise ValueError(
+            "The model must be built, and Sequential or functional. Received: "
+            f"{type(model).__name__} {model.name!r}, built={model.built}. "
+            "Call it on a batch first, or begin it with a keras.Input."
+        )
+    if isinstance(features, (list, tuple)):
+        features = features[0]
+    return inputs, features, head
+
+
+def top_k(model, k=10):
+    """A model of the same inputs and weights that returns the k best classes.
+
+    Its memory is O(batch x block): the [batch, num_classes] output is never
+    made.
+
+    Args:
+        model: a Sequential or functional model that ends in a head.
+        k: int, at most `num_classes`.
+
+    Returns:
+        A `keras.Model` with outputs `(ids, scores)`, int64 and float32
+        `[batch, k]`, best first.
+
+    Raises:
+        ValueError: no single head, `k` out of range, or an unbuilt model.
+    """
+    inputs, features, head = encoder_of(model)
+    check_k(k, head.num_classes)
+    return keras.Model(inputs, TopK(head, k)(features))
