@@ -54,3 +54,14 @@ def top_k(queries, kernel, k, bias=None, normalize=False, probabilities=False):
     if probabilities:
         scores = tf.exp(scores - (top + tf.math.log(total))[:, tf.newaxis])
     return ids, scores
+
+
+def top_probabilities(queries, kernel, k, normalize=False):
+    """The k greatest probabilities of each query, float32 `[batch, k]`.
+
+    For a diagnosis of a few rows: holds [batch, num_classes].
+    """
+    logits = tf.matmul(queries, kernel, transpose_b=True)
+    if normalize:
+        logits *= inverse_norms(kernel)
+    return tf.math.top_k(tf.nn.softmax(logits), k).values
