@@ -74,7 +74,7 @@ class LazyRows:
             return self.add_variable(
                 shape=(variable.shape[0],),
                 dtype="int64",
-                name=f"{variable.path.replace('/', '_')}_last_step",
+                name=f"{_path(variable).replace('/', '_')}_last_step",
             )
 
     def catch_up_rows(self, variable, ids):
@@ -177,7 +177,7 @@ class LazyRows:
                     "a float32 variable; an average, accumulator or "
                     "constraint would cost all rows in every step. Received: "
                     f"{problem}, and a row gradient (tf.IndexedSlices) for "
-                    f"'{variable.path}' of shape {tuple(variable.shape)}. "
+                    f"'{_path(variable)}' of shape {tuple(variable.shape)}. "
                     "Fix: leave it out, or use "
                     f"keras.optimizers.{type(self).__name__[4:]}."
                 )
@@ -262,6 +262,11 @@ def _values(gradient):
     if isinstance(gradient, tf.IndexedSlices):
         return gradient.values
     return gradient
+
+
+def _path(variable):
+    # A bare tf.Variable has only a name.
+    return getattr(variable, "path", variable.name)
 
 
 def _tf_variable(variable):
