@@ -16,7 +16,11 @@ def catch_up(variable, ids=None):
     know the optimizer: nothing happens unless one with `catch_up=True` was
     built for the variable. In a `tf.function` the gather has to come after
     this call in the Python code; automatic control dependencies keep the two
-    in order, and the update after both.
+    in order, and the update after both. Gather from `variable.value`: a
+    gather from the Keras variable itself first reads the whole matrix as a
+    tensor, and a row update that runs while this tensor lives has to copy it.
+
+    Build the optimizer before the function is traced (`fit` does).
 
     Args:
         variable: `keras.Variable`.
