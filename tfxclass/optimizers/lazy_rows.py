@@ -50,7 +50,7 @@ class LazyRows:
 
     Dense gradients go to Keras. A `tf.IndexedSlices` gradient moves only the
     rows it names, and their slots; weight decay and clipping keep to these
-    rows too. Subclasses give `_slots`, `_update_rows` and `_catch_up_rows`.
+    rows too. Subclasses give `_slots`, `_update_op` and `_catch_up_op`.
     """
 
     def __init__(self, *args, catch_up=False, **kwargs):
@@ -119,7 +119,7 @@ class LazyRows:
         last_step = self._last_steps[index]
         if last_step is None:
             return
-        self._catch_up_rows(
+        self._catch_up_op(
             variable.handle,
             [_tf_variable(slot).handle for slot in self._slots(index)],
             _tf_variable(last_step).handle,
@@ -235,7 +235,7 @@ class LazyRows:
             # Most often done before the rows were read; then it costs little.
             self._catch_up(variable, ids)
             last_step = _tf_variable(self._last_steps[index]).handle
-        self._update_rows(
+        self._update_op(
             variable.handle,
             [_tf_variable(slot).handle for slot in self._slots(index)],
             last_step,
