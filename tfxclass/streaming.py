@@ -56,12 +56,20 @@ def top_k(queries, kernel, k, bias=None, normalize=False, probabilities=False):
     return ids, scores
 
 
-def top_probabilities(queries, kernel, k, normalize=False):
-    """The k greatest probabilities of each query, float32 `[batch, k]`.
-
-    For a diagnosis of a few rows: holds [batch, num_classes].
-    """
+def _all_logits(queries, kernel, normalize):
     logits = tf.matmul(queries, kernel, transpose_b=True)
-    if normalize:
-        logits *= inverse_norms(kernel)
+    return logits * inverse_norms(kernel) if normalize else logits
+
+
+def top_logits(queries, kernel, k, normalize=False):
+    """The k greatest logits of each query, falling, float32 `[batch, k]`.
+
+    For a diagnosis: k may be large, and [batch, num_classes] is held.
+    """
+    return tf.math.top_k(_all_logits(queries, kernel, normalize), k).values
+
+
+def top_probabilities(queries, kernel, k, normalize=False):
+    """The k greatest probabilities of each query, as `top_logits`."""
+    logits = _all_logits(queries, kernel, normalize)
     return tf.math.top_k(tf.nn.softmax(logits), k).values

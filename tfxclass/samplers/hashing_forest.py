@@ -204,8 +204,7 @@ class HashingForestSampler(Sampler):
     def load_own_variables(self, store):
         names = ("ready", "pending", "steps")
         self.forest.set_state({n: store["forest_" + n][()] for n in names})
-        own = {k: store[k] for k in store.keys() if k.isdigit()}
-        super().load_own_variables(own)
+        super().load_own_variables(store)
 
     def get_config(self):
         config = {

@@ -102,6 +102,16 @@ class Sampler(keras.layers.Layer):
             **options,
         )
 
+    def save_own_variables(self, store):
+        """Adds the random state, which Keras leaves out, to the weights."""
+        super().save_own_variables(store)
+        store["random_state"] = self.random.state.numpy()
+
+    def load_own_variables(self, store):
+        self.random.state.assign(store["random_state"][()])
+        weights = {key: store[key] for key in store.keys() if key.isdigit()}
+        super().load_own_variables(weights)
+
     def get_config(self):
         return {
             **super().get_config(),
