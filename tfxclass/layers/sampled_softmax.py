@@ -8,6 +8,7 @@ from tfxclass.layers.class_head import check_positive_int
 from tfxclass.losses import records
 from tfxclass.losses.softmax import softmax_cross_entropy
 from tfxclass.losses.targets import Targets
+from tfxclass.ops.products import row_products
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.sampler import Sampler
@@ -92,7 +93,7 @@ class SampledSoftmax(ClassHead):
 
     def logits_of(self, queries, ids):
         """Logits of the classes `ids`, float32 `[batch, len(ids)]`."""
-        logits = tf.matmul(queries, self.rows(ids), transpose_b=True)
+        logits = row_products(queries, self.rows(ids))
         if self.bias is None:
             return logits
         return logits + tf.gather(self.bias.value, ids)

@@ -10,6 +10,7 @@ block of logits again.
 import tensorflow as tf
 
 from tfxclass.ops import library
+from tfxclass.ops import products
 
 # Logits of a block: 8 MiB of float32, about what stays in a last-level cache.
 BLOCK_LOGITS = 1 << 21
@@ -202,7 +203,7 @@ def _linear_grad(blocks, queries, terms, logsumexp, upstream, has_bias):
             logsumexp,
             factor,
         )
-        rows_grad = tf.matmul(logits_grad, queries, transpose_a=True)
+        rows_grad = products.rows_grad(logits_grad, queries)
         kernel_grad = library.ops.tfxclass_write_rows(
             kernel_grad, blocks.kernel_grad(start, rows, rows_grad), start
         )

@@ -1,0 +1,113 @@
+"""What the benchmarks share: fresh processes, medians, tables, plots."""
+
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+RESULTS = os.path.join(FOLDER, "results")
+
+
+def peak_gb():
+    """Peak resident memory of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def median_ms(step, repeats, warmup=2):
+    """Median, least and greatest time of `step()` in milliseconds."""
+    for _ in range(warmup):
+        step()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step()
+        times.append((time.perf_counter() - start) * 1e3)
+    return {
+        "median_ms": statistics.median(times),
+        "least_ms": min(times),
+        "most_ms": max(times),
+    }
+
+
+def in_fresh_process(script, *args):
+    """Runs `script args...`; its last line of output is JSON."""
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        # TensorFlow uses oneDNN by itself only on processors with AVX-512.
+        "TF_ENABLE_ONEDNN_OPTS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, script, *map(str, args)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    if done.returncode:
+        return {"error": done.stderr.strip().splitlines()[-1][:200]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def machine():
+    """One line about the machine."""
+    with open("/proc/cpuinfo") as f:
+        names = [line for line in f if line.startswith("model name")]
+    name = names[0].split(":")[1].strip() if names else platform.machine()
+    with open("/proc/cpuinfo") as f:
+        wide = "AVX-512" if "avx512f" in f.read() else "AVX2"
+    return f"{name}, {os.cpu_count()} cores, {wide}"
+
+
+def save(name, rows, note=""):
+    """Writes results/<name>.json and prints a table of `rows` (dicts)."""
+    os.makedirs(RESULTS, exist_ok=True)
+    record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "command": "python " + " ".join(sys.argv),
+        "note": note,
+        "rows": rows,
+    }
+    with open(os.path.join(RESULTS, name + ".json"), "w") as f:
+        json.dump(record, f, indent=1)
+    print(f"{record['date']}, {record['machine']}")
+    print(table(rows))
+
+
+def table(rows):
+    """A Markdown table of dicts, columns in order of appearance."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    for row in rows:
+        cells = [_cell(row.get(column, "")) for column in columns]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(value):
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def plot(name, draw, xlabel, ylabel, **scales):
+    """results/<name>.png with what `draw(axes)` draws."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    draw(axes)
+    axes.set(xlabel=xlabel, ylabel=ylabel, **scales)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    os.makedirs(RESULTS, exist_ok=True)
+    figure.savefig(os.path.join(RESULTS, name + ".png"), dpi=110)
+    plt.close(figure)
