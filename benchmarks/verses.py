@@ -1,0 +1,191 @@
+"""Accuracy on verses: 31,077 classes, three translations to learn from.
+
+    python benchmarks/verses.py DATA [method ...] [--epochs 12]
+
+DATA is a folder with kjv, asv, dar and ylt as `verse<TAB>text` .tsv.xz files.
+The fourth translation (ylt) is the test. Encoder: mean of 128-wide word
+embeddings, plain or idf-weighted. Each method in a fresh process: accuracy and
+training seconds after each epoch.
+"""
+
+import argparse
+import json
+import lzma
+import math
+import os
+import re
+import time
+
+import measure
+import numpy as np
+
+DIM, BATCH, LENGTH, RATE = 128, 256, 48, 3e-3
+FULL, SELECTIVE = "FullSoftmax", "SelectiveSoftmax"
+# name: (head, head options, optimizer, idf-weighted)
+METHODS = {
+    "full dot": (FULL, {}, "adam", False),
+    "full cosine": (FULL, {"similarity": "cosine"}, "adam", False),
+    "full cosine idf": (FULL, {"similarity": "cosine"}, "adam", True),
+    "selective cosine": (
+        SELECTIVE,
+        {"similarity": "cosine", "num_sampled": 2048},
+        "lazy",
+        False,
+    ),
+    "selective cosine, catch_up": (
+        SELECTIVE,
+        {"similarity": "cosine", "num_sampled": 2048},
+        "catch_up",
+        False,
+    ),
+    "selective cosine, dense adam": (
+        SELECTIVE,
+        {"similarity": "cosine", "num_sampled": 2048},
+        "adam",
+        False,
+    ),
+    "selective cosine idf": (
+        SELECTIVE,
+        {"similarity": "cosine", "num_sampled": 2048},
+        "lazy",
+        True,
+    ),
+    "selective cosine, the paper's": (
+        SELECTIVE,
+        {
+            "similarity": "cosine",
+            "num_sampled": 2048,
+            "neighbor_fraction": 1.0,
+            "correct_fill": False,
+            "num_candidates": None,
+        },
+        "lazy",
+        False,
+    ),
+    "sampled uniform cosine": (
+        "SampledSoftmax",
+        {"similarity": "cosine", "num_sampled": 2048},
+        "lazy",
+        False,
+    ),
+}
+
+
+def read(folder, name):
+    with lzma.open(os.path.join(folder, name + ".tsv.xz"), "rt") as f:
+        lines = f.read().splitlines()[1:]
+    pairs = [line.split("\t") for line in lines]
+    words = [re.findall("[a-z]+", text.lower()) for _, text in pairs]
+    return [verse for verse, _ in pairs], words
+
+
+def load(folder):
+    """`(x, y, test_x, test_y, idf)`; words by id, 0 is padding."""
+    train = [read(folder, name) for name in ("kjv", "asv", "dar")]
+    test = read(folder, "ylt")
+    classes = {verse: i for i, verse in enumerate(sorted(set(test[0])))}
+    counts = {}
+    for _, texts in train:
+        for words in texts:
+            for word in set(words):
+                counts[word] = counts.get(word, 0) + 1
+    vocabulary = {word: i + 1 for i, word in enumerate(sorted(counts))}
+    total = sum(len(texts) for _, texts in train)
+    idf = np.zeros(len(vocabulary) + 1, np.float32)
+    for word, i in vocabulary.items():
+        idf[i] = math.log(total / counts[word])
+
+    def encode(verses, texts):
+        x = np.zeros((len(texts), LENGTH), np.int32)
+        for row, words in zip(x, texts, strict=True):
+            known = [vocabulary[w] for w in words if w in vocabulary]
+            row[: len(known[:LENGTH])] = known[:LENGTH]
+        return x, np.array([classes[verse] for verse in verses])
+
+    pairs = [encode(*translation) for translation in train]
+    x, y = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    return (x, y, *encode(*test), idf)
+
+
+def make_model(method, num_classes, idf):
+    import keras
+
+    import tfxclass
+
+    name, options, optimizer, weighted = METHODS[method]
+    inputs = keras.Input([LENGTH], dtype="int32")
+    vectors = keras.layers.Embedding(len(idf), DIM)(inputs)
+    weights = idf if weighted else (idf > 0).astype(np.float32)
+    table = keras.layers.Embedding(
+        len(idf), 1, weights=[weights[:, None]], trainable=False
+    )
+    weight = table(inputs)
+    total = keras.ops.sum(vectors * weight, axis=1)
+    features = total / (keras.ops.sum(weight, axis=1) + 1e-6)
+    if weighted:
+        features = keras.ops.sqrt(float(LENGTH)) * features
+    head = getattr(tfxclass.layers, name)(num_classes, seed=0, **options)
+    model = keras.Model(inputs, head(features))
+    made = {
+        "adam": lambda: keras.optimizers.Adam(RATE),
+        "lazy": lambda: tfxclass.optimizers.LazyAdam(RATE),
+        "catch_up": lambda: tfxclass.optimizers.LazyAdam(RATE, catch_up=True),
+    }[optimizer]()
+    model.compile(made, loss=head.loss)
+    return model
+
+
+def child(folder, method, epochs):
+    import keras
+
+    import tfxclass
+
+    keras.utils.set_random_seed(0)
+    x, y, test_x, test_y, idf = load(folder)
+    model = make_model(method, int(test_y.max()) + 1, idf)
+    answer = tfxclass.top_k(model, k=1)
+    seconds, history = 0.0, []
+    for _ in range(epochs):
+        start = time.perf_counter()
+        model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+        seconds += time.perf_counter() - start
+        ids, _ = answer.predict(test_x, batch_size=512, verbose=0)
+        history.append([seconds, float((ids[:, 0] == test_y).mean())])
+    return {"history": history}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--child", action="store_true")
+    args = parser.parse_args()
+    if args.child:
+        found = child(args.data, args.methods[0], args.epochs)
+        print(json.dumps(found))
+        return
+    rows, curves = [], {}
+    for method in args.methods:
+        command = [args.data, method, "--epochs", args.epochs, "--child"]
+        found = measure.in_fresh_process(__file__, *command)
+        if "error" in found:
+            rows.append({"method": method, "error": found["error"]})
+            continue
+        curves[method] = found["history"]
+        row = {"method": method, "epochs": args.epochs}
+        for epoch in sorted({1, 2, args.epochs}):
+            row[f"accuracy_{epoch}"] = curves[method][epoch - 1][1]
+        rows.append({**row, "seconds": curves[method][-1][0]})
+        print(rows[-1], flush=True)
+    measure.save("verses", rows)
+
+    def draw(axes):
+        for method, history in curves.items():
+            axes.plot(*zip(*history, strict=True), ".-", label=method)
+
+    measure.plot("verses", draw, "training seconds", "accuracy, ylt")
+
+
+if __name__ == "__main__":
+    main()
