@@ -20,6 +20,7 @@ import measure
 import numpy as np
 
 DIM, BATCH, LENGTH, RATE = 128, 256, 48, 3e-3
+WORD_DROPOUT = 0.5
 FULL, SELECTIVE = "FullSoftmax", "SelectiveSoftmax"
 # name: (head, head options, optimizer, idf-weighted)
 METHODS = {
@@ -120,10 +121,11 @@ def make_model(method, num_classes, idf):
         len(idf), 1, weights=[weights[:, None]], trainable=False
     )
     weight = table(inputs)
+    if weighted:
+        # Rare words weigh most and would be learned by heart.
+        weight = keras.layers.Dropout(WORD_DROPOUT)(weight)
     total = keras.ops.sum(vectors * weight, axis=1)
     features = total / (keras.ops.sum(weight, axis=1) + 1e-6)
-    if weighted:
-        features = keras.ops.sqrt(float(LENGTH)) * features
     head = getattr(tfxclass.layers, name)(num_classes, seed=0, **options)
     model = keras.Model(inputs, head(features))
     made = {
