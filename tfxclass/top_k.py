@@ -66,7 +66,21 @@ def encoder_of(model):
         )
     if isinstance(features, (list, tuple)):
         features = features[0]
-    return inputs, features, head
+    return _inputs_of(features, inputs), features, head
+
+
+def _inputs_of(tensor, inputs):
+    """The symbolic `inputs` that `tensor` depends on: not a head's labels."""
+    pending, seen = [tensor], set()
+    while pending:
+        reached = pending.pop()
+        if id(reached) in seen:
+            continue
+        seen.add(id(reached))
+        operation, node_index, _ = reached._keras_history
+        node = operation._inbound_nodes[node_index]
+        pending.extend(node.input_tensors)
+    return [x for x in inputs if id(x) in seen]
 
 
 def top_k(model, k=10):
