@@ -102,7 +102,7 @@ def _best(logits, start, k, probabilities):
     if logits.shape[1] is not None:
         width = min(k, logits.shape[1])
     scores, columns = tf.nn.top_k(logits, width)
-    top = scores[:, :1]
+    top = scores[:, 0, tf.newaxis]
     total = tf.zeros_like(top)
     if probabilities:
         exp = tf.exp(logits - _finite(top))
@@ -117,7 +117,7 @@ def _merge(best, block, k):
     ids = tf.concat([best[0], block[0]], axis=1)
     scores, columns = tf.nn.top_k(scores, k)
     ids = tf.gather(ids, columns, axis=1, batch_dims=1)
-    top = scores[:, :1]
+    top = scores[:, 0, tf.newaxis]
     shift = _finite(top)
     total = best[3] * tf.exp(best[2] - shift)
     total += block[3] * tf.exp(block[2] - shift)

@@ -102,4 +102,13 @@ def top_k(model, k=10):
     """
     inputs, features, head = encoder_of(model)
     check_k(k, head.num_classes)
-    return keras.Model(inputs, TopK(head, k)(features))
+    return keras.Model(_as_given(model, inputs), TopK(head, k)(features))
+
+
+def _as_given(model, inputs):
+    """`inputs` in the structure of `model`'s, or Keras warns of each call."""
+    given = getattr(model, "input", None)  # Sequential may have none.
+    if isinstance(given, dict):
+        wanted = {id(x) for x in inputs}
+        return {k: x for k, x in given.items() if id(x) in wanted}
+    return inputs[0] if len(inputs) == 1 else inputs

@@ -60,9 +60,10 @@ def examples(inputs, given=None):
                 f"{sorted(names)}. Received: {sorted(given)}"
             )
         given = [given[name] for name in names]
-    elif not isinstance(given, (list, tuple)) or len(inputs) == 1:
-        is_list = isinstance(given, (list, tuple)) and len(given) == 1
-        given = given if is_list and np.ndim(given[0]) else [given]
+    elif len(inputs) == 1 and np.ndim(given) == len(inputs[0].shape):
+        given = [given]
+    elif not isinstance(given, (list, tuple)):
+        given = [given]
     if len(given) != len(inputs):
         raise ValueError(
             "`example_inputs` must be one array for each of the model's "

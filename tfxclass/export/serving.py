@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import tempfile
 
 import keras
@@ -12,10 +13,12 @@ from tfxclass.export import proof
 from tfxclass.export import resources
 from tfxclass.export.version_folder import version_folder
 from tfxclass.layers.class_head import check_k
+from tfxclass.top_k import TopK
 from tfxclass.top_k import encoder_of
-from tfxclass.top_k import top_k as top_k_model
 
 SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+# Others are no names of TensorFlow's nodes.
+_INPUT_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 
 
 def saved_model(
@@ -52,12 +55,13 @@ def saved_model(
     """
     inputs, features, head = encoder_of(model)
     check_k(top_k, head.num_classes)
+    _check_names(inputs)
     names = labels_lib.read(labels, head.num_classes)
     question = None
     if verify:
         examples = proof.examples(inputs, example_inputs)
         is_probability = head.activation == "softmax"
-        live = top_k_model(model, top_k)
+        live = keras.Model(inputs, TopK(head, top_k)(features))
         question = proof.Question(live, examples, names, is_probability)
     _settle(model)
     with version_folder(os.fspath(path)) as folder:
@@ -66,6 +70,16 @@ def saved_model(
         gc.collect()
         proof.check(folder.name, SIGNATURE, question)
     return folder.name
+
+
+def _check_names(inputs):
+    for x in inputs:
+        if not _INPUT_NAME.fullmatch(x.name):
+            raise ValueError(
+                "Names of a served model's inputs may have letters, digits "
+                f"and _.- only. Received: {x.name!r}. Name it with "
+                "keras.Input(..., name=...)."
+            )
 
 
 def _settle(model):

@@ -256,7 +256,8 @@ class ClassHead(keras.layers.Layer):
         Args:
             features: float `[batch, dim]`.
             k: int, at most `num_classes`.
-            weights: what `export_weights` returned; by default it is called.
+            weights: what `export_weights` returned; by default it is called,
+                which makes a variable for cosine: not in a `tf.function`.
 
         Returns:
             As `top_k`, if no logit is NaN.
