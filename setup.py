@@ -30,6 +30,13 @@ class BuildOps(build_ext):
 
         build.build(self.get_ext_fullpath(ext.name))
 
+    def copy_extensions_to_source(self):
+        """For editable installs, whose default leaves build_info.json out."""
+        from custom_ops import build
+
+        # Only links again: the objects are kept.
+        build.build()
+
     def get_outputs(self):
         library = self.get_ext_fullpath(self.extensions[0].name)
         folder = os.path.dirname(library)
