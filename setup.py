@@ -4,8 +4,16 @@ import os
 import sys
 
 import setuptools
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError as e:
+    raise RuntimeError(
+        "tfxclass builds with setuptools >= 77; this environment has "
+        f"{setuptools.__version__}. Fix: pip install 'setuptools>=77' wheel, "
+        "then repeat the command."
+    ) from e
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, ROOT)
@@ -21,6 +29,13 @@ class BuildOps(build_ext):
         from custom_ops import build
 
         build.build(self.get_ext_fullpath(ext.name))
+
+    def copy_extensions_to_source(self):
+        """For editable installs, whose default leaves build_info.json out."""
+        from custom_ops import build
+
+        # Only links again: the objects are kept.
+        build.build()
 
     def get_outputs(self):
         library = self.get_ext_fullpath(self.extensions[0].name)

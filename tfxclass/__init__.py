@@ -1,5 +1,6 @@
 """Keras output layers for classifiers with 10^4 to 10^7 classes."""
 
+from tfxclass import export
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import metrics
@@ -9,6 +10,7 @@ from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
 __all__ = [
+    "export",
     "layers",
     "losses",
     "metrics",

@@ -1,0 +1,137 @@
+"""Errors of the build and the loader name the command that fixes them."""
+
+import builtins
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import setuptools
+import tensorflow as tf
+
+from custom_ops import build
+from tfxclass.ops import library
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REBUILD = (
+    "pip install --force-reinstall --no-deps --no-build-isolation tfxclass"
+)
+
+
+@pytest.fixture
+def built(tmp_path):
+    """Paths of a library and build info that pass, `(library, info)`."""
+    (tmp_path / "ops.so").write_bytes(b"")
+    info = {"tensorflow": tf.__version__, "march": ["-march=x86-64-v3"]}
+    (tmp_path / "build_info.json").write_text(json.dumps(info))
+    return tmp_path / "ops.so", tmp_path / "build_info.json"
+
+
+def test_check_accepts_what_fits(built, monkeypatch):
+    monkeypatch.setattr(library, "_has_avx2", lambda: True)
+    library.check(*built)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_check_missing_file(built, missing):
+    os.remove(built[missing])
+    with pytest.raises(ImportError, match="are missing") as e:
+        library.check(*built)
+    assert REBUILD in str(e.value)
+    assert "python custom_ops/build.py" in str(e.value)
+
+
+def test_check_other_tensorflow(built):
+    with pytest.raises(ImportError, match="TensorFlow 9.1.0 is") as e:
+        library.check(*built, version="9.1.0")
+    assert f"built for TensorFlow {tf.__version__}" in str(e.value)
+    assert REBUILD in str(e.value)
+    assert f"or install TensorFlow {tf.__version__}" in str(e.value)
+
+
+def test_check_accepts_another_patch_release(built, monkeypatch):
+    monkeypatch.setattr(library, "_has_avx2", lambda: True)
+    release = ".".join(tf.__version__.split(".")[:2])
+    library.check(*built, version=release + ".99")
+
+
+def test_check_processor_without_avx2(built, monkeypatch):
+    monkeypatch.setattr(library, "_has_avx2", lambda: False)
+    with pytest.raises(ImportError, match="AVX2") as e:
+        library.check(*built)
+    assert "TFXCLASS_MARCH=native, then rebuild: pip" in str(e.value)
+
+
+def test_check_native_build_needs_no_avx2(built, monkeypatch):
+    monkeypatch.setattr(library, "_has_avx2", lambda: False)
+    info = {"tensorflow": tf.__version__, "march": ["-march=native"]}
+    built[1].write_text(json.dumps(info))
+    library.check(*built)
+
+
+def test_build_without_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(RuntimeError, match="'no-such-compiler' was not") as e:
+        build.build()
+    assert "apt-get install g++" in str(e.value)
+
+
+def test_build_without_tensorflow(monkeypatch):
+    real_import = builtins.__import__
+
+    def no_tensorflow(name, *args, **kwargs):
+        if name == "tensorflow":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_tensorflow)
+    with pytest.raises(RuntimeError, match="not installed here") as e:
+        build._tensorflow_flags()
+    assert "pip install tensorflow-cpu==2.21.*" in str(e.value)
+
+
+def test_build_script_exits_with_the_error():
+    """`python custom_ops/build.py`, as a user runs it."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "custom_ops" / "build.py")],
+        env={**os.environ, "CXX": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode
+    assert "Fix: install g++" in done.stderr
+
+
+def test_build_shows_the_compilers_messages(tmp_path, capfd):
+    source = tmp_path / "bad.cc"
+    source.write_text("int f() { return undefined_name; }\n")
+    command = [build._compiler(), "-c", str(source), "-o", os.devnull]
+    with pytest.raises(RuntimeError, match="compiler failed on .*bad.cc"):
+        build._run(command)
+    assert "undefined_name" in capfd.readouterr().err
+
+
+def test_wheel(tmp_path):
+    """One wheel for every Python 3, with the ops and without their sources."""
+    if int(setuptools.__version__.split(".")[0]) < 77:
+        pytest.skip(f"setuptools >= 77 needed, have {setuptools.__version__}")
+    command = "-m pip wheel -qq --no-build-isolation --no-deps --wheel-dir"
+    done = subprocess.run(
+        [sys.executable, *command.split(), str(tmp_path), str(ROOT)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "tfxclass/ops/_tfxclass_ops.so" in names
+    assert "tfxclass/ops/build_info.json" in names
+    assert "tfxclass/export/c_loader.py" in names
+    folders = {name.split("/")[0] for name in names}
+    folders = {name for name in folders if not name.endswith(".dist-info")}
+    assert folders == {"tfxclass"}
+    assert not [name for name in names if name.endswith((".cc", ".h"))]
