@@ -1,0 +1,61 @@
+"""SGD with momentum on touched rows."""
+
+import keras
+
+from tfxclass.ops import row_update
+from tfxclass.optimizers.lazy_rows import LazyRows
+
+
+@keras.saving.register_keras_serializable(package="tfxclass")
+class LazySGD(LazyRows, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` whose step costs only the rows it touches.
+
+    Use it with any layer whose gradient is `tf.IndexedSlices`: heads of
+    tfxclass, embeddings. Without momentum and weight decay it equals Keras'.
+    With them, rows that a batch did not touch keep still, velocity included,
+    as in the first version of Partial FC, where Keras moves all of them in
+    every step: 1M rows of 64, 1,000 of them touched, 70 ms.
+
+    Args:
+        *args: as for `keras.optimizers.SGD`.
+        catch_up: if True, rows are brought to where dense SGD would have them
+            before they are read; see `LazyAdam`. For SGD this is exact while
+            the learning rate stands still.
+        **kwargs: as for `keras.optimizers.SGD`. With row gradients, `use_ema`
+            and `gradient_accumulation_steps` raise a `ValueError`.
+
+    Example:
+
+    >>> optimizer = tfxclass.optimizers.LazySGD(0.1, momentum=0.9)
+    >>> model.compile(optimizer, loss=head.loss)
+
+    References:
+
+    - [An et al., 2021](https://arxiv.org/abs/2010.05222) (Partial FC)
+    """
+
+    def _slots(self, index):
+        return [self.momentums[index]] if self.momentum else []
+
+    def _update_rows(self, variable, slots, last_step, ids, grads, **scalars):
+        row_update.sgd_update(
+            variable,
+            slots[0] if slots else None,
+            last_step,
+            ids,
+            grads,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            **scalars,
+        )
+
+    def _catch_up_rows(self, variable, slots, last_step, ids, **scalars):
+        row_update.sgd_catch_up(
+            variable,
+            slots[0] if slots else None,
+            last_step,
+            ids,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            **scalars,
+        )
