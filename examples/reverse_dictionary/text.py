@@ -1,0 +1,74 @@
+"""Text to word ids, in stock TensorFlow ops, and the vocabulary behind it."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Longest ending first is what the lazy stem makes of this list.
+_ENDINGS = (
+    "ational|ization|fulness|ousness|iveness|ingly|edly|ness|ment|tion|sion|"
+    "ing|ies|ied|ity|ous|ive|ful|ism|ist|ate|ize|ed|es|er|ly|al|ic|s|y|e"
+)
+_STEM = f"^(.{{4,}}?)(?:{_ENDINGS})?$"
+
+
+def split(texts):
+    """Words of each text and, marked by `_`, their stems: a RaggedTensor.
+
+    Stems join what the inflection parts: "concentric" finds "concentricity".
+    """
+    plain = tf.strings.regex_replace(
+        tf.strings.lower(texts), "[^a-z0-9]+", " "
+    )
+    words = tf.strings.split(plain)
+    stems = tf.strings.regex_replace(words.flat_values, _STEM, r"\1")
+    stems = words.with_flat_values(tf.strings.join(["_", stems]))
+    return tf.concat([words, stems], axis=1)
+
+
+def make_vocabulary(texts, min_count=2):
+    """`(terms, idf)`: what `min_count` texts have, and log(texts / count)."""
+    tokens = split(texts)
+    terms, ids = np.unique(tokens.flat_values.numpy(), return_inverse=True)
+    # A term counts once a text.
+    pairs = np.unique(tokens.value_rowids().numpy() * len(terms) + ids)
+    counts = np.bincount(pairs % len(terms), minlength=len(terms))
+    kept = counts >= min_count
+    idf = np.log(len(texts) / counts[kept])
+    return terms[kept], idf.astype("float32")
+
+
+class WordIds(keras.layers.Layer):
+    """Raw text `[batch]` to ids `[batch, length]`, -1 for padding.
+
+    Args:
+        path: file with a term of the vocabulary a line; an asset of the
+            exported model.
+    """
+
+    def __init__(self, path, **kwargs):
+        super().__init__(**kwargs)
+        self.table = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(
+                str(path),
+                tf.string,
+                tf.lookup.TextFileIndex.WHOLE_LINE,
+                tf.int64,
+                tf.lookup.TextFileIndex.LINE_NUMBER,
+            ),
+            default_value=-1,
+        )
+        self.supports_jit = False
+
+    def call(self, texts):
+        return self.table.lookup(split(texts).to_tensor(""))
+
+    def ragged(self, texts):
+        """`(ids, text)`: all known words, and the text that has each."""
+        tokens = split(texts)
+        ids = self.table.lookup(tokens.flat_values).numpy()
+        known = ids >= 0
+        return ids[known], tokens.value_rowids().numpy()[known]
+
+    def compute_output_spec(self, texts):
+        return keras.KerasTensor((texts.shape[0], None), dtype="int64")
