@@ -4,8 +4,16 @@ import os
 import sys
 
 import setuptools
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError as e:
+    raise RuntimeError(
+        "tfxclass builds with setuptools >= 77; this environment has "
+        f"{setuptools.__version__}. Fix: pip install 'setuptools>=77' wheel, "
+        "then repeat the command."
+    ) from e
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, ROOT)

@@ -1,9 +1,10 @@
 """Keras output layers for classifiers with 10^4 to 10^7 classes."""
 
+from tfxclass import export
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import samplers
 from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
-__all__ = ["layers", "losses", "samplers", "top_k"]
+__all__ = ["export", "layers", "losses", "samplers", "top_k"]

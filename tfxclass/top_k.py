@@ -66,7 +66,21 @@ def encoder_of(model):
         )
     if isinstance(features, (list, tuple)):
         features = features[0]
-    return inputs, features, head
+    return _inputs_of(features, inputs), features, head
+
+
+def _inputs_of(tensor, inputs):
+    """The symbolic `inputs` that `tensor` depends on: not a head's labels."""
+    pending, seen = [tensor], set()
+    while pending:
+        reached = pending.pop()
+        if id(reached) in seen:
+            continue
+        seen.add(id(reached))
+        operation, node_index, _ = reached._keras_history
+        node = operation._inbound_nodes[node_index]
+        pending.extend(node.input_tensors)
+    return [x for x in inputs if id(x) in seen]
 
 
 def top_k(model, k=10):
@@ -88,4 +102,13 @@ def top_k(model, k=10):
     """
     inputs, features, head = encoder_of(model)
     check_k(k, head.num_classes)
-    return keras.Model(inputs, TopK(head, k)(features))
+    return keras.Model(_as_given(model, inputs), TopK(head, k)(features))
+
+
+def _as_given(model, inputs):
+    """`inputs` in the structure of `model`'s, or Keras warns of each call."""
+    given = getattr(model, "input", None)  # Sequential may have none.
+    if isinstance(given, dict):
+        wanted = {id(x) for x in inputs}
+        return {k: x for k, x in given.items() if id(x) in wanted}
+    return inputs[0] if len(inputs) == 1 else inputs

@@ -71,20 +71,29 @@ def make_models(vocabulary_path, idf, head):
     return serving, keras.Model(ids, head(features))
 
 
-def start_classes(head, features, labels):
+def encoder_of(serving):
+    """The part of a serving model that ends in the features."""
+    return keras.Model(serving.inputs, serving.get_layer("word_sum").output)
+
+
+def start_classes(serving, texts, labels):
     """Sets each class row to the mean of the features of its texts.
 
     With embeddings that are still random this is TF-IDF in a random
     projection: training starts from there, not from nothing.
 
     Args:
-        head: a built head.
-        features: float `[n, dim]`.
-        labels: int `[n, p]`, -1 is padding.
+        serving: a model of `make_models`.
+        texts: list of str.
+        labels: int `[len(texts), p]`, classes of each text, -1 is padding.
     """
-    rows = np.zeros(head.kernel.shape, "float32")
+    features = encoder_of(serving).predict(
+        tf.constant(texts), batch_size=512, verbose=0
+    )
     features = keras.utils.normalize(features)
+    kernel = serving.layers[-1].kernel
+    rows = np.zeros(kernel.shape, "float32")
     for column in labels.T:
         known = column >= 0
         np.add.at(rows, column[known], features[known])
-    head.kernel.assign(keras.utils.normalize(rows))
+    kernel.assign(keras.utils.normalize(rows))

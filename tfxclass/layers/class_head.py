@@ -5,6 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from tfxclass import stock_top_k
 from tfxclass import streaming
 from tfxclass.losses import records
 from tfxclass.losses import targets as targets_lib
@@ -233,6 +234,41 @@ class ClassHead(keras.layers.Layer):
             k,
             bias=None if self.bias is None else tf.convert_to_tensor(self.bias),
             normalize=self.similarity == "cosine",
+            probabilities=self.activation == "softmax",
+        )
+
+    def export_weights(self):
+        """The variables that `export_top_k` reads and an export saves.
+
+        Returns:
+            `(rows, bias)`: float32 variables `[num_classes, dim]`, the kernel
+            itself or, for cosine, a normalised copy, so that a request does
+            not normalise it; and `[num_classes]` or None.
+        """
+        rows = self.kernel.value
+        if self.similarity == "cosine":
+            rows = stock_top_k.normalize_rows(tf.convert_to_tensor(rows))
+        return rows, None if self.bias is None else self.bias.value
+
+    def export_top_k(self, features, k, weights=None):
+        """`top_k` with stock TensorFlow ops alone, for an exported graph.
+
+        Args:
+            features: float `[batch, dim]`.
+            k: int, at most `num_classes`.
+            weights: what `export_weights` returned; by default it is called,
+                which makes a variable for cosine: not in a `tf.function`.
+
+        Returns:
+            As `top_k`, if no logit is NaN.
+        """
+        check_k(k, self.num_classes)
+        rows, bias = self.export_weights() if weights is None else weights
+        return stock_top_k.top_k(
+            self.queries(features),
+            tf.convert_to_tensor(rows),
+            k,
+            bias=None if bias is None else tf.convert_to_tensor(bias),
             probabilities=self.activation == "softmax",
         )
 

@@ -1,0 +1,40 @@
+"""Options and fixtures of all tests."""
+
+import os
+import pathlib
+
+# Before TensorFlow is imported: its start-up notes bury the failures.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import pytest  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--slow", action="store_true", help="run the tests marked slow, too"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: needs --slow"))
+        if item.get_closest_marker("gpu") and not _has_gpu():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+
+
+def _has_gpu():
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """Path of ../shared/data, real data beside the checkout, or a skip."""
+    path = ROOT.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"no real data: {path} does not exist")
+    return path

@@ -1,0 +1,444 @@
+"""The exported model equals the live one, without tfxclass."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tfxclass import stock_top_k
+from tfxclass.export import proof
+from tfxclass.export import resources
+from tfxclass.losses import softmax
+
+NUM_CLASSES = 300
+DIM = 8
+HEADS = {
+    "full-dot": (tfxclass.layers.FullSoftmax, {}),
+    "full-bias": (tfxclass.layers.FullSoftmax, {"use_bias": True}),
+    "full-logits": (tfxclass.layers.FullSoftmax, {"activation": None}),
+    "full-cosine": (tfxclass.layers.FullSoftmax, {"similarity": "cosine"}),
+    "sampled-dot": (tfxclass.layers.SampledSoftmax, {"num_sampled": 20}),
+    "sampled-cosine": (
+        tfxclass.layers.SampledSoftmax,
+        {"num_sampled": 20, "similarity": "cosine", "scale": 9.0},
+    ),
+}
+
+
+def make_head(name, num_classes=NUM_CLASSES):
+    layer, arguments = HEADS[name]
+    return layer(num_classes, **arguments)
+
+
+def randomize(head, seed=0):
+    """Random weights; rows 40..59 repeat rows 0..19, for ties."""
+    rng = np.random.default_rng(seed)
+    kernel = rng.normal(size=head.kernel.shape).astype("float32")
+    kernel[40:60] = kernel[:20]
+    head.kernel.assign(kernel)
+    if head.bias is not None:
+        bias = rng.normal(size=head.bias.shape).astype("float32")
+        bias[40:60] = bias[:20]
+        # Masked classes: more than a block of them, and the last one.
+        bias[100:200] = bias[-1] = -np.inf
+        head.bias.assign(bias)
+
+
+def make_model(name="full-dot", num_classes=NUM_CLASSES):
+    head = make_head(name, num_classes)
+    layers = [keras.Input((5,), name="x"), keras.layers.Dense(DIM), head]
+    model = keras.Sequential(layers)
+    randomize(head)
+    return model
+
+
+def make_text_model():
+    vectorize = keras.layers.TextVectorization(
+        output_sequence_length=4, vocabulary=["sample", "text", "zwei"]
+    )
+    text = keras.Input((), dtype="string", name="text")
+    words = keras.layers.Embedding(5, DIM)(vectorize(text))
+    features = keras.layers.GlobalAveragePooling1D()(words)
+    head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
+    return keras.Model(text, head(features))
+
+
+def ask(folder, **inputs):
+    """Answers of a loaded SavedModel, arrays by name."""
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    answers = served(**{k: tf.constant(v) for k, v in inputs.items()})
+    return {key: value.numpy() for key, value in answers.items()}
+
+
+def assert_equals_live(answers, model, inputs, k):
+    ids, scores = tfxclass.top_k(model, k)(inputs)
+    np.testing.assert_array_equal(answers["ids"], ids)
+    # Order of summation in float32.
+    np.testing.assert_allclose(answers["scores"], scores, rtol=0, atol=1e-6)
+
+
+@pytest.fixture(params=["one-block", "blocks"])
+def block_path(request, monkeypatch):
+    if request.param == "blocks":
+        monkeypatch.setattr(stock_top_k, "ONE_BLOCK_CLASSES", 100)
+        monkeypatch.setattr(
+            softmax, "block_size", lambda batch: tf.constant(48, tf.int64)
+        )
+
+
+@pytest.mark.parametrize("k", [1, 7, 70, NUM_CLASSES])
+@pytest.mark.parametrize("name", HEADS)
+def test_export_top_k_equals_top_k(name, k, block_path):
+    head = make_head(name)
+    head.build((None, DIM))
+    randomize(head)
+    features = np.random.default_rng(1).normal(size=(4, DIM))
+    features[0] = 0.0  # Ties everywhere.
+    weights = head.export_weights()
+    export_top_k = tf.function(lambda x: head.export_top_k(x, k, weights))
+    ids, scores = export_top_k(features.astype("float32"))
+    live_ids, live_scores = head.top_k(features, k)
+    np.testing.assert_array_equal(ids, live_ids)
+    # 2e-6: logits of the cosine head with scale 24 reach 24.
+    np.testing.assert_allclose(scores, live_scores, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_export_top_k_has_stock_ops_only(name, block_path):
+    head = make_head(name)
+    head.build((None, DIM))
+    weights = head.export_weights()
+    graph = (
+        tf.function(
+            lambda x: head.export_top_k(x, 3, weights),
+            [tf.TensorSpec([None, DIM])],
+        )
+        .get_concrete_function()
+        .graph
+    )
+    ops = {op.type for op in graph.get_operations()}
+    assert not [op for op in ops if "fxclass" in op], ops
+    assert ("StatelessWhile" in ops) == (stock_top_k.ONE_BLOCK_CLASSES == 100)
+
+
+@pytest.mark.parametrize("name", ["full-bias", "full-cosine"])
+def test_saved_model_in_blocks_equals_model(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(stock_top_k, "ONE_BLOCK_CLASSES", 100)
+    monkeypatch.setattr(softmax, "BLOCK_LOGITS", 100)
+    model = make_model(name, num_classes=2_500)
+    folder = tfxclass.export.saved_model(model, tmp_path, top_k=7)
+    x = np.random.default_rng(2).normal(size=(6, 5)).astype("float32")
+    assert_equals_live(ask(folder, x=x), model, x, 7)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_saved_model_equals_model(name, tmp_path):
+    model = make_model(name)
+    folder = tfxclass.export.saved_model(model, tmp_path, top_k=7)
+    x = np.random.default_rng(2).normal(size=(6, 5)).astype("float32")
+    answers = ask(folder, x=x)
+    assert set(answers) == {"ids", "scores"}
+    assert answers["ids"].dtype == np.int64
+    assert answers["scores"].dtype == np.float32
+    assert_equals_live(answers, model, x, 7)
+
+
+def test_batch_of_any_size(tmp_path):
+    folder = tfxclass.export.saved_model(make_model(), tmp_path, top_k=3)
+    for batch in (0, 1, 17):
+        answers = ask(folder, x=np.ones((batch, 5), "float32"))
+        assert answers["ids"].shape == (batch, 3)
+        assert answers["scores"].shape == (batch, 3)
+
+
+def test_functional_model_with_several_inputs_and_labels_input(tmp_path):
+    a = keras.Input((2,), name="a-first")
+    b = keras.Input((3,), name="B", dtype="int32")
+    y = keras.Input((), dtype="int64", name="y")
+    features = keras.layers.Concatenate()([keras.ops.cast(b, "float32"), a])
+    head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
+    model = keras.Model([a, b, y], head(features, labels=y))
+    examples = {"B": [[1, 2, 3]], "a-first": [[4.0, 5.0]]}
+    folder = tfxclass.export.saved_model(
+        model, tmp_path, example_inputs=examples
+    )
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    assert set(served.structured_input_signature[1]) == {"a_first", "B"}
+    graph = proof._meta_graph(folder)
+    assert set(graph.signature_def["serving_default"].inputs) == {
+        "a-first",
+        "B",
+    }
+
+
+def test_text_in_labels_out(tmp_path):
+    model = make_text_model()
+    names = [f"name {i} \u00e9" for i in range(NUM_CLASSES)]
+    folder = tfxclass.export.saved_model(model, tmp_path, labels=names)
+    texts = tf.constant(["text zwei", "unseen", ""])
+    answers = ask(folder, text=texts)
+    assert_equals_live(answers, model, texts, 10)
+    assert answers["labels"].shape == (3, 10)
+    wanted = [[names[i].encode() for i in row] for row in answers["ids"]]
+    assert answers["labels"].tolist() == wanted
+
+
+def test_labels_are_an_asset_and_no_constant(tmp_path):
+    source = tmp_path / "names.txt"
+    names = [f"a rather long name {i}" for i in range(20_000)]
+    source.write_text("\n".join(names), encoding="utf-8")
+    model = make_model(num_classes=20_000)
+    folder = tfxclass.export.saved_model(model, tmp_path, labels=source)
+    asset = os.path.join(folder, "assets", "labels.txt")
+    with open(asset, encoding="utf-8") as f:
+        assert f.read().splitlines() == names
+    # 20,000 names are 490 kB, 20,000 rows 640 kB.
+    size = os.path.getsize(os.path.join(folder, "saved_model.pb"))
+    assert size < 100_000, size
+
+
+def test_table_and_module_of_a_layer_are_found():
+    class Lookup(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            values = tf.lookup.KeyValueTensorInitializer(["a"], [1.0])
+            self.table = tf.lookup.StaticHashTable(values, 0.0)
+            self.module = tf.Module()
+            self.module.factor = tf.Variable(2.0)
+
+        def call(self, x):
+            return self.table.lookup(x) * self.module.factor
+
+    layer = Lookup()
+    x = keras.Input((2,), dtype="string")
+    found = resources.of(keras.Model(x, layer(x)))
+    assert any(thing is layer.table for thing in found)
+    assert any(thing is layer.module.factor for thing in found)
+
+
+@pytest.mark.parametrize("name", ["full-dot", "full-cosine"])
+def test_weights_are_in_the_file_once(name, tmp_path):
+    model = make_model(name, num_classes=5_000)
+    # Optimizer slots stay behind.
+    model.compile("adam", loss=model.layers[-1].loss)
+    model.fit(np.ones((4, 5)), np.arange(4), verbose=0)
+    folder = tfxclass.export.saved_model(model, tmp_path)
+    variables = tf.train.list_variables(
+        os.path.join(folder, "variables", "variables")
+    )
+    shapes = sorted(tuple(shape) for _, shape in variables if shape)
+    assert shapes == [(5, DIM), (DIM,), (5_000, DIM)]
+    size = os.path.getsize(
+        os.path.join(folder, "variables", "variables.data-00000-of-00001")
+    )
+    weights = 4 * (5_000 * DIM + 5 * DIM + DIM)
+    assert weights <= size < weights + 5_000
+    pb = os.path.getsize(os.path.join(folder, "saved_model.pb"))
+    assert pb < 100_000, pb
+
+
+def test_cosine_export_does_not_normalize_rows(tmp_path):
+    model = make_model("full-cosine")
+    folder = tfxclass.export.saved_model(model, tmp_path)
+    path = os.path.join(folder, "variables", "variables")
+    shapes = dict(tf.train.list_variables(path))
+    (name,) = [n for n, s in shapes.items() if s == [NUM_CLASSES, DIM]]
+    rows = tf.train.load_variable(path, name)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, rtol=1e-6)
+
+
+def test_versions_count_up(tmp_path):
+    (tmp_path / "not-a-version").mkdir()
+    (tmp_path / "7").mkdir()
+    model = make_model()
+    export = tfxclass.export.saved_model
+    assert export(model, tmp_path, verify=False) == str(tmp_path / "8")
+    assert export(model, str(tmp_path), verify=False) == str(tmp_path / "9")
+    assert sorted(os.listdir(tmp_path)) == ["7", "8", "9", "not-a-version"]
+    umask = os.umask(0)
+    os.umask(umask)
+    # A server of another user reads it.
+    assert os.stat(tmp_path / "8").st_mode & 0o777 == 0o777 & ~umask
+
+
+def test_first_version_in_a_new_folder(tmp_path):
+    path = tmp_path / "models" / "products"
+    folder = tfxclass.export.saved_model(make_model(), path, verify=False)
+    assert folder == str(path / "1")
+
+
+def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fail(*args):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(proof, "check", fail)
+    with pytest.raises(RuntimeError, match="no"):
+        tfxclass.export.saved_model(make_model(), tmp_path / "a" / "b")
+    assert os.listdir(tmp_path) == []
+
+
+class CustomOp(keras.layers.Layer):
+    """A layer of an op that TensorFlow does not have."""
+
+    def call(self, x):
+        empty = softmax.empty_stats(tf.shape(x)[0])
+        top, _ = softmax.library.ops.tfxclass_softmax_block_stats(
+            x,
+            tf.fill([tf.shape(x)[0], 1], tf.constant(-1, tf.int64)),
+            tf.zeros([tf.shape(x)[0], 1]),
+            tf.zeros([], tf.int64),
+            *empty,
+        )
+        return x + top[:, tf.newaxis]
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_custom_op_is_refused_by_name(tmp_path, verify):
+    head = make_head("full-dot")
+    model = keras.Sequential([keras.Input((5,)), CustomOp(), head])
+    with pytest.raises(ValueError, match="Tfxclass>SoftmaxBlockStats"):
+        tfxclass.export.saved_model(model, tmp_path / "m", verify=verify)
+    assert os.listdir(tmp_path) == []
+
+
+def load_with_c_api(folder, scratch):
+    """The loader's process, asked for nothing that exists."""
+    scratch.mkdir()
+    request = {"model": folder, "inputs": [], "outputs": {"y": "no:0"}}
+    (scratch / "request.json").write_text(json.dumps(request))
+    np.savez(scratch / "inputs.npz")
+    return proof._run_loader(str(scratch))
+
+
+def test_loader_itself_refuses_a_custom_op(tmp_path):
+    layer = CustomOp()
+    module = tf.Module()
+    module.f = tf.function(layer.__call__, [tf.TensorSpec([None, 5])])
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=module.f)
+    done = load_with_c_api(str(tmp_path / "m"), tmp_path / "scratch")
+    assert done.returncode == 1
+    assert "Op type not registered 'Tfxclass>Softmax" in done.stderr
+
+
+def test_failure_of_the_loader_is_told(tmp_path):
+    # Out of range for the embedding, at run time.
+    x = keras.Input((3,), dtype="int32", name="x")
+    features = keras.layers.Flatten()(keras.layers.Embedding(1, DIM)(x))
+    head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
+    model = keras.Model(x, head(features))
+    with pytest.raises(RuntimeError, match="(?s)not in .0, 1.*example_inputs"):
+        tfxclass.export.saved_model(model, tmp_path)
+    assert os.listdir(tmp_path) == []
+    tfxclass.export.saved_model(model, tmp_path, example_inputs=[[0, 0, 0]])
+
+
+@pytest.mark.parametrize("key", ["ids", "scores", "labels"])
+def test_other_answers_are_refused(key, tmp_path, monkeypatch):
+    model = make_model()
+    names = [str(i) for i in range(NUM_CLASSES)]
+    read = proof._answers
+
+    def tampered(*args):
+        answers = read(*args)
+        changed = answers[key].copy()
+        changed[1, 2] = {"ids": 9, "scores": 0.5, "labels": b"?"}[key]
+        return {**answers, key: changed}
+
+    monkeypatch.setattr(proof, "_answers", tampered)
+    with pytest.raises(RuntimeError, match=f"`{key}` of the export differ"):
+        tfxclass.export.saved_model(model, tmp_path, labels=names)
+
+
+def test_loader_imports_neither_tensorflow_nor_tfxclass():
+    with open(proof.LOADER, encoding="utf-8") as f:
+        tree = ast.parse(f.read())
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(node.module)
+    assert imported == {"ctypes", "json", "os", "sys", "numpy"}
+
+
+def test_fresh_process_without_tfxclass(tmp_path):
+    model = make_model("sampled-cosine")
+    folder = tfxclass.export.saved_model(model, tmp_path, top_k=4)
+    code = (
+        "import json, sys; sys.modules['tfxclass'] = None\n"
+        "import tensorflow as tf\n"
+        f"m = tf.saved_model.load({folder!r})\n"
+        "y = m.signatures['serving_default'](x=tf.ones([2, 5]))\n"
+        "print(json.dumps({k: v.numpy().tolist() for k, v in y.items()}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    assert_equals_live(answers, model, np.ones((2, 5), "float32"), 4)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"top_k": 0}, "`k` must be a positive integer. Received: 0"),
+        ({"top_k": NUM_CLASSES + 1}, "k=301 with num_classes=300"),
+        ({"labels": ["a"]}, "1 names with num_classes=300"),
+        ({"labels": ["a\nb"] * NUM_CLASSES}, "one line.*'a.nb' for class 0"),
+        ({"labels": ["a\r"] * NUM_CLASSES}, "one line.*'a.r' for class 0"),
+        ({"labels": ["a", ""] * 150}, "not empty. Received: '' for class 1"),
+        ({"labels": range(NUM_CLASSES)}, "must be strings. Received: 0 .int"),
+        ({"example_inputs": {"z": 1}}, r"inputs \['x'\]. Received: \['z'\]"),
+        ({"example_inputs": ["a"]}, "must be float32 for input 'x'"),
+    ],
+)
+def test_bad_arguments(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        tfxclass.export.saved_model(make_model(), tmp_path / "m", **arguments)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_top_k_takes_the_inputs_of_the_model(as_dict):
+    a, b = keras.Input((2,), name="a"), keras.Input((3,), name="b")
+    features = keras.layers.Concatenate()([a, b])
+    inputs = {"a": a, "b": b} if as_dict else [a, b]
+    model = keras.Model(inputs, make_head("full-dot")(features))
+    x = [np.ones((2, 2), "float32"), np.ones((2, 3), "float32")]
+    x = dict(zip("ab", x)) if as_dict else x
+    # Warnings are errors here.
+    ids, _ = tfxclass.top_k(model, 3).predict(x, verbose=0)
+    assert ids.shape == (2, 3)
+
+
+def test_path_that_is_a_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("")
+    with pytest.raises(ValueError, match="`path` must be a folder"):
+        tfxclass.export.saved_model(make_model(), path)
+
+
+def test_bad_models(tmp_path):
+    export = tfxclass.export.saved_model
+    with pytest.raises(ValueError, match="exactly one head"):
+        export(keras.Sequential([keras.layers.Dense(3)]), tmp_path)
+    with pytest.raises(ValueError, match="must be built"):
+        export(keras.Sequential([make_head("full-dot")]), tmp_path)
+    x = keras.Input((5,), name="a name")
+    model = keras.Model(x, make_head("full-dot")(x))
+    with pytest.raises(ValueError, match="letters, digits.*'a name'"):
+        export(model, tmp_path)

@@ -1,0 +1,236 @@
+"""Runs a SavedModel through TensorFlow's C API; knows no TensorFlow Python.
+
+`python c_loader.py LIBRARY_FOLDER FOLDER`, run by its path, in a process that
+imports neither tfxclass nor tensorflow. Writes `FOLDER/ops.pb`, the ops that
+TensorFlow registers by itself (an OpList). Then, if there is a request:
+
+    request.json: {"model": folder, "inputs": [tensor, ...],
+                   "outputs": {key: tensor}}, tensors as "node:0"
+    inputs.npz: arr_0, arr_1, ...; strings are arrays of bytes objects
+    outputs.npz: an array for each key of the outputs
+
+Any failure of TensorFlow's is its message on stderr and exit status 1.
+"""
+
+import ctypes
+import json
+import os
+import sys
+
+import numpy as np
+
+_STRING = 7
+# DataType of types.proto. (float16 is DT_HALF.)
+_TYPES = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    9: "int64",
+    10: "bool",
+    17: "uint16",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+}
+_CODES = {name: code for code, name in _TYPES.items()}
+# sizeof(TF_TString), of tensorflow/core/platform/ctstring_internal.h.
+_STRING_SIZE = 24
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
+        ("deallocator", ctypes.c_void_p),
+    ]
+
+
+class _Output(ctypes.Structure):
+    _fields_ = [("operation", ctypes.c_void_p), ("index", ctypes.c_int)]
+
+
+_POINTER = ctypes.c_void_p
+_RESULTS = {
+    "TF_AllocateTensor": _POINTER,
+    "TF_Dim": ctypes.c_int64,
+    "TF_GetAllOpList": ctypes.POINTER(_Buffer),
+    "TF_GetCode": ctypes.c_int,
+    "TF_GraphOperationByName": _POINTER,
+    "TF_LoadSessionFromSavedModel": _POINTER,
+    "TF_Message": ctypes.c_char_p,
+    "TF_NewGraph": _POINTER,
+    "TF_NewSessionOptions": _POINTER,
+    "TF_NewStatus": _POINTER,
+    "TF_NumDims": ctypes.c_int,
+    "TF_StringGetDataPointer": _POINTER,
+    "TF_StringGetSize": ctypes.c_size_t,
+    "TF_TensorByteSize": ctypes.c_size_t,
+    "TF_TensorData": _POINTER,
+    "TF_TensorType": ctypes.c_int,
+}
+
+
+class CApi:
+    """The functions of `libtensorflow_cc.so.2`."""
+
+    def __init__(self, folder):
+        path = os.path.join(folder, "libtensorflow_cc.so.2")
+        self.library = ctypes.CDLL(path)
+        self.status = _POINTER(self.call("TF_NewStatus"))
+
+    def call(self, name, *arguments):
+        function = getattr(self.library, name)
+        function.restype = _RESULTS.get(name)
+        return function(*arguments)
+
+    def checked(self, name, *arguments):
+        """`call`, then exits with TensorFlow's message if it failed."""
+        result = self.call(name, *arguments)
+        if self.call("TF_GetCode", self.status):
+            message = self.call("TF_Message", self.status)
+            sys.exit(message.decode(errors="replace"))
+        return result
+
+    def op_list(self):
+        """Serialised OpList of the registered ops, bytes."""
+        buffer = self.call("TF_GetAllOpList").contents
+        return ctypes.string_at(buffer.data, buffer.length)
+
+    def to_tensor(self, array):
+        """A TF_Tensor with a copy of the array, strings as bytes objects."""
+        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        is_string = array.dtype == object
+        code = _STRING if is_string else _CODES[array.dtype.name]
+        size = array.size * _STRING_SIZE if is_string else array.nbytes
+        tensor = _POINTER(
+            self.call(
+                "TF_AllocateTensor",
+                ctypes.c_int(code),
+                shape,
+                ctypes.c_int(array.ndim),
+                ctypes.c_size_t(size),
+            )
+        )
+        data = self.call("TF_TensorData", tensor)
+        if is_string:
+            self._write_strings(data, array)
+        elif size:
+            array = np.ascontiguousarray(array)
+            ctypes.memmove(data, array.ctypes.data, size)
+        return tensor
+
+    def _write_strings(self, data, array):
+        for position, text in enumerate(array.flat):
+            at = _POINTER(data + position * _STRING_SIZE)
+            self.call("TF_StringInit", at)
+            self.call("TF_StringCopy", at, text, ctypes.c_size_t(len(text)))
+
+    def to_array(self, tensor):
+        """A copy of a TF_Tensor, strings as bytes objects."""
+        dims = range(self.call("TF_NumDims", tensor))
+        shape = [self.call("TF_Dim", tensor, ctypes.c_int(d)) for d in dims]
+        code = self.call("TF_TensorType", tensor)
+        data = self.call("TF_TensorData", tensor)
+        if code == _STRING:
+            array = np.empty(shape, object)
+            for position in range(array.size):
+                array.flat[position] = self._string(data, position)
+            return array
+        size = self.call("TF_TensorByteSize", tensor)
+        raw = ctypes.string_at(data, size) if size else b""
+        return np.frombuffer(raw, _TYPES[code]).reshape(shape)
+
+    def _string(self, data, position):
+        at = _POINTER(data + position * _STRING_SIZE)
+        text = self.call("TF_StringGetDataPointer", at)
+        return ctypes.string_at(text, self.call("TF_StringGetSize", at))
+
+
+class Model:
+    """A loaded SavedModel, as TensorFlow Serving loads it (tag `serve`)."""
+
+    def __init__(self, api, folder):
+        self.api = api
+        self.graph = _POINTER(api.call("TF_NewGraph"))
+        tags = (ctypes.c_char_p * 1)(b"serve")
+        self.session = _POINTER(
+            api.checked(
+                "TF_LoadSessionFromSavedModel",
+                _POINTER(api.call("TF_NewSessionOptions")),
+                None,
+                os.fsencode(folder),
+                tags,
+                ctypes.c_int(1),
+                self.graph,
+                None,
+                api.status,
+            )
+        )
+
+    def run(self, inputs, outputs):
+        """Values of the tensors `outputs`, given those of `inputs`.
+
+        Args:
+            inputs: list of `(tensor name, array)`.
+            outputs: list of tensor names.
+
+        Returns:
+            List of arrays.
+        """
+        names = [name for name, _ in inputs]
+        tensors = [self.api.to_tensor(array) for _, array in inputs]
+        results = (_POINTER * len(outputs))()
+        self.api.checked(
+            "TF_SessionRun",
+            self.session,
+            None,
+            self._outputs(names),
+            (_POINTER * len(tensors))(*tensors),
+            ctypes.c_int(len(tensors)),
+            self._outputs(outputs),
+            results,
+            ctypes.c_int(len(outputs)),
+            None,
+            ctypes.c_int(0),
+            None,
+            self.api.status,
+        )
+        return [self.api.to_array(_POINTER(result)) for result in results]
+
+    def _outputs(self, names):
+        return (_Output * len(names))(*[self._output(n) for n in names])
+
+    def _output(self, name):
+        node, _, index = name.rpartition(":")
+        operation = self.api.call(
+            "TF_GraphOperationByName", self.graph, node.encode()
+        )
+        if not operation:
+            sys.exit(f"The graph has no node {node!r}.")
+        return _Output(operation, int(index))
+
+
+def main(library_folder, folder):
+    """Does what the head of this file says."""
+    api = CApi(library_folder)
+    with open(os.path.join(folder, "ops.pb"), "wb") as f:
+        f.write(api.op_list())
+    request = os.path.join(folder, "request.json")
+    if not os.path.exists(request):
+        return
+    with open(request) as f:
+        request = json.load(f)
+    # Written by our own process: strings are arrays of objects.
+    path = os.path.join(folder, "inputs.npz")
+    with np.load(path, allow_pickle=True) as arrays:
+        inputs = list(zip(request["inputs"], arrays.values()))
+    keys, tensors = zip(*request["outputs"].items())
+    values = Model(api, request["model"]).run(inputs, tensors)
+    np.savez(os.path.join(folder, "outputs.npz"), **dict(zip(keys, values)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,68 @@
+"""Whether an export answers as the model does."""
+
+import numpy as np
+
+# Two orders of summation in float32. An absolute 1e-6 alone would say nothing
+# about probabilities over a million classes, and is below the resolution of
+# large logits.
+_RELATIVE = 2e-5
+_ABSOLUTE_LOGITS = 1e-6
+_ABSOLUTE_PROBABILITIES = 1e-12
+
+
+def check_same(answers, expected, names, is_probability):
+    """Raises unless the answers are those expected.
+
+    Ids are equal but where rounding alone may order two classes either way.
+
+    Args:
+        answers: dict of arrays, `ids`, `scores` and, with names, `labels`
+            (bytes objects), each `[batch, k]`.
+        expected: dict of arrays, `ids` and `scores`.
+        names: list of str, or None.
+        is_probability: whether scores are probabilities, else logits.
+
+    Raises:
+        RuntimeError: they differ.
+    """
+    for key, value in expected.items():
+        if answers[key].shape != value.shape:
+            _differs(f"shape of `{key}`", answers[key].shape, value.shape)
+    ids, scores = expected["ids"], expected["scores"]
+    absolute = _ABSOLUTE_PROBABILITIES if is_probability else _ABSOLUTE_LOGITS
+    tolerance = absolute + _RELATIVE * np.abs(scores)
+    if not np.all(_is_close(answers["scores"], scores, tolerance)):
+        _differs("`scores`", answers["scores"], scores)
+    if not np.all((answers["ids"] == ids) | _is_tied(scores, tolerance)):
+        _differs("`ids`", answers["ids"], ids)
+    if names is not None:
+        wanted = [[names[i].encode() for i in row] for row in answers["ids"]]
+        if answers["labels"].tolist() != wanted:
+            _differs("`labels`", answers["labels"], wanted)
+
+
+def _is_close(received, expected, tolerance):
+    with np.errstate(invalid="ignore"):  # inf - inf
+        close = np.abs(received - expected) <= tolerance
+    same = np.isnan(received) & np.isnan(expected)
+    return close | same | (received == expected)
+
+
+def _is_tied(scores, tolerance):
+    """Classes whose score is that of a neighbour, bool `[batch, k]`."""
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(np.diff(scores, axis=1)) <= tolerance[:, 1:]
+    tied = np.zeros(scores.shape, bool)
+    tied[:, 1:] |= gap
+    tied[:, :-1] |= gap
+    # The last one may be tied with the best one left out.
+    tied[:, -1] = True
+    return tied
+
+
+def _differs(what, received, expected):
+    raise RuntimeError(
+        f"The {what} of the export differ from the model's. Received: "
+        f"{received}, expected: {expected}. A layer may behave otherwise "
+        "outside of Keras; compare with `example_inputs` that are real data."
+    )

@@ -1,0 +1,73 @@
+"""Class names in an export: a text file beside the graph, one a line."""
+
+import os
+
+import tensorflow as tf
+
+FILE_NAME = "labels.txt"
+
+
+def read(labels, num_classes):
+    """The names as a list of str, checked; None for None.
+
+    Args:
+        labels: sequence of str, path of a text file (UTF-8), or None.
+        num_classes: int.
+
+    Raises:
+        ValueError: a name that a line of the file cannot hold, or a number of
+            names other than `num_classes`.
+    """
+    if labels is None:
+        return None
+    if isinstance(labels, (str, os.PathLike)):
+        with open(labels, encoding="utf-8") as f:
+            names = f.read().split("\n")
+        # The last line may end, or not.
+        names = names[:-1] if names[-1] == "" else names
+    else:
+        names = list(labels)
+    for class_id, name in enumerate(names):
+        _check_name(class_id, name)
+    if len(names) != num_classes:
+        raise ValueError(
+            "`labels` must have one name for each class. Received: "
+            f"{len(names)} names with num_classes={num_classes}."
+        )
+    return names
+
+
+def _check_name(class_id, name):
+    if not isinstance(name, str):
+        raise ValueError(
+            "`labels` must be strings. Received: "
+            f"{name!r} ({type(name).__name__}) for class {class_id}."
+        )
+    # TensorFlow's reader refuses empty lines and drops carriage returns.
+    if not name or "\n" in name or "\r" in name:
+        raise ValueError(
+            "`labels` must be names of one line, not empty. Received: "
+            f"{name!r} for class {class_id}."
+        )
+
+
+def write(names, folder):
+    """Writes the names; returns the file's path, or None for None."""
+    if names is None:
+        return None
+    path = os.path.join(folder, FILE_NAME)
+    with open(path, "w", encoding="utf-8", newline="\n") as f:
+        f.writelines(name + "\n" for name in names)
+    return path
+
+
+def table(path):
+    """Lookup table from int64 class ids to names, read when it is loaded."""
+    initializer = tf.lookup.TextFileInitializer(
+        path,
+        key_dtype=tf.int64,
+        key_index=tf.lookup.TextFileIndex.LINE_NUMBER,
+        value_dtype=tf.string,
+        value_index=tf.lookup.TextFileIndex.WHOLE_LINE,
+    )
+    return tf.lookup.StaticHashTable(initializer, default_value="")

@@ -1,0 +1,48 @@
+"""What a Keras model reads when it runs: variables and lookup tables."""
+
+import keras
+import tensorflow as tf
+
+_RESOURCES = (tf.Variable, tf.saved_model.experimental.TrackableResource)
+_CONTAINERS = (list, tuple, set)
+
+
+def of(model):
+    """The `tf.Variable`s and tables of a model and its layers; a list.
+
+    Tables are found where a layer, or a module or container of its
+    attributes, holds them.
+    """
+    found, seen = {}, set()
+
+    def visit(thing):
+        if id(thing) in seen:
+            return
+        seen.add(id(thing))
+        if isinstance(thing, _RESOURCES):
+            found[id(thing)] = thing
+        for part in _parts(thing):
+            visit(part)
+
+    for layer in model._flatten_layers():
+        visit(layer)
+    return list(found.values())
+
+
+def _parts(thing):
+    if isinstance(thing, keras.Variable):
+        return [thing.value]
+    if isinstance(thing, keras.layers.Layer):
+        # Attributes hold what Keras has no list of.
+        return [*thing.variables, *_own_parts(thing)]
+    if isinstance(thing, tf.Module):
+        return _own_parts(thing)
+    if isinstance(thing, dict):
+        return list(thing.values())
+    return list(thing) if isinstance(thing, _CONTAINERS) else []
+
+
+def _own_parts(thing):
+    # Not a layer's nodes and inputs: they lead to the layers around it.
+    ignored = ("_inbound_nodes", "_outbound_nodes", "_parent_path")
+    return [value for key, value in vars(thing).items() if key not in ignored]
