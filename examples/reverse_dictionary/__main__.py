@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tfxclass
+import tfxclass.export
+import tfxclass.optimizers
 
 from examples.reverse_dictionary import data
 from examples.reverse_dictionary import evaluate

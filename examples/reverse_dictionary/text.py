@@ -17,9 +17,7 @@ def split(texts):
 
     Stems join what the inflection parts: "concentric" finds "concentricity".
     """
-    plain = tf.strings.regex_replace(
-        tf.strings.lower(texts), "[^a-z0-9]+", " "
-    )
+    plain = tf.strings.regex_replace(tf.strings.lower(texts), "[^a-z0-9]+", " ")
     words = tf.strings.split(plain)
     stems = tf.strings.regex_replace(words.flat_values, _STEM, r"\1")
     stems = words.with_flat_values(tf.strings.join(["_", stems]))

@@ -1,5 +1,6 @@
 """The classical answer, to compare with: TF-IDF of each word's texts."""
 
+import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from examples.reverse_dictionary.evaluate import ranks
@@ -23,7 +24,7 @@ def tfidf_ranks(texts, labels, num_classes, queries, targets):
         for label in row[row >= 0]:
             documents[label].append(text)
     vectorizer = TfidfVectorizer(
-        token_pattern="[a-z0-9]+", sublinear_tf=True, dtype="float32"
+        token_pattern="[a-z0-9]+", sublinear_tf=True, dtype=np.float32
     )
     classes = vectorizer.fit_transform([" ".join(d) for d in documents])
     return [
