@@ -1,4 +1,4 @@
-"""Trains, reports, exports and answers: `python -m examples.reverse_dictionary`."""
+"""Trains, reports, exports, answers; see README.md."""
 
 import argparse
 import itertools
@@ -11,7 +11,6 @@ import tensorflow as tf
 
 import tfxclass.export
 import tfxclass.optimizers
-
 from examples.reverse_dictionary import data
 from examples.reverse_dictionary import evaluate
 from examples.reverse_dictionary import model as model_lib

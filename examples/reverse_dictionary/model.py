@@ -5,7 +5,6 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
-
 from examples.reverse_dictionary.text import WordIds
 
 DIM = 256
