@@ -18,7 +18,7 @@ from examples.reverse_dictionary import text
 from examples.reverse_dictionary import tfidf
 from examples.reverse_dictionary import train
 
-LEARNING_RATE = 2e-3
+LEARNING_RATE = 5e-3
 
 
 def parse_arguments(argv=None):
@@ -81,16 +81,19 @@ def run_tfidf(task, texts):
 def run_model(task, out, epochs, seconds, full=False):
     """Trains a model; `(seconds, ranks, serving model)`."""
     begin = time.perf_counter()
-    terms, idf = text.make_vocabulary(task.joined_texts)
+    columns = {
+        kind: text.split_all(texts) for kind, texts in task.texts.items()
+    }
+    terms, idf = text.make_vocabulary([*columns.values()], len(task.labels))
     out.mkdir(parents=True, exist_ok=True)
     vocabulary = out / "vocabulary.txt"
     vocabulary.write_bytes(b"\n".join([*terms, b""]))
     head = model_lib.make_head(len(task.words), full)
     serving, training = model_lib.make_models(vocabulary, idf, head)
-    batches = train.Batches(
-        serving.get_layer("word_ids"), task.texts, task.labels
-    )
-    model_lib.start_classes(serving, task.joined_texts, task.labels)
+    table = serving.get_layer("word_ids").table
+    batches = train.Batches(table, columns, task.labels)
+    shown = batches.expected(len(terms))
+    model_lib.start_classes(serving, shown, task.labels)
     training.compile(
         tfxclass.optimizers.LazyAdam(LEARNING_RATE), loss=head.loss
     )

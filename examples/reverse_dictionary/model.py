@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 import tfxclass
@@ -55,7 +56,7 @@ def make_head(num_classes, full=False):
             num_classes, similarity="cosine", scale=20
         )
     return tfxclass.layers.SampledSoftmax(
-        num_classes, num_sampled=8192, similarity="cosine", scale=20, seed=0
+        num_classes, num_sampled=2048, similarity="cosine", scale=20, seed=0
     )
 
 
@@ -75,7 +76,7 @@ def encoder_of(serving):
     return keras.Model(serving.inputs, serving.get_layer("word_sum").output)
 
 
-def start_classes(serving, texts, labels):
+def start_classes(serving, shown, labels):
     """Sets each class row to the mean of the features of its texts.
 
     With embeddings that are still random this is TF-IDF in a random
@@ -83,16 +84,16 @@ def start_classes(serving, texts, labels):
 
     Args:
         serving: a model of `make_models`.
-        texts: list of str.
-        labels: int `[len(texts), p]`, classes of each text, -1 is padding.
+        shown: sparse `[n, vocabulary]`, weight of each word in each text.
+        labels: int `[n, p]`, classes of each text, -1 is padding.
     """
-    features = encoder_of(serving).predict(
-        tf.constant(texts), batch_size=512, verbose=0
+    encoder, head = serving.get_layer("word_sum"), serving.layers[-1]
+    weights = shown.multiply(encoder.idf.numpy())
+    features = weights.tocsr() @ encoder.embeddings.numpy()
+    text, column = np.nonzero(labels >= 0)
+    has = scipy.sparse.csr_matrix(
+        (np.ones(len(text), "float32"), (labels[text, column], text)),
+        shape=(head.num_classes, len(labels)),
     )
-    features = keras.utils.normalize(features)
-    kernel = serving.layers[-1].kernel
-    rows = np.zeros(kernel.shape, "float32")
-    for column in labels.T:
-        known = column >= 0
-        np.add.at(rows, column[known], features[known])
-    kernel.assign(keras.utils.normalize(rows))
+    rows = has @ keras.utils.normalize(features)
+    head.kernel.assign(keras.utils.normalize(rows))

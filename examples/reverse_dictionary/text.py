@@ -24,16 +24,31 @@ def split(texts):
     return tf.concat([words, stems], axis=1)
 
 
-def make_vocabulary(texts, min_count=2):
-    """`(terms, idf)`: what `min_count` texts have, and log(texts / count)."""
-    tokens = split(texts)
-    terms, ids = np.unique(tokens.flat_values.numpy(), return_inverse=True)
+def split_all(texts):
+    """`(terms, rows)` of a list of texts: strings, and the text of each."""
+    terms = split(tf.constant(texts))
+    return terms.flat_values, terms.value_rowids().numpy()
+
+
+def make_vocabulary(columns, size, min_count=2):
+    """The terms that `min_count` texts have, and how telling each is.
+
+    Args:
+        columns: list of `(terms, rows)`, from `split_all`.
+        size: int, number of texts.
+        min_count: int.
+
+    Returns:
+        `(terms, idf)`: bytes, and float32 log(texts / texts with the term).
+    """
+    terms, ids = tf.unique(tf.concat([terms for terms, _ in columns], 0))
+    rows = np.concatenate([rows for _, rows in columns])
     # A term counts once a text.
-    pairs = np.unique(tokens.value_rowids().numpy() * len(terms) + ids)
-    counts = np.bincount(pairs % len(terms), minlength=len(terms))
+    pairs = np.unique(ids.numpy().astype("int64") * size + rows)
+    counts = np.bincount(pairs // size, minlength=len(terms))
     kept = counts >= min_count
-    idf = np.log(len(texts) / counts[kept])
-    return terms[kept], idf.astype("float32")
+    idf = np.log(size / counts[kept])
+    return terms.numpy()[kept], idf.astype("float32")
 
 
 class WordIds(keras.layers.Layer):
@@ -60,13 +75,6 @@ class WordIds(keras.layers.Layer):
 
     def call(self, texts):
         return self.table.lookup(split(texts).to_tensor(""))
-
-    def ragged(self, texts):
-        """`(ids, text)`: all known words, and the text that has each."""
-        tokens = split(texts)
-        ids = self.table.lookup(tokens.flat_values).numpy()
-        known = ids >= 0
-        return ids[known], tokens.value_rowids().numpy()[known]
 
     def compute_output_spec(self, texts):
         return keras.KerasTensor((texts.shape[0], None), dtype="int64")

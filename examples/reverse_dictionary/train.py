@@ -4,9 +4,10 @@ import time
 
 import keras
 import numpy as np
+import scipy.sparse
 
 # How often a word of each kind of text is shown, in training.
-KEEP = {"gloss": 0.75, "example": 0.2, "word": 0.3, "related": 0.2}
+KEEP = {"gloss": 0.7, "example": 0.2, "word": 0.15, "related": 0.15}
 _RELATED = {"@", "@i", "+", "\\", "&", "^"}
 
 
@@ -47,25 +48,22 @@ class Batches(keras.utils.PyDataset):
     """Shuffled synsets, with another choice of their words each time.
 
     Args:
-        word_ids: a `WordIds`.
-        texts: from `texts_of`.
+        table: lookup table of a `WordIds`.
+        columns: dict of kind to `(terms, rows)`, from `text.split_all`.
         labels: from `labels_of`.
         batch_size: synsets a batch.
         length: words a synset at most.
     """
 
-    def __init__(self, word_ids, texts, labels, batch_size=1024, length=48):
+    def __init__(self, table, columns, labels, batch_size=512, length=48):
         super().__init__()
-        ids, rows, keep = [], [], []
-        for kind, column in texts.items():
-            found, row = word_ids.ragged(column)
-            ids.append(found)
-            rows.append(row)
-            keep.append(np.full(len(row), KEEP[kind], "float32"))
-        rows = np.concatenate(rows)
+        known = [_known_words(table, *columns[kind]) for kind in columns]
+        ids, rows = (np.concatenate(parts) for parts in zip(*known))
+        keep = np.repeat(
+            [KEEP[kind] for kind in columns], [len(ids) for ids, _ in known]
+        )
         order = np.argsort(rows, kind="stable")
-        self.ids = np.concatenate(ids)[order]
-        self.keep = np.concatenate(keep)[order]
+        self.ids, self.keep = ids[order], keep[order].astype("float32")
         self.starts = np.searchsorted(rows[order], np.arange(len(labels) + 1))
         self.labels, self.length = labels, length
         self.batch_size = min(batch_size, len(labels))
@@ -96,6 +94,18 @@ class Batches(keras.utils.PyDataset):
         fits = column < self.length
         ids[rows[fits], column[fits]] = self.ids[at[fits]]
         return ids
+
+    def expected(self, num_terms):
+        """How often each synset shows each term, sparse `[n, num_terms]`."""
+        return scipy.sparse.csr_matrix(
+            (self.keep, self.ids, self.starts),
+            shape=(len(self.labels), num_terms),
+        )
+
+
+def _known_words(table, terms, rows):
+    ids = table.lookup(terms).numpy()
+    return ids[ids >= 0], rows[ids >= 0]
 
 
 class Anneal(keras.callbacks.Callback):
