@@ -183,6 +183,29 @@ def test_catch_up_reads_what_dense_reads(name, scale, options):
     np.testing.assert_array_equal(ours, caught)
 
 
+def test_graph_orders_catch_up_before_gather_before_update():
+    lazy = optimizers.LazyAdam(catch_up=True)
+    variable, _ = two_variables(np.random.default_rng(0))
+    lazy.build([variable])
+
+    @tf.function
+    def step(ids):
+        optimizers.catch_up(variable, ids)
+        rows = tf.gather(variable.value, ids)
+        lazy.apply([tf.IndexedSlices(rows, ids, [ROWS, DIM])], [variable])
+
+    graph = step.get_concrete_function(tf.constant([1, 2])).graph
+    before = {}  # op: the types of all ops that are done when it starts
+    for op in graph.get_operations():
+        parents = [x.op for x in op.inputs] + list(op.control_inputs)
+        before[op] = set().union(*(before[p] | {p.type} for p in parents))
+    gather = next(o for o in before if o.type == "ResourceGather")
+    update = next(o for o in before if o.type == "Tfxclass>LazyAdamUpdate")
+    assert "Tfxclass>LazyAdamCatchUp" in before[gather]
+    assert "Tfxclass>LazyAdamUpdate" not in before[gather]
+    assert "ResourceGather" in before[update]
+
+
 @pytest.mark.parametrize("name", ["momentum", "amsgrad", "adamw"])
 def test_catch_up_beyond_the_table(name):
     """Gaps above 65,536 steps sum their own series: same as a younger row."""
@@ -329,6 +352,15 @@ def test_rank_one_variable_and_missing_static_shape():
 
     step(tf.ones([6]), tf.range(6))
     dense.apply([tf.ones([6])], [theirs])
+    np.testing.assert_allclose(ours, theirs, **TOLERANCE)
+
+
+def test_plain_tensorflow_variable():
+    lazy, dense = pair("adamw", catch_up=True)
+    ours, theirs = (tf.Variable(tf.ones([6, 2])) for _ in range(2))
+    lazy.apply([tf.IndexedSlices(tf.ones([6, 2]), tf.range(6))], [ours])
+    dense.apply([tf.ones([6, 2])], [theirs])
+    optimizers.catch_up(ours, [0])
     np.testing.assert_allclose(ours, theirs, **TOLERANCE)
 
 

@@ -3,8 +3,18 @@
 from tfxclass import export
 from tfxclass import layers
 from tfxclass import losses
+from tfxclass import metrics
+from tfxclass import optimizers
 from tfxclass import samplers
 from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
-__all__ = ["export", "layers", "losses", "samplers", "top_k"]
+__all__ = [
+    "export",
+    "layers",
+    "losses",
+    "metrics",
+    "optimizers",
+    "samplers",
+    "top_k",
+]

@@ -54,3 +54,22 @@ def top_k(queries, kernel, k, bias=None, normalize=False, probabilities=False):
     if probabilities:
         scores = tf.exp(scores - (top + tf.math.log(total))[:, tf.newaxis])
     return ids, scores
+
+
+def _all_logits(queries, kernel, normalize):
+    logits = tf.matmul(queries, kernel, transpose_b=True)
+    return logits * inverse_norms(kernel) if normalize else logits
+
+
+def top_logits(queries, kernel, k, normalize=False):
+    """The k greatest logits of each query, falling, float32 `[batch, k]`.
+
+    For a diagnosis: k may be large, and [batch, num_classes] is held.
+    """
+    return tf.math.top_k(_all_logits(queries, kernel, normalize), k).values
+
+
+def top_probabilities(queries, kernel, k, normalize=False):
+    """The k greatest probabilities of each query, as `top_logits`."""
+    logits = _all_logits(queries, kernel, normalize)
+    return tf.math.top_k(tf.nn.softmax(logits), k).values

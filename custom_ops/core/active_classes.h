@@ -25,6 +25,7 @@ enum class Fill { kUniform, kLogUniform };
 struct ActiveClassesOptions {
   int64_t num_classes = 0;
   int64_t num_sampled = 0;
+  int64_t max_candidates = INT64_MAX;
   Fill fill = Fill::kUniform;
   bool sample_overflow = true;
   uint64_t seed = 0;
@@ -127,7 +128,8 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   if (active.size() > options.num_sampled) return false;
   auto unique =
       internal::UniqueCandidates(candidates, scores, num_candidates, &active);
-  internal::KeepBest(&unique, options.num_sampled - active.size(),
+  const int64_t room = options.num_sampled - active.size();
+  internal::KeepBest(&unique, std::min(room, options.max_candidates),
                      options.sample_overflow, &random);
   for (const auto& entry : unique) active.Insert(entry.second);
   result->num_candidates = unique.size();

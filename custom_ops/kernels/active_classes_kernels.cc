@@ -15,16 +15,9 @@ class ActiveClassesOp : public OpKernel {
   explicit ActiveClassesOp(OpKernelConstruction* c) : OpKernel(c) {
     std::string fill;
     OP_REQUIRES_OK(c, c->GetAttr("num_classes", &options_.num_classes));
-    OP_REQUIRES_OK(c, c->GetAttr("num_sampled", &options_.num_sampled));
     OP_REQUIRES_OK(c, c->GetAttr("sample_overflow", &options_.sample_overflow));
     OP_REQUIRES_OK(c, c->GetAttr("fill", &fill));
     options_.fill = fill == "uniform" ? Fill::kUniform : Fill::kLogUniform;
-    OP_REQUIRES(
-        c, options_.num_sampled <= options_.num_classes,
-        absl::InvalidArgumentError(absl::StrCat(
-            "`num_sampled` must be at most `num_classes`. Received: "
-            "num_sampled=",
-            options_.num_sampled, " with num_classes=", options_.num_classes)));
   }
 
   void Compute(OpKernelContext* c) override {
@@ -44,7 +37,22 @@ class ActiveClassesOp : public OpKernel {
         c, seed.NumElements() == 2,
         absl::InvalidArgumentError(absl::StrCat(
             "`seed` must have 2 elements. Received: ", seed.NumElements())));
+    OP_REQUIRES(
+        c, c->input(4).NumElements() == 1 && c->input(5).NumElements() == 1,
+        absl::InvalidArgumentError(
+            "`num_sampled` and `max_candidates` must be scalars"));
     ActiveClassesOptions options = options_;
+    options.num_sampled = c->input(4).flat<int64_t>()(0);
+    options.max_candidates = c->input(5).flat<int64_t>()(0);
+    OP_REQUIRES(
+        c, options.num_sampled >= 1 && options.num_sampled <= num_classes,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`num_sampled` must be in [1, num_classes]. Received: num_sampled=",
+            options.num_sampled, " with num_classes=", num_classes)));
+    OP_REQUIRES(c, options.max_candidates >= 0,
+                absl::InvalidArgumentError(
+                    absl::StrCat("`max_candidates` must be >= 0. Received: ",
+                                 options.max_candidates)));
     options.seed = seed.flat<int64_t>()(0);
     options.stream = seed.flat<int64_t>()(1);
     Tensor *ids, *log_count, *positions, *num_targets, *num_candidates;

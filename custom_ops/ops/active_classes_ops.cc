@@ -12,18 +12,19 @@ REGISTER_OP("Tfxclass>ActiveClasses")
     .Input("candidates: int64")
     .Input("scores: float")
     .Input("seed: int64")
+    .Input("num_sampled: int64")
+    .Input("max_candidates: int64")
     .Output("ids: int64")
     .Output("log_expected_count: float")
     .Output("positions: int64")
     .Output("num_targets: int64")
     .Output("num_candidates: int64")
     .Attr("num_classes: int >= 1")
-    .Attr("num_sampled: int >= 1")
     .Attr("fill: {'uniform', 'log_uniform'} = 'uniform'")
     .Attr("sample_overflow: bool = true")
     .SetShapeFn([](InferenceContext* c) {
-      int64_t num_sampled;
-      TF_RETURN_IF_ERROR(c->GetAttr("num_sampled", &num_sampled));
+      tensorflow::shape_inference::DimensionHandle num_sampled;
+      TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(4, &num_sampled));
       c->set_output(0, c->Vector(num_sampled));
       c->set_output(1, c->Vector(num_sampled));
       c->set_output(2, c->input(0));

@@ -3,5 +3,6 @@
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.layers.selective_softmax import SelectiveSoftmax
 
-__all__ = ["ClassHead", "FullSoftmax", "SampledSoftmax"]
+__all__ = ["ClassHead", "FullSoftmax", "SampledSoftmax", "SelectiveSoftmax"]

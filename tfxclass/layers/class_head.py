@@ -5,6 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from tfxclass import optimizers
 from tfxclass import stock_top_k
 from tfxclass import streaming
 from tfxclass.losses import records
@@ -177,7 +178,7 @@ class ClassHead(keras.layers.Layer):
         """Cross-entropy over all classes, streamed; float32 `[batch]`."""
         return linear_cross_entropy(
             queries,
-            tf.convert_to_tensor(self.kernel),
+            self.class_matrix(),
             targets,
             bias=None if self.bias is None else tf.convert_to_tensor(self.bias),
             normalize=self.similarity == "cosine",
@@ -203,14 +204,21 @@ class ClassHead(keras.layers.Layer):
 
     def rows(self, ids):
         """Class rows of `ids`, with row-sparse gradients; float32."""
+        optimizers.catch_up(self.kernel, ids)
+        # From .value: tf.gather of the Keras variable would read it whole.
         rows = tf.gather(self.kernel.value, ids)
         if self.similarity == "cosine":
             rows = tf.math.l2_normalize(rows, axis=-1)
         return rows
 
+    def class_matrix(self):
+        """The whole `kernel` as a tensor, all rows up to date."""
+        optimizers.catch_up(self.kernel)
+        return tf.convert_to_tensor(self.kernel)
+
     def logits(self, features):
         """All logits, float32 `[batch, num_classes]`."""
-        kernel = tf.convert_to_tensor(self.kernel)
+        kernel = self.class_matrix()
         logits = tf.matmul(self.queries(features), kernel, transpose_b=True)
         if self.similarity == "cosine":
             logits *= streaming.inverse_norms(kernel)
@@ -230,7 +238,7 @@ class ClassHead(keras.layers.Layer):
         check_k(k, self.num_classes)
         return streaming.top_k(
             self.queries(features),
-            tf.convert_to_tensor(self.kernel),
+            self.class_matrix(),
             k,
             bias=None if self.bias is None else tf.convert_to_tensor(self.bias),
             normalize=self.similarity == "cosine",

@@ -41,6 +41,8 @@ class HeadLoss(keras.losses.Loss):
                 "output of that head alone, called in the same step. "
                 f"Received: y_pred={y_pred!r}"
             )
+        records.take(self.head_name, records.Ranking)
+        records.leave(self.head_name, records.Scored(*forward))
         losses = forward.head.compute_loss(
             forward.features, y_true, training=forward.training
         )

@@ -20,8 +20,17 @@ class Forward(NamedTuple):
     training: Any
 
 
+class Scored(NamedTuple):
+    """A forward pass whose loss has been computed; left for metrics."""
+
+    head: Any
+    features: Any
+    training: Any
+
+
 class Ranking(NamedTuple):
-    """What a loss leaves for metrics: logits among `ids` of each row."""
+    """Logits `[batch, n]` of the classes a training step computed, and the
+    columns `[batch, p]` of the labels, -1 for padding; left for metrics."""
 
     logits: Any
     positions: Any

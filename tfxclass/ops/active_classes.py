@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 
+tf.no_gradient("Tfxclass>ActiveClasses")
+
 
 class ActiveClasses(NamedTuple):
     """What `active_classes` returns.
@@ -35,6 +37,7 @@ def active_classes(
     seed,
     candidates=None,
     scores=None,
+    max_candidates=None,
     fill="uniform",
     sample_overflow=True,
 ):
@@ -45,11 +48,13 @@ def active_classes(
 
     Args:
         labels: int64 tensor of any shape, -1 is padding.
-        num_sampled: int, at most `num_classes`.
+        num_sampled: int or int64 scalar tensor, at most `num_classes`.
         num_classes: int.
         seed: int64 `[2]`. Same seed, same result.
         candidates: int64 tensor of any shape, -1 is padding, or None.
         scores: float32, shape of `candidates`: logits.
+        max_candidates: int or int64 scalar tensor: how many candidates may
+            enter; all that fit by default.
         fill: `"uniform"` or `"log_uniform"` (class 0 the most frequent).
         sample_overflow: when the candidates do not fit, whether they are
             sampled without replacement with probability proportional to
@@ -62,6 +67,7 @@ def active_classes(
         InvalidArgumentError: more distinct labels than `num_sampled`, ids
             out of range, or shapes that do not agree.
     """
+    num_sampled = tf.cast(num_sampled, tf.int64)
     if candidates is None:
         candidates = tf.zeros([0], tf.int64)
         scores = tf.zeros([0], tf.float32)
@@ -71,8 +77,9 @@ def active_classes(
             candidates,
             scores,
             seed,
+            num_sampled,
+            num_sampled if max_candidates is None else max_candidates,
             num_classes=num_classes,
-            num_sampled=num_sampled,
             fill=fill,
             sample_overflow=sample_overflow,
         )

@@ -33,7 +33,7 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
     def _slots(self, index):
         return [self._accumulators[index]]
 
-    def _update_rows(self, variable, slots, last_step, ids, grads, **scalars):
+    def _update_op(self, variable, slots, last_step, ids, grads, **scalars):
         row_update.adagrad_update(
             variable,
             slots[0],
@@ -44,7 +44,7 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
             **scalars,
         )
 
-    def _catch_up_rows(self, variable, slots, last_step, ids, **scalars):
+    def _catch_up_op(self, variable, slots, last_step, ids, **scalars):
         row_update.adagrad_catch_up(
             variable, slots[0], last_step, ids, epsilon=self.epsilon, **scalars
         )

@@ -28,7 +28,7 @@ class _LazyAdamRows(LazyRows):
             slots.append(self._velocity_hats[index])
         return slots
 
-    def _update_rows(
+    def _update_op(
         self,
         variable,
         slots,
@@ -57,7 +57,7 @@ class _LazyAdamRows(LazyRows):
             **scalars,
         )
 
-    def _catch_up_rows(self, variable, slots, last_step, ids, **scalars):
+    def _catch_up_op(self, variable, slots, last_step, ids, **scalars):
         row_update.adam_catch_up(
             variable,
             slots,

@@ -16,7 +16,11 @@ def catch_up(variable, ids=None):
     know the optimizer: nothing happens unless one with `catch_up=True` was
     built for the variable. In a `tf.function` the gather has to come after
     this call in the Python code; automatic control dependencies keep the two
-    in order, and the update after both.
+    in order, and the update after both. Gather from `variable.value`: a
+    gather from the Keras variable itself first reads the whole matrix as a
+    tensor, and a row update that runs while this tensor lives has to copy it.
+
+    Build the optimizer before the function is traced (`fit` does).
 
     Args:
         variable: `keras.Variable`.
@@ -46,7 +50,7 @@ class LazyRows:
 
     Dense gradients go to Keras. A `tf.IndexedSlices` gradient moves only the
     rows it names, and their slots; weight decay and clipping keep to these
-    rows too. Subclasses give `_slots`, `_update_rows` and `_catch_up_rows`.
+    rows too. Subclasses give `_slots`, `_update_op` and `_catch_up_op`.
     """
 
     def __init__(self, *args, catch_up=False, **kwargs):
@@ -115,7 +119,7 @@ class LazyRows:
         last_step = self._last_steps[index]
         if last_step is None:
             return
-        self._catch_up_rows(
+        self._catch_up_op(
             variable.handle,
             [_tf_variable(slot).handle for slot in self._slots(index)],
             _tf_variable(last_step).handle,
@@ -231,7 +235,7 @@ class LazyRows:
             # Most often done before the rows were read; then it costs little.
             self._catch_up(variable, ids)
             last_step = _tf_variable(self._last_steps[index]).handle
-        self._update_rows(
+        self._update_op(
             variable.handle,
             [_tf_variable(slot).handle for slot in self._slots(index)],
             last_step,

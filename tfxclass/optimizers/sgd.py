@@ -37,7 +37,7 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
     def _slots(self, index):
         return [self.momentums[index]] if self.momentum else []
 
-    def _update_rows(self, variable, slots, last_step, ids, grads, **scalars):
+    def _update_op(self, variable, slots, last_step, ids, grads, **scalars):
         row_update.sgd_update(
             variable,
             slots[0] if slots else None,
@@ -49,7 +49,7 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
             **scalars,
         )
 
-    def _catch_up_rows(self, variable, slots, last_step, ids, **scalars):
+    def _catch_up_op(self, variable, slots, last_step, ids, **scalars):
         row_update.sgd_catch_up(
             variable,
             slots[0] if slots else None,

@@ -49,16 +49,23 @@ class Sampler(keras.layers.Layer):
             )
         self.num_sampled = int(num_sampled)
         self.seed = seed
+        self.head_name = None
         self.random = keras.random.SeedGenerator(seed)
 
     def build_for(self, head):
         """Prepares for the class matrix of `head`, which has been built."""
+        if self.head_name not in (None, head.name):
+            raise ValueError(
+                "A sampler belongs to one head. Received: the sampler of "
+                f"{self.head_name!r} for {head.name!r}."
+            )
+        self.head_name = head.name
         self.num_classes = head.num_classes
         self.similarity = head.similarity
         if self.num_sampled > self.num_classes:
             self.num_sampled = self.num_classes
-        self.build((head.num_classes, head.kernel.shape[1]))
-        self.built = True
+        if not self.built:  # a loaded one is
+            self.build((head.num_classes, head.kernel.shape[1]))
 
     def sample(self, queries, target_ids, kernel):
         """Classes for a batch.
@@ -83,15 +90,27 @@ class Sampler(keras.layers.Layer):
         """int64 `[2]`, another one each step."""
         return tf.cast(self.random.next(), tf.int64)
 
-    def choose(self, target_ids, **options):
+    def choose(self, target_ids, num_sampled=None, **options):
         """`active_classes` for this sampler's sizes."""
         return active_classes(
             target_ids,
-            num_sampled=self.num_sampled,
+            num_sampled=self.num_sampled
+            if num_sampled is None
+            else num_sampled,
             num_classes=self.num_classes,
             seed=self.next_seed(),
             **options,
         )
+
+    def save_own_variables(self, store):
+        """Adds the random state, which Keras leaves out, to the weights."""
+        super().save_own_variables(store)
+        store["random_state"] = self.random.state.numpy()
+
+    def load_own_variables(self, store):
+        self.random.state.assign(store["random_state"][()])
+        weights = {key: store[key] for key in store.keys() if key.isdigit()}
+        super().load_own_variables(weights)
 
     def get_config(self):
         return {

@@ -1,0 +1,81 @@
+// Signatures of the hashing forest.
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::shape_inference::InferenceContext;
+
+REGISTER_OP("Tfxclass>ForestHandle")
+    .Output("forest: resource")
+    .Attr("container: string = ''")
+    .Attr("shared_name: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape);
+
+REGISTER_OP("Tfxclass>ForestBuild")
+    .Input("forest: resource")
+    .Input("kernel: resource")
+    .Input("num_trees: int64")
+    .Input("leaf_size: int64")
+    .Input("seed: int64")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_OP("Tfxclass>ForestAdvance")
+    .Input("forest: resource")
+    .Input("kernel: resource")
+    .Input("step: int64")
+    .Input("interval: int64")
+    .Input("num_trees: int64")
+    .Input("leaf_size: int64")
+    .Input("seed: int64")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_OP("Tfxclass>ForestQuery")
+    .Input("forest: resource")
+    .Input("kernel: resource")
+    .Input("queries: float")
+    .Input("num_neighbors: int64")
+    .Input("bucket: int64")
+    .Input("num_candidates: int64")
+    .Output("ids: int64")
+    .Output("scores: float")
+    .Attr("normalize: bool")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      tensorflow::shape_inference::ShapeHandle queries;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &queries));
+      tensorflow::shape_inference::DimensionHandle k;
+      TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &k));
+      c->set_output(0, c->Matrix(c->Dim(queries, 0), k));
+      c->set_output(1, c->Matrix(c->Dim(queries, 0), k));
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("Tfxclass>ForestSave")
+    .Input("forest: resource")
+    .Output("ready: string")
+    .Output("pending: string")
+    .Output("steps: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Scalar());
+      c->set_output(1, c->Scalar());
+      c->set_output(2, c->Vector(2));
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("Tfxclass>ForestRestore")
+    .Input("forest: resource")
+    .Input("ready: string")
+    .Input("pending: string")
+    .Input("steps: int64")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+}  // namespace
+}  // namespace tfxclass

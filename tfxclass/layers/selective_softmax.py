@@ -1,0 +1,70 @@
+"""Selective softmax: the classes nearest to the batch, by a hashing forest."""
+
+import keras
+
+from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.samplers.hashing_forest import HashingForestSampler
+
+_FOREST_ARGUMENTS = (
+    "num_trees",
+    "leaf_size",
+    "num_neighbors",
+    "num_candidates",
+    "rebuild_interval",
+    "neighbor_fraction",
+    "correct_fill",
+    "allocation",
+)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class SelectiveSoftmax(SampledSoftmax):
+    """Softmax over the active classes that a hashing forest finds.
+
+    The head for 10^5 classes and more. A step costs a product of [batch, dim]
+    by [dim, num_sampled], `num_trees` walks of log2(num_classes / leaf_size)
+    products a row, and moves `num_sampled` rows; its share of a forest rebuilt
+    in the background every `rebuild_interval` steps comes on top. It keeps
+    two forests and a snapshot beside the class matrix: about 6 dim + 2
+    num_trees (4 + 4 dim / leaf_size) bytes a class.
+
+    All of it works under plain `fit`: the index refreshes itself, its state
+    is saved with the model, and a resumed run goes on bit for bit.
+
+    Args:
+        num_classes: int, number of classes.
+        num_sampled: int, classes a step; at least the number of distinct
+            labels in a batch. 1 % of the classes is a start.
+        num_trees, leaf_size, num_neighbors, num_candidates,
+            rebuild_interval, neighbor_fraction, correct_fill, allocation: of
+            the `tfxclass.samplers.HashingForestSampler`. The paper's own
+            method is `neighbor_fraction=1.0, correct_fill=False,
+            num_candidates=None`; with `allocation=
+            tfxclass.samplers.AdaptiveAllocation(...)` it is the paper's HF-A.
+        **kwargs: `ClassHead`'s arguments.
+
+    Example:
+
+    >>> head = tfxclass.layers.SelectiveSoftmax(670_091, num_sampled=6_700)
+    >>> model = keras.Sequential([encoder, head])
+    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018.
+    """
+
+    def __init__(self, num_classes, num_sampled, **kwargs):
+        forest = {
+            name: kwargs.pop(name)
+            for name in _FOREST_ARGUMENTS
+            if name in kwargs
+        }
+        sampler = kwargs.pop("sampler", None) or HashingForestSampler(
+            min(num_sampled, num_classes), seed=kwargs.get("seed"), **forest
+        )
+        super().__init__(num_classes, sampler=sampler, **kwargs)
+
+    def rebuild(self):
+        """Builds a forest of the class rows as they are, now."""
+        self.sampler.rebuild(self.kernel)

@@ -1,0 +1,129 @@
+"""The hashing forest: built, kept fresh, queried and saved by compiled ops."""
+
+import uuid
+import weakref
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.ops import library
+
+tf.no_gradient("Tfxclass>ForestQuery")
+
+
+class HashingForest:
+    """A forest of random partitions of the rows of a class matrix.
+
+    Each tree splits the rows (by direction) with the max-margin hyperplane of
+    two random rows, recursively, into cells of at most `leaf_size` rows.
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018.
+    """
+
+    def __init__(self):
+        with tf.init_scope():
+            self.handle = library.ops.tfxclass_forest_handle(
+                shared_name=f"forest_{uuid.uuid4().hex}"
+            )
+        weakref.finalize(self, _destroy, self.handle)
+
+    def build(self, kernel, num_trees=50, leaf_size=100, seed=0):
+        """Builds from the rows as they are, now.
+
+        Args:
+            kernel: float32 variable `[num_classes, dim]`.
+            num_trees: int.
+            leaf_size: int, most rows of a cell.
+            seed: int. Same seed and rows, same forest.
+
+        Raises:
+            InvalidArgumentError: rows that are not finite.
+        """
+        return library.ops.tfxclass_forest_build(
+            self.handle, handle_of(kernel), num_trees, leaf_size, seed
+        )
+
+    def advance(self, kernel, step, interval, num_trees, leaf_size, seed):
+        """Refreshes in the background as is due at `step`.
+
+        Every `interval` steps a new forest is begun; it takes the old one's
+        place exactly `interval` steps later. Arguments are int64 scalars.
+        """
+        return library.ops.tfxclass_forest_advance(
+            self.handle,
+            handle_of(kernel),
+            step,
+            interval,
+            num_trees,
+            leaf_size,
+            seed,
+        )
+
+    def query(
+        self,
+        kernel,
+        queries,
+        num_neighbors,
+        bucket=0,
+        num_candidates=0,
+        normalize=False,
+    ):
+        """The classes with the greatest scores that the forest finds.
+
+        Args:
+            kernel: float32 variable `[num_classes, dim]`.
+            queries: float32 `[batch, dim]`.
+            num_neighbors: int Q. Each tree gives the rows of the last node
+                with at least Q of them.
+            bucket: int, that least number of rows, if it is not Q.
+            num_candidates: int, most rows that are scored, those that most
+                trees agree on; 0 scores all.
+            normalize: scores are over the norm of the row.
+
+        Returns:
+            `(ids, scores)`: int64 and float32 `[batch, Q]`, best first,
+            scored by the rows as they are now; ids are -1 past what was
+            found, everywhere before the first forest is ready.
+        """
+        return library.ops.tfxclass_forest_query(
+            self.handle,
+            handle_of(kernel),
+            queries,
+            num_neighbors,
+            bucket,
+            num_candidates,
+            normalize=normalize,
+        )
+
+    def state(self):
+        """All of the state as a dict of NumPy arrays, waiting for a build."""
+        ready, pending, steps = library.ops.tfxclass_forest_save(self.handle)
+        return {
+            "ready": np.frombuffer(ready.numpy(), np.uint8),
+            "pending": np.frombuffer(pending.numpy(), np.uint8),
+            "steps": steps.numpy(),
+        }
+
+    def set_state(self, state):
+        """Restores what `state` returned.
+
+        Raises:
+            InvalidArgumentError: arrays that are no forest.
+        """
+        library.ops.tfxclass_forest_restore(
+            self.handle,
+            np.asarray(state["ready"], np.uint8).tobytes(),
+            np.asarray(state["pending"], np.uint8).tobytes(),
+            np.asarray(state["steps"], np.int64),
+        )
+
+
+def _destroy(handle):
+    tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+
+def handle_of(variable):
+    """The resource handle of a Keras or TensorFlow variable."""
+    return getattr(variable, "value", variable).handle

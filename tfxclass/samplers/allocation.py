@@ -1,0 +1,100 @@
+"""Adaptive allocation: how much selection a stage of training needs (HF-A)."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class AdaptiveAllocation:
+    """Grows the number of classes, the trees and the interval as training goes.
+
+    At the start of each phase, the number of active classes M becomes the
+    least one whose mean cumulative probability (the sum of the M greatest
+    probabilities of a row) passes a threshold that rises linearly over
+    `ramp_steps`. Within a phase the number of trees and the rebuild interval
+    grow linearly between their two ends, and fall back at the next.
+
+    Args:
+        phase_steps: int, steps of a phase.
+        cumulative_probability: `(first, last)` thresholds in (0, 1].
+        ramp_steps: int, steps over which the threshold rises.
+        num_trees: `(first, last)` ints.
+        rebuild_interval: `(first, last)` ints, in steps.
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018, "HF-A".
+    """
+
+    def __init__(
+        self,
+        phase_steps=1000,
+        cumulative_probability=(0.6, 0.95),
+        ramp_steps=10_000,
+        num_trees=(10, 50),
+        rebuild_interval=(50, 500),
+    ):
+        low, high = cumulative_probability
+        if not 0 < low <= high <= 1:
+            raise ValueError(
+                "`cumulative_probability` must be two rising thresholds in "
+                f"(0, 1]. Received: {cumulative_probability}"
+            )
+        for name, value in (
+            ("phase_steps", phase_steps),
+            ("ramp_steps", ramp_steps),
+            ("num_trees", min(num_trees)),
+            ("rebuild_interval", min(rebuild_interval)),
+        ):
+            if value < 1:
+                raise ValueError(f"`{name}` must be >= 1. Received: {value}")
+        self.phase_steps = phase_steps
+        self.cumulative_probability = tuple(cumulative_probability)
+        self.ramp_steps = ramp_steps
+        self.num_trees = tuple(num_trees)
+        self.rebuild_interval = tuple(rebuild_interval)
+
+    def forest_schedule(self, step):
+        """`(num_trees, rebuild_interval)` at `step`, int64 scalars."""
+        done = tf.cast(step % self.phase_steps, tf.float32) / self.phase_steps
+        return _between(self.num_trees, done), _between(
+            self.rebuild_interval, done
+        )
+
+    def threshold(self, step):
+        """The cumulative probability asked for at `step`, float32 scalar."""
+        low, high = self.cumulative_probability
+        done = tf.cast(step, tf.float32) / self.ramp_steps
+        return low + (high - low) * tf.minimum(done, 1.0)
+
+    def num_classes_for(self, step, probabilities):
+        """The number of classes to compute from `step` on, int64 scalar.
+
+        Args:
+            step: int64 scalar.
+            probabilities: float32 `[rows, most]`, the greatest probabilities
+                of some rows, falling.
+        """
+        reached = tf.reduce_mean(tf.cumsum(probabilities, axis=1), axis=0)
+        short = tf.cast(reached < self.threshold(step), tf.int64)
+        most = tf.shape(probabilities, tf.int64)[1]
+        return tf.minimum(tf.reduce_sum(short) + 1, most)
+
+    def get_config(self):
+        return {
+            "phase_steps": self.phase_steps,
+            "cumulative_probability": self.cumulative_probability,
+            "ramp_steps": self.ramp_steps,
+            "num_trees": self.num_trees,
+            "rebuild_interval": self.rebuild_interval,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def _between(ends, done):
+    first, last = ends
+    value = first + (last - first) * done
+    return tf.cast(tf.round(value), tf.int64)

@@ -1,0 +1,225 @@
+"""Negatives that a hashing forest finds: the classes nearest to the batch."""
+
+import keras
+import tensorflow as tf
+
+from tfxclass import streaming
+from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
+
+# Rows whose softmax is computed in full to choose the number of classes.
+_ALLOCATION_ROWS = 32
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class HashingForestSampler(Sampler):
+    """The labels of the batch, the classes nearest to its features, a fill.
+
+    A step queries the forest with every row of the batch; what it finds is
+    united; where that is more than `neighbor_fraction` of the places, it is
+    sampled by probability. The rest of the places is drawn uniformly, and
+    `correct_fill` gives those classes the weight of all that they stand for,
+    which makes the sum of exponentials an unbiased estimate; without it, and
+    with `neighbor_fraction=1`, the softmax is the paper's, restricted to the
+    set.
+
+    Every `rebuild_interval` steps a new forest is begun from a snapshot of
+    the class rows, in the background, and takes the old one's place
+    `rebuild_interval` steps later. Before the first one is ready, classes are
+    drawn uniformly.
+
+    Args:
+        num_sampled: int, number of classes a step, labels included.
+        num_trees: int.
+        leaf_size: int, most rows of a cell.
+        num_neighbors: int Q, classes looked for a row of the batch;
+            by default as many as fill the neighbours' places.
+        num_candidates: int, most classes that a query scores, those that most
+            trees agree on; None scores all that the trees give, as the paper
+            does.
+        rebuild_interval: int, in steps.
+        neighbor_fraction: float in (0, 1], most places for neighbours.
+        correct_fill: whether the fill is weighted.
+        allocation: `AdaptiveAllocation` or None.
+        seed: int.
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018.
+    """
+
+    is_exact = False
+
+    def __init__(
+        self,
+        num_sampled,
+        num_trees=50,
+        leaf_size=100,
+        num_neighbors=None,
+        num_candidates=256,
+        rebuild_interval=500,
+        neighbor_fraction=0.5,
+        correct_fill=True,
+        allocation=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_sampled, seed=seed, **kwargs)
+        for name, value, optional in (
+            ("num_trees", num_trees, False),
+            ("leaf_size", leaf_size, False),
+            ("num_neighbors", num_neighbors, True),
+            ("num_candidates", num_candidates, True),
+            ("rebuild_interval", rebuild_interval, False),
+        ):
+            if not (optional and value is None) and not value >= 1:
+                raise ValueError(f"`{name}` must be >= 1. Received: {value}")
+        if not 0 < neighbor_fraction <= 1:
+            raise ValueError(
+                "`neighbor_fraction` must be in (0, 1]. Received: "
+                f"{neighbor_fraction}"
+            )
+        if isinstance(allocation, dict):
+            allocation = keras.saving.deserialize_keras_object(allocation)
+        self.num_trees = num_trees
+        self.leaf_size = leaf_size
+        self.num_neighbors = num_neighbors
+        self.num_candidates = num_candidates
+        self.rebuild_interval = rebuild_interval
+        self.neighbor_fraction = neighbor_fraction
+        self.correct_fill = correct_fill
+        self.allocation = allocation
+        self.forest = HashingForest()
+
+    def build(self, kernel_shape):
+        self.step = self._counter("step", 0)
+        self.num_active = self._counter("num_active", self.num_sampled)
+
+    def _counter(self, name, value):
+        return self.add_weight(
+            name=name,
+            shape=(),
+            dtype="int64",
+            trainable=False,
+            initializer=keras.initializers.Constant(value),
+        )
+
+    def rebuild(self, kernel):
+        """Builds a forest of the rows as they are, now."""
+        self.forest.build(
+            kernel, self.num_trees, self.leaf_size, seed=self.seed or 0
+        )
+
+    def sample(self, queries, target_ids, kernel):
+        step = tf.convert_to_tensor(self.step)
+        num_trees, interval = self._schedule(step)
+        self.forest.advance(
+            kernel,
+            step,
+            interval,
+            num_trees,
+            self.leaf_size,
+            seed=self.seed or 0,
+        )
+        num_sampled = self._num_sampled(step, queries, target_ids, kernel)
+        places = tf.cast(
+            self.neighbor_fraction * tf.cast(num_sampled, tf.float32), tf.int64
+        )
+        ids, scores = self.neighbors(
+            queries, kernel, self._neighbors(places, queries)
+        )
+        chosen = self.choose(
+            target_ids,
+            num_sampled=num_sampled,
+            candidates=ids,
+            scores=scores,
+            max_candidates=places,
+        )
+        count = chosen.log_expected_count
+        return Sample(
+            chosen.ids,
+            count if self.correct_fill else tf.zeros_like(count),
+            chosen.positions,
+        )
+
+    def neighbors(self, queries, kernel, num_neighbors):
+        """`(ids, scores)` `[batch, Q]` of the forest, scores are logits."""
+        candidates = self.num_candidates or 0
+        return self.forest.query(
+            kernel,
+            queries,
+            num_neighbors,
+            num_candidates=tf.where(
+                candidates > 0, tf.maximum(num_neighbors, candidates), 0
+            ),
+            normalize=self.similarity == "cosine",
+        )
+
+    def _neighbors(self, places, queries):
+        if self.num_neighbors is not None:
+            return tf.constant(self.num_neighbors, tf.int64)
+        batch = tf.shape(queries, tf.int64)[0]
+        return tf.maximum(places // tf.maximum(batch, 1), 1)
+
+    def _schedule(self, step):
+        if self.allocation is None:
+            return (
+                tf.constant(self.num_trees, tf.int64),
+                tf.constant(self.rebuild_interval, tf.int64),
+            )
+        return self.allocation.forest_schedule(step)
+
+    def _num_sampled(self, step, queries, target_ids, kernel):
+        """How many classes this step computes, int64 scalar."""
+        if self.allocation is None:
+            return tf.constant(self.num_sampled, tf.int64)
+        starts = tf.equal(step % self.allocation.phase_steps, 0)
+        active = tf.cond(
+            starts,
+            lambda: self._allocate(step, queries, kernel),
+            lambda: tf.convert_to_tensor(self.num_active),
+        )
+        self.num_active.assign(active)
+        labels = tf.size(target_ids, tf.int64)
+        return tf.minimum(tf.maximum(active, labels), self.num_sampled)
+
+    def _allocate(self, step, queries, kernel):
+        gains = streaming.top_probabilities(
+            queries[:_ALLOCATION_ROWS],
+            tf.convert_to_tensor(kernel),
+            self.num_sampled,
+            normalize=self.similarity == "cosine",
+        )
+        return self.allocation.num_classes_for(step, gains)
+
+    def update(self, kernel, touched_ids):
+        self.step.assign_add(1)
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        for name, value in self.forest.state().items():
+            store["forest_" + name] = value
+
+    def load_own_variables(self, store):
+        names = ("ready", "pending", "steps")
+        self.forest.set_state({n: store["forest_" + n][()] for n in names})
+        super().load_own_variables(store)
+
+    def get_config(self):
+        config = {
+            name: getattr(self, name)
+            for name in (
+                "num_trees",
+                "leaf_size",
+                "num_neighbors",
+                "num_candidates",
+                "rebuild_interval",
+                "neighbor_fraction",
+                "correct_fill",
+            )
+        }
+        allocation = self.allocation and keras.saving.serialize_keras_object(
+            self.allocation
+        )
+        return {**super().get_config(), **config, "allocation": allocation}
