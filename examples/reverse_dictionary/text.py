@@ -4,11 +4,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Longest ending first is what the lazy stem makes of this list.
 _ENDINGS = (
-    "ational|ization|fulness|ousness|iveness|ingly|edly|ness|ment|tion|sion|"
-    "ing|ies|ied|ity|ous|ive|ful|ism|ist|ate|ize|ed|es|er|ly|al|ic|s|y|e"
+    "ational|ization|fulness|ousness|iveness|ability|ibility|icity|ality|"
+    "ically|ively|ously|fully|ation|able|ible|ical|icism|alism|ator|"
+    "ally|ingly|edly|ness|ment|tion|sion|ings|ing|ies|ied|ity|ous|ive|ful|"
+    "isms|ism|ists|ist|ate|ize|ers|ed|es|er|ly|al|ic|s|y|e"
 )
+# The lazy stem leaves the longest ending that matches.
 _STEM = f"^(.{{4,}}?)(?:{_ENDINGS})?$"
 
 
