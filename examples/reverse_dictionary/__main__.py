@@ -29,8 +29,8 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("definitions", nargs="*", help="asked at the end; else you are")
     add("--compare", action="store_true", help="train FullSoftmax too: hours")
-    add("--epochs", type=int, default=15)
-    add("--seconds", type=float, default=270, help="training stops then")
+    add("--epochs", type=int, default=12)
+    add("--seconds", type=float, default=240, help="training stops then")
     add("--out", type=pathlib.Path, help="the exported model, a folder")
     add("--limit", type=int, help="learn this many synsets only")
     arguments = parser.parse_args(argv)

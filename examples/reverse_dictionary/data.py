@@ -105,8 +105,11 @@ def read_gcide(folder=None):
     return queries
 
 
-def test_queries(queries, synsets, size=2000, seed=0):
-    """A sample of the `queries` that WordNet can answer and did not write."""
+def test_queries(queries, synsets, size=2000, seed=1):
+    """A sample of the `queries` that WordNet can answer and did not write.
+
+    The settings of the demo were chosen by the sample of seed 0.
+    """
     glosses = {}
     for synset in synsets:
         for word in synset.words:

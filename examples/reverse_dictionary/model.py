@@ -55,8 +55,13 @@ def make_head(num_classes, full=False):
         return tfxclass.layers.FullSoftmax(
             num_classes, similarity="cosine", scale=20
         )
-    return tfxclass.layers.SampledSoftmax(
-        num_classes, num_sampled=2048, similarity="cosine", scale=20, seed=0
+    return tfxclass.layers.SelectiveSoftmax(
+        num_classes,
+        num_sampled=2048,
+        num_trees=10,
+        similarity="cosine",
+        scale=20,
+        seed=0,
     )
 
 
