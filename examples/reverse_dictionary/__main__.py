@@ -1,0 +1,169 @@
+"""Trains, reports, exports, answers; see README.md."""
+
+import argparse
+import itertools
+import pathlib
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfxclass.export
+import tfxclass.optimizers
+from examples.reverse_dictionary import data
+from examples.reverse_dictionary import evaluate
+from examples.reverse_dictionary import model as model_lib
+from examples.reverse_dictionary import text
+from examples.reverse_dictionary import tfidf
+from examples.reverse_dictionary import train
+
+LEARNING_RATE = 5e-3
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.reverse_dictionary",
+        description="Learns to find words by their definitions.",
+    )
+    add = parser.add_argument
+    add("definitions", nargs="*", help="asked at the end; else you are")
+    add("--compare", action="store_true", help="train FullSoftmax too: hours")
+    add("--epochs", type=int, default=12)
+    add("--seconds", type=float, default=240, help="training stops then")
+    add("--out", type=pathlib.Path, help="the exported model, a folder")
+    add("--limit", type=int, help="learn this many synsets only")
+    arguments = parser.parse_args(argv)
+    arguments.out = arguments.out or pathlib.Path("models/reverse_dictionary")
+    return arguments
+
+
+class Task:
+    """The classes, what to learn them from, and the tests."""
+
+    def __init__(self, limit=None):
+        synsets = data.read_wordnet()
+        synsets = dict(itertools.islice(synsets.items(), limit))
+        self.words = data.words_of(synsets.values())
+        self.texts = train.texts_of(synsets)
+        self.labels = train.labels_of(synsets, self.words)
+        self.tests = {
+            "GCIDE": data.test_queries(data.read_gcide(), synsets.values()),
+            "Hill": data.read_hill(self.words),
+        }
+        self.tests = {name: test for name, test in self.tests.items() if test}
+
+    @property
+    def queries(self):
+        return [[query.text for query in test] for test in self.tests.values()]
+
+    @property
+    def targets(self):
+        ids = {word: i for i, word in enumerate(self.words)}
+        return [
+            np.array([ids[query.word] for query in test])
+            for test in self.tests.values()
+        ]
+
+    @property
+    def joined_texts(self):
+        return [" ".join(kinds) for kinds in zip(*self.texts.values())]
+
+
+def run_tfidf(task, texts):
+    begin = time.perf_counter()
+    found = tfidf.tfidf_ranks(
+        texts, task.labels, len(task.words), task.queries, task.targets
+    )
+    return time.perf_counter() - begin, found
+
+
+def run_model(task, out, epochs, seconds, full=False):
+    """Trains a model; `(seconds, ranks, serving model)`."""
+    begin = time.perf_counter()
+    columns = {
+        kind: text.split_all(texts) for kind, texts in task.texts.items()
+    }
+    terms, idf = text.make_vocabulary([*columns.values()], len(task.labels))
+    out.mkdir(parents=True, exist_ok=True)
+    vocabulary = out / "vocabulary.txt"
+    vocabulary.write_bytes(b"\n".join([*terms, b""]))
+    head = model_lib.make_head(len(task.words), full)
+    serving, training = model_lib.make_models(vocabulary, idf, head)
+    table = serving.get_layer("word_ids").table
+    batches = train.Batches(table, columns, task.labels)
+    shown = batches.expected(len(terms))
+    model_lib.start_classes(serving, shown, task.labels)
+    training.compile(
+        tfxclass.optimizers.LazyAdam(LEARNING_RATE), loss=head.loss
+    )
+    anneal = train.Anneal(epochs, seconds, LEARNING_RATE)
+    training.fit(batches, epochs=epochs, callbacks=[anneal])
+    taken = time.perf_counter() - begin
+    return taken, model_ranks(serving, task), serving
+
+
+def model_ranks(serving, task):
+    encoder = model_lib.encoder_of(serving)
+    classes = keras.utils.normalize(serving.layers[-1].kernel.numpy())
+    return [
+        evaluate.ranks(encoder.predict(tf.constant(q), verbose=0), t, classes)
+        for q, t in zip(task.queries, task.targets)
+    ]
+
+
+def print_table(task, rows):
+    """Rows are `(name, seconds, ranks of each test)`."""
+    print(f"\n{'':26}{'test':8}{'seconds':>8}", end="")
+    print(f"{'acc@1':>8}{'@10':>8}{'@100':>8}{'median rank':>13}")
+    for name, seconds, found in rows:
+        for test, test_ranks in zip(task.tests, found):
+            one, ten, hundred, median = evaluate.summary(test_ranks)
+            print(f"{name:26}{test:8}{seconds:8.0f}", end="")
+            print(f"{one:8.3f}{ten:8.3f}{hundred:8.3f}{median:13.0f}")
+
+
+def answer(folder, definitions):
+    """Asks the exported model, which stock TensorFlow runs by itself."""
+    serve = tf.saved_model.load(folder).signatures["serving_default"]
+    for definition in definitions or typed_definitions():
+        answers = serve(text=tf.constant([definition]))
+        print(f"\n{definition}")
+        for word, score in zip(answers["labels"][0], answers["scores"][0]):
+            print(f"  {score:.3f}  {word.numpy().decode()}")
+
+
+def typed_definitions(count=3):
+    for _ in range(count):
+        try:
+            yield input("\nA definition: ")
+        except EOFError:
+            return
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    print("Reading WordNet and GCIDE ...", flush=True)
+    task = Task(arguments.limit)
+    print(f"{len(task.labels):,} synsets, {len(task.words):,} words.")
+    rows = [
+        ("TF-IDF, glosses", *run_tfidf(task, task.texts["gloss"])),
+        ("TF-IDF, the model's texts", *run_tfidf(task, task.joined_texts)),
+    ]
+    options = arguments.out, arguments.epochs
+    *row, serving = run_model(task, *options, arguments.seconds)
+    rows.append((type(serving.layers[-1]).__name__, *row))
+    folder = tfxclass.export.saved_model(
+        serving, arguments.out, top_k=10, labels=task.words
+    )
+    if arguments.compare:
+        # The same epochs, however long they take.
+        *row, _ = run_model(task, *options, float("inf"), full=True)
+        rows.append(("FullSoftmax", *row))
+    print_table(task, rows)
+    print(f"\nThe model is in {folder}.")
+    answer(folder, arguments.definitions)
+
+
+if __name__ == "__main__":
+    main()
