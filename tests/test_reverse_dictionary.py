@@ -178,13 +178,13 @@ class TestRanks:
 @needs_wordnet
 def test_end_to_end(tmp_path, capsys):
     demo.main(
-        ["--limit=300", "--epochs=2", f"--out={tmp_path}"]
+        ["--limit=300", "--epochs=2", "--compare", f"--out={tmp_path}"]
         + ["an entity that has physical existence"]
     )
     output = capsys.readouterr().out
     answers = output[output.index("an entity that has") :].splitlines()
     assert answers[1].split(maxsplit=1)[1] == "physical entity"
-    for name in ("TF-IDF, glosses", "TF-IDF, the model's", "Softmax"):
+    for name in ("TF-IDF, glosses", "TF-IDF, the model's", "Selective", "Full"):
         assert name in output
     assert (tmp_path / "1" / "saved_model.pb").exists()
     assets = {path.name for path in (tmp_path / "1" / "assets").iterdir()}
