@@ -175,6 +175,19 @@ class TestRanks:
         assert evaluate.summary(found) == (0.2, 0.4, 0.8, 11)
 
 
+def test_typed_definitions_end_with_the_input(monkeypatch):
+    typed = iter(["it purrs"])
+
+    def read(prompt):
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", read)
+    assert list(demo.typed_definitions()) == ["it purrs"]
+
+
 @needs_wordnet
 def test_end_to_end(tmp_path, capsys):
     demo.main(
