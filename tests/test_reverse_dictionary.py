@@ -175,16 +175,29 @@ class TestRanks:
         assert evaluate.summary(found) == (0.2, 0.4, 0.8, 11)
 
 
+def test_typed_definitions_end_with_the_input(monkeypatch):
+    typed = iter(["it purrs"])
+
+    def read(prompt):
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", read)
+    assert list(demo.typed_definitions()) == ["it purrs"]
+
+
 @needs_wordnet
 def test_end_to_end(tmp_path, capsys):
     demo.main(
-        ["--limit=300", "--epochs=2", f"--out={tmp_path}"]
+        ["--limit=300", "--epochs=2", "--compare", f"--out={tmp_path}"]
         + ["an entity that has physical existence"]
     )
     output = capsys.readouterr().out
     answers = output[output.index("an entity that has") :].splitlines()
     assert answers[1].split(maxsplit=1)[1] == "physical entity"
-    for name in ("TF-IDF, glosses", "TF-IDF, the model's", "Softmax"):
+    for name in ("TF-IDF, glosses", "TF-IDF, the model's", "Selective", "Full"):
         assert name in output
     assert (tmp_path / "1" / "saved_model.pb").exists()
     assets = {path.name for path in (tmp_path / "1" / "assets").iterdir()}

@@ -28,7 +28,7 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("definitions", nargs="*", help="asked at the end; else you are")
-    add("--compare", action="store_true", help="train FullSoftmax too: hours")
+    add("--compare", action="store_true", help="train FullSoftmax too: 90 min")
     add("--epochs", type=int, default=12)
     add("--seconds", type=float, default=240, help="training stops then")
     add("--out", type=pathlib.Path, help="the exported model, a folder")
