@@ -1,5 +1,5 @@
 # Every target sets up what it needs in .venv; a second run is quick.
-#   make demo            words from their definitions, in two minutes
+#   make demo            words from their definitions, about five minutes
 #   make demo-compare    the same, beside other output layers
 #   make test            lint, then all tests (PYTEST_ARGS="-k export --slow")
 #   make bench           benchmarks (BENCH_ARGS=...)
