@@ -5,7 +5,14 @@ import subprocess
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-ALL = ("step_time", "growth", "selection", "forest", "lazy_optimizers")
+ALL = (
+    "step_time",
+    "growth",
+    "selection",
+    "forest",
+    "loss_memory",
+    "lazy_optimizers",
+)
 
 
 def main(names):
