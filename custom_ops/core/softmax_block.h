@@ -32,7 +32,9 @@ inline float FastExp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+  // Unsigned: n of a NaN is any integer.
+  const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127)
+                        << 23;
   float power;
   std::memcpy(&power, &bits, sizeof(power));
   return x < -87.0f ? 0.0f : p * power;

@@ -3,6 +3,7 @@
 import uuid
 import weakref
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -126,4 +127,6 @@ def _destroy(handle):
 
 def handle_of(variable):
     """The resource handle of a Keras or TensorFlow variable."""
-    return getattr(variable, "value", variable).handle
+    if isinstance(variable, keras.Variable):
+        variable = variable.value
+    return variable.handle
