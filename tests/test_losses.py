@@ -195,9 +195,7 @@ def test_finite_differences_agree_with_the_twin():
     queries, kernel, bias = case(12)
     labels, upstream = labels_of("padded", 12), upstream_of(4)
     margin, adjust = MARGINS["arcface"]
-    twins = twin_gradient(
-        queries, kernel, bias, labels, upstream, True, margin
-    )
+    twins = twin_gradient(queries, kernel, bias, labels, upstream, True, margin)
 
     def loss_of(kernel):
         logits = queries @ reference.normalized(kernel).T + bias
