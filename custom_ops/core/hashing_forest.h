@@ -225,8 +225,16 @@ class TreeBuilder {
     return tree_.nodes.size();
   }
 
+  // Halves without a plane, in another way at each node.
+  static bool Coin(int32_t id, int32_t node) {
+    uint64_t x = static_cast<uint64_t>(id) << 32 | static_cast<uint32_t>(node);
+    x *= 0x9E3779B97F4A7C15ull;
+    x ^= x >> 32;
+    return (x * 0xD6E8FEB86659FD93ull) >> 63;
+  }
+
   int32_t Next(const ForestNode& node, int32_t id) const {
-    if (node.plane < 0) return node.child + (id & 1);
+    if (node.plane < 0) return node.child + Coin(id, node.child);
     const float* normal = &exact_[node.plane * rows_.padded];
     return node.child + IsRight(normal, tree_.normals, node.plane, id);
   }

@@ -11,6 +11,7 @@
 #ifndef TFXCLASS_CORE_REFRESHING_FOREST_H_
 #define TFXCLASS_CORE_REFRESHING_FOREST_H_
 
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -48,8 +49,9 @@ class ForestBytes {
     in.left_ = size;
     int64_t num_trees;
     if (!in.Get(&forest->count) || !in.Get(&forest->dim) ||
-        !in.Get(&num_trees) || num_trees < 0 ||
-        num_trees > static_cast<int64_t>(size)) {
+        !in.Get(&num_trees) || forest->count < 1 || forest->dim < 1 ||
+        forest->dim > INT32_MAX || num_trees < 0 ||
+        num_trees > static_cast<int64_t>(size / kLeastTreeBytes)) {
       return false;
     }
     forest->padded = PaddedDim(forest->dim);
@@ -66,7 +68,11 @@ class ForestBytes {
   }
 
  private:
-  // No index may lead a query out of its arrays.
+  // Four lengths and a node.
+  static constexpr size_t kLeastTreeBytes =
+      4 * sizeof(int64_t) + sizeof(ForestNode);
+
+  // No index may lead a query out of its arrays, no product past 32 bits.
   static bool IsSound(const HashingForest& forest, const HashingTree& tree) {
     const int32_t num_nodes = tree.nodes.size();
     const int64_t planes = tree.normals.count();
@@ -80,11 +86,15 @@ class ForestBytes {
       const ForestNode& node = tree.nodes[n];
       if (node.begin < 0 || node.end < node.begin || node.end > forest.count ||
           node.plane >= planes ||
-          (node.child >= 0 && (node.child <= n || node.child + 1 >= num_nodes)))
+          (node.child >= 0 && (node.child <= n || node.child >= num_nodes - 1)))
         return false;
     }
     for (const int32_t id : tree.ids) {
       if (id < 0 || id >= forest.count) return false;
+    }
+    const int most = RoundingLevels(forest.padded);
+    for (const int16_t value : tree.normals.values) {
+      if (value > most || value < -most) return false;
     }
     return true;
   }
@@ -120,6 +130,7 @@ class ForestBytes {
       return false;
     }
     values->resize(count);
+    if (count == 0) return true;  // memcpy takes no null
     std::memcpy(values->data(), data_, count * sizeof(T));
     data_ += count * sizeof(T);
     left_ -= count * sizeof(T);

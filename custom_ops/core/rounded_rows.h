@@ -19,6 +19,12 @@ struct Rounding {
   float half_sum;  // (sum of |integer| + dim / 2) / 2
 };
 
+// The greatest integer: a sum of dim products stays within 32 bits.
+inline float RoundingLevels(int64_t dim) {
+  return std::floor(
+      std::min(32767.0, std::sqrt(2147483647.0 / std::max<int64_t>(dim, 1))));
+}
+
 struct RoundedRows {
   int64_t padded = 0;  // multiple of 16, rest zero
   std::vector<int16_t> values;
@@ -31,8 +37,7 @@ struct RoundedRows {
     padded = (dim + 15) / 16 * 16;
     values.assign(count * padded, 0);
     rounding.resize(count);
-    const float levels = std::floor(
-        std::min(32767.0, std::sqrt(2147483647.0 / std::max<int64_t>(dim, 1))));
+    const float levels = RoundingLevels(dim);
     for (int64_t i = 0; i < count; ++i) {
       const float* row = rows + i * dim;
       float largest = 0.0f;

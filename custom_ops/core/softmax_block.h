@@ -32,33 +32,69 @@ inline float FastExp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+  // Unsigned: n of a NaN is any integer.
+  const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127)
+                        << 23;
   float power;
   std::memcpy(&power, &bits, sizeof(power));
   return x < -87.0f ? 0.0f : p * power;
 }
 
+// Calls run(begin, end) for each stretch of columns between the targets with a
+// delta, and raised(logit) for each of those targets, the delta added.
+template <typename Run, typename Raised>
+inline void ForEachStretch(const float* logits, int64_t block, int64_t offset,
+                           const int64_t* targets, const float* delta,
+                           int64_t num_targets, const Run& run,
+                           const Raised& raised) {
+  for (int64_t begin = 0; begin < block;) {
+    int64_t end = block;
+    float move = 0;
+    for (int64_t t = 0; t < num_targets; ++t) {
+      const int64_t c = targets[t] - offset;
+      if (c < begin || c >= end || delta[t] == 0.0f) continue;
+      end = c;
+      move = delta[t];
+    }
+    run(begin, end);
+    if (end < block) raised(logits[end] + move);
+    begin = end + 1;
+  }
+}
+
 // Folds a row into (max, sum), where sum = sum_c exp(logit_c - max). Logits of
-// the targets within the block are first raised by their delta (the margin).
+// the targets within the block, none twice, are first raised by their delta
+// (the margin): added and taken off again, a great one would swallow the rest.
 inline void SoftmaxStatsRow(const float* logits, int64_t block, int64_t offset,
                             const int64_t* targets, const float* delta,
                             int64_t num_targets, float* max, float* sum) {
-  float top = -std::numeric_limits<float>::infinity();
-  for (int64_t c = 0; c < block; ++c) top = std::max(top, logits[c]);
-  for (int64_t t = 0; t < num_targets; ++t) {
-    const int64_t c = targets[t] - offset;
-    if (c >= 0 && c < block) top = std::max(top, logits[c] + delta[t]);
-  }
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  float top = kLowest;
+  ForEachStretch(
+      logits, block, offset, targets, delta, num_targets,
+      [&](int64_t begin, int64_t end) {
+        float best = kLowest;
+        for (int64_t c = begin; c < end; ++c) best = std::max(best, logits[c]);
+        top = std::max(top, best);
+      },
+      [&](float logit) { top = std::max(top, logit); });
   top = std::max(top, *max);
-  if (!(top > -std::numeric_limits<float>::infinity())) return;
-  float total = 0;
-  for (int64_t c = 0; c < block; ++c) total += FastExp(logits[c] - top);
-  for (int64_t t = 0; t < num_targets; ++t) {
-    const int64_t c = targets[t] - offset;
-    if (c < 0 || c >= block || delta[t] == 0.0f) continue;
-    total += FastExp(logits[c] + delta[t] - top) - FastExp(logits[c] - top);
+  if (!(top > kLowest)) {  // nothing but -infinity, or NaN, which stays
+    for (int64_t c = 0; c < block; ++c) {
+      if (std::isnan(logits[c])) *sum = logits[c];
+    }
+    return;
   }
-  *sum = *sum * FastExp(*max - top) + std::max(total, 0.0f);
+  float total = 0;
+  ForEachStretch(
+      logits, block, offset, targets, delta, num_targets,
+      [&](int64_t begin, int64_t end) {
+        float part = 0;
+        for (int64_t c = begin; c < end; ++c) part += FastExp(logits[c] - top);
+        total += part;
+      },
+      [&](float logit) { total += FastExp(logit - top); });
+  *sum = *sum * FastExp(*max - top) + total;
   *max = top;
 }
 

@@ -1,4 +1,6 @@
 // CPU kernels of the hashing forest, and the resource that holds one.
+#include <initializer_list>
+
 #include "core/forest_query.h"
 #include "core/refreshing_forest.h"
 #include "kernels/kernel_utils.h"
@@ -51,18 +53,18 @@ absl::Status CheckKernel(const Tensor& kernel) {
   return absl::OkStatus();
 }
 
-// The scalar inputs from `first` on, each at least 1.
-absl::Status PositiveScalars(OpKernelContext* c, int first, int count,
+// The scalar inputs of these names from `first` on, each at least 1.
+absl::Status PositiveScalars(OpKernelContext* c, int first,
+                             std::initializer_list<const char*> names,
                              int64_t* values) {
-  for (int i = 0; i < count; ++i) {
-    const Tensor& input = c->input(first + i);
-    const std::string name(c->op_kernel().def().input(first + i));
+  for (const char* name : names) {
+    const Tensor& input = c->input(first++);
     if (input.NumElements() != 1 || input.flat<int64_t>()(0) < 1) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "Input ", first + i, " (", name,
-          ") must be one integer >= 1. Received: ", input.DebugString()));
+          "`", name, "` must be one integer >= 1. Received: ",
+          input.SummarizeValue(3), " of shape ", ShapeText(input.shape())));
     }
-    values[i] = input.flat<int64_t>()(0);
+    *values++ = input.flat<int64_t>()(0);
   }
   return absl::OkStatus();
 }
@@ -82,7 +84,7 @@ class ForestBuildOp : public OpKernel {
     OP_REQUIRES_OK(c, LookupForest(c, &resource));
     OP_REQUIRES_OK(c, LookupVariable(c, 1, &kernel));
     int64_t sizes[2];
-    OP_REQUIRES_OK(c, PositiveScalars(c, 2, 2, sizes));
+    OP_REQUIRES_OK(c, PositiveScalars(c, 2, {"num_trees", "leaf_size"}, sizes));
     ForestOptions options;
     options.num_trees = sizes[0];
     options.leaf_size = sizes[1];
@@ -107,8 +109,9 @@ class ForestAdvanceOp : public OpKernel {
     RefCountPtr<tensorflow::Var> kernel;
     OP_REQUIRES_OK(c, LookupForest(c, &resource));
     OP_REQUIRES_OK(c, LookupVariable(c, 1, &kernel));
-    int64_t sizes[3];  // interval, num_trees, leaf_size
-    OP_REQUIRES_OK(c, PositiveScalars(c, 3, 3, sizes));
+    int64_t sizes[3];
+    OP_REQUIRES_OK(c, PositiveScalars(
+                          c, 3, {"interval", "num_trees", "leaf_size"}, sizes));
     ForestOptions options;
     options.num_trees = sizes[1];
     options.leaf_size = sizes[2];
@@ -141,7 +144,7 @@ class ForestQueryOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckRank("queries", queries, 2));
     OP_REQUIRES_OK(c, CheckFinite("queries", queries));
     int64_t neighbors;
-    OP_REQUIRES_OK(c, PositiveScalars(c, 3, 1, &neighbors));
+    OP_REQUIRES_OK(c, PositiveScalars(c, 3, {"num_neighbors"}, &neighbors));
     QueryOptions options;
     options.num_neighbors = neighbors;
     options.bucket = c->input(4).flat<int64_t>()(0);

@@ -39,7 +39,10 @@ class _TargetTerms:
         self.delta = tf.where(targets.ids >= 0, adjusted - logits, 0.0)
 
     def loss(self, logsumexp):
-        target = tf.reduce_sum(self.targets.weights * self.adjusted, axis=1)
+        # Padding has the logit of class 0, which may be infinite.
+        target = tf.reduce_sum(
+            tf.math.multiply_no_nan(self.adjusted, self.targets.weights), axis=1
+        )
         labelled = self.targets.is_labelled
         # Not a product: a row without labels may have an infinite logsumexp.
         return tf.where(labelled > 0, logsumexp - target, 0.0)
@@ -163,7 +166,9 @@ def linear_cross_entropy(
 
     @tf.custom_gradient
     def loss_of(queries, kernel, bias):
-        bias = bias if has_bias else None
+        # Out of sight of an eager tape, which would keep every block.
+        queries, kernel = tf.stop_gradient(queries), tf.stop_gradient(kernel)
+        bias = tf.stop_gradient(bias) if has_bias else None
         blocks = Blocks(kernel, bias, normalize, tf.shape(queries)[0])
         terms = _TargetTerms(
             _target_logits(queries, kernel, bias, normalize, targets.ids),

@@ -1,0 +1,84 @@
+// IdSet and the choice of the active classes, against std containers.
+#include "core/active_classes.h"
+
+#include <cstdint>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "check.h"
+#include "core/id_set.h"
+
+namespace tfxclass {
+namespace {
+
+void IdSetFollowsAMap() {
+  for (const int64_t capacity : {1, 7, 8, 9, 1000}) {
+    Philox random(capacity);
+    IdSet set(capacity);
+    std::unordered_map<int64_t, int64_t> map;
+    // Multiples of a power of two, near and far: bad for a weak hash.
+    for (int64_t i = 0; i < 20 * capacity; ++i) {
+      const int64_t id = random.Below(2 * capacity) << (i % 2 ? 0 : 40);
+      CHECK(set.Contains(id) == (map.count(id) > 0));
+      if (map.size() == static_cast<size_t>(capacity)) continue;
+      const auto [entry, is_new] = map.emplace(id, map.size());
+      CHECK(set.Insert(id) == entry->second);
+      CHECK(set.ids()[entry->second] == id);
+    }
+    CHECK(set.size() == static_cast<int64_t>(map.size()));
+  }
+}
+
+void EmptyIdSet() {
+  IdSet set(0);
+  CHECK(set.size() == 0 && !set.Contains(0));
+}
+
+void SelectsExactlyAsMany() {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Philox random(seed);
+    ActiveClassesOptions options;
+    options.num_classes = 1 + random.Below(50);
+    options.num_sampled = 1 + random.Below(options.num_classes);
+    options.max_candidates = random.Below(20);
+    options.fill = seed % 2 ? Fill::kUniform : Fill::kLogUniform;
+    options.sample_overflow = seed % 3;
+    options.seed = seed;
+    std::vector<int64_t> targets(random.Below(10)), ids(random.Below(30));
+    std::vector<float> scores;
+    for (auto& id : targets) id = random.Below(options.num_classes + 1) - 1;
+    for (auto& id : ids) {
+      id = random.Below(options.num_classes + 1) - 1;
+      scores.push_back(random.Uniform());
+    }
+    std::set<int64_t> distinct(targets.begin(), targets.end());
+    distinct.erase(-1);
+    std::vector<int64_t> positions(targets.size());
+    ActiveClasses active;
+    const bool fits = SelectActiveClasses(
+        options, targets.data(), targets.size(), ids.data(), scores.data(),
+        ids.size(), positions.data(), &active);
+    CHECK(active.num_targets == static_cast<int64_t>(distinct.size()));
+    CHECK(fits == (active.num_targets <= options.num_sampled));
+    if (!fits) continue;
+    CHECK(static_cast<int64_t>(active.ids.size()) == options.num_sampled);
+    const std::set<int64_t> chosen(active.ids.begin(), active.ids.end());
+    CHECK(chosen.size() == active.ids.size());
+    CHECK(*chosen.begin() >= 0 && *chosen.rbegin() < options.num_classes);
+    CHECK(active.num_candidates <= options.max_candidates);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      CHECK(targets[i] < 0 ? positions[i] == -1
+                           : active.ids[positions[i]] == targets[i]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tfxclass
+
+int main() {
+  tfxclass::IdSetFollowsAMap();
+  tfxclass::EmptyIdSet();
+  tfxclass::SelectsExactlyAsMany();
+}

@@ -1,0 +1,203 @@
+// Rounded products, the forest's build and query, and its bytes.
+#include "core/hashing_forest.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "core/forest_query.h"
+#include "core/refreshing_forest.h"
+
+namespace tfxclass {
+namespace {
+
+std::vector<float> RandomRows(int64_t count, int64_t dim, uint64_t seed) {
+  Philox random(seed);
+  std::vector<float> rows(count * dim);
+  for (auto& x : rows) x = random.Uniform() + random.Uniform() - 1.0;
+  return rows;
+}
+
+// Against double, also where one coordinate dwarfs the rest.
+void RoundedDotIsWithinItsBound() {
+  for (const int64_t dim : {1, 2, 15, 16, 17, 100, 1000}) {
+    for (uint64_t seed = 0; seed < 50; ++seed) {
+      auto a = RandomRows(4, dim, 2 * seed),
+           b = RandomRows(3, dim, 2 * seed + 1);
+      for (int64_t d = 0; d < dim; ++d) a[d] = 1.0f;  // all at the top
+      for (int64_t d = 0; d < dim; ++d) b[d] = d % 2 ? 1 : -1;
+      for (int64_t d = 0; d < dim; ++d) a[dim + d] = 0.0f;  // zero
+      b[dim] = 1e6f;
+      RoundedRows of_a, of_b;
+      of_a.Assign(a.data(), 4, dim);
+      of_b.Assign(b.data(), 3, dim);
+      for (int64_t i = 0; i < 4; ++i) {
+        for (int64_t j = 0; j < 3; ++j) {
+          double exact = 0;
+          for (int64_t d = 0; d < dim; ++d) {
+            exact += static_cast<double>(a[i * dim + d]) * b[j * dim + d];
+          }
+          float error;
+          const float dot = RoundedDot(of_a, i, of_b, j, &error);
+          CHECK(std::abs(dot - exact) <= error);
+        }
+      }
+    }
+  }
+}
+
+ForestRows Prepare(const std::vector<float>& kernel, int64_t dim) {
+  ForestRows rows;
+  const int64_t count = kernel.size() / dim;
+  CHECK(NormalizeRows(kernel.data(), count, dim, SerialFor, &rows));
+  rows.rounded.Assign(rows.values.data(), count, rows.padded);
+  return rows;
+}
+
+void CheckTree(const HashingTree& tree, int64_t count, int64_t leaf_size) {
+  std::vector<int> seen(count, 0);
+  for (const int32_t id : tree.ids) ++seen[id];
+  for (const int times : seen) CHECK(times == 1);
+  CHECK(tree.nodes[0].begin == 0 && tree.nodes[0].end == count);
+  for (const ForestNode& node : tree.nodes) {
+    if (node.child < 0) {
+      CHECK(node.end - node.begin <= leaf_size);
+      continue;
+    }
+    const ForestNode& left = tree.nodes[node.child];
+    const ForestNode& right = tree.nodes[node.child + 1];
+    CHECK(left.begin == node.begin && left.end == right.begin);
+    CHECK(right.end == node.end);
+  }
+}
+
+void EveryRowIsInOneLeaf() {
+  struct Case {
+    int64_t count, dim, leaf_size;
+  };
+  // The last is past 4 cells of 2^18 bytes: upper levels come from a sample.
+  for (const Case& c : {Case{1, 1, 1}, Case{2, 3, 1}, Case{500, 5, 7},
+                        Case{300, 17, 1000}, Case{9000, 120, 30}}) {
+    const auto kernel = RandomRows(c.count, c.dim, c.count);
+    const ForestRows rows = Prepare(kernel, c.dim);
+    const HashingForest forest =
+        BuildForest(rows, {3, c.leaf_size, 5}, SerialFor);
+    CHECK(forest.trees.size() == 3);
+    for (const auto& tree : forest.trees) {
+      CheckTree(tree, c.count, c.leaf_size);
+    }
+  }
+}
+
+void RowsThatCoincideAreHalved() {
+  for (const float value : {0.0f, 1.0f}) {
+    const ForestRows rows = Prepare(std::vector<float>(4 * 1000, value), 4);
+    const HashingForest forest = BuildForest(rows, {1, 10, 5}, SerialFor);
+    CheckTree(forest.trees[0], 1000, 10);
+    CHECK(forest.trees[0].normals.count() == 0);
+  }
+}
+
+void QueriesInThreadsEqualOneAfterTheOther() {
+  const int64_t dim = 11, count = 700, queries = 64, neighbors = 9;
+  const auto kernel = RandomRows(count, dim, 1);
+  const auto features = RandomRows(queries, dim, 2);
+  const ForestRows rows = Prepare(kernel, dim);
+  const HashingForest forest = BuildForest(rows, {5, 20, 3}, SerialFor);
+  QueryOptions options;
+  options.num_neighbors = neighbors;
+  const auto search = [&](int64_t begin, int64_t end, int64_t* ids) {
+    std::vector<float> scores(neighbors);
+    ForestSearcher searcher(forest, kernel.data(), options);
+    for (int64_t i = begin; i < end; ++i) {
+      searcher.Search(&features[i * dim], ids + i * neighbors, scores.data());
+    }
+  };
+  std::vector<int64_t> serial(queries * neighbors), parallel(serial.size());
+  search(0, queries, serial.data());
+  std::thread first(search, 0, 20, parallel.data());
+  std::thread second(search, 20, queries, parallel.data());
+  first.join();
+  second.join();
+  CHECK(serial == parallel);
+  for (const int64_t id : serial) CHECK(id >= -1 && id < count);
+}
+
+bool ReadsAndSearches(const std::string& bytes,
+                      const std::vector<float>& kernel, int64_t dim) {
+  HashingForest forest;
+  // A copy of just that size: reading past the end is seen.
+  const std::vector<char> copy(bytes.begin(), bytes.end());
+  if (!ForestBytes::Read(copy.data(), copy.size(), &forest)) return false;
+  const int64_t count = kernel.size() / dim;
+  if (forest.count != count || forest.dim != dim) return true;
+  QueryOptions options;
+  options.num_neighbors = 3;
+  ForestSearcher searcher(forest, kernel.data(), options);
+  int64_t ids[3];
+  float scores[3];
+  for (int64_t i = 0; i < 5; ++i) {
+    searcher.Search(&kernel[i * dim], ids, scores);
+    for (const int64_t id : ids) CHECK(id >= -1 && id < count);
+  }
+  return true;
+}
+
+void GarbageIsRefusedOrHarmless() {
+  const int64_t dim = 3, count = 40;
+  const auto kernel = RandomRows(count, dim, 1);
+  const ForestRows rows = Prepare(kernel, dim);
+  const std::string bytes =
+      ForestBytes::Write(BuildForest(rows, {2, 5, 3}, SerialFor));
+  CHECK(ReadsAndSearches(bytes, kernel, dim));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    CHECK(!ReadsAndSearches(bytes.substr(0, size), kernel, dim));
+  }
+  CHECK(!ReadsAndSearches(bytes + "x", kernel, dim));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (const int mask : {1, 0x80, 0xff}) {
+      std::string flipped = bytes;
+      flipped[i] ^= mask;
+      ReadsAndSearches(flipped, kernel, dim);
+    }
+  }
+  Philox random(1);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::string garbage(random.Below(200), 0);
+    for (auto& c : garbage) c = random.Below(trial % 2 ? 256 : 3);
+    ReadsAndSearches(garbage, kernel, dim);
+  }
+}
+
+void SwapsAtTheFixedStep() {
+  const int64_t dim = 4, count = 60;
+  auto kernel = RandomRows(count, dim, 1);
+  RefreshingForest forest;
+  std::vector<const void*> seen;
+  for (int64_t step = 0; step < 12; ++step) {
+    CHECK(forest.Advance(step, 3, kernel.data(), count, dim,
+                         {2, 5, static_cast<uint64_t>(step)}, SerialFor));
+    seen.push_back(forest.ready().get());
+    CHECK((step < 3) == (seen.back() == nullptr));
+    if (step % 3) CHECK(seen[step] == seen[step - 1]);
+    if (step >= 3 && step % 3 == 0) CHECK(seen[step] != seen[step - 1]);
+  }
+  kernel[7] = NAN;
+  CHECK(!forest.Advance(12, 3, kernel.data(), count, dim, {}, SerialFor));
+  CHECK(forest.ready() != nullptr);
+}
+
+}  // namespace
+}  // namespace tfxclass
+
+int main() {
+  tfxclass::RoundedDotIsWithinItsBound();
+  tfxclass::EveryRowIsInOneLeaf();
+  tfxclass::RowsThatCoincideAreHalved();
+  tfxclass::QueriesInThreadsEqualOneAfterTheOther();
+  tfxclass::GarbageIsRefusedOrHarmless();
+  tfxclass::SwapsAtTheFixedStep();
+}

@@ -1,0 +1,82 @@
+// FastExp and the rows of the streaming softmax.
+#include "core/softmax_block.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "check.h"
+#include "core/philox.h"
+
+namespace tfxclass {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+void FastExpIsWithinItsError() {
+  double worst = 0;
+  for (int64_t i = 0; i <= 870000; ++i) {
+    const float x = -1e-4f * i;
+    const double exact = std::exp(static_cast<double>(x));
+    worst = std::max(worst, std::abs(FastExp(x) / exact - 1));
+  }
+  CHECK(worst < 2.5e-7);
+  CHECK(FastExp(0.0f) == 1.0f);
+  CHECK(FastExp(-87.5f) == 0.0f && FastExp(-1e30f) == 0.0f);
+  CHECK(FastExp(-kInfinity) == 0.0f);
+  CHECK(std::isnan(FastExp(std::nanf(""))));
+}
+
+void StatsSkipWhatTheMarginReplaces() {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Philox random(seed);
+    const int64_t block = random.Below(20), offset = random.Below(3) * 100;
+    std::vector<float> logits(block);
+    for (auto& x : logits) x = 80 * random.Uniform() - 40;
+    std::vector<int64_t> targets;
+    std::vector<float> delta;
+    std::vector<double> raised(logits.begin(), logits.end());
+    for (int64_t c = block - 1; c >= 0; --c) {
+      if (random.Below(3)) continue;
+      targets.push_back(offset + c);
+      delta.push_back(random.Below(2) ? -70 * random.Uniform() : 0);
+      raised[c] += delta.back();
+    }
+    for (const int64_t other : {int64_t{-1}, offset - 1, offset + block}) {
+      targets.push_back(other);
+      delta.push_back(1.0f);
+    }
+    float max = -kInfinity, sum = 0;
+    SoftmaxStatsRow(logits.data(), block, offset, targets.data(), delta.data(),
+                    targets.size(), &max, &sum);
+    double expected = 0;
+    for (const double x : raised) expected += std::exp(x);
+    if (block == 0) {
+      CHECK(max == -kInfinity && sum == 0);
+    } else {
+      CHECK(std::abs(max + std::log(sum) - std::log(expected)) < 2e-5);
+    }
+  }
+}
+
+void TopKWritesNothingPastItsEnd() {
+  for (const int64_t k : {1, 3, 200}) {
+    std::vector<float> logits(130), scores(k, -kInfinity);
+    std::vector<int64_t> ids(k, -1);
+    for (size_t i = 0; i < logits.size(); ++i) logits[i] = i % 7;
+    TopKBlockRow(logits.data(), logits.size(), 1000, k, scores.data(),
+                 ids.data());
+    CHECK(scores[0] == 6 && ids[0] == 1006);
+    if (k == 200) CHECK(ids[129] == 1126 && ids[130] == -1);
+  }
+}
+
+}  // namespace
+}  // namespace tfxclass
+
+int main() {
+  tfxclass::FastExpIsWithinItsError();
+  tfxclass::StatsSkipWhatTheMarginReplaces();
+  tfxclass::TopKWritesNothingPastItsEnd();
+}

@@ -1,0 +1,54 @@
+"""What several test files share."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Tree(NamedTuple):
+    """A tree of `HashingForest.state()`; nodes are (begin, end, child,
+    plane), planes are rows of float64."""
+
+    nodes: np.ndarray
+    ids: np.ndarray
+    planes: np.ndarray
+    plane_errors: np.ndarray
+
+
+class Forest(NamedTuple):
+    count: int
+    dim: int
+    trees: list
+
+
+class _Reader:
+    def __init__(self, data):
+        self.data, self.at = bytes(data), 0
+
+    def take(self, dtype, count=1):
+        values = np.frombuffer(self.data, dtype, count, self.at)
+        self.at += values.nbytes
+        return values
+
+    def list(self, dtype):
+        return self.take(dtype, int(self.take(np.int64)[0]))
+
+
+def parse_forest(data):
+    """The bytes that ForestBytes of refreshing_forest.h writes."""
+    reader = _Reader(data)
+    count, dim, num_trees = (int(n) for n in reader.take(np.int64, 3))
+    padded = -(-dim // 16) * 16
+    trees = []
+    for _ in range(num_trees):
+        nodes = reader.list(np.dtype((np.int32, 4)))
+        ids = reader.list(np.int32)
+        values = reader.list(np.int16).reshape(-1, padded)
+        rounding = reader.list(np.dtype((np.float32, 2)))
+        scale = rounding[:, :1].astype(np.float64)
+        # Each coordinate is rounded by at most half a step.
+        trees.append(
+            Tree(nodes, ids, scale * values[:, :dim], 0.5 * scale[:, 0])
+        )
+    assert reader.at == len(reader.data)
+    return Forest(count, dim, trees)

@@ -1,0 +1,37 @@
+"""The C++ tests of custom_ops/core/, with the sanitizers on."""
+
+import glob
+import os
+import subprocess
+
+import pytest
+
+from custom_ops import build
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCES = sorted(glob.glob(os.path.join(HERE, "cc", "*_test.cc")))
+FLAGS = [
+    "-std=c++17",
+    "-O1",
+    "-g",
+    "-Wall",
+    "-Werror",
+    "-Wno-psabi",
+    *build._machine_flags(),
+    "-pthread",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-I" + os.path.join(os.path.dirname(HERE), "custom_ops"),
+    "-I" + os.path.join(HERE, "cc"),
+]
+
+
+@pytest.mark.parametrize(
+    "source", SOURCES, ids=[os.path.basename(path) for path in SOURCES]
+)
+def test_core(source, tmp_path):
+    binary = str(tmp_path / "test")
+    compiler = os.environ.get("CXX", "g++")
+    for command in ([compiler, *FLAGS, source, "-o", binary], [binary]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
