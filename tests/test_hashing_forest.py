@@ -175,7 +175,8 @@ forest = HashingForest()
 forest.build(kernel, 7, 20, 5)
 ids, scores = forest.query(kernel, rows[:200], 30)
 parts = [forest.state()["ready"], ids.numpy(), scores.numpy()]
-print("digest", hashlib.sha256(b"".join(x.tobytes() for x in parts)).hexdigest())
+joined = b"".join(x.tobytes() for x in parts)
+print("digest", hashlib.sha256(joined).hexdigest())
 """
 
 
