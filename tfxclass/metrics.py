@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass import streaming
+from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.layers.class_head import check_positive_int
 from tfxclass.losses import records
 from tfxclass.losses.targets import as_targets
 

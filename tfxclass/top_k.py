@@ -2,8 +2,8 @@
 
 import keras
 
+from tfxclass.checks import check_k
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.layers.class_head import check_k
 
 
 @keras.saving.register_keras_serializable("tfxclass")

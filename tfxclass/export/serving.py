@@ -9,11 +9,11 @@ import keras
 import tensorflow as tf
 
 from tfxclass import optimizers
+from tfxclass.checks import check_k
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import proof
 from tfxclass.export import resources
 from tfxclass.export.version_folder import version_folder
-from tfxclass.layers.class_head import check_k
 from tfxclass.top_k import TopK
 from tfxclass.top_k import encoder_of
 

@@ -8,6 +8,9 @@ import tensorflow as tf
 from tfxclass import optimizers
 from tfxclass import stock_top_k
 from tfxclass import streaming
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_k
+from tfxclass.checks import check_positive_int
 from tfxclass.losses import records
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.head_loss import HeadLoss
@@ -300,29 +303,3 @@ class ClassHead(keras.layers.Layer):
             **config,
             "kernel_initializer": initializer,
         }
-
-
-def check_positive_int(name, value):
-    """Raises ValueError unless `value` is an int >= 1."""
-    if isinstance(value, bool) or value != int(value) or value < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {value!r}"
-        )
-
-
-def check_choice(name, value, choices):
-    """Raises ValueError unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {choices}. Received: {value!r}"
-        )
-
-
-def check_k(k, num_classes):
-    """Raises ValueError unless `k` classes can be returned."""
-    check_positive_int("k", k)
-    if k > num_classes:
-        raise ValueError(
-            "`k` must be at most the number of classes. Received: "
-            f"k={k} with num_classes={num_classes}."
-        )

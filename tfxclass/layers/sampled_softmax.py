@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.layers.class_head import check_positive_int
 from tfxclass.losses import records
 from tfxclass.losses.softmax import softmax_cross_entropy
 from tfxclass.losses.targets import Targets

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass import streaming
+from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -73,8 +74,8 @@ class HashingForestSampler(Sampler):
             ("num_candidates", num_candidates, True),
             ("rebuild_interval", rebuild_interval, False),
         ):
-            if not (optional and value is None) and not value >= 1:
-                raise ValueError(f"`{name}` must be >= 1. Received: {value}")
+            if not (optional and value is None):
+                check_positive_int(name, value)
         if not 0 < neighbor_fraction <= 1:
             raise ValueError(
                 "`neighbor_fraction` must be in (0, 1]. Received: "

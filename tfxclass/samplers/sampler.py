@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_positive_int
 from tfxclass.ops.active_classes import active_classes
 
 
@@ -42,11 +43,7 @@ class Sampler(keras.layers.Layer):
 
     def __init__(self, num_sampled, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if num_sampled != int(num_sampled) or num_sampled < 1:
-            raise ValueError(
-                "`num_sampled` must be a positive integer. Received: "
-                f"{num_sampled!r}"
-            )
+        check_positive_int("num_sampled", num_sampled)
         self.num_sampled = int(num_sampled)
         self.seed = seed
         self.head_name = None

@@ -1,0 +1,27 @@
+"""Checks of arguments that several classes share."""
+
+
+def check_positive_int(name, value):
+    """Raises ValueError unless `value` is an int >= 1."""
+    if isinstance(value, bool) or value != int(value) or value < 1:
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {value!r}"
+        )
+
+
+def check_choice(name, value, choices):
+    """Raises ValueError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {choices}. Received: {value!r}"
+        )
+
+
+def check_k(k, num_classes):
+    """Raises ValueError unless `k` classes can be returned."""
+    check_positive_int("k", k)
+    if k > num_classes:
+        raise ValueError(
+            "`k` must be at most the number of classes. Received: "
+            f"k={k} with num_classes={num_classes}."
+        )
