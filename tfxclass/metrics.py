@@ -189,15 +189,22 @@ class NormalizedCumulativeGain(CumulativeProbability):
                 f"an index. Received: {type(head).__name__} {head.name!r}."
             )
         ids, scores = head.sampler.neighbors(queries, head.kernel, self.k)
+        if head.bias is not None:
+            scores += tf.gather(head.bias.value, tf.maximum(ids, 0))
         best = streaming.top_logits(
             queries,
             head.class_matrix(),
-            self.k,
+            min(self.k, head.num_classes),
+            bias=_bias_of(head),
             normalize=head.similarity == "cosine",
         )
         top = best[:, :1]
         found = tf.where(ids >= 0, tf.exp(scores - top), 0.0)
         return tf.reduce_sum(found, 1) / tf.reduce_sum(tf.exp(best - top), 1)
+
+
+def _bias_of(head):
+    return None if head.bias is None else tf.convert_to_tensor(head.bias)
 
 
 def _top_probabilities(scored, k):
@@ -206,5 +213,6 @@ def _top_probabilities(scored, k):
         head.queries(scored.features),
         head.class_matrix(),
         min(k, head.num_classes),
+        bias=_bias_of(head),
         normalize=head.similarity == "cosine",
     )

@@ -56,20 +56,21 @@ def top_k(queries, kernel, k, bias=None, normalize=False, probabilities=False):
     return ids, scores
 
 
-def _all_logits(queries, kernel, normalize):
+def _all_logits(queries, kernel, bias, normalize):
     logits = tf.matmul(queries, kernel, transpose_b=True)
-    return logits * inverse_norms(kernel) if normalize else logits
+    logits = logits * inverse_norms(kernel) if normalize else logits
+    return logits if bias is None else logits + bias
 
 
-def top_logits(queries, kernel, k, normalize=False):
+def top_logits(queries, kernel, k, bias=None, normalize=False):
     """The k greatest logits of each query, falling, float32 `[batch, k]`.
 
     For a diagnosis: k may be large, and [batch, num_classes] is held.
     """
-    return tf.math.top_k(_all_logits(queries, kernel, normalize), k).values
+    return tf.math.top_k(_all_logits(queries, kernel, bias, normalize), k).values
 
 
-def top_probabilities(queries, kernel, k, normalize=False):
+def top_probabilities(queries, kernel, k, bias=None, normalize=False):
     """The k greatest probabilities of each query, as `top_logits`."""
-    logits = _all_logits(queries, kernel, normalize)
+    logits = _all_logits(queries, kernel, bias, normalize)
     return tf.math.top_k(tf.nn.softmax(logits), k).values

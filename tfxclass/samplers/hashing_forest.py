@@ -146,14 +146,15 @@ class HashingForestSampler(Sampler):
 
     def neighbors(self, queries, kernel, num_neighbors):
         """`(ids, scores)` `[batch, Q]` of the forest, scores are logits."""
-        candidates = self.num_candidates or 0
+        num_neighbors = tf.cast(num_neighbors, tf.int64)
+        num_candidates = tf.zeros([], tf.int64)  # score all
+        if self.num_candidates is not None:
+            num_candidates = tf.maximum(num_neighbors, self.num_candidates)
         return self.forest.query(
             kernel,
             queries,
             num_neighbors,
-            num_candidates=tf.where(
-                candidates > 0, tf.maximum(num_neighbors, candidates), 0
-            ),
+            num_candidates=num_candidates,
             normalize=self.similarity == "cosine",
         )
 
