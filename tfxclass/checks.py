@@ -1,9 +1,12 @@
 """Checks of arguments that several classes share."""
 
+import numbers
+
 
 def check_positive_int(name, value):
     """Raises ValueError unless `value` is an int >= 1."""
-    if isinstance(value, bool) or value != int(value) or value < 1:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not float(value).is_integer() or value < 1:
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {value!r}"
         )

@@ -67,7 +67,9 @@ def top_logits(queries, kernel, k, bias=None, normalize=False):
 
     For a diagnosis: k may be large, and [batch, num_classes] is held.
     """
-    return tf.math.top_k(_all_logits(queries, kernel, bias, normalize), k).values
+    return tf.math.top_k(
+        _all_logits(queries, kernel, bias, normalize), k
+    ).values
 
 
 def top_probabilities(queries, kernel, k, bias=None, normalize=False):

@@ -77,6 +77,23 @@ class SampledSoftmax(ClassHead):
         super().build(input_shape)
         self.sampler.build_for(self)
 
+    def call(self, features, labels=None, training=None):
+        output = super().call(features, labels=labels, training=training)
+        return self._without_gradient(output) if training else output
+
+    @tf.custom_gradient
+    def _without_gradient(self, output):
+        """`output`; a loss on it would cost, silently, the full softmax."""
+
+        def grad(upstream):
+            raise ValueError(
+                f"A loss differentiates the full output of {self.name!r}, a "
+                f"{type(self).__name__}, whose training loss is its own. "
+                "Compile with loss=head.loss, or use a FullSoftmax."
+            )
+
+        return tf.identity(output), grad
+
     def compute_training_loss(self, queries, targets):
         sample = self.sampler.sample(
             tf.stop_gradient(queries), targets.ids, self.kernel

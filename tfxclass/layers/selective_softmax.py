@@ -2,6 +2,7 @@
 
 import keras
 
+from tfxclass.checks import check_positive_int
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 
@@ -55,6 +56,8 @@ class SelectiveSoftmax(SampledSoftmax):
     """
 
     def __init__(self, num_classes, num_sampled, **kwargs):
+        check_positive_int("num_classes", num_classes)
+        check_positive_int("num_sampled", num_sampled)
         forest = {
             name: kwargs.pop(name)
             for name in _FOREST_ARGUMENTS
