@@ -174,8 +174,9 @@ kernel = tf.Variable(rows)
 forest = HashingForest()
 forest.build(kernel, 7, 20, 5)
 ids, scores = forest.query(kernel, rows[:200], 30)
-parts = [forest.state()["ready"], ids.numpy(), scores.numpy()]
-print("digest", hashlib.sha256(b"".join(x.tobytes() for x in parts)).hexdigest())
+digest = hashlib.sha256(forest.state()["ready"].tobytes())
+digest.update(ids.numpy().tobytes() + scores.numpy().tobytes())
+print("digest", digest.hexdigest())
 """
 
 

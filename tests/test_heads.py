@@ -153,15 +153,15 @@ def test_training_lowers_the_exact_loss(kind):
     model = make_model(make_head(kind), tfxclass.optimizers.LazyAdam(0.05))
     x, y = data()
     before = model.evaluate(x, y, verbose=0)
-    model.fit(x, y, batch_size=BATCH, epochs=30, verbose=0)
+    model.fit(x, y, batch_size=BATCH, epochs=20, verbose=0)
     assert model.evaluate(x, y, verbose=0) < 0.3 * before
 
 
-@each_head
+# Not log_uniform: the expected counts of what it draws are not all 1.
+@pytest.mark.parametrize("kind", ["uniform", "selective"])
+@pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_all_classes_sampled_is_the_full_softmax(kind, similarity):
     """The exactness anchor: loss and gradients."""
-    if kind == "full":
-        pytest.skip("compared with itself")
     full = make_head("full", similarity)
     # The law is an approximation of what was drawn: 1 only for uniform.
     if kind == "log_uniform":
