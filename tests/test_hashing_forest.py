@@ -174,9 +174,9 @@ kernel = tf.Variable(rows)
 forest = HashingForest()
 forest.build(kernel, 7, 20, 5)
 ids, scores = forest.query(kernel, rows[:200], 30)
-parts = [forest.state()["ready"], ids.numpy(), scores.numpy()]
-joined = b"".join(x.tobytes() for x in parts)
-print("digest", hashlib.sha256(joined).hexdigest())
+digest = hashlib.sha256(forest.state()["ready"].tobytes())
+digest.update(ids.numpy().tobytes() + scores.numpy().tobytes())
+print("digest", digest.hexdigest())
 """
 
 
@@ -328,7 +328,7 @@ def recall_of(ids, exact):
 
 
 def test_recall():
-    """Recorded: 0.25 with 2 trees, 0.70 with 10, 0.96 with 40."""
+    """Recorded: 0.515 with 2 trees, 0.954 with 10, 0.999 with 40."""
     rows = clustered(5000, 32, clusters=200)
     random = np.random.default_rng(5)
     queries = rows[:100] + 0.2 * random.normal(size=(100, 32))
@@ -340,7 +340,8 @@ def test_recall():
         ids, _ = forest.query(kernel, queries, 10)
         recalls.append(recall_of(ids.numpy(), exact))
     assert recalls[0] < recalls[1] < recalls[2]
-    assert recalls[1] > 0.6 and recalls[2] > 0.9, recalls
+    assert recalls[0] > 0.45 and recalls[1] > 0.92, recalls
+    assert recalls[2] > 0.99, recalls
 
 
 def test_padding_where_fewer_rows_are_found():

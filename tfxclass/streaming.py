@@ -67,9 +67,8 @@ def top_logits(queries, kernel, k, bias=None, normalize=False):
 
     For a diagnosis: k may be large, and [batch, num_classes] is held.
     """
-    return tf.math.top_k(
-        _all_logits(queries, kernel, bias, normalize), k
-    ).values
+    logits = _all_logits(queries, kernel, bias, normalize)
+    return tf.math.top_k(logits, k).values
 
 
 def top_probabilities(queries, kernel, k, bias=None, normalize=False):

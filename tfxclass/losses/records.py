@@ -11,6 +11,8 @@ import threading
 from typing import Any
 from typing import NamedTuple
 
+import tensorflow as tf
+
 
 class Forward(NamedTuple):
     """A forward pass: `features` float `[batch, dim]`."""
@@ -57,3 +59,15 @@ def find(head_name, kind):
 def take(head_name, kind):
     """The record left last, which is forgotten, or None."""
     return _table(kind).pop(head_name, None)
+
+
+def is_keras_building():
+    """Whether Keras calls the loss and the metrics on placeholders.
+
+    Under a `tf.distribute` strategy it does so ahead of training, metrics
+    before the loss and with labels that it has averaged over the replicas:
+    floats. Ours have nothing to build.
+    """
+    if tf.executing_eagerly():
+        return False
+    return tf.compat.v1.get_default_graph().name.startswith("scratch_graph")
