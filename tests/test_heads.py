@@ -484,19 +484,19 @@ INVALID = {
     ),
     "num_trees": (
         lambda: layers.SelectiveSoftmax(9, 3, num_trees=0),
-        ["`num_trees` must be >= 1. Received: 0"],
+        ["`num_trees` must be a positive integer. Received: 0"],
     ),
     "leaf_size": (
         lambda: layers.SelectiveSoftmax(9, 3, leaf_size=-1),
-        ["`leaf_size` must be >= 1. Received: -1"],
+        ["`leaf_size` must be a positive integer. Received: -1"],
     ),
     "num_neighbors": (
         lambda: layers.SelectiveSoftmax(9, 3, num_neighbors=0),
-        ["`num_neighbors` must be >= 1"],
+        ["`num_neighbors` must be a positive integer"],
     ),
     "rebuild_interval": (
         lambda: layers.SelectiveSoftmax(9, 3, rebuild_interval=0),
-        ["`rebuild_interval` must be >= 1"],
+        ["`rebuild_interval` must be a positive integer"],
     ),
     "neighbor_fraction": (
         lambda: layers.SelectiveSoftmax(9, 3, neighbor_fraction=1.5),
@@ -539,7 +539,7 @@ INVALID = {
     ),
     "allocation_trees": (
         lambda: samplers.AdaptiveAllocation(num_trees=(0, 5)),
-        ["`num_trees` must be >= 1"],
+        ["`num_trees` must be a positive integer"],
     ),
 }
 
@@ -741,3 +741,11 @@ def test_two_devices_equal_one():
         [sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True
     )
     assert "the same 4" in done.stdout, done.stderr[-3000:]
+
+
+def test_a_foreign_loss_on_a_sampled_head_is_refused():
+    head = tfxclass.layers.SampledSoftmax(20, num_sampled=10, name="picky")
+    model = keras.Sequential([keras.Input([4]), head])
+    model.compile("sgd", loss="sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="'picky'.*loss=head.loss"):
+        model.fit(np.zeros([8, 4]), np.zeros([8], int), verbose=0)
