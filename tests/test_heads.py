@@ -535,7 +535,7 @@ INVALID = {
     ),
     "allocation_steps": (
         lambda: samplers.AdaptiveAllocation(phase_steps=0),
-        ["`phase_steps` must be >= 1"],
+        ["`phase_steps` must be a positive integer"],
     ),
     "allocation_trees": (
         lambda: samplers.AdaptiveAllocation(num_trees=(0, 5)),

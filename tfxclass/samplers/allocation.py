@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_positive_int
+
 
 @keras.saving.register_keras_serializable("tfxclass")
 class AdaptiveAllocation:
@@ -46,8 +48,7 @@ class AdaptiveAllocation:
             ("num_trees", min(num_trees)),
             ("rebuild_interval", min(rebuild_interval)),
         ):
-            if value < 1:
-                raise ValueError(f"`{name}` must be >= 1. Received: {value}")
+            check_positive_int(name, value)
         self.phase_steps = phase_steps
         self.cumulative_probability = tuple(cumulative_probability)
         self.ramp_steps = ramp_steps
