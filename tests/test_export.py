@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tfxclass
 from tfxclass import stock_top_k
+from tfxclass.export import compare
 from tfxclass.export import proof
 from tfxclass.export import resources
 from tfxclass.losses import softmax
@@ -33,6 +34,11 @@ HEADS = {
         {"num_sampled": 20, "similarity": "cosine", "scale": 9.0},
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    keras.utils.set_random_seed(0)
 
 
 def make_head(name, num_classes=NUM_CLASSES):
@@ -352,12 +358,34 @@ def test_other_answers_are_refused(key, tmp_path, monkeypatch):
     def tampered(*args):
         answers = read(*args)
         changed = answers[key].copy()
-        changed[1, 2] = {"ids": 9, "scores": 0.5, "labels": b"?"}[key]
+        changed[1, 2] = {"ids": -1, "scores": 0.5, "labels": b"?"}[key]
         return {**answers, key: changed}
 
     monkeypatch.setattr(proof, "_answers", tampered)
     with pytest.raises(RuntimeError, match=f"`{key}` of the export differ"):
         tfxclass.export.saved_model(model, tmp_path, labels=names)
+
+
+@pytest.mark.parametrize(
+    "ids, is_same",
+    [
+        ([1, 2, 3, 4], True),
+        ([2, 1, 3, 4], True),  # 1 and 2 are tied.
+        ([9, 2, 3, 4], False),
+        ([1, 3, 2, 4], False),
+        ([1, 2, 3, 9], True),  # May be tied with one left out.
+        ([1, 2, 9, 4], False),
+    ],
+)
+def test_only_tied_classes_may_change_places(ids, is_same):
+    scores = np.array([[0.4, 0.4, 0.1, 0.05]], "float32")
+    expected = {"ids": np.array([[1, 2, 3, 4]]), "scores": scores}
+    answers = {"ids": np.array([ids]), "scores": scores}
+    if is_same:
+        compare.check_same(answers, expected, None, True)
+        return
+    with pytest.raises(RuntimeError, match="`ids`"):
+        compare.check_same(answers, expected, None, True)
 
 
 def test_loader_imports_neither_tensorflow_nor_tfxclass():
