@@ -80,6 +80,12 @@ class ForestSearcher {
            RoundedDot(rounded_, 0, tree.normals, node.plane, &error) >= 0;
   }
 
+  void PrefetchPlane(const Walk& walk) const {
+    const HashingTree& tree = forest_.trees[walk.tree];
+    const ForestNode& node = tree.nodes[walk.node];
+    if (node.child >= 0 && node.plane >= 0) tree.normals.Prefetch(node.plane);
+  }
+
   // One level a pass, so that the trees' cache misses overlap.
   void Pool() {
     const int32_t num_trees = forest_.trees.size();
@@ -89,12 +95,14 @@ class ForestSearcher {
     for (int32_t t = 0; t < num_trees; ++t) walks_.push_back({t, 0, 0});
     for (bool moved = true; moved;) {
       moved = false;
+      for (const Walk& walk : walks_) PrefetchPlane(walk);
       for (Walk& walk : walks_) {
         const HashingTree& tree = forest_.trees[walk.tree];
         const ForestNode& node = tree.nodes[walk.node];
         if (node.child < 0 || node.end - node.begin < bucket) continue;
         walk.parent = walk.node;
         walk.node = node.child + IsRight(tree, node);
+        __builtin_prefetch(&tree.nodes[walk.node]);
         moved = true;
       }
     }

@@ -137,7 +137,8 @@ class ClassHead(keras.layers.Layer):
         if labels is not None:
             losses = self.compute_loss(features, labels, training)
             self.add_loss(tf.reduce_mean(losses))
-        logits = self.logits(features)
+        # In training nobody needs the full output: no row is settled for it.
+        logits = self.logits(features, settle=not training)
         return tf.nn.softmax(logits) if self.activation else logits
 
     def compute_output_shape(self, features_shape, labels_shape=None):
@@ -208,20 +209,23 @@ class ClassHead(keras.layers.Layer):
     def rows(self, ids):
         """Class rows of `ids`, with row-sparse gradients; float32."""
         optimizers.catch_up(self.kernel, ids)
-        # From .value: tf.gather of the Keras variable would read it whole.
-        rows = tf.gather(self.kernel.value, ids)
+        # A read and a gather, not a sparse read of the variable: after that
+        # TensorFlow copies the whole matrix at each full read, also at the
+        # one whose product, the full output, has been pruned.
+        rows = tf.gather(tf.convert_to_tensor(self.kernel), ids)
         if self.similarity == "cosine":
             rows = tf.math.l2_normalize(rows, axis=-1)
         return rows
 
-    def class_matrix(self):
-        """The whole `kernel` as a tensor, all rows up to date."""
-        optimizers.catch_up(self.kernel)
+    def class_matrix(self, settle=True):
+        """The whole `kernel` as a tensor, with `settle` all rows up to date."""
+        if settle:
+            optimizers.catch_up(self.kernel)
         return tf.convert_to_tensor(self.kernel)
 
-    def logits(self, features):
+    def logits(self, features, settle=True):
         """All logits, float32 `[batch, num_classes]`."""
-        kernel = self.class_matrix()
+        kernel = self.class_matrix(settle)
         logits = tf.matmul(self.queries(features), kernel, transpose_b=True)
         if self.similarity == "cosine":
             logits *= streaming.inverse_norms(kernel)

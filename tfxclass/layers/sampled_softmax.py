@@ -113,7 +113,7 @@ class SampledSoftmax(ClassHead):
         logits = row_products(queries, self.rows(ids))
         if self.bias is None:
             return logits
-        return logits + tf.gather(self.bias.value, ids)
+        return logits + tf.gather(tf.convert_to_tensor(self.bias), ids)
 
     def get_config(self):
         return {

@@ -58,7 +58,7 @@ class HashingForestSampler(Sampler):
         num_trees=50,
         leaf_size=100,
         num_neighbors=None,
-        num_candidates=256,
+        num_candidates=64,
         rebuild_interval=500,
         neighbor_fraction=0.5,
         correct_fill=True,
