@@ -54,8 +54,9 @@ def forest_rows(rows, queries, truth):
     build = time.perf_counter() - start
     for name, options in (
         ("forest, the paper's rule", {}),
-        ("forest, 1000 most voted", {"num_candidates": 1000}),
-        ("forest, bucket 300", {"bucket": 300, "num_candidates": 1000}),
+        ("forest, 400 most voted", {"num_candidates": 400}),
+        ("forest, bucket 200", {"bucket": 200, "num_candidates": 300}),
+        ("forest, bucket 300", {"bucket": 300, "num_candidates": 600}),
         ("forest, bucket 600", {"bucket": 600, "num_candidates": 1200}),
     ):
         timed = measure.median_ms(

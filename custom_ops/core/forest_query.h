@@ -90,7 +90,7 @@ class ForestSearcher {
   void Pool() {
     const int32_t num_trees = forest_.trees.size();
     const int64_t bucket = Bucket();
-    touched_.clear();
+    num_pooled_ = 0;
     walks_.clear();
     for (int32_t t = 0; t < num_trees; ++t) walks_.push_back({t, 0, 0});
     for (bool moved = true; moved;) {
@@ -107,17 +107,24 @@ class ForestSearcher {
       }
     }
     for (const Walk& walk : walks_) Vote(walk);
-    num_pooled_ = touched_.size();
+    touched_.resize(num_pooled_);
   }
 
   void Vote(const Walk& walk) {
     const HashingTree& tree = forest_.trees[walk.tree];
     const ForestNode* node = &tree.nodes[walk.node];
     if (node->end - node->begin < Bucket()) node = &tree.nodes[walk.parent];
-    for (int32_t i = node->begin; i < node->end; ++i) {
-      const int32_t id = tree.ids[i];
-      if (votes_[id] == 0) touched_.push_back(id);
-      votes_[id] += votes_[id] < 255;
+    const int32_t* ids = tree.ids.data() + node->begin;
+    const int32_t count = node->end - node->begin;
+    touched_.resize(num_pooled_ + count);
+    int32_t* pooled = touched_.data();
+    // Without a branch on the first vote, which nobody can predict.
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t id = ids[i];
+      const uint8_t votes = votes_[id];
+      pooled[num_pooled_] = id;
+      num_pooled_ += votes == 0;
+      votes_[id] = votes + (votes < 255);
     }
   }
 
