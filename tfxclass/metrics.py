@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfxclass import streaming
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.output_head import OutputHead
 from tfxclass.losses import records
 from tfxclass.losses.targets import as_targets
 
@@ -28,7 +28,7 @@ class HeadMetric(keras.metrics.Mean):
 
     def __init__(self, head, name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self.head_name = head.name if isinstance(head, ClassHead) else head
+        self.head_name = head.name if isinstance(head, OutputHead) else head
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         if records.is_keras_building():
@@ -211,10 +211,5 @@ def _bias_of(head):
 
 def _top_probabilities(scored, k):
     head = scored.head
-    return streaming.top_probabilities(
-        head.queries(scored.features),
-        head.class_matrix(),
-        min(k, head.num_classes),
-        bias=_bias_of(head),
-        normalize=head.similarity == "cosine",
-    )
+    probabilities = head.activate(head.logits(scored.features))
+    return tf.math.top_k(probabilities, min(k, head.num_classes)).values

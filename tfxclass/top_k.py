@@ -3,12 +3,12 @@
 import keras
 
 from tfxclass.checks import check_k
-from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.output_head import OutputHead
 
 
 @keras.saving.register_keras_serializable("tfxclass")
 class TopK(keras.layers.Layer):
-    """The k best classes of a head, `(ids, scores)`; see `ClassHead.top_k`."""
+    """The k best classes of a head, `(ids, scores)`; see `OutputHead.top_k`."""
 
     def __init__(self, head, k, **kwargs):
         super().__init__(**kwargs)
@@ -44,7 +44,7 @@ def find_head(model):
 
 
 def _is_head(layer):
-    return isinstance(layer, ClassHead)
+    return isinstance(layer, OutputHead)
 
 
 def encoder_of(model):

@@ -1,4 +1,4 @@
-"""What all output layers share: the class matrix, logits, loss, top k."""
+"""A head with one row a class: the class matrix and its similarities."""
 
 import functools
 
@@ -10,22 +10,18 @@ from tfxclass import stock_top_k
 from tfxclass import streaming
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
-from tfxclass.checks import check_positive_int
-from tfxclass.losses import records
+from tfxclass.layers.output_head import OutputHead
 from tfxclass.losses import targets as targets_lib
-from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.softmax import linear_cross_entropy
 
 _MARGINS = {"cosface": targets_lib.cosface, "arcface": targets_lib.arcface}
 _COSINE_SCALE = 24.0
 
 
-class ClassHead(keras.layers.Layer):
-    """Base class of the output layers over `num_classes` classes.
+class ClassHead(OutputHead):
+    """Base class of the heads with a matrix `kernel`, a row a class.
 
-    A head is the last layer of a model. `call` gives the full output; `loss`,
-    passed to `compile`, gives the head's own training loss, which never
-    computes that output. A subclass overrides `compute_training_loss`.
+    A subclass overrides `compute_training_loss`.
 
     Logits are `features . row` (`similarity="dot"`), or with both sides
     normalised, times `scale` (`"cosine"`), where `margin` is taken off the
@@ -39,19 +35,11 @@ class ClassHead(keras.layers.Layer):
         margin: float >= 0, margin on the target; 0 is none. Not for `"dot"`.
         margin_type: `"cosface"` (off the cosine) or `"arcface"` (radians).
         use_bias: whether logits have a bias. Not for `"cosine"`.
-        activation: `"softmax"`, or None for logits.
         kernel_initializer: initializer of `kernel`, `[num_classes, dim]`.
-        seed: int, seed of all that the head draws.
-        **kwargs: `keras.layers.Layer`'s arguments.
+        **kwargs: `OutputHead`'s arguments: `activation`, `seed`, and
+            `keras.layers.Layer`'s.
 
-    Call arguments:
-        features: float tensor `[batch, dim]`.
-        labels: optional integers `[batch]`, or `[batch, p]` padded with -1;
-            with them the head adds its mean loss to the model (`add_loss`).
-        training: bool.
-
-    Output shape:
-        float32 `[batch, num_classes]`.
+    Call arguments and output shape are `OutputHead`'s.
 
     Raises:
         ValueError: an argument out of range, or features that are not rank 2.
@@ -65,28 +53,19 @@ class ClassHead(keras.layers.Layer):
         margin=0.0,
         margin_type="cosface",
         use_bias=False,
-        activation="softmax",
         kernel_initializer="glorot_uniform",
-        seed=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        check_positive_int("num_classes", num_classes)
+        super().__init__(num_classes, **kwargs)
         check_choice("similarity", similarity, ("dot", "cosine"))
         check_choice("margin_type", margin_type, tuple(_MARGINS))
-        check_choice("activation", activation, ("softmax", None))
-        self.num_classes = int(num_classes)
         self.similarity = similarity
         self.scale = scale
         self.margin = margin
         self.margin_type = margin_type
         self.use_bias = use_bias
-        self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.seed = seed
         self._check_similarity()
-        # The compiled ops have no XLA kernels.
-        self.supports_jit = False
 
     def _check_similarity(self):
         if self.similarity == "dot":
@@ -108,46 +87,12 @@ class ClassHead(keras.layers.Layer):
             raise ValueError(f"`margin` must be >= 0. Received: {self.margin}")
 
     def build(self, input_shape):
-        if len(input_shape) != 2 or input_shape[-1] is None:
-            raise ValueError(
-                "The features of a head must have shape [batch, dim] with a "
-                f"known dim. Received: {tuple(input_shape)}. Flatten or pool "
-                "sequences first."
-            )
-        # float32 and out of autocast: a cast would copy every row a step.
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.num_classes, input_shape[-1]),
-            initializer=self.kernel_initializer,
-            dtype="float32",
-            autocast=False,
-        )
+        self.check_features(input_shape)
+        shape = (self.num_classes, input_shape[-1])
+        self.kernel = self.add_rows("kernel", shape, self.kernel_initializer)
         self.bias = None
         if self.use_bias:
-            self.bias = self.add_weight(
-                name="bias",
-                shape=(self.num_classes,),
-                initializer="zeros",
-                dtype="float32",
-                autocast=False,
-            )
-
-    def call(self, features, labels=None, training=None):
-        records.leave(self.name, records.Forward(self, features, training))
-        if labels is not None:
-            losses = self.compute_loss(features, labels, training)
-            self.add_loss(tf.reduce_mean(losses))
-        # In training nobody needs the full output: no row is settled for it.
-        logits = self.logits(features, settle=not training)
-        return tf.nn.softmax(logits) if self.activation else logits
-
-    def compute_output_shape(self, features_shape, labels_shape=None):
-        return (features_shape[0], self.num_classes)
-
-    @property
-    def loss(self):
-        """The loss for `compile`: a `HeadLoss`."""
-        return HeadLoss(self.name)
+            self.bias = self.add_rows("bias", (self.num_classes,), "zeros")
 
     @property
     def logit_scale(self):
@@ -155,28 +100,6 @@ class ClassHead(keras.layers.Layer):
         if self.similarity == "dot":
             return 1.0
         return _COSINE_SCALE if self.scale is None else float(self.scale)
-
-    def compute_loss(self, features, labels, training=None):
-        """Loss of each row: the head's estimate, or exact if not training.
-
-        Args:
-            features: float `[batch, dim]`.
-            labels: integers `[batch]`, or `[batch, p]` padded with -1. The
-                loss of a row is against the mean of its labels.
-            training: bool.
-
-        Returns:
-            float32 `[batch]`.
-        """
-        targets = targets_lib.as_targets(labels, self.num_classes)
-        queries = self.queries(features)
-        if training:
-            return self.compute_training_loss(queries, targets)
-        return self.exact_loss(queries, targets)
-
-    def compute_training_loss(self, queries, targets):
-        """float32 `[batch]`; the one place where heads differ."""
-        raise NotImplementedError
 
     def exact_loss(self, queries, targets, margin=None):
         """Cross-entropy over all classes, streamed; float32 `[batch]`."""
@@ -201,7 +124,7 @@ class ClassHead(keras.layers.Layer):
 
     def queries(self, features):
         """float32 `[batch, dim]`: logits are `queries . rows`."""
-        features = tf.cast(features, tf.float32)
+        features = super().queries(features)
         if self.similarity == "dot":
             return features
         return self.logit_scale * tf.math.l2_normalize(features, axis=-1)
@@ -224,7 +147,6 @@ class ClassHead(keras.layers.Layer):
         return tf.convert_to_tensor(self.kernel)
 
     def logits(self, features, settle=True):
-        """All logits, float32 `[batch, num_classes]`."""
         kernel = self.class_matrix(settle)
         logits = tf.matmul(self.queries(features), kernel, transpose_b=True)
         if self.similarity == "cosine":
@@ -232,16 +154,6 @@ class ClassHead(keras.layers.Layer):
         return logits if self.bias is None else logits + self.bias
 
     def top_k(self, features, k):
-        """The best classes of each row, exactly, in blocks.
-
-        Args:
-            features: float `[batch, dim]`.
-            k: int, at most `num_classes`.
-
-        Returns:
-            `(ids, scores)`: int64 and float32 `[batch, k]`, best first;
-            scores are probabilities, or logits with `activation=None`.
-        """
         check_k(k, self.num_classes)
         return streaming.top_k(
             self.queries(features),
@@ -266,17 +178,6 @@ class ClassHead(keras.layers.Layer):
         return rows, None if self.bias is None else self.bias.value
 
     def export_top_k(self, features, k, weights=None):
-        """`top_k` with stock TensorFlow ops alone, for an exported graph.
-
-        Args:
-            features: float `[batch, dim]`.
-            k: int, at most `num_classes`.
-            weights: what `export_weights` returned; by default it is called,
-                which makes a variable for cosine: not in a `tf.function`.
-
-        Returns:
-            As `top_k`, if no logit is NaN.
-        """
         check_k(k, self.num_classes)
         rows, bias = self.export_weights() if weights is None else weights
         return stock_top_k.top_k(
@@ -291,14 +192,11 @@ class ClassHead(keras.layers.Layer):
         config = {
             name: getattr(self, name)
             for name in (
-                "num_classes",
                 "similarity",
                 "scale",
                 "margin",
                 "margin_type",
                 "use_bias",
-                "activation",
-                "seed",
             )
         }
         initializer = keras.initializers.serialize(self.kernel_initializer)

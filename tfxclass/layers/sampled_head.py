@@ -1,0 +1,121 @@
+"""What the heads that train on the classes of a sampler share."""
+
+import keras
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.layers.class_head import ClassHead
+from tfxclass.losses import records
+from tfxclass.ops.products import row_products
+from tfxclass.samplers.random import LogUniformSampler
+from tfxclass.samplers.random import UniformSampler
+from tfxclass.samplers.sampler import Sampler
+
+_SAMPLERS = {"uniform": UniformSampler, "log_uniform": LogUniformSampler}
+
+
+class SampledHead(ClassHead):
+    """Base class of the heads whose training step computes `num_sampled` rows.
+
+    The classes are shared by the batch: its labels, then the sampler's choice.
+    A subclass overrides `sampled_loss`.
+
+    Args:
+        num_classes: int, number of classes.
+        num_sampled: int, classes a step; at least the number of distinct
+            labels in a batch. Not needed when `sampler` is a `Sampler`.
+        sampler: `"uniform"`, `"log_uniform"` (classes numbered by falling
+            frequency), or a `tfxclass.samplers.Sampler`.
+        **kwargs: `ClassHead`'s arguments.
+    """
+
+    def __init__(
+        self, num_classes, num_sampled=None, sampler="uniform", **kwargs
+    ):
+        super().__init__(num_classes, **kwargs)
+        self.sampler = self._make_sampler(sampler, num_sampled)
+        self.num_sampled = self.sampler.num_sampled
+
+    def _make_sampler(self, sampler, num_sampled):
+        if isinstance(sampler, dict):
+            sampler = keras.saving.deserialize_keras_object(sampler)
+        if isinstance(sampler, Sampler):
+            if num_sampled not in (None, sampler.num_sampled):
+                raise ValueError(
+                    "`num_sampled` is the sampler's own. Received: "
+                    f"num_sampled={num_sampled} with a sampler of "
+                    f"{sampler.num_sampled}."
+                )
+            return sampler
+        if sampler not in _SAMPLERS:
+            raise ValueError(
+                f"`sampler` must be one of {tuple(_SAMPLERS)} or a "
+                f"tfxclass.samplers.Sampler. Received: {sampler!r}"
+            )
+        if num_sampled is None:
+            raise ValueError(f'`sampler="{sampler}"` needs `num_sampled`.')
+        check_positive_int("num_sampled", num_sampled)
+        num_sampled = min(num_sampled, self.num_classes)
+        return _SAMPLERS[sampler](num_sampled, seed=self.seed)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.sampler.build_for(self)
+
+    def call(self, features, labels=None, training=None):
+        output = super().call(features, labels=labels, training=training)
+        return self._without_gradient(output) if training else output
+
+    @tf.custom_gradient
+    def _without_gradient(self, output):
+        """`output`; a loss on it would cost, silently, the full softmax."""
+
+        def grad(upstream):
+            raise ValueError(
+                f"A loss differentiates the full output of {self.name!r}, a "
+                f"{type(self).__name__}, whose training loss is its own. "
+                "Compile with loss=head.loss, or use a FullSoftmax."
+            )
+
+        return tf.identity(output), grad
+
+    def compute_training_loss(self, queries, targets):
+        sample = self.sampler.sample(
+            tf.stop_gradient(queries), targets.ids, self.kernel
+        )
+        logits = self.logits_of(queries, sample.ids)
+        losses = self.sampled_loss(logits, sample, targets)
+        self.sampler.update(self.kernel, sample.ids)
+        return losses
+
+    def sampled_loss(self, logits, sample, targets):
+        """Loss of each row on the classes of a step.
+
+        Args:
+            logits: float32 `[batch, num_sampled]`.
+            sample: `tfxclass.samplers.Sample`.
+            targets: `tfxclass.losses.Targets`.
+
+        Returns:
+            float32 `[batch]`.
+        """
+        raise NotImplementedError
+
+    def leave_ranking(self, logits, sample):
+        """Leaves what metrics rank the labels of a training step by."""
+        ranking = records.Ranking(tf.stop_gradient(logits), sample.positions)
+        records.leave(self.name, ranking)
+
+    def logits_of(self, queries, ids):
+        """Logits of the classes `ids`, float32 `[batch, len(ids)]`."""
+        logits = row_products(queries, self.rows(ids))
+        if self.bias is None:
+            return logits
+        return logits + tf.gather(tf.convert_to_tensor(self.bias), ids)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_sampled": self.num_sampled,
+            "sampler": keras.saving.serialize_keras_object(self.sampler),
+        }
