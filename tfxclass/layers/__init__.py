@@ -3,6 +3,7 @@
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.selective_softmax import SelectiveSoftmax
@@ -12,6 +13,7 @@ __all__ = [
     "ClassHead",
     "FullSoftmax",
     "OutputHead",
+    "ProjectedSoftmax",
     "SampledHead",
     "SampledSoftmax",
     "SelectiveSoftmax",

@@ -29,14 +29,19 @@ class SampledHead(ClassHead):
         **kwargs: `ClassHead`'s arguments.
     """
 
+    #: Whether `sampler` may be None: no sampling, all classes.
+    sampler_is_optional = False
+
     def __init__(
         self, num_classes, num_sampled=None, sampler="uniform", **kwargs
     ):
         super().__init__(num_classes, **kwargs)
         self.sampler = self._make_sampler(sampler, num_sampled)
-        self.num_sampled = self.sampler.num_sampled
+        self.num_sampled = self.sampler and self.sampler.num_sampled
 
     def _make_sampler(self, sampler, num_sampled):
+        if sampler is None and self.sampler_is_optional:
+            return None
         if isinstance(sampler, dict):
             sampler = keras.saving.deserialize_keras_object(sampler)
         if isinstance(sampler, Sampler):
@@ -60,11 +65,14 @@ class SampledHead(ClassHead):
 
     def build(self, input_shape):
         super().build(input_shape)
-        self.sampler.build_for(self)
+        if self.sampler is not None:
+            self.sampler.build_for(self)
 
     def call(self, features, labels=None, training=None):
         output = super().call(features, labels=labels, training=training)
-        return self._without_gradient(output) if training else output
+        if training and self.sampler is not None:
+            return self._without_gradient(output)
+        return output
 
     @tf.custom_gradient
     def _without_gradient(self, output):

@@ -1,0 +1,317 @@
+"""Recovery of the full class matrix, against its definition and its theorem."""
+
+import keras
+import numpy as np
+import pytest
+import scipy.optimize
+import tensorflow as tf
+
+import tfxclass
+from tests import reference
+from tfxclass import recovery
+
+CLASSES, DIM, ROWS = 13, 12, 96
+
+
+def make_model(projection_dim=5, seed=0, **options):
+    head = tfxclass.layers.ProjectedSoftmax(
+        CLASSES, projection_dim, seed=seed, **options
+    )
+    model = keras.Sequential([keras.Input((DIM,)), head])
+    rng = np.random.default_rng(seed)
+    head.kernel.assign(rng.normal(size=head.kernel.shape))
+    return model, head
+
+
+def data(seed=1, labels=1):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(ROWS, DIM)).astype(np.float32)
+    y = rng.integers(0, CLASSES, (ROWS, labels))
+    if labels > 1:
+        y[::3, 1:] = -1
+        y[5] = -1
+    return x, y[:, 0] if labels == 1 else y
+
+
+def batches(*arrays, size=20):
+    return tf.data.Dataset.from_tensor_slices(arrays).batch(size)
+
+
+def duals(head, x, y):
+    """`(Y - P)^T X` as its docstring says, in float64."""
+    queries = x.astype(np.float64) @ head.projection.numpy()
+    bias = None if head.bias is None else head.bias.numpy()
+    p = reference.softmax(
+        reference.head_logits(queries, head.kernel.numpy(), bias)
+    )
+    target = np.zeros_like(p)
+    for row, labels in enumerate(y):
+        ids = reference.distinct_labels(labels)
+        if not ids:
+            p[row] = 0
+        for c in ids:
+            target[row, c] = 1 / len(ids)
+    return target - p
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_recover_is_the_definition(reduction, labels, use_bias):
+    model, head = make_model(use_bias=use_bias)
+    if use_bias:
+        head.bias.assign(np.linspace(-1, 1, CLASSES))
+    x, y = data(labels=labels)
+    full = recovery.recover(
+        model, batches(x, y), l2=0.3, reduction=reduction, verbose=0
+    )
+    factor = 1 / 0.3 / (ROWS if reduction == "mean" else 1)
+    expected = factor * duals(head, x, y).T @ x
+    found = full.layers[-1]
+    np.testing.assert_allclose(found.kernel, expected, rtol=2e-5, atol=2e-6)
+    if use_bias:
+        np.testing.assert_array_equal(found.bias, head.bias)
+
+
+def test_several_blocks(monkeypatch):
+    from tfxclass.losses import softmax
+
+    model, head = make_model()
+    x, y = data()
+    one = recovery.recover(model, batches(x, y), l2=1.0, verbose=0)
+    monkeypatch.setattr(
+        softmax, "block_size", lambda batch: tf.constant(7, tf.int64)
+    )
+    many = recovery.recover(model, batches(x, y), l2=1.0, verbose=0)
+    np.testing.assert_allclose(
+        one.layers[-1].kernel, many.layers[-1].kernel, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_top_k_of_all_classes_is_exact_and_fewer_keep_the_best():
+    model, head = make_model(use_bias=True)
+    x, y = data(labels=3)
+    exact = duals(head, x, y)
+    sums = recovery.DualRecovery(head, top_k=CLASSES)
+    sums.add(x, y)
+    np.testing.assert_allclose(sums.kernel, exact.T @ x, rtol=2e-5, atol=2e-5)
+    sums = recovery.DualRecovery(head, top_k=3)
+    sums.add(x, y)
+    expected = np.zeros_like(exact)
+    queries = x.astype(np.float64) @ head.projection.numpy()
+    everything = reference.softmax(
+        reference.head_logits(queries, head.kernel.numpy(), head.bias.numpy())
+    )
+    for row, row_labels in enumerate(y):
+        ids = reference.distinct_labels(row_labels)
+        if not ids:
+            continue
+        best = np.argsort(-everything[row])[:3]
+        expected[row, best] = -everything[row, best]
+        for c in ids:
+            expected[row, c] += 1 / len(ids)
+    np.testing.assert_allclose(
+        sums.kernel, expected.T @ x, rtol=2e-5, atol=2e-5
+    )
+
+
+def test_weights_count_rows_that_often():
+    model, head = make_model()
+    x, y = data()
+    weight = np.ones(ROWS, np.float32)
+    weight[::2], weight[1::4] = 2.0, 0.0
+    sums = recovery.DualRecovery(head)
+    sums.add(x, y, weight)
+    expected = (duals(head, x, y) * weight[:, None]).T @ x
+    np.testing.assert_allclose(sums.kernel, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_merge_adds_workers():
+    model, head = make_model()
+    x, y = data()
+    whole, first, second = (recovery.DualRecovery(head) for _ in range(3))
+    whole.add(x, y)
+    first.add(x[:30], y[:30])
+    second.add(x[30:], y[30:])
+    first.merge(second)
+    np.testing.assert_allclose(
+        first.result(0.1), whole.result(0.1), rtol=1e-4, atol=1e-5
+    )
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_resumes_from_the_checkpoint(tmp_path):
+    model, head = make_model()
+    x, y = data()
+    path = tmp_path / "sums.npz"
+    fail = [True]
+
+    def rows():
+        for start in range(0, ROWS, 8):
+            if start == 40 and fail[0]:
+                raise Interrupted
+            yield x[start : start + 8], y[start : start + 8]
+
+    dataset = tf.data.Dataset.from_generator(
+        rows,
+        output_signature=(
+            tf.TensorSpec([None, DIM], tf.float32),
+            tf.TensorSpec([None], tf.int64),
+        ),
+    )
+    options = {"checkpoint": path, "checkpoint_interval": 2, "verbose": 0}
+    with pytest.raises(tf.errors.UnknownError, match="Interrupted"):
+        recovery.recover(model, dataset, l2=1.0, **options)
+    kept = recovery.DualRecovery(head)
+    kept.load(path)
+    assert kept.num_batches == 4
+    fail[0] = False
+    resumed = recovery.recover(model, dataset, l2=1.0, **options)
+    assert not path.exists()
+    whole = recovery.recover(model, dataset, l2=1.0, verbose=0)
+    np.testing.assert_array_equal(
+        resumed.layers[-1].kernel, whole.layers[-1].kernel
+    )
+
+
+def test_fit_goes_on_from_the_recovered_model():
+    model, head = make_model(l2=1e-2)
+    x, y = data()
+    full = recovery.recover(model, batches(x, y), verbose=0)
+    full.compile("adam", loss=full.layers[-1].loss)
+    history = full.fit(x, y, epochs=3, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+
+
+ERRORS = {
+    "l2 of zero": ({"l2": 0.0}, "must be > 0"),
+    "the head's l2 of zero": ({}, "must be > 0"),
+    "negative": ({"l2": -1.0}, "must be > 0"),
+    "reduction": ({"l2": 1.0, "reduction": "max"}, "`reduction`"),
+    "top_k": ({"l2": 1.0, "top_k": 0}, "`k` must be"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name):
+    options, message = ERRORS[name]
+    model, _ = make_model()
+    with pytest.raises(ValueError, match=message):
+        recovery.recover(model, batches(*data()), verbose=0, **options)
+
+
+def test_other_heads_are_refused():
+    x, y = data()
+    for head in (
+        tfxclass.layers.FullSoftmax(CLASSES),
+        tfxclass.layers.ProjectedSoftmax(CLASSES, 4, similarity="cosine"),
+    ):
+        model = keras.Sequential([keras.Input((DIM,)), head])
+        with pytest.raises(ValueError, match="must end in a ProjectedSoftmax"):
+            recovery.recover(model, batches(x, y), l2=1.0)
+
+
+def minimize(x, y, l2):
+    """Minimum of mean cross-entropy + l2 / 2 |W|^2, [classes, dim]."""
+    n = len(x)
+    target = np.eye(CLASSES)[y]
+
+    def objective(flat):
+        w = flat.reshape(CLASSES, -1)
+        logits = x @ w.T
+        p = reference.softmax(logits)
+        loss = (
+            reference.logsumexp(logits) - logits[np.arange(n), y]
+        ).mean() + l2 / 2 * (w * w).sum()
+        return loss, ((p - target).T @ x / n + l2 * w).ravel()
+
+    start = np.zeros(CLASSES * x.shape[1])
+    found = scipy.optimize.minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 2000, "ftol": 1e-15, "gtol": 1e-9},
+    )
+    return found.x.reshape(CLASSES, -1)
+
+
+def recovered(x, y, projection, slim_l2, **options):
+    """From the slim problem solved to optimality."""
+    slim = minimize(x @ projection, y, slim_l2)
+    head = tfxclass.layers.ProjectedSoftmax(CLASSES, projection.shape[1])
+    model = keras.Sequential([keras.Input((x.shape[1],)), head])
+    head.projection.assign(projection)
+    head.kernel.assign(slim)
+    dataset = batches(x.astype(np.float32), y)
+    full = recovery.recover(model, dataset, verbose=0, **options)
+    return full.layers[-1].kernel.numpy()
+
+
+def low_rank_problem(rank, dim, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(ROWS, rank)) @ rng.normal(size=(rank, dim))
+    return x / np.sqrt(rank), rng.integers(0, CLASSES, ROWS)
+
+
+def relative_error(found, optimum):
+    return np.linalg.norm(found - optimum) / np.linalg.norm(optimum)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_without_projection_the_optimum_is_recovered(reduction):
+    # The optimum is a fixed point, for a mean of losses with 1 / (n l2) as for
+    # a sum, where the same problem has n times the l2 and the factor 1 / l2.
+    x, y = low_rank_problem(rank=3, dim=8)
+    l2 = 1e-2
+    found = recovered(
+        x,
+        y,
+        np.eye(8),
+        l2,
+        l2=l2 if reduction == "mean" else ROWS * l2,
+        reduction=reduction,
+    )
+    assert relative_error(found, minimize(x, y, l2)) < 1e-4
+
+
+def test_theorem_1_error_falls_with_the_projected_width():
+    """Features of rank r: |W' - W| <= e / (1 - e) |W|, e ~ sqrt(r log r / m).
+
+    With chance 1 - delta, for e = sqrt(4 (r + 1) log(2 r / delta) / m), as in
+    the dual random projection that the theorem rests on (Zhang et al., COLT
+    2013). It needs E[R R^T] = I: entries of variance 1 / m, so a factor of
+    1 / sqrt(m) before standard normal ones; 1 / m, as the paper has it in one
+    place, would shrink every logit by sqrt(m).
+    """
+    rank, dim, l2, delta = 3, 30, 1e-2, 0.1
+    x, y = low_rank_problem(rank, dim)
+    optimum = minimize(x, y, l2)
+    widths = np.array([100, 300, 900])
+    errors = []
+    for width in widths:
+        draws = np.random.default_rng(width)
+        errors.append(
+            np.median(
+                [
+                    relative_error(
+                        recovered(
+                            x,
+                            y,
+                            draws.normal(size=(dim, width)) / np.sqrt(width),
+                            l2,
+                            l2=l2,
+                        ),
+                        optimum,
+                    )
+                    for _ in range(3)
+                ]
+            )
+        )
+    e = np.sqrt(4 * (rank + 1) * np.log(2 * rank / delta) / widths)
+    assert np.all(np.array(errors) <= np.where(e < 1, e / (1 - e), np.inf))
+    slope = np.polyfit(np.log(widths), np.log(errors), 1)[0]
+    assert -0.75 < slope < -0.3
