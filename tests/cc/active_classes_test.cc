@@ -42,7 +42,7 @@ void SelectsExactlyAsMany() {
     options.num_classes = 1 + random.Below(50);
     options.num_sampled = 1 + random.Below(options.num_classes);
     options.max_candidates = random.Below(20);
-    options.fill = seed % 2 ? Fill::kUniform : Fill::kLogUniform;
+    options.fill = static_cast<FillLaw>(seed % 3);
     options.sample_overflow = seed % 3;
     options.seed = seed;
     std::vector<int64_t> targets(random.Below(10)), ids(random.Below(30));
