@@ -281,6 +281,43 @@ def test_rare_classes_are_found_when_the_places_ask_for_them():
     assert np.all(np.abs(often[1:] - expected) < five_errors(expected, 500))
 
 
+@pytest.mark.parametrize("fill", ["uniform", "log_uniform", "frequency"])
+@pytest.mark.parametrize("num_sampled", [2, 6])  # without a fill, and with
+def test_count_of_a_label_is_its_chance_were_it_none(fill, num_sampled):
+    """Noise contrastive estimation's count of the label, for label 3 of 1
+    and 3: how often 3 is drawn where 1 alone is a label."""
+    arguments = {
+        "num_sampled": num_sampled,
+        "num_classes": 12,
+        "fill": fill,
+        "weights": np.arange(12.0),
+    }
+    often, _ = inclusion(labels=[1], **arguments)
+    chosen = [
+        choose([1, 3], seed=18, stream=trial, **arguments)
+        for trial in range(TRIALS)
+    ]
+    told = np.exp([c.target_log_expected_count.numpy()[1] for c in chosen])
+    error = 5 * told.std() / np.sqrt(TRIALS) + five_errors(often[3])
+    assert abs(told.mean() - often[3]) < error
+    assert 0.03 < often[3] < 0.9
+
+
+def test_count_of_labels_of_several_rows_and_of_no_weight():
+    chosen = choose([[5, -1], [2, 5], [0, -1]], 4, 9)
+    counts = chosen.target_log_expected_count.numpy()
+    # 5 is in whatever one of its rows says; 2 and 0 as one of 7 classes for
+    # 2 places: their own and the one that is left.
+    expected = np.log([[1.0, 1.0], [2 / 7, 1.0], [2 / 7, 1.0]])
+    np.testing.assert_allclose(counts, expected, rtol=1e-6, atol=1e-7)
+    # The law never draws class 2: a place among what it leaves.
+    weights = [1.0, 1.0, 0.0, 1.0, 0.0]
+    for num_sampled, chance in ((2, 1 / 4), (4, 1 / 2), (5, 1.0)):
+        chosen = choose([2], num_sampled, 5, fill="frequency", weights=weights)
+        count = np.exp(chosen.target_log_expected_count.numpy())
+        np.testing.assert_allclose(count, [chance], rtol=1e-6)
+
+
 def test_log_uniform_fill_of_nearly_all_classes_ends():
     chosen = choose([], 999, 1000, fill="log_uniform")
     assert len(set(chosen.ids.numpy().tolist())) == 999

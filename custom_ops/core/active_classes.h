@@ -39,6 +39,10 @@ struct ActiveClassesOptions {
 struct ActiveClasses {
   std::vector<int64_t> ids;               // [num_sampled]
   std::vector<float> log_expected_count;  // 0 for targets and candidates
+  // For each target, what the fill would make of it were it no target: the
+  // log chance that it is in, given the other classes. 0 for targets that
+  // occur more than once and for padding: they are in anyway.
+  std::vector<float> target_log_expected_count;
   int64_t num_targets = 0;
   int64_t num_candidates = 0;  // of them in ids
 };
@@ -177,30 +181,56 @@ double FillByLaw(const Law& law, int64_t num_classes, int64_t wanted,
   return std::numeric_limits<double>::infinity();
 }
 
-// Appends log_expected_count of what a law fills.
+// Appends log_expected_count of what a law fills, and returns that of the
+// distinct targets, -infinity where the law never draws them.
 template <class Law>
-void Fill(const Law& law, const ActiveClassesOptions& options, IdSet* active,
-          Philox* random, ActiveClasses* result) {
+std::vector<double> Fill(const Law& law, const ActiveClassesOptions& options,
+                         IdSet* active, Philox* random, ActiveClasses* result) {
   const int64_t chosen = active->size();
-  if (chosen == options.num_sampled) return;
   const double time =
       FillByLaw(law, options.num_classes, options.num_sampled, active, random);
-  for (int64_t i = chosen; i < active->size(); ++i) {
+  const auto log_count = [&](int64_t i) {
     const double p = law.Probability(active->ids()[i]);
-    result->log_expected_count.push_back(std::log(-std::expm1(-p * time)));
+    return p > 0 ? std::log(-std::expm1(-p * time))
+                 : -std::numeric_limits<double>::infinity();
+  };
+  for (int64_t i = chosen; i < active->size(); ++i) {
+    result->log_expected_count.push_back(log_count(i));
   }
+  std::vector<double> of_targets(result->num_targets);
+  for (int64_t i = 0; i < result->num_targets; ++i)
+    of_targets[i] = log_count(i);
+  return of_targets;
 }
 
 // Uniformly, what is missing. Horvitz-Thompson: each of the rest is in with
-// the same probability.
-inline void FillRest(const ActiveClassesOptions& options, IdSet* active,
-                     Philox* random, ActiveClasses* result) {
+// the same probability. Returns it for a target, were it one of the rest; log.
+inline double FillRest(const ActiveClassesOptions& options, IdSet* active,
+                       Philox* random, ActiveClasses* result) {
   const int64_t filled = options.num_sampled - active->size();
   const int64_t rest = options.num_classes - active->size();
   const double log_count =
       filled > 0 ? std::log(static_cast<double>(filled) / rest) : 0.0;
   FillUniform(options.num_classes, options.num_sampled, active, random);
   result->log_expected_count.resize(options.num_sampled, log_count);
+  return std::log((filled + 1.0) / (rest + 1.0));
+}
+
+// Spreads the counts of the distinct targets over their occurrences.
+inline void CountTargets(const std::vector<double>& of_targets, double rest,
+                         const int64_t* positions, int64_t num_targets,
+                         ActiveClasses* result) {
+  std::vector<int64_t> occurrences(result->num_targets);
+  for (int64_t i = 0; i < num_targets; ++i) {
+    if (positions[i] >= 0) ++occurrences[positions[i]];
+  }
+  result->target_log_expected_count.assign(num_targets, 0.0f);
+  for (int64_t i = 0; i < num_targets; ++i) {
+    const int64_t p = positions[i];
+    if (p < 0 || occurrences[p] > 1) continue;
+    const bool by_law = !of_targets.empty() && std::isfinite(of_targets[p]);
+    result->target_log_expected_count[i] = by_law ? of_targets[p] : rest;
+  }
 }
 
 }  // namespace internal
@@ -229,15 +259,17 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   result->num_candidates = unique.size();
 
   result->log_expected_count.assign(active.size(), 0.0f);
+  std::vector<double> of_targets;
   if (options.fill == FillLaw::kLogUniform) {
-    internal::Fill(internal::LogUniformLaw(options.num_classes), options,
-                   &active, &random, result);
+    of_targets = internal::Fill(internal::LogUniformLaw(options.num_classes),
+                                options, &active, &random, result);
   } else if (options.fill == FillLaw::kFrequency) {
-    internal::Fill(
+    of_targets = internal::Fill(
         internal::FrequencyLaw(options.cumulative, options.num_classes),
         options, &active, &random, result);
   }
-  internal::FillRest(options, &active, &random, result);
+  const double rest = internal::FillRest(options, &active, &random, result);
+  internal::CountTargets(of_targets, rest, positions, num_targets, result);
   result->ids = active.ids();
   return true;
 }

@@ -62,12 +62,14 @@ class ActiveClassesOp : public OpKernel {
     options.seed = seed.flat<int64_t>()(0);
     options.stream = seed.flat<int64_t>()(1);
     Tensor *ids, *log_count, *positions, *num_targets, *num_candidates;
+    Tensor* target_count;
     const int64_t n = options.num_sampled;
     OP_REQUIRES_OK(c, c->allocate_output(0, {n}, &ids));
     OP_REQUIRES_OK(c, c->allocate_output(1, {n}, &log_count));
     OP_REQUIRES_OK(c, c->allocate_output(2, targets.shape(), &positions));
     OP_REQUIRES_OK(c, c->allocate_output(3, {}, &num_targets));
     OP_REQUIRES_OK(c, c->allocate_output(4, {}, &num_candidates));
+    OP_REQUIRES_OK(c, c->allocate_output(5, targets.shape(), &target_count));
     ActiveClasses active;
     const bool fits = SelectActiveClasses(
         options, targets.flat<int64_t>().data(), targets.NumElements(),
@@ -82,6 +84,9 @@ class ActiveClassesOp : public OpKernel {
               ids->flat<int64_t>().data());
     std::copy(active.log_expected_count.begin(),
               active.log_expected_count.end(), log_count->flat<float>().data());
+    std::copy(active.target_log_expected_count.begin(),
+              active.target_log_expected_count.end(),
+              target_count->flat<float>().data());
     num_targets->scalar<int64_t>()() = active.num_targets;
     num_candidates->scalar<int64_t>()() = active.num_candidates;
   }

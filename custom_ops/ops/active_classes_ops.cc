@@ -20,6 +20,7 @@ REGISTER_OP("Tfxclass>ActiveClasses")
     .Output("positions: int64")
     .Output("num_targets: int64")
     .Output("num_candidates: int64")
+    .Output("target_log_expected_count: float")
     .Attr("num_classes: int >= 1")
     .Attr("fill: {'uniform', 'log_uniform', 'frequency'} = 'uniform'")
     .Attr("sample_overflow: bool = true")
@@ -31,6 +32,7 @@ REGISTER_OP("Tfxclass>ActiveClasses")
       c->set_output(2, c->input(0));
       c->set_output(3, c->Scalar());
       c->set_output(4, c->Scalar());
+      c->set_output(5, c->input(0));
       return absl::OkStatus();
     });
 

@@ -22,6 +22,10 @@ class ActiveClasses(NamedTuple):
             -1 for padding.
         num_targets: int64 scalar, distinct labels.
         num_candidates: int64 scalar, candidates among `ids`.
+        target_log_expected_count: float32, shape of the labels: log of the
+            probability that the fill gives that class, were it no label and
+            the other classes the same; 0 for a label that occurs more than
+            once and for padding.
     """
 
     ids: tf.Tensor
@@ -29,6 +33,7 @@ class ActiveClasses(NamedTuple):
     positions: tf.Tensor
     num_targets: tf.Tensor
     num_candidates: tf.Tensor
+    target_log_expected_count: tf.Tensor
 
 
 def active_classes(

@@ -19,7 +19,12 @@ class _RandomSampler(Sampler):
         chosen = self.choose(
             target_ids, fill=self._fill, cumulative=self._cumulative
         )
-        return Sample(chosen.ids, chosen.log_expected_count, chosen.positions)
+        return Sample(
+            chosen.ids,
+            chosen.log_expected_count,
+            chosen.positions,
+            chosen.target_log_expected_count,
+        )
 
 
 @keras.saving.register_keras_serializable("tfxclass")
