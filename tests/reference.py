@@ -90,3 +90,42 @@ def numeric_gradient(function, x, direction, step=1e-6):
 def log_uniform_probability(ids, num_classes):
     ids = np.asarray(ids, np.float64)
     return np.log((ids + 2) / (ids + 1)) / np.log(num_classes + 1)
+
+
+def softplus(x):
+    return np.logaddexp(0.0, np.asarray(x, np.float64))
+
+
+def noise_contrastive(noise, targets, columns):
+    """NCE of each row, [batch]: a label counts as a target with weight 1 /
+    labels and as noise with the rest.
+
+    `noise` [batch, n] and `targets` [batch, p] are logits less the log of the
+    expected counts; `columns` [batch, p] those of the labels, -1 for padding.
+    """
+    losses = []
+    for row, own, at in zip(noise, targets, columns):
+        labels = [j for j, c in enumerate(at) if c >= 0]
+        if not labels:
+            losses.append(0.0)
+            continue
+        negatives = np.delete(row, [at[j] for j in labels])
+        loss = softplus(negatives).sum()
+        weight = 1 / len(labels)
+        for j in labels:
+            loss += weight * softplus(-own[j]) + (1 - weight) * softplus(own[j])
+        losses.append(loss)
+    return np.array(losses)
+
+
+def negative_sampling(logits, columns):
+    """word2vec's loss of each row, the mean over its labels, [batch]."""
+    losses = []
+    for row, at in zip(np.asarray(logits, np.float64), columns):
+        labels = [c for c in at if c >= 0]
+        if not labels:
+            losses.append(0.0)
+            continue
+        negatives = np.delete(row, labels)
+        losses.append(softplus(-row[labels]).mean() + softplus(negatives).sum())
+    return np.array(losses)

@@ -2,6 +2,8 @@
 
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.negative_sampling import NegativeSampling
+from tfxclass.layers.noise_contrastive import NoiseContrastive
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
@@ -10,6 +12,8 @@ from tfxclass.layers.selective_softmax import SelectiveSoftmax
 __all__ = [
     "ClassHead",
     "FullSoftmax",
+    "NegativeSampling",
+    "NoiseContrastive",
     "OutputHead",
     "SampledHead",
     "SampledSoftmax",

@@ -1,5 +1,7 @@
 """Stateless losses, and the loss class that hands a head its labels."""
 
+from tfxclass.losses.binary import negative_sampling_loss
+from tfxclass.losses.binary import noise_contrastive_loss
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.softmax import linear_cross_entropy
 from tfxclass.losses.softmax import softmax_cross_entropy
@@ -15,5 +17,7 @@ __all__ = [
     "as_targets",
     "cosface",
     "linear_cross_entropy",
+    "negative_sampling_loss",
+    "noise_contrastive_loss",
     "softmax_cross_entropy",
 ]
