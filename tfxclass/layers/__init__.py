@@ -1,6 +1,10 @@
 """Output layers ("heads") for very many classes."""
 
+from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
+from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
+from tfxclass.layers.frequency import split_by_frequency
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
@@ -8,9 +12,13 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.selective_softmax import SelectiveSoftmax
+from tfxclass.layers.sparsemax import Sparsemax
 
 __all__ = [
+    "AdaptiveSoftmax",
+    "BlockHead",
     "ClassHead",
+    "DifferentiatedSoftmax",
     "FullSoftmax",
     "NegativeSampling",
     "NoiseContrastive",
@@ -18,4 +26,6 @@ __all__ = [
     "SampledHead",
     "SampledSoftmax",
     "SelectiveSoftmax",
+    "Sparsemax",
+    "split_by_frequency",
 ]

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfxclass.losses.targets import places_of
 from tfxclass.losses.targets import take_columns
 
 
@@ -74,8 +75,6 @@ def _loss(logits, targets, of_targets):
 
 def _without_labels(logits, columns):
     """`logits` with -inf, whose softplus is 0, at the row's labels."""
-    places = tf.where(columns >= 0)
-    found = tf.gather_nd(columns, places)
-    at = tf.stack([places[:, 0], found], axis=1)
+    _, at = places_of(columns)
     infinite = tf.fill([tf.shape(at)[0]], float("-inf"))
     return tf.tensor_scatter_nd_update(logits, at, infinite)

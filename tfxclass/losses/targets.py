@@ -98,6 +98,17 @@ def take_columns(logits, ids):
     return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
 
 
+def places_of(ids):
+    """Where labels are, and in which columns, padding left out.
+
+    Returns:
+        `(places, at)`: int64 `[n, 2]`, (row, position) in `ids` and (row,
+        column) in a matrix whose columns `ids` names.
+    """
+    places = tf.where(ids >= 0)
+    return places, tf.stack([places[:, 0], tf.gather_nd(ids, places)], axis=1)
+
+
 def cosface(logits, margin, scale):
     """CosFace (Wang et al., CVPR 2018, eq. 4): cos - margin, times scale."""
     return logits - scale * margin
