@@ -116,3 +116,98 @@ def ranking_metrics(ids, labels, k, propensities, weights=None):
         gain += weight * sum(1 / propensities[c] for c in best if c in row)
         best_gain += weight * sum(gains[:k])
     return precision / total, gain / best_gain, ndcg / total
+def softplus(x):
+    return np.logaddexp(0.0, np.asarray(x, np.float64))
+
+
+def noise_contrastive(noise, targets, columns):
+    """NCE of each row, [batch]: a label counts as a target with weight 1 /
+    labels and as noise with the rest.
+
+    `noise` [batch, n] and `targets` [batch, p] are logits less the log of the
+    expected counts; `columns` [batch, p] those of the labels, -1 for padding.
+    """
+    losses = []
+    for row, own, at in zip(noise, targets, columns):
+        labels = [j for j, c in enumerate(at) if c >= 0]
+        if not labels:
+            losses.append(0.0)
+            continue
+        negatives = np.delete(row, [at[j] for j in labels])
+        loss = softplus(negatives).sum()
+        weight = 1 / len(labels)
+        for j in labels:
+            loss += weight * softplus(-own[j]) + (1 - weight) * softplus(own[j])
+        losses.append(loss)
+    return np.array(losses)
+
+
+def negative_sampling(logits, columns):
+    """word2vec's loss of each row, the mean over its labels, [batch]."""
+    losses = []
+    for row, at in zip(np.asarray(logits, np.float64), columns):
+        labels = [c for c in at if c >= 0]
+        if not labels:
+            losses.append(0.0)
+            continue
+        negatives = np.delete(row, labels)
+        losses.append(softplus(-row[labels]).mean() + softplus(negatives).sum())
+    return np.array(losses)
+
+
+def sparsemax(logits):
+    """Martins & Astudillo's algorithm 1, by a full sort."""
+    logits = np.asarray(logits, np.float64)
+    falling = -np.sort(-logits, axis=1)
+    place = np.arange(1, logits.shape[1] + 1)
+    sums = np.cumsum(falling, axis=1)
+    count = np.sum(1 + place * falling > sums, axis=1)
+    tau = (sums[np.arange(len(logits)), count - 1] - 1) / count
+    return np.maximum(logits - tau[:, None], 0.0)
+
+
+def sparsemax_loss(logits, labels):
+    """The loss of a row against the uniform distribution on its labels."""
+    logits = np.asarray(logits, np.float64)
+    losses = []
+    for row, p, labels_of_row in zip(logits, sparsemax(logits), labels):
+        ids = distinct_labels(labels_of_row)
+        if not ids:
+            losses.append(0.0)
+            continue
+        q = np.zeros(len(row))
+        q[ids] = 1 / len(ids)
+        support = p > 0
+        tau = (row[support].sum() - 1) / support.sum()
+        inside = (row[support] ** 2 - tau**2).sum()
+        losses.append(-(q @ row) + inside / 2 + (q @ q) / 2)
+    return np.array(losses)
+
+
+def log_softmax(logits):
+    return np.asarray(logits, np.float64) - logsumexp(logits)[:, None]
+
+
+def adaptive_log_probabilities(features, kernels, clusters, projections):
+    """Grave et al.'s hierarchy, entry by entry: the head's classes, then those
+    of each cluster as log p(cluster) + log p(class | cluster)."""
+    features = np.asarray(features, np.float64)
+    head = log_softmax(features @ np.concatenate([kernels[0], *clusters]).T)
+    first = len(kernels[0])
+    columns = [head[:, :first]]
+    for i, (projection, kernel) in enumerate(zip(projections, kernels[1:])):
+        within = log_softmax(features @ projection @ kernel.T)
+        columns.append(head[:, first + i : first + i + 1] + within)
+    return np.concatenate(columns, axis=1)
+
+
+def differentiated_logits(features, kernels):
+    """Chen et al.'s: slice i of the features times the rows of block i."""
+    features = np.asarray(features, np.float64)
+    columns, start = [], 0
+    for kernel in kernels:
+        width = kernel.shape[1]
+        columns.append(features[:, start : start + width] @ kernel.T)
+        start += width
+    assert start == features.shape[1]
+    return np.concatenate(columns, axis=1)

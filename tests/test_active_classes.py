@@ -4,6 +4,8 @@ Statistics are over fixed seeds, so they cannot flake; tolerances are five
 standard errors or more of what a right sampler shows.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +22,9 @@ def choose(labels, num_sampled, num_classes, seed=0, stream=0, **options):
     if options.get("candidates") is not None:
         options["candidates"] = np.asarray(options["candidates"], np.int64)
         options["scores"] = np.asarray(options["scores"], np.float32)
+    weights = options.pop("weights", None)
+    if weights is not None:
+        options["cumulative"] = np.cumsum(np.asarray(weights, np.float64))
     return active_classes(
         labels,
         num_sampled,
@@ -52,7 +57,14 @@ def cases(draw):
         "scores": [s / 4 for s in scores],
         "seed": draw(st.integers(-(2**63), 2**63 - 1)),
         "stream": draw(st.integers(0, 2**40)),
-        "fill": draw(st.sampled_from(["uniform", "log_uniform"])),
+        "fill": draw(st.sampled_from(["uniform", "log_uniform", "frequency"])),
+        "weights": draw(
+            st.lists(
+                st.sampled_from([0, 0, 1, 1e-12, 1e12]),
+                min_size=num_classes,
+                max_size=num_classes,
+            ).filter(any)
+        ),
         "sample_overflow": draw(st.booleans()),
         "max_candidates": draw(st.one_of(st.none(), st.integers(0, 30))),
     }
@@ -118,13 +130,15 @@ def test_other_seed_or_stream_other_result():
     assert len(set(draws)) == len(draws)
 
 
-@pytest.mark.parametrize("fill", ["uniform", "log_uniform"])
+WEIGHTS = [3.0, 0.0, 1e-9, 1.0, 1.0, 0.0, 5.0]
+
+
+@pytest.mark.parametrize("fill", ["uniform", "log_uniform", "frequency"])
 @pytest.mark.parametrize("labels", [[], [3], [6, 0, 3, 6]])
 def test_all_classes_are_all_classes(fill, labels):
-    chosen = choose(labels, 7, 7, fill=fill)
+    chosen = choose(labels, 7, 7, fill=fill, weights=WEIGHTS)
     assert sorted(chosen.ids.numpy()) == list(range(7))
-    if fill == "uniform":
-        assert chosen.log_expected_count.numpy().tolist() == [0.0] * 7
+    assert chosen.log_expected_count.numpy().tolist() == [0.0] * 7
 
 
 def test_labels_of_any_shape():
@@ -189,17 +203,119 @@ def test_uniform_fill_is_as_likely_as_it_says(num_sampled):
     assert np.all(np.abs(often[rest] - probability) < five_errors(probability))
 
 
-def test_log_uniform_fill_is_as_likely_as_it_says():
-    often, expected = inclusion(
-        40, labels=[], num_sampled=8, fill="log_uniform"
+def successive_inclusion(weights, places):
+    """Exact: classes are drawn one after the other without replacement."""
+    weights = np.asarray(weights, np.float64)
+    inclusion = np.zeros(len(weights))
+    for order in itertools.permutations(range(len(weights)), places):
+        rest, probability = weights.sum(), 1.0
+        for c in order:
+            probability *= weights[c] / rest
+            rest -= weights[c]
+        inclusion[list(order)] += probability
+    return inclusion
+
+
+@pytest.mark.parametrize("fill", ["log_uniform", "frequency"])
+def test_fill_by_a_law_is_drawn_without_replacement(fill):
+    weights = [4.0, 1.0, 0.5, 0.0, 2.5, 2.0]
+    often, _ = inclusion(
+        6, labels=[], num_sampled=3, fill=fill, weights=weights
     )
-    # 1 - (1 - P)^tries is an approximation (tries depend on the draws), as in
-    # TensorFlow's sampler: 5 % of the probability is allowed on top.
-    error = five_errors(often) + 0.05 * often
-    assert np.all(np.abs(often - expected) < error)
-    # And it is the log-uniform law: class 0 by far the most frequent.
-    law = reference.log_uniform_probability(np.arange(40), 40)
-    assert np.corrcoef(law, -np.log1p(-often))[0, 1] > 0.99
+    if fill == "log_uniform":
+        weights = reference.log_uniform_probability(np.arange(6), 6)
+    expected = successive_inclusion(weights, 3)
+    assert np.all(np.abs(often - expected) < five_errors(expected))
+
+
+@pytest.mark.parametrize("fill", ["log_uniform", "frequency"])
+@pytest.mark.parametrize("num_sampled", [3, 25])
+def test_expected_counts_of_a_law_are_unbiased(fill, num_sampled):
+    """Each class adds 1 on average when weighted by its inverse count, also
+    those that seldom come, and those beside a label."""
+    weights = np.random.default_rng(1).gamma(0.7, size=40)
+    total = np.zeros((TRIALS, 40))
+    for trial in range(TRIALS):
+        chosen = choose(
+            [7], num_sampled, 40, 3, trial, fill=fill, weights=weights
+        )
+        inverse = np.exp(-chosen.log_expected_count.numpy())
+        total[trial, chosen.ids.numpy()] = inverse
+    mean = total.mean(axis=0)
+    error = total.std(axis=0) / np.sqrt(TRIALS)
+    assert mean[7] == 1.0
+    # The error is known of classes that came some times, and one that missed
+    # no trial might have missed one.
+    known = (total > 0).sum(axis=0) > 20
+    assert known.sum() >= 25
+    assert np.all(np.abs(mean - 1)[known] <= 4.5 * error[known] + 2 / TRIALS)
+
+
+def test_classes_without_weight_come_last():
+    weights = [0.0, 2.0, 0.0, 1.0, 0.0, 0.0]
+    for stream in range(20):
+        chosen = choose([5], 3, 6, 0, stream, fill="frequency", weights=weights)
+        assert set(chosen.ids.numpy()) == {5, 1, 3}
+        assert np.all(chosen.log_expected_count.numpy() == 0)
+    often, expected = inclusion(
+        6, labels=[5], num_sampled=4, fill="frequency", weights=weights
+    )
+    assert often[1] == often[3] == 1.0
+    np.testing.assert_allclose(expected[[0, 2, 4]], 1 / 3, rtol=1e-6)
+    assert np.all(np.abs(often[[0, 2, 4]] - 1 / 3) < five_errors(1 / 3))
+
+
+def test_rare_classes_are_found_when_the_places_ask_for_them():
+    """Draws alone would take some 10^12 tries; the order is still the law's."""
+    weights = np.array([1.0] + [1e-12, 3e-12] * 3)
+    often, _ = inclusion(
+        7,
+        labels=[],
+        num_sampled=2,
+        fill="frequency",
+        weights=weights,
+        trials=500,
+    )
+    assert often[0] == 1.0
+    expected = weights[1:] / weights[1:].sum()
+    assert np.all(np.abs(often[1:] - expected) < five_errors(expected, 500))
+
+
+@pytest.mark.parametrize("fill", ["uniform", "log_uniform", "frequency"])
+@pytest.mark.parametrize("num_sampled", [2, 6])  # without a fill, and with
+def test_count_of_a_label_is_its_chance_were_it_none(fill, num_sampled):
+    """Noise contrastive estimation's count of the label, for label 3 of 1
+    and 3: how often 3 is drawn where 1 alone is a label."""
+    arguments = {
+        "num_sampled": num_sampled,
+        "num_classes": 12,
+        "fill": fill,
+        "weights": np.arange(12.0),
+    }
+    often, _ = inclusion(labels=[1], **arguments)
+    chosen = [
+        choose([1, 3], seed=18, stream=trial, **arguments)
+        for trial in range(TRIALS)
+    ]
+    told = np.exp([c.target_log_expected_count.numpy()[1] for c in chosen])
+    error = 5 * told.std() / np.sqrt(TRIALS) + five_errors(often[3])
+    assert abs(told.mean() - often[3]) < error
+    assert 0.03 < often[3] < 0.9
+
+
+def test_count_of_labels_of_several_rows_and_of_no_weight():
+    chosen = choose([[5, -1], [2, 5], [0, -1]], 4, 9)
+    counts = chosen.target_log_expected_count.numpy()
+    # 5 is in whatever one of its rows says; 2 and 0 as one of 7 classes for
+    # 2 places: their own and the one that is left.
+    expected = np.log([[1.0, 1.0], [2 / 7, 1.0], [2 / 7, 1.0]])
+    np.testing.assert_allclose(counts, expected, rtol=1e-6, atol=1e-7)
+    # The law never draws class 2: a place among what it leaves.
+    weights = [1.0, 1.0, 0.0, 1.0, 0.0]
+    for num_sampled, chance in ((2, 1 / 4), (4, 1 / 2), (5, 1.0)):
+        chosen = choose([2], num_sampled, 5, fill="frequency", weights=weights)
+        count = np.exp(chosen.target_log_expected_count.numpy())
+        np.testing.assert_allclose(count, [chance], rtol=1e-6)
 
 
 def test_log_uniform_fill_of_nearly_all_classes_ends():
@@ -302,6 +418,18 @@ INVALID = {
     "sampled_too_many": (
         {"num_sampled": 11},
         ["num_sampled=11 with num_classes=10"],
+    ),
+    "cumulative_length": (
+        {"fill": "frequency", "weights": [1.0, 2.0]},
+        ["`cumulative`", "each of the 10 classes", "Received: 2"],
+    ),
+    "cumulative_zero": (
+        {"fill": "frequency", "weights": [0.0] * 10},
+        ["`cumulative` must end with a total > 0", "Received: 0"],
+    ),
+    "cumulative_nan": (
+        {"fill": "frequency", "weights": [1.0] * 9 + [float("nan")]},
+        ["`cumulative` must end with a total > 0", "nan"],
     ),
     "candidates_negative": (
         {"max_candidates": -1},

@@ -46,6 +46,16 @@ def top_k(queries, rows, k, bias=None, probabilities=False):
         `(ids, scores)`: int64 and float32 `[batch, k]`, best first, equal
         scores by rising id, as `streaming.top_k` for logits without NaN.
     """
+    ids, scores, logsumexp = top_k_and_logsumexp(
+        queries, rows, k, bias, probabilities
+    )
+    if probabilities:
+        scores = tf.exp(scores - logsumexp)
+    return ids, scores
+
+
+def top_k_and_logsumexp(queries, rows, k, bias=None, with_logsumexp=True):
+    """`(ids, logits, logsumexp)`: as `top_k`, and float32 `[batch, 1]`."""
     num_classes = rows.shape[0]
 
     def best_of(start, size):
@@ -53,7 +63,7 @@ def top_k(queries, rows, k, bias=None, probabilities=False):
         logits = tf.matmul(queries, part, transpose_b=True)
         if bias is not None:
             logits += bias[start : start + size]
-        return _best(logits, start, k, probabilities)
+        return _best(logits, start, k, with_logsumexp)
 
     if num_classes <= ONE_BLOCK_CLASSES:
         best = best_of(tf.zeros([], tf.int64), num_classes)
@@ -61,9 +71,7 @@ def top_k(queries, rows, k, bias=None, probabilities=False):
         size = _block_size(tf.shape(queries)[0], k)
         best = _fold(best_of, size, num_classes, k)
     ids, scores, top, total = best
-    if probabilities:
-        scores = tf.exp(scores - (top + tf.math.log(total)))
-    return ids, scores
+    return ids, scores, top + tf.math.log(total)
 
 
 def _block_size(batch, k):
@@ -91,7 +99,7 @@ def _fold(best_of, size, num_classes, k):
     )[1:]
 
 
-def _best(logits, start, k, probabilities):
+def _best(logits, start, k, with_logsumexp):
     """The best of a block `[batch, n]` whose first class is `start`.
 
     Returns:
@@ -104,7 +112,7 @@ def _best(logits, start, k, probabilities):
     scores, columns = tf.nn.top_k(logits, width)
     top = scores[:, 0, tf.newaxis]
     total = tf.zeros_like(top)
-    if probabilities:
+    if with_logsumexp:
         exp = tf.exp(logits - _finite(top))
         total = tf.reduce_sum(exp, axis=1, keepdims=True)
     return start + tf.cast(columns, tf.int64), scores, top, total

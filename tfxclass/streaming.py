@@ -27,6 +27,18 @@ def top_k(queries, kernel, k, bias=None, normalize=False, probabilities=False):
         scores by rising id. NaN logits are never among them; ids are -1
         where fewer than k are left.
     """
+    ids, scores, logsumexp = top_k_and_logsumexp(
+        queries, kernel, k, bias, normalize, probabilities
+    )
+    if probabilities:
+        scores = tf.exp(scores - logsumexp)
+    return ids, scores
+
+
+def top_k_and_logsumexp(
+    queries, kernel, k, bias=None, normalize=False, with_logsumexp=True
+):
+    """`(ids, logits, logsumexp)`: as `top_k`, and float32 `[batch, 1]`."""
     batch = tf.shape(queries)[0]
     blocks = softmax.Blocks(kernel, bias, normalize, batch)
     nothing = tf.fill([batch, 1], tf.constant(-1, tf.int64))
@@ -37,7 +49,7 @@ def top_k(queries, kernel, k, bias=None, normalize=False, probabilities=False):
         scores, ids = library.ops.tfxclass_top_k_block(
             logits, start, scores, ids
         )
-        if probabilities:
+        if with_logsumexp:
             top, total = library.ops.tfxclass_softmax_block_stats(
                 logits, nothing, no_delta, start, top, total
             )
@@ -51,9 +63,7 @@ def top_k(queries, kernel, k, bias=None, normalize=False, probabilities=False):
             *softmax.empty_stats(batch),
         ),
     )
-    if probabilities:
-        scores = tf.exp(scores - (top + tf.math.log(total))[:, tf.newaxis])
-    return ids, scores
+    return ids, scores, (top + tf.math.log(total))[:, tf.newaxis]
 
 
 def _all_logits(queries, kernel, bias, normalize):

@@ -4,7 +4,8 @@
 // do not all fit, a sample of them without replacement with probabilities
 // proportional to exp(score) (Gumbel top-k), or the best of them; then a
 // random fill. Time O(targets + candidates + num_sampled) expected, whatever
-// num_classes is (O(num_classes) only when over half of them are sampled).
+// num_classes is; O(num_classes) only when over half of them are sampled, or
+// more than the frequent ones of a law.
 // Serial: it is far cheaper than the product that follows. Thread-safe.
 #ifndef TFXCLASS_CORE_ACTIVE_CLASSES_H_
 #define TFXCLASS_CORE_ACTIVE_CLASSES_H_
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -20,13 +22,15 @@
 
 namespace tfxclass {
 
-enum class Fill { kUniform, kLogUniform };
+enum class FillLaw { kUniform, kLogUniform, kFrequency };
 
 struct ActiveClassesOptions {
   int64_t num_classes = 0;
   int64_t num_sampled = 0;
   int64_t max_candidates = INT64_MAX;
-  Fill fill = Fill::kUniform;
+  FillLaw fill = FillLaw::kUniform;
+  // Running sums of the classes' weights, for kFrequency; the last one > 0.
+  const double* cumulative = nullptr;
   bool sample_overflow = true;
   uint64_t seed = 0;
   uint64_t stream = 0;
@@ -35,6 +39,10 @@ struct ActiveClassesOptions {
 struct ActiveClasses {
   std::vector<int64_t> ids;               // [num_sampled]
   std::vector<float> log_expected_count;  // 0 for targets and candidates
+  // For each target, what the fill would make of it were it no target: the
+  // log chance that it is in, given the other classes. 0 for targets that
+  // occur more than once and for padding: they are in anyway.
+  std::vector<float> target_log_expected_count;
   int64_t num_targets = 0;
   int64_t num_candidates = 0;  // of them in ids
 };
@@ -95,18 +103,134 @@ inline void FillUniform(int64_t num_classes, int64_t wanted, IdSet* active,
   while (active->size() < wanted) active->Insert(random->Below(num_classes));
 }
 
-// P(c) = log((c + 2) / (c + 1)) / log(num_classes + 1); returns the tries.
-inline int64_t FillLogUniform(int64_t num_classes, int64_t wanted,
-                              IdSet* active, Philox* random) {
-  const double range = std::log(num_classes + 1.0);
-  const int64_t most = 64 * wanted + 1024;
-  int64_t tries = 0;
-  for (; active->size() < wanted && tries < most; ++tries) {
-    const double draw = std::exp(random->Uniform() * range);
-    active->Insert(std::min(static_cast<int64_t>(draw) - 1, num_classes - 1));
+// Laws of a fill: Draw() gives class c with chance Probability(c).
+
+// P(c) = log((c + 2) / (c + 1)) / log(num_classes + 1).
+class LogUniformLaw {
+ public:
+  explicit LogUniformLaw(int64_t num_classes)
+      : num_classes_(num_classes), range_(std::log(num_classes + 1.0)) {}
+
+  int64_t Draw(Philox* random) const {
+    const double draw = std::exp(random->UniformDouble() * range_);
+    return std::min(static_cast<int64_t>(draw) - 1, num_classes_ - 1);
   }
-  FillUniform(num_classes, wanted, active, random);
-  return tries;
+
+  double Probability(int64_t id) const {
+    return std::log1p(1.0 / (id + 1.0)) / range_;
+  }
+
+ private:
+  int64_t num_classes_;
+  double range_;
+};
+
+// Given by running sums of weights; O(log num_classes) a draw.
+class FrequencyLaw {
+ public:
+  FrequencyLaw(const double* cumulative, int64_t num_classes)
+      : begin_(cumulative), end_(cumulative + num_classes) {}
+
+  int64_t Draw(Philox* random) const {
+    // Below the total: there lies a class with weight.
+    const double total = end_[-1];
+    const double target =
+        std::min(random->UniformDouble() * total, std::nextafter(total, 0.0));
+    return std::upper_bound(begin_, end_, target) - begin_;
+  }
+
+  double Probability(int64_t id) const {
+    const double before = id > 0 ? begin_[id - 1] : 0.0;
+    return (begin_[id] - before) / end_[-1];
+  }
+
+ private:
+  const double *begin_, *end_;
+};
+
+// Each class rings at the first event of a Poisson process with rate P(c);
+// draws are the events of all. The classes that ring first are in, until
+// `wanted` are; the next new one rings at the returned time, infinity if there
+// is none. Given the others, a class is in if it rings before that time, with
+// probability 1 - exp(-P(c) time), so dividing by it gives unbiased sums
+// (Cohen & Kaplan, Summarizing Data using Bottom-k Sketches, 2007).
+template <class Law>
+double FillByLaw(const Law& law, int64_t num_classes, int64_t wanted,
+                 IdSet* active, Philox* random) {
+  double time = 0;
+  for (int64_t left = 64 * wanted + 1024; left > 0; --left) {
+    const int64_t id = law.Draw(random);
+    time -= std::log(random->UniformDouble());
+    if (active->Contains(id)) continue;
+    if (active->size() == wanted) return time;
+    active->Insert(id);
+  }
+  // What is left is rare: one ring for each of the classes, as time has no
+  // memory.
+  std::vector<std::pair<double, int64_t>> rings;
+  for (int64_t id = 0; id < num_classes; ++id) {
+    const double p = law.Probability(id);
+    if (!(p > 0) || active->Contains(id)) continue;
+    rings.emplace_back(time - std::log(random->UniformDouble()) / p, id);
+  }
+  std::sort(rings.begin(), rings.end());
+  for (const auto& [at, id] : rings) {
+    if (active->size() == wanted) return at;
+    active->Insert(id);
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+// Appends log_expected_count of what a law fills, and returns that of the
+// distinct targets, -infinity where the law never draws them.
+template <class Law>
+std::vector<double> Fill(const Law& law, const ActiveClassesOptions& options,
+                         IdSet* active, Philox* random, ActiveClasses* result) {
+  const int64_t chosen = active->size();
+  const double time =
+      FillByLaw(law, options.num_classes, options.num_sampled, active, random);
+  const auto log_count = [&](int64_t i) {
+    const double p = law.Probability(active->ids()[i]);
+    return p > 0 ? std::log(-std::expm1(-p * time))
+                 : -std::numeric_limits<double>::infinity();
+  };
+  for (int64_t i = chosen; i < active->size(); ++i) {
+    result->log_expected_count.push_back(log_count(i));
+  }
+  std::vector<double> of_targets(result->num_targets);
+  for (int64_t i = 0; i < result->num_targets; ++i)
+    of_targets[i] = log_count(i);
+  return of_targets;
+}
+
+// Uniformly, what is missing. Horvitz-Thompson: each of the rest is in with
+// the same probability. Returns it for a target, were it one of the rest; log.
+inline double FillRest(const ActiveClassesOptions& options, IdSet* active,
+                       Philox* random, ActiveClasses* result) {
+  const int64_t filled = options.num_sampled - active->size();
+  const int64_t rest = options.num_classes - active->size();
+  const double log_count =
+      filled > 0 ? std::log(static_cast<double>(filled) / rest) : 0.0;
+  FillUniform(options.num_classes, options.num_sampled, active, random);
+  result->log_expected_count.resize(options.num_sampled, log_count);
+  return std::log((filled + 1.0) / (rest + 1.0));
+}
+
+// Spreads the counts of the distinct targets over their occurrences.
+inline void CountTargets(const std::vector<double>& of_targets, double rest,
+                         const int64_t* positions, int64_t num_targets,
+                         ActiveClasses* result) {
+  std::vector<int64_t> occurrences(result->num_targets);
+  for (int64_t i = 0; i < num_targets; ++i) {
+    if (positions[i] >= 0) ++occurrences[positions[i]];
+  }
+  result->target_log_expected_count.assign(num_targets, 0.0f);
+  for (int64_t i = 0; i < num_targets; ++i) {
+    const int64_t p = positions[i];
+    if (p < 0 || occurrences[p] > 1) continue;
+    const bool by_law = !of_targets.empty() && std::isfinite(of_targets[p]);
+    result->target_log_expected_count[i] = by_law ? of_targets[p] : rest;
+  }
 }
 
 }  // namespace internal
@@ -134,28 +258,18 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   for (const auto& entry : unique) active.Insert(entry.second);
   result->num_candidates = unique.size();
 
-  const int64_t chosen = active.size();
-  const int64_t rest = options.num_classes - chosen;
-  const int64_t filled = options.num_sampled - chosen;
-  result->log_expected_count.assign(options.num_sampled, 0.0f);
-  if (options.fill == Fill::kUniform) {
-    internal::FillUniform(options.num_classes, options.num_sampled, &active,
-                          &random);
-    // Horvitz-Thompson: each of the rest is in with this probability.
-    const float log_count =
-        filled > 0 ? std::log(static_cast<double>(filled) / rest) : 0.0;
-    std::fill(result->log_expected_count.begin() + chosen,
-              result->log_expected_count.end(), log_count);
-  } else {
-    const int64_t tries = internal::FillLogUniform(
-        options.num_classes, options.num_sampled, &active, &random);
-    const double range = std::log(options.num_classes + 1.0);
-    for (int64_t i = chosen; i < options.num_sampled; ++i) {
-      const double p = std::log1p(1.0 / (active.ids()[i] + 1.0)) / range;
-      result->log_expected_count[i] =
-          std::log(-std::expm1(tries * std::log1p(-p)));
-    }
+  result->log_expected_count.assign(active.size(), 0.0f);
+  std::vector<double> of_targets;
+  if (options.fill == FillLaw::kLogUniform) {
+    of_targets = internal::Fill(internal::LogUniformLaw(options.num_classes),
+                                options, &active, &random, result);
+  } else if (options.fill == FillLaw::kFrequency) {
+    of_targets = internal::Fill(
+        internal::FrequencyLaw(options.cumulative, options.num_classes),
+        options, &active, &random, result);
   }
+  const double rest = internal::FillRest(options, &active, &random, result);
+  internal::CountTargets(of_targets, rest, positions, num_targets, result);
   result->ids = active.ids();
   return true;
 }

@@ -35,6 +35,11 @@ class Philox {
   // Uniform in (0, 1), never 0 or 1.
   double Uniform() { return (Next() + 0.5) * (1.0 / 4294967296.0); }
 
+  // The same with 52 bits, where rare events must be told apart.
+  double UniformDouble() {
+    return ((Next64() >> 12) + 0.5) * (1.0 / 4503599627370496.0);
+  }
+
  private:
   void Refill() {
     uint32_t k0 = static_cast<uint32_t>(key_), k1 = key_ >> 32;

@@ -17,7 +17,9 @@ class ActiveClassesOp : public OpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("num_classes", &options_.num_classes));
     OP_REQUIRES_OK(c, c->GetAttr("sample_overflow", &options_.sample_overflow));
     OP_REQUIRES_OK(c, c->GetAttr("fill", &fill));
-    options_.fill = fill == "uniform" ? Fill::kUniform : Fill::kLogUniform;
+    options_.fill = fill == "uniform"       ? FillLaw::kUniform
+                    : fill == "log_uniform" ? FillLaw::kLogUniform
+                                            : FillLaw::kFrequency;
   }
 
   void Compute(OpKernelContext* c) override {
@@ -53,15 +55,21 @@ class ActiveClassesOp : public OpKernel {
                 absl::InvalidArgumentError(
                     absl::StrCat("`max_candidates` must be >= 0. Received: ",
                                  options.max_candidates)));
+    if (options.fill == FillLaw::kFrequency) {
+      OP_REQUIRES_OK(c, CheckCumulative(c->input(6)));
+      options.cumulative = c->input(6).flat<double>().data();
+    }
     options.seed = seed.flat<int64_t>()(0);
     options.stream = seed.flat<int64_t>()(1);
     Tensor *ids, *log_count, *positions, *num_targets, *num_candidates;
+    Tensor* target_count;
     const int64_t n = options.num_sampled;
     OP_REQUIRES_OK(c, c->allocate_output(0, {n}, &ids));
     OP_REQUIRES_OK(c, c->allocate_output(1, {n}, &log_count));
     OP_REQUIRES_OK(c, c->allocate_output(2, targets.shape(), &positions));
     OP_REQUIRES_OK(c, c->allocate_output(3, {}, &num_targets));
     OP_REQUIRES_OK(c, c->allocate_output(4, {}, &num_candidates));
+    OP_REQUIRES_OK(c, c->allocate_output(5, targets.shape(), &target_count));
     ActiveClasses active;
     const bool fits = SelectActiveClasses(
         options, targets.flat<int64_t>().data(), targets.NumElements(),
@@ -76,11 +84,27 @@ class ActiveClassesOp : public OpKernel {
               ids->flat<int64_t>().data());
     std::copy(active.log_expected_count.begin(),
               active.log_expected_count.end(), log_count->flat<float>().data());
+    std::copy(active.target_log_expected_count.begin(),
+              active.target_log_expected_count.end(),
+              target_count->flat<float>().data());
     num_targets->scalar<int64_t>()() = active.num_targets;
     num_candidates->scalar<int64_t>()() = active.num_candidates;
   }
 
  private:
+  absl::Status CheckCumulative(const Tensor& cumulative) const {
+    const int64_t n = cumulative.NumElements();
+    if (n != options_.num_classes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`cumulative` must have an element for each of the ",
+                       options_.num_classes, " classes. Received: ", n));
+    }
+    const double total = cumulative.flat<double>()(n - 1);
+    if (total > 0 && std::isfinite(total)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`cumulative` must end with a total > 0. Received: ", total));
+  }
+
   ActiveClassesOptions options_;
 };
 

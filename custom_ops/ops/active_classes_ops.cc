@@ -14,13 +14,15 @@ REGISTER_OP("Tfxclass>ActiveClasses")
     .Input("seed: int64")
     .Input("num_sampled: int64")
     .Input("max_candidates: int64")
+    .Input("cumulative: double")
     .Output("ids: int64")
     .Output("log_expected_count: float")
     .Output("positions: int64")
     .Output("num_targets: int64")
     .Output("num_candidates: int64")
+    .Output("target_log_expected_count: float")
     .Attr("num_classes: int >= 1")
-    .Attr("fill: {'uniform', 'log_uniform'} = 'uniform'")
+    .Attr("fill: {'uniform', 'log_uniform', 'frequency'} = 'uniform'")
     .Attr("sample_overflow: bool = true")
     .SetShapeFn([](InferenceContext* c) {
       tensorflow::shape_inference::DimensionHandle num_sampled;
@@ -30,6 +32,7 @@ REGISTER_OP("Tfxclass>ActiveClasses")
       c->set_output(2, c->input(0));
       c->set_output(3, c->Scalar());
       c->set_output(4, c->Scalar());
+      c->set_output(5, c->input(0));
       return absl::OkStatus();
     });
 

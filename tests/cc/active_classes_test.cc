@@ -1,6 +1,7 @@
 // IdSet and the choice of the active classes, against std containers.
 #include "core/active_classes.h"
 
+#include <cmath>
 #include <cstdint>
 #include <set>
 #include <unordered_map>
@@ -42,7 +43,13 @@ void SelectsExactlyAsMany() {
     options.num_classes = 1 + random.Below(50);
     options.num_sampled = 1 + random.Below(options.num_classes);
     options.max_candidates = random.Below(20);
-    options.fill = seed % 2 ? Fill::kUniform : Fill::kLogUniform;
+    options.fill = static_cast<FillLaw>(seed % 3);
+    std::vector<double> cumulative;
+    for (int64_t c = 0; c < options.num_classes; ++c) {
+      const double weight = c % 2 ? random.Uniform() : c == 0;
+      cumulative.push_back(weight + (c ? cumulative.back() : 0));
+    }
+    options.cumulative = cumulative.data();
     options.sample_overflow = seed % 3;
     options.seed = seed;
     std::vector<int64_t> targets(random.Below(10)), ids(random.Below(30));
@@ -67,6 +74,11 @@ void SelectsExactlyAsMany() {
     CHECK(chosen.size() == active.ids.size());
     CHECK(*chosen.begin() >= 0 && *chosen.rbegin() < options.num_classes);
     CHECK(active.num_candidates <= options.max_candidates);
+    CHECK(active.log_expected_count.size() == active.ids.size());
+    CHECK(active.target_log_expected_count.size() == targets.size());
+    for (const float count : active.target_log_expected_count) {
+      CHECK(std::isfinite(count) && count <= 0);
+    }
     for (size_t i = 0; i < targets.size(); ++i) {
       CHECK(targets[i] < 0 ? positions[i] == -1
                            : active.ids[positions[i]] == targets[i]);

@@ -6,11 +6,15 @@ import numpy as np
 # about probabilities over a million classes, and is below the resolution of
 # large logits.
 _RELATIVE = 2e-5
-_ABSOLUTE_LOGITS = 1e-6
-_ABSOLUTE_PROBABILITIES = 1e-12
+_ABSOLUTE = {
+    None: 1e-6,
+    "softmax": 1e-12,
+    # A difference of logits: theirs is the error, however small it is.
+    "sparsemax": 2e-5,
+}
 
 
-def check_same(answers, expected, names, is_probability):
+def check_same(answers, expected, names, activation):
     """Raises unless the answers are those expected.
 
     Ids are equal but where rounding alone may order two classes either way.
@@ -20,7 +24,7 @@ def check_same(answers, expected, names, is_probability):
             (bytes objects), each `[batch, k]`.
         expected: dict of arrays, `ids` and `scores`.
         names: list of str, or None.
-        is_probability: whether scores are probabilities, else logits.
+        activation: the head's; None where scores are logits.
 
     Raises:
         RuntimeError: they differ.
@@ -29,8 +33,7 @@ def check_same(answers, expected, names, is_probability):
         if answers[key].shape != value.shape:
             _differs(f"shape of `{key}`", answers[key].shape, value.shape)
     ids, scores = expected["ids"], expected["scores"]
-    absolute = _ABSOLUTE_PROBABILITIES if is_probability else _ABSOLUTE_LOGITS
-    tolerance = absolute + _RELATIVE * np.abs(scores)
+    tolerance = _ABSOLUTE[activation] + _RELATIVE * np.abs(scores)
     if not np.all(_is_close(answers["scores"], scores, tolerance)):
         _differs("`scores`", answers["scores"], scores)
     if not _is_same_order(answers["ids"], ids, scores, tolerance):

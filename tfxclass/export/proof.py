@@ -31,13 +31,13 @@ class Question(typing.NamedTuple):
         live: model that returns `(ids, scores)`.
         inputs: list of arrays for it.
         names: list of str, the class names, or None.
-        is_probability: whether scores are probabilities, else logits.
+        activation: the head's; None where scores are logits.
     """
 
     live: typing.Any
     inputs: list
     names: list | None
-    is_probability: bool
+    activation: str | None
 
 
 def examples(inputs, given=None):
@@ -125,7 +125,7 @@ def check(folder, signature, question=None):
         answers,
         {"ids": ids.numpy(), "scores": scores.numpy()},
         question.names,
-        question.is_probability,
+        question.activation,
     )
 
 

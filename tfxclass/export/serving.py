@@ -61,9 +61,8 @@ def saved_model(
     question = None
     if verify:
         examples = proof.examples(inputs, example_inputs)
-        is_probability = head.activation == "softmax"
         live = keras.Model(inputs, TopK(head, top_k)(features))
-        question = proof.Question(live, examples, names, is_probability)
+        question = proof.Question(live, examples, names, head.activation)
     _settle(model)
     with version_folder(os.fspath(path)) as folder:
         _write(folder.name, keras.Model(inputs, features), head, top_k, names)

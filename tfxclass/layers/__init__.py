@@ -1,21 +1,35 @@
 """Output layers ("heads") for very many classes, and one for inputs."""
 
+from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
+from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
+from tfxclass.layers.frequency import split_by_frequency
 from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.negative_sampling import NegativeSampling
+from tfxclass.layers.noise_contrastive import NoiseContrastive
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.selective_softmax import SelectiveSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
+from tfxclass.layers.sparsemax import Sparsemax
 
 __all__ = [
+    "AdaptiveSoftmax",
+    "BlockHead",
     "ClassHead",
+    "DifferentiatedSoftmax",
     "FullSoftmax",
+    "NegativeSampling",
+    "NoiseContrastive",
     "OutputHead",
     "ProjectedSoftmax",
     "SampledHead",
     "SampledSoftmax",
     "SelectiveSoftmax",
     "SparseDense",
+    "Sparsemax",
+    "split_by_frequency",
 ]

@@ -13,6 +13,7 @@ from tfxclass.checks import check_k
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.softmax import linear_cross_entropy
+from tfxclass.ops.products import row_products
 
 _MARGINS = {"cosface": targets_lib.cosface, "arcface": targets_lib.arcface}
 _COSINE_SCALE = 24.0
@@ -147,8 +148,12 @@ class ClassHead(OutputHead):
         return tf.convert_to_tensor(self.kernel)
 
     def logits(self, features, settle=True):
+        return self.all_logits(self.queries(features), settle)
+
+    def all_logits(self, queries, settle=True):
+        """As `logits`, from `queries`."""
         kernel = self.class_matrix(settle)
-        logits = tf.matmul(self.queries(features), kernel, transpose_b=True)
+        logits = row_products(queries, kernel)
         if self.similarity == "cosine":
             logits *= streaming.inverse_norms(kernel)
         return logits if self.bias is None else logits + self.bias

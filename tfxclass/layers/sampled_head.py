@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses import records
+from tfxclass.losses.targets import take_columns
 from tfxclass.ops.products import row_products
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
@@ -108,6 +109,12 @@ class SampledHead(ClassHead):
             float32 `[batch]`.
         """
         raise NotImplementedError
+
+    def target_logits(self, logits, sample):
+        """Logits of the labels, the margin taken off; `[batch, p]`."""
+        of_targets = take_columns(logits, sample.positions)
+        margin = self.target_margin()
+        return of_targets if margin is None else margin(of_targets)
 
     def leave_ranking(self, logits, sample):
         """Leaves what metrics rank the labels of a training step by."""

@@ -1,8 +1,13 @@
 """Stateless losses, and the loss class that hands a head its labels."""
 
+from tfxclass.losses.binary import negative_sampling_loss
+from tfxclass.losses.binary import noise_contrastive_loss
+from tfxclass.losses.block_softmax import block_cross_entropy
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.softmax import linear_cross_entropy
 from tfxclass.losses.softmax import softmax_cross_entropy
+from tfxclass.losses.sparsemax import sparsemax
+from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import arcface
 from tfxclass.losses.targets import as_targets
@@ -13,7 +18,12 @@ __all__ = [
     "Targets",
     "arcface",
     "as_targets",
+    "block_cross_entropy",
     "cosface",
     "linear_cross_entropy",
+    "negative_sampling_loss",
+    "noise_contrastive_loss",
     "softmax_cross_entropy",
+    "sparsemax",
+    "sparsemax_loss",
 ]

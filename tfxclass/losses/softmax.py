@@ -9,6 +9,7 @@ block of logits again.
 
 import tensorflow as tf
 
+from tfxclass.losses import targets as targets_lib
 from tfxclass.ops import library
 from tfxclass.ops import products
 
@@ -22,7 +23,7 @@ def block_size(batch):
     return tf.maximum(tf.constant(BLOCK_LOGITS, tf.int64) // batch, 1024)
 
 
-class _TargetTerms:
+class TargetTerms:
     """Loss and gradient at the targets, given their logits `[batch, p]`."""
 
     def __init__(self, logits, targets, margin):
@@ -55,10 +56,6 @@ class _TargetTerms:
         return at_targets * upstream[:, tf.newaxis], factor
 
 
-def _take_columns(logits, ids):
-    return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
-
-
 def softmax_cross_entropy(logits, targets, margin=None):
     """Cross-entropy of each row against the mean of its targets.
 
@@ -74,8 +71,8 @@ def softmax_cross_entropy(logits, targets, margin=None):
 
     @tf.custom_gradient
     def loss_of(logits):
-        terms = _TargetTerms(
-            _take_columns(logits, targets.ids), targets, margin
+        terms = TargetTerms(
+            targets_lib.take_columns(logits, targets.ids), targets, margin
         )
         empty = empty_stats(tf.shape(logits)[0])
         top, total = library.ops.tfxclass_softmax_block_stats(
@@ -99,10 +96,14 @@ def empty_stats(batch):
 
 
 class Blocks:
-    """The class matrix, block by block, as rows of the logits' similarity."""
+    """The class matrix, block by block, as rows of the logits' similarity.
 
-    def __init__(self, kernel, bias, normalize, batch):
+    Its first row is that of class `first_class`.
+    """
+
+    def __init__(self, kernel, bias, normalize, batch, first_class=0):
         self.kernel, self.bias, self.normalize = kernel, bias, normalize
+        self.first_class = first_class
         self.size = block_size(batch)
         self.num_classes = tf.shape(kernel, tf.int64)[0]
 
@@ -135,7 +136,8 @@ class Blocks:
         )[1:]
 
 
-def _target_logits(queries, kernel, bias, normalize, ids):
+def target_logits(queries, kernel, bias, normalize, ids):
+    """Logits `[batch, p]` of `ids`, that of class 0 for padding."""
     safe = tf.maximum(ids, 0)
     rows = tf.gather(kernel, safe)
     rows = tf.math.l2_normalize(rows, axis=2) if normalize else rows
@@ -170,23 +172,18 @@ def linear_cross_entropy(
         queries, kernel = tf.stop_gradient(queries), tf.stop_gradient(kernel)
         bias = tf.stop_gradient(bias) if has_bias else None
         blocks = Blocks(kernel, bias, normalize, tf.shape(queries)[0])
-        terms = _TargetTerms(
-            _target_logits(queries, kernel, bias, normalize, targets.ids),
+        terms = TargetTerms(
+            target_logits(queries, kernel, bias, normalize, targets.ids),
             targets,
             margin,
         )
 
-        def stats(start, top, total):
-            logits = blocks.logits(queries, start, blocks.rows(start))
-            return library.ops.tfxclass_softmax_block_stats(
-                logits, targets.ids, terms.delta, start, top, total
-            )
-
-        top, total = blocks.fold(stats, empty_stats(tf.shape(queries)[0]))
+        stats = empty_stats(tf.shape(queries)[0])
+        top, total = add_stats(stats, blocks, queries, terms)
         logsumexp = top + tf.math.log(total)
 
         def grad(upstream):
-            return _linear_grad(
+            return linear_grad(
                 blocks, queries, terms, logsumexp, upstream, has_bias
             )
 
@@ -195,7 +192,25 @@ def linear_cross_entropy(
     return loss_of(queries, kernel, bias if has_bias else tf.zeros([0]))
 
 
-def _linear_grad(blocks, queries, terms, logsumexp, upstream, has_bias):
+def add_stats(stats, blocks, queries, terms):
+    """`stats` with the classes of `blocks` folded in."""
+
+    def step(start, top, total):
+        logits = blocks.logits(queries, start, blocks.rows(start))
+        return library.ops.tfxclass_softmax_block_stats(
+            logits,
+            terms.targets.ids,
+            terms.delta,
+            start + blocks.first_class,
+            top,
+            total,
+        )
+
+    return blocks.fold(step, stats)
+
+
+def linear_grad(blocks, queries, terms, logsumexp, upstream, has_bias):
+    """Gradients of the loss by queries, kernel and bias of `blocks`."""
     at_targets, factor = terms.grad(logsumexp, upstream)
 
     def step(start, queries_grad, kernel_grad, bias_grad):
@@ -204,7 +219,7 @@ def _linear_grad(blocks, queries, terms, logsumexp, upstream, has_bias):
             blocks.logits(queries, start, rows),
             terms.targets.ids,
             at_targets,
-            start,
+            start + blocks.first_class,
             logsumexp,
             factor,
         )

@@ -73,10 +73,40 @@ def as_targets(labels, num_classes):
 def _without_repeats(ids):
     if ids.shape[1] == 1:
         return tf.identity(ids)
-    same = ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :]
-    earlier = tf.linalg.band_part(tf.cast(same, tf.int8), -1, 0)
+    earlier = tf.linalg.band_part(tf.cast(_same(ids), tf.int8), -1, 0)
     repeated = tf.reduce_sum(earlier, axis=2) > 1
     return tf.where(repeated, tf.constant(-1, tf.int64), ids)
+
+
+def _same(ids):
+    return ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :]
+
+
+def merge_repeats(targets):
+    """`Targets` in which repeated ids are one, their weights summed."""
+    ids, weights = targets
+    if ids.shape[1] == 1:
+        return targets
+    same = tf.cast(_same(ids), tf.float32)
+    weights = tf.linalg.matvec(same, weights)
+    ids = _without_repeats(ids)
+    return Targets(ids, tf.where(ids >= 0, weights, 0.0))
+
+
+def take_columns(logits, ids):
+    """`logits[i, ids[i, j]]`, that of column 0 for padding; `[batch, p]`."""
+    return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
+
+
+def places_of(ids):
+    """Where labels are, and in which columns, padding left out.
+
+    Returns:
+        `(places, at)`: int64 `[n, 2]`, (row, position) in `ids` and (row,
+        column) in a matrix whose columns `ids` names.
+    """
+    places = tf.where(ids >= 0)
+    return places, tf.stack([places[:, 0], tf.gather_nd(ids, places)], axis=1)
 
 
 def cosface(logits, margin, scale):

@@ -15,12 +15,17 @@ class ActiveClasses(NamedTuple):
     Attributes:
         ids: int64 `[num_sampled]`, distinct: targets, candidates, fill.
         log_expected_count: float32 `[num_sampled]`, log of the probability
-            that a class is among `ids`, given the targets and candidates:
-            0 for those.
+            that a class is among `ids`, given the targets and candidates (0
+            for those) and, for a law, given the other classes that it drew:
+            sums weighted by its inverse are unbiased.
         positions: int64, shape of the labels: where `ids` holds each label,
             -1 for padding.
         num_targets: int64 scalar, distinct labels.
         num_candidates: int64 scalar, candidates among `ids`.
+        target_log_expected_count: float32, shape of the labels: log of the
+            probability that the fill gives that class, were it no label and
+            the other classes the same; 0 for a label that occurs more than
+            once and for padding.
     """
 
     ids: tf.Tensor
@@ -28,6 +33,7 @@ class ActiveClasses(NamedTuple):
     positions: tf.Tensor
     num_targets: tf.Tensor
     num_candidates: tf.Tensor
+    target_log_expected_count: tf.Tensor
 
 
 def active_classes(
@@ -39,6 +45,7 @@ def active_classes(
     scores=None,
     max_candidates=None,
     fill="uniform",
+    cumulative=None,
     sample_overflow=True,
 ):
     """Chooses exactly `num_sampled` distinct classes.
@@ -55,7 +62,11 @@ def active_classes(
         scores: float32, shape of `candidates`: logits.
         max_candidates: int or int64 scalar tensor: how many candidates may
             enter; all that fit by default.
-        fill: `"uniform"` or `"log_uniform"` (class 0 the most frequent).
+        fill: `"uniform"`, `"log_uniform"` (class 0 the most frequent) or
+            `"frequency"`. The last two draw by their law until enough are
+            distinct; where no more classes have weight, the rest is uniform.
+        cumulative: float64 `[num_classes]`, running sums of the weights of
+            `"frequency"`.
         sample_overflow: when the candidates do not fit, whether they are
             sampled without replacement with probability proportional to
             `exp(score)`; otherwise the best-scored are kept.
@@ -79,6 +90,7 @@ def active_classes(
             seed,
             num_sampled,
             num_sampled if max_candidates is None else max_candidates,
+            tf.zeros([0], tf.float64) if cumulative is None else cumulative,
             num_classes=num_classes,
             fill=fill,
             sample_overflow=sample_overflow,

@@ -1,6 +1,8 @@
 """Samplers that know nothing of the features."""
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -8,13 +10,21 @@ from tfxclass.samplers.sampler import Sampler
 
 class _RandomSampler(Sampler):
     _fill = None
+    _cumulative = None
 
     def build(self, kernel_shape):
         self.built = True
 
     def sample(self, queries, target_ids, kernel):
-        chosen = self.choose(target_ids, fill=self._fill)
-        return Sample(chosen.ids, chosen.log_expected_count, chosen.positions)
+        chosen = self.choose(
+            target_ids, fill=self._fill, cumulative=self._cumulative
+        )
+        return Sample(
+            chosen.ids,
+            chosen.log_expected_count,
+            chosen.positions,
+            chosen.target_log_expected_count,
+        )
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -38,8 +48,8 @@ class LogUniformSampler(_RandomSampler):
     """The labels of the batch, then classes by a log-uniform law.
 
     For classes numbered by falling frequency: P(c) = log((c + 2) / (c + 1)) /
-    log(num_classes + 1), drawn until `num_sampled` are distinct; expected
-    counts 1 - (1 - P(c))^tries as in `tf.random.log_uniform_candidate_sampler`.
+    log(num_classes + 1), drawn until `num_sampled` are distinct. The loss's
+    estimate of the sum of exponentials is unbiased, as `FrequencySampler`'s.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -47,3 +57,83 @@ class LogUniformSampler(_RandomSampler):
     """
 
     _fill = "log_uniform"
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class FrequencySampler(_RandomSampler):
+    """The labels of the batch, then classes by their frequency.
+
+    P(c) is proportional to `counts[c] ** power`; draws go on until
+    `num_sampled` are distinct. Given the others, a class is in with
+    probability 1 - exp(-P(c) t), where t is when the first class that is left
+    out would have come; with it the loss's estimate of the sum of exponentials
+    is unbiased. A draw is a binary search among `num_classes` running sums (8
+    bytes a class). Classes of count zero come last, uniformly, where the
+    others do not fill the places.
+
+    Args:
+        num_sampled: int, number of classes a step, labels included.
+        counts: numbers >= 0, `[num_classes]`, how frequent the classes are.
+        power: float >= 0; 0.75 is word2vec's, 0 draws uniformly among the
+            classes whose count is not zero.
+        seed: int.
+
+    References:
+        Mikolov et al., Distributed Representations of Words and Phrases and
+        their Compositionality, NeurIPS 2013.
+        Cohen & Kaplan, Summarizing Data using Bottom-k Sketches, PODC 2007.
+    """
+
+    _fill = "frequency"
+
+    def __init__(self, num_sampled, counts, power=1.0, seed=None, **kwargs):
+        super().__init__(num_sampled, seed=seed, **kwargs)
+        if not 0 <= power < float("inf"):
+            raise ValueError(f"`power` must be >= 0. Received: {power}")
+        self.counts = _check_counts(counts)
+        self.power = power
+        # A class without a count is never drawn, whatever the power.
+        relative = self.counts / self.counts.max()
+        sums = np.cumsum(np.where(relative > 0, relative**power, 0.0))
+        with tf.init_scope():
+            self._cumulative = tf.constant(sums, tf.float64)
+
+    def build_for(self, head):
+        if len(self.counts) != head.num_classes:
+            raise ValueError(
+                "`counts` must have a number for each class. Received: "
+                f"{len(self.counts)} counts with "
+                f"num_classes={head.num_classes}."
+            )
+        super().build_for(head)
+
+    def get_config(self):
+        # An array: Keras writes a list element by element.
+        return {
+            **super().get_config(),
+            "counts": self.counts,
+            "power": self.power,
+        }
+
+
+def _check_counts(counts):
+    """`counts` as float64 `[num_classes]`."""
+    if isinstance(counts, dict):
+        counts = keras.saving.deserialize_keras_object(counts)
+    counts = np.array(counts, np.float64)
+    if counts.ndim != 1:
+        raise ValueError(
+            f"`counts` must have shape [num_classes]. Received: {counts.shape}"
+        )
+    if not np.all(np.isfinite(counts) & (counts >= 0)):
+        bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))[0]
+        raise ValueError(
+            "`counts` must be finite and >= 0. Received: "
+            f"{counts[bad]} for class {bad}"
+        )
+    if not np.any(counts):
+        raise ValueError(
+            "`counts` must not all be zero. Received: "
+            f"{len(counts)} counts without one above zero."
+        )
+    return counts

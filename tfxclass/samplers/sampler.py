@@ -19,11 +19,16 @@ class Sample(NamedTuple):
             from the logits.
         positions: int64, shape of the targets' ids: columns of the targets,
             -1 for padding.
+        target_log_expected_count: float32, shape of the targets' ids: log of
+            the expected count of each target, were it none of its row's; what
+            noise contrastive estimation subtracts. None counts as 0, as if
+            the sampler always found the class.
     """
 
     ids: Any
     log_expected_count: Any
     positions: Any
+    target_log_expected_count: Any = None
 
 
 class Sampler(keras.layers.Layer):

@@ -1,0 +1,147 @@
+"""Sparsemax as an output layer."""
+
+import keras
+import tensorflow as tf
+
+from tfxclass import stock_top_k
+from tfxclass import streaming
+from tfxclass.checks import check_k
+from tfxclass.layers.class_head import ClassHead
+from tfxclass.losses import softmax
+from tfxclass.losses.sparsemax import sparsemax
+from tfxclass.losses.sparsemax import sparsemax_loss
+from tfxclass.losses.targets import places_of
+from tfxclass.losses.targets import take_columns
+
+# Logits that `top_k` asks for at least: most often the whole support is among
+# them, and no further pass over the classes is needed.
+_SUPPORT = 64
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class Sparsemax(ClassHead):
+    """A distribution with exact zeros: most classes have no probability.
+
+    A baseline for some ten thousand classes: the support of a row shows only
+    when all of its logits are known, so a step costs three products of
+    [batch, dim] by [dim, num_classes], holds [batch, num_classes] logits and
+    as many gradients, and moves every row. `top_k` works in blocks all the
+    same.
+
+    The loss against the uniform distribution on a row's labels has the
+    gradient `sparsemax(logits) - q`; `predict` gives sparsemax probabilities.
+
+    Args:
+        num_classes: int, number of classes.
+        activation: `"sparsemax"`, or None for logits.
+        **kwargs: `ClassHead`'s arguments.
+
+    Example:
+
+    >>> head = tfxclass.layers.Sparsemax(num_classes=10_000)
+    >>> model = keras.Sequential([encoder, head])
+    >>> model.compile("adam", loss=head.loss)
+
+    References:
+        Martins & Astudillo, From Softmax to Sparsemax, ICML 2016.
+    """
+
+    activations = ("sparsemax",)
+
+    def __init__(self, num_classes, activation="sparsemax", **kwargs):
+        super().__init__(num_classes, activation=activation, **kwargs)
+
+    def activate(self, logits):
+        return sparsemax(logits)
+
+    def compute_training_loss(self, queries, targets):
+        return self.exact_loss(queries, targets, margin=self.target_margin())
+
+    def exact_loss(self, queries, targets, margin=None):
+        """The sparsemax loss; holds `[batch, num_classes]` logits."""
+        logits = self.all_logits(queries)
+        if margin is not None:
+            moved = margin(take_columns(logits, targets.ids))
+            places, at = places_of(targets.ids)
+            moved = tf.gather_nd(moved, places)
+            logits = tf.tensor_scatter_nd_update(logits, at, moved)
+        return sparsemax_loss(logits, targets)
+
+    def top_k(self, features, k):
+        kernel = self.class_matrix()
+        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
+        normalize = self.similarity == "cosine"
+        return self._top_k(
+            lambda queries, most: streaming.top_k(
+                queries, kernel, most, bias, normalize
+            ),
+            self.queries(features),
+            k,
+            (kernel, bias, normalize),
+        )
+
+    def export_top_k(self, features, k, weights=None):
+        rows, bias = self.export_weights() if weights is None else weights
+        rows = tf.convert_to_tensor(rows)
+        bias = None if bias is None else tf.convert_to_tensor(bias)
+        return self._top_k(
+            lambda queries, most: stock_top_k.top_k(queries, rows, most, bias),
+            self.queries(features),
+            k,
+            (rows, bias, False),
+        )
+
+    def _top_k(self, best_logits, queries, k, matrix):
+        check_k(k, self.num_classes)
+        if self.activation is None:
+            return best_logits(queries, k)
+        most = min(max(k, _SUPPORT), self.num_classes)
+        ids, logits = best_logits(queries, most)
+        blocks = softmax.Blocks(*matrix, tf.shape(queries)[0])
+        top, tau = _threshold(blocks, queries, logits, self.num_classes)
+        return ids[:, :k], tf.nn.relu(logits[:, :k] - top - tau)
+
+
+def _threshold(blocks, queries, best, num_classes):
+    """`(top, tau)` `[batch, 1]`: the greatest logit, the threshold less it.
+
+    Newton's method in the sum of max(z - tau, 0), from below: the threshold of
+    the `best` logits alone is exact if it leaves one of them out, and too low
+    otherwise, when blocks of all classes correct it.
+    """
+    top = best[:, :1]
+    shifted = best - top
+    place = tf.range(1.0, tf.cast(tf.shape(best)[1], tf.float32) + 1.0)
+    sums = tf.cumsum(shifted, axis=1)
+    total, count = _support(shifted, 1.0 + place * shifted > sums)
+    tau = (total - 1) / count
+    if best.shape[1] == num_classes:
+        return top, tau
+
+    def correct(tau, before, _):
+        def add(start, total, count):
+            logits = blocks.logits(queries, start, blocks.rows(start)) - top
+            more, others = _support(logits, logits > tau)
+            return total + more, count + others
+
+        zeros = tf.zeros_like(top)
+        total, count = blocks.fold(add, (zeros, zeros))
+        return (total - 1) / count, count, tf.reduce_any(count < before)
+
+    # Each pass that changes a support makes it smaller: this ends.
+    most = tf.fill(tf.shape(top), num_classes + 1.0)
+    is_short = tf.reduce_any(shifted[:, -1:] > tau)
+    tau, _, _ = tf.while_loop(
+        lambda tau, before, is_short: is_short,
+        correct,
+        (tau, most, is_short),
+        parallel_iterations=1,
+    )
+    return top, tau
+
+
+def _support(logits, inside):
+    """Sum and number of the logits `inside`, each float32 `[batch, 1]`."""
+    total = tf.reduce_sum(tf.where(inside, logits, 0.0), 1, keepdims=True)
+    count = tf.reduce_sum(tf.cast(inside, tf.float32), 1, keepdims=True)
+    return total, count

@@ -1,0 +1,80 @@
+"""Binary losses of a row's labels against the other classes of a step."""
+
+import tensorflow as tf
+
+from tfxclass.losses.targets import places_of
+from tfxclass.losses.targets import take_columns
+
+
+def noise_contrastive_loss(logits, targets, target_logits=None):
+    """Tells each row's label from noise, by logistic regression.
+
+    `-log sigmoid(s_label) - sum log sigmoid(-s_noise)` for logits `s` less the
+    log of the expected count of their class in the noise. A label that is
+    drawn for its own row is no noise. With several labels it is the mean over
+    them, where the other labels are noise too: each counts as a target with
+    weight 1 / labels and as noise with the rest, as in `tf.nn.nce_loss`.
+
+    Args:
+        logits: float32 `[batch, n]` of the classes as noise.
+        targets: `Targets` whose ids are columns of `logits`.
+        target_logits: float32 `[batch, p]` of the labels as targets; by
+            default their columns.
+
+    Returns:
+        float32 `[batch]`, 0 for rows without labels.
+
+    References:
+        Gutmann & Hyvarinen, Noise-contrastive estimation, AISTATS 2010.
+        Mnih & Teh, A fast and simple algorithm for training neural
+        probabilistic language models, ICML 2012.
+    """
+    target_logits = _target_logits(logits, targets, target_logits)
+    of_targets = tf.nn.softplus(target_logits) - targets.weights * target_logits
+    return _loss(logits, targets, of_targets)
+
+
+def negative_sampling_loss(logits, targets, target_logits=None):
+    """word2vec's: `-log sigmoid(s_label) - sum log sigmoid(-s_negative)`.
+
+    Negatives are all columns but the row's labels; with several labels the
+    first term is the mean over them.
+
+    Args:
+        logits: float32 `[batch, n]`.
+        targets: `Targets` whose ids are columns of `logits`.
+        target_logits: float32 `[batch, p]` of the labels; by default their
+            columns.
+
+    Returns:
+        float32 `[batch]`, 0 for rows without labels.
+
+    References:
+        Mikolov et al., Distributed Representations of Words and Phrases and
+        their Compositionality, NeurIPS 2013.
+    """
+    target_logits = _target_logits(logits, targets, target_logits)
+    return _loss(
+        logits, targets, targets.weights * tf.nn.softplus(-target_logits)
+    )
+
+
+def _target_logits(logits, targets, given):
+    if given is None:
+        given = take_columns(logits, targets.ids)
+    # Not a product with the weights: padding may be infinite.
+    return tf.where(targets.ids >= 0, given, 0.0)
+
+
+def _loss(logits, targets, of_targets):
+    of_targets = tf.where(targets.ids >= 0, of_targets, 0.0)
+    negatives = tf.nn.softplus(_without_labels(logits, targets.ids))
+    losses = tf.reduce_sum(of_targets, 1) + tf.reduce_sum(negatives, 1)
+    return tf.where(targets.is_labelled > 0, losses, 0.0)
+
+
+def _without_labels(logits, columns):
+    """`logits` with -inf, whose softplus is 0, at the row's labels."""
+    _, at = places_of(columns)
+    infinite = tf.fill([tf.shape(at)[0]], float("-inf"))
+    return tf.tensor_scatter_nd_update(logits, at, infinite)
