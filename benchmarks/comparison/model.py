@@ -1,0 +1,126 @@
+"""The encoder that all methods share, and a model that ends in a head."""
+
+import keras
+import tensorflow as tf
+
+import tfxclass
+
+
+class WeightedWords(keras.layers.Layer):
+    """Sum of the embeddings of a row's words, each by its weight.
+
+    With `activation="relu"` it is the first hidden layer of a network on
+    sparse inputs, bias included. Heads of cosine logits need no mean.
+
+    Args:
+        num_words: int.
+        dim: int.
+        activation: `"linear"` or `"relu"`.
+    """
+
+    def __init__(self, num_words, dim, activation="linear", **kwargs):
+        super().__init__(**kwargs)
+        self.num_words = num_words
+        self.dim = dim
+        self.activation = activation
+        self.supports_jit = False
+
+    def build(self, input_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.num_words, self.dim),
+            initializer=keras.initializers.RandomNormal(
+                stddev=self.dim**-0.5, seed=0
+            ),
+        )
+        self.bias = None
+        if self.activation == "relu":
+            self.bias = self.add_weight(
+                name="bias", shape=(self.dim,), initializer="zeros"
+            )
+
+    def call(self, inputs):
+        ids, values = inputs["ids"], inputs["values"]
+        # Only words that are there are fetched, and get a (sparse) gradient.
+        where = tf.where(ids >= 0)
+        weights = tf.gather_nd(values, where)[:, tf.newaxis]
+        known = tf.gather_nd(ids, where)
+        vectors = tf.gather(self.embeddings.value, known) * weights
+        rows = tf.shape(ids, tf.int64)[0]
+        total = tf.math.unsorted_segment_sum(vectors, where[:, 0], rows)
+        if self.bias is None:
+            return total
+        return tf.nn.relu(total + self.bias)
+
+    def compute_output_spec(self, inputs):
+        shape = (inputs["ids"].shape[0], self.dim)
+        return keras.KerasTensor(shape, dtype="float32")
+
+
+def make_model(data, set_up, head, rate=1.0):
+    """A compiled model: weighted words -> `head`.
+
+    Args:
+        data: `DataSet`.
+        set_up: `SetUp`.
+        head: a head of `tfxclass.layers`.
+        rate: float, factor on the set's learning rate.
+    """
+    inputs = {
+        "ids": keras.Input((data.length,), dtype="int32", name="ids"),
+        "values": keras.Input((data.length,), name="values"),
+    }
+    words = WeightedWords(data.num_words, set_up.dim, set_up.activation)
+    model = keras.Model(inputs, head(words(inputs)))
+    optimizer = tfxclass.optimizers.LazyAdam(rate * set_up.learning_rate)
+    model.compile(optimizer, loss=head.loss)
+    optimizer.build(model.trainable_variables)
+    return model
+
+
+class SampleWatch:
+    """Keeps the last choice of a head's sampler, to compare it afterwards.
+
+    Args:
+        head: a built head; without a sampler nothing is watched.
+    """
+
+    def __init__(self, head):
+        self.head = head
+        self.sampler = getattr(head, "sampler", None)
+        if self.sampler is None:
+            return
+        self._ids = _any_length(tf.int64)
+        self._targets = _any_length(tf.int64)
+        self._queries = _any_length(tf.float32, 2)
+        self._sample, self.sampler.sample = self.sampler.sample, self._watched
+
+    def _watched(self, queries, target_ids, kernel):
+        sample = self._sample(queries, target_ids, kernel)
+        self._ids.assign(sample.ids)
+        self._targets.assign(tf.reshape(target_ids, [-1]))
+        self._queries.assign(queries)
+        return sample
+
+    def overlap(self):
+        """Share of the best negatives that the last step chose, or None.
+
+        The best are the classes of the greatest responses to any row of the
+        batch, as many as the step's negatives.
+        """
+        if self.sampler is None:
+            return None
+        rows = self.head.class_matrix()
+        if self.head.similarity == "cosine":
+            rows = tf.math.l2_normalize(rows, axis=1)
+        logits = tf.matmul(self._queries, rows, transpose_b=True)
+        targets = set(self._targets.numpy().tolist())
+        chosen = set(self._ids.numpy().tolist()) - targets - {-1}
+        order = tf.argsort(-tf.reduce_max(logits, axis=0)).numpy().tolist()
+        best = [i for i in order if i not in targets][: len(chosen)]
+        return len(chosen.intersection(best)) / max(len(best), 1)
+
+
+def _any_length(dtype, rank=1):
+    shape = [None] * rank
+    return tf.Variable(tf.zeros([0] * rank, dtype), shape=shape)
