@@ -37,16 +37,17 @@ def parse_arguments(argv=None):
     add("--force", action="store_true", help="run finished jobs again")
     add("--figures", action="store_true", help="run nothing, only draw")
     add("--quick", action="store_true", help="tiny, two minutes, for a look")
-    add("--jobs", default=os.path.join(CACHE, "jobs"), help="their results")
-    add("--out", default=figures.FOLDER, help="where tables and figures go")
+    add("--jobs", help="folder of their results (benchmarks/cache/...)")
+    add("--out", help="folder of the figures (benchmarks/results/comparison)")
     args = parser.parse_args(argv)
+    jobs, out = os.path.join(CACHE, "jobs"), figures.FOLDER
     if args.quick:
+        jobs, out = (os.path.join(CACHE, "quick", n) for n in ("jobs", "out"))
         args.sets = ["generated"] if args.sets == SETS else args.sets
         args.epochs, args.limit, args.force = 1.0, QUICK_CLASSES, True
-        args.jobs = os.path.join(CACHE, "quick", "jobs")
-        args.out = os.path.join(CACHE, "quick")
     elif args.epochs is None and args.seconds is None:
         args.seconds = SECONDS
+    args.jobs, args.out = args.jobs or jobs, args.out or out
     return args
 
 

@@ -73,19 +73,23 @@ def batches(data, size, seed):
             yield train.batch(which, data.length, random), train.labels[which]
 
 
-def precisions(model, data):
+def make_search(model, num_classes):
+    """A function of a batch of words: ids of its best classes."""
+    answer = tfxclass.top_k(model, k=min(K, num_classes))
+    return tf.function(lambda words: answer(words)[0], reduce_retracing=True)
+
+
+def precisions(search, data):
     """P@1, P@3, P@5, and the share of rows with a label among the 10 best."""
-    answer = tfxclass.top_k(model, k=min(K, data.num_classes))
-    answer = tf.function(answer, reduce_retracing=True)
     found = []
     for start in range(0, data.test.num_rows, EVALUATED):
         stop = min(start + EVALUATED, data.test.num_rows)
         words = data.test.batch(np.arange(start, stop), data.length)
-        found.append(answer(words)[0].numpy())
-    hits = data.test.labels[:, :, np.newaxis] == np.concatenate(found)[:, None]
-    hits = hits.any(axis=1)
+        found.append(search(words).numpy())
+    found = np.concatenate(found)[:, np.newaxis, :]
+    hits = (data.test.labels[:, :, np.newaxis] == found).any(axis=1)
     result = {
-        f"precision@{k}": hits[:, :k].sum(1).mean() / k for k in (1, 3, 5)
+        f"precision@{k}": hits[:, :k].sum(axis=1).mean() / k for k in (1, 3, 5)
     }
     result["accuracy@10"] = hits.any(axis=1).mean()
     return {name: float(value) for name, value in result.items()}
@@ -95,6 +99,7 @@ def learning_curve(model, watch, data, set_up, budget, seed):
     """Trains; what is measured along the way, a list of dicts."""
     source = batches(data, set_up.batch_size, seed)
     step = tf.function(lambda x, y: model.train_step((x, y)))
+    search = make_search(model, data.num_classes)
     x, y = next(batches(data, set_up.batch_size, seed))
     # Traced ahead of the clock. Nothing runs yet: indexes are built in it.
     step.get_concrete_function(x, y)
@@ -120,7 +125,7 @@ def learning_curve(model, watch, data, set_up, budget, seed):
                 "cpu_seconds": clock.cpu,
                 "loss": loss,
                 "overlap": watch.overlap(),
-                **precisions(model, data),
+                **precisions(search, data),
             }
         )
         used = budget.used(epochs, clock.cpu)
