@@ -197,12 +197,14 @@ class TestOverlap:
         queries = tf.constant(random.normal(size=(3, set_up.dim)), tf.float32)
         rows = head.kernel.numpy()
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        best = np.argsort(-(queries.numpy() @ rows.T).max(axis=0))
-        best = best[~np.isin(best, targets)]
+        order = np.argsort(-(queries.numpy() @ rows.T), axis=1)
+        # Six places for three rows: the best two of each.
+        best = np.setdiff1d(order[:, :2], targets)
+        others = np.setdiff1d(np.arange(20), [*best, 2, 5])
         for chosen, expected in (
-            (best[:4], 1.0),
-            (best[4:8], 0.0),
-            (best[2:6], 0.5),
+            ([*best, *others][:4], min(4 / len(best), 1)),
+            (others[:4], 0.0),
+            ([best[0], *others[:3]], 1 / len(best)),
         ):
             head.sampler.sample = lambda q, t, k, chosen=chosen: head_sample(
                 np.concatenate([[2, 5], chosen])

@@ -199,8 +199,8 @@ def _style(method):
     colors = matplotlib.colormaps["tab10"].colors
     return {
         "color": "black" if method == "full" else colors[i % 10],
-        "linestyle": "-" if i < 10 else "--",
-        "marker": ".",
+        "linestyle": "-" if i <= 10 else "--",
+        "marker": "." if i <= 10 else "x",
         "label": METHODS[method].label,
     }
 
@@ -259,19 +259,36 @@ def sweep_lines(sweep, name, runs):
 
 
 def draw_overlap(name, runs):
-    """P@1 at the end against the overlap with the optimal selection."""
-    found = {m: runs.overlap(m) for m in runs.methods}
-    found = {m: overlap for m, overlap in found.items() if overlap is not None}
-    if not found:
-        return None
+    """P@1 at the end against the overlap with the optimal selection.
+
+    A dot a method; and a line through a mixture of the optimal selection and
+    random classes, in several shares.
+    """
+    dots = {method: [point_of(runs, method, "")] for method in runs.methods}
+    mixed = {
+        method: [
+            point_of(runs, method, text_of(options))
+            for options in sweep.settings(SETS[name], method).values()
+        ]
+        for sweep in PARTS["overlap"]
+        for method in sweep.methods
+    }
     figure, (axes,) = _axes(1)
-    for method, overlap in found.items():
-        axes.plot([overlap], [runs.final(method)], **_style(method))
+    for method, points in {**dots, **mixed}.items():
+        points = [point for point in points if None not in point]
+        if points:
+            axes.plot(*zip(*points, strict=True), **_style(method))
+    if not axes.lines:
+        return None
     if (full := runs.final("full")) is not None:
         axes.axhline(full, color="black", linestyle=":", label="full")
     axes.set_xlabel("overlap with the optimal selection")
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def point_of(runs, method, setting):
+    return runs.overlap(method, setting), runs.final(method, setting)
 
 
 _FIGURES = {

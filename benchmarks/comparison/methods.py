@@ -4,14 +4,15 @@ from typing import NamedTuple
 
 
 class Method(NamedTuple):
-    """A head and, for `SampledSoftmax`, its sampler.
+    """A head and, where it takes one, its sampler.
 
     Attributes:
         label: str, in the figures.
         head: str, class in `tfxclass.layers`.
         sampler: str, class in `tfxclass.samplers`, or None.
         options: dict, of the sampler if there is one, else of the head. A
-            value that is a function is called with `(data, set_up)`.
+            value that is a function is called with `(data, set_up)`; `tau_cp`
+            is the threshold of an `AdaptiveAllocation`.
         rate: float, factor on the set's learning rate, for a method that
             needs its own.
     """
@@ -31,31 +32,52 @@ def _counts(data, set_up):
     return [int(count) for count in data.counts]
 
 
-_M = {"num_sampled": _num_sampled}
+def _sampled(label, sampler, **options):
+    options = {"num_sampled": _num_sampled, **options}
+    return Method(label, "SampledSoftmax", sampler, options)
+
+
+def _forest(label, **options):
+    options = {"num_sampled": _num_sampled, **options}
+    return Method(label, "SelectiveSoftmax", options=options)
+
+
+# The softmax restricted to the classes that were chosen, not an estimate of
+# the full one.
+_PAPER = {"neighbor_fraction": 1.0, "correct_fill": False}
 METHODS = {
     "full": Method("full softmax", "FullSoftmax"),
-    "forest": Method("forest", "SelectiveSoftmax", None, _M),
-    "forest_paper": Method(
-        "forest, as in the paper",
-        "SelectiveSoftmax",
-        None,
-        {
-            **_M,
-            "neighbor_fraction": 1.0,
-            "correct_fill": False,
-            "num_candidates": None,
-        },
+    "uniform": _sampled("uniform", "UniformSampler"),
+    "log_uniform": _sampled("log-uniform", "LogUniformSampler"),
+    "frequency": _sampled("frequency", "FrequencySampler", counts=_counts),
+    "forest": _forest("forest"),
+    "forest_paper": _forest(
+        "forest, as in the paper", num_candidates=None, **_PAPER
     ),
-    "forest_adaptive": Method(
-        "forest, adaptive (HF-A)",
-        "SelectiveSoftmax",
-        None,
-        {**_M, "tau_cp": 0.9},
+    "forest_adaptive": _forest(
+        "forest, adaptive (HF-A)", num_candidates=None, **_PAPER, tau_cp=0.9
     ),
-    "uniform": Method("uniform", "SampledSoftmax", "UniformSampler", _M),
-    "log_uniform": Method(
-        "log-uniform", "SampledSoftmax", "LogUniformSampler", _M
+    "top_k": _sampled("optimal", "TopKSampler"),
+    "top_k_paper": _sampled(
+        "optimal, as in the paper", "TopKSampler", **_PAPER
     ),
+    "pca_hash": _sampled("PCA hash", "PCAHashSampler"),
+    "k_means": _sampled("k-means", "KMeansSampler"),
+    "cluster": _sampled("cluster index", "ClusterSampler"),
+    "nce": Method(
+        "noise contrastive",
+        "NoiseContrastive",
+        "FrequencySampler",
+        {"num_sampled": _num_sampled, "counts": _counts},
+    ),
+    # word2vec's law.
+    "negative_sampling": Method(
+        "negative sampling",
+        "NegativeSampling",
+        "FrequencySampler",
+        {"num_sampled": _num_sampled, "counts": _counts, "power": 0.75},
+    ),
+    "sparsemax": Method("sparsemax", "Sparsemax"),
 }
 
 
@@ -87,20 +109,34 @@ class Sweep(NamedTuple):
         }
 
 
+_FORESTS = ("forest", "forest_paper")
 # The parts of the comparison: what is varied, beside each method's curve.
 PARTS = {
     "curves": (),
     "num_sampled": (
-        Sweep("active classes M", ("uniform", "forest"), "num_sampled"),
+        Sweep(
+            "active classes M",
+            ("uniform", "top_k", "top_k_paper", "forest", "forest_paper"),
+            "num_sampled",
+        ),
+    ),
+    # The rest of the places is filled at random.
+    "overlap": (
+        Sweep(
+            "share of the places for the best classes",
+            ("top_k_paper",),
+            "neighbor_fraction",
+            (0.03, 0.1, 0.25, 0.5, 1.0),
+        ),
     ),
     "index": (
-        Sweep("trees L", ("forest",), "num_trees", (2, 5, 10, 20, 50)),
-        Sweep("leaf size", ("forest",), "leaf_size", (25, 50, 100, 200, 400)),
+        Sweep("trees L", _FORESTS, "num_trees", (2, 5, 10, 20, 50)),
+        Sweep("leaf size", _FORESTS, "leaf_size", (25, 50, 100, 200, 400)),
         Sweep(
             "rebuild interval T, steps",
-            ("forest",),
+            _FORESTS,
             "rebuild_interval",
-            (25, 100, 500, 2500),
+            (50, 100, 200, 500, 1000),
         ),
         Sweep(
             "threshold tau_cp",

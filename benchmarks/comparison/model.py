@@ -1,9 +1,11 @@
 """The encoder that all methods share, and a model that ends in a head."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 import tfxclass
+from tfxclass import streaming
 
 
 class WeightedWords(keras.layers.Layer):
@@ -103,22 +105,26 @@ class SampleWatch:
         return sample
 
     def overlap(self):
-        """Share of the best negatives that the last step chose, or None.
+        """Share of the optimal selection that the last step chose, or None.
 
-        The best are the classes of the greatest responses to any row of the
-        batch, as many as the step's negatives.
+        Optimal are, for each row of the batch, the classes with the greatest
+        logits: as many as fill the step's places; labels are not counted.
         """
         if self.sampler is None:
             return None
+        batch = self._queries.shape[0]
         rows = self.head.class_matrix()
-        if self.head.similarity == "cosine":
-            rows = tf.math.l2_normalize(rows, axis=1)
-        logits = tf.matmul(self._queries, rows, transpose_b=True)
-        targets = set(self._targets.numpy().tolist())
-        chosen = set(self._ids.numpy().tolist()) - targets - {-1}
-        order = tf.argsort(-tf.reduce_max(logits, axis=0)).numpy().tolist()
-        best = [i for i in order if i not in targets][: len(chosen)]
-        return len(chosen.intersection(best)) / max(len(best), 1)
+        best, _ = streaming.top_k(
+            self._queries,
+            rows,
+            max(self._ids.shape[0] // batch, 1),
+            normalize=self.head.similarity == "cosine",
+        )
+        labels = self._targets.numpy()
+        best = np.setdiff1d(best.numpy(), labels)
+        if not len(best):
+            return None
+        return float(np.isin(best, self._ids.numpy()).mean())
 
 
 def _any_length(dtype, rank=1):
