@@ -32,6 +32,25 @@ def _counts(data, set_up):
     return [int(count) for count in data.counts]
 
 
+def _sizes(data):
+    """Three blocks of classes that have a third of the labels each."""
+    from tfxclass.layers import split_by_frequency
+
+    return split_by_frequency(data.counts, 3)
+
+
+def _blocks(data, set_up):
+    """Rows of the frequent classes read half of the features."""
+    dim = set_up.dim
+    widths = dim - dim // 4 - dim // 4, dim // 4, dim // 4
+    return list(zip(_sizes(data), widths, strict=True))
+
+
+def _cutoffs(data, set_up):
+    first, second, _ = _sizes(data)
+    return [first, first + second]
+
+
 def _sampled(label, sampler, **options):
     options = {"num_sampled": _num_sampled, **options}
     return Method(label, "SampledSoftmax", sampler, options)
@@ -76,6 +95,16 @@ METHODS = {
         "NegativeSampling",
         "FrequencySampler",
         {"num_sampled": _num_sampled, "counts": _counts, "power": 0.75},
+    ),
+    "differentiated": Method(
+        "differentiated softmax",
+        "DifferentiatedSoftmax",
+        options={"blocks": _blocks},
+    ),
+    "adaptive": Method(
+        "adaptive softmax",
+        "AdaptiveSoftmax",
+        options={"cutoffs": _cutoffs},
     ),
     "sparsemax": Method("sparsemax", "Sparsemax"),
 }
@@ -173,8 +202,10 @@ def make_head(method, options, data, set_up, seed):
     }
     if "tau_cp" in options:
         options["allocation"] = _allocation(options.pop("tau_cp"))
-    common = {"seed": seed, **set_up.head}
     head = getattr(tfxclass.layers, chosen.head)
+    common = {"seed": seed}
+    if set_up.scale and issubclass(head, tfxclass.layers.ClassHead):
+        common.update(similarity="cosine", scale=set_up.scale)
     if chosen.sampler is None:
         return head(data.num_classes, **options, **common)
     sampler = getattr(tfxclass.samplers, chosen.sampler)(seed=seed, **options)

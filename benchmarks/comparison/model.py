@@ -18,13 +18,17 @@ class WeightedWords(keras.layers.Layer):
         num_words: int.
         dim: int.
         activation: `"linear"` or `"relu"`.
+        norm: float, length that the sum is brought to, or None.
     """
 
-    def __init__(self, num_words, dim, activation="linear", **kwargs):
+    def __init__(
+        self, num_words, dim, activation="linear", norm=None, **kwargs
+    ):
         super().__init__(**kwargs)
         self.num_words = num_words
         self.dim = dim
         self.activation = activation
+        self.norm = norm
         self.supports_jit = False
 
     def build(self, input_shape):
@@ -50,9 +54,11 @@ class WeightedWords(keras.layers.Layer):
         vectors = tf.gather(self.embeddings.value, known) * weights
         rows = tf.shape(ids, tf.int64)[0]
         total = tf.math.unsorted_segment_sum(vectors, where[:, 0], rows)
-        if self.bias is None:
-            return total
-        return tf.nn.relu(total + self.bias)
+        if self.bias is not None:
+            total = tf.nn.relu(total + self.bias)
+        if self.norm is not None:
+            total = self.norm * tf.math.l2_normalize(total, axis=1)
+        return total
 
     def compute_output_spec(self, inputs):
         shape = (inputs["ids"].shape[0], self.dim)
@@ -72,7 +78,11 @@ def make_model(data, set_up, head, rate=1.0):
         "ids": keras.Input((data.length,), dtype="int32", name="ids"),
         "values": keras.Input((data.length,), name="values"),
     }
-    words = WeightedWords(data.num_words, set_up.dim, set_up.activation)
+    norm = None
+    if set_up.scale and not isinstance(head, tfxclass.layers.ClassHead):
+        # A head of dot products alone gets features of the same length.
+        norm = set_up.scale
+    words = WeightedWords(data.num_words, set_up.dim, set_up.activation, norm)
     model = keras.Model(inputs, head(words(inputs)))
     optimizer = tfxclass.optimizers.LazyAdam(rate * set_up.learning_rate)
     model.compile(optimizer, loss=head.loss)
@@ -112,19 +122,15 @@ class SampleWatch:
         """
         if self.sampler is None:
             return None
-        batch = self._queries.shape[0]
-        rows = self.head.class_matrix()
+        ids, queries = self._ids.numpy(), self._queries.numpy()
         best, _ = streaming.top_k(
-            self._queries,
-            rows,
-            max(self._ids.shape[0] // batch, 1),
+            tf.constant(queries),
+            self.head.class_matrix(),
+            max(len(ids) // len(queries), 1),
             normalize=self.head.similarity == "cosine",
         )
-        labels = self._targets.numpy()
-        best = np.setdiff1d(best.numpy(), labels)
-        if not len(best):
-            return None
-        return float(np.isin(best, self._ids.numpy()).mean())
+        best = np.setdiff1d(best.numpy(), self._targets.numpy())
+        return float(np.isin(best, ids).mean()) if len(best) else None
 
 
 def _any_length(dtype, rank=1):

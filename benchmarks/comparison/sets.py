@@ -32,7 +32,7 @@ class SetUp(NamedTuple):
         learning_rate: float, of `LazyAdam`.
         dim: int, width of the features.
         batch_size: int.
-        head: dict, options of every head.
+        scale: float, of cosine logits, or None for dot products.
         activation: of the encoder.
     """
 
@@ -42,7 +42,7 @@ class SetUp(NamedTuple):
     learning_rate: float
     dim: int = 128
     batch_size: int = 256
-    head: dict = {}
+    scale: float | None = None
     activation: str = "linear"
 
 
@@ -236,14 +236,13 @@ def read_generated(folder=None, num_classes=300, rows_a_class=12, seed=0):
     )  # fmt: skip
 
 
-_COSINE = {"similarity": "cosine"}
 SETS = {
     "verses": SetUp(
         read_verses,
         num_sampled=1024,
         sampled_sweep=(320, 512, 1024, 2048, 4096),
         learning_rate=3e-3,
-        head=_COSINE,
+        scale=24.0,
     ),
     "eurlex57k": SetUp(
         read_eurlex57k,
@@ -268,7 +267,7 @@ SETS = {
         learning_rate=5e-3,
         dim=256,
         batch_size=512,
-        head={**_COSINE, "scale": 20.0},
+        scale=20.0,
     ),
     "generated": SetUp(
         read_generated,
@@ -277,7 +276,7 @@ SETS = {
         learning_rate=1e-2,
         dim=16,
         batch_size=32,
-        head=_COSINE,
+        scale=24.0,
     ),
 }
 
