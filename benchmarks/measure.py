@@ -35,7 +35,11 @@ def median_ms(step, repeats, warmup=2):
 
 
 def in_fresh_process(script, *args):
-    """Runs `script args...`; its last line of output is JSON."""
+    """Runs `script args...`, whose last line of output is JSON.
+
+    Returns:
+        What the line says, or `{"error": last line of the error output}`.
+    """
     environment = {
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -49,7 +53,10 @@ def in_fresh_process(script, *args):
         env=environment,
     )
     if done.returncode:
-        return {"error": done.stderr.strip().splitlines()[-1][:200]}
+        # Killed, for its memory say, it has nothing to say.
+        lines = done.stderr.strip().splitlines()
+        told = lines[-1] if lines else f"exit status {done.returncode}"
+        return {"error": told[:200]}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -65,7 +72,6 @@ def machine():
 
 def save(name, rows, note=""):
     """Writes results/<name>.json and prints a table of `rows` (dicts)."""
-    os.makedirs(RESULTS, exist_ok=True)
     record = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
@@ -73,10 +79,16 @@ def save(name, rows, note=""):
         "note": note,
         "rows": rows,
     }
-    with open(os.path.join(RESULTS, name + ".json"), "w") as f:
-        json.dump(record, f, indent=1)
+    write(os.path.join(RESULTS, name + ".json"), record)
     print(f"{record['date']}, {record['machine']}")
     print(table(rows))
+
+
+def write(path, record):
+    """Writes what report.py reads: date, machine, command, note and rows."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as f:
+        json.dump(record, f, indent=1)
 
 
 def table(rows):

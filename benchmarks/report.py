@@ -1,4 +1,9 @@
-"""Writes RESULTS.md from results/*.json: python benchmarks/report.py."""
+"""Writes RESULTS.md from results/*.json: python benchmarks/report.py.
+
+What the figures say is written by hand: into the `note` of a result's JSON,
+or into a file beside it, results/<name>.md; for a figure <name>_<part>.png of
+the comparison, into <name>_<part>.md.
+"""
 
 import json
 import os
@@ -13,12 +18,25 @@ TITLES = {
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
+    "comparison/verses": "The papers' methods: verses, 31,077 classes",
+    "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
+    "comparison/word2vec": "The papers' methods: skip-gram, 12,261 words",
+    "comparison/reverse_dictionary": (
+        "The papers' methods: reverse dictionary, 147,306 words"
+    ),
+}
+# Parts of the comparison, a figure each.
+PARTS = {
+    "curves": "Precision at 1 against time and against iterations",
+    "num_sampled": "Against the number of active classes",
+    "overlap": "Against the overlap with the optimal selection",
+    "index": "Against the settings of the indexes",
 }
 PAGE = os.path.join(measure.FOLDER, "RESULTS.md")
 
 
 def section(name, title):
-    path = os.path.join(measure.RESULTS, name + ".json")
+    path = file_of(name, ".json")
     if not os.path.exists(path):
         return []
     with open(path) as f:
@@ -27,14 +45,37 @@ def section(name, title):
     if record["note"]:
         lines += [record["note"], ""]
     lines += [
+        *note(name),
         f"`{record['command']}`, {record['date']}, {record['machine']}.",
         "",
         measure.table(record["rows"]),
         "",
     ]
-    if os.path.exists(os.path.join(measure.RESULTS, name + ".png")):
-        lines += [f"![{title}](results/{name}.png)", ""]
+    lines += picture(name, title)
+    for part, part_title in PARTS.items():
+        shown = picture(f"{name}_{part}", part_title)
+        if shown:
+            lines += [f"### {part_title}", "", *note(f"{name}_{part}"), *shown]
     return lines
+
+
+def file_of(name, ending):
+    return os.path.join(measure.RESULTS, name + ending)
+
+
+def note(name):
+    """The text of results/<name>.md, if there is one."""
+    path = file_of(name, ".md")
+    if not os.path.exists(path):
+        return []
+    with open(path) as f:
+        return [f.read().strip(), ""]
+
+
+def picture(name, title):
+    if not os.path.exists(file_of(name, ".png")):
+        return []
+    return [f"![{title}](results/{name}.png)", ""]
 
 
 def main():

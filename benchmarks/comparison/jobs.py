@@ -1,0 +1,157 @@
+"""Which jobs there are, and running those that have no result yet."""
+
+import json
+import os
+import time
+from typing import NamedTuple
+
+from benchmarks import measure
+from benchmarks.comparison.methods import PARTS
+from benchmarks.comparison.methods import text_of
+from benchmarks.comparison.sets import SETS
+
+
+class Job(NamedTuple):
+    """A model to train, in a process of its own.
+
+    Attributes:
+        set: str, name in `SETS`.
+        method: str, name in `METHODS`.
+        options: dict, what is varied.
+        seed: int.
+        epochs, seconds: float or None, the budget; seconds of the CPU.
+        limit: int or None, commonest classes to keep, for a small run.
+    """
+
+    set: str
+    method: str
+    options: dict = {}
+    seed: int = 0
+    epochs: float | None = None
+    seconds: float | None = None
+    limit: int | None = None
+
+    @property
+    def name(self):
+        """Of the result's file, without `.json`."""
+        seed = f"seed={self.seed}" if self.seed else ""
+        parts = self.method, text_of(self.options), seed
+        return ",".join(part for part in parts if part)
+
+    @property
+    def budget(self):
+        """Of the result's folder: results of two budgets are kept apart."""
+        parts = (
+            (self.seconds, "{:g}s"),
+            (self.epochs, "{:g}epochs"),
+            (self.limit, "{:d}classes"),
+        )
+        given = [form.format(part) for part, form in parts if part is not None]
+        return "-".join(given)
+
+    def path(self, folder):
+        name = f"{self.name}.json"
+        return os.path.join(folder, self.set, self.budget, name)
+
+
+def make_jobs(set_name, methods, parts, seeds=(0,), few=False, **budget):
+    """The jobs of a data set, each once.
+
+    Args:
+        set_name: str.
+        methods: names in `METHODS`.
+        parts: names in `PARTS`.
+        seeds: ints.
+        few: whether only the ends of what is varied are tried.
+        **budget: `epochs`, `seconds` and `limit` of `Job`.
+    """
+    settings = []
+    if "curves" in parts:
+        settings += [(name, {}) for name in methods]
+    for sweep in (sweep for part in parts for sweep in PARTS[part]):
+        for method in filter(methods.__contains__, sweep.methods):
+            varied = [*sweep.settings(SETS[set_name], method).values()]
+            varied = [varied[0], varied[-1]] if few else varied
+            settings += [(method, options) for options in varied]
+    jobs = [
+        Job(set_name, method, options, seed, **budget)
+        for method, options in settings
+        for seed in seeds
+    ]
+    return list({job.name: job for job in jobs}.values())
+
+
+def write_result(job, folder, result):
+    """Stores a result; a run that is stopped leaves no half of one."""
+    path = job.path(folder)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".part", "w") as f:
+        json.dump(result, f)
+    os.replace(path + ".part", path)
+
+
+def in_fresh_process(job, path):
+    """The result of a job, or `{"error": line}`."""
+    return measure.in_fresh_process(
+        "-m", "benchmarks.comparison.train", json.dumps(job._asdict()), path
+    )
+
+
+def in_this_process(job, path):
+    """As `in_fresh_process`, without the seconds that TensorFlow loads for."""
+    from benchmarks.comparison import rows
+    from benchmarks.comparison import train
+
+    try:
+        return train.run(job, rows.load(path))
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}".splitlines()[-1]}
+
+
+def run_jobs(jobs, folder, paths, run=in_fresh_process):
+    """Runs jobs one after the other and stores their results.
+
+    A job that fails is told of and leaves no result, so that the next run
+    tries it again.
+
+    Args:
+        jobs: list of `Job`.
+        folder: where results go.
+        paths: dict of a set's name to its data file.
+        run: function of `(job, path)`.
+
+    Returns:
+        dict of failed jobs' names to their error lines.
+    """
+    errors, begin = {}, time.perf_counter()
+    for i, job in enumerate(jobs):
+        result = run(job, paths[job.set])
+        name = f"{job.set} {job.name}"
+        if "error" in result:
+            errors[name] = result["error"]
+            told = "FAILED: " + result["error"]
+        else:
+            write_result(job, folder, result)
+            told = summary(result)
+        spent = time.perf_counter() - begin
+        left = spent / (i + 1) * (len(jobs) - i - 1)
+        print(f"{bar(i + 1, len(jobs))} {name}: {told}", end="")
+        print(f" [{minutes(left)} left]", flush=True)
+    return errors
+
+
+def summary(result):
+    last = result["curve"][-1]
+    return (
+        f"P@1 {last['precision@1']:.3f}, {last['epochs']:.2f} epochs, "
+        f"{last['cpu_seconds']:.0f} s of CPU"
+    )
+
+
+def bar(done, total, width=20):
+    filled = round(width * done / total)
+    return f"[{'#' * filled}{'.' * (width - filled)}] {done}/{total}"
+
+
+def minutes(seconds):
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

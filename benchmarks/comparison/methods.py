@@ -1,0 +1,225 @@
+"""The methods that are compared, and the settings that are varied."""
+
+from typing import NamedTuple
+
+
+class Method(NamedTuple):
+    """A head and, where it takes one, its sampler.
+
+    Attributes:
+        label: str, in the figures.
+        head: str, class in `tfxclass.layers`.
+        sampler: str, class in `tfxclass.samplers`, or None.
+        options: dict, of the sampler if there is one, else of the head. A
+            value that is a function is called with `(data, set_up)`; `tau_cp`
+            is the threshold of an `AdaptiveAllocation`.
+        rate: float, factor on the set's learning rate, for a method that
+            needs its own.
+    """
+
+    label: str
+    head: str
+    sampler: str | None = None
+    options: dict = {}
+    rate: float = 1.0
+
+
+def _num_sampled(data, set_up):
+    return min(set_up.num_sampled, data.num_classes)
+
+
+def _counts(data, set_up):
+    return [int(count) for count in data.counts]
+
+
+def _sizes(data):
+    """Three blocks of classes that have a third of the labels each."""
+    from tfxclass.layers import split_by_frequency
+
+    return split_by_frequency(data.counts, 3)
+
+
+def _blocks(data, set_up):
+    """Rows of the frequent classes read half of the features."""
+    dim = set_up.dim
+    widths = dim - dim // 4 - dim // 4, dim // 4, dim // 4
+    return list(zip(_sizes(data), widths, strict=True))
+
+
+def _cutoffs(data, set_up):
+    first, second, _ = _sizes(data)
+    return [first, first + second]
+
+
+def _sampled(label, sampler, **options):
+    options = {"num_sampled": _num_sampled, **options}
+    return Method(label, "SampledSoftmax", sampler, options)
+
+
+def _forest(label, **options):
+    options = {"num_sampled": _num_sampled, **options}
+    return Method(label, "SelectiveSoftmax", options=options)
+
+
+# The softmax restricted to the classes that were chosen, not an estimate of
+# the full one.
+_PAPER = {"neighbor_fraction": 1.0, "correct_fill": False}
+METHODS = {
+    "full": Method("full softmax", "FullSoftmax"),
+    "uniform": _sampled("uniform", "UniformSampler"),
+    "log_uniform": _sampled("log-uniform", "LogUniformSampler"),
+    "frequency": _sampled("frequency", "FrequencySampler", counts=_counts),
+    "forest": _forest("forest"),
+    "forest_paper": _forest(
+        "forest, as in the paper", num_candidates=None, **_PAPER
+    ),
+    "forest_adaptive": _forest(
+        "forest, adaptive (HF-A)", num_candidates=None, **_PAPER, tau_cp=0.9
+    ),
+    "top_k": _sampled("optimal", "TopKSampler"),
+    "top_k_paper": _sampled(
+        "optimal, as in the paper", "TopKSampler", **_PAPER
+    ),
+    "pca_hash": _sampled("PCA hash", "PCAHashSampler"),
+    "k_means": _sampled("k-means", "KMeansSampler"),
+    "cluster": _sampled("cluster index", "ClusterSampler"),
+    "nce": Method(
+        "noise contrastive",
+        "NoiseContrastive",
+        "FrequencySampler",
+        {"num_sampled": _num_sampled, "counts": _counts},
+    ),
+    # word2vec's law.
+    "negative_sampling": Method(
+        "negative sampling",
+        "NegativeSampling",
+        "FrequencySampler",
+        {"num_sampled": _num_sampled, "counts": _counts, "power": 0.75},
+    ),
+    "differentiated": Method(
+        "differentiated softmax",
+        "DifferentiatedSoftmax",
+        options={"blocks": _blocks},
+    ),
+    "adaptive": Method(
+        "adaptive softmax",
+        "AdaptiveSoftmax",
+        options={"cutoffs": _cutoffs},
+    ),
+    "sparsemax": Method("sparsemax", "Sparsemax"),
+}
+
+
+class Sweep(NamedTuple):
+    """One option of some methods at several values, a panel of a figure.
+
+    Attributes:
+        title: str, the x axis.
+        methods: names.
+        option: str; `num_sampled` takes the values of the data set.
+        values: tuple.
+        log: bool, whether the axis is logarithmic.
+    """
+
+    title: str
+    methods: tuple
+    option: str
+    values: tuple = ()
+    log: bool = True
+
+    def settings(self, set_up, method):
+        """`{value: options}`; no options where the method does that anyway."""
+        values, usual = self.values, METHODS[method].options.get(self.option)
+        if self.option == "num_sampled":
+            values, usual = set_up.sampled_sweep, set_up.num_sampled
+        return {
+            value: {} if value == usual else {self.option: value}
+            for value in values
+        }
+
+
+_FORESTS = ("forest", "forest_paper")
+# The parts of the comparison: what is varied, beside each method's curve.
+PARTS = {
+    "curves": (),
+    "num_sampled": (
+        Sweep(
+            "active classes M",
+            ("uniform", "top_k", "top_k_paper", "forest", "forest_paper"),
+            "num_sampled",
+        ),
+    ),
+    # The rest of the places is filled at random.
+    "overlap": (
+        Sweep(
+            "share of the places for the best classes",
+            ("top_k_paper",),
+            "neighbor_fraction",
+            (0.03, 0.1, 0.25, 0.5, 1.0),
+        ),
+    ),
+    "index": (
+        Sweep("trees L", _FORESTS, "num_trees", (2, 5, 10, 20, 50)),
+        Sweep("leaf size", _FORESTS, "leaf_size", (25, 50, 100, 200, 400)),
+        Sweep(
+            "rebuild interval T, steps",
+            _FORESTS,
+            "rebuild_interval",
+            (50, 100, 200, 500, 1000),
+        ),
+        Sweep(
+            "threshold tau_cp",
+            ("forest_adaptive",),
+            "tau_cp",
+            (0.5, 0.7, 0.9, 0.99),
+            log=False,
+        ),
+    ),
+}
+
+
+def text_of(options):
+    """What is varied, in a word: `num_trees=5`."""
+    return ",".join(f"{name}={value}" for name, value in options.items())
+
+
+def make_head(method, options, data, set_up, seed):
+    """The head of a job.
+
+    Args:
+        method: str, name in `METHODS`.
+        options: dict, instead of the method's own where they share a name.
+        data: `DataSet`.
+        set_up: `SetUp`.
+        seed: int.
+    """
+    import tfxclass
+
+    chosen = METHODS[method]
+    options = {
+        name: value(data, set_up) if callable(value) else value
+        for name, value in {**chosen.options, **options}.items()
+    }
+    if "tau_cp" in options:
+        options["allocation"] = _allocation(options.pop("tau_cp"))
+    head = getattr(tfxclass.layers, chosen.head)
+    common = {"seed": seed}
+    if set_up.scale and issubclass(head, tfxclass.layers.ClassHead):
+        common.update(similarity="cosine", scale=set_up.scale)
+    if chosen.sampler is None:
+        return head(data.num_classes, **options, **common)
+    sampler = getattr(tfxclass.samplers, chosen.sampler)(seed=seed, **options)
+    return head(data.num_classes, sampler=sampler, **common)
+
+
+def _allocation(tau_cp):
+    """HF-A with a threshold that stays, in phases that fit a short run."""
+    import tfxclass
+
+    return tfxclass.samplers.AdaptiveAllocation(
+        phase_steps=200,
+        cumulative_probability=(tau_cp, tau_cp),
+        ramp_steps=1,
+        num_trees=(10, 50),
+        rebuild_interval=(50, 200),
+    )

@@ -1,0 +1,142 @@
+"""Rows of weighted words with their labels, and a data set made of them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+TEST_ROWS = 4000
+
+
+class Rows(NamedTuple):
+    """Rows of words, in compressed form, and their labels.
+
+    Attributes:
+        starts: int64 `[n + 1]`; row i has words `starts[i]:starts[i + 1]`.
+        ids: int32, the words.
+        values: float32, weight of each word.
+        keep: float32, how often each word is shown in training.
+        labels: int64 `[n, p]`, -1 is padding.
+    """
+
+    starts: np.ndarray
+    ids: np.ndarray
+    values: np.ndarray
+    keep: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def num_rows(self):
+        return len(self.labels)
+
+    def positions(self, which):
+        """`(row in the batch, position in ids)` of the words of `which`."""
+        sizes = self.starts[which + 1] - self.starts[which]
+        rows = np.repeat(np.arange(len(which)), sizes)
+        first = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return rows, self.starts[which][rows] + np.arange(len(rows)) - first
+
+    def batch(self, which, length, random=None):
+        """Words of `which`, all of them or, with `random`, a draw by `keep`.
+
+        Returns:
+            `{"ids": int32 [m, length], "values": float32 [m, length]}`, with
+            id -1 and value 0 as padding.
+        """
+        rows, at = self.positions(which)
+        if random is not None:
+            kept = random.random(len(at), "float32") < self.keep[at]
+            rows, at = rows[kept], at[kept]
+        column = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        fits = column < length
+        rows, at, column = rows[fits], at[fits], column[fits]
+        ids = np.full((len(which), length), -1, np.int32)
+        values = np.zeros((len(which), length), np.float32)
+        ids[rows, column] = self.ids[at]
+        values[rows, column] = self.values[at]
+        return {"ids": ids, "values": values}
+
+    def take(self, which):
+        """The rows `which`, as `Rows`."""
+        _, at = self.positions(which)
+        sizes = self.starts[which + 1] - self.starts[which]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        words = (part[at] for part in (self.ids, self.values, self.keep))
+        return Rows(starts, *words, self.labels[which])
+
+
+class DataSet(NamedTuple):
+    """What a job trains on.
+
+    Attributes:
+        num_words: int, size of the vocabulary.
+        length: int, most words of a row in a batch.
+        counts: int64 `[num_classes]`, rows of each class, falling: classes
+            are numbered by frequency.
+        train, test: `Rows`.
+    """
+
+    num_words: int
+    length: int
+    counts: np.ndarray
+    train: Rows
+    test: Rows
+
+    @property
+    def num_classes(self):
+        return len(self.counts)
+
+
+def make_set(num_words, length, num_classes, train, test, seed=0):
+    """A `DataSet` whose classes are renumbered, with a sample of the test."""
+    present = train.labels[train.labels >= 0]
+    counts = np.bincount(present, minlength=num_classes)
+    order = np.argsort(-counts, kind="stable")
+    numbers = np.empty(num_classes + 1, np.int64)
+    numbers[order] = np.arange(num_classes)
+    numbers[-1] = -1  # padding stays
+    which = np.arange(test.num_rows)
+    if len(which) > TEST_ROWS:
+        random = np.random.default_rng(seed)
+        which = np.sort(random.choice(which, TEST_ROWS, replace=False))
+    test = test.take(which)
+    return DataSet(
+        num_words,
+        length,
+        counts[order],
+        train._replace(labels=numbers[train.labels]),
+        test._replace(labels=numbers[test.labels]),
+    )
+
+
+def limited(data, num_classes, num_rows):
+    """The commonest classes and the first rows of them: a quick run's set."""
+
+    def cut(rows):
+        labels = np.where(rows.labels < num_classes, rows.labels, -1)
+        which = np.flatnonzero((labels >= 0).any(axis=1))[:num_rows]
+        return rows._replace(labels=labels).take(which)
+
+    train, test = cut(data.train), cut(data.test)
+    return make_set(data.num_words, data.length, num_classes, train, test)
+
+
+def save(path, data):
+    """Writes a `DataSet` as .npz."""
+    arrays = {
+        f"{part}_{name}": values
+        for part in ("train", "test")
+        for name, values in getattr(data, part)._asdict().items()
+    }
+    sizes = np.array([data.num_words, data.length])
+    np.savez(path, sizes=sizes, counts=data.counts, **arrays)
+
+
+def load(path):
+    """A `DataSet` that `save` wrote."""
+    with np.load(path) as f:
+        train, test = (
+            Rows(*(f[f"{part}_{name}"] for name in Rows._fields))
+            for part in ("train", "test")
+        )
+        num_words, length = (int(n) for n in f["sizes"])
+        return DataSet(num_words, length, f["counts"], train, test)
