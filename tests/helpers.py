@@ -35,7 +35,7 @@ class _Reader:
 
 
 def parse_forest(data):
-    """The bytes that ForestBytes of refreshing_forest.h writes."""
+    """The bytes that ForestBytes of forest_indexer.h writes."""
     reader = _Reader(data)
     count, dim, num_trees = (int(n) for n in reader.take(np.int64, 3))
     padded = -(-dim // 16) * 16

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests import reference
 from tests.helpers import parse_forest
 from tfxclass.ops.hashing_forest import HashingForest
-from tfxclass.ops.hashing_forest import _destroy
+from tfxclass.ops.index import _destroy
 
 
 def variable(rows):

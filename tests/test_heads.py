@@ -286,7 +286,7 @@ def test_saved_model_goes_on_bit_for_bit(kind, similarity, tmp_path):
     for ours, theirs in zip(model.variables, loaded.variables):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
     if kind == "selective":
-        states = [m.layers[-1].sampler.forest.state() for m in (model, loaded)]
+        states = [m.layers[-1].sampler.index.state() for m in (model, loaded)]
         assert states[0]["ready"].size > 0
         for name in states[0]:
             np.testing.assert_array_equal(states[0][name], states[1][name])
@@ -339,7 +339,7 @@ def test_full_output_is_pruned_from_a_training_step(kind):
     )
     if kind == "selective":
         # No forest of two million rows here.
-        head.sampler.forest.advance = lambda *args, **kwargs: None
+        head.sampler.index.advance = lambda *args, **kwargs: None
     model = keras.Sequential([keras.Input([2]), head])
     model.compile(optimizer=tfxclass.optimizers.LazySGD(0.1), loss=head.loss)
     x = np.ones((batch, 2), np.float32)

@@ -1,19 +1,12 @@
 // Signatures of the hashing forest.
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "ops/index_ops.h"
 
 namespace tfxclass {
 namespace {
 
 using tensorflow::shape_inference::InferenceContext;
 
-REGISTER_OP("Tfxclass>ForestHandle")
-    .Output("forest: resource")
-    .Attr("container: string = ''")
-    .Attr("shared_name: string = ''")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::ScalarShape);
+REGISTER_INDEX_OPS("Tfxclass>Forest");
 
 REGISTER_OP("Tfxclass>ForestBuild")
     .Input("forest: resource")
@@ -55,27 +48,6 @@ REGISTER_OP("Tfxclass>ForestQuery")
       c->set_output(1, c->Matrix(c->Dim(queries, 0), k));
       return absl::OkStatus();
     });
-
-REGISTER_OP("Tfxclass>ForestSave")
-    .Input("forest: resource")
-    .Output("ready: string")
-    .Output("pending: string")
-    .Output("steps: int64")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Scalar());
-      c->set_output(1, c->Scalar());
-      c->set_output(2, c->Vector(2));
-      return absl::OkStatus();
-    });
-
-REGISTER_OP("Tfxclass>ForestRestore")
-    .Input("forest: resource")
-    .Input("ready: string")
-    .Input("pending: string")
-    .Input("steps: int64")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
 }  // namespace
 }  // namespace tfxclass

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "check.h"
+#include "core/forest_indexer.h"
 #include "core/forest_query.h"
-#include "core/refreshing_forest.h"
 
 namespace tfxclass {
 namespace {
@@ -178,7 +178,7 @@ void SwapsAtTheFixedStep() {
   RefreshingForest forest;
   std::vector<const void*> seen;
   for (int64_t step = 0; step < 12; ++step) {
-    CHECK(forest.Advance(step, 3, kernel.data(), count, dim,
+    CHECK(forest.Advance(step, 3, 3, {kernel.data(), count, dim},
                          {2, 5, static_cast<uint64_t>(step)}, SerialFor));
     seen.push_back(forest.ready().get());
     CHECK((step < 3) == (seen.back() == nullptr));
@@ -186,7 +186,7 @@ void SwapsAtTheFixedStep() {
     if (step >= 3 && step % 3 == 0) CHECK(seen[step] != seen[step - 1]);
   }
   kernel[7] = NAN;
-  CHECK(!forest.Advance(12, 3, kernel.data(), count, dim, {}, SerialFor));
+  CHECK(!forest.Advance(12, 3, 3, {kernel.data(), count, dim}, {}, SerialFor));
   CHECK(forest.ready() != nullptr);
 }
 

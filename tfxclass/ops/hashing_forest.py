@@ -1,18 +1,14 @@
-"""The hashing forest: built, kept fresh, queried and saved by compiled ops."""
+"""The hashing forest: built, kept fresh and queried by compiled ops."""
 
-import uuid
-import weakref
-
-import keras
-import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops import library
+from tfxclass.ops.index import RefreshingIndex
+from tfxclass.ops.index import handle_of
 
 tf.no_gradient("Tfxclass>ForestQuery")
 
 
-class HashingForest:
+class HashingForest(RefreshingIndex):
     """A forest of random partitions of the rows of a class matrix.
 
     Each tree splits the rows (by direction) with the max-margin hyperplane of
@@ -23,12 +19,7 @@ class HashingForest:
         Dynamic Class Selection, AAAI 2018.
     """
 
-    def __init__(self):
-        with tf.init_scope():
-            self.handle = library.ops.tfxclass_forest_handle(
-                shared_name=f"forest_{uuid.uuid4().hex}"
-            )
-        weakref.finalize(self, _destroy, self.handle)
+    prefix = "forest"
 
     def build(self, kernel, num_trees=50, leaf_size=100, seed=0):
         """Builds from the rows as they are, now.
@@ -42,7 +33,7 @@ class HashingForest:
         Raises:
             InvalidArgumentError: rows that are not finite.
         """
-        return library.ops.tfxclass_forest_build(
+        return self.op("build")(
             self.handle, handle_of(kernel), num_trees, leaf_size, seed
         )
 
@@ -52,7 +43,7 @@ class HashingForest:
         Every `interval` steps a new forest is begun; it takes the old one's
         place exactly `interval` steps later. Arguments are int64 scalars.
         """
-        return library.ops.tfxclass_forest_advance(
+        return self.op("advance")(
             self.handle,
             handle_of(kernel),
             step,
@@ -88,7 +79,7 @@ class HashingForest:
             scored by the rows as they are now; ids are -1 past what was
             found, everywhere before the first forest is ready.
         """
-        return library.ops.tfxclass_forest_query(
+        return self.op("query")(
             self.handle,
             handle_of(kernel),
             queries,
@@ -97,36 +88,3 @@ class HashingForest:
             num_candidates,
             normalize=normalize,
         )
-
-    def state(self):
-        """All of the state as a dict of NumPy arrays, waiting for a build."""
-        ready, pending, steps = library.ops.tfxclass_forest_save(self.handle)
-        return {
-            "ready": np.frombuffer(ready.numpy(), np.uint8),
-            "pending": np.frombuffer(pending.numpy(), np.uint8),
-            "steps": steps.numpy(),
-        }
-
-    def set_state(self, state):
-        """Restores what `state` returned.
-
-        Raises:
-            InvalidArgumentError: arrays that are no forest.
-        """
-        library.ops.tfxclass_forest_restore(
-            self.handle,
-            np.asarray(state["ready"], np.uint8).tobytes(),
-            np.asarray(state["pending"], np.uint8).tobytes(),
-            np.asarray(state["steps"], np.int64),
-        )
-
-
-def _destroy(handle):
-    tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
-
-
-def handle_of(variable):
-    """The resource handle of a Keras or TensorFlow variable."""
-    if isinstance(variable, keras.Variable):
-        variable = variable.value
-    return variable.handle

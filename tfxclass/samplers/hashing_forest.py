@@ -6,15 +6,15 @@ import tensorflow as tf
 from tfxclass import streaming
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.sampler import Sample
-from tfxclass.samplers.sampler import Sampler
 
 # Rows whose softmax is computed in full to choose the number of classes.
 _ALLOCATION_ROWS = 32
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HashingForestSampler(Sampler):
+class HashingForestSampler(IndexedSampler):
     """The labels of the batch, the classes nearest to its features, a fill.
 
     A step queries the forest with every row of the batch; what it finds is
@@ -49,8 +49,6 @@ class HashingForestSampler(Sampler):
         Zhang et al., Accelerated Training for Massive Classification via
         Dynamic Class Selection, AAAI 2018.
     """
-
-    is_exact = False
 
     def __init__(
         self,
@@ -91,31 +89,22 @@ class HashingForestSampler(Sampler):
         self.neighbor_fraction = neighbor_fraction
         self.correct_fill = correct_fill
         self.allocation = allocation
-        self.forest = HashingForest()
+        self.index = HashingForest()
 
     def build(self, kernel_shape):
-        self.step = self._counter("step", 0)
-        self.num_active = self._counter("num_active", self.num_sampled)
-
-    def _counter(self, name, value):
-        return self.add_weight(
-            name=name,
-            shape=(),
-            dtype="int64",
-            trainable=False,
-            initializer=keras.initializers.Constant(value),
-        )
+        super().build(kernel_shape)
+        self.num_active = self.counter("num_active", self.num_sampled)
 
     def rebuild(self, kernel):
         """Builds a forest of the rows as they are, now."""
-        self.forest.build(
+        self.index.build(
             kernel, self.num_trees, self.leaf_size, seed=self.seed or 0
         )
 
     def sample(self, queries, target_ids, kernel):
         step = tf.convert_to_tensor(self.step)
         num_trees, interval = self._schedule(step)
-        self.forest.advance(
+        self.index.advance(
             kernel,
             step,
             interval,
@@ -150,7 +139,7 @@ class HashingForestSampler(Sampler):
         num_candidates = tf.zeros([], tf.int64)  # score all
         if self.num_candidates is not None:
             num_candidates = tf.maximum(num_neighbors, self.num_candidates)
-        return self.forest.query(
+        return self.index.query(
             kernel,
             queries,
             num_neighbors,
@@ -194,19 +183,6 @@ class HashingForestSampler(Sampler):
             normalize=self.similarity == "cosine",
         )
         return self.allocation.num_classes_for(step, gains)
-
-    def update(self, kernel, touched_ids):
-        self.step.assign_add(1)
-
-    def save_own_variables(self, store):
-        super().save_own_variables(store)
-        for name, value in self.forest.state().items():
-            store["forest_" + name] = value
-
-    def load_own_variables(self, store):
-        names = ("ready", "pending", "steps")
-        self.forest.set_state({n: store["forest_" + n][()] for n in names})
-        super().load_own_variables(store)
 
     def get_config(self):
         config = {

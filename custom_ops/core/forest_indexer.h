@@ -1,0 +1,120 @@
+// How a hashing forest is refreshed and saved: the Indexer of
+// Refreshing<ForestIndexer>, and a forest's bytes.
+#ifndef TFXCLASS_CORE_FOREST_INDEXER_H_
+#define TFXCLASS_CORE_FOREST_INDEXER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/bytes.h"
+#include "core/hashing_forest.h"
+#include "core/refreshing.h"
+#include "core/touched_rows.h"
+
+namespace tfxclass {
+
+class ForestBytes {
+ public:
+  static std::string Write(const HashingForest& forest) {
+    ByteWriter out;
+    out.Put(forest.count);
+    out.Put(forest.dim);
+    out.Put(static_cast<int64_t>(forest.trees.size()));
+    for (const HashingTree& tree : forest.trees) {
+      out.PutAll(tree.nodes);
+      out.PutAll(tree.ids);
+      out.PutAll(tree.normals.values);
+      out.PutAll(tree.normals.rounding);
+    }
+    return out.Take();
+  }
+
+  // False if the bytes are no forest.
+  static bool Read(const char* data, size_t size, HashingForest* forest) {
+    ByteReader in(data, size);
+    int64_t num_trees;
+    if (!in.Get(&forest->count) || !in.Get(&forest->dim) ||
+        !in.Get(&num_trees) || forest->count < 1 || forest->dim < 1 ||
+        forest->dim > INT32_MAX || num_trees < 0 ||
+        num_trees > static_cast<int64_t>(size / kLeastTreeBytes)) {
+      return false;
+    }
+    forest->padded = PaddedDim(forest->dim);
+    forest->trees.resize(num_trees);
+    for (HashingTree& tree : forest->trees) {
+      tree.normals.padded = (forest->padded + 15) / 16 * 16;
+      if (!in.GetAll(&tree.nodes) || !in.GetAll(&tree.ids) ||
+          !in.GetAll(&tree.normals.values) ||
+          !in.GetAll(&tree.normals.rounding) || !IsSound(*forest, tree)) {
+        return false;
+      }
+    }
+    return in.left() == 0;
+  }
+
+ private:
+  // Four lengths and a node.
+  static constexpr size_t kLeastTreeBytes =
+      4 * sizeof(int64_t) + sizeof(ForestNode);
+
+  // No index may lead a query out of its arrays, no product past 32 bits.
+  static bool IsSound(const HashingForest& forest, const HashingTree& tree) {
+    const int32_t num_nodes = tree.nodes.size();
+    const int64_t planes = tree.normals.count();
+    if (static_cast<int64_t>(tree.ids.size()) != forest.count ||
+        static_cast<int64_t>(tree.normals.values.size()) !=
+            planes * tree.normals.padded ||
+        num_nodes == 0) {
+      return false;
+    }
+    for (int32_t n = 0; n < num_nodes; ++n) {
+      const ForestNode& node = tree.nodes[n];
+      if (node.begin < 0 || node.end < node.begin || node.end > forest.count ||
+          node.plane >= planes ||
+          (node.child >= 0 && (node.child <= n || node.child >= num_nodes - 1)))
+        return false;
+    }
+    for (const int32_t id : tree.ids) {
+      if (id < 0 || id >= forest.count) return false;
+    }
+    const int most = RoundingLevels(forest.padded);
+    for (const int16_t value : tree.normals.values) {
+      if (value > most || value < -most) return false;
+    }
+    return true;
+  }
+};
+
+struct ForestIndexer : ForestBytes {
+  using Index = HashingForest;
+  using Options = ForestOptions;
+  static constexpr char kName[] = "hashing forest";
+
+  struct Source {
+    ForestRows rows;
+    ForestOptions options;
+  };
+
+  // Every tree is drawn anew: what was touched does not matter.
+  static bool Take(const ClassRows& kernel, const Options& options,
+                   const std::shared_ptr<const Index>& /*latest*/,
+                   const TouchedRows& /*touched*/, const ParallelFor& parallel,
+                   Source* source) {
+    source->options = options;
+    return NormalizeRows(kernel.values, kernel.count, kernel.dim, parallel,
+                         &source->rows);
+  }
+
+  static Index Build(Source* source, const ParallelFor& parallel) {
+    ForestRows& rows = source->rows;
+    rows.rounded.Assign(rows.values.data(), rows.count, rows.padded);
+    return BuildForest(rows, source->options, parallel);
+  }
+};
+
+using RefreshingForest = Refreshing<ForestIndexer>;
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_CORE_FOREST_INDEXER_H_

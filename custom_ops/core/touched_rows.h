@@ -1,0 +1,47 @@
+// The class rows that changed since an index last read them.
+//
+// O(1) an id; one bit a class. Not thread-safe.
+#ifndef TFXCLASS_CORE_TOUCHED_ROWS_H_
+#define TFXCLASS_CORE_TOUCHED_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace tfxclass {
+
+class TouchedRows {
+ public:
+  // Ids >= 0.
+  void Mark(const int64_t* ids, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t word = ids[i] >> 6;
+      if (word >= words_.size()) words_.resize(word + 1, 0);
+      words_[word] |= uint64_t{1} << (ids[i] & 63);
+    }
+  }
+
+  bool Contains(int64_t id) const {
+    const uint64_t word = id >> 6;
+    return word < words_.size() && (words_[word] >> (id & 63) & 1);
+  }
+
+  // Rising.
+  std::vector<int64_t> Ids() const {
+    std::vector<int64_t> ids;
+    for (uint64_t word = 0; word < words_.size(); ++word) {
+      for (uint64_t bits = words_[word]; bits != 0; bits &= bits - 1) {
+        ids.push_back(word * 64 + __builtin_ctzll(bits));
+      }
+    }
+    return ids;
+  }
+
+  void Clear() { words_.clear(); }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_CORE_TOUCHED_ROWS_H_

@@ -1,0 +1,210 @@
+// What the kernels of the refreshing indexes share: the resource that holds
+// one, its handle, the input checks, and the ops that mark, save and restore.
+#ifndef TFXCLASS_KERNELS_INDEX_OP_H_
+#define TFXCLASS_KERNELS_INDEX_OP_H_
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include "core/refreshing.h"
+#include "kernels/kernel_utils.h"
+#include "tensorflow/core/framework/resource_op_kernel.h"
+
+namespace tfxclass {
+
+// Indexer::kName is what messages call the index, "hashing forest".
+template <typename Indexer>
+class IndexResource : public tensorflow::ResourceBase {
+ public:
+  std::string DebugString() const override { return Indexer::kName; }
+  Refreshing<Indexer> index;
+};
+
+template <typename Indexer>
+class IndexHandleOp
+    : public tensorflow::ResourceOpKernel<IndexResource<Indexer>> {
+ public:
+  explicit IndexHandleOp(tensorflow::OpKernelConstruction* c)
+      : tensorflow::ResourceOpKernel<IndexResource<Indexer>>(c) {}
+
+ private:
+  absl::Status CreateResource(IndexResource<Indexer>** resource) override {
+    *resource = new IndexResource<Indexer>;
+    return absl::OkStatus();
+  }
+};
+
+// The index behind input 0.
+template <typename Indexer>
+absl::Status LookupIndex(
+    tensorflow::OpKernelContext* c,
+    tensorflow::core::RefCountPtr<IndexResource<Indexer>>* resource) {
+  return tensorflow::LookupResource(c, tensorflow::HandleFromInput(c, 0),
+                                    resource);
+}
+
+inline absl::Status CheckKernel(const char* index_name,
+                                const tensorflow::Tensor& kernel) {
+  if (kernel.dtype() != tensorflow::DT_FLOAT || kernel.dims() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`kernel` must be float32 [num_classes, dim]. Received: ",
+                     tensorflow::DataTypeString(kernel.dtype()), " of shape ",
+                     ShapeText(kernel.shape())));
+  }
+  if (kernel.dim_size(0) < 1 || kernel.dim_size(0) > INT32_MAX) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A ", index_name,
+        " takes 1 to 2^31 - 1 rows. Received: ", kernel.dim_size(0)));
+  }
+  return absl::OkStatus();
+}
+
+// The rows of a tensor that CheckKernel passed.
+inline ClassRows RowsOf(const tensorflow::Tensor& kernel) {
+  return {kernel.flat<float>().data(), kernel.dim_size(0), kernel.dim_size(1)};
+}
+
+inline absl::Status NotFinite(const char* index_name) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`kernel` must be finite to build a ", index_name,
+      ". Received: a row with NaN or infinity. A smaller learning rate or "
+      "gradient clipping helps where training diverged"));
+}
+
+// The scalar inputs of these names from `first` on, each at least 1.
+inline absl::Status PositiveScalars(tensorflow::OpKernelContext* c, int first,
+                                    std::initializer_list<const char*> names,
+                                    int64_t* values) {
+  for (const char* name : names) {
+    const tensorflow::Tensor& input = c->input(first++);
+    if (input.NumElements() != 1 || input.flat<int64_t>()(0) < 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`", name, "` must be one integer >= 1. Received: ",
+          input.SummarizeValue(3), " of shape ", ShapeText(input.shape())));
+    }
+    *values++ = input.flat<int64_t>()(0);
+  }
+  return absl::OkStatus();
+}
+
+// Builds the index of input 0 from the rows of the variable of input 1.
+template <typename Indexer>
+absl::Status BuildIndex(tensorflow::OpKernelContext* c,
+                        const typename Indexer::Options& options) {
+  tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
+  tensorflow::core::RefCountPtr<tensorflow::Var> kernel;
+  TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
+  TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
+  tensorflow::tf_shared_lock lock(*kernel->mu());
+  const tensorflow::Tensor& rows = *kernel->tensor();
+  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, rows));
+  return resource->index.Build(RowsOf(rows), options, PoolOf(c))
+             ? absl::OkStatus()
+             : NotFinite(Indexer::kName);
+}
+
+// Refreshes the same as is due at `step`.
+template <typename Indexer>
+absl::Status AdvanceIndex(tensorflow::OpKernelContext* c, int64_t step,
+                          int64_t interval, int64_t lag,
+                          const typename Indexer::Options& options) {
+  tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
+  tensorflow::core::RefCountPtr<tensorflow::Var> kernel;
+  TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
+  TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
+  tensorflow::tf_shared_lock lock(*kernel->mu());
+  const tensorflow::Tensor& rows = *kernel->tensor();
+  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, rows));
+  return resource->index.Advance(step, interval, lag, RowsOf(rows), options,
+                                 PoolOf(c))
+             ? absl::OkStatus()
+             : NotFinite(Indexer::kName);
+}
+
+// Inputs: index, ids int64.
+template <typename Indexer>
+class IndexMarkOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(tensorflow::OpKernelContext* c) override {
+    tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
+    OP_REQUIRES_OK(c, LookupIndex(c, &resource));
+    const tensorflow::Tensor& ids = c->input(1);
+    OP_REQUIRES_OK(c, CheckIds("ids", ids, INT32_MAX));
+    resource->index.Mark(ids.flat<int64_t>().data(), ids.NumElements());
+  }
+};
+
+// Outputs: ready, pending, steps, touched.
+template <typename Indexer>
+class IndexSaveOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(tensorflow::OpKernelContext* c) override {
+    tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
+    OP_REQUIRES_OK(c, LookupIndex(c, &resource));
+    const auto state = resource->index.Save();
+    tensorflow::Tensor *ready, *pending, *steps, *touched;
+    const int64_t num_touched = state.touched.size();
+    OP_REQUIRES_OK(c, c->allocate_output(0, {}, &ready));
+    OP_REQUIRES_OK(c, c->allocate_output(1, {}, &pending));
+    OP_REQUIRES_OK(c, c->allocate_output(2, {2}, &steps));
+    OP_REQUIRES_OK(c, c->allocate_output(3, {num_touched}, &touched));
+    ready->scalar<tensorflow::tstring>()() = state.ready;
+    pending->scalar<tensorflow::tstring>()() = state.pending;
+    steps->flat<int64_t>()(0) = state.swap_at;
+    steps->flat<int64_t>()(1) = state.next_start;
+    std::copy(state.touched.begin(), state.touched.end(),
+              touched->flat<int64_t>().data());
+  }
+};
+
+// Inputs: index, then the outputs of IndexSaveOp.
+template <typename Indexer>
+class IndexRestoreOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(tensorflow::OpKernelContext* c) override {
+    tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
+    OP_REQUIRES_OK(c, LookupIndex(c, &resource));
+    OP_REQUIRES(c,
+                c->input(1).NumElements() == 1 &&
+                    c->input(2).NumElements() == 1 &&
+                    c->input(3).NumElements() == 2,
+                absl::InvalidArgumentError(
+                    "`ready` and `pending` must be scalars, `steps` of "
+                    "length 2"));
+    const auto touched = c->input(4).flat<int64_t>();
+    OP_REQUIRES_OK(c, CheckIds("touched", c->input(4), INT32_MAX));
+    typename Refreshing<Indexer>::State state;
+    state.ready = c->input(1).flat<tensorflow::tstring>()(0);
+    state.pending = c->input(2).flat<tensorflow::tstring>()(0);
+    state.swap_at = c->input(3).flat<int64_t>()(0);
+    state.next_start = c->input(3).flat<int64_t>()(1);
+    state.touched.assign(touched.data(), touched.data() + touched.size());
+    OP_REQUIRES(c, resource->index.Restore(state),
+                absl::InvalidArgumentError(
+                    absl::StrCat("The bytes are no ", Indexer::kName,
+                                 ". Received: ", state.ready.size(), " and ",
+                                 state.pending.size(), " bytes")));
+  }
+};
+
+#define TFXCLASS_CPU(name, ...)                                      \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), \
+                          __VA_ARGS__)
+
+// Kernels of the ops that REGISTER_INDEX_OPS of ops/index_ops.h declares.
+#define TFXCLASS_INDEX_KERNELS(prefix, Indexer)          \
+  TFXCLASS_CPU(prefix "Handle", IndexHandleOp<Indexer>); \
+  TFXCLASS_CPU(prefix "Mark", IndexMarkOp<Indexer>);     \
+  TFXCLASS_CPU(prefix "Save", IndexSaveOp<Indexer>);     \
+  TFXCLASS_CPU(prefix "Restore", IndexRestoreOp<Indexer>)
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_INDEX_OP_H_

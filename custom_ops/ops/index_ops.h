@@ -1,0 +1,52 @@
+// Signatures that every refreshing index has; kernels in kernels/index_op.h.
+#ifndef TFXCLASS_OPS_INDEX_OPS_H_
+#define TFXCLASS_OPS_INDEX_OPS_H_
+
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfxclass {
+
+inline absl::Status IndexSaveShape(
+    tensorflow::shape_inference::InferenceContext* c) {
+  c->set_output(0, c->Scalar());
+  c->set_output(1, c->Scalar());
+  c->set_output(2, c->Vector(2));
+  c->set_output(3, c->Vector(c->UnknownDim()));
+  return absl::OkStatus();
+}
+
+// prefix: "Tfxclass>Forest".
+#define REGISTER_INDEX_OPS(prefix)                           \
+  REGISTER_OP(prefix "Handle")                               \
+      .Output("index: resource")                             \
+      .Attr("container: string = ''")                        \
+      .Attr("shared_name: string = ''")                      \
+      .SetIsStateful()                                       \
+      .SetShapeFn(tensorflow::shape_inference::ScalarShape); \
+  REGISTER_OP(prefix "Mark")                                 \
+      .Input("index: resource")                              \
+      .Input("ids: int64")                                   \
+      .SetIsStateful()                                       \
+      .SetShapeFn(tensorflow::shape_inference::NoOutputs);   \
+  REGISTER_OP(prefix "Save")                                 \
+      .Input("index: resource")                              \
+      .Output("ready: string")                               \
+      .Output("pending: string")                             \
+      .Output("steps: int64")                                \
+      .Output("touched: int64")                              \
+      .SetIsStateful()                                       \
+      .SetShapeFn(IndexSaveShape);                           \
+  REGISTER_OP(prefix "Restore")                              \
+      .Input("index: resource")                              \
+      .Input("ready: string")                                \
+      .Input("pending: string")                              \
+      .Input("steps: int64")                                 \
+      .Input("touched: int64")                               \
+      .SetIsStateful()                                       \
+      .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_OPS_INDEX_OPS_H_

@@ -1,0 +1,122 @@
+// When an index is refreshed, from which rows, and what is marked meanwhile.
+#include "core/refreshing.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "check.h"
+
+namespace tfxclass {
+namespace {
+
+// An "index" that notes what its build was given.
+struct NotesIndexer {
+  struct Index {
+    double first = 0;
+    int64_t option = 0;
+    bool has_latest = false;
+    std::vector<int64_t> touched;
+  };
+  using Options = int64_t;
+  using Source = Index;
+
+  static bool Take(const ClassRows& rows, const Options& options,
+                   const std::shared_ptr<const Index>& latest,
+                   const TouchedRows& touched, const ParallelFor&,
+                   Source* source) {
+    *source = {rows.values[0], options, latest != nullptr, touched.Ids()};
+    return rows.values[0] >= 0;
+  }
+  static Index Build(Source* source, const ParallelFor&) { return *source; }
+  static std::string Write(const Index& index) {
+    return std::string(1, static_cast<char>(index.option));
+  }
+  static bool Read(const char* data, size_t size, Index* index) {
+    index->option = data[0];
+    return size == 1;
+  }
+};
+
+struct Steps {
+  Refreshing<NotesIndexer> index;
+  float row = 0;
+
+  bool Advance(int64_t step, int64_t interval, int64_t lag) {
+    return index.Advance(step, interval, lag, {&row, 1, 1}, step, SerialFor);
+  }
+};
+
+// An index begun at 0, 5, 10, ... is ready two steps later.
+void SwapsAfterTheLag() {
+  Steps steps;
+  for (int64_t step = 0; step < 20; ++step) {
+    steps.row = step;
+    CHECK(steps.Advance(step, 5, 2));
+    const auto ready = steps.index.ready();
+    if (step < 2) {
+      CHECK(ready == nullptr);
+      continue;
+    }
+    const int64_t begun = (step - 2) / 5 * 5;
+    CHECK(ready->option == begun && ready->first == begun);
+    CHECK(ready->has_latest == (begun > 0));
+  }
+}
+
+void MarksGoToTheNextBuildAndAreSaved() {
+  Steps steps;
+  const std::vector<int64_t> ids = {200, 3, 64, 3, 0};
+  const std::vector<int64_t> rising = {0, 3, 64, 200};
+  CHECK(steps.Advance(0, 4, 4));
+  steps.index.Mark(ids.data(), ids.size());
+  const auto state = steps.index.Save();
+  CHECK(state.touched == rising);
+  Steps other;
+  CHECK(other.index.Restore(state));
+  for (Steps* each : {&steps, &other}) {
+    CHECK(each->Advance(4, 4, 4));
+    CHECK(each->index.Save().touched.empty());
+    CHECK(each->Advance(8, 4, 4));
+    CHECK(each->index.ready()->touched == rising);
+  }
+}
+
+// Rows that are not finite are refused; what was marked stays marked.
+void ARefusedBuildChangesNothing() {
+  Steps steps;
+  CHECK(steps.index.Build({&steps.row, 1, 1}, 7, SerialFor));
+  const int64_t id = 9;
+  steps.index.Mark(&id, 1);
+  steps.row = -1;
+  CHECK(!steps.Advance(0, 4, 4));
+  CHECK(!steps.index.Build({&steps.row, 1, 1}, 8, SerialFor));
+  CHECK(steps.index.ready()->option == 7);
+  CHECK(steps.index.Save().touched == std::vector<int64_t>{9});
+  CHECK(!steps.index.Restore({"too long", "", 0, 0, {}}));
+  CHECK(steps.index.ready()->option == 7);
+}
+
+void TouchedRowsAreASet() {
+  TouchedRows touched;
+  CHECK(!touched.Contains(5) && touched.Ids().empty());
+  const std::vector<int64_t> ids = {5, 63, 64, 1000};
+  touched.Mark(ids.data(), ids.size());
+  touched.Mark(ids.data(), 2);
+  for (const int64_t id : ids) CHECK(touched.Contains(id));
+  CHECK(!touched.Contains(6) && !touched.Contains(100000));
+  CHECK(touched.Ids() == ids);
+  touched.Clear();
+  CHECK(touched.Ids().empty());
+}
+
+}  // namespace
+}  // namespace tfxclass
+
+int main() {
+  tfxclass::SwapsAfterTheLag();
+  tfxclass::MarksGoToTheNextBuildAndAreSaved();
+  tfxclass::ARefusedBuildChangesNothing();
+  tfxclass::TouchedRowsAreASet();
+}

@@ -1,0 +1,71 @@
+"""What the refreshing indexes of class rows share: handle and saved state."""
+
+import uuid
+import weakref
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.ops import library
+
+
+class RefreshingIndex:
+    """An index of the rows of a class matrix that follows their training.
+
+    A subclass names its ops by `prefix` and adds `build`, `advance`, `query`.
+    """
+
+    prefix = None
+    #: What `state` holds.
+    state_names = ("ready", "pending", "steps", "touched")
+
+    def __init__(self):
+        with tf.init_scope():
+            self.handle = self.op("handle")(
+                shared_name=f"{self.prefix}_{uuid.uuid4().hex}"
+            )
+        weakref.finalize(self, _destroy, self.handle)
+
+    def op(self, name):
+        """The compiled op `name` of this kind of index."""
+        return getattr(library.ops, f"tfxclass_{self.prefix}_{name}")
+
+    def mark(self, ids):
+        """Notes rows that change, int64, for the next refresh."""
+        return self.op("mark")(self.handle, ids)
+
+    def state(self):
+        """All of the state as a dict of NumPy arrays, waiting for a build."""
+        ready, pending, steps, touched = self.op("save")(self.handle)
+        return {
+            "ready": np.frombuffer(ready.numpy(), np.uint8),
+            "pending": np.frombuffer(pending.numpy(), np.uint8),
+            "steps": steps.numpy(),
+            "touched": touched.numpy(),
+        }
+
+    def set_state(self, state):
+        """Restores what `state` returned.
+
+        Raises:
+            InvalidArgumentError: arrays that are no such index.
+        """
+        self.op("restore")(
+            self.handle,
+            np.asarray(state["ready"], np.uint8).tobytes(),
+            np.asarray(state["pending"], np.uint8).tobytes(),
+            np.asarray(state["steps"], np.int64),
+            np.asarray(state["touched"], np.int64),
+        )
+
+
+def _destroy(handle):
+    tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+
+
+def handle_of(variable):
+    """The resource handle of a Keras or TensorFlow variable."""
+    if isinstance(variable, keras.Variable):
+        variable = variable.value
+    return variable.handle

@@ -1,0 +1,42 @@
+"""What the samplers share that keep an index of the class rows."""
+
+import keras
+
+from tfxclass.samplers.sampler import Sampler
+
+
+class IndexedSampler(Sampler):
+    """A sampler with an `index`, a `tfxclass.ops.index.RefreshingIndex`.
+
+    It counts its steps, by which the index is refreshed, and saves the index
+    with the model.
+    """
+
+    is_exact = False
+    index = None
+
+    def build(self, kernel_shape):
+        self.step = self.counter("step", 0)
+
+    def counter(self, name, value):
+        """An int64 weight."""
+        return self.add_weight(
+            name=name,
+            shape=(),
+            dtype="int64",
+            trainable=False,
+            initializer=keras.initializers.Constant(value),
+        )
+
+    def update(self, kernel, touched_ids):
+        self.step.assign_add(1)
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        for name, value in self.index.state().items():
+            store["index_" + name] = value
+
+    def load_own_variables(self, store):
+        names = self.index.state_names
+        self.index.set_state({n: store["index_" + n][()] for n in names})
+        super().load_own_variables(store)
