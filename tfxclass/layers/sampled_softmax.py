@@ -9,11 +9,25 @@ from tfxclass.losses import records
 from tfxclass.losses.softmax import softmax_cross_entropy
 from tfxclass.losses.targets import Targets
 from tfxclass.ops.products import row_products
+from tfxclass.samplers.cluster import ClusterSampler
+from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
+from tfxclass.samplers.row_groups import KMeansSampler
+from tfxclass.samplers.row_groups import PCAHashSampler
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.top_k import TopKSampler
 
-_SAMPLERS = {"uniform": UniformSampler, "log_uniform": LogUniformSampler}
+# Those that need no more than `num_sampled`.
+_SAMPLERS = {
+    "uniform": UniformSampler,
+    "log_uniform": LogUniformSampler,
+    "top_k": TopKSampler,
+    "pca_hash": PCAHashSampler,
+    "kmeans": KMeansSampler,
+    "hashing_forest": HashingForestSampler,
+    "cluster": ClusterSampler,
+}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -30,8 +44,10 @@ class SampledSoftmax(ClassHead):
         num_classes: int, number of classes.
         num_sampled: int, classes a step; at least the number of distinct
             labels in a batch. Not needed when `sampler` is a `Sampler`.
-        sampler: `"uniform"`, `"log_uniform"` (classes numbered by falling
-            frequency), or a `tfxclass.samplers.Sampler`.
+        sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
+            `"uniform"`, `"log_uniform"` (classes numbered by falling
+            frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
+            `"hashing_forest"` or `"cluster"`.
         **kwargs: `ClassHead`'s arguments.
 
     Example:
