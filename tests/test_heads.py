@@ -35,6 +35,32 @@ KINDS = {
             "rebuild_interval": 2,
         },
     ),
+    **{
+        name: (
+            layers.SampledSoftmax,
+            {"sampler": sampler, "num_sampled": SAMPLED},
+        )
+        for name, sampler in {
+            "frequency": lambda n, seed: samplers.FrequencySampler(
+                n, counts=np.arange(CLASSES) % 7, power=0.75, seed=seed
+            ),
+            "top_k": samplers.TopKSampler,
+            "pca_hash": lambda n, seed: samplers.PCAHashSampler(
+                n, num_bits=3, rebuild_interval=2, seed=seed
+            ),
+            "kmeans": lambda n, seed: samplers.KMeansSampler(
+                n, num_groups=8, rebuild_interval=2, seed=seed
+            ),
+            "cluster": lambda n, seed: samplers.ClusterSampler(
+                n,
+                num_clusters=8,
+                num_probes=2,
+                update_interval=1,
+                rebuild_interval=6,
+                seed=seed,
+            ),
+        }.items()
+    },
 }
 SIMILARITIES = {
     "dot": {},
@@ -52,10 +78,12 @@ def fresh_keras():
 
 def make_head(kind, similarity="dot", **changes):
     cls, arguments = KINDS[kind]
-    return cls(
-        CLASSES,
-        **{**arguments, **SIMILARITIES[similarity], "seed": 7, **changes},
-    )
+    arguments = {**arguments, **SIMILARITIES[similarity], "seed": 7, **changes}
+    if callable(arguments.get("sampler")):
+        arguments["sampler"] = arguments["sampler"](
+            arguments.pop("num_sampled"), seed=arguments["seed"]
+        )
+    return cls(CLASSES, **arguments)
 
 
 def data(seed=0, rows=BATCH, labels_wide=None):

@@ -8,11 +8,25 @@ from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses import records
 from tfxclass.losses.targets import take_columns
 from tfxclass.ops.products import row_products
+from tfxclass.samplers.cluster import ClusterSampler
+from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
+from tfxclass.samplers.row_groups import KMeansSampler
+from tfxclass.samplers.row_groups import PCAHashSampler
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.top_k import TopKSampler
 
-_SAMPLERS = {"uniform": UniformSampler, "log_uniform": LogUniformSampler}
+# Those that need no more than `num_sampled`.
+_SAMPLERS = {
+    "uniform": UniformSampler,
+    "log_uniform": LogUniformSampler,
+    "top_k": TopKSampler,
+    "pca_hash": PCAHashSampler,
+    "kmeans": KMeansSampler,
+    "hashing_forest": HashingForestSampler,
+    "cluster": ClusterSampler,
+}
 
 
 class SampledHead(ClassHead):
@@ -25,8 +39,10 @@ class SampledHead(ClassHead):
         num_classes: int, number of classes.
         num_sampled: int, classes a step; at least the number of distinct
             labels in a batch. Not needed when `sampler` is a `Sampler`.
-        sampler: `"uniform"`, `"log_uniform"` (classes numbered by falling
-            frequency), or a `tfxclass.samplers.Sampler`.
+        sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
+            `"uniform"`, `"log_uniform"` (classes numbered by falling
+            frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
+            `"hashing_forest"` or `"cluster"`.
         **kwargs: `ClassHead`'s arguments.
     """
 

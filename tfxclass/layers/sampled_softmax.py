@@ -21,8 +21,10 @@ class SampledSoftmax(SampledHead):
         num_classes: int, number of classes.
         num_sampled: int, classes a step; at least the number of distinct
             labels in a batch. Not needed when `sampler` is a `Sampler`.
-        sampler: `"uniform"`, `"log_uniform"` (classes numbered by falling
-            frequency), or a `tfxclass.samplers.Sampler`.
+        sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
+            `"uniform"`, `"log_uniform"` (classes numbered by falling
+            frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
+            `"hashing_forest"` or `"cluster"`.
         **kwargs: `ClassHead`'s arguments.
 
     Example:

@@ -1,19 +1,27 @@
 """Samplers: which classes a training step computes."""
 
 from tfxclass.samplers.allocation import AdaptiveAllocation
+from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import FrequencySampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
+from tfxclass.samplers.row_groups import KMeansSampler
+from tfxclass.samplers.row_groups import PCAHashSampler
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.top_k import TopKSampler
 
 __all__ = [
     "AdaptiveAllocation",
+    "ClusterSampler",
     "FrequencySampler",
     "HashingForestSampler",
+    "KMeansSampler",
     "LogUniformSampler",
+    "PCAHashSampler",
     "Sample",
     "Sampler",
+    "TopKSampler",
     "UniformSampler",
 ]

@@ -6,15 +6,15 @@ import tensorflow as tf
 from tfxclass import streaming
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.sampler import Sample
 
 # Rows whose softmax is computed in full to choose the number of classes.
 _ALLOCATION_ROWS = 32
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HashingForestSampler(IndexedSampler):
+class HashingForestSampler(NeighborSampler, IndexedSampler):
     """The labels of the batch, the classes nearest to its features, a fill.
 
     A step queries the forest with every row of the batch; what it finds is
@@ -55,39 +55,23 @@ class HashingForestSampler(IndexedSampler):
         num_sampled,
         num_trees=50,
         leaf_size=100,
-        num_neighbors=None,
         num_candidates=64,
         rebuild_interval=500,
-        neighbor_fraction=0.5,
-        correct_fill=True,
         allocation=None,
-        seed=None,
         **kwargs,
     ):
-        super().__init__(num_sampled, seed=seed, **kwargs)
-        for name, value, optional in (
-            ("num_trees", num_trees, False),
-            ("leaf_size", leaf_size, False),
-            ("num_neighbors", num_neighbors, True),
-            ("num_candidates", num_candidates, True),
-            ("rebuild_interval", rebuild_interval, False),
-        ):
-            if not (optional and value is None):
-                check_positive_int(name, value)
-        if not 0 < neighbor_fraction <= 1:
-            raise ValueError(
-                "`neighbor_fraction` must be in (0, 1]. Received: "
-                f"{neighbor_fraction}"
-            )
+        super().__init__(num_sampled, **kwargs)
+        check_positive_int("num_trees", num_trees)
+        check_positive_int("leaf_size", leaf_size)
+        check_positive_int("rebuild_interval", rebuild_interval)
+        if num_candidates is not None:
+            check_positive_int("num_candidates", num_candidates)
         if isinstance(allocation, dict):
             allocation = keras.saving.deserialize_keras_object(allocation)
         self.num_trees = num_trees
         self.leaf_size = leaf_size
-        self.num_neighbors = num_neighbors
         self.num_candidates = num_candidates
         self.rebuild_interval = rebuild_interval
-        self.neighbor_fraction = neighbor_fraction
-        self.correct_fill = correct_fill
         self.allocation = allocation
         self.index = HashingForest()
 
@@ -101,7 +85,7 @@ class HashingForestSampler(IndexedSampler):
             kernel, self.num_trees, self.leaf_size, seed=self.seed or 0
         )
 
-    def sample(self, queries, target_ids, kernel):
+    def refresh(self, kernel):
         step = tf.convert_to_tensor(self.step)
         num_trees, interval = self._schedule(step)
         self.index.advance(
@@ -111,26 +95,6 @@ class HashingForestSampler(IndexedSampler):
             num_trees,
             self.leaf_size,
             seed=self.seed or 0,
-        )
-        num_sampled = self._num_sampled(step, queries, target_ids, kernel)
-        places = tf.cast(
-            self.neighbor_fraction * tf.cast(num_sampled, tf.float32), tf.int64
-        )
-        ids, scores = self.neighbors(
-            queries, kernel, self._neighbors(places, queries)
-        )
-        chosen = self.choose(
-            target_ids,
-            num_sampled=num_sampled,
-            candidates=ids,
-            scores=scores,
-            max_candidates=places,
-        )
-        count = chosen.log_expected_count
-        return Sample(
-            chosen.ids,
-            count if self.correct_fill else tf.zeros_like(count),
-            chosen.positions,
         )
 
     def neighbors(self, queries, kernel, num_neighbors):
@@ -147,12 +111,6 @@ class HashingForestSampler(IndexedSampler):
             normalize=self.similarity == "cosine",
         )
 
-    def _neighbors(self, places, queries):
-        if self.num_neighbors is not None:
-            return tf.constant(self.num_neighbors, tf.int64)
-        batch = tf.shape(queries, tf.int64)[0]
-        return tf.maximum(places // tf.maximum(batch, 1), 1)
-
     def _schedule(self, step):
         if self.allocation is None:
             return (
@@ -161,10 +119,10 @@ class HashingForestSampler(IndexedSampler):
             )
         return self.allocation.forest_schedule(step)
 
-    def _num_sampled(self, step, queries, target_ids, kernel):
-        """How many classes this step computes, int64 scalar."""
+    def num_active_classes(self, queries, target_ids, kernel):
         if self.allocation is None:
-            return tf.constant(self.num_sampled, tf.int64)
+            return super().num_active_classes(queries, target_ids, kernel)
+        step = tf.convert_to_tensor(self.step)
         starts = tf.equal(step % self.allocation.phase_steps, 0)
         active = tf.cond(
             starts,
@@ -190,11 +148,8 @@ class HashingForestSampler(IndexedSampler):
             for name in (
                 "num_trees",
                 "leaf_size",
-                "num_neighbors",
                 "num_candidates",
                 "rebuild_interval",
-                "neighbor_fraction",
-                "correct_fill",
             )
         }
         allocation = self.allocation and keras.saving.serialize_keras_object(

@@ -1,0 +1,66 @@
+// Signatures of the groups of class rows: cluster index and PCA hash.
+#include "ops/index_ops.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::shape_inference::InferenceContext;
+
+#define REGISTER_GROUP_OPS(prefix)                         \
+  REGISTER_INDEX_OPS(prefix);                              \
+  REGISTER_OP(prefix "Build")                              \
+      .Input("index: resource")                            \
+      .Input("kernel: resource")                           \
+      .Input("num_groups: int64")                          \
+      .Input("seed: int64")                                \
+      .Attr("normalize: bool")                             \
+      .SetIsStateful()                                     \
+      .SetShapeFn(tensorflow::shape_inference::NoOutputs); \
+  REGISTER_OP(prefix "Advance")                            \
+      .Input("index: resource")                            \
+      .Input("kernel: resource")                           \
+      .Input("step: int64")                                \
+      .Input("interval: int64")                            \
+      .Input("num_groups: int64")                          \
+      .Input("rebuild: bool")                              \
+      .Input("seed: int64")                                \
+      .Attr("normalize: bool")                             \
+      .SetIsStateful()                                     \
+      .SetShapeFn(tensorflow::shape_inference::NoOutputs); \
+  REGISTER_OP(prefix "Members")                            \
+      .Input("index: resource")                            \
+      .Input("targets: int64")                             \
+      .Input("limit: int64")                               \
+      .Input("seed: int64")                                \
+      .Output("ids: int64")                                \
+      .SetIsStateful()                                     \
+      .SetShapeFn([](InferenceContext* c) {                \
+        c->set_output(0, c->Vector(c->UnknownDim()));      \
+        return absl::OkStatus();                           \
+      })
+
+REGISTER_GROUP_OPS("Tfxclass>Cluster");
+REGISTER_GROUP_OPS("Tfxclass>PcaHash");
+
+REGISTER_OP("Tfxclass>ClusterQuery")
+    .Input("index: resource")
+    .Input("kernel: resource")
+    .Input("queries: float")
+    .Input("num_neighbors: int64")
+    .Input("num_probes: int64")
+    .Output("ids: int64")
+    .Output("scores: float")
+    .Attr("normalize: bool")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      tensorflow::shape_inference::ShapeHandle queries;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &queries));
+      tensorflow::shape_inference::DimensionHandle k;
+      TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &k));
+      c->set_output(0, c->Matrix(c->Dim(queries, 0), k));
+      c->set_output(1, c->Matrix(c->Dim(queries, 0), k));
+      return absl::OkStatus();
+    });
+
+}  // namespace
+}  // namespace tfxclass

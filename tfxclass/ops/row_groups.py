@@ -1,0 +1,118 @@
+"""Groups of class rows: built, kept fresh and asked by compiled ops."""
+
+import tensorflow as tf
+
+from tfxclass.ops.index import RefreshingIndex
+from tfxclass.ops.index import handle_of
+
+for _name in ("ClusterMembers", "ClusterQuery", "PcaHashMembers"):
+    tf.no_gradient("Tfxclass>" + _name)
+
+
+class RowGroups(RefreshingIndex):
+    """Each row of a class matrix is in one group; a subclass says which."""
+
+    def build(self, kernel, num_groups, seed=0, normalize=False):
+        """Builds from the rows as they are, now.
+
+        Args:
+            kernel: float32 variable `[num_classes, dim]`.
+            num_groups: int, groups, or bits of `PCAHash`.
+            seed: int. Same seed and rows, same groups.
+            normalize: whether logits are cosines.
+
+        Raises:
+            InvalidArgumentError: rows that are not finite.
+        """
+        return self.op("build")(
+            self.handle,
+            handle_of(kernel),
+            num_groups,
+            seed,
+            normalize=normalize,
+        )
+
+    def advance(
+        self,
+        kernel,
+        step,
+        interval,
+        num_groups,
+        seed,
+        rebuild=True,
+        normalize=False,
+    ):
+        """Refreshes in the background as is due at `step`.
+
+        Where nothing is under way, a refresh begins; it takes its place, and
+        the next one may begin, exactly `interval` steps later.
+
+        Args:
+            kernel: float32 variable `[num_classes, dim]`.
+            step, interval, num_groups, seed: int64 scalars.
+            rebuild: bool scalar: all anew; otherwise a `ClusterIndex` keeps
+                its centres and assigns the rows that were marked again.
+            normalize: whether logits are cosines.
+        """
+        return self.op("advance")(
+            self.handle,
+            handle_of(kernel),
+            step,
+            interval,
+            num_groups,
+            rebuild,
+            seed,
+            normalize=normalize,
+        )
+
+    def members(self, targets, limit, seed):
+        """Classes in the groups that hold `targets`, these included.
+
+        Args:
+            targets: int64 tensor of any shape, -1 is padding.
+            limit: int64 scalar; of more classes, `limit` are drawn uniformly
+                without replacement.
+            seed: int64 `[2]`.
+
+        Returns:
+            int64 `[n]`, distinct; empty before the first groups are ready.
+        """
+        return self.op("members")(self.handle, targets, limit, seed)
+
+
+class PCAHash(RowGroups):
+    """Rows by the signs of their projections on their principal axes."""
+
+    prefix = "pca_hash"
+
+
+class ClusterIndex(RowGroups):
+    """Rows by their nearest centre of a spherical k-means."""
+
+    prefix = "cluster"
+
+    def query(
+        self, kernel, queries, num_neighbors, num_probes, normalize=False
+    ):
+        """The classes with the greatest scores in the lists that are read.
+
+        Args:
+            kernel: float32 variable `[num_classes, dim]`.
+            queries: float32 `[batch, dim]`.
+            num_neighbors: int or int64 scalar.
+            num_probes: int, lists read for a query; all make it exact.
+            normalize: scores are over the norm of the row.
+
+        Returns:
+            `(ids, scores)`: int64 and float32 `[batch, num_neighbors]`, best
+            first, scored by the rows as they are now; ids are -1 past what
+            was found, everywhere before the first index is ready.
+        """
+        return self.op("query")(
+            self.handle,
+            handle_of(kernel),
+            queries,
+            num_neighbors,
+            num_probes,
+            normalize=normalize,
+        )

@@ -1,0 +1,119 @@
+"""What the samplers share that propose classes, and fill up at random."""
+
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
+
+
+class CandidateSampler(Sampler):
+    """The labels of the batch, candidates, and a uniform fill.
+
+    A subclass gives the candidates. Where they are more than
+    `neighbor_fraction` of the places, they are sampled by the softmax of
+    their scores. The rest of the places is drawn uniformly from all classes
+    that were not chosen; `correct_fill` gives those the weight of all that
+    they stand for, which makes the sum of exponentials an unbiased estimate
+    however the candidates were found. Without it, and with
+    `neighbor_fraction=1`, the softmax is restricted to the set.
+
+    Args:
+        num_sampled: int, number of classes a step, labels included.
+        neighbor_fraction: float in (0, 1], most places for candidates.
+        correct_fill: whether the fill is weighted.
+        seed: int.
+    """
+
+    #: Whether too many candidates are sampled, or cut by score.
+    sample_overflow = True
+
+    def __init__(
+        self, num_sampled, neighbor_fraction=0.5, correct_fill=True, **kwargs
+    ):
+        super().__init__(num_sampled, **kwargs)
+        if not 0 < neighbor_fraction <= 1:
+            raise ValueError(
+                "`neighbor_fraction` must be in (0, 1]. Received: "
+                f"{neighbor_fraction}"
+            )
+        self.neighbor_fraction = neighbor_fraction
+        self.correct_fill = correct_fill
+
+    def refresh(self, kernel):
+        """Keeps an index current; called before each search."""
+
+    def candidates(self, queries, target_ids, kernel, places):
+        """`(ids, scores)`, of one shape; -1 is padding.
+
+        Args:
+            queries, target_ids, kernel: of `sample`.
+            places: int64 scalar, how many may enter.
+        """
+        raise NotImplementedError
+
+    def num_active_classes(self, queries, target_ids, kernel):
+        """How many classes this step computes, int64 scalar."""
+        return tf.constant(self.num_sampled, tf.int64)
+
+    def sample(self, queries, target_ids, kernel):
+        self.refresh(kernel)
+        num_sampled = self.num_active_classes(queries, target_ids, kernel)
+        places = tf.cast(
+            self.neighbor_fraction * tf.cast(num_sampled, tf.float32), tf.int64
+        )
+        ids, scores = self.candidates(queries, target_ids, kernel, places)
+        chosen = self.choose(
+            target_ids,
+            num_sampled=num_sampled,
+            candidates=ids,
+            scores=scores,
+            max_candidates=places,
+            sample_overflow=self.sample_overflow,
+        )
+        count = chosen.log_expected_count
+        return Sample(
+            chosen.ids,
+            count if self.correct_fill else tf.zeros_like(count),
+            chosen.positions,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "neighbor_fraction": self.neighbor_fraction,
+            "correct_fill": self.correct_fill,
+        }
+
+
+class NeighborSampler(CandidateSampler):
+    """Candidates that the features of each row of the batch find.
+
+    Args:
+        num_sampled: int, number of classes a step, labels included.
+        num_neighbors: int Q, classes looked for a row of the batch;
+            by default as many as fill the candidates' places.
+        neighbor_fraction, correct_fill, seed: of `CandidateSampler`.
+    """
+
+    def __init__(self, num_sampled, num_neighbors=None, **kwargs):
+        super().__init__(num_sampled, **kwargs)
+        if num_neighbors is not None:
+            check_positive_int("num_neighbors", num_neighbors)
+        self.num_neighbors = num_neighbors
+
+    def neighbors(self, queries, kernel, num_neighbors):
+        """`(ids, scores)` `[batch, num_neighbors]`, scores are logits."""
+        raise NotImplementedError
+
+    def candidates(self, queries, target_ids, kernel, places):
+        if self.num_neighbors is not None:
+            wanted = tf.constant(self.num_neighbors, tf.int64)
+        else:
+            batch = tf.shape(queries, tf.int64)[0]
+            wanted = tf.maximum(places // tf.maximum(batch, 1), 1)
+        wanted = tf.minimum(wanted, self.num_classes)
+        return self.neighbors(queries, kernel, wanted)
+
+    def get_config(self):
+        return {**super().get_config(), "num_neighbors": self.num_neighbors}

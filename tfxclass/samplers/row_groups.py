@@ -1,0 +1,129 @@
+"""Negatives from the groups of the labels: k-means and PCA hash."""
+
+import keras
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.ops.row_groups import ClusterIndex
+from tfxclass.ops.row_groups import PCAHash
+from tfxclass.samplers.candidates import CandidateSampler
+from tfxclass.samplers.indexed import IndexedSampler
+
+
+class _GroupSampler(CandidateSampler, IndexedSampler):
+    def __init__(self, num_sampled, rebuild_interval=500, **kwargs):
+        super().__init__(num_sampled, **kwargs)
+        check_positive_int("rebuild_interval", rebuild_interval)
+        self.rebuild_interval = rebuild_interval
+
+    def _num_groups(self):
+        raise NotImplementedError
+
+    def rebuild(self, kernel):
+        """Groups the rows as they are, now."""
+        self.index.build(
+            kernel,
+            self._num_groups(),
+            seed=self.seed or 0,
+            normalize=self.similarity == "cosine",
+        )
+
+    def refresh(self, kernel):
+        self.index.advance(
+            kernel,
+            tf.convert_to_tensor(self.step),
+            self.rebuild_interval,
+            self._num_groups(),
+            seed=self.seed or 0,
+            normalize=self.similarity == "cosine",
+        )
+
+    def candidates(self, queries, target_ids, kernel, places):
+        # The labels themselves are members, and take no places.
+        limit = places + tf.size(target_ids, tf.int64)
+        ids = self.index.members(
+            target_ids, tf.maximum(limit, 1), self.next_seed()
+        )
+        return ids, tf.zeros_like(ids, tf.float32)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "rebuild_interval": self.rebuild_interval,
+        }
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class KMeansSampler(_GroupSampler):
+    """The labels of the batch, classes of their clusters, a fill.
+
+    Class rows are clustered by direction; the negatives are the classes that
+    share a cluster with a label of the batch, drawn uniformly where they are
+    too many. A step looks groups up; every `rebuild_interval` steps a new
+    clustering is begun from a snapshot, in the background, and takes the old
+    one's place `rebuild_interval` steps later. Before the first one is ready,
+    classes are drawn uniformly.
+
+    Args:
+        num_sampled: int, number of classes a step, labels included.
+        num_groups: int, clusters; no more than classes are made.
+        rebuild_interval: int, in steps.
+        neighbor_fraction: float in (0, 1], most places for the clusters.
+        correct_fill: whether the fill is weighted.
+        seed: int.
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018.
+    """
+
+    def __init__(self, num_sampled, num_groups=1024, **kwargs):
+        super().__init__(num_sampled, **kwargs)
+        check_positive_int("num_groups", num_groups)
+        self.num_groups = num_groups
+        self.index = ClusterIndex()
+
+    def _num_groups(self):
+        return self.num_groups
+
+    def get_config(self):
+        return {**super().get_config(), "num_groups": self.num_groups}
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class PCAHashSampler(_GroupSampler):
+    """The labels of the batch, classes that share their PCA code, a fill.
+
+    A class row's code is the signs of its projections on the `num_bits`
+    principal axes of all rows; the negatives are the classes that share the
+    code of a label of the batch, drawn uniformly where they are too many.
+    Refreshed as `KMeansSampler`.
+
+    Args:
+        num_sampled: int, number of classes a step, labels included.
+        num_bits: int in [1, 30]; no more than the rows' dimensions are used.
+        rebuild_interval: int, in steps.
+        neighbor_fraction: float in (0, 1], most places for the groups.
+        correct_fill: whether the fill is weighted.
+        seed: int.
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018.
+    """
+
+    def __init__(self, num_sampled, num_bits=10, **kwargs):
+        super().__init__(num_sampled, **kwargs)
+        check_positive_int("num_bits", num_bits)
+        if num_bits > 30:
+            raise ValueError(
+                f"`num_bits` must be at most 30. Received: {num_bits}"
+            )
+        self.num_bits = num_bits
+        self.index = PCAHash()
+
+    def _num_groups(self):
+        return self.num_bits
+
+    def get_config(self):
+        return {**super().get_config(), "num_bits": self.num_bits}
