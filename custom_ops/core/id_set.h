@@ -24,7 +24,7 @@ class IdSet {
 
   // The position of id in order of insertion; inserts it when new.
   int64_t Insert(int64_t id) {
-    Slot& slot = Find(id);
+    Slot& slot = slots_[Find(id)];
     if (slot.id < 0) {
       slot = Slot{id, static_cast<int64_t>(ids_.size())};
       ids_.push_back(id);
@@ -32,7 +32,9 @@ class IdSet {
     return slot.position;
   }
 
-  bool Contains(int64_t id) { return Find(id).id >= 0; }
+  bool Contains(int64_t id) const { return Position(id) >= 0; }
+  // Of an id in order of insertion; -1 if it is not in.
+  int64_t Position(int64_t id) const { return slots_[Find(id)].position; }
   int64_t size() const { return ids_.size(); }
   const std::vector<int64_t>& ids() const { return ids_; }
 
@@ -41,11 +43,12 @@ class IdSet {
     int64_t id, position;
   };
 
-  Slot& Find(int64_t id) {
+  // Of the id, or of the free slot where it goes.
+  uint64_t Find(int64_t id) const {
     const uint64_t mask = slots_.size() - 1;
     uint64_t h = (static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ull) >> shift_;
     while (slots_[h].id >= 0 && slots_[h].id != id) h = (h + 1) & mask;
-    return slots_[h];
+    return h;
   }
 
   int shift_;

@@ -45,6 +45,14 @@ inline absl::Status CheckRank(const char* name,
                                                  ShapeText(tensor.shape())));
 }
 
+inline absl::Status CheckScalar(const char* name,
+                                const tensorflow::Tensor& tensor) {
+  if (tensor.NumElements() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`", name, "` must be a scalar. Received: shape ",
+                   ShapeText(tensor.shape())));
+}
+
 // Every id must be in [lowest, num_classes).
 inline absl::Status CheckIds(const char* name, const tensorflow::Tensor& tensor,
                              int64_t num_classes, int64_t lowest = 0) {

@@ -1,0 +1,176 @@
+// How LSH tables are refreshed and saved: the Indexer of
+// Refreshing<LshIndexer>.
+//
+// A refresh hashes the touched rows alone, unless the options or sizes
+// changed, new hash functions are due, over half of the rows were touched, or,
+// for inner products, a row outgrew the greatest norm. New functions come
+// every `redraw_interval` refreshes.
+#ifndef TFXCLASS_CORE_LSH_INDEXER_H_
+#define TFXCLASS_CORE_LSH_INDEXER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/lsh_tables.h"
+#include "core/refreshing.h"
+#include "core/touched_rows.h"
+
+namespace tfxclass {
+
+struct LshOptions {
+  HashOptions hash;
+  bool inner_product = false;
+  bool incremental = true;
+  int64_t bucket_size = 0;      // 0: all are kept
+  int64_t redraw_interval = 0;  // in refreshes; 0: never
+};
+
+// Flat bytes of LSH tables and back.
+struct LshBytes {
+  static std::string Write(const LshTables& tables) {
+    ByteWriter out;
+    out.Put(tables.count);
+    out.Put(tables.dim);
+    out.Put(tables.generation);
+    out.Put(tables.bucket_size);
+    out.Put(tables.greatest);
+    out.Put(static_cast<int32_t>(tables.inner_product));
+    tables.functions->Write(&out);
+    for (const LshTable& table : tables.tables) {
+      out.PutAll(table.offsets);
+      out.PutAll(table.ids);
+    }
+    return out.Take();
+  }
+
+  // False if the bytes are no LSH tables.
+  static bool Read(const char* data, size_t size, LshTables* tables) {
+    ByteReader in(data, size);
+    int32_t inner_product;
+    auto functions = std::make_shared<HashFunctions>();
+    if (!in.Get(&tables->count) || !in.Get(&tables->dim) ||
+        !in.Get(&tables->generation) || !in.Get(&tables->bucket_size) ||
+        !in.Get(&tables->greatest) || !in.Get(&inner_product) ||
+        !functions->Read(&in) || tables->count < 1 ||
+        tables->count > INT32_MAX || inner_product < 0 || inner_product > 1 ||
+        tables->dim != functions->dim() - inner_product) {
+      return false;
+    }
+    tables->inner_product = inner_product;
+    tables->functions = functions;
+    const int64_t num_tables = functions->options().num_tables;
+    for (int64_t t = 0; t < num_tables; ++t) {
+      LshTable table;
+      if (!in.GetAll(&table.offsets) || !in.GetAll(&table.ids) ||
+          !IsSound(*tables, table)) {
+        return false;
+      }
+      tables->tables.push_back(std::move(table));
+    }
+    return in.left() == 0;
+  }
+
+ private:
+  static bool IsSound(const LshTables& tables, const LshTable& table) {
+    const size_t buckets = size_t{1} << tables.range_bits();
+    if (table.offsets.size() != buckets + 1 || table.offsets[0] != 0 ||
+        table.offsets[buckets] != static_cast<int64_t>(table.ids.size())) {
+      return false;
+    }
+    for (size_t b = 0; b < buckets; ++b) {
+      if (table.offsets[b] > table.offsets[b + 1]) return false;
+    }
+    for (const int32_t id : table.ids) {
+      if (id < 0 || id >= tables.count) return false;
+    }
+    return true;
+  }
+};
+
+struct LshIndexer : LshBytes {
+  using Index = LshTables;
+  using Options = LshOptions;
+  static constexpr char kName[] = "set of LSH tables";
+
+  struct Source {
+    LaneRows rows;
+    std::vector<int64_t> ids;             // of the rows, where `latest`
+    std::shared_ptr<const Index> latest;  // merged into; null: all rows
+    HashOptions hash;
+    LshTables next;  // without tables; without functions if new ones are due
+  };
+
+  static bool Take(const ClassRows& kernel, const Options& options,
+                   const std::shared_ptr<const Index>& latest,
+                   const TouchedRows& touched, const ParallelFor& parallel,
+                   Source* source) {
+    Prepare(kernel, options, latest.get(), source);
+    const int64_t extra = options.inner_product;
+    LshTables& next = source->next;
+    source->latest = nullptr;
+    if (options.incremental && next.functions &&
+        latest->bucket_size == options.bucket_size) {
+      source->ids = touched.Ids();
+      const int64_t num_touched = source->ids.size();
+      if (num_touched <= kernel.count / 2 && !touched.Contains(kernel.count)) {
+        if (!CopyLaneRows(kernel, &source->ids, extra, parallel, &source->rows,
+                          &next.greatest)) {
+          return false;
+        }
+        if (!options.inner_product || next.greatest <= latest->greatest) {
+          next.greatest = latest->greatest;
+          source->latest = latest;
+          return true;
+        }
+      }
+    }
+    return CopyLaneRows(kernel, nullptr, extra, parallel, &source->rows,
+                        &next.greatest);
+  }
+
+  static Index Build(Source* source, const ParallelFor& parallel) {
+    Index tables = source->next;
+    if (!tables.functions) {
+      tables.functions =
+          std::make_shared<HashFunctions>(source->hash, source->rows.dim);
+    }
+    LshBuilder builder(&tables, parallel);
+    if (source->latest) {
+      builder.Merge(*source->latest, source->ids, &source->rows);
+    } else {
+      builder.Build(&source->rows);
+    }
+    source->latest = nullptr;  // to be freed when no query uses it
+    return tables;
+  }
+
+ private:
+  // All of `next` but the greatest norm.
+  static void Prepare(const ClassRows& kernel, const Options& options,
+                      const Index* latest, Source* source) {
+    LshTables& next = source->next;
+    next.count = kernel.count;
+    next.dim = kernel.dim;
+    next.generation = latest ? latest->generation + 1 : 0;
+    next.bucket_size = options.bucket_size;
+    next.inner_product = options.inner_product;
+    next.functions = nullptr;
+    source->hash = options.hash;
+    if (options.redraw_interval > 0) {
+      const uint64_t drawn = next.generation / options.redraw_interval;
+      source->hash.seed += drawn * 0x9E3779B97F4A7C15ull;
+    }
+    if (latest && latest->count == kernel.count && latest->dim == kernel.dim &&
+        latest->inner_product == options.inner_product &&
+        latest->functions->options() == source->hash) {
+      next.functions = latest->functions;
+    }
+  }
+};
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_CORE_LSH_INDEXER_H_

@@ -1,0 +1,139 @@
+// CPU kernels of the hash functions, without tables.
+#include "core/hash_functions.h"
+#include "core/lane_rows.h"
+#include "kernels/kernel_utils.h"
+#include "kernels/lsh_options.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+class LshHashOp : public OpKernel {
+ public:
+  explicit LshHashOp(OpKernelConstruction* c) : OpKernel(c) {
+    OP_REQUIRES_OK(c, GetHashFamily(c, &options_));
+  }
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& vectors = c->input(0);
+    OP_REQUIRES_OK(c, CheckRank("vectors", vectors, 2));
+    OP_REQUIRES_OK(c, CheckFinite("vectors", vectors));
+    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(1)));
+    const int64_t count = vectors.dim_size(0), dim = vectors.dim_size(1);
+    OP_REQUIRES(c, dim >= 1 && dim <= INT32_MAX,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`vectors` must have 1 to 2^31 - 1 coordinates. "
+                    "Received: shape ",
+                    ShapeText(vectors.shape()))));
+    HashOptions options = options_;
+    options.seed = c->input(1).flat<int64_t>()(0);
+    Tensor* codes;
+    OP_REQUIRES_OK(c,
+                   c->allocate_output(0, {options.num_tables, count}, &codes));
+    const HashFunctions functions(options, dim);
+    LaneRows rows;
+    rows.Resize(count, dim);
+    const int64_t cost = options.num_tables * functions.Cost() + dim;
+    PoolOf(c)(rows.blocks(), kBlockRows * cost,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t b = begin; b < end; ++b) {
+                  HashBlock(functions, vectors, b, &rows, codes);
+                }
+              });
+  }
+
+ private:
+  static void HashBlock(const HashFunctions& functions, const Tensor& vectors,
+                        int64_t b, LaneRows* rows, Tensor* to) {
+    const int64_t num_tables = functions.options().num_tables;
+    const int64_t first = b * kBlockRows;
+    const int64_t num = std::min(kBlockRows, rows->count - first);
+    for (int64_t i = first; i < first + num; ++i) {
+      rows->Set(i, vectors.flat<float>().data() + i * rows->dim, rows->dim);
+    }
+    std::vector<uint32_t> codes(num_tables * kBlockRows);
+    functions.Codes(rows->block(b), 0, num_tables, codes.data(), kBlockRows);
+    for (int64_t t = 0; t < num_tables; ++t) {
+      std::copy_n(codes.data() + t * kBlockRows, num,
+                  to->flat<int32_t>().data() + t * rows->count + first);
+    }
+  }
+
+  HashOptions options_;
+};
+
+class LshSparseHashOp : public OpKernel {
+ public:
+  explicit LshSparseHashOp(OpKernelConstruction* c) : OpKernel(c) {
+    options_.family = HashFamily::kDwta;
+    OP_REQUIRES_OK(c, GetHashOptions(c, &options_));
+  }
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& splits = c->input(0);
+    const Tensor& ids = c->input(1);
+    const Tensor& values = c->input(2);
+    OP_REQUIRES_OK(c, CheckScalar("dim", c->input(3)));
+    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(4)));
+    const int64_t dim = c->input(3).flat<int64_t>()(0);
+    OP_REQUIRES(c, dim >= 1 && dim <= INT32_MAX,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`dim` must be in [1, 2^31 - 1]. Received: ", dim)));
+    OP_REQUIRES_OK(c, CheckIds("ids", ids, dim));
+    OP_REQUIRES_OK(c, CheckFinite("values", values));
+    OP_REQUIRES_OK(c, CheckSplits(splits, ids, values));
+    HashOptions options = options_;
+    options.seed = c->input(4).flat<int64_t>()(0);
+    const int64_t count = splits.NumElements() - 1;
+    Tensor* codes;
+    OP_REQUIRES_OK(c,
+                   c->allocate_output(0, {options.num_tables, count}, &codes));
+    const HashFunctions functions(options, dim);
+    const SparseDwta sparse(functions.bins(), dim, options.function_bits());
+    const auto starts = splits.flat<int64_t>();
+    const int64_t cost = options.count() * 10 + 1000;
+    PoolOf(c)(count, cost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        sparse.Codes(
+            ids.flat<int64_t>().data() + starts(i),
+            values.flat<float>().data() + starts(i), starts(i + 1) - starts(i),
+            options.num_hashes,
+            reinterpret_cast<uint32_t*>(codes->flat<int32_t>().data()) + i,
+            count);
+      }
+    });
+  }
+
+ private:
+  static absl::Status CheckSplits(const Tensor& splits, const Tensor& ids,
+                                  const Tensor& values) {
+    const auto starts = splits.flat<int64_t>();
+    bool sound = starts.size() >= 1 && starts(0) == 0 &&
+                 starts(starts.size() - 1) == ids.NumElements() &&
+                 ids.NumElements() == values.NumElements();
+    for (int64_t i = 0; sound && i + 1 < starts.size(); ++i) {
+      sound = starts(i) <= starts(i + 1);
+    }
+    if (sound) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`row_splits` must rise from 0 to the number of `ids` and `values`. "
+        "Received: ",
+        splits.SummarizeValue(5), " with shapes ", ShapeText(ids.shape()),
+        " and ", ShapeText(values.shape())));
+  }
+
+  HashOptions options_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfxclass>LshHash").Device(tensorflow::DEVICE_CPU),
+                        LshHashOp);
+REGISTER_KERNEL_BUILDER(
+    Name("Tfxclass>LshSparseHash").Device(tensorflow::DEVICE_CPU),
+    LshSparseHashOp);
+
+}  // namespace
+}  // namespace tfxclass

@@ -1,0 +1,47 @@
+// The attributes that name hash functions, checked.
+#ifndef TFXCLASS_KERNELS_LSH_OPTIONS_H_
+#define TFXCLASS_KERNELS_LSH_OPTIONS_H_
+
+#include <string>
+
+#include "core/hash_functions.h"
+#include "kernels/kernel_utils.h"
+
+namespace tfxclass {
+
+inline absl::Status GetHashOptions(tensorflow::OpKernelConstruction* c,
+                                   HashOptions* options) {
+  int64_t bin_size;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_hashes", &options->num_hashes));
+  TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &options->num_tables));
+  TF_RETURN_IF_ERROR(c->GetAttr("bin_size", &bin_size));
+  if (bin_size > INT32_MAX || options->num_tables > INT32_MAX / kMostCodeBits ||
+      options->num_hashes > kMostCodeBits) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`num_hashes`, `num_tables` and `bin_size` are out of range. "
+        "Received: ",
+        options->num_hashes, ", ", options->num_tables, ", ", bin_size));
+  }
+  options->bin_size = bin_size;
+  if (options->bits() > kMostCodeBits) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A code of `num_hashes` functions takes at most ", kMostCodeBits,
+        " bits. Received: num_hashes=", options->num_hashes, " of ",
+        options->function_bits(), " bits"));
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status GetHashFamily(tensorflow::OpKernelConstruction* c,
+                                  HashOptions* options) {
+  std::string hash;
+  TF_RETURN_IF_ERROR(c->GetAttr("hash", &hash));
+  options->family = hash == "simhash"          ? HashFamily::kSimHash
+                    : hash == "sparse_simhash" ? HashFamily::kSparseSimHash
+                                               : HashFamily::kDwta;
+  return GetHashOptions(c, options);
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_LSH_OPTIONS_H_

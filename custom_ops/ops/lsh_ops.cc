@@ -1,0 +1,121 @@
+// Signatures of LSH tables and their hash functions.
+#include "ops/index_ops.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+constexpr char kFamily[] =
+    "hash: {'simhash', 'sparse_simhash', 'dwta'} = 'simhash'";
+
+// Codes [num_tables, rows].
+absl::Status CodesShape(InferenceContext* c, DimensionHandle rows) {
+  int64_t num_tables;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &num_tables));
+  c->set_output(0, c->Matrix(num_tables, rows));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfxclass>LshHash")
+    .Input("vectors: float")
+    .Input("seed: int64")
+    .Output("codes: int32")
+    .Attr(kFamily)
+    .Attr("num_hashes: int >= 1")
+    .Attr("num_tables: int >= 1")
+    .Attr("bin_size: int >= 2 = 8")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle vectors;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &vectors));
+      return CodesShape(c, c->Dim(vectors, 0));
+    });
+
+REGISTER_OP("Tfxclass>LshSparseHash")
+    .Input("row_splits: int64")
+    .Input("ids: int64")
+    .Input("values: float")
+    .Input("dim: int64")
+    .Input("seed: int64")
+    .Output("codes: int32")
+    .Attr("num_hashes: int >= 1")
+    .Attr("num_tables: int >= 1")
+    .Attr("bin_size: int >= 2 = 8")
+    .SetShapeFn([](InferenceContext* c) {
+      return CodesShape(c, c->UnknownDim());
+    });
+
+REGISTER_INDEX_OPS("Tfxclass>Lsh");
+
+REGISTER_OP("Tfxclass>LshBuild")
+    .Input("index: resource")
+    .Input("kernel: resource")
+    .Input("seed: int64")
+    .Attr(kFamily)
+    .Attr("num_hashes: int >= 1")
+    .Attr("num_tables: int >= 1")
+    .Attr("bin_size: int >= 2 = 8")
+    .Attr("inner_product: bool = false")
+    .Attr("incremental: bool = true")
+    .Attr("bucket_size: int >= 0 = 0")
+    .Attr("redraw_interval: int >= 0 = 0")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_OP("Tfxclass>LshAdvance")
+    .Input("index: resource")
+    .Input("kernel: resource")
+    .Input("seed: int64")
+    .Input("step: int64")
+    .Input("interval: int64")
+    .Input("lag: int64")
+    .Attr(kFamily)
+    .Attr("num_hashes: int >= 1")
+    .Attr("num_tables: int >= 1")
+    .Attr("bin_size: int >= 2 = 8")
+    .Attr("inner_product: bool = false")
+    .Attr("incremental: bool = true")
+    .Attr("bucket_size: int >= 0 = 0")
+    .Attr("redraw_interval: int >= 0 = 0")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_OP("Tfxclass>LshQuery")
+    .Input("index: resource")
+    .Input("queries: float")
+    .Input("valid: bool")
+    .Input("targets: int64")
+    .Input("num_sampled: int64")
+    .Input("max_candidates: int64")
+    .Input("seed: int64")
+    .Output("candidates: int64")
+    .Output("probed: int64")
+    .Output("last_fraction: float")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Vector(c->UnknownDim()));
+      c->set_output(1, c->Vector(c->UnknownDim()));
+      c->set_output(2, c->Scalar());
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("Tfxclass>LshMembers")
+    .Input("index: resource")
+    .Input("queries: float")
+    .Input("valid: bool")
+    .Input("probed: int64")
+    .Input("ids: int64")
+    .Output("mask: bool")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle queries, ids;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 3, &queries));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 1, &ids));
+      c->set_output(0, c->Matrix(c->Dim(queries, 0), c->Dim(ids, 0)));
+      return absl::OkStatus();
+    });
+
+}  // namespace
+}  // namespace tfxclass

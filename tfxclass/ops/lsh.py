@@ -1,0 +1,190 @@
+"""Locality-sensitive hashing: codes, and tables of the rows of a kernel."""
+
+import tensorflow as tf
+
+from tfxclass.ops import library
+from tfxclass.ops.index import RefreshingIndex
+from tfxclass.ops.index import handle_of
+
+for _name in ("LshHash", "LshSparseHash", "LshQuery", "LshMembers"):
+    tf.no_gradient("Tfxclass>" + _name)
+
+
+def hash_codes(
+    vectors, num_hashes, num_tables, hash="simhash", bin_size=8, seed=0
+):
+    """Codes of vectors: `num_hashes` functions for each of `num_tables`.
+
+    Args:
+        vectors: float32 `[n, dim]`, finite.
+        num_hashes: int K. The values of a table's functions stand one after
+            the other in its code, 30 bits at most.
+        num_tables: int L.
+        hash: `"simhash"` (one bit: the sign of a product with a Gaussian
+            vector; equal with probability 1 - angle / pi),
+            `"sparse_simhash"` (with +-1 at a third of the coordinates), or
+            `"dwta"` (the place of the greatest of `bin_size` coordinates,
+            ceil(log2(bin_size)) bits; zeros count as absent).
+        bin_size: int, for `"dwta"`.
+        seed: int. Same seed, same functions.
+
+    Returns:
+        int32 `[num_tables, n]`.
+    """
+    return library.ops.tfxclass_lsh_hash(
+        vectors,
+        tf.cast(seed, tf.int64),
+        hash=hash,
+        num_hashes=num_hashes,
+        num_tables=num_tables,
+        bin_size=bin_size,
+    )
+
+
+def sparse_hash_codes(vectors, num_hashes, num_tables, bin_size=8, seed=0):
+    """DWTA codes of sparse vectors, those of `hash_codes` of the dense ones.
+
+    Args:
+        vectors: float32 `tf.SparseTensor` `[n, dim]` in row-major order, no
+            coordinate twice.
+        num_hashes, num_tables, bin_size, seed: as for `hash_codes`.
+
+    Returns:
+        int32 `[num_tables, n]`.
+    """
+    rows = vectors.dense_shape[0]
+    return library.ops.tfxclass_lsh_sparse_hash(
+        tf.searchsorted(
+            vectors.indices[:, 0], tf.range(rows + 1), out_type=tf.int64
+        ),
+        vectors.indices[:, 1],
+        vectors.values,
+        vectors.dense_shape[1],
+        tf.cast(seed, tf.int64),
+        num_hashes=num_hashes,
+        num_tables=num_tables,
+        bin_size=bin_size,
+    )
+
+
+class LSHTables(RefreshingIndex):
+    """Hash tables of the rows of a class matrix.
+
+    Args:
+        num_hashes, num_tables, hash, bin_size: as for `hash_codes`.
+        inner_product: whether classes collide by inner product (the rows get
+            one more coordinate, with which their norms are equal) rather than
+            by angle.
+        bucket_size: int, most ids of a bucket, a random sample of them; 0
+            keeps all.
+        redraw_interval: int, in refreshes: how often hash functions are drawn
+            anew; 0 is never.
+        incremental: whether a refresh hashes only the rows that were marked.
+
+    References:
+        Chen et al., SLIDE, MLSys 2020; Neyshabur and Srebro, On Symmetric and
+        Asymmetric LSHs for Inner Product Search, ICML 2015.
+    """
+
+    prefix = "lsh"
+
+    def __init__(
+        self,
+        num_hashes,
+        num_tables,
+        hash="simhash",
+        bin_size=8,
+        inner_product=False,
+        bucket_size=0,
+        redraw_interval=0,
+        incremental=True,
+    ):
+        super().__init__()
+        self.options = {
+            "num_hashes": num_hashes,
+            "num_tables": num_tables,
+            "hash": hash,
+            "bin_size": bin_size,
+            "inner_product": inner_product,
+            "bucket_size": bucket_size,
+            "redraw_interval": redraw_interval,
+            "incremental": incremental,
+        }
+
+    def build(self, kernel, seed=0):
+        """Builds from the rows as they are, now.
+
+        Args:
+            kernel: float32 variable `[num_classes, dim]`.
+            seed: int. Same seed and rows, same tables.
+
+        Raises:
+            InvalidArgumentError: rows that are not finite.
+        """
+        return self.op("build")(
+            self.handle,
+            handle_of(kernel),
+            tf.cast(seed, tf.int64),
+            **self.options,
+        )
+
+    def advance(self, kernel, step, interval, lag, seed=0):
+        """Refreshes in the background as is due at `step`.
+
+        After `interval` steps new tables are begun; they take the old ones'
+        place exactly `lag` steps later, at most `interval`. Arguments are
+        int64 scalars.
+        """
+        return self.op("advance")(
+            self.handle,
+            handle_of(kernel),
+            tf.cast(seed, tf.int64),
+            step,
+            interval,
+            lag,
+            **self.options,
+        )
+
+    def query(self, queries, valid, targets, num_sampled, max_candidates, seed):
+        """Classes in the buckets of the queries.
+
+        All tables are probed where their union has room, else tables in a
+        random order, and of the last one a part.
+
+        Args:
+            queries: float32 `[samples, p, dim]`.
+            valid: bool `[samples, p]`, which of them count.
+            targets: int64, classes that are left out; -1 is padding.
+            num_sampled: int64 scalar, room of targets and candidates.
+            max_candidates: int64 scalar, room of candidates.
+            seed: int64 `[2]`. Same seed, same result.
+
+        Returns:
+            `(candidates, probed, last_fraction)`: distinct ids, int64; the
+            tables they are from, in order, int64; which fraction of what the
+            last one added was kept. Nothing before the first tables are
+            ready.
+        """
+        return self.op("query")(
+            self.handle,
+            queries,
+            valid,
+            targets,
+            tf.cast(num_sampled, tf.int64),
+            tf.cast(max_candidates, tf.int64),
+            seed,
+        )
+
+    def members(self, queries, valid, probed, ids):
+        """Which of the classes are in a sample's own buckets.
+
+        Args:
+            queries: float32 `[samples, p, dim]`.
+            valid: bool `[samples, p]`.
+            probed: int64, tables.
+            ids: int64 `[n]`, distinct.
+
+        Returns:
+            bool `[samples, n]`.
+        """
+        return self.op("members")(self.handle, queries, valid, probed, ids)
