@@ -116,6 +116,8 @@ def ranking_metrics(ids, labels, k, propensities, weights=None):
         gain += weight * sum(1 / propensities[c] for c in best if c in row)
         best_gain += weight * sum(gains[:k])
     return precision / total, gain / best_gain, ndcg / total
+
+
 def softplus(x):
     return np.logaddexp(0.0, np.asarray(x, np.float64))
 
