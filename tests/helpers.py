@@ -1,5 +1,7 @@
 """What several test files share."""
 
+import gzip
+import lzma
 from typing import NamedTuple
 
 import numpy as np
@@ -52,3 +54,27 @@ def parse_forest(data):
         )
     assert reader.at == len(reader.data)
     return Forest(count, dim, trees)
+
+
+def xc_line(labels, pairs):
+    """A row of the extreme-classification format, without a newline."""
+    features = "".join(f" {i}:{v}" for i, v in pairs)
+    return ",".join(map(str, labels)) + (features or " ")
+
+
+def write_xc(path, rows, num_features, num_classes):
+    """Writes rows of `(labels, [(feature, value), ...])`; .gz, .xz or text."""
+    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    with opener(path, "wt") as f:
+        f.write(f"{len(rows)} {num_features} {num_classes}\n")
+        f.writelines(xc_line(*row) + "\n" for row in rows)
+
+
+def parse_xc(line):
+    """`(labels, [(feature, value), ...])` of a line, the plain way."""
+    labels, _, features = line.rstrip("\n").partition(" ")
+    pairs = [pair.split(":") for pair in features.split()]
+    return (
+        [int(label) for label in labels.split(",") if label],
+        [(int(i), np.float32(v)) for i, v in pairs],
+    )

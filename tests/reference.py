@@ -90,3 +90,29 @@ def numeric_gradient(function, x, direction, step=1e-6):
 def log_uniform_probability(ids, num_classes):
     ids = np.asarray(ids, np.float64)
     return np.log((ids + 2) / (ids + 1)) / np.log(num_classes + 1)
+
+
+def propensity(count, num_rows, a, b):
+    """Jain et al. 2016, section 3, of one label."""
+    c = (math.log(num_rows) - 1) * (b + 1) ** a
+    return 1 / (1 + c * math.exp(-a * math.log(count + b)))
+
+
+def ranking_metrics(ids, labels, k, propensities, weights=None):
+    """P@k, PSP@k and nDCG@k of the best classes `ids`, over labelled rows."""
+    rows = [(best[:k], distinct_labels(y)) for best, y in zip(ids, labels)]
+    weights = np.ones(len(rows)) if weights is None else weights
+    total = precision = ndcg = gain = best_gain = 0.0
+    for (best, row), weight in zip(rows, weights):
+        if not row:
+            continue
+        hits = [c in row for c in best]
+        total += weight
+        precision += weight * sum(hits) / k
+        dcg = sum(1 / math.log2(r + 2) for r, hit in enumerate(hits) if hit)
+        ideal = sum(1 / math.log2(r + 2) for r in range(min(k, len(row))))
+        ndcg += weight * dcg / ideal
+        gains = sorted((1 / propensities[c] for c in row), reverse=True)
+        gain += weight * sum(1 / propensities[c] for c in best if c in row)
+        best_gain += weight * sum(gains[:k])
+    return precision / total, gain / best_gain, ndcg / total

@@ -1,5 +1,6 @@
 """Keras output layers for classifiers with 10^4 to 10^7 classes."""
 
+from tfxclass import data
 from tfxclass import export
 from tfxclass import layers
 from tfxclass import losses
@@ -10,6 +11,7 @@ from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
 __all__ = [
+    "data",
     "export",
     "layers",
     "losses",

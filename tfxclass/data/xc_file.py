@@ -1,0 +1,256 @@
+"""The extreme-classification text format as a streaming pipeline."""
+
+import gzip
+import lzma
+import os
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.ops.xc_lines import parse_xc_lines
+
+_OPEN = {".gz": gzip.open, ".xz": lzma.open}
+_DAMAGED = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
+_BLOCK_BYTES = 1 << 20
+# No line is as long: what has no newlines is no text.
+_MOST_LINE_BYTES = 1 << 26
+
+
+class XCFile:
+    """A data set in the text format of the Extreme Classification Repository.
+
+    The first line is `rows features labels`. Then there is one row a line,
+    `l1,l2,... f:v f:v ...`: its class ids, then its features and their values,
+    all ids from 0. A row without labels starts with a space.
+
+    The file is streamed: memory holds the shuffle buffer and a few batches,
+    whatever its size is. Lines are parsed by a compiled op, and each is
+    checked; a malformed one ends the reading with an error that names the
+    file, the line (the header is line 1) and what is wrong.
+
+    Args:
+        path: the file; `.gz` and `.xz` are decompressed.
+
+    Attributes:
+        num_rows: int, from the header.
+        num_features: int.
+        num_classes: int.
+
+    Raises:
+        ValueError: the first line is not a header, or the file is damaged.
+
+    Example:
+
+    >>> train = tfxclass.data.XCFile("train.txt.xz")
+    >>> model.fit(train.batches(256, shuffle_buffer_size=10_000), epochs=5)
+
+    References:
+        Bhatia et al., The Extreme Classification Repository, 2016,
+        http://manikvarma.org/downloads/XC/XMLRepository.html
+    """
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+        _, lines = next(self._text_blocks(), (1, [b""]))
+        header = _parse_header(self.path, lines[0])
+        self.num_rows, self.num_features, self.num_classes = header
+
+    def batches(
+        self,
+        batch_size,
+        shuffle_buffer_size=None,
+        seed=None,
+        num_epochs=1,
+        max_labels=None,
+        shard=(0, 1),
+        drop_remainder=False,
+    ):
+        """Batches for `fit`, `evaluate` and `predict`.
+
+        Args:
+            batch_size: int.
+            shuffle_buffer_size: int, rows to draw the next one from; None
+                keeps the order of the file. Each pass draws anew.
+            seed: int, seed of the shuffle.
+            num_epochs: int, passes over the file; None is without end.
+            max_labels: int, labels a row keeps, the first ones; None keeps
+                all.
+            shard: `(index, count)`: this worker reads every `count`-th row,
+                from row `index` on. Every worker reads through the file.
+            drop_remainder: whether a last batch that is not full is left out.
+
+        Returns:
+            A `tf.data.Dataset` of `(features, labels)`. `features` is a dict
+            of `"feature_ids"`, int64, and `"feature_values"`, float32, both
+            `[batch, n]`, n the longest row's; padding is feature 0 with value
+            0, which adds nothing to a weighted sum. `labels` is int64
+            `[batch, p]` padded with -1, as the heads take them; p is
+            `max_labels`, or the greatest number of labels in the batch.
+
+            Iterating it raises `InvalidArgumentError` at a malformed line, at
+            a number of rows that is not the header's, and if the file is
+            damaged.
+
+        Raises:
+            ValueError: an argument out of range.
+        """
+        for name, value in (
+            ("batch_size", batch_size),
+            ("shuffle_buffer_size", shuffle_buffer_size),
+            ("num_epochs", num_epochs),
+            ("max_labels", max_labels),
+        ):
+            if value is not None or name == "batch_size":
+                check_positive_int(name, value)
+        lines = self._lines(*_checked_shard(shard))
+        if shuffle_buffer_size is not None:
+            # Unparsed, so that a row in the buffer is as small as in the file.
+            lines = lines.shuffle(shuffle_buffer_size, seed=seed)
+        return (
+            lines.repeat(num_epochs)
+            .batch(batch_size, drop_remainder=drop_remainder)
+            .map(
+                lambda numbers, lines: _padded(
+                    self._parse(numbers, lines), max_labels
+                ),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def counts(self):
+        """How often each feature and each class occurs, in one pass.
+
+        Returns:
+            `(feature_counts, label_counts)`: int64 `[num_features]` and
+            `[num_classes]`, in how many rows (a row that repeats one counts
+            each time).
+        """
+        feature_counts = np.zeros(self.num_features, np.int64)
+        label_counts = np.zeros(self.num_classes, np.int64)
+        for rows in self._blocks(0, 1).map(self._parse).prefetch(1):
+            np.add.at(feature_counts, rows.features.numpy(), 1)
+            np.add.at(label_counts, rows.labels.numpy(), 1)
+        return feature_counts, label_counts
+
+    def _lines(self, index, count):
+        """Dataset of `(line number, line)`, this shard's rows."""
+        num_rows = len(range(index, self.num_rows, count))
+        lines = self._blocks(index, count).unbatch()
+        lines = lines.apply(tf.data.experimental.assert_cardinality(num_rows))
+        if count > 1:
+            # A distribution strategy must not take a share of the share.
+            options = tf.data.Options()
+            options.experimental_distribute.auto_shard_policy = (
+                tf.data.experimental.AutoShardPolicy.OFF
+            )
+            lines = lines.with_options(options)
+        return lines
+
+    def _blocks(self, index, count):
+        """Dataset of `(line numbers, lines)`, about a MiB of text each."""
+        return tf.data.Dataset.from_generator(
+            lambda: self._row_blocks(index, count),
+            output_signature=(
+                tf.TensorSpec([None], tf.int64),
+                tf.TensorSpec([None], tf.string),
+            ),
+        )
+
+    def _row_blocks(self, index, count):
+        for number, lines in self._text_blocks():
+            if number == 1:
+                number, lines = 2, lines[1:]
+            row = number - 2
+            if row + len(lines) > self.num_rows:
+                raise ValueError(
+                    f"{self.path}, line {self.num_rows + 2}: the header says "
+                    f"{self.num_rows} rows, but here is another line"
+                )
+            mine = slice((index - row) % count, None, count)
+            numbers = np.arange(number, number + len(lines))
+            yield numbers[mine], np.array(lines[mine], object)
+        if row + len(lines) < self.num_rows:
+            raise ValueError(
+                f"{self.path}, line {row + len(lines) + 2}: the header says "
+                f"{self.num_rows} rows, but the file ends here, after "
+                f"{row + len(lines)}"
+            )
+
+    def _text_blocks(self):
+        """Yields `(number of the first line, lines)`, all of the file."""
+        number, rest = 1, b""
+        for chunk in self._chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _MOST_LINE_BYTES:
+                raise ValueError(
+                    f"{self.path}, line {number + len(lines)}: longer than "
+                    f"{_MOST_LINE_BYTES} bytes; is this a text file?"
+                )
+            if lines:
+                yield number, lines
+            number += len(lines)
+        if rest:
+            yield number, [rest]
+
+    def _chunks(self):
+        suffix = os.path.splitext(self.path)[1]
+        try:
+            with _OPEN.get(suffix, open)(self.path, "rb") as f:
+                while chunk := f.read(_BLOCK_BYTES):
+                    yield chunk
+        except _DAMAGED as e:
+            raise ValueError(
+                f"{self.path} is damaged, or no {suffix} file: {e}"
+            ) from e
+
+    def _parse(self, line_numbers, lines):
+        return parse_xc_lines(
+            lines, line_numbers, self.num_features, self.num_classes, self.path
+        )
+
+
+def _parse_header(path, line):
+    fields = line.split()
+    # 18 digits: ids are 64-bit.
+    if len(fields) != 3 or not all(
+        field.isdigit() and len(field) <= 18 and int(field) for field in fields
+    ):
+        raise ValueError(
+            f"{path}, line 1: the file must start with the header `rows "
+            "features labels`, three positive integers. Received: "
+            f"{line[:60]!r}"
+        )
+    return map(int, fields)
+
+
+def _checked_shard(shard):
+    if (
+        not isinstance(shard, (tuple, list))
+        or len(shard) != 2
+        or shard[0] not in range(shard[1])
+    ):
+        raise ValueError(
+            "`shard` must be (index, count) with 0 <= index < count. "
+            f"Received: {shard}"
+        )
+    return shard
+
+
+def _padded(rows, max_labels):
+    features = {
+        "feature_ids": _matrix(rows.features, rows.feature_splits, 0),
+        "feature_values": _matrix(rows.values, rows.feature_splits, 0),
+    }
+    return features, _matrix(rows.labels, rows.label_splits, -1, max_labels)
+
+
+def _matrix(values, splits, padding, width=None):
+    rows = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+    # At least one column: not everything downstream takes [batch, 0].
+    columns = width or tf.maximum(rows.bounding_shape(axis=1), 1)
+    shape = tf.stack([tf.constant(-1, tf.int64), columns])
+    matrix = rows.to_tensor(padding, shape=shape)
+    return tf.ensure_shape(matrix, [rows.shape[0], width])

@@ -1,0 +1,28 @@
+"""Metrics that never make the [batch, num_classes] output.
+
+A Keras metric that reads `y_pred` is right with a head of tfxclass, but makes
+the full output live again in every step. These read what the head's loss left
+behind instead: in training they rank the labels among the classes that the
+step computed anyway (where the head computes all, or in evaluation, among all
+classes, streamed in blocks).
+"""
+
+from tfxclass.metrics.cumulative import CumulativeProbability
+from tfxclass.metrics.cumulative import NormalizedCumulativeGain
+from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.metrics.propensity import PropensityScoredPrecisionAtK
+from tfxclass.metrics.propensity import propensities
+from tfxclass.metrics.ranking import NDCGAtK
+from tfxclass.metrics.ranking import PrecisionAtK
+from tfxclass.metrics.ranking import TopKAccuracy
+
+__all__ = [
+    "CumulativeProbability",
+    "HeadMetric",
+    "NDCGAtK",
+    "NormalizedCumulativeGain",
+    "PrecisionAtK",
+    "PropensityScoredPrecisionAtK",
+    "TopKAccuracy",
+    "propensities",
+]

@@ -1,0 +1,118 @@
+"""Precision that counts rare labels more, as they are missed more often."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.metrics.ranking import RankingMetric
+
+
+def propensities(label_counts, num_rows, a=0.55, b=1.5):
+    """How likely a label that applies to a row is among its labels.
+
+    `p = 1 / (1 + C (N_l + b)^-a)` with `C = (log N - 1) (b + 1)^a`, where
+    N_l is the number of training rows with label l, of N rows.
+
+    Args:
+        label_counts: integers `[num_classes]`, training rows of each class.
+        num_rows: int, training rows; at least 3.
+        a: float > 0. Published: 0.55; Wikipedia 0.5, Amazon 0.6.
+        b: float > 0. Published: 1.5; Wikipedia 0.4, Amazon 2.6.
+
+    Returns:
+        float64 array `[num_classes]`, in (0, 1).
+
+    Raises:
+        ValueError: an argument out of range.
+
+    References:
+        Jain, Prabhu and Varma, Extreme Multi-label Loss Functions, KDD 2016,
+        section 3.
+    """
+    counts = np.asarray(label_counts, np.float64)
+    if counts.ndim != 1 or not np.all(counts >= 0):
+        raise ValueError(
+            "`label_counts` must be a list of counts >= 0, one a class. "
+            f"Received: {label_counts}"
+        )
+    if not num_rows >= 3:
+        raise ValueError(
+            "`num_rows` must be at least 3: its logarithm less 1 is a factor. "
+            f"Received: {num_rows}"
+        )
+    if not (a > 0 and b > 0):
+        raise ValueError(f"`a` and `b` must be > 0. Received: a={a}, b={b}")
+    scale = (np.log(num_rows) - 1) * (b + 1) ** a
+    return 1 / (1 + scale * (counts + b) ** -a)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class PropensityScoredPrecisionAtK(RankingMetric):
+    """PSP@k: precision where a label counts 1 / its propensity.
+
+    The sum over all rows, divided by the sum that the best possible ranking
+    of each row reaches, as published results are. Rare labels weigh more: a
+    model that only knows the frequent ones has a high P@k and a low PSP@k. In
+    training it is a sampled one: among the classes of the step.
+
+    Args:
+        head: the head, or its name.
+        propensities: floats in (0, 1], one a class; see
+            `tfxclass.metrics.propensities`. A saved model holds them.
+        k: int.
+        name: name of the metric; `psp_at_<k>` by default.
+        dtype: as in `keras.metrics.Metric`.
+
+    Example:
+
+    >>> _, label_counts = train.counts()  # a tfxclass.data.XCFile
+    >>> p = tfxclass.metrics.propensities(label_counts, train.num_rows)
+    >>> metric = tfxclass.metrics.PropensityScoredPrecisionAtK(head, p, k=5)
+
+    References:
+        Jain, Prabhu and Varma, Extreme Multi-label Loss Functions, KDD 2016.
+    """
+
+    _prefix = "psp_at"
+
+    def __init__(self, head, propensities, k=1, name=None, dtype=None):
+        super().__init__(head, k, name, dtype)
+        self.propensities = np.asarray(propensities, np.float32)
+        usable = (self.propensities > 0) & (self.propensities <= 1)
+        if self.propensities.ndim != 1 or not np.all(usable):
+            raise ValueError(
+                "`propensities` must be numbers in (0, 1], one a class. "
+                f"Received: {propensities}"
+            )
+
+    def values_of(self, scored, targets):
+        self._check_num_classes(scored.head)
+        gains = self._gains(targets) * self.hits(scored, targets)
+        # The mean weighs rows by the best sum: a ratio of sums comes out.
+        return tf.math.divide_no_nan(
+            tf.reduce_sum(gains, axis=1), self.weights_of(targets)
+        )
+
+    def weights_of(self, targets):
+        """What the best ranking of each row gains, float32 `[batch]`."""
+        gains = self._gains(targets)
+        k = tf.minimum(self.k, tf.shape(gains)[1])
+        return tf.reduce_sum(tf.math.top_k(gains, k).values, axis=1)
+
+    def _gains(self, targets):
+        p = tf.gather(self.propensities, tf.maximum(targets.ids, 0))
+        return tf.where(targets.ids >= 0, 1 / p, 0.0)
+
+    def _check_num_classes(self, head):
+        if len(self.propensities) != head.num_classes:
+            raise ValueError(
+                "`propensities` must have one number for each class of the "
+                f"head. Received: {len(self.propensities)} numbers with "
+                f"num_classes={head.num_classes}."
+            )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "propensities": self.propensities.tolist(),
+        }
