@@ -197,10 +197,11 @@ def _style(method):
 
     i = list(METHODS).index(method)
     colors = matplotlib.colormaps["tab10"].colors
+    turn, color = divmod(i - 1, len(colors))  # the first is black
     return {
-        "color": "black" if method == "full" else colors[i % 10],
-        "linestyle": "-" if i <= 10 else "--",
-        "marker": "." if i <= 10 else "x",
+        "color": colors[color] if i else "black",
+        "linestyle": ("-", "--", ":")[turn],
+        "marker": (".", "x", "^")[turn],
         "label": METHODS[method].label,
     }
 
