@@ -195,11 +195,11 @@ def _style(method):
     """The same colour and line for a method in every figure."""
     import matplotlib
 
-    i = list(METHODS).index(method)
-    colors = matplotlib.colormaps["tab10"].colors
-    turn, color = divmod(i - 1, len(colors))  # the first is black
+    # The full softmax, the first, is black.
+    colors = ["black", *matplotlib.colormaps["tab10"].colors]
+    turn, color = divmod(list(METHODS).index(method), len(colors))
     return {
-        "color": colors[color] if i else "black",
+        "color": colors[color],
         "linestyle": ("-", "--", ":")[turn],
         "marker": (".", "x", "^")[turn],
         "label": METHODS[method].label,

@@ -1,7 +1,6 @@
 """The data sets: what is read, and how a model for each is set up."""
 
 import json
-import lzma
 import pathlib
 import sys
 from collections.abc import Callable
