@@ -28,6 +28,11 @@ def _num_sampled(data, set_up):
     return min(set_up.num_sampled, data.num_classes)
 
 
+def _most_sampled(data, set_up):
+    """What adaptive allocation may go up to."""
+    return min(4 * set_up.num_sampled, data.num_classes)
+
+
 def _counts(data, set_up):
     return [int(count) for count in data.counts]
 
@@ -87,7 +92,11 @@ METHODS = {
         "forest, as in the paper", num_candidates=None, **_PAPER
     ),
     "forest_adaptive": _forest(
-        "forest, adaptive (HF-A)", num_candidates=None, **_PAPER, tau_cp=0.9
+        "forest, adaptive (HF-A)",
+        num_sampled=_most_sampled,
+        num_candidates=None,
+        **_PAPER,
+        tau_cp=0.9,
     ),
     "top_k": _sampled("optimal", "TopKSampler"),
     "top_k_paper": _sampled(
