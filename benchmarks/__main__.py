@@ -12,6 +12,7 @@ ALL = (
     "forest",
     "loss_memory",
     "lazy_optimizers",
+    "reader",
 )
 
 

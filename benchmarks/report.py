@@ -17,6 +17,7 @@ TITLES = {
     "loss_memory": "The exact loss: time and memory",
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",
+    "reader": "Reading the extreme-classification text format",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",

@@ -2,7 +2,23 @@
 
     python -m benchmarks.comparison --data ../shared/data --seconds 60
 
+from the root of the checkout. Each job is one model on one data set, trained
+for `--seconds` of CPU (or `--epochs`) in a process of its own; its result is a
+file under benchmarks/cache/comparison/jobs, and a job that has one is not run
+again: what was interrupted goes on, with the same command. Then, for each data
+set, into benchmarks/results/comparison:
+
+    SET.csv           every point of every learning curve
+    SET.json          each method at the end, as report.py shows it
+    SET_curves.png    P@1 against CPU time and iterations, all methods
+    SET_num_sampled.png, SET_overlap.png, SET_index.png
+                      P@1 against M; against the overlap with the optimal
+                      selection; against trees, tables, intervals, tau_cp
+
+`--figures` draws them again, from the CSV where there are no jobs' files.
+What a figure says is written by hand into a file beside it, SET.md or
+SET_curves.md; `python benchmarks/report.py` puts all into RESULTS.md.
+
 `rows.py` and `sets.py` are the data, `methods.py` the table of methods and of
-the settings that are varied, `train.py` one job, `jobs.py` all of them, and
-`figures.py` what is made of their results.
+what is varied, `model.py` and `train.py` one job, `jobs.py` all of them.
 """

@@ -195,12 +195,13 @@ def _style(method):
     """The same colour and line for a method in every figure."""
     import matplotlib
 
-    i = list(METHODS).index(method)
-    colors = matplotlib.colormaps["tab10"].colors
+    # The full softmax, the first, is black.
+    colors = ["black", *matplotlib.colormaps["tab10"].colors]
+    turn, color = divmod(list(METHODS).index(method), len(colors))
     return {
-        "color": "black" if method == "full" else colors[i % 10],
-        "linestyle": "-" if i <= 10 else "--",
-        "marker": "." if i <= 10 else "x",
+        "color": colors[color],
+        "linestyle": ("-", "--", ":")[turn],
+        "marker": (".", "x", "^")[turn],
         "label": METHODS[method].label,
     }
 

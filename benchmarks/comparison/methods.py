@@ -28,6 +28,11 @@ def _num_sampled(data, set_up):
     return min(set_up.num_sampled, data.num_classes)
 
 
+def _most_sampled(data, set_up):
+    """What adaptive allocation may go up to."""
+    return min(4 * set_up.num_sampled, data.num_classes)
+
+
 def _counts(data, set_up):
     return [int(count) for count in data.counts]
 
@@ -57,13 +62,26 @@ def _sampled(label, sampler, **options):
 
 
 def _forest(label, **options):
-    options = {"num_sampled": _num_sampled, **options}
+    usual = {"num_trees": 50, "leaf_size": 100, "rebuild_interval": 500}
+    options = {"num_sampled": _num_sampled, **usual, **options}
     return Method(label, "SelectiveSoftmax", options=options)
+
+
+def _lsh(label, scheme, **options):
+    usual = {"num_tables": 50, "num_hashes": 9}
+    options = {
+        "num_sampled": _num_sampled,
+        "scheme": scheme,
+        **usual,
+        **options,
+    }
+    return Method(label, "LSHSoftmax", options=options)
 
 
 # The softmax restricted to the classes that were chosen, not an estimate of
 # the full one.
 _PAPER = {"neighbor_fraction": 1.0, "correct_fill": False}
+_LSH_PAPER = {"neighbor_fraction": 1.0, "correction": "none"}
 METHODS = {
     "full": Method("full softmax", "FullSoftmax"),
     "uniform": _sampled("uniform", "UniformSampler"),
@@ -74,7 +92,11 @@ METHODS = {
         "forest, as in the paper", num_candidates=None, **_PAPER
     ),
     "forest_adaptive": _forest(
-        "forest, adaptive (HF-A)", num_candidates=None, **_PAPER, tau_cp=0.9
+        "forest, adaptive (HF-A)",
+        num_sampled=_most_sampled,
+        num_candidates=None,
+        **_PAPER,
+        tau_cp=0.9,
     ),
     "top_k": _sampled("optimal", "TopKSampler"),
     "top_k_paper": _sampled(
@@ -83,6 +105,14 @@ METHODS = {
     "pca_hash": _sampled("PCA hash", "PCAHashSampler"),
     "k_means": _sampled("k-means", "KMeansSampler"),
     "cluster": _sampled("cluster index", "ClusterSampler"),
+    "lsh_embedding": _lsh("LSH embedding", "embedding"),
+    "lsh_label": _lsh("LSH label", "label"),
+    "lsh_embedding_paper": _lsh(
+        "LSH embedding, as in the paper", "embedding", **_LSH_PAPER
+    ),
+    "lsh_label_paper": _lsh(
+        "LSH label, as in the paper", "label", **_LSH_PAPER
+    ),
     "nce": Method(
         "noise contrastive",
         "NoiseContrastive",
@@ -139,13 +169,22 @@ class Sweep(NamedTuple):
 
 
 _FORESTS = ("forest", "forest_paper")
+_LSH = ("lsh_embedding", "lsh_label")
 # The parts of the comparison: what is varied, beside each method's curve.
 PARTS = {
     "curves": (),
     "num_sampled": (
         Sweep(
             "active classes M",
-            ("uniform", "top_k", "top_k_paper", "forest", "forest_paper"),
+            (
+                "uniform",
+                "top_k",
+                "top_k_paper",
+                "forest",
+                "forest_paper",
+                "lsh_embedding",
+                "lsh_label",
+            ),
             "num_sampled",
         ),
     ),
@@ -167,6 +206,8 @@ PARTS = {
             "rebuild_interval",
             (50, 100, 200, 500, 1000),
         ),
+        Sweep("LSH tables L", _LSH, "num_tables", (10, 25, 50, 100)),
+        Sweep("LSH functions K", _LSH, "num_hashes", (5, 7, 9, 12)),
         Sweep(
             "threshold tau_cp",
             ("forest_adaptive",),

@@ -8,65 +8,11 @@ import tfxclass
 from tfxclass import streaming
 
 
-class WeightedWords(keras.layers.Layer):
-    """Sum of the embeddings of a row's words, each by its weight.
-
-    With `activation="relu"` it is the first hidden layer of a network on
-    sparse inputs, bias included. Heads of cosine logits need no mean.
-
-    Args:
-        num_words: int.
-        dim: int.
-        activation: `"linear"` or `"relu"`.
-        norm: float, length that the sum is brought to, or None.
-    """
-
-    def __init__(
-        self, num_words, dim, activation="linear", norm=None, **kwargs
-    ):
-        super().__init__(**kwargs)
-        self.num_words = num_words
-        self.dim = dim
-        self.activation = activation
-        self.norm = norm
-        self.supports_jit = False
-
-    def build(self, input_shape):
-        self.embeddings = self.add_weight(
-            name="embeddings",
-            shape=(self.num_words, self.dim),
-            initializer=keras.initializers.RandomNormal(
-                stddev=self.dim**-0.5, seed=0
-            ),
-        )
-        self.bias = None
-        if self.activation == "relu":
-            self.bias = self.add_weight(
-                name="bias", shape=(self.dim,), initializer="zeros"
-            )
-
-    def call(self, inputs):
-        ids, values = inputs["ids"], inputs["values"]
-        # Only words that are there are fetched, and get a (sparse) gradient.
-        where = tf.where(ids >= 0)
-        weights = tf.gather_nd(values, where)[:, tf.newaxis]
-        known = tf.gather_nd(ids, where)
-        vectors = tf.gather(self.embeddings.value, known) * weights
-        rows = tf.shape(ids, tf.int64)[0]
-        total = tf.math.unsorted_segment_sum(vectors, where[:, 0], rows)
-        if self.bias is not None:
-            total = tf.nn.relu(total + self.bias)
-        if self.norm is not None:
-            total = self.norm * tf.math.l2_normalize(total, axis=1)
-        return total
-
-    def compute_output_spec(self, inputs):
-        shape = (inputs["ids"].shape[0], self.dim)
-        return keras.KerasTensor(shape, dtype="float32")
-
-
 def make_model(data, set_up, head, rate=1.0):
-    """A compiled model: weighted words -> `head`.
+    """A compiled model: sum of weighted word embeddings -> `head`.
+
+    With the activation of the set it is the hidden layer of a network on
+    sparse inputs. A cosine needs no mean.
 
     Args:
         data: `DataSet`.
@@ -78,12 +24,19 @@ def make_model(data, set_up, head, rate=1.0):
         "ids": keras.Input((data.length,), dtype="int32", name="ids"),
         "values": keras.Input((data.length,), name="values"),
     }
-    norm = None
+    features = tfxclass.layers.SparseDense(
+        data.num_words,
+        set_up.dim,
+        activation=set_up.activation,
+        use_bias=set_up.activation is not None,
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=set_up.dim**-0.5, seed=0
+        ),
+    )(inputs["ids"], inputs["values"])
     if set_up.scale and not isinstance(head, tfxclass.layers.ClassHead):
         # A head of dot products alone gets features of the same length.
-        norm = set_up.scale
-    words = WeightedWords(data.num_words, set_up.dim, set_up.activation, norm)
-    model = keras.Model(inputs, head(words(inputs)))
+        features = set_up.scale * keras.layers.UnitNormalization()(features)
+    model = keras.Model(inputs, head(features))
     optimizer = tfxclass.optimizers.LazyAdam(rate * set_up.learning_rate)
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)

@@ -39,8 +39,8 @@ class Rows(NamedTuple):
         """Words of `which`, all of them or, with `random`, a draw by `keep`.
 
         Returns:
-            `{"ids": int32 [m, length], "values": float32 [m, length]}`, with
-            id -1 and value 0 as padding.
+            `{"ids": int32 [m, length], "values": float32 [m, length]}`;
+            padding is id 0 with value 0.
         """
         rows, at = self.positions(which)
         if random is not None:
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
         column = np.arange(len(rows)) - np.searchsorted(rows, rows)
         fits = column < length
         rows, at, column = rows[fits], at[fits], column[fits]
-        ids = np.full((len(which), length), -1, np.int32)
+        ids = np.zeros((len(which), length), np.int32)
         values = np.zeros((len(which), length), np.float32)
         ids[rows, column] = self.ids[at]
         values[rows, column] = self.values[at]

@@ -1,7 +1,6 @@
 """The data sets: what is read, and how a model for each is set up."""
 
 import json
-import lzma
 import pathlib
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from benchmarks.comparison.rows import make_set
 WINDOW = 2  # of word2vec: words on each side
 HELD_OUT = 20  # one verse in so many is word2vec's test
 WORD_DROPOUT = 0.5
+READ_ROWS = 4096  # rows that are parsed at once
 LIMITED_ROWS = 10  # a class, where classes are left out
 
 
@@ -33,7 +33,7 @@ class SetUp(NamedTuple):
         dim: int, width of the features.
         batch_size: int.
         scale: float, of cosine logits, or None for dot products.
-        activation: of the encoder.
+        activation: str or None, of the encoder.
     """
 
     read: Callable
@@ -43,7 +43,7 @@ class SetUp(NamedTuple):
     dim: int = 128
     batch_size: int = 256
     scale: float | None = None
-    activation: str = "linear"
+    activation: str | None = None
 
 
 def read_verses(folder):
@@ -123,28 +123,21 @@ def read_eurlex57k(folder):
 
 def read_xc(path):
     """`(Rows, features, labels)` of a file of the extreme-classification text
-    format: `rows features labels`, then `l1,l2 f:v f:v ...` a line."""
-    labels, sizes, words = [], [], []
-    with lzma.open(path, "rt", encoding="utf8") as f:
-        num_rows, num_words, num_classes = map(int, f.readline().split())
-        for line in f:
-            names, _, features = line.partition(" ")
-            labels.append([int(name) for name in names.split(",") if name])
-            pairs = np.array(features.replace(":", " ").split(), np.float32)
-            words.append(pairs.reshape(-1, 2))
-            sizes.append(len(words[-1]))
-    if len(labels) != num_rows:
-        raise ValueError(
-            f"{path} must have the {num_rows} rows of its header. "
-            f"Received: {len(labels)} rows."
-        )
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    ids, values = np.concatenate(words).T
-    rows = Rows(
-        starts, ids.astype(np.int32), values, np.ones_like(values),
-        padded(labels),
-    )  # fmt: skip
-    return rows, num_words, num_classes
+    format."""
+    from tfxclass.data import XCFile
+
+    file = XCFile(path)
+    sizes, ids, values, labels = [], [], [], []
+    for features, classes in file.batches(READ_ROWS).as_numpy_iterator():
+        shown = features["feature_values"] != 0  # the rest is padding
+        sizes.append(shown.sum(axis=1))
+        ids.append(features["feature_ids"][shown].astype(np.int32))
+        values.append(features["feature_values"][shown])
+        labels += [row[row >= 0].tolist() for row in classes]
+    ids, values = np.concatenate(ids), np.concatenate(values)
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+    rows = Rows(starts, ids, values, np.ones_like(values), padded(labels))
+    return rows, file.num_features, file.num_classes
 
 
 def padded(lists):
