@@ -1,5 +1,6 @@
 """Groups of class rows: cluster index and PCA hash, against NumPy."""
 
+import gc
 import subprocess
 import sys
 
@@ -347,6 +348,24 @@ def test_updates_keep_recall_while_rows_move():
                 exact, _ = brute_force(moved, queries, 10)
                 recalls[marked] = recall_of(ids.numpy(), exact)
     assert recalls[False] < 0.1 and recalls[True] > 0.75, recalls
+
+
+def test_an_index_may_go_while_a_function_is_traced():
+    """The collector once deadlocked there, on the lock of the graph."""
+    kernel = variable(clustered(50, 3))
+    indexes = [built(ClusterIndex, kernel, 4)[0]]
+    handle = indexes[0].handle
+
+    @tf.function
+    def traced():
+        indexes.clear()
+        gc.collect()
+        graph = tf.compat.v1.get_default_graph()
+        return len(graph.get_operations())
+
+    assert int(traced()) == 0
+    with pytest.raises(tf.errors.NotFoundError):
+        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False)
 
 
 def nan_rows():

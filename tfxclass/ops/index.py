@@ -61,7 +61,10 @@ class RefreshingIndex:
 
 
 def _destroy(handle):
-    tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+    # The collector may run while a graph is being built, whose lock it holds:
+    # the op must not become a node of that graph.
+    with tf.init_scope():
+        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
 def handle_of(variable):
