@@ -23,6 +23,17 @@ def make_model(projection_dim=5, seed=0, **options):
     return model, head
 
 
+def make_adaptive(seed=0):
+    head = tfxclass.layers.AdaptiveProjectedSoftmax(
+        CLASSES, group_sizes=[3, 4, 6], projection_dims=(6, 4, 1), seed=seed
+    )
+    model = keras.Sequential([keras.Input((DIM,)), head])
+    rng = np.random.default_rng(seed)
+    for kernel in head.kernels:
+        kernel.assign(rng.normal(size=kernel.shape))
+    return model, head
+
+
 def data(seed=1, labels=1):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(ROWS, DIM)).astype(np.float32)
@@ -37,13 +48,23 @@ def batches(*arrays, size=20):
     return tf.data.Dataset.from_tensor_slices(arrays).batch(size)
 
 
+def probabilities(head, x):
+    x = x.astype(np.float64) @ head.projection.numpy()
+    if isinstance(head, tfxclass.layers.AdaptiveProjectedSoftmax):
+        logits = [
+            x[:, :m] / np.sqrt(m) @ kernel.numpy().T
+            for m, kernel in zip(head.projection_dims, head.kernels)
+        ]
+        return reference.softmax(np.concatenate(logits, axis=1))
+    bias = None if head.bias is None else head.bias.numpy()
+    return reference.softmax(
+        reference.head_logits(x, head.kernel.numpy(), bias)
+    )
+
+
 def duals(head, x, y):
     """`(Y - P)^T X` as its docstring says, in float64."""
-    queries = x.astype(np.float64) @ head.projection.numpy()
-    bias = None if head.bias is None else head.bias.numpy()
-    p = reference.softmax(
-        reference.head_logits(queries, head.kernel.numpy(), bias)
-    )
+    p = probabilities(head, x)
     target = np.zeros_like(p)
     for row, labels in enumerate(y):
         ids = reference.distinct_labels(labels)
@@ -73,6 +94,18 @@ def test_recover_is_the_definition(reduction, labels, use_bias):
         np.testing.assert_array_equal(found.bias, head.bias)
 
 
+@pytest.mark.parametrize("top_k", [None, CLASSES])
+def test_adaptive_projection_is_recovered_by_the_definition(top_k):
+    model, head = make_adaptive()
+    x, y = data(labels=3)
+    full = recovery.recover(
+        model, batches(x, y), l2=0.3, reduction="sum", top_k=top_k, verbose=0
+    )
+    expected = duals(head, x, y).T @ x / 0.3
+    found = full.layers[-1].kernel
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
 def test_several_blocks(monkeypatch):
     from tfxclass.losses import softmax
 
@@ -98,10 +131,7 @@ def test_top_k_of_all_classes_is_exact_and_fewer_keep_the_best():
     sums = recovery.DualRecovery(head, top_k=3)
     sums.add(x, y)
     expected = np.zeros_like(exact)
-    queries = x.astype(np.float64) @ head.projection.numpy()
-    everything = reference.softmax(
-        reference.head_logits(queries, head.kernel.numpy(), head.bias.numpy())
-    )
+    everything = probabilities(head, x)
     for row, row_labels in enumerate(y):
         ids = reference.distinct_labels(row_labels)
         if not ids:

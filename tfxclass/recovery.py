@@ -9,9 +9,11 @@ import tensorflow as tf
 from tfxclass import streaming
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
+from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.losses import softmax
+from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import as_targets
 from tfxclass.ops import library
 from tfxclass.ops import products
@@ -30,7 +32,7 @@ class DualRecovery:
     Sums of several workers add up: `merge`.
 
     Args:
-        head: a built `ProjectedSoftmax`.
+        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`.
         top_k: int, keep only the k greatest probabilities of a row, exactly
             normalised, so that a row touches k classes; None keeps all.
 
@@ -60,15 +62,15 @@ class DualRecovery:
         """
         targets = as_targets(labels, self.head.num_classes)
         features = tf.cast(features, tf.float32)
-        queries = self.head.queries(features)
+        parts = self.head.parts(features)
         if sample_weight is not None:
             # A row's dual times its weight: the same as its features.
             weight = tf.cast(sample_weight, tf.float32)
             features *= tf.reshape(weight, [-1, 1])
         if self.top_k is None:
-            self._add_all(features, queries, targets)
+            self._add_all(features, parts, targets)
         else:
-            self._add_top_k(features, queries, targets)
+            self._add_top_k(features, parts, targets)
         self.num_rows += int(features.shape[0])
         self.num_batches += 1
 
@@ -119,58 +121,46 @@ class DualRecovery:
             self.kernel = kernel
             self.num_rows, self.num_batches = map(int, stored["counts"])
 
-    def _bias(self):
-        bias = self.head.bias
-        return None if bias is None else tf.convert_to_tensor(bias)
+    def _add_all(self, features, parts, targets):
+        logsumexp = _logsumexp(parts, len(features))
+        # Every class as if none were a label; labels are added below.
+        no_labels = tf.fill([len(features), 1], tf.constant(-1, tf.int64))
+        for queries, blocks in parts:
+            size, count = int(blocks.size), int(blocks.num_classes)
+            for start in range(0, count, size):
+                duals = library.ops.tfxclass_softmax_block_grad(
+                    blocks.logits(queries, start, blocks.rows(start)),
+                    no_labels,
+                    tf.zeros_like(no_labels, tf.float32),
+                    start,
+                    logsumexp,
+                    targets.is_labelled,
+                )
+                first = blocks.first_class + start
+                rows = products.rows_grad(duals, features).numpy()
+                self.kernel[first : first + len(rows)] -= rows
+        self._add_sparse(features, targets.ids, -targets.weights)
 
-    def _blocks(self, queries):
-        head = self.head
-        return softmax.Blocks(
-            head.class_matrix(),
-            self._bias(),
-            False,
-            tf.shape(queries)[0],
-        )
-
-    def _add_all(self, features, queries, targets):
-        blocks = self._blocks(queries)
-        logsumexp = _logsumexp(blocks, queries)
-        at_targets = self._target_probabilities(queries, targets, logsumexp)
-        size = int(blocks.size)
-        for start in range(0, self.head.num_classes, size):
-            duals = library.ops.tfxclass_softmax_block_grad(
-                blocks.logits(queries, start, blocks.rows(start)),
-                targets.ids,
-                at_targets - targets.weights,
-                start,
-                logsumexp,
-                targets.is_labelled,
+    def _add_top_k(self, features, parts, targets):
+        best = []
+        for queries, blocks in parts:
+            count = min(self.top_k, int(blocks.num_classes))
+            ids, logits, logsumexp = streaming.top_k_and_logsumexp(
+                queries, blocks.kernel, count, bias=blocks.bias
             )
-            rows = products.rows_grad(duals, features).numpy()
-            self.kernel[start : start + size] -= rows
-
-    def _target_probabilities(self, queries, targets, logsumexp):
-        rows = self.head.rows(tf.maximum(targets.ids, 0))
-        logits = tf.einsum("bd,bpd->bp", queries, rows)
-        if self.head.bias is not None:
-            logits += tf.gather(self._bias(), tf.maximum(targets.ids, 0))
-        return tf.exp(logits - logsumexp[:, tf.newaxis])
-
-    def _add_top_k(self, features, queries, targets):
-        ids, probabilities = streaming.top_k(
-            queries,
-            self.head.class_matrix(),
-            self.top_k,
-            bias=self._bias(),
-            probabilities=True,
-        )
+            best.append((ids + blocks.first_class, logits, logsumexp))
+        found, logits, sums = (tf.concat(x, axis=1) for x in zip(*best))
+        logits, places = tf.math.top_k(logits, self.top_k)
+        found = tf.gather(found, places, axis=1, batch_dims=1)
+        total = tf.reduce_logsumexp(sums, axis=1, keepdims=True)
         labelled = targets.is_labelled[:, tf.newaxis]
-        ids = tf.concat([ids, targets.ids], axis=1)
-        duals = tf.concat([probabilities * labelled, -targets.weights], axis=1)
-        self._add_sparse(features, ids.numpy(), duals.numpy())
+        probabilities = tf.exp(logits - total) * labelled
+        self._add_sparse(features, found, probabilities)
+        self._add_sparse(features, targets.ids, -targets.weights)
 
     def _add_sparse(self, features, ids, duals):
         """Takes off `duals[b, j] * features[b]` at row `ids[b, j]`."""
+        ids, duals = ids.numpy(), duals.numpy()
         row, column = np.nonzero(ids >= 0)
         touched, place = np.unique(ids[row, column], return_inverse=True)
         order = np.lexsort((row, place))
@@ -193,21 +183,16 @@ def check_l2(l2):
         )
 
 
-def _logsumexp(blocks, queries):
-    nothing = tf.fill([tf.shape(queries)[0], 1], tf.constant(-1, tf.int64))
-
-    def stats(start, top, total):
-        return library.ops.tfxclass_softmax_block_stats(
-            blocks.logits(queries, start, blocks.rows(start)),
-            nothing,
-            tf.zeros_like(nothing, tf.float32),
-            start,
-            top,
-            total,
-        )
-
-    top, total = blocks.fold(stats, softmax.empty_stats(tf.shape(queries)[0]))
-    return top + tf.math.log(total)
+def _logsumexp(parts, batch):
+    """Of all classes of `parts`, float32 `[batch]`."""
+    nothing = Targets(
+        tf.fill([batch, 1], tf.constant(-1, tf.int64)), tf.zeros([batch, 1])
+    )
+    no_terms = softmax.TargetTerms(tf.zeros([batch, 1]), nothing, margin=None)
+    stats = softmax.empty_stats(batch)
+    for queries, blocks in parts:
+        stats = softmax.add_stats(stats, blocks, queries, no_terms)
+    return stats[0] + tf.math.log(stats[1])
 
 
 def recover(
@@ -233,7 +218,8 @@ def recover(
 
     Args:
         model: a Sequential or functional model that ends in a
-            `ProjectedSoftmax`. It is left as it is; its encoder is shared.
+            `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`. It is left as
+            it is; its encoder is shared.
         dataset: `tf.data.Dataset` of `(inputs, labels)` or `(inputs, labels,
             sample_weight)` batches: the training data, once, in any order.
         l2: float > 0; that of the head by default.
@@ -273,11 +259,14 @@ def recover(
 
 
 def _check_head(head):
-    if not isinstance(head, ProjectedSoftmax) or head.similarity != "dot":
+    heads = (ProjectedSoftmax, AdaptiveProjectedSoftmax)
+    similarity = getattr(head, "similarity", "dot")
+    if not isinstance(head, heads) or similarity != "dot":
         raise ValueError(
-            '`model` must end in a ProjectedSoftmax with similarity="dot". '
-            f"Received: {type(head).__name__} {head.name!r} with "
-            f"similarity={getattr(head, 'similarity', None)!r}."
+            "`model` must end in a ProjectedSoftmax or an "
+            'AdaptiveProjectedSoftmax with similarity="dot". Received: '
+            f"{type(head).__name__} {head.name!r} with "
+            f"similarity={similarity!r}."
         )
 
 
@@ -294,15 +283,16 @@ def _run(sums, encoder, dataset, checkpoint, interval, verbose):
 
 
 def _full_model(inputs, features, head, kernel):
+    bias = getattr(head, "bias", None)
     full = FullSoftmax(
         head.num_classes,
-        use_bias=head.use_bias,
+        use_bias=bias is not None,
         activation=head.activation,
         seed=head.seed,
         name=f"{head.name}_recovered",
     )
     model = keras.Model(inputs, full(features))
     full.kernel.assign(kernel)
-    if head.bias is not None:
-        full.bias.assign(head.bias)
+    if bias is not None:
+        full.bias.assign(bias)
     return model

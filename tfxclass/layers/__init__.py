@@ -1,5 +1,6 @@
 """Output layers ("heads") for very many classes, and one for inputs."""
 
+from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
 from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.class_head import ClassHead
@@ -17,6 +18,7 @@ from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.layers.sparsemax import Sparsemax
 
 __all__ = [
+    "AdaptiveProjectedSoftmax",
     "AdaptiveSoftmax",
     "BlockHead",
     "ClassHead",

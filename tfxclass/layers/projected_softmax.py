@@ -5,6 +5,13 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.losses import softmax
+
+
+def check_penalty(l2):
+    """Raises ValueError unless `l2` is a number >= 0."""
+    if not 0 <= l2 < float("inf"):
+        raise ValueError(f"`l2` must be >= 0. Received: {l2}")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -56,8 +63,12 @@ class ProjectedSoftmax(SampledSoftmax):
     ):
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         check_positive_int("projection_dim", projection_dim)
-        if not 0 <= l2 < float("inf"):
-            raise ValueError(f"`l2` must be >= 0. Received: {l2}")
+        check_penalty(l2)
+        if sampler is None and num_sampled is not None:
+            raise ValueError(
+                '`num_sampled` needs a `sampler`, e.g. "uniform". Received: '
+                f"num_sampled={num_sampled} with sampler=None."
+            )
         if l2 and self.similarity == "cosine":
             raise ValueError(
                 '`l2` needs similarity="dot": cosine logits do not depend on '
@@ -84,6 +95,15 @@ class ProjectedSoftmax(SampledSoftmax):
         """float32 `[batch, projection_dim]`: logits are `queries . rows`."""
         features = tf.cast(features, tf.float32)
         return super().queries(tf.matmul(features, self.projection))
+
+    def parts(self, features):
+        """List of `(queries, softmax.Blocks)` whose logits are all classes'."""
+        queries = self.queries(features)
+        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
+        normalize = self.similarity == "cosine"
+        batch = tf.shape(queries)[0]
+        kernel = self.class_matrix()
+        return [(queries, softmax.Blocks(kernel, bias, normalize, batch))]
 
     def compute_training_loss(self, queries, targets):
         if self.sampler is not None:
