@@ -6,9 +6,9 @@ import time
 from typing import NamedTuple
 
 from benchmarks import measure
-from benchmarks.comparison.methods import PARTS
-from benchmarks.comparison.methods import text_of
 from benchmarks.comparison.sets import SETS
+from benchmarks.comparison.sweeps import PARTS
+from benchmarks.comparison.sweeps import text_of
 
 
 class Job(NamedTuple):
