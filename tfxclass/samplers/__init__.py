@@ -2,6 +2,7 @@
 
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.sampler import Sample
@@ -10,6 +11,7 @@ from tfxclass.samplers.sampler import Sampler
 __all__ = [
     "AdaptiveAllocation",
     "HashingForestSampler",
+    "LSHSampler",
     "LogUniformSampler",
     "Sample",
     "Sampler",
