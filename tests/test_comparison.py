@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import measure
 from benchmarks.comparison import __main__ as comparison
 from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
@@ -362,3 +363,24 @@ class TestFigures:
         sweep = sweeps.PARTS["num_sampled"][0]
         lines = figures.sweep_lines(sweep, "verses", runs)
         assert lines == {"uniform": [(512, 0.9), (1024, pytest.approx(0.7))]}
+
+
+class TestFreshProcess:
+    def run(self, code, **options):
+        return measure.in_fresh_process("-c", code, **options)
+
+    def test_the_last_line_is_the_result(self):
+        assert self.run("print('note'); print('[1, 2]')") == [1, 2]
+
+    def test_the_last_line_of_an_error(self):
+        found = self.run("raise ValueError('no such set')")
+        assert found == {"error": "ValueError: no such set"}
+
+    def test_one_that_is_killed_says_nothing(self):
+        code = "import os; os.kill(os.getpid(), 9)"
+        assert self.run(code) == {"error": "exit status -9"}
+
+    def test_one_that_hangs(self):
+        code = "import time; time.sleep(60)"
+        found = self.run(code, timeout=0.5)
+        assert found == {"error": "no result after 0.5 s"}

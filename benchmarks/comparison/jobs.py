@@ -92,8 +92,13 @@ def write_result(job, folder, result):
 
 def in_fresh_process(job, path):
     """The result of a job, or `{"error": line}`."""
+    # Seconds of the CPU may be many of the clock on a busy machine.
     return measure.in_fresh_process(
-        "-m", "benchmarks.comparison.train", json.dumps(job._asdict()), path
+        "-m",
+        "benchmarks.comparison.train",
+        json.dumps(job._asdict()),
+        path,
+        timeout=job.seconds and 20 * job.seconds + 900,
     )
 
 
