@@ -58,6 +58,17 @@ KINDS = {
             ),
         },
     ),
+    "lsh": (
+        layers.LSHSoftmax,
+        {
+            "num_sampled": SAMPLED,
+            "scheme": "label",
+            "num_hashes": 3,
+            "num_tables": 4,
+            "rebuild_interval": 2,
+            "redraw_interval": 2,
+        },
+    ),
 }
 SIMILARITIES = {
     "dot": {},
@@ -310,7 +321,7 @@ def test_saved_model_goes_on_bit_for_bit(kind, similarity, tmp_path):
     assert histories[0] == histories[1]
     for ours, theirs in zip(model.variables, loaded.variables):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-    if kind == "selective":
+    if kind in ("selective", "lsh"):
         states = [m.layers[-1].sampler.index.state() for m in (model, loaded)]
         assert states[0]["ready"].size > 0
         for name in states[0]:
