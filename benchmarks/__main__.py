@@ -10,6 +10,7 @@ ALL = (
     "growth",
     "selection",
     "forest",
+    "cluster",
     "loss_memory",
     "lazy_optimizers",
     "reader",

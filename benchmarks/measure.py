@@ -34,11 +34,12 @@ def median_ms(step, repeats, warmup=2):
     }
 
 
-def in_fresh_process(script, *args):
+def in_fresh_process(script, *args, timeout=None):
     """Runs `script args...`, whose last line of output is JSON.
 
     Returns:
-        What the line says, or `{"error": last line of the error output}`.
+        What the line says, or `{"error": last line of the error output}`;
+        also when it has not ended after `timeout` seconds.
     """
     environment = {
         **os.environ,
@@ -46,12 +47,16 @@ def in_fresh_process(script, *args):
         # TensorFlow uses oneDNN by itself only on processors with AVX-512.
         "TF_ENABLE_ONEDNN_OPTS": "1",
     }
-    done = subprocess.run(
-        [sys.executable, script, *map(str, args)],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, script, *map(str, args)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no result after {timeout:g} s"}
     if done.returncode:
         # Killed, for its memory say, it has nothing to say.
         lines = done.stderr.strip().splitlines()

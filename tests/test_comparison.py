@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import measure
 from benchmarks.comparison import __main__ as comparison
 from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import methods
 from benchmarks.comparison import model as model_lib
+from benchmarks.comparison import readers
+from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
+from benchmarks.comparison import sweeps
 from benchmarks.comparison import train
 from benchmarks.comparison.jobs import Job
 from benchmarks.comparison.rows import Rows
@@ -32,7 +36,7 @@ def make_rows(words, labels, keep=1.0):
 
 @pytest.fixture(scope="module")
 def generated():
-    return sets.read_generated()
+    return readers.read_generated()
 
 
 class TestRows:
@@ -105,7 +109,7 @@ class TestSets:
         lines = ["verse_id\ttext", "1\tthe sea end"]
         lines += ["2\tIn the beginning; the the end"] * 2
         write_xz(tmp_path / "verses" / "kjv.tsv.xz", "\n".join(lines))
-        data = sets.read_word2vec(tmp_path)
+        data = readers.read_word2vec(tmp_path)
         words = ["beginning", "end", "in", "the"]  # "sea" is in the test alone
         classes = ["beginning", "the", "end", "in"]  # by frequency
         assert data.counts.tolist() == [8, 6, 4, 4]
@@ -129,7 +133,7 @@ class TestSets:
     def test_xc_files(self, tmp_path):
         path = tmp_path / "xc" / "a.txt.xz"
         write_xz(path, "2 9 5\n3,0 1:2 8:0.5\n 4:1\n")
-        rows, num_words, num_classes = sets.read_xc(path)
+        rows, num_words, num_classes = readers.read_xc(path)
         assert (num_words, num_classes) == (9, 5)
         assert rows.starts.tolist() == [0, 2, 3]
         assert rows.ids.tolist() == [1, 8, 4]
@@ -174,7 +178,7 @@ class TestMethods:
 
     def test_settings_leave_out_the_usual(self):
         set_up = sets.SETS["verses"]
-        sweep = methods.PARTS["num_sampled"][0]
+        sweep = sweeps.PARTS["num_sampled"][0]
         settings = sweep.settings(set_up, "forest")
         assert settings[set_up.num_sampled] == {}
         assert settings[512] == {"num_sampled": 512}
@@ -332,7 +336,7 @@ class TestFigures:
                 "overlap": overlap,
             }  # fmt: skip
 
-        return figures.Runs(
+        return results.Runs(
             [
                 row("full", 0, 1.0, 0.1),
                 row("full", 0, 2.0, 0.5),
@@ -356,6 +360,27 @@ class TestFigures:
         assert runs.time_to(0.7, "uniform") is None  # one seed never
 
     def test_lines_of_a_sweep(self, runs):
-        sweep = methods.PARTS["num_sampled"][0]
+        sweep = sweeps.PARTS["num_sampled"][0]
         lines = figures.sweep_lines(sweep, "verses", runs)
         assert lines == {"uniform": [(512, 0.9), (1024, pytest.approx(0.7))]}
+
+
+class TestFreshProcess:
+    def run(self, code, **options):
+        return measure.in_fresh_process("-c", code, **options)
+
+    def test_the_last_line_is_the_result(self):
+        assert self.run("print('note'); print('[1, 2]')") == [1, 2]
+
+    def test_the_last_line_of_an_error(self):
+        found = self.run("raise ValueError('no such set')")
+        assert found == {"error": "ValueError: no such set"}
+
+    def test_one_that_is_killed_says_nothing(self):
+        code = "import os; os.kill(os.getpid(), 9)"
+        assert self.run(code) == {"error": "exit status -9"}
+
+    def test_one_that_hangs(self):
+        code = "import time; time.sleep(60)"
+        found = self.run(code, timeout=0.5)
+        assert found == {"error": "no result after 0.5 s"}

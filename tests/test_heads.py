@@ -35,23 +35,20 @@ KINDS = {
             "rebuild_interval": 2,
         },
     ),
-    **{
-        name: (
-            layers.SampledSoftmax,
-            {"sampler": sampler, "num_sampled": SAMPLED},
-        )
-        for name, sampler in {
-            "frequency": lambda n, seed: samplers.FrequencySampler(
+    "frequency": (
+        layers.SampledSoftmax,
+        {
+            "num_sampled": SAMPLED,
+            "sampler": lambda n, seed: samplers.FrequencySampler(
                 n, counts=np.arange(CLASSES) % 7, power=0.75, seed=seed
             ),
-            "top_k": samplers.TopKSampler,
-            "pca_hash": lambda n, seed: samplers.PCAHashSampler(
-                n, num_bits=3, rebuild_interval=2, seed=seed
-            ),
-            "kmeans": lambda n, seed: samplers.KMeansSampler(
-                n, num_groups=8, rebuild_interval=2, seed=seed
-            ),
-            "cluster": lambda n, seed: samplers.ClusterSampler(
+        },
+    ),
+    "cluster": (
+        layers.SampledSoftmax,
+        {
+            "num_sampled": SAMPLED,
+            "sampler": lambda n, seed: samplers.ClusterSampler(
                 n,
                 num_clusters=8,
                 num_probes=2,
@@ -59,8 +56,19 @@ KINDS = {
                 rebuild_interval=6,
                 seed=seed,
             ),
-        }.items()
-    },
+        },
+    ),
+    "lsh": (
+        layers.LSHSoftmax,
+        {
+            "num_sampled": SAMPLED,
+            "scheme": "label",
+            "num_hashes": 3,
+            "num_tables": 4,
+            "rebuild_interval": 2,
+            "redraw_interval": 2,
+        },
+    ),
 }
 SIMILARITIES = {
     "dot": {},
@@ -313,7 +321,7 @@ def test_saved_model_goes_on_bit_for_bit(kind, similarity, tmp_path):
     assert histories[0] == histories[1]
     for ours, theirs in zip(model.variables, loaded.variables):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-    if kind == "selective":
+    if kind in ("selective", "lsh"):
         states = [m.layers[-1].sampler.index.state() for m in (model, loaded)]
         assert states[0]["ready"].size > 0
         for name in states[0]:

@@ -1,4 +1,4 @@
-"""Noise contrastive estimation and negative sampling."""
+"""Noise contrastive estimation, and what negative sampling shares with it."""
 
 import math
 
@@ -30,14 +30,6 @@ class TestNoiseContrastive(HeadContract):
     def make_head(self, num_classes=CLASSES, **changes):
         options = {"num_sampled": SAMPLED, "seed": 7, **changes}
         return layers.NoiseContrastive(num_classes, **options)
-
-
-class TestNegativeSampling(HeadContract):
-    is_random = True
-
-    def make_head(self, num_classes=CLASSES, **changes):
-        options = {"num_sampled": SAMPLED, "seed": 7, **changes}
-        return layers.NegativeSampling(num_classes, **options)
 
 
 HEADS = [layers.NoiseContrastive, layers.NegativeSampling]

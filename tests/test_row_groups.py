@@ -128,7 +128,9 @@ def test_every_class_is_in_one_group(count, dim, num_groups, seed, kind, pca):
         rows[random.random(count) < 0.5] = 0
     elif kind == "equal":
         rows[:] = rows[0]
-    groups, _ = built(PCAHash if pca else ClusterIndex, rows, num_groups, seed)
+    kind_of_groups = PCAHash if pca else ClusterIndex
+    num_groups = min(num_groups, 30) if pca else num_groups
+    groups, _ = built(kind_of_groups, rows, num_groups, seed)
     numbers = group_of(groups, count)
     assert np.all(numbers >= 0)
     if kind == "equal":
@@ -326,6 +328,18 @@ def test_state_round_trip_in_the_middle(saved_at):
         np.testing.assert_array_equal(value, other.state()[name])
 
 
+def test_an_index_of_other_rows_is_built_anew():
+    """Restored for another kernel: nothing is read past its end."""
+    index = ClusterIndex()
+    index.set_state(built(ClusterIndex, clustered(5000, 40), 50)[0].state())
+    index.mark(np.arange(5000))
+    kernel = variable(clustered(30, 3))
+    index.advance(kernel, 0, 1, 5, 9, rebuild=False)
+    index.advance(kernel, 1, 1, 5, 9, rebuild=False)
+    ids, _ = index.query(kernel, clustered(2, 3), 30, 10**18)
+    assert np.all(np.sort(ids) == np.arange(30))
+
+
 def test_updates_keep_recall_while_rows_move():
     """All rows go, in ten steps, to where they have nothing to do with where
     they were. Recorded: recall 0.042 without updates, 0.806 with."""
@@ -409,6 +423,10 @@ INVALID = {
     "no_groups": (
         lambda: built(ClusterIndex, clustered(9, 2), 0),
         ["`num_groups` must be one integer >= 1"],
+    ),
+    "too_many_bits": (
+        lambda: built(PCAHash, clustered(9, 40), 31),
+        ["`num_groups` of a PCA hash must be at most 30", "31"],
     ),
     "query_nan": (
         lambda: query_with(queries=nan_rows()),

@@ -1,6 +1,8 @@
 """SparseDense against the product of dense matrices, in NumPy."""
 
 import json
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import tfxclass
+from tests import helpers
 from tests import reference
 from tfxclass import layers
 
@@ -134,14 +137,14 @@ def test_activation_and_bias():
     assert np.all(plain(ids, values)[3] == 0)
 
 
-def make_model(optimizer="sgd", **options):
+def make_model(optimizer="sgd", metrics_of=lambda head: None):
     ids = keras.Input([None], dtype="int64", name="feature_ids")
     values = keras.Input([None], name="feature_values")
-    hidden = layers.SparseDense(FEATURES, 8, "relu", **options)(ids, values)
+    hidden = layers.SparseDense(FEATURES, 8, "relu")(ids, values)
     head = layers.FullSoftmax(4, seed=0)
     named = {"feature_ids": ids, "feature_values": values}
     model = keras.Model(named, head(hidden))
-    model.compile(optimizer, loss=head.loss)
+    model.compile(optimizer, loss=head.loss, metrics=metrics_of(head))
     return model
 
 
@@ -183,6 +186,59 @@ def test_fit_save_load_and_go_on(tmp_path):
     np.testing.assert_array_equal(
         model.predict(x, verbose=0), again.predict(x, verbose=0)
     )
+
+
+TWO_DEVICES = """
+import sys
+import keras
+import numpy as np
+import tensorflow as tf
+import tfxclass
+from tests.test_sparse_dense import make_model
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * 2,
+)
+
+def run(strategy):
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = make_model(
+            tfxclass.optimizers.LazyAdam(0.1),
+            lambda head: [
+                tfxclass.metrics.NDCGAtK(head, 2),
+                tfxclass.metrics.PropensityScoredPrecisionAtK(
+                    head, [0.1, 0.2, 0.3, 0.4], 2
+                ),
+            ],
+        )
+    batches = tfxclass.data.XCFile(sys.argv[1]).batches(8)
+    model.fit(batches, epochs=3, shuffle=False, verbose=0)
+    return [*model.get_weights(), model.evaluate(batches, verbose=0)]
+
+one = run(tf.distribute.OneDeviceStrategy("CPU:0"))
+two = run(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+for ours, theirs in zip(one, two):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+print("the same", len(one))
+"""
+
+
+def test_two_devices_equal_one(tmp_path):
+    """Reader, layer, head and metrics."""
+    random = np.random.default_rng(0)
+    rows = [
+        (random.integers(0, 4, 2).tolist(), [(i, 1 + i) for i in ids.tolist()])
+        for ids in random.integers(0, FEATURES, (32, 3))
+    ]
+    helpers.write_xc(tmp_path / "a.txt", rows, FEATURES, 4)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES, str(tmp_path / "a.txt")],
+        capture_output=True,
+        text=True,
+    )
+    assert "the same 4" in done.stdout, done.stderr[-3000:]
 
 
 def test_export(tmp_path):

@@ -148,6 +148,10 @@ class TestRows:
             mine = rows[index::count]
             assert read(dataset) == mine
             assert dataset.cardinality() == -(-len(mine) // 4)
+            # A strategy must not take a share of the share.
+            policy = dataset.options().experimental_distribute.auto_shard_policy
+            off = policy == tf.data.experimental.AutoShardPolicy.OFF
+            assert off == (count > 1)
 
     def test_more_shards_than_rows(self, small):
         assert read(small.batches(2, shard=(2, 5))) == [([3], [])]
@@ -301,6 +305,7 @@ class TestErrors:
         "shard": ({"shard": (2, 2)}, "`shard` must be (index, count)"),
         "shard below": ({"shard": (-1, 2)}, "Received: (-1, 2)"),
         "no shards": ({"shard": (0, 0)}, "`shard` must be (index, count)"),
+        "fractions": ({"shard": (0, 2.5)}, "Received: (0, 2.5)"),
         "no pair": ({"shard": 3}, "`shard` must be (index, count)"),
     }
 

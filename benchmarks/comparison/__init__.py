@@ -19,6 +19,7 @@ set, into benchmarks/results/comparison:
 What a figure says is written by hand into a file beside it, SET.md or
 SET_curves.md; `python benchmarks/report.py` puts all into RESULTS.md.
 
-`rows.py` and `sets.py` are the data, `methods.py` the table of methods and of
-what is varied, `model.py` and `train.py` one job, `jobs.py` all of them.
+The data are in `rows.py`, `readers.py` and `sets.py`; the table of methods in
+`methods.py`, what is varied in `sweeps.py`; a job is `model.py` and `train.py`,
+all of them `jobs.py`; then `results.py` and `figures.py`.
 """

@@ -11,9 +11,10 @@ import tempfile
 from benchmarks import measure
 from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
+from benchmarks.comparison import results
 from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison.methods import METHODS
-from benchmarks.comparison.methods import PARTS
+from benchmarks.comparison.sweeps import PARTS
 
 CACHE = os.path.join(measure.FOLDER, "cache", "comparison")
 SETS = [name for name in sets_lib.SETS if name != "generated"]
@@ -40,7 +41,7 @@ def parse_arguments(argv=None):
     add("--jobs", help="folder of their results (benchmarks/cache/...)")
     add("--out", help="folder of the figures (benchmarks/results/comparison)")
     args = parser.parse_args(argv)
-    jobs, out = os.path.join(CACHE, "jobs"), figures.FOLDER
+    jobs, out = os.path.join(CACHE, "jobs"), results.FOLDER
     if args.quick:
         jobs, out = (os.path.join(CACHE, "quick", n) for n in ("jobs", "out"))
         args.sets = ["generated"] if args.sets == SETS else args.sets
@@ -93,7 +94,7 @@ def main(argv=None):
     errors = {} if args.figures else run(args, jobs)
     for name in args.sets:
         budget = jobs[name][0].budget
-        figures.collect(name, os.path.join(args.jobs, name, budget), args.out)
+        results.collect(name, os.path.join(args.jobs, name, budget), args.out)
         figures.draw(name, args.out)
     for name, error in errors.items():
         print(f"FAILED {name}: {error}")

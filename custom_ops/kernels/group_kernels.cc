@@ -19,6 +19,14 @@ absl::Status CheckScalar(const char* name, const Tensor& tensor) {
                    ShapeText(tensor.shape())));
 }
 
+template <typename Indexer>
+absl::Status CheckNumGroups(int64_t num_groups) {
+  if (num_groups <= Indexer::kMostGroups) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`num_groups` of a ", Indexer::kName, " must be at most ",
+                   Indexer::kMostGroups, ". Received: ", num_groups));
+}
+
 // Inputs: index, kernel, num_groups, seed.
 template <typename Indexer>
 class GroupBuildOp : public OpKernel {
@@ -31,6 +39,7 @@ class GroupBuildOp : public OpKernel {
     GroupOptions options = options_;
     OP_REQUIRES_OK(c,
                    PositiveScalars(c, 2, {"num_groups"}, &options.num_groups));
+    OP_REQUIRES_OK(c, CheckNumGroups<Indexer>(options.num_groups));
     OP_REQUIRES_OK(c, CheckScalar("seed", c->input(3)));
     options.seed = c->input(3).flat<int64_t>()(0);
     OP_REQUIRES_OK(c, BuildIndex<Indexer>(c, options));
@@ -52,6 +61,7 @@ class GroupAdvanceOp : public OpKernel {
     GroupOptions options = options_;
     int64_t sizes[2];
     OP_REQUIRES_OK(c, PositiveScalars(c, 3, {"interval", "num_groups"}, sizes));
+    OP_REQUIRES_OK(c, CheckNumGroups<Indexer>(sizes[1]));
     OP_REQUIRES_OK(c, CheckScalar("step", c->input(2)));
     OP_REQUIRES_OK(c, CheckScalar("rebuild", c->input(5)));
     OP_REQUIRES_OK(c, CheckScalar("seed", c->input(6)));
@@ -120,7 +130,6 @@ class ClusterQueryOp : public OpKernel {
     int64_t sizes[2];
     OP_REQUIRES_OK(
         c, PositiveScalars(c, 3, {"num_neighbors", "num_probes"}, sizes));
-    const ClusterQueryOptions options{sizes[0], sizes[1], normalize_};
     const int64_t batch = queries.dim_size(0);
     Tensor *ids, *scores;
     OP_REQUIRES_OK(c, c->allocate_output(0, {batch, sizes[0]}, &ids));
@@ -143,6 +152,8 @@ class ClusterQueryOp : public OpKernel {
                     index->groups.count(), ", ", index->dim,
                     "). Received: kernel of shape ", ShapeText(rows.shape()),
                     ", queries of shape ", ShapeText(queries.shape()))));
+    const int64_t num_probes = std::min(sizes[1], index->centres.count);
+    const ClusterQueryOptions options{sizes[0], num_probes, normalize_};
     Search(c, *index, rows, queries, options, ids, scores);
   }
 

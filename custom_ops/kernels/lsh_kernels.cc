@@ -106,11 +106,13 @@ class LshQueryOp : public OpKernel {
         absl::InvalidArgumentError(absl::StrCat(
             "`seed` must have 2 elements. Received: ", seed.NumElements())));
     LshCandidates found;
+    float norm = 0;
     const auto tables = resource->index.ready();
     if (tables != nullptr) {
       OP_REQUIRES_OK(c, CheckFits(*tables, c->input(1)));
       const Tensor& targets = c->input(3);
       OP_REQUIRES_OK(c, CheckIds("targets", targets, tables->count, -1));
+      if (tables->inner_product) norm = std::sqrt(tables->greatest);
       const ParallelFor pool = PoolOf(c);
       found =
           LshSearcher(*tables, queries, pool)
@@ -119,9 +121,11 @@ class LshQueryOp : public OpKernel {
     }
     Return(c, 0, found.ids);
     Return(c, 1, found.probed);
-    Tensor* fraction;
-    OP_REQUIRES_OK(c, c->allocate_output(2, {}, &fraction));
-    fraction->scalar<float>()() = found.last_fraction;
+    Tensor *last_fraction, *of_rows;
+    OP_REQUIRES_OK(c, c->allocate_output(2, {}, &last_fraction));
+    OP_REQUIRES_OK(c, c->allocate_output(3, {}, &of_rows));
+    last_fraction->scalar<float>()() = found.last_fraction;
+    of_rows->scalar<float>()() = norm;
   }
 
  private:

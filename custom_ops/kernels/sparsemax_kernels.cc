@@ -30,11 +30,11 @@ class SparsemaxThresholdOp : public OpKernel {
     float* tops = top->flat<float>().data();
     float* taus = tau->flat<float>().data();
     float* squares = sum_squares->flat<float>().data();
-    PoolOf(c)(batch, count / 2, [=](int64_t begin, int64_t end) {
-      std::vector<float> near;
+    PoolOf(c)(batch, count / 4 + 100, [=](int64_t begin, int64_t end) {
+      SparsemaxScratch scratch;
       for (int64_t i = begin; i < end; ++i) {
         const SparsemaxThreshold found =
-            FindSparsemaxThreshold(x + i * count, count, &near);
+            FindSparsemaxThreshold(x + i * count, count, &scratch);
         tops[i] = found.top;
         taus[i] = found.tau;
         squares[i] = found.sum_squares;

@@ -63,12 +63,11 @@ class ParseXcLinesOp : public OpKernel {
                        features->flat<int64_t>().data(),
                        values->flat<float>().data()};
     Parse(PoolOf(c), lines, feature_at, label_at, all, &error);
-    OP_REQUIRES(
-        c, error.line() < 0,
-        absl::InvalidArgumentError(absl::StrCat(
-            path_, path_.empty() ? "" : ", ", "line ",
-            error.line() < 0 ? 0 : line_numbers.flat<int64_t>()(error.line()),
-            ": ", error.message())));
+    OP_REQUIRES(c, error.line() < 0,
+                absl::InvalidArgumentError(
+                    absl::StrCat(path_, path_.empty() ? "" : ", ", "line ",
+                                 line_numbers.flat<int64_t>()(error.line()),
+                                 ": ", error.message())));
   }
 
  private:
@@ -76,7 +75,7 @@ class ParseXcLinesOp : public OpKernel {
   static void Measure(const ParallelFor& parallel_for, const Tensor& lines,
                       int64_t* feature_at, int64_t* label_at) {
     const auto text = lines.flat<tstring>();
-    parallel_for(text.size(), 500, [&](int64_t begin, int64_t end) {
+    parallel_for(text.size(), 200, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const XcSize size = CountRow(text(i));
         feature_at[i + 1] = size.num_features;

@@ -93,11 +93,13 @@ REGISTER_OP("Tfxclass>LshQuery")
     .Output("candidates: int64")
     .Output("probed: int64")
     .Output("last_fraction: float")
+    .Output("norm: float")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Vector(c->UnknownDim()));
       c->set_output(1, c->Vector(c->UnknownDim()));
       c->set_output(2, c->Scalar());
+      c->set_output(3, c->Scalar());
       return absl::OkStatus();
     });
 

@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import numbers
 import os
 import zlib
 
@@ -44,7 +45,8 @@ class XCFile:
     Example:
 
     >>> train = tfxclass.data.XCFile("train.txt.xz")
-    >>> model.fit(train.batches(256, shuffle_buffer_size=10_000), epochs=5)
+    >>> batches = train.batches(256, shuffle_buffer_size=10_000)
+    >>> model.fit(batches, epochs=5, shuffle=False)  # shuffled already
 
     References:
         Bhatia et al., The Extreme Classification Repository, 2016,
@@ -160,6 +162,7 @@ class XCFile:
         )
 
     def _row_blocks(self, index, count):
+        row, lines = 0, []
         for number, lines in self._text_blocks():
             if number == 1:
                 number, lines = 2, lines[1:]
@@ -227,10 +230,11 @@ def _parse_header(path, line):
 
 
 def _checked_shard(shard):
+    is_pair = isinstance(shard, (tuple, list)) and len(shard) == 2
     if (
-        not isinstance(shard, (tuple, list))
-        or len(shard) != 2
-        or shard[0] not in range(shard[1])
+        not is_pair
+        or not all(isinstance(x, numbers.Integral) for x in shard)
+        or not 0 <= shard[0] < shard[1]
     ):
         raise ValueError(
             "`shard` must be (index, count) with 0 <= index < count. "

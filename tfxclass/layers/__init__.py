@@ -7,6 +7,7 @@ from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
 from tfxclass.layers.frequency import split_by_frequency
 from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.lsh_softmax import LSHSoftmax
 from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
 from tfxclass.layers.output_head import OutputHead
@@ -26,6 +27,7 @@ __all__ = [
     "FullSoftmax",
     "NegativeSampling",
     "NoiseContrastive",
+    "LSHSoftmax",
     "OutputHead",
     "ProjectedSoftmax",
     "SampledHead",

@@ -24,10 +24,10 @@ class AdaptiveSoftmax(BlockHead):
     For classes numbered by falling frequency, where most batches need few
     rows of the last clusters: a step costs products of the whole batch with
     the head, and of the rows that have a label in a cluster with all classes
-    of that one. A cluster without a label in the batch costs nothing. So it
-    costs O(num_classes) whenever the last cluster is touched, but with narrow
-    rows and few of the batch. The loss is exact in training, too; logits are
-    log-probabilities.
+    of that one, which all move. A cluster without a label in the batch costs
+    next to nothing. So a step costs O(num_classes) whenever the last cluster
+    is touched, but with narrow rows and few of the batch. The loss is exact
+    in training, too; logits (`activation=None`) are log-probabilities.
 
     Args:
         num_classes: int, number of classes.

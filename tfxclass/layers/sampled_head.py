@@ -109,6 +109,8 @@ class SampledHead(ClassHead):
             tf.stop_gradient(queries), targets.ids, self.kernel
         )
         logits = self.logits_of(queries, sample.ids)
+        if sample.mask is not None:
+            logits = tf.where(sample.mask, logits, float("-inf"))
         losses = self.sampled_loss(logits, sample, targets)
         self.sampler.update(self.kernel, sample.ids)
         return losses

@@ -160,10 +160,11 @@ class LSHTables(RefreshingIndex):
             seed: int64 `[2]`. Same seed, same result.
 
         Returns:
-            `(candidates, probed, last_fraction)`: distinct ids, int64; the
-            tables they are from, in order, int64; which fraction of what the
-            last one added was kept. Nothing before the first tables are
-            ready.
+            `(candidates, probed, last_fraction, norm)`: distinct ids, int64;
+            the tables they are from, in order, int64; which fraction of what
+            the last one added was kept; for inner products the norm that all
+            rows have with the extra coordinate, else 0. Nothing before the
+            first tables are ready.
         """
         return self.op("query")(
             self.handle,

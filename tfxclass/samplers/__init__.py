@@ -3,6 +3,7 @@
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.random import FrequencySampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
@@ -18,6 +19,7 @@ __all__ = [
     "FrequencySampler",
     "HashingForestSampler",
     "KMeansSampler",
+    "LSHSampler",
     "LogUniformSampler",
     "PCAHashSampler",
     "Sample",

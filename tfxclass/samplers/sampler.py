@@ -15,20 +15,23 @@ class Sample(NamedTuple):
 
     Attributes:
         ids: int64 `[num_sampled]`, distinct, all targets among them.
-        log_expected_count: float32 `[num_sampled]`; the loss subtracts it
-            from the logits.
+        log_expected_count: float32 `[num_sampled]`, or `[batch,
+            num_sampled]`; the loss subtracts it from the logits.
         positions: int64, shape of the targets' ids: columns of the targets,
             -1 for padding.
         target_log_expected_count: float32, shape of the targets' ids: log of
             the expected count of each target, were it none of its row's; what
             noise contrastive estimation subtracts. None counts as 0, as if
             the sampler always found the class.
+        mask: bool `[batch, num_sampled]`, which classes count for a row, its
+            targets among them; None is all.
     """
 
     ids: Any
     log_expected_count: Any
     positions: Any
     target_log_expected_count: Any = None
+    mask: Any = None
 
 
 class Sampler(keras.layers.Layer):

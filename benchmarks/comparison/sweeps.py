@@ -1,0 +1,89 @@
+"""What is varied beside the methods: the parts of the comparison."""
+
+from typing import NamedTuple
+
+from benchmarks.comparison.methods import METHODS
+
+
+class Sweep(NamedTuple):
+    """One option of some methods at several values, a panel of a figure.
+
+    Attributes:
+        title: str, the x axis.
+        methods: names.
+        option: str; `num_sampled` takes the values of the data set.
+        values: tuple.
+        log: bool, whether the axis is logarithmic.
+    """
+
+    title: str
+    methods: tuple
+    option: str
+    values: tuple = ()
+    log: bool = True
+
+    def settings(self, set_up, method):
+        """`{value: options}`; no options where the method does that anyway."""
+        values, usual = self.values, METHODS[method].options.get(self.option)
+        if self.option == "num_sampled":
+            values, usual = set_up.sampled_sweep, set_up.num_sampled
+        return {
+            value: {} if value == usual else {self.option: value}
+            for value in values
+        }
+
+
+_FORESTS = ("forest", "forest_paper")
+_LSH = ("lsh_embedding", "lsh_label")
+# The parts of the comparison: what is varied, beside each method's curve.
+PARTS = {
+    "curves": (),
+    "num_sampled": (
+        Sweep(
+            "active classes M",
+            (
+                "uniform",
+                "top_k",
+                "top_k_paper",
+                "forest",
+                "forest_paper",
+                "lsh_embedding",
+                "lsh_label",
+            ),
+            "num_sampled",
+        ),
+    ),
+    # The rest of the places is filled at random.
+    "overlap": (
+        Sweep(
+            "share of the places for the best classes",
+            ("top_k_paper",),
+            "neighbor_fraction",
+            (0.03, 0.1, 0.25, 0.5, 1.0),
+        ),
+    ),
+    "index": (
+        Sweep("trees L", _FORESTS, "num_trees", (2, 5, 10, 20, 50)),
+        Sweep("leaf size", _FORESTS, "leaf_size", (25, 50, 100, 200, 400)),
+        Sweep(
+            "rebuild interval T, steps",
+            _FORESTS,
+            "rebuild_interval",
+            (50, 100, 200, 500, 1000),
+        ),
+        Sweep("LSH tables L", _LSH, "num_tables", (10, 25, 50, 100)),
+        Sweep("LSH functions K", _LSH, "num_hashes", (5, 7, 9, 12)),
+        Sweep(
+            "threshold tau_cp",
+            ("forest_adaptive",),
+            "tau_cp",
+            (0.5, 0.7, 0.9, 0.99),
+            log=False,
+        ),
+    ),
+}
+
+
+def text_of(options):
+    """What is varied, in a word: `num_trees=5`."""
+    return ",".join(f"{name}={value}" for name, value in options.items())
