@@ -86,7 +86,10 @@ def build(output=TARGET):
         name = os.path.relpath(source, HERE).replace(os.sep, "_")
         target = os.path.join(scratch, name + ".o")
         if not _is_current(target, source):
-            _run([compiler, *flags, "-c", source, "-o", target + ".new"])
+            listed = ["-MMD", "-MF", target + ".d"]
+            _run(
+                [compiler, *flags, *listed, "-c", source, "-o", target + ".new"]
+            )
             os.replace(target + ".new", target)
         return target
 
@@ -108,9 +111,15 @@ def _object_folder(key):
 
 
 def _is_current(target, source):
-    headers = glob.glob(os.path.join(HERE, "*", "*.h"))
-    return os.path.exists(target) and os.path.getmtime(target) > max(
-        os.path.getmtime(path) for path in [source, *headers]
+    """Whether `target` is newer than `source` and all that it includes."""
+    if not os.path.exists(target) or not os.path.exists(target + ".d"):
+        return False
+    with open(target + ".d") as f:
+        included = f.read().split(":", 1)[1].replace("\\\n", " ").split()
+    built = os.path.getmtime(target)
+    return all(
+        os.path.exists(path) and os.path.getmtime(path) < built
+        for path in [source, *included]
     )
 
 

@@ -255,7 +255,8 @@ class TestTraining:
         assert len(first) == train.POINTS
         for one, other in zip(first, second, strict=True):
             for name in ("step", "loss", "precision@1", "overlap"):
-                assert one[name] == other[name]
+                # TensorFlow's sums are split between threads as they come.
+                assert one[name] == pytest.approx(other[name], rel=1e-5)
 
     def test_it_learns(self, generated):
         curve = train.run(Job("generated", "full", epochs=4), generated)[

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests import helpers
 from tfxclass.data import XCFile
+from tfxclass.data import passes
 from tfxclass.data import xc_file
 from tfxclass.ops.xc_lines import parse_xc_lines
 
@@ -199,6 +200,65 @@ class TestRows:
         with lzma.open(path, "rt") as f:
             expected = [helpers.parse_xc(line) for line in list(f)[1:]]
         assert rows == expected
+
+
+class TestPasses:
+    """Many readers of a file at once, some of which give up."""
+
+    @pytest.fixture
+    def rows_and_file(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(xc_file, "_BLOCK_BYTES", 50)
+        rows = random_rows(24, 30, 20)
+        helpers.write_xc(tmp_path / "a.txt.xz", rows, 30, 20)
+        return rows, XCFile(tmp_path / "a.txt.xz")
+
+    # 4 are kept waiting; with 7 some are wound on from the start.
+    @pytest.mark.parametrize("count", [2, 7])
+    def test_readers_in_turns(self, rows_and_file, count):
+        rows, file = rows_and_file
+        dataset = file.batches(1)
+        readers = [iter(dataset) for _ in range(count)]
+        found = [[] for _ in readers]
+        for i in range(24):
+            for reader, mine in zip(readers, found):
+                # In step and out of step.
+                if mine is found[0] and i >= 12:
+                    continue
+                mine.extend(read(tf.data.Dataset.from_tensors(next(reader))))
+        assert found[0] == rows[:12]
+        assert all(mine == rows for mine in found[1:])
+
+    def test_readers_that_give_up(self, rows_and_file):
+        rows, file = rows_and_file
+        dataset = file.batches(4)
+        for n in (1, 5, 3, 2, 4, 2):
+            assert read(dataset.take(n)) == rows[: 4 * n]
+        assert read(dataset) == rows
+
+    def test_few_generators_are_kept(self):
+        closed = []
+
+        def make():
+            try:
+                yield from range(100)
+            finally:
+                closed.append(1)
+
+        many = passes.Passes(make)
+        for i in range(20):
+            assert many.element(i) == i
+            assert many.element(0) == 0
+        assert len(closed) == 20 + 1 - passes._MOST_WAITING
+        assert many.element(100) is None
+
+    def test_memory_allocation_stays_as_it_was(self, small):
+        """TensorFlow's GeneratorDataset would change it; see passes.py."""
+        graph = tf.raw_ops.DatasetToGraphV2(
+            input_dataset=small.batches(2)._variant_tensor,
+            external_state_policy=1,
+        )
+        assert b"TakeWhileDataset" in graph.numpy()
+        assert b"GeneratorDataset" not in graph.numpy()
 
 
 class TestErrors:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.data import passes
 from tfxclass.ops.xc_lines import parse_xc_lines
 
 _OPEN = {".gz": gzip.open, ".xz": lzma.open}
@@ -153,13 +154,7 @@ class XCFile:
 
     def _blocks(self, index, count):
         """Dataset of `(line numbers, lines)`, about a MiB of text each."""
-        return tf.data.Dataset.from_generator(
-            lambda: self._row_blocks(index, count),
-            output_signature=(
-                tf.TensorSpec([None], tf.int64),
-                tf.TensorSpec([None], tf.string),
-            ),
-        )
+        return passes.dataset_of(lambda: self._row_blocks(index, count))
 
     def _row_blocks(self, index, count):
         row, lines = 0, []

@@ -84,6 +84,7 @@ class SampledHead(ClassHead):
         super().build(input_shape)
         if self.sampler is not None:
             self.sampler.build_for(self)
+            self.num_sampled = self.sampler.num_sampled
 
     def call(self, features, labels=None, training=None):
         output = super().call(features, labels=labels, training=training)

@@ -10,10 +10,10 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.lsh import LSHTables
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
-from tfxclass.samplers.lsh_probability import log_found
 from tfxclass.samplers.lsh_probability import log_not_found
-from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.lsh_probability import per_sample
 
 _NUM_HASHES = {"simhash": 9, "sparse_simhash": 9, "dwta": 6}
 
@@ -70,7 +70,8 @@ class LSHSampler(IndexedSampler):
             found, which makes the sum of exponentials an unbiased estimate,
             given the tables. `"sampling"`: classes are weighted by the
             probability with which they are found, 1 - (1 - p^K)^L (or filled),
-            at least 1 / num_classes; for `"simhash"` without `bucket_size`.
+            at least 1 / num_classes; for `"simhash"` without `bucket_size`;
+            nearly unbiased over hash functions where the union fits.
             `"none"`: the softmax is restricted to the set, as in the paper.
         seed: int.
 
@@ -217,7 +218,7 @@ class LSHSampler(IndexedSampler):
             seed=self.seed or 0,
         )
         asked, valid = self.hashed_queries(queries, target_ids, kernel)
-        candidates, probed, last_fraction, norm = self.index.query(
+        found = self.index.query(
             asked,
             valid,
             target_ids,
@@ -227,87 +228,32 @@ class LSHSampler(IndexedSampler):
         )
         chosen = self.choose(
             target_ids,
-            candidates=candidates,
-            scores=tf.zeros_like(candidates, tf.float32),
+            candidates=found.candidates,
+            scores=tf.zeros_like(found.candidates, tf.float32),
         )
         log_none = None
         if self.correction == "sampling":
-            cosine = cosines(
-                tf.reshape(asked, [-1, asked.shape[2]]),
-                tf.gather(tf.convert_to_tensor(kernel), chosen.ids),
-                norm,
+            log_none = self._log_not_found(
+                asked, valid, chosen.ids, kernel, found
             )
-            log_none = log_not_found(
-                cosine, self.num_hashes, tf.size(probed), last_fraction
-            )
-            log_none = tf.where(tf.reshape(valid, [-1, 1]), log_none, 0.0)
-            # Weights are constants of a step, as in any importance sampling.
-            log_none = tf.stop_gradient(log_none)
+        rest = (self.correction, log_none, self.num_classes)
         if self.negatives == "batch":
-            count = self._batch_count(chosen, log_none)
-            return Sample(chosen.ids, count, chosen.positions)
-        members = self.index.members(asked, valid, probed, chosen.ids)
-        return self._per_sample(chosen, members, log_none)
+            return batch_sample(chosen, *rest)
+        members = self.index.members(asked, valid, found.probed, chosen.ids)
+        return per_sample(chosen, members, *rest)
 
-    def _batch_count(self, chosen, log_none):
-        """Log expected count of each class, given all of the batch."""
-        if self.correction == "none":
-            return tf.zeros_like(chosen.log_expected_count)
-        if self.correction == "fill":
-            return chosen.log_expected_count
-        # The queries are taken as independent.
-        found = log_found(tf.reduce_sum(log_none, axis=0), self._filled(chosen))
-        is_target = self._columns < chosen.num_targets
-        return tf.where(is_target, 0.0, tf.maximum(found, self._least))
-
-    def _per_sample(self, chosen, members, log_none):
-        """The sample with each row's own classes and their counts."""
-        is_fill = self._columns >= chosen.num_targets + chosen.num_candidates
-        is_target = self._own_targets(chosen.positions)
-        own = members & ~is_fill & ~is_target
-        # A row whose buckets gave nothing takes what the batch has.
-        is_empty = ~tf.reduce_any(own, axis=1, keepdims=True)
-        count = chosen.log_expected_count
-        if self.correction == "none":
-            count = tf.zeros_like(count)
-        if self.correction == "sampling":
-            shape = [-1, tf.shape(chosen.positions)[1], self.num_sampled]
-            if self.scheme == "embedding":
-                shape[1] = 1
-            found = log_found(
-                tf.reduce_sum(tf.reshape(log_none, shape), axis=1)
-            )
-            found = tf.where(is_target, 0.0, tf.maximum(found, self._least))
-            count = tf.where(is_empty, count, found)
-        mask = own | is_target | is_empty
-        return Sample(chosen.ids, count, chosen.positions, mask=mask)
-
-    @property
-    def _columns(self):
-        return tf.range(self.num_sampled, dtype=tf.int64)
-
-    @property
-    def _least(self):
-        """Bounds the weight of a class by the number of classes."""
-        return -math.log(self.num_classes)
-
-    def _filled(self, chosen):
-        """With which probability the fill takes a class that is left."""
-        taken = chosen.num_targets + chosen.num_candidates
-        return tf.math.divide_no_nan(
-            tf.cast(self.num_sampled - taken, tf.float32),
-            tf.cast(self.num_classes - taken, tf.float32),
+    def _log_not_found(self, asked, valid, ids, kernel, found):
+        """log(1 - P) of each class for each row, `[batch, num_sampled]`."""
+        rows = tf.gather(tf.convert_to_tensor(kernel), ids)
+        log_none = log_not_found(
+            cosines(asked, rows, found.norm),
+            self.num_hashes,
+            tf.size(found.probed),
+            found.last_fraction,
         )
-
-    def _own_targets(self, positions):
-        """Where a row's own labels are, bool `[batch, num_sampled]`."""
-        rows = tf.where(positions >= 0)
-        columns = tf.gather_nd(positions, rows)
-        return tf.tensor_scatter_nd_update(
-            tf.zeros([tf.shape(positions)[0], self.num_sampled], dtype=tf.bool),
-            tf.stack([rows[:, 0], columns], axis=1),
-            tf.ones_like(columns, tf.bool),
-        )
+        log_none = tf.where(valid[:, :, tf.newaxis], log_none, 0.0)
+        # Weights are constants of a step, as in any importance sampling.
+        return tf.stop_gradient(tf.reduce_sum(log_none, axis=1))
 
     def hashed_queries(self, queries, target_ids, kernel):
         """What buckets are looked up for.

@@ -1,8 +1,10 @@
-"""With which probability hash tables find a class."""
+"""With which probability hash tables find a class, and what it then counts."""
 
 import math
 
 import tensorflow as tf
+
+from tfxclass.samplers.sampler import Sample
 
 
 def collision_probability(cosine):
@@ -11,11 +13,11 @@ def collision_probability(cosine):
 
 
 def cosines(queries, rows, norm):
-    """Cosines by which functions collide, float32 `[n, m]`.
+    """Cosines by which functions collide, float32 `[batch, p, n]`.
 
     Args:
-        queries: float32 `[n, dim]`.
-        rows: float32 `[m, dim]`.
+        queries: float32 `[batch, p, dim]`.
+        rows: float32 `[n, dim]`.
         norm: float32 scalar: the norm of the rows once they have their extra
             coordinate, 0 where they have none.
     """
@@ -25,7 +27,7 @@ def cosines(queries, rows, norm):
         lambda: rows / norm,
         lambda: tf.math.l2_normalize(rows, axis=-1),
     )
-    return tf.matmul(queries, rows, transpose_b=True)
+    return tf.einsum("bpd,nd->bpn", queries, rows)
 
 
 def log_not_found(cosine, num_hashes, num_tables, last_fraction=1.0):
@@ -34,7 +36,8 @@ def log_not_found(cosine, num_hashes, num_tables, last_fraction=1.0):
     Args:
         cosine: float32, between query and class.
         num_hashes: int K.
-        num_tables: number t of tables that were probed, scalar; may be 0.
+        num_tables: int32 scalar, number t of tables that were probed; may
+            be 0.
         last_fraction: fraction f that was kept of the last one.
     """
     in_table = collision_probability(cosine) ** num_hashes
@@ -46,11 +49,75 @@ def log_not_found(cosine, num_hashes, num_tables, last_fraction=1.0):
     ) + tf.math.log1p(-last * in_table)
 
 
-def log_found(log_none, filled=0.0):
+def log_found(log_none, num_classes, filled=0.0):
     """log(1 - (1 - P)(1 - r)): found, or else filled with probability r.
+
+    At least 1 / num_classes, which bounds the weight of a class.
 
     Args:
         log_none: float32, log(1 - P).
-        filled: r, broadcast against `log_none`.
+        num_classes: int.
+        filled: r, float32 scalar.
     """
-    return tf.math.log(-tf.math.expm1(log_none + tf.math.log1p(-filled)))
+    found = tf.math.log(-tf.math.expm1(log_none + tf.math.log1p(-filled)))
+    return tf.maximum(found, -math.log(num_classes))
+
+
+def batch_sample(chosen, correction, log_none, num_classes):
+    """A `Sample` whose classes count for all rows alike.
+
+    Args:
+        chosen: `ActiveClasses`, whose candidates the tables gave.
+        correction: `LSHSampler`'s.
+        log_none: float32 `[batch, num_sampled]`, for `"sampling"`:
+            `log_not_found` of each row, taken as independent.
+        num_classes: int.
+    """
+    count = chosen.log_expected_count
+    if correction == "none":
+        count = tf.zeros_like(count)
+    if correction == "sampling":
+        num_sampled = tf.size(chosen.ids, tf.int64)
+        taken = chosen.num_targets + chosen.num_candidates
+        filled = tf.math.divide_no_nan(
+            tf.cast(num_sampled - taken, tf.float32),
+            tf.cast(num_classes - taken, tf.float32),
+        )
+        none = tf.reduce_sum(log_none, axis=0)
+        found = log_found(none, num_classes, filled)
+        count = tf.where(tf.range(num_sampled) < chosen.num_targets, 0.0, found)
+    return Sample(chosen.ids, count, chosen.positions)
+
+
+def per_sample(chosen, members, correction, log_none, num_classes):
+    """A `Sample` of which each row sees its own classes.
+
+    Args:
+        chosen, correction, log_none, num_classes: as for `batch_sample`.
+        members: bool `[batch, num_sampled]`, what is in a row's own buckets.
+    """
+    columns = tf.range(tf.size(chosen.ids, tf.int64))
+    is_fill = columns >= chosen.num_targets + chosen.num_candidates
+    is_target = _own_targets(chosen.positions, tf.shape(members))
+    own = members & ~is_fill & ~is_target
+    # A row whose buckets gave nothing takes what the batch has.
+    is_empty = ~tf.reduce_any(own, axis=1, keepdims=True)
+    count = chosen.log_expected_count
+    if correction == "none":
+        count = tf.zeros_like(count)
+    if correction == "sampling":
+        found = tf.where(is_target, 0.0, log_found(log_none, num_classes))
+        count = tf.where(is_empty, count, found)
+    mask = own | is_target | is_empty
+    return Sample(chosen.ids, count, chosen.positions, mask=mask)
+
+
+def _own_targets(positions, shape):
+    """Where the labels of each row are, bool of that shape."""
+    rows = tf.where(positions >= 0)
+    columns = tf.gather_nd(positions, rows)
+    return tf.tensor_scatter_nd_update(
+        tf.zeros(shape, tf.bool),
+        tf.stack([rows[:, 0], columns], axis=1),
+        tf.ones_like(columns, tf.bool),
+    )

@@ -1,0 +1,376 @@
+"""LSHSampler and LSHSoftmax: what a batch's classes are and count for."""
+
+import functools
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests import reference
+from tests.test_lsh import brute_force
+from tests.test_lsh import normal
+from tests.test_lsh import with_equal_norms
+from tfxclass.layers import LSHSoftmax
+from tfxclass.samplers import LSHSampler
+
+CLASSES, DIM, BATCH = 60, 8, 6
+# So few collisions that the union of a batch fits.
+HASHING = {"num_hashes": 5, "num_tables": 4}
+
+
+def make_head(num_sampled=40, num_classes=CLASSES, ready=True, **options):
+    """A head with random rows, and tables of them."""
+    options = {**HASHING, "bucket_size": None, "seed": 5, **options}
+    head = LSHSoftmax(num_classes, num_sampled, **options)
+    head.build((None, DIM))
+    head.kernel.assign(normal(num_classes, DIM, seed=1))
+    if ready:
+        head.rebuild()
+        # The refresh of step 0 would be of other functions' tables.
+        head.sampler.index.advance = lambda *args, **kwargs: None
+    return head
+
+
+def batch(labels_wide=1, num_classes=CLASSES, rows=BATCH, seed=3):
+    labels = np.random.default_rng(seed).integers(
+        0 if labels_wide == 1 else -1, num_classes, (rows, labels_wide)
+    )
+    return normal(rows, DIM, seed=seed), labels
+
+
+def sample_of(head, features, labels):
+    sample = head.sampler.sample(
+        head.queries(features), tf.constant(labels), head.kernel
+    )
+    return sample._replace(ids=sample.ids.numpy())
+
+
+def buckets_of(head, features, labels):
+    """What brute force finds for each row, bool `[batch, num_classes]`."""
+    rows = head.kernel.numpy()
+    hashing = {name: getattr(head.sampler, name) for name in HASHING}
+    if head.sampler.scheme == "embedding":
+        shared = brute_force(rows, features, hashing, seed=5)
+        return shared.any(axis=0)
+    found = np.zeros((len(labels), len(rows)), bool)
+    for i, row in enumerate(labels):
+        ids = reference.distinct_labels(row)
+        if ids:
+            shared = brute_force(rows, rows[ids], hashing, seed=5)
+            found[i] = shared.any(axis=(0, 1))
+    return found
+
+
+each_scheme = pytest.mark.parametrize("scheme", ["embedding", "label"])
+
+
+@each_scheme
+@pytest.mark.parametrize("labels_wide", [1, 3])
+def test_labels_then_the_union_of_buckets_then_a_fill(scheme, labels_wide):
+    head = make_head(CLASSES - 3, scheme=scheme, neighbor_fraction=1.0)
+    features, labels = batch(labels_wide, rows=2)
+    sample = sample_of(head, features, labels)
+    targets = list(dict.fromkeys(labels[labels >= 0]))
+    union = buckets_of(head, features, labels).any(axis=0)
+    union[targets] = False
+    union = set(np.flatnonzero(union))
+    n = len(targets)
+    assert 0 < len(union) < CLASSES - 3 - n
+    assert list(sample.ids[:n]) == targets
+    assert set(sample.ids[n : n + len(union)]) == union
+    assert len(set(sample.ids)) == len(sample.ids) == CLASSES - 3
+    filled = CLASSES - 3 - n - len(union)
+    expected = np.zeros(CLASSES - 3)
+    expected[n + len(union) :] = np.log(filled / (filled + 3))
+    np.testing.assert_allclose(sample.log_expected_count, expected, rtol=1e-5)
+
+
+def test_a_union_that_is_too_large_leaves_room_for_the_fill():
+    head = make_head(30, neighbor_fraction=0.5)
+    features, labels = batch()
+    sample = sample_of(head, features, labels)
+    assert len(sample.ids) == 30
+    counts = sample.log_expected_count.numpy()
+    num_labels = len(np.unique(labels))
+    assert np.all(counts[: num_labels + 15] == 0)
+    assert np.all(counts[num_labels + 15 :] < 0)
+
+
+def test_before_the_tables_are_ready_classes_are_uniform():
+    head = make_head(20, ready=False, rebuild_interval=3, seed=0)
+    features, labels = batch(rows=1)
+    times = np.zeros(CLASSES)
+    for _ in range(3):
+        sample = sample_of(head, features, labels)
+        assert np.all(sample.log_expected_count[1:] < np.log(0.4))
+        head.sampler.update(head.kernel, sample.ids)
+        times[sample.ids] += 1
+    sample = sample_of(head, features, labels)
+    assert sample.log_expected_count[1] == 0  # step 3: a candidate
+
+
+@each_scheme
+@pytest.mark.parametrize("labels_wide", [1, 3])
+@pytest.mark.parametrize("correction", ["fill", "none"])
+def test_per_sample_loss_is_the_masked_softmax(scheme, labels_wide, correction):
+    """Each row's softmax covers its labels and its own buckets; one with
+    empty buckets covers the batch's classes."""
+    make = functools.partial(
+        make_head,
+        CLASSES - 2,
+        scheme=scheme,
+        negatives="sample",
+        correction=correction,
+        neighbor_fraction=1.0,
+        num_hashes=12,
+    )
+    head = make()
+    features, labels = batch(labels_wide, rows=12)
+    if labels_wide > 1:
+        labels[4] = -1
+    sample = sample_of(head, features, labels)
+    own = buckets_of(head, features, labels)
+    ids = sample.ids
+    logits = features.astype(np.float64) @ head.kernel.numpy()[ids].T
+    logits -= sample.log_expected_count.numpy()
+    columns = {c: i for i, c in enumerate(ids)}
+    expected, num_empty = [], 0
+    for i, row in enumerate(labels):
+        targets = reference.distinct_labels(row)
+        negatives = set(np.flatnonzero(own[i])) & set(ids) - set(targets)
+        seen = set(targets) | (negatives or set(ids))
+        num_empty += not negatives
+        np.testing.assert_array_equal(sample.mask[i], np.isin(ids, list(seen)))
+        if not targets:
+            expected.append(0.0)
+            continue
+        kept = [columns[c] for c in seen]
+        total = reference.logsumexp(logits[i : i + 1, kept])[0]
+        expected.append(total - logits[i, [columns[c] for c in targets]].mean())
+    assert 0 < num_empty < 12
+    # Another head of the same seed draws the same sample.
+    losses = make().compute_loss(features, labels, training=True)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
+
+
+def collisions(head, features, ids):
+    """p^K of each class, float64 `[batch, n]`."""
+    rows = head.kernel.numpy()
+    if head.sampler.measure == "inner_product":
+        rows, _ = with_equal_norms(rows)
+        features = np.pad(features, [(0, 0), (0, 1)])
+    cosine = reference.normalized(features) @ reference.normalized(rows[ids]).T
+    return (1 - np.arccos(np.clip(cosine, -1, 1)) / math.pi) ** 5
+
+
+each_measure = pytest.mark.parametrize("measure", ["cosine", "inner_product"])
+
+
+@each_measure
+def test_sampling_weights_are_the_probability_to_be_in_the_batch(measure):
+    head = make_head(
+        50, correction="sampling", measure=measure, neighbor_fraction=1.0
+    )
+    features, labels = batch(rows=3)
+    counts = sample_of(head, features, labels)
+    ids, counts = counts.ids, counts.log_expected_count.numpy()
+    not_found = (1 - collisions(head, features, ids)) ** 4
+    found, *_ = head.sampler.index.query(
+        tf.constant(features[:, None]), tf.ones([3, 1], tf.bool),
+        tf.constant(labels), 50, 50, tf.constant([0, 0], tf.int64),
+    )  # fmt: skip
+    taken = len(np.unique(labels)) + len(found)
+    filled = (50 - taken) / (CLASSES - taken)
+    expected = np.log(1 - not_found.prod(axis=0) * (1 - filled))
+    expected[np.isin(ids, labels)] = 0
+    np.testing.assert_allclose(counts, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_sampling_weights_make_the_sum_unbiased():
+    """Over independent hash functions, the mean of the weighted sum of
+    exponentials is the full one, for one query whose union fits: but for
+    some percent, as the share of the fill depends on what is found."""
+    head = make_head(150, 300, correction="sampling", neighbor_fraction=1.0)
+    head.kernel.assign(0.5 * head.kernel)
+    features, labels = batch(rows=1)
+    logits = features[0] @ head.kernel.numpy().T
+    exact = np.exp(logits).sum()
+    sums = []
+    for seed in range(300):
+        head.sampler.index.build(head.kernel, seed=seed)
+        sample = sample_of(head, features, labels)
+        counts = sample.log_expected_count.numpy()
+        assert counts[0] == 0 and np.all(counts[1:] < 0)
+        sums.append(np.exp(logits[sample.ids] - counts).sum())
+    error = np.std(sums) / math.sqrt(len(sums))
+    assert abs(np.mean(sums) - exact) < 4.5 * error + 0.03 * exact
+    assert error < 0.02 * exact
+
+
+def test_sampling_weights_of_a_sample_are_its_own():
+    head = make_head(
+        CLASSES,
+        correction="sampling",
+        negatives="sample",
+        neighbor_fraction=1.0,
+    )
+    features, labels = batch(rows=4)
+    sample = sample_of(head, features, labels)
+    in_table = collisions(head, features, sample.ids)
+    expected = np.log(1 - (1 - in_table) ** 4)
+    expected = np.maximum(expected, -math.log(CLASSES))
+    own = buckets_of(head, features, labels)[:, sample.ids]
+    own &= sample.ids != labels
+    assert np.all(own.any(axis=1))
+    counts = sample.log_expected_count.numpy()
+    np.testing.assert_allclose(counts[own], expected[own], rtol=1e-4)
+    assert np.all(counts[sample.ids == labels] == 0)
+
+
+@pytest.mark.parametrize("negatives", ["batch", "sample"])
+@each_scheme
+def test_weights_have_no_gradient(negatives, scheme):
+    head = make_head(
+        50, correction="sampling", negatives=negatives, scheme=scheme
+    )
+    features, labels = batch()
+    sample = sample_of(head, features, labels)
+    again = make_head(
+        50, correction="sampling", negatives=negatives, scheme=scheme
+    )
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(
+            again.compute_loss(features, labels, training=True)
+        )
+    gradient = tape.gradient(loss, again.kernel.value)
+    gradient = tf.convert_to_tensor(gradient).numpy()
+    logits = features @ head.kernel.numpy()[sample.ids].T
+    logits -= sample.log_expected_count.numpy()
+    if sample.mask is not None:
+        logits = np.where(sample.mask, logits, -np.inf)
+    at_logits = reference.softmax(logits) - (sample.ids == labels)
+    expected = np.zeros((CLASSES, DIM))
+    expected[sample.ids] = at_logits.T @ features
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.05, 0.4])
+def test_the_interval_grows_exponentially(decay):
+    sampler = LSHSampler(4, rebuild_interval=50, decay=decay)
+    step, steps, intervals = 0, [], []
+    for _ in range(12):
+        steps.append(step)
+        intervals.append(int(sampler.interval(tf.constant(step, tf.int64))))
+        step += intervals[-1]
+    # Each interval is cut to an integer.
+    expected = 50 * np.exp(decay * np.arange(12))
+    np.testing.assert_allclose(intervals, expected, rtol=0.02, atol=1)
+    assert intervals[0] == 50
+    assert np.all(np.diff(intervals) > 0) == (decay > 0)
+
+
+def test_fit_refreshes_from_the_rows_it_sampled():
+    """With plain `fit`, tables are those of all rows as they were when the
+    last refresh began, though only sampled rows were hashed again."""
+    head = LSHSoftmax(
+        CLASSES, 20, **HASHING, bucket_size=None, rebuild_interval=4,
+        decay=0.0, redraw_interval=None, seed=5,
+    )  # fmt: skip
+    model = keras.Sequential([keras.Input([DIM]), head])
+    model.compile(tfxclass.optimizers.LazyAdam(0.05), loss=head.loss)
+    kernels = []
+    fresh = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda step, logs: kernels.append(
+            head.kernel.numpy()
+        )
+    )
+    x, y = batch(rows=8 * 14)
+    model.fit(
+        x, y[:, 0], batch_size=8, verbose=0, shuffle=False, callbacks=[fresh]
+    )
+    # 14 steps: refreshes at 0, 4, 8, 12; at 12 that of 8 is swapped in.
+    other = LSHSoftmax(CLASSES, 20, **HASHING, bucket_size=None, seed=5)
+    other.build((None, DIM))
+    other.kernel.assign(kernels[8])
+    other.rebuild()
+    probed = tf.range(4, dtype=tf.int64)
+    queries, valid = tf.constant(x[:, None]), tf.ones([len(x), 1], tf.bool)
+    ids = tf.range(CLASSES, dtype=tf.int64)
+    masks = [
+        h.sampler.index.members(queries, valid, probed, ids).numpy()
+        for h in (head, other)
+    ]
+    np.testing.assert_array_equal(*masks)
+    touched = head.sampler.index.state()["touched"]
+    moved = np.flatnonzero((kernels[12] != head.kernel.numpy()).any(axis=1))
+    assert set(moved) <= set(touched) and len(touched) < CLASSES
+
+
+@pytest.mark.parametrize("hash", ["simhash", "sparse_simhash", "dwta"])
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_odd_rows_and_features_train(hash, value):
+    """Zero vectors, rows that are all equal, few classes, one class."""
+    for num_classes, num_sampled in ((30, 10), (3, 10), (1, 5)):
+        head = LSHSoftmax(
+            num_classes, num_sampled, hash=hash, num_hashes=2, num_tables=3,
+            rebuild_interval=1, kernel_initializer=keras.initializers.Constant(
+                value
+            ),
+        )  # fmt: skip
+        model = keras.Sequential([keras.Input([DIM]), head])
+        model.compile(tfxclass.optimizers.LazyAdam(0.01), loss=head.loss)
+        x = np.full((8, DIM), value, np.float32)
+        y = np.arange(8) % min(num_classes, 4)
+        history = model.fit(x, y, batch_size=4, epochs=3, verbose=0)
+        assert np.all(np.isfinite(history.history["loss"]))
+        assert head.num_sampled == min(num_sampled, num_classes)
+
+
+def test_bad_batches_are_refused():
+    head = make_head()
+    features, labels = batch()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="in \\[0, num_cl"):
+        head.compute_loss(features, labels + CLASSES, training=True)
+    features[3, 3] = np.nan
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be finite"):
+        head.compute_loss(features, labels, training=True)
+
+
+BAD_ARGUMENTS = {
+    "scheme": {"scheme": "features"},
+    "hash": {"hash": "minhash"},
+    "num_hashes": {"num_hashes": 0},
+    "num_tables": {"num_tables": 1.5},
+    "bin_size": {"bin_size": 1},
+    "bucket_size": {"bucket_size": 0},
+    "measure": {"measure": "dot"},
+    "rebuild_interval": {"rebuild_interval": 0},
+    "decay": {"decay": -0.1},
+    "redraw_interval": {"redraw_interval": -1},
+    "negatives": {"negatives": "class"},
+    "neighbor_fraction": {"neighbor_fraction": 0.0},
+    "correction": {"correction": True},
+    "30 bits": {"hash": "dwta", "num_hashes": 11},
+    "knows the probability": {"correction": "sampling"},
+    "num_sampled": {"num_sampled": 0},
+}
+
+
+@pytest.mark.parametrize("name", BAD_ARGUMENTS)
+def test_bad_arguments_are_refused(name):
+    arguments = {"num_sampled": 5, **BAD_ARGUMENTS[name]}
+    with pytest.raises(ValueError, match=name):
+        LSHSampler(**arguments)
+    with pytest.raises(ValueError, match=name):
+        LSHSoftmax(10, **arguments)
+
+
+def test_functions_a_table_follow_the_family():
+    assert LSHSampler(4).num_hashes == 9
+    assert LSHSampler(4, hash="dwta").num_hashes == 6
+    assert LSHSampler(4, hash="dwta", num_hashes=3).num_hashes == 3
+    config = LSHSampler(4, bucket_size=None, redraw_interval=None).get_config()
+    assert LSHSampler.from_config(config).get_config() == config
