@@ -10,6 +10,7 @@ ALL = (
     "growth",
     "selection",
     "forest",
+    "lsh",
     "loss_memory",
     "lazy_optimizers",
 )

@@ -12,6 +12,7 @@ TITLES = {
     "loss_memory": "The exact loss: time and memory",
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",
+    "lsh": "LSH tables: sampling, refreshing, and a step with them",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
 }
 PAGE = os.path.join(measure.FOLDER, "RESULTS.md")
