@@ -11,6 +11,7 @@ ALL = (
     "selection",
     "forest",
     "cluster",
+    "lsh",
     "loss_memory",
     "lazy_optimizers",
     "reader",

@@ -18,6 +18,7 @@ TITLES = {
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",
     "reader": "Reading the extreme-classification text format",
+    "lsh": "LSH tables: sampling, refreshing, and a step with them",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",

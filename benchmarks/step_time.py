@@ -4,8 +4,8 @@
 
 Batch 256, 128 dimensions, one Dense(128) before the head, 1 % of the classes
 active, at least 512. For SelectiveSoftmax the forest (50 trees) is rebuilt in
-the background every 500 steps; its figure is the mean over 1,000 steps, two
-rebuilds and all.
+the background every 500 steps, for LSHSoftmax the tables (50) every 50 steps
+at first; their figures are means over 1,000 steps, refreshes and all.
 """
 
 import json
@@ -24,7 +24,10 @@ METHODS = (
     "full_softmax_lazy_adam",
     "sampled_uniform_lazy_adam",
     "selective_lazy_adam",
+    "lsh_simhash_lazy_adam",
+    "lsh_dwta_lazy_adam",
 )
+WITH_INDEX = METHODS[-3:]
 # Mean over this many steps, where background work must be counted.
 LONG_RUN = 1000
 
@@ -101,13 +104,17 @@ def make_step(method, num_classes):
     if method == "sampled_uniform_lazy_adam":
         head = layers.SampledSoftmax(num_classes, num_sampled=num_sampled)
         return head_step(head, lazy(1e-3), x, y)
-    head = layers.SelectiveSoftmax(num_classes, num_sampled=num_sampled)
+    if method.startswith("lsh"):
+        hash = method.split("_")[1]
+        head = layers.LSHSoftmax(num_classes, num_sampled, hash=hash)
+    else:
+        head = layers.SelectiveSoftmax(num_classes, num_sampled=num_sampled)
     return head_step(head, lazy(1e-3), x, y)
 
 
 def child(method, num_classes):
     step = make_step(method, num_classes)
-    if method == "selective_lazy_adam":
+    if method in WITH_INDEX:
         step()
         result = measure.median_ms(step, 20)
         start = time.perf_counter()

@@ -1,0 +1,117 @@
+"""LSH tables: sampling a batch, building and refreshing, and a step with them.
+
+    python benchmarks/lsh.py [num_classes ...]
+
+Sampling: `LSHSampler.sample` for 256 queries in 128 dimensions, 6,700 classes
+a step whatever the number of classes, 50 tables; rows and queries are normal.
+A refresh hashes 100,000 touched rows again (half of the rows at most). Steps
+are step_time.py's, at 670,091 classes or the greatest size asked for up to
+that, mean over 1,000 steps with all refreshes.
+"""
+
+import json
+import os
+import sys
+import time
+
+import measure
+
+BATCH, DIM, ACTIVE = 256, 128, 6700
+KINDS = {
+    "simhash, K=9": {"hash": "simhash", "num_hashes": 9},
+    "sparse_simhash, K=9": {"hash": "sparse_simhash", "num_hashes": 9},
+    "dwta, K=6": {"hash": "dwta", "num_hashes": 6},
+}
+STEPS = (
+    "keras_dense_adam",
+    "tf_sampled_softmax_adam",
+    "tf_sampled_softmax_sgd",
+    "lsh_simhash_lazy_adam",
+    "lsh_dwta_lazy_adam",
+)
+
+
+def seconds(work):
+    """By the clock, and of this process's processors."""
+    clock, processor = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - clock, time.process_time() - processor
+
+
+def make_sampler(kind, num_classes):
+    import tensorflow as tf
+
+    import tfxclass
+
+    head = tfxclass.layers.LSHSoftmax(
+        num_classes,
+        min(ACTIVE, num_classes),
+        **KINDS[kind],
+        kernel_initializer="zeros",
+    )
+    head.build((None, DIM))
+    random = tf.random.Generator.from_seed(0)
+    for start in range(0, num_classes, 100_000):
+        ids = tf.range(start, min(start + 100_000, num_classes))
+        rows = random.normal([len(ids), DIM])
+        head.kernel.value.scatter_update(tf.IndexedSlices(rows, ids))
+    return head, random
+
+
+def child(kind, num_classes):
+    import tensorflow as tf
+
+    head, random = make_sampler(kind, num_classes)
+    sampler, index = head.sampler, head.sampler.index
+    build = seconds(head.rebuild)
+
+    def refresh():
+        # Begun at step 0 and waited for at step 1.
+        for step in (0, 1):
+            steps = (tf.constant(n, tf.int64) for n in (step, 10**9, 1))
+            index.advance(head.kernel, *steps)
+
+    touched = min(100_000, num_classes // 2)
+    index.mark(tf.range(touched, dtype=tf.int64))
+    refreshed = seconds(refresh)
+    index.advance = lambda *args, **kwargs: None
+    queries = random.normal([BATCH, DIM])
+    labels = random.uniform([BATCH, 1], 0, num_classes, tf.int64)
+    sample = tf.function(lambda: sampler.sample(queries, labels, head.kernel))
+    found = sample().log_expected_count
+    return {
+        "sample_ms": measure.median_ms(sample, 30)["median_ms"],
+        "build_s": build[0],
+        "build_cpu_s": build[1],
+        "refresh_s": refreshed[0],
+        "refresh_cpu_s": refreshed[1],
+        "tables_mb": index.state()["ready"].nbytes / 1e6,
+        "from_tables": int(tf.reduce_sum(tf.cast(found == 0, tf.int64))),
+    }
+
+
+def main(sizes):
+    rows = []
+    for num_classes in sizes:
+        for kind in KINDS:
+            result = measure.in_fresh_process(
+                __file__, "--child", kind, num_classes
+            )
+            rows.append({"classes": num_classes, "what": kind, **result})
+            print(rows[-1], flush=True)
+    largest = max(n for n in sizes if n <= 670_091 or n == min(sizes))
+    script = os.path.join(measure.FOLDER, "step_time.py")
+    for method in STEPS:
+        result = measure.in_fresh_process(script, "--child", method, largest)
+        step = {"step_ms": result.pop("median_ms", "")}
+        rows.append({"classes": largest, "what": method, **step, **result})
+        print(rows[-1], flush=True)
+    measure.save("lsh", rows)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        found = child(sys.argv[2], int(sys.argv[3]))
+        print(json.dumps({**found, "peak_gb": measure.peak_gb()}))
+    else:
+        main([int(n) for n in sys.argv[1:]] or [100_000, 670_091, 2_000_000])
