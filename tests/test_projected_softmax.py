@@ -23,6 +23,8 @@ def project(head, features):
 
 
 class ProjectedContract(HeadContract):
+    is_random = True  # the projection
+
     def logits(self, head, features):
         return reference.head_logits(
             project(head, features), head.kernel.numpy()
@@ -35,8 +37,6 @@ class TestProjectedSoftmax(ProjectedContract):
 
 
 class TestSampledProjectedSoftmax(ProjectedContract):
-    is_random = True
-
     def make_head(self, num_classes=CLASSES, **changes):
         options = {"num_sampled": 30, "sampler": "uniform", "seed": 7}
         return layers.ProjectedSoftmax(
@@ -45,6 +45,8 @@ class TestSampledProjectedSoftmax(ProjectedContract):
 
 
 class TestAdaptiveProjectedSoftmax(HeadContract):
+    is_random = True
+
     def make_head(self, num_classes=CLASSES, **changes):
         groups = {"group_sizes": [10, 20, 30], "projection_dims": [5, 2, 1]}
         if num_classes != CLASSES:

@@ -105,6 +105,7 @@ class _Serving(tf.Module):
         # saved with copies of its variables beside those that `serve` reads.
         self.state = resources.of(encoder)
         self.weights = head.export_weights()
+        self.query_weights = head.query_weights()
         self.names = None if asset is None else labels_lib.table(asset)
 
         def serve(*inputs):

@@ -145,6 +145,10 @@ class OutputHead(keras.layers.Layer):
         """
         raise NotImplementedError
 
+    def query_weights(self):
+        """The variables that `queries` reads, a list; an export saves them."""
+        return []
+
     def export_weights(self):
         """The variables that `export_top_k` reads and an export saves."""
         raise NotImplementedError

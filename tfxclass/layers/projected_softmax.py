@@ -96,6 +96,9 @@ class ProjectedSoftmax(SampledSoftmax):
         features = tf.cast(features, tf.float32)
         return super().queries(tf.matmul(features, self.projection))
 
+    def query_weights(self):
+        return [self.projection.value]
+
     def parts(self, features):
         """List of `(queries, softmax.Blocks)` whose logits are all classes'."""
         queries = self.queries(features)
