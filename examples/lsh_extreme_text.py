@@ -12,8 +12,9 @@ word counts as values. Without arguments: EURLEX57K beside the checkout, 45,000
 laws of the European Union (Chalkidis et al., ACL 2019), each with about 5 of
 4,271 subjects ("fishery product", "import licence") and 200 of 23,784 words.
 
-Result: two cores train it in about two minutes; the first subject that it names
-is right for RESULT of the test documents.
+Result: two cores train it in about a minute; the first subject that it names
+is right for 0.88 of the test documents (P@3 0.78, P@5 0.65; a vote of the ten
+nearest documents by TF-IDF: 0.883, 0.759, 0.630).
 """
 
 import argparse
