@@ -20,6 +20,7 @@ TITLES = {
     "reader": "Reading the extreme-classification text format",
     "lsh": "LSH tables: sampling, refreshing, and a step with them",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
+    "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
     "comparison/word2vec": "The papers' methods: skip-gram, 12,261 words",
