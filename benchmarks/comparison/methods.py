@@ -56,13 +56,18 @@ def _cutoffs(data, set_up):
     return [first, first + second]
 
 
+# A job of a minute takes some thousand steps, and the first index, of random
+# rows, finds nothing: the second one comes two intervals after the start.
+_INTERVAL = {"rebuild_interval": 200}
+
+
 def _sampled(label, sampler, **options):
     options = {"num_sampled": _num_sampled, **options}
     return Method(label, "SampledSoftmax", sampler, options)
 
 
 def _forest(label, **options):
-    usual = {"num_trees": 50, "leaf_size": 100, "rebuild_interval": 500}
+    usual = {"num_trees": 50, "leaf_size": 100, **_INTERVAL}
     options = {"num_sampled": _num_sampled, **usual, **options}
     return Method(label, "SelectiveSoftmax", options=options)
 
@@ -102,9 +107,9 @@ METHODS = {
     "top_k_paper": _sampled(
         "optimal, as in the paper", "TopKSampler", **_PAPER
     ),
-    "pca_hash": _sampled("PCA hash", "PCAHashSampler"),
-    "k_means": _sampled("k-means", "KMeansSampler"),
-    "cluster": _sampled("cluster index", "ClusterSampler"),
+    "pca_hash": _sampled("PCA hash", "PCAHashSampler", **_INTERVAL),
+    "k_means": _sampled("k-means", "KMeansSampler", **_INTERVAL),
+    "cluster": _sampled("cluster index", "ClusterSampler", **_INTERVAL),
     "lsh_embedding": _lsh("LSH embedding", "embedding"),
     "lsh_label": _lsh("LSH label", "label"),
     "lsh_embedding_paper": _lsh(
