@@ -345,3 +345,47 @@ def test_theorem_1_error_falls_with_the_projected_width():
     assert np.all(np.array(errors) <= np.where(e < 1, e / (1 - e), np.inf))
     slope = np.polyfit(np.log(widths), np.log(errors), 1)[0]
     assert -0.75 < slope < -0.3
+
+
+@pytest.mark.parametrize("make", [make_model, make_adaptive])
+def test_lifted_model_answers_as_the_slim_one(make):
+    model, _ = make()
+    x, _ = data()
+    full = recovery.recover(model, method="lift")
+    assert full.layers[-1].kernel.shape == (CLASSES, DIM)
+    np.testing.assert_allclose(full(x), model(x), rtol=2e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("make", [make_model, make_adaptive])
+def test_stationarity_error_is_zero_where_the_gradient_is(make):
+    """Slim rows that are what the recovered matrix projects to."""
+    model, head = make()
+    x, y = data()
+    sums = recovery.DualRecovery(head)
+    sums.add(x, y)
+    before = sums.stationarity_error(l2=0.1)
+    first = 0
+    kernels = getattr(head, "kernels", None) or [head.kernel]
+    full = sums.result(l2=0.1)
+    distances = []
+    for (projection, _), kernel in zip(head.projected_rows(), kernels):
+        last = first + kernel.shape[0]
+        wanted = full[first:last] @ projection.numpy()
+        distances.append((wanted - kernel.numpy(), kernel.numpy()))
+        kernel.assign(wanted)
+        first = last
+    squares = [[np.sum(part**2) for part in pair] for pair in distances]
+    squares = np.sum(squares, axis=0)
+    expected = np.sqrt(squares[0] / squares[1])
+    assert before == pytest.approx(expected, rel=1e-5)
+    assert sums.stationarity_error(l2=0.1) < 1e-6
+
+
+def test_the_dual_needs_data(capsys):
+    model, _ = make_model(l2=0.1)
+    with pytest.raises(ValueError, match="`dataset` is needed"):
+        recovery.recover(model)
+    with pytest.raises(ValueError, match="`method` must be one of"):
+        recovery.recover(model, method="primal")
+    recovery.recover(model, batches(*data()))
+    assert "stationarity error" in capsys.readouterr().out

@@ -6,17 +6,23 @@ from tfxclass import layers
 from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
+from tfxclass import recovery
 from tfxclass import samplers
+from tfxclass.memory import Estimate
+from tfxclass.memory import estimate
 from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
 __all__ = [
+    "Estimate",
     "data",
+    "estimate",
     "export",
     "layers",
     "losses",
     "metrics",
     "optimizers",
+    "recovery",
     "samplers",
     "top_k",
 ]

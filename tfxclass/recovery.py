@@ -17,6 +17,7 @@ from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import as_targets
 from tfxclass.ops import library
 from tfxclass.ops import products
+from tfxclass.top_k import as_given
 from tfxclass.top_k import encoder_of
 
 
@@ -100,6 +101,25 @@ class DualRecovery:
             raise ValueError("There were no rows to recover from.")
         count = self.num_rows if reduction == "mean" else 1
         return self.kernel * np.float32(1 / (count * l2))
+
+    def stationarity_error(self, l2, reduction="mean"):
+        """How far from its optimum the slim model is, float.
+
+        `|W R - V| / |V|` of the recovered W, the projection R and the slim
+        class matrix V: 0 at the optimum, where the gradient is zero. Far above
+        0.1 the recovered matrix shows what training left undone rather than
+        the classes: train longer, with a falling rate or a greater `l2`, or
+        recover with `method="lift"`.
+        """
+        kernel = self.result(l2, reduction)
+        squares = total = first = 0
+        for projection, rows in self.head.projected_rows():
+            last = first + rows.shape[0]
+            differences = kernel[first:last] @ projection.numpy() - rows.numpy()
+            squares += float(np.sum(np.square(differences)))
+            total += float(np.sum(np.square(rows)))
+            first = last
+        return (squares / total) ** 0.5 if total else float("inf")
 
     def save(self, path):
         """Writes the sums so far; the file appears whole or not at all."""
@@ -197,9 +217,10 @@ def _logsumexp(parts, batch):
 
 def recover(
     model,
-    dataset,
+    dataset=None,
     l2=None,
     reduction="mean",
+    method="dual",
     top_k=None,
     checkpoint=None,
     checkpoint_interval=100,
@@ -207,10 +228,14 @@ def recover(
 ):
     """The model with its class matrix in full width, from one pass.
 
-    A slim model, trained to the optimum of its loss with `l2`, has almost the
-    probabilities P of the full one, and these give the full class matrix
-    `W = (Y - P)^T X / (n l2)` (`DualRecovery`). Train the result further with
-    `fit`: the paper's second stage.
+    `method="dual"`, the paper's: a slim model, trained to the optimum of its
+    loss with `l2`, has almost the probabilities P of the full one, and these
+    give the full class matrix `W = (Y - P)^T X / (n l2)` (`DualRecovery`).
+    Short of the optimum W is worse than the slim model was; the
+    `stationarity_error`, printed at the end, tells. `method="lift"` needs no
+    data: W is the slim rows times the projection, which gives exactly the slim
+    model's answers in full width. Train the result further with `fit`: the
+    paper's second stage.
 
     Memory: O(num_classes x dim + batch x block). A pass costs one product of
     `[batch, dim]` by `[dim, num_classes]`, and two in the projected width;
@@ -221,9 +246,11 @@ def recover(
             `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`. It is left as
             it is; its encoder is shared.
         dataset: `tf.data.Dataset` of `(inputs, labels)` or `(inputs, labels,
-            sample_weight)` batches: the training data, once, in any order.
+            sample_weight)` batches: the training data, once, in any order;
+            only for the dual.
         l2: float > 0; that of the head by default.
         reduction: `"mean"` of the losses, as Keras trains, or `"sum"`.
+        method: `"dual"` or `"lift"`.
         top_k: int, probabilities kept of a row; None keeps all. For millions
             of classes.
         checkpoint: path of a file (.npz) that keeps the sums every
@@ -245,17 +272,40 @@ def recover(
     """
     inputs, features, head = encoder_of(model)
     _check_head(head)
-    l2 = head.l2 if l2 is None else l2
-    check_l2(l2)
-    sums = DualRecovery(head, top_k)
-    encoder = keras.Model(inputs, features)
-    if checkpoint is not None and os.path.exists(checkpoint):
-        sums.load(checkpoint)
-    _run(sums, encoder, dataset, checkpoint, checkpoint_interval, verbose)
-    kernel = sums.result(l2, reduction)
-    if checkpoint is not None and os.path.exists(checkpoint):
-        os.remove(checkpoint)
+    inputs = as_given(model, inputs)
+    check_choice("method", method, ("dual", "lift"))
+    if method == "lift":
+        kernel = _lifted(head)
+    else:
+        sums = DualRecovery(head, top_k)
+        l2 = head.l2 if l2 is None else l2
+        _check_dual(dataset, l2, reduction)
+        encoder = keras.Model(inputs, features)
+        _run(sums, encoder, dataset, checkpoint, checkpoint_interval, verbose)
+        kernel = sums.result(l2, reduction)
+        if verbose:
+            error = sums.stationarity_error(l2, reduction)
+            print(f"stationarity error: {error:.3g} (0 at the optimum)")
     return _full_model(inputs, features, head, kernel)
+
+
+def _check_dual(dataset, l2, reduction):
+    check_l2(l2)
+    check_choice("reduction", reduction, ("mean", "sum"))
+    if dataset is None:
+        raise ValueError(
+            '`dataset` is needed for method="dual": the training data. '
+            "Received: None."
+        )
+
+
+def _lifted(head):
+    return np.concatenate(
+        [
+            tf.matmul(rows, projection, transpose_b=True).numpy()
+            for projection, rows in head.projected_rows()
+        ]
+    )
 
 
 def _check_head(head):
@@ -271,6 +321,8 @@ def _check_head(head):
 
 
 def _run(sums, encoder, dataset, checkpoint, interval, verbose):
+    if checkpoint is not None and os.path.exists(checkpoint):
+        sums.load(checkpoint)
     done = sums.num_batches
     size = int(dataset.cardinality())
     bar = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
@@ -280,6 +332,8 @@ def _run(sums, encoder, dataset, checkpoint, interval, verbose):
         if checkpoint is not None and number % interval == 0:
             sums.save(checkpoint)
         bar.update(number)
+    if checkpoint is not None and os.path.exists(checkpoint):
+        os.remove(checkpoint)
 
 
 def _full_model(inputs, features, head, kernel):

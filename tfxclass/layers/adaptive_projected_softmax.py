@@ -83,6 +83,15 @@ class AdaptiveProjectedSoftmax(BlockHead):
         projected = tf.matmul(queries, weights["projection"][0])
         return [projected[:, :m] / m**0.5 for m in self.projection_dims]
 
+    def projected_rows(self):
+        """List of `(projection, rows)`: logits are `x . projection . rows`."""
+        weights = self.tensors()
+        projection = weights["projection"][0]
+        return [
+            (projection[:, :m] / m**0.5, rows)
+            for m, rows in zip(self.projection_dims, weights["kernels"])
+        ]
+
     def compute_training_loss(self, queries, targets):
         losses = self.exact_loss(queries, targets)
         if not self.l2:

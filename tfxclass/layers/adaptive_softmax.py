@@ -1,5 +1,7 @@
 """Adaptive softmax: rare classes behind the door of their cluster."""
 
+import math
+
 import keras
 import tensorflow as tf
 
@@ -150,6 +152,11 @@ class AdaptiveSoftmax(BlockHead):
         ids = tf.range(tf.cast(count, tf.int64))
         optimizers.catch_up(self.kernels[tail], ids)
         return tf.gather(tf.convert_to_tensor(self.kernels[tail]), ids)
+
+    def activation_bytes(self, batch):
+        # Tails are gathered whole, to have row-sparse gradients.
+        tails = sum(math.prod(kernel.shape) for kernel in self.kernels[1:])
+        return super().activation_bytes(batch) + 4 * tails
 
     def get_config(self):
         return {

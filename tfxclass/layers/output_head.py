@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.losses import records
+from tfxclass.losses import softmax
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.head_loss import HeadLoss
 
@@ -144,6 +145,20 @@ class OutputHead(keras.layers.Layer):
             scores are probabilities, or logits with `activation=None`.
         """
         raise NotImplementedError
+
+    def step_classes(self):
+        """Classes whose rows a training step moves, int; None is all."""
+        return None
+
+    def activation_bytes(self, batch):
+        """Bytes of logits and the like that a training step holds, int."""
+        # A block of logits and its gradient.
+        classes = max(softmax.BLOCK_LOGITS // batch, softmax.LEAST_BLOCK)
+        return 8 * batch * min(classes, self.num_classes)
+
+    def index_bytes(self):
+        """Bytes of a sampler's index and of its refresh, int."""
+        return 0
 
     def query_weights(self):
         """The variables that `queries` reads, a list; an export saves them."""

@@ -108,6 +108,10 @@ class ProjectedSoftmax(SampledSoftmax):
         kernel = self.class_matrix()
         return [(queries, softmax.Blocks(kernel, bias, normalize, batch))]
 
+    def projected_rows(self):
+        """List of `(projection, rows)`: logits are `x . projection . rows`."""
+        return [(tf.convert_to_tensor(self.projection), self.class_matrix())]
+
     def compute_training_loss(self, queries, targets):
         if self.sampler is not None:
             return super().compute_training_loss(queries, targets)

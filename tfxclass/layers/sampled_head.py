@@ -147,6 +147,20 @@ class SampledHead(ClassHead):
             return logits
         return logits + tf.gather(tf.convert_to_tensor(self.bias), ids)
 
+    def step_classes(self):
+        return None if self.sampler is None else self.num_sampled
+
+    def activation_bytes(self, batch):
+        if self.sampler is None:
+            return super().activation_bytes(batch)
+        # Logits, adjusted logits, their gradient, and a copy for metrics.
+        return 16 * batch * self.num_sampled
+
+    def index_bytes(self):
+        if self.sampler is None:
+            return 0
+        return self.sampler.index_bytes(*self.kernel.shape)
+
     def get_config(self):
         return {
             **super().get_config(),

@@ -67,6 +67,10 @@ class Sparsemax(ClassHead):
             logits = tf.tensor_scatter_nd_update(logits, at, moved)
         return sparsemax_loss(logits, targets)
 
+    def activation_bytes(self, batch):
+        # Logits, probabilities and gradients of all classes.
+        return 12 * batch * self.num_classes
+
     def top_k(self, features, k):
         kernel = self.class_matrix()
         bias = None if self.bias is None else tf.convert_to_tensor(self.bias)

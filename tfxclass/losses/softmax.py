@@ -15,12 +15,14 @@ from tfxclass.ops import products
 
 # Logits of a block: 8 MiB of float32, about what stays in a last-level cache.
 BLOCK_LOGITS = 1 << 21
+# Classes of a block at least.
+LEAST_BLOCK = 1024
 
 
 def block_size(batch):
     """Classes a block for a batch, int64 scalar tensor."""
     batch = tf.maximum(tf.cast(batch, tf.int64), 1)
-    return tf.maximum(tf.constant(BLOCK_LOGITS, tf.int64) // batch, 1024)
+    return tf.maximum(tf.constant(BLOCK_LOGITS, tf.int64) // batch, LEAST_BLOCK)
 
 
 class TargetTerms:

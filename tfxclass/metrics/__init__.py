@@ -15,6 +15,9 @@ from tfxclass.metrics.propensity import propensities
 from tfxclass.metrics.ranking import NDCGAtK
 from tfxclass.metrics.ranking import PrecisionAtK
 from tfxclass.metrics.ranking import TopKAccuracy
+from tfxclass.metrics.verification import hit_rate
+from tfxclass.metrics.verification import true_positive_rate
+from tfxclass.metrics.verification import verification_accuracy
 
 __all__ = [
     "CumulativeProbability",
@@ -24,5 +27,8 @@ __all__ = [
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
     "TopKAccuracy",
+    "hit_rate",
     "propensities",
+    "true_positive_rate",
+    "verification_accuracy",
 ]

@@ -233,7 +233,9 @@ class LazyRows:
         last_step = None
         if self.catch_up:
             # Most often done before the rows were read; then it costs little.
-            self._catch_up(variable, ids)
+            # Not before the gather is done: what it reads would be copied.
+            with tf.control_dependencies([gradient.values]):
+                self._catch_up(variable, ids)
             last_step = _tf_variable(self._last_steps[index]).handle
         self._update_op(
             variable.handle,

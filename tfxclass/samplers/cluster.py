@@ -7,6 +7,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.indexed import grouped_bytes
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -65,6 +66,9 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         self.update_interval = update_interval
         self.rebuild_interval = rebuild_interval
         self.index = ClusterIndex()
+
+    def index_bytes(self, num_classes, dim):
+        return grouped_bytes(num_classes, dim, self._num_clusters())
 
     def _num_clusters(self):
         if self.num_clusters is not None:

@@ -79,6 +79,13 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         super().build(kernel_shape)
         self.num_active = self.counter("num_active", self.num_sampled)
 
+    def index_bytes(self, num_classes, dim):
+        # Cells come out half full; a node has 16 bytes, a plane 16-bit
+        # numbers and 8 bytes. The copy is in floats and in 16 bits.
+        cells = 2 * num_classes // self.leaf_size + 1
+        tree = 4 * num_classes + cells * (2 * 16 + 2 * dim + 8)
+        return 2 * self.num_trees * tree + num_classes * (6 * dim + 8)
+
     def rebuild(self, kernel):
         """Builds a forest of the rows as they are, now."""
         self.index.build(

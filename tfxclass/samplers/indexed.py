@@ -40,3 +40,16 @@ class IndexedSampler(Sampler):
         names = self.index.state_names
         self.index.set_state({n: store["index_" + n][()] for n in names})
         super().load_own_variables(store)
+
+
+# Rows that k-means is trained on, for each centre.
+_ROWS_A_CENTRE = 64
+
+
+def grouped_bytes(num_classes, dim, num_groups, is_trained=True):
+    """Bytes of `num_groups` groups with a vector each, refresh included."""
+    row = 4 * dim + 4
+    groups = 8 * num_classes + row * num_groups
+    # The sample that centres are trained on, copied.
+    sample = min(_ROWS_A_CENTRE * num_groups, num_classes) * is_trained
+    return 2 * groups + row * (num_classes + sample)

@@ -178,9 +178,7 @@ class LSHSampler(IndexedSampler):
                 "`neighbor_fraction` must be in (0, 1]. Received: "
                 f"{self.neighbor_fraction}"
             )
-        bits = self.num_hashes
-        if self.hash == "dwta":
-            bits *= math.ceil(math.log2(self.bin_size))
+        bits = self._code_bits()
         if bits > 30:
             raise ValueError(
                 "A code takes at most 30 bits. Received: num_hashes="
@@ -194,6 +192,19 @@ class LSHSampler(IndexedSampler):
                 'and "sparse_simhash" with bucket_size=None. Received: hash='
                 f"{self.hash!r}, bucket_size={self.bucket_size}."
             )
+
+    def _code_bits(self):
+        if self.hash == "dwta":
+            return self.num_hashes * math.ceil(math.log2(self.bin_size))
+        return self.num_hashes
+
+    def index_bytes(self, num_classes, dim):
+        bits = min(self._code_bits(), 18, math.ceil(math.log2(num_classes)) + 4)
+        ids = num_classes
+        if self.bucket_size is not None:
+            ids = min(ids, self.bucket_size << bits)
+        tables = 2 * self.num_tables * 4 * (ids + (1 << bits))
+        return tables + 4 * num_classes * (dim + 1)
 
     def rebuild(self, kernel):
         """Builds tables of the rows as they are, now."""

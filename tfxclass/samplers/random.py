@@ -98,6 +98,9 @@ class FrequencySampler(_RandomSampler):
         with tf.init_scope():
             self._cumulative = tf.constant(sums, tf.float64)
 
+    def index_bytes(self, num_classes, dim):
+        return 16 * num_classes  # counts and their running sums
+
     def build_for(self, head):
         if len(self.counts) != head.num_classes:
             raise ValueError(

@@ -8,6 +8,7 @@ from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
 from tfxclass.samplers.candidates import CandidateSampler
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.indexed import grouped_bytes
 
 
 class _GroupSampler(CandidateSampler, IndexedSampler):
@@ -86,6 +87,9 @@ class KMeansSampler(_GroupSampler):
     def _num_groups(self):
         return self.num_groups
 
+    def index_bytes(self, num_classes, dim):
+        return grouped_bytes(num_classes, dim, self.num_groups)
+
     def get_config(self):
         return {**super().get_config(), "num_groups": self.num_groups}
 
@@ -124,6 +128,10 @@ class PCAHashSampler(_GroupSampler):
 
     def _num_groups(self):
         return self.num_bits
+
+    def index_bytes(self, num_classes, dim):
+        groups = min(1 << self.num_bits, num_classes)
+        return grouped_bytes(num_classes, dim, groups, is_trained=False)
 
     def get_config(self):
         return {**super().get_config(), "num_bits": self.num_bits}

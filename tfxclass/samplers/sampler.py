@@ -91,6 +91,14 @@ class Sampler(keras.layers.Layer):
     def update(self, kernel, touched_ids):
         """Keeps the index current; called each step after `sample`."""
 
+    def index_bytes(self, num_classes, dim):
+        """Bytes of the index for `[num_classes, dim]` rows, refresh included.
+
+        An index that is refreshed in the background is there twice while the
+        next one is built, beside a copy of the rows.
+        """
+        return 0
+
     def next_seed(self):
         """int64 `[2]`, another one each step."""
         return tf.cast(self.random.next(), tf.int64)

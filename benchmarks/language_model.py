@@ -1,0 +1,232 @@
+"""Random projection on a language model: King James, by word.
+
+    python benchmarks/language_model.py DATA [row ...] [--epochs 2]
+
+DATA is a folder with kjv.tsv.xz (`verse<TAB>text`). One LSTM (512 units) reads
+segments of 32 words; a tenth of the books is for tests, another for choices;
+words that training does not have are no targets. Each row in a fresh process,
+at equal epochs and rate; perplexity on the test books by the exact softmax.
+Rows that are done are not run again: delete results/language_model.json to
+start over.
+
+"recovered": the full class matrix by the dual, at once. l2 is that of the
+training, or the one that is best on the books for choices. "fine-tuned": half
+of the epochs slim, then recovered (best l2), or lifted, then the other half
+with the full softmax.
+"""
+
+import argparse
+import json
+import math
+import os
+import time
+
+import measure
+import numpy as np
+import verses_data
+
+DIM, EMBEDDING, BATCH, LENGTH, RATE, L2 = 512, 128, 64, 32, 2e-3, 1e-7
+NUM_SAMPLED = 2048
+ROWS = {
+    "full": ("FullSoftmax", {}),
+    "sampled": ("SampledSoftmax", {"num_sampled": NUM_SAMPLED}),
+    "RP(10)": ("ProjectedSoftmax", {"projection_dim": 10, "l2": L2}),
+    "RP(100)": ("ProjectedSoftmax", {"projection_dim": 100, "l2": L2}),
+    "RP(500)": ("ProjectedSoftmax", {"projection_dim": 500, "l2": L2}),
+    "RP(100) + sampled": (
+        "ProjectedSoftmax",
+        {
+            "projection_dim": 100,
+            "l2": L2,
+            "sampler": "uniform",
+            "num_sampled": NUM_SAMPLED,
+        },
+    ),
+    "RP-A": ("AdaptiveProjectedSoftmax", {"l2": L2}),
+}
+SLIM = tuple(name for name in ROWS if name.startswith("RP"))
+FINE_TUNED = ("RP(100)", "RP-A")
+FACTORS = 2.0 ** np.arange(-6, 7)
+
+
+def read(folder):
+    """`(counts, parts)`: of words by falling frequency, and id sequences."""
+    verses, words = verses_data.read(folder, "kjv")
+    books = np.array([int(verse) // 1_000_000 for verse in verses])
+    of_part = {
+        "train": books % 10 > 1,
+        "choices": books % 10 == 0,
+        "test": books % 10 == 1,
+    }
+    train = [w for w, kept in zip(words, of_part["train"]) if kept]
+    names, counts = np.unique(np.concatenate(train), return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    ids = {names[place]: i for i, place in enumerate(order)}
+    parts = {
+        part: np.array(
+            [ids.get(w, -1) for v, k in zip(words, kept) if k for w in v]
+        )
+        for part, kept in of_part.items()
+    }
+    return counts[order], parts
+
+
+def dataset(words, shuffle):
+    """Segments `[BATCH, LENGTH]` and the words after each, `[.., 1]`."""
+    import tensorflow as tf
+
+    count = (len(words) - 1) // LENGTH
+    x = words[: count * LENGTH].reshape(count, LENGTH)
+    y = words[1 : count * LENGTH + 1].reshape(count, LENGTH)
+    data = tf.data.Dataset.from_tensor_slices((np.maximum(x, 0), y))
+    if shuffle:
+        data = data.shuffle(count, seed=0)
+    data = data.batch(BATCH, drop_remainder=True)
+    return data.map(lambda x, y: (x, tf.reshape(y, [-1, 1])))
+
+
+def make_model(row, counts):
+    import keras
+
+    import tfxclass
+
+    name, options = ROWS[row]
+    if name == "AdaptiveProjectedSoftmax":
+        options = {**options, "counts": counts}
+    head = getattr(tfxclass.layers, name)(len(counts), seed=0, **options)
+    inputs = keras.Input([LENGTH], dtype="int32")
+    hidden = keras.layers.Embedding(len(counts), EMBEDDING)(inputs)
+    hidden = keras.layers.LSTM(DIM, return_sequences=True)(hidden)
+    features = keras.ops.reshape(hidden, (-1, DIM))
+    return compiled(keras.Model(inputs, head(features)), RATE)
+
+
+def compiled(model, rate):
+    import tfxclass
+
+    head = model.layers[-1]
+    model.compile(tfxclass.optimizers.LazyAdam(rate), loss=head.loss)
+    return model
+
+
+def perplexity(model, words):
+    """exp of the mean loss over the words that have a class."""
+    data = dataset(words, shuffle=False)
+    total = labels = 0.0
+    for x, y in data:
+        size = len(y)
+        total += float(model.test_on_batch(x, y)) * size
+        model.reset_metrics()
+        labels += int((y >= 0).numpy().sum())
+    return math.exp(total / labels)
+
+
+def train(model, words, epochs):
+    """Seconds of the epochs; `epochs` may be a fraction."""
+    data = dataset(words, shuffle=True)
+    steps = int(epochs * int(data.cardinality()))
+    start = time.perf_counter()
+    model.fit(data.repeat(), steps_per_epoch=steps, epochs=1, verbose=0)
+    return time.perf_counter() - start
+
+
+def recovered(model, parts, with_choice):
+    """The full model, the factor on its class matrix, the seconds."""
+    from tfxclass import recovery
+
+    start = time.perf_counter()
+    data = dataset(parts["train"], shuffle=False)
+    full = recovery.recover(model, data, l2=L2, verbose=0)
+    head = full.layers[-1]
+    compiled(full, RATE)
+    factor = 1.0
+    if with_choice:
+        kernel = head.kernel.numpy()
+        words = parts["choices"][: 20 * BATCH * LENGTH]
+        found = []
+        for factor in FACTORS * L2 * 1e3:
+            head.kernel.assign(kernel * factor)
+            found.append((perplexity(full, words), factor))
+        factor = min(found)[1]
+        head.kernel.assign(kernel * factor)
+    return full, factor, time.perf_counter() - start
+
+
+def child(folder, row, epochs):
+    import keras
+
+    from tfxclass import recovery
+
+    keras.utils.set_random_seed(0)
+    counts, parts = read(folder)
+    model = make_model(row, counts)
+    half = train(model, parts["train"], epochs / 2)
+    lines = []
+    for how in ("recovered", "lifted") if row in FINE_TUNED else ():
+        if how == "recovered":
+            full, _, seconds = recovered(model, parts, with_choice=True)
+        else:
+            seconds = 0.0
+            full = compiled(recovery.recover(model, method="lift"), RATE)
+        # The encoder is shared: what follows must not move this one's.
+        weights = model.get_weights()
+        more = train(full, parts["train"], epochs / 2)
+        lines.append(
+            {
+                "row": f"{row}, {how} + fine-tuned",
+                "perplexity": perplexity(full, parts["test"]),
+                "train_s": half + seconds + more,
+            }
+        )
+        model.set_weights(weights)
+    seconds = half + train(model, parts["train"], epochs / 2)
+    lines.insert(
+        0,
+        {
+            "row": row,
+            "perplexity": perplexity(model, parts["test"]),
+            "train_s": seconds,
+        },
+    )
+    if row in SLIM and "sampled" not in row:
+        for choice in (False, True):
+            full, factor, took = recovered(model, parts, choice)
+            how = f"l2 = {L2 / factor:.1e}" + (", chosen" if choice else "")
+            lines.append(
+                {
+                    "row": f"{row}, recovered, {how}",
+                    "perplexity": perplexity(full, parts["test"]),
+                    "train_s": seconds + took,
+                }
+            )
+    return lines
+
+
+def main(folder, rows, epochs):
+    path = os.path.join(measure.RESULTS, "language_model.json")
+    done = []
+    if os.path.exists(path):
+        with open(path) as f:
+            done = json.load(f)["rows"]
+    for row in rows:
+        if any(line.get("row") == row for line in done):
+            continue
+        result = measure.in_fresh_process(
+            __file__, "--child", folder, row, "--epochs", epochs
+        )
+        done += result if isinstance(result, list) else [{"row": row, **result}]
+        note = f"{epochs:g} epochs."
+        measure.save("language_model", done, note)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder")
+    parser.add_argument("rows", nargs="*", metavar="row")
+    parser.add_argument("--epochs", type=float, default=2)
+    parser.add_argument("--child", action="store_true")
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(child(args.folder, args.rows[0], args.epochs)))
+    else:
+        main(args.folder, args.rows or ROWS, args.epochs)

@@ -1,0 +1,146 @@
+"""What a head will need of memory, before it is built."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from tfxclass.checks import check_positive_int
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers.lazy_rows import LazyRows
+
+# What Keras' initializers hold beside the matrix that they fill: the drawn
+# numbers and the scaled ones (measured).
+_INITIALIZER_COPIES = 2
+# What Keras' optimizers hold beside a dense gradient: the two terms of a
+# moment's step (measured); plain SGD has the scaled gradient alone.
+_UPDATE_COPIES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Memory of a head in training, on one device.
+
+    Attributes:
+        parameters: int, trainable numbers.
+        fixed_parameters: int, numbers that are saved but not trained.
+        weight_bytes: int, of both.
+        slot_bytes: int, of the optimizer, for the head's weights.
+        gradient_bytes: int, gradients of the weights and their update.
+        activation_bytes: int, logits and gathered rows of a step.
+        index_bytes: int, the sampler's index and its refresh.
+        initialization_bytes: int, what the initializer of the largest matrix
+            holds for a moment beside it, before slots and steps.
+    """
+
+    parameters: int
+    fixed_parameters: int
+    weight_bytes: int
+    slot_bytes: int
+    gradient_bytes: int
+    activation_bytes: int
+    index_bytes: int
+    initialization_bytes: int
+
+    @property
+    def total_bytes(self):
+        """The most at one time, int; TensorFlow itself is not counted."""
+        step = self.gradient_bytes + self.activation_bytes + self.index_bytes
+        step += self.slot_bytes
+        return self.weight_bytes + max(step, self.initialization_bytes)
+
+    def __str__(self):
+        names = ("weight", "slot", "gradient", "activation", "index", "total")
+        sizes = [getattr(self, name + "_bytes") / 1e6 for name in names]
+        parts = [f"{n} {size:,.1f} MB" for n, size in zip(names, sizes)]
+        return f"{self.parameters:,} parameters; " + ", ".join(parts)
+
+
+def estimate(head, dim, batch, optimizer=None):
+    """Memory that training `head` takes, without building it.
+
+    Args:
+        head: a head of `tfxclass.layers`; it is not built.
+        dim: int, width of the features.
+        batch: int, rows a step.
+        optimizer: a Keras or tfxclass optimizer; `LazyAdam()` by default. With
+            Keras' own, row gradients are made dense, as Keras does.
+
+    Returns:
+        An `Estimate`.
+
+    Raises:
+        ValueError: no head, or sizes that are not positive.
+
+    Example:
+
+    >>> head = tfxclass.layers.ProjectedSoftmax(1_000_000, 100)
+    >>> print(tfxclass.estimate(head, dim=2048, batch=256))
+    """
+    if not isinstance(head, OutputHead):
+        raise ValueError(
+            f"`head` must be a head of tfxclass.layers. Received: {head!r}"
+        )
+    check_positive_int("dim", dim)
+    check_positive_int("batch", batch)
+    optimizer = LazyAdam() if optimizer is None else optimizer
+    unbuilt, weights = _weights_of(head, dim)
+    trained = [shape for shape, trainable in weights if trainable]
+    fixed = [shape for shape, trainable in weights if not trainable]
+    sizes = [_numbers(shape) for shape in trained]
+    fixed_numbers = sum(map(_numbers, fixed))
+    full_slots, row_slot_bytes = _slots_of(optimizer)
+    return Estimate(
+        parameters=sum(sizes),
+        fixed_parameters=fixed_numbers,
+        weight_bytes=4 * (sum(sizes) + fixed_numbers),
+        slot_bytes=4 * full_slots * sum(sizes)
+        + sum(row_slot_bytes * shape[0] for shape in trained),
+        gradient_bytes=_gradient_bytes(unbuilt, trained, optimizer, full_slots),
+        activation_bytes=unbuilt.activation_bytes(batch),
+        index_bytes=unbuilt.index_bytes(),
+        initialization_bytes=4 * _INITIALIZER_COPIES * max(sizes, default=0),
+    )
+
+
+def _weights_of(head, dim):
+    """A copy of `head` with no weights, and `[(shape, trainable)]` of them."""
+    copy = type(head).from_config(head.get_config())
+    weights = []
+
+    def add_weight(
+        shape=(), dtype="float32", trainable=True, name=None, **kwargs
+    ):
+        weights.append((tuple(shape), trainable))
+        return keras.KerasTensor(shape, dtype, name=name)
+
+    copy.add_weight = add_weight
+    copy.build((None, dim))
+    return copy, weights
+
+
+def _slots_of(optimizer):
+    """Slots as large as a weight, and bytes a row of others."""
+    copy = type(optimizer).from_config(optimizer.get_config())
+    shape = (3, 2)
+    before = len(copy.variables)
+    copy.build([keras.Variable(np.zeros(shape, np.float32))])
+    slots = copy.variables[before:]
+    full = sum(tuple(slot.shape) == shape for slot in slots)
+    of_rows = [slot for slot in slots if tuple(slot.shape) == shape[:1]]
+    return full, sum(np.dtype(slot.dtype).itemsize for slot in of_rows)
+
+
+def _gradient_bytes(head, shapes, optimizer, full_slots):
+    rows = head.step_classes()
+    sizes = [_numbers(shape) for shape in shapes]
+    if rows is not None and isinstance(optimizer, LazyRows):
+        # The gathered rows, their gradient, and its sorted sum.
+        return sum(12 * rows * _numbers(shape[1:]) for shape in shapes)
+    copies = _UPDATE_COPIES if full_slots else 1
+    return 4 * sum(sizes) * (1 + copies)
+
+
+def _numbers(shape):
+    return int(np.prod(shape, dtype=np.int64))

@@ -1,0 +1,149 @@
+"""How well features tell identities apart: the metrics of face recognition."""
+
+import numpy as np
+
+from tfxclass.checks import check_k
+
+_BLOCK_ROWS = 1024
+
+
+def verification_accuracy(similarities, same, folds=10):
+    """Share of pairs that a threshold judges right, as LFW measures it.
+
+    Of each fold the threshold is the one that is best on all other folds.
+
+    Args:
+        similarities: float `[pairs]`, e.g. cosines.
+        same: bool `[pairs]`, whether a pair is of one identity.
+        folds: int >= 2, consecutive parts of the pairs.
+
+    Returns:
+        float, the mean over folds.
+
+    Raises:
+        ValueError: shapes that differ, fewer pairs than folds, NaN.
+
+    References:
+        Huang et al., Labeled Faces in the Wild, 2007.
+    """
+    similarities, same = _check_pairs(similarities, same)
+    if not 2 <= folds <= len(same):
+        raise ValueError(
+            "`folds` must be from 2 to the number of pairs. Received: "
+            f"folds={folds} with {len(same)} pairs."
+        )
+    accuracies = []
+    for rows in np.array_split(np.arange(len(same)), folds):
+        others = np.ones(len(same), bool)
+        others[rows] = False
+        threshold = _best_threshold(similarities[others], same[others])
+        accuracies.append(((similarities[rows] > threshold) == same[rows]))
+    return float(np.mean([hits.mean() for hits in accuracies]))
+
+
+def true_positive_rate(similarities, same, false_positive_rate=1e-3):
+    """Share of equal pairs above the threshold that few unequal ones pass.
+
+    Args:
+        similarities: float `[pairs]`.
+        same: bool `[pairs]`, with both kinds of pairs.
+        false_positive_rate: float in [0, 1), most of the unequal pairs that
+            may pass; there should be several times its inverse of them.
+
+    Returns:
+        float.
+
+    Raises:
+        ValueError: one kind of pair alone, or a rate out of range.
+    """
+    similarities, same = _check_pairs(similarities, same)
+    if not 0 <= false_positive_rate < 1:
+        raise ValueError(
+            "`false_positive_rate` must be in [0, 1). Received: "
+            f"{false_positive_rate}"
+        )
+    if same.all() or not same.any():
+        raise ValueError(
+            "`same` must have pairs of both kinds. Received: "
+            f"{int(same.sum())} equal ones among {len(same)}."
+        )
+    unequal = np.sort(similarities[~same])[::-1]
+    allowed = int(false_positive_rate * len(unequal))
+    return float((similarities[same] > unequal[allowed]).mean())
+
+
+def hit_rate(queries, gallery, query_labels, gallery_labels, k=1):
+    """Share of queries whose label is among the k nearest of the gallery.
+
+    Identification by cosine, exactly, in blocks; equal cosines rank by place
+    in the gallery.
+
+    Args:
+        queries: float `[n, dim]`.
+        gallery: float `[m, dim]`.
+        query_labels: ints `[n]`.
+        gallery_labels: ints `[m]`.
+        k: int, at most m.
+
+    Returns:
+        float.
+
+    Raises:
+        ValueError: `k` out of range, or sizes that do not fit.
+    """
+    queries, gallery = _normalized(queries), _normalized(gallery)
+    query_labels = np.asarray(query_labels)
+    gallery_labels = np.asarray(gallery_labels)
+    check_k(k, len(gallery))
+    sizes = (len(query_labels), len(gallery_labels))
+    if sizes != (len(queries), len(gallery)) or not len(queries):
+        raise ValueError(
+            "There must be queries, and a label for each row. Received: "
+            f"{len(queries)} queries, {len(gallery)} in the gallery, "
+            f"{sizes[0]} and {sizes[1]} labels."
+        )
+    hits = 0
+    for start in range(0, len(queries), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        cosines = queries[block] @ gallery.T
+        best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
+        found = gallery_labels[best] == query_labels[block, np.newaxis]
+        hits += int(found.any(axis=1).sum())
+    return hits / len(queries)
+
+
+def _check_pairs(similarities, same):
+    similarities = np.asarray(similarities, np.float64)
+    same = np.asarray(same, bool)
+    if similarities.ndim != 1 or similarities.shape != same.shape:
+        raise ValueError(
+            "`similarities` and `same` must have shape [pairs]. Received: "
+            f"{similarities.shape} and {same.shape}."
+        )
+    if np.isnan(similarities).any():
+        raise ValueError("`similarities` must be numbers. Received: NaN.")
+    return similarities, same
+
+
+def _best_threshold(similarities, same):
+    """The one with the most pairs right; the least of equals."""
+    order = np.argsort(similarities, kind="stable")
+    ranked, same = similarities[order], same[order]
+    # Right if the first i are judged unequal: i = 0 .. n.
+    right = np.concatenate([[0], np.cumsum(~same)])
+    right = right + same.sum() - np.concatenate([[0], np.cumsum(same)])
+    # Between equal similarities no threshold can cut.
+    cuts = np.concatenate([[True], ranked[1:] > ranked[:-1], [True]])
+    place = int(np.argmax(np.where(cuts, right, -1)))
+    return -np.inf if place == 0 else ranked[place - 1]
+
+
+def _normalized(rows):
+    rows = np.asarray(rows, np.float32)
+    if rows.ndim != 2:
+        raise ValueError(
+            "`queries` and `gallery` must have shape [rows, dim]. Received: "
+            f"{rows.shape}"
+        )
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(norms, np.finfo(np.float32).tiny)
