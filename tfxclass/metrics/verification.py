@@ -68,7 +68,8 @@ def true_positive_rate(similarities, same, false_positive_rate=1e-3):
             f"{int(same.sum())} equal ones among {len(same)}."
         )
     unequal = np.sort(similarities[~same])[::-1]
-    allowed = int(false_positive_rate * len(unequal))
+    # Not one fewer for the rounding of the product.
+    allowed = int(false_positive_rate * len(unequal) + 1e-9)
     return float((similarities[same] > unequal[allowed]).mean())
 
 
