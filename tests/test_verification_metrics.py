@@ -52,7 +52,7 @@ def test_true_positive_rate_keeps_the_false_ones(seed, rate):
     passing = [
         (similarities[same] > t).mean()
         for t in similarities
-        if (similarities[~same] > t).mean() <= rate
+        if (similarities[~same] > t).mean() <= rate + 1e-9
     ]
     assert found == pytest.approx(max(passing))
 
