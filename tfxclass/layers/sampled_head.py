@@ -12,6 +12,7 @@ from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
+from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.row_groups import KMeansSampler
 from tfxclass.samplers.row_groups import PCAHashSampler
 from tfxclass.samplers.sampler import Sampler
@@ -106,15 +107,13 @@ class SampledHead(ClassHead):
         return tf.identity(output), grad
 
     def compute_training_loss(self, queries, targets):
-        sample = self.sampler.sample(
-            tf.stop_gradient(queries), targets.ids, self.kernel
+        sample = sample_for_replicas(
+            self.sampler, tf.stop_gradient(queries), targets.ids, self.kernel
         )
         logits = self.logits_of(queries, sample.ids)
         if sample.mask is not None:
             logits = tf.where(sample.mask, logits, float("-inf"))
-        losses = self.sampled_loss(logits, sample, targets)
-        self.sampler.update(self.kernel, sample.ids)
-        return losses
+        return self.sampled_loss(logits, sample, targets)
 
     def sampled_loss(self, logits, sample, targets):
         """Loss of each row on the classes of a step.
