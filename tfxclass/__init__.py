@@ -7,6 +7,7 @@ from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import samplers
+from tfxclass.retain_probabilities import retain_probabilities
 from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
@@ -17,6 +18,7 @@ __all__ = [
     "losses",
     "metrics",
     "optimizers",
+    "retain_probabilities",
     "samplers",
     "top_k",
 ]

@@ -58,6 +58,11 @@ class SampledHead(ClassHead):
 
     def _make_sampler(self, sampler, num_sampled):
         if sampler is None and self.sampler_is_optional:
+            if num_sampled is not None:
+                raise ValueError(
+                    '`num_sampled` needs a `sampler`, e.g. "uniform". '
+                    f"Received: num_sampled={num_sampled} with sampler=None."
+                )
             return None
         if isinstance(sampler, dict):
             sampler = keras.saving.deserialize_keras_object(sampler)
