@@ -8,7 +8,6 @@ from tfxclass.losses.targets import places_of
 
 WEIGHT_DECAY = 1e-4
 SAMPLED = 0.4  # of the classes, for sampled softmax
-SAMPLES = 100  # masks of equation 17
 RANDOM = (0.2, 0.4, 0.6)
 
 

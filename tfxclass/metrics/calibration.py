@@ -59,5 +59,9 @@ class ExpectedCalibrationError(HeadMetric):
         gap = tf.reduce_sum(tf.abs(confidence - hits))
         return tf.math.divide_no_nan(gap, tf.reduce_sum(total))
 
+    def reset_state(self):
+        super().reset_state()
+        self.sums.assign(tf.zeros_like(self.sums.value))
+
     def get_config(self):
         return {**super().get_config(), "num_bins": self.num_bins}
