@@ -26,14 +26,15 @@ SAMPLES = 100  # masks of equation 17
 CURVE_ROWS = 2_000
 # Steps of a job: what two cores do in about half a minute.
 SETS = {
-    "mnist_1k": (lambda a, s: data_lib.mnist(a.data, 1_000, s), 1500),
-    "mnist_5k": (lambda a, s: data_lib.mnist(a.data, 5_000, s), 2000),
-    "mnist_55k": (lambda a, s: data_lib.mnist(a.data, 55_000, s), 3300),
-    "omniglot": (lambda a, s: data_lib.omniglot(a.data, s), 2000),
-    "eurlex": (lambda a, s: data_lib.eurlex(a.data, s), 3000),
+    "mnist_1k": (lambda a, s: data_lib.mnist(a.data, 1_000, s), 1000),
+    "mnist_5k": (lambda a, s: data_lib.mnist(a.data, 5_000, s), 1200),
+    "mnist_55k": (lambda a, s: data_lib.mnist(a.data, 55_000, s), 2000),
+    "omniglot": (lambda a, s: data_lib.omniglot(a.data, s), 1000),
+    "eurlex": (lambda a, s: data_lib.eurlex(a.data, s), 1500),
     "cifar100": (lambda a, s: data_lib.cifar100(a.cifar100, s), 9000),
     "generated": (lambda a, s: data_lib.generated(s), 60),
 }
+CURVES = ("base", "sparsemax", "attention", "adaptive", "posterior")
 USUAL = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
 
 
@@ -202,11 +203,19 @@ def load(args, name, method):
     return found
 
 
+def shown_sets(args):
+    """Those with results of this or of an earlier run."""
+    names = args.sets if args.smoke else [n for n in SETS if n != "generated"]
+    return [name for name in names if any(load(args, name, m) for m in CURVES)]
+
+
 def rows_of(args):
     """Rows of the table, one for each equation."""
+    from benchmarks.dropmax_methods import METHODS
+
     rows = []
-    for name in args.sets:
-        for method in args.methods:
+    for name in shown_sets(args):
+        for method in METHODS:
             found = load(args, name, method)
             for equation in ("18", "17"):
                 key = f"test {equation}"
@@ -270,12 +279,10 @@ def _axes(count, width=5.0):
 
 def draw_curves(args):
     """dropmax_curves.png: error on validation rows against steps."""
-    names = [n for n in args.sets if any(load(args, n, m) for m in _curves())]
-    if not names:
-        return
+    names = shown_sets(args)
     figure, axes = _axes(len(names))
     for ax, name in zip(axes[0], names):
-        for method in _curves():
+        for method in CURVES:
             found = load(args, name, method)
             if not found:
                 continue
@@ -290,14 +297,10 @@ def draw_curves(args):
     _save(figure, args, "dropmax_curves.png")
 
 
-def _curves():
-    return ("base", "sparsemax", "attention", "adaptive", "posterior")
-
-
 def draw_retain(args):
     """dropmax_retain.png: mean rho for each class of test rows."""
     methods = ("attention", "adaptive", "posterior")
-    found = {m: load(args, args.sets[0], m)[:1] for m in methods}
+    found = {m: load(args, shown_sets(args)[0], m)[:1] for m in methods}
     found = {m: r[0]["retain"] for m, r in found.items() if r}
     if not found:
         return
