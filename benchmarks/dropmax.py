@@ -51,6 +51,7 @@ def parse_arguments(argv=None):
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--steps", type=int, help="of a job, instead of the set's own")
+    add("--figures", action="store_true", help="run nothing, only draw")
     add("--smoke", action="store_true", help="tiny made-up data, for a look")
     add("--jobs", help="folder of their results (benchmarks/cache/dropmax)")
     add("--out", default=measure.RESULTS, help="folder of table and figures")
@@ -278,7 +279,7 @@ def _axes(count, width=5.0):
 
 
 def draw_curves(args):
-    """dropmax_curves.png: error on validation rows against steps."""
+    """dropmax_convergence.png: error on validation rows against steps."""
     names = shown_sets(args)
     figure, axes = _axes(len(names))
     for ax, name in zip(axes[0], names):
@@ -294,7 +295,7 @@ def draw_curves(args):
         ax.set(title=name, xlabel="step", ylabel="error, %", yscale="log")
         ax.grid(alpha=0.3)
     axes[0][0].legend(fontsize=8)
-    _save(figure, args, "dropmax_curves.png")
+    _save(figure, args, "dropmax_convergence.png")
 
 
 def draw_retain(args):
@@ -323,7 +324,9 @@ def _save(figure, args, name):
 def main(argv=None):
     args = parse_arguments(argv)
     os.makedirs(args.out, exist_ok=True)
-    run(args)
+    if not args.figures:
+        run(args)
+    tabulate(args)
     print(measure.table(rows_of(args)))
     return 0
 

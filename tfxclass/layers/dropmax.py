@@ -54,12 +54,12 @@ class DropMax(SavedRandom, RetainedHead):
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
         num_sampled: int, classes a step; only with a sampler's name.
         sampler: None for all classes, or as in `SampledSoftmax`.
-        retain_probability: float in (0, 1], for `"random"` only.
         num_samples: int, masks a step.
         temperature: float > 0, of the concrete relaxation.
         kl_weight, auxiliary_weight, entropy_weight: floats >= 0.
-        predict_samples: int, masks of a prediction; None for equation 18.
-        **kwargs: `ClassHead`'s arguments.
+        **kwargs: `retain_probability`, a float in (0, 1], for `"random"`
+            alone; `predict_samples`, int, None for equation 18; and
+            `ClassHead`'s arguments.
 
     Example:
 
@@ -85,8 +85,9 @@ class DropMax(SavedRandom, RetainedHead):
         entropy_weight=1.0,
         **kwargs,
     ):
-        kwargs.update(num_sampled=num_sampled, sampler=sampler)
-        super().__init__(num_classes, **kwargs)
+        super().__init__(
+            num_classes, num_sampled=num_sampled, sampler=sampler, **kwargs
+        )
         check_choice("mode", mode, _MODES)
         check_positive_int("num_samples", num_samples)
         if not 0 < temperature < float("inf"):
