@@ -21,11 +21,6 @@ class TestAdaptive(DropMaxContract):
     mode = "adaptive"
 
 
-class TestPosterior(DropMaxContract):
-    mode = "posterior"
-    options = {"num_samples": 2}
-
-
 class TestRandom(DropMaxContract):
     mode = "random"
 
@@ -37,4 +32,4 @@ class TestAttention(DropMaxContract):
 
 class TestSampledPosterior(DropMaxContract):
     mode = "posterior"
-    options = {"num_sampled": 30, "sampler": "uniform"}
+    options = {"num_sampled": 30, "sampler": "uniform", "num_samples": 2}

@@ -52,7 +52,7 @@ class TestPrediction:
         )
 
     def test_many_samples_approach_the_mean_over_all_masks(self):
-        head = layers.DropMax(3, "adaptive", seed=1, predict_samples=20_000)
+        head = layers.DropMax(3, "adaptive", seed=1, predict_samples=4_000)
         built(head)
         x, _ = data(rows=2)
         logits = reference.head_logits(x, head.kernel.numpy())
@@ -62,7 +62,9 @@ class TestPrediction:
             p = np.where(mask, rho, 1 - rho).prod(axis=1, keepdims=True)
             masked = reference.masked_log_softmax(logits, np.array(mask))
             expected = expected + p * np.exp(masked)
-        np.testing.assert_allclose(head(x), expected, atol=0.015)
+        # Four standard errors of a mean over masks.
+        result = tf.function(head)(tf.constant(x))
+        np.testing.assert_allclose(result, expected, atol=0.03)
 
     def test_the_same_in_any_batch_and_call(self):
         head = built(make_head("adaptive", predict_samples=10))
@@ -89,13 +91,19 @@ class TestPrediction:
         assert np.all(ids.numpy()[2] == -1)
         assert np.all(np.delete(ids.numpy(), 2, axis=0) >= 0)
 
-    @each_mode
-    @pytest.mark.parametrize("predict_samples", [None, 30])
-    @pytest.mark.parametrize("activation", ["softmax", None])
+    @pytest.mark.parametrize(
+        ("mode", "predict_samples", "activation"),
+        [
+            ("adaptive", None, "softmax"),
+            ("adaptive", 30, "softmax"),
+            ("posterior", None, None),
+            ("posterior", 30, None),
+            ("random", 30, "softmax"),
+            ("attention", None, "softmax"),
+        ],
+    )
     def test_export(self, mode, predict_samples, activation, tmp_path):
         """Proven through TensorFlow's C API: stock ops alone."""
-        if mode == "attention" and predict_samples:
-            pytest.skip("nothing is drawn")
         options = {"use_bias": True, "activation": activation}
         head = make_head(mode, predict_samples=predict_samples, **options)
         model = make_model(head)
