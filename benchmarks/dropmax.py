@@ -157,14 +157,16 @@ def _order(random, count, wanted):
 
 
 def mean_retain(model, data, most=10):
-    """Mean rho of the first classes, a row for each class of test rows."""
+    """Mean rho of the commonest classes, a row for each class of test rows."""
     import tfxclass
 
     x, y = data.test
-    few = np.concatenate([np.flatnonzero(y == c)[:100] for c in range(most)])
+    common = np.argsort(-np.bincount(y), kind="stable")[:most]
+    common.sort()
+    few = np.concatenate([np.flatnonzero(y == c)[:100] for c in common])
     both = tfxclass.retain_probabilities(model)
     _, rho = both.predict(x[few], verbose=0)
-    rows = [rho[y[few] == c].mean(axis=0)[:most] for c in range(most)]
+    rows = [rho[y[few] == c].mean(axis=0)[common] for c in common]
     return np.array(rows).astype(float).round(4).tolist()
 
 
