@@ -294,7 +294,7 @@ def draw_curves(args):
                 [[p["error"] for p in r["curve"]] for r in found], axis=0
             )
             ax.plot(steps, errors, label=method)
-        ax.set(title=name, xlabel="step", ylabel="error, %", yscale="log")
+        ax.set(title=name, xlabel="step", ylabel="error, %")
         ax.grid(alpha=0.3)
     axes[0][0].legend(fontsize=8)
     _save(figure, args, "dropmax_convergence.png")

@@ -41,7 +41,9 @@ class DropMax(SavedRandom, RetainedHead):
     * `"attention"`: z is rho itself, for labels too; nothing is drawn.
 
     The regularisers are sums over classes, so they grow with `num_classes`
-    while cross-entropy does not; lower their weights accordingly.
+    while cross-entropy does not: tune their weights. With too little weight
+    on its KL divergence, q drops all but the label and nothing is learned; 1,
+    1 and, for entropy, 3 did best on 1,000 images of ten digits.
 
     Prediction is deterministic: with rho in place of z (equation 18), or with
     `predict_samples` the mean softmax over that many masks (equation 17),
