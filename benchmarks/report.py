@@ -20,6 +20,7 @@ TITLES = {
     "reader": "Reading the extreme-classification text format",
     "lsh": "LSH tables: sampling, refreshing, and a step with them",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
+    "dropmax": "DropMax: the paper's table, on data that can be had",
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
@@ -28,8 +29,10 @@ TITLES = {
         "The papers' methods: reverse dictionary, 147,306 words"
     ),
 }
-# Parts of the comparison, a figure each.
+# Parts of the comparison and of DropMax's table, a figure each.
 PARTS = {
+    "convergence": "Error on validation rows against training steps",
+    "retain": "Mean retain probabilities of test rows, by their class",
     "curves": "Precision at 1 against time and against iterations",
     "num_sampled": "Against the number of active classes",
     "overlap": "Against the overlap with the optimal selection",

@@ -10,6 +10,7 @@ from tfxclass import recovery
 from tfxclass import samplers
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
+from tfxclass.retain_probabilities import retain_probabilities
 from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "metrics",
     "optimizers",
     "recovery",
+    "retain_probabilities",
     "samplers",
     "top_k",
 ]

@@ -102,10 +102,10 @@ def top_k(model, k=10):
     """
     inputs, features, head = encoder_of(model)
     check_k(k, head.num_classes)
-    return keras.Model(as_given(model, inputs), TopK(head, k)(features))
+    return keras.Model(inputs_as_given(model, inputs), TopK(head, k)(features))
 
 
-def as_given(model, inputs):
+def inputs_as_given(model, inputs):
     """`inputs` in the structure of `model`'s, or Keras warns of each call."""
     given = getattr(model, "input", None)  # Sequential may have none.
     if isinstance(given, dict):

@@ -59,6 +59,11 @@ class SampledHead(ClassHead):
 
     def _make_sampler(self, sampler, num_sampled):
         if sampler is None and self.sampler_is_optional:
+            if num_sampled is not None:
+                raise ValueError(
+                    '`num_sampled` needs a `sampler`, e.g. "uniform". '
+                    f"Received: num_sampled={num_sampled} with sampler=None."
+                )
             return None
         if isinstance(sampler, dict):
             sampler = keras.saving.deserialize_keras_object(sampler)
@@ -107,13 +112,23 @@ class SampledHead(ClassHead):
         return tf.identity(output), grad
 
     def compute_training_loss(self, queries, targets):
+        sample, logits = self.sampled_logits(queries, targets)
+        return self.sampled_loss(logits, sample, targets)
+
+    def sampled_logits(self, queries, targets):
+        """Classes of a step and their logits.
+
+        Returns:
+            `(sample, logits)`: a `Sample` and float32 `[batch, num_sampled]`,
+            -inf where the sample's mask leaves a class out.
+        """
         sample = sample_for_replicas(
             self.sampler, tf.stop_gradient(queries), targets.ids, self.kernel
         )
         logits = self.logits_of(queries, sample.ids)
         if sample.mask is not None:
             logits = tf.where(sample.mask, logits, float("-inf"))
-        return self.sampled_loss(logits, sample, targets)
+        return sample, logits
 
     def sampled_loss(self, logits, sample, targets):
         """Loss of each row on the classes of a step.
