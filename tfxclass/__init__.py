@@ -7,6 +7,7 @@ from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import samplers
+from tfxclass import trees
 from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
@@ -19,4 +20,5 @@ __all__ = [
     "optimizers",
     "samplers",
     "top_k",
+    "trees",
 ]

@@ -7,6 +7,7 @@ from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
 from tfxclass.layers.frequency import split_by_frequency
 from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.hierarchical_softmax import HierarchicalSoftmax
 from tfxclass.layers.lsh_softmax import LSHSoftmax
 from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
@@ -25,6 +26,7 @@ __all__ = [
     "ClassHead",
     "DifferentiatedSoftmax",
     "FullSoftmax",
+    "HierarchicalSoftmax",
     "NegativeSampling",
     "NoiseContrastive",
     "LSHSoftmax",
