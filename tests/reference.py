@@ -220,10 +220,8 @@ def tree_path(tree, class_id):
     node, path = int(tree.leaves[class_id]), []
     while node:
         parent = int(tree.parents[node])
-        siblings = [
-            n for n in range(tree.num_nodes) if tree.parents[n] == parent
-        ]
-        path.append((parent, siblings.index(node)))
+        siblings = np.flatnonzero(tree.parents == parent)
+        path.append((parent, int(np.searchsorted(siblings, node))))
         node = parent
     return path[::-1]
 

@@ -1,9 +1,5 @@
 """Hierarchical softmax, label trees, and the search in them."""
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -19,10 +15,9 @@ from tests.contract import HeadContract
 from tests.contract import built
 from tests.contract import data
 from tests.contract import make_model
+from tests.contract import randomize
 from tfxclass import layers
 from tfxclass import trees
-from tfxclass.ops import class_tree
-from tfxclass.ops import library
 
 
 def counts(num_classes):
@@ -69,7 +64,7 @@ def with_bias(head, features):
 
 class TestHuffman(HeadContract):
     def make_head(self, num_classes=CLASSES, **changes):
-        if isinstance(num_classes, int) and num_classes > 0:
+        if type(num_classes) is int and num_classes > 0:
             changes = {"counts": counts(num_classes), **changes}
         return layers.HierarchicalSoftmax(num_classes, **changes)
 
@@ -79,17 +74,25 @@ class TestHuffman(HeadContract):
 
 class TestWideWithBias(TestHuffman):
     def make_head(self, num_classes=CLASSES, **changes):
-        tree = wide(num_classes) if num_classes in (1, CLASSES) else "balanced"
+        tree = wide(num_classes) if num_classes == CLASSES else "balanced"
         options = {"tree": tree, "use_bias": True, **changes}
         return layers.HierarchicalSoftmax(num_classes, **options)
 
 
-class TestPickOne(TestHuffman):
-    is_random = True
+class TestPickOne:
+    def make_head(self, **changes):
+        return layers.HierarchicalSoftmax(
+            CLASSES, "balanced", multi_label="pick_one", **changes
+        )
 
-    def make_head(self, num_classes=CLASSES, **changes):
-        options = {"multi_label": "pick_one", **changes}
-        return super().make_head(num_classes, **options)
+    def test_evaluation_is_that_of_all(self):
+        model = make_model(self.make_head())
+        x, y = data(labels_wide=3)
+        model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
+        result = model.evaluate(x, y, batch_size=5, verbose=0)
+        logs = log_probabilities(model.layers[-1], model.layers[0](x).numpy())
+        expected = reference.cross_entropy(logs, y).mean()
+        np.testing.assert_allclose(result, expected, rtol=2e-5)
 
     def test_same_seed_same_run(self):
         """Other seeds draw other labels where there are several."""
@@ -125,7 +128,7 @@ class TestPickOne(TestHuffman):
         x = np.repeat(data()[0][:1], 3000, axis=0)
         y = np.tile([[5, -1, 40, 5, 12]], (3000, 1))
         losses = head.compute_loss(x, y, training=True).numpy()
-        expected = [-self.logits(head, x[:1])[0, c] for c in (5, 40, 12)]
+        expected = -log_probabilities(head, x[:1])[0, [5, 40, 12]]
         for loss in expected:
             share = np.isclose(losses, loss, rtol=1e-4).mean()
             # Three standard errors of 3000 draws.
@@ -437,7 +440,7 @@ def test_export_with_bias_and_plt(tmp_path):
             CLASSES, wide(CLASSES), multi_label="plt", use_bias=True
         )
     )
-    built(model.layers[-1])
+    randomize(model.layers[-1])
     folder = tfxclass.export.saved_model(model, tmp_path, top_k=5)
     served = tf.saved_model.load(folder).signatures["serving_default"]
     answers = served(x=tf.constant(data()[0]))
@@ -477,142 +480,3 @@ def test_invalid_threshold(threshold):
     for search in (head.top_k, head.export_top_k):
         with pytest.raises(ValueError, match="`threshold` must be in"):
             search(data()[0], 3, threshold=threshold)
-
-
-def op_arguments(**changes):
-    tree = trees.balanced(5)
-    arguments = {
-        "queries": tf.ones([2, 3]),
-        "kernel": tf.ones([4, 3]),
-        "nodes": tree.nodes(),
-        "leaves": tree.leaves,
-        "labels": np.array([[1], [4]]),
-        "weights": np.ones((2, 1), np.float32),
-        "independent": False,
-    }
-    return {**arguments, **changes}
-
-
-def broken(row, column, value):
-    nodes = trees.balanced(5).nodes()
-    nodes[row, column] = value
-    return nodes
-
-
-BROKEN_NODES = {
-    "parent_after": broken(8, 0, 8),
-    "no_parent": broken(8, 0, -1),
-    "children_out_of_range": broken(0, 1, 9),
-    "children_before": broken(0, 1, 0),
-    "far_too_many_children": broken(0, 2, 2**62),
-    "rows_out_of_range": broken(0, 3, 4),
-    "negative_row": broken(0, 3, -1),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN_NODES)
-def test_ops_refuse_what_is_no_tree(name):
-    nodes = BROKEN_NODES[name]
-    arguments = op_arguments(nodes=nodes, labels=np.array([[0], [4]]))
-    calls = [
-        lambda: class_tree.path_loss(**arguments),
-        lambda: class_tree.log_probabilities(tf.ones([2, 4]), nodes, 5, False),
-    ]
-    if "parent" not in name:  # a search goes down
-        calls.append(
-            lambda: class_tree.top_k(
-                tf.ones([2, 3]), tf.ones([4, 3]), nodes, 5, False
-            )
-        )
-    for call in calls:
-        with pytest.raises(tf.errors.InvalidArgumentError, match="of a Tree"):
-            call()
-
-
-INVALID_INPUTS = {
-    "nodes_shape": ({"nodes": np.zeros((9, 4), np.int64)}, "(num_nodes, 5)"),
-    "nodes_none": ({"nodes": np.zeros((0, 5), np.int64)}, "one node at least"),
-    "leaves_outside": ({"leaves": np.full(5, 9)}, "of a Tree"),
-    "leaves_inner": ({"leaves": np.zeros(5, np.int64)}, "of a Tree"),
-    "leaves_rank": ({"leaves": np.zeros((5, 1), np.int64)}, "rank 1"),
-    "labels_outside": ({"labels": np.array([[5], [0]])}, "[-1, 5)"),
-    "labels_below": ({"labels": np.array([[-2], [0]])}, "Received: -2"),
-    "labels_rank": ({"labels": np.array([1, 2])}, "rank 2"),
-    "labels_batch": ({"labels": np.array([[1]])}, "(2, p)"),
-    "weights": ({"weights": np.ones((2, 2), np.float32)}, "`weights` must"),
-    "width": ({"kernel": tf.ones([4, 2])}, "of one width"),
-    "few_rows": ({"kernel": tf.ones([3, 3])}, "as many rows"),
-    "queries_rank": ({"queries": tf.ones([3])}, "rank 2"),
-}
-
-
-@pytest.mark.parametrize("name", INVALID_INPUTS)
-def test_invalid_inputs_of_the_loss(name):
-    changes, part = INVALID_INPUTS[name]
-    if name == "few_rows":
-        changes = {**changes, "labels": np.array([[0], [1]])}
-    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)) as error:
-        class_tree.path_loss(**op_arguments(**changes))
-    assert part in str(error.value)
-
-
-INVALID_GRADS = {
-    "rows": ({"rows": np.array([0, 4])}, "`rows` must be in [0, 4)"),
-    "slopes": ({"slopes": np.ones(3, np.float32)}, "`slopes` must have"),
-    "splits_short": ({"splits": np.array([0, 2])}, "`splits` must rise"),
-    "splits_fall": ({"splits": np.array([0, 3, 2])}, "`splits` must rise"),
-    "upstream": ({"upstream": np.ones(3, np.float32)}, "`upstream` must"),
-}
-
-
-@pytest.mark.parametrize("name", INVALID_GRADS)
-def test_invalid_inputs_of_the_gradient(name):
-    changes, part = INVALID_GRADS[name]
-    arguments = {
-        "queries": tf.ones([2, 3]),
-        "kernel": tf.ones([4, 3]),
-        "rows": np.array([0, 3]),
-        "slopes": np.ones(2, np.float32),
-        "splits": np.array([0, 1, 2]),
-        "upstream": np.ones(2, np.float32),
-    }
-    library.ops.tfxclass_tree_path_grad(**arguments)
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        library.ops.tfxclass_tree_path_grad(**{**arguments, **changes})
-    assert part in str(error.value)
-
-
-THREADS = """
-import sys
-import numpy as np
-import tensorflow as tf
-tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
-from tfxclass import layers
-head = layers.HierarchicalSoftmax(5000, "balanced", multi_label="plt")
-head.build((None, 32))
-random = np.random.default_rng(0)
-head.kernel.assign(random.normal(size=head.kernel.shape))
-x = tf.constant(random.normal(size=(600, 32)), tf.float32)
-y = random.integers(-1, 5000, (600, 3))
-with tf.GradientTape() as tape:
-    tape.watch(x)
-    losses = head.compute_loss(x, y, training=True)
-of_x, of_kernel = tape.gradient(losses, [x, head.kernel.value])
-ids, scores = head.top_k(x, 5)
-parts = (losses, of_x, of_kernel.indices, of_kernel.values, ids, scores)
-print("result", hash(b"".join(part.numpy().tobytes() for part in parts)))
-"""
-
-
-def test_same_result_with_one_thread_and_two():
-    lines = []
-    for count in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", THREADS, count],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-        )
-        assert "result" in done.stdout, done.stderr[-2000:]
-        lines.append(done.stdout)
-    assert lines[0] == lines[1]

@@ -59,6 +59,9 @@ def top_k(queries, kernel, nodes, k, independent, beam_width, threshold=0.0):
         lambda ids, scores, beam, left: tf.reduce_any(left > _NONE),
         step,
         (*_start(nodes, batch, k), *_root(nodes, batch, beam_width)),
+        shape_invariants=tuple(
+            tf.TensorShape([None, x]) for x in (k, k, beam_width, beam_width)
+        ),
         parallel_iterations=1,
     )
     return tf.where(scores > _NONE, ids, -1), scores
