@@ -449,6 +449,44 @@ def test_export_with_bias_and_plt(tmp_path):
     np.testing.assert_allclose(answers["scores"], scores, **TOLERANCE)
 
 
+def test_export_of_a_beam_that_misses_classes(tmp_path):
+    """The proof asks for what the beam finds, not for the exact answer."""
+    head = layers.HierarchicalSoftmax(CLASSES, "balanced", beam_width=1)
+    model = make_model(head)
+    randomize(head)
+    head.kernel.assign(0.5 * head.kernel)
+    x = data(rows=200)[0]
+    folder = tfxclass.export.saved_model(
+        model,
+        tmp_path,
+        top_k=1,
+        labels=[f"class {c}" for c in range(CLASSES)],
+        example_inputs=x,
+        threshold=0.1,
+    )
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    answers = {k: v.numpy() for k, v in served(x=tf.constant(x)).items()}
+    exact, scores = tfxclass.top_k(model, 1, threshold=0.1).predict(
+        x, verbose=0
+    )
+    ids = answers["ids"]
+    # Few are missed, but some are: no answer is better than the exact one.
+    assert 0.5 < (ids == exact).mean() < 1
+    assert np.all(answers["scores"] <= scores + 1e-6)
+    assert np.all((answers["scores"] >= 0.1) | (ids == -1))
+    assert np.all((ids == -1) == (answers["labels"] == b""))
+    assert np.any(ids == -1)
+
+
+def test_threshold_needs_probabilities():
+    for changes, threshold in (({}, 1.5), ({"activation": None}, 0.5)):
+        model = make_model(
+            layers.HierarchicalSoftmax(CLASSES, "balanced", **changes)
+        )
+        with pytest.raises(ValueError, match="`threshold` must be None, or"):
+            tfxclass.top_k(model, 3, threshold=threshold)
+
+
 INVALID = {
     "tree": ({"tree": "oak"}, "`tree` must be one of"),
     "no_counts": ({}, "`counts` must be given"),

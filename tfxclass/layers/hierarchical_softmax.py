@@ -69,6 +69,8 @@ class HierarchicalSoftmax(OutputHead):
         extreme multi-label classification, NeurIPS 2018.
     """
 
+    export_is_exact = False
+
     def __init__(
         self,
         num_classes,

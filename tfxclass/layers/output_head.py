@@ -43,6 +43,9 @@ class OutputHead(keras.layers.Layer):
     #: Names that `activation` may have, beside None.
     activations = ("softmax",)
 
+    #: Whether `export_top_k` returns what `top_k` does.
+    export_is_exact = True
+
     def __init__(self, num_classes, activation="softmax", seed=None, **kwargs):
         super().__init__(**kwargs)
         check_positive_int("num_classes", num_classes)
