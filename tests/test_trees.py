@@ -143,6 +143,35 @@ def test_clustered_finds_the_clusters(arity, num_groups):
     assert np.mean([len(group) == 1 for group in groups]) >= 0.75
 
 
+def test_class_vectors_keep_the_angles():
+    random = np.random.default_rng(0)
+    ids = random.integers(0, 30, (60, 7))
+    values = random.random((60, 7)) * (random.random((60, 7)) < 0.8)
+    labels = np.where(random.random((60, 2)) < 0.7, ids[:, :2] % 5, -1)
+    weights = random.random(30)
+    dense = np.zeros((60, 30))
+    np.add.at(dense, (np.arange(60)[:, None], ids), values * weights[ids])
+    dense /= np.linalg.norm(dense, axis=1, keepdims=True)
+    expected = np.zeros((6, 30))
+    for row, of_row in zip(dense, labels):
+        for c in of_row[of_row >= 0]:
+            expected[c] += row
+    batches = [
+        (
+            {"feature_ids": ids[at], "feature_values": values[at]},
+            labels[at],
+        )
+        for at in (slice(40), slice(40, 60))
+    ]
+    vectors = trees.class_vectors(
+        batches, 30, 6, dim=20_000, feature_weights=weights, seed=3
+    )
+    # Class 5 has no rows. The error of a projection is about 1 / sqrt(dim).
+    assert np.all(vectors[5] == 0)
+    gram, wanted = vectors @ vectors.T, expected @ expected.T
+    np.testing.assert_allclose(gram, wanted, rtol=0.1)
+
+
 def test_hierarchy_with_inner_classes_several_roots_and_what_has_none():
     #     0        4      roots
     #    / \       |
@@ -290,6 +319,11 @@ INVALID = {
         lambda: trees.clustered(np.ones((4, 2)), leaf_size=0),
         "`leaf_size`",
     ),
+    "feature_weights": (
+        lambda: trees.class_vectors([], 3, 2, feature_weights=[1.0]),
+        "shape (3,)",
+    ),
+    "vectors_dim": (lambda: trees.class_vectors([], 3, 2, dim=0), "`dim`"),
     "cycle": (lambda: trees.hierarchy([-1, 2, 1], [0]), "a cycle that node 1"),
     "all_a_cycle": (lambda: trees.hierarchy([1, 0], [0]), "a cycle"),
     "parent_out_of_range": (lambda: trees.hierarchy([-1, 2]), "[-1, 2)"),

@@ -33,26 +33,25 @@ def make_tree(name, data):
     return trees.clustered(label_vectors(data), **options)
 
 
-def label_vectors(data, seed=0):
+def label_vectors(data):
     """The mean TF-IDF of the rows of each label, in a random projection."""
+    from tfxclass import trees
+
     ids, values, labels = data.train
-    shown = values > 0
-    counts = np.bincount(ids[shown], minlength=data.num_words)
-    idf = np.log(len(ids) / np.maximum(counts, 1)).astype(np.float32)
-    random = np.random.default_rng(seed)
-    axes = random.normal(size=(data.num_words, LABEL_DIM)).astype(np.float32)
-    axes *= idf[:, None]
-    total = np.zeros((data.num_classes, LABEL_DIM), np.float32)
-    for start in range(0, len(ids), 4096):
-        part = slice(start, start + 4096)
-        rows = np.zeros((len(ids[part]), LABEL_DIM), np.float32)
-        for column in range(ids.shape[1]):
-            inside = shown[part, column]
-            rows[inside] += axes[ids[part, column][inside]]
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True) + 1e-6
-        row, column = np.nonzero(labels[part] >= 0)
-        np.add.at(total, labels[part][row, column], rows[row])
-    return total
+    counts = np.bincount(ids[values > 0], minlength=data.num_words)
+    idf = np.log(len(ids) / np.maximum(counts, 1))
+    parts = [slice(i, i + BATCH) for i in range(0, len(ids), BATCH)]
+    batches = (
+        ({"feature_ids": ids[at], "feature_values": values[at]}, labels[at])
+        for at in parts
+    )
+    return trees.class_vectors(
+        batches,
+        data.num_words,
+        data.num_classes,
+        dim=LABEL_DIM,
+        feature_weights=idf,
+    )
 
 
 def make_model(method, data, rate, epochs):
