@@ -60,7 +60,14 @@ def run_group(args, name, size):
     """All methods on one data set, each rate of `--search` sizes first."""
     data = load(args, name, size)
     folder = folder_of(args, name, size)
-    group = jobs.Group(folder, data, args.epochs, args.fasttext, args.seconds)
+    group = jobs.Group(
+        folder,
+        data,
+        args.epochs,
+        args.fasttext,
+        args.seconds,
+        num_rates=1 if args.smoke else None,
+    )
     rates_path = os.path.join(args.cache, f"rates-{args.epochs}epochs.json")
     searched = args.search is None or size in args.search
     for method in methods_of(args):

@@ -10,6 +10,7 @@ from benchmarks import measure
 
 FASTTEXT = "fastText hs"
 FULL = "softmax"
+_PATHS = ("--fasttext", "--data", "--cache", "--out")
 
 
 def write(folders, out):
@@ -51,7 +52,7 @@ def _options():
     options = sys.argv[1:]
     kept = []
     for i, option in enumerate(options):
-        is_path = i and options[i - 1] in ("--fasttext", "--data", "--cache")
+        is_path = i and options[i - 1] in _PATHS
         kept.append("..." if is_path else option)
     return " ".join(kept)
 
