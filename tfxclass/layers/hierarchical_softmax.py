@@ -10,7 +10,7 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses.targets import Targets
+from tfxclass.losses import targets as targets_lib
 from tfxclass.ops import class_tree
 from tfxclass.ops.products import row_products
 
@@ -129,11 +129,13 @@ class HierarchicalSoftmax(OutputHead):
 
     def compute_training_loss(self, queries, targets):
         if self.random is not None:
-            targets = self._pick_one(targets)
+            seed = tf.cast(self.random.next(), tf.int64)
+            targets = targets_lib.pick_one(targets, seed)
         return self.exact_loss(queries, targets)
 
     def exact_loss(self, queries, targets):
-        nodes, leaves = (tf.convert_to_tensor(x) for x in self._tree_weights())
+        nodes = tf.convert_to_tensor(self.nodes)
+        leaves = tf.convert_to_tensor(self.leaves)
         rows = class_tree.path_rows(
             nodes, leaves, targets.ids, self.kernel.shape[0], self.independent
         )
@@ -146,18 +148,6 @@ class HierarchicalSoftmax(OutputHead):
             *targets,
             self.independent,
         )
-
-    def _tree_weights(self):
-        return self.nodes, self.leaves
-
-    def _pick_one(self, targets):
-        """One label of each row, all as likely."""
-        seed = tf.cast(self.random.next(), tf.int64)
-        keys = tf.random.stateless_uniform(tf.shape(targets.ids), seed)
-        keys = tf.where(targets.ids >= 0, keys, -1.0)
-        place = tf.argmax(keys, axis=1)[:, tf.newaxis]
-        ids = tf.gather(targets.ids, place, axis=1, batch_dims=1)
-        return Targets(ids, tf.cast(ids >= 0, tf.float32))
 
     def matrix(self, settle=True):
         """The whole `kernel` as a tensor, with `settle` all rows up to date."""
