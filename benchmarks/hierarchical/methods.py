@@ -15,6 +15,7 @@ METHODS = {
     "hs huffman, one label drawn": ("huffman", "pick_one", False),
     "hs huffman": ("huffman", "all", False),
     "hs clustered": ("clustered", "all", False),
+    "hs clustered, wide": ("wide", "all", False),
     "plt huffman": ("huffman", "plt", True),
     "plt clustered": ("clustered", "plt", True),
     "plt clustered, wide": ("wide", "plt", True),
