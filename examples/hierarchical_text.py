@@ -37,7 +37,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("train", nargs="?", default=DATA / "train.xc.txt.xz")
     add("test", nargs="?", default=DATA / "test_a.xc.txt.xz")
-    add("--epochs", type=int, default=8)
+    add("--epochs", type=int, default=6)
     return parser.parse_args(argv)
 
 
