@@ -10,7 +10,13 @@ Data and model are those of `lsh_extreme_text.py`: any two files in the text
 format of the Extreme Classification Repository; without arguments EURLEX57K
 beside the checkout, 45,000 laws with about 5 of 4,271 subjects each.
 
-Result: RESULT
+Result: the first subject named is right for 0.854 of the test documents with
+Huffman's tree, 0.860 with a probabilistic label tree on a clustered one, and
+0.874 with the tree that the thesaurus itself is (P@5 0.610, 0.620, 0.637); the
+one with LSH tables, which sees all subjects, reaches 0.88. Those subjects that
+are likelier than not are right in 0.842 of all cases. One tree takes half a
+minute to train on two cores, the thesaurus, with 600 children at its root,
+three times as long (measured beside other jobs: 90 and 290 s).
 """
 
 import argparse
@@ -67,7 +73,7 @@ def clustered_tree(train, document_counts):
 
 
 # The third one was there before the data: EuroVoc, the thesaurus that the
-# subjects are from. It has 127 roots or so, concepts that are subjects and have
+# subjects are from. It has 589 roots, concepts that are subjects and have
 # others below them, concepts that are none, and a few with several parents, of
 # which we keep the first. `hierarchy` makes a tree of that. Nodes have as many
 # children as the concepts have; those are a softmax among them.
