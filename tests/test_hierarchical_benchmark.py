@@ -97,7 +97,8 @@ def test_the_best_rate_is_taken_and_results_are_kept(tmp_path, monkeypatch):
 
 
 def test_seconds_to_a_score():
-    curve = [{"seconds": s, "f1": f} for s, f in ((1, 0.1), (2, 0.5), (3, 0.4))]
+    points = ((1, 0.1), (2, 0.5), (3, 0.4))
+    curve = [{"cpu_seconds": s, "f1": f} for s, f in points]
     assert tables.seconds_to(curve, 0.3) == 2
     assert tables.seconds_to(curve, 0.6) == ""
 
