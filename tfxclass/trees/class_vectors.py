@@ -10,8 +10,8 @@ def class_vectors(
 ):
     """The sum of the normalised rows of each class, in a random projection.
 
-    Inner products are kept by the projection up to about `1 / sqrt(dim)`. One
-    pass: a second for 40,000 rows of 100 features.
+    Cosines are kept by the projection up to about `1 / sqrt(dim)`. One pass:
+    7 s of CPU time for 38,000 rows padded to 200 features.
 
     Args:
         batches: iterable of `({"feature_ids", "feature_values"}, labels)`, as
