@@ -60,7 +60,9 @@ def _options():
 def rows_of(folder, size):
     """A row a method, in the order of their results."""
     results = []
-    for path in glob.glob(os.path.join(glob.escape(folder), "*, final.json")):
+    paths = glob.glob(os.path.join(glob.escape(folder), "*, final.json"))
+    # Of two rates the one that was chosen last.
+    for path in sorted(paths, key=os.path.getmtime):
         with open(path) as f:
             results.append(json.load(f))
     by_method = {result["method"]: result["curve"] for result in results}
