@@ -19,6 +19,17 @@ TITLES = {
     "forest": "Hashing forest against annoy, 1M clustered rows",
     "reader": "Reading the extreme-classification text format",
     "lsh": "LSH tables: sampling, refreshing, and a step with them",
+    "hierarchical/eurlex57k": (
+        "Hierarchical softmax, its trees and fastText: the n most frequent "
+        "labels of EU law"
+    ),
+    "hierarchical/reverse_dictionary": (
+        "Hierarchical softmax and fastText: reverse dictionary, 147,306 words"
+    ),
+    "hierarchical/step_time": "Hierarchical softmax: a training step",
+    "hierarchical/serving": (
+        "Hierarchical softmax: a query of the exported model, one core"
+    ),
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
     "dropmax": "DropMax: the paper's table, on data that can be had",
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",

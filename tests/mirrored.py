@@ -54,6 +54,9 @@ HEADS = {
     "differentiated": lambda: layers.DifferentiatedSoftmax(
         CLASSES, [(20, 5), (40, 3)], seed=1
     ),
+    "hierarchical": lambda: layers.HierarchicalSoftmax(
+        CLASSES, "balanced", seed=1
+    ),
     # Masks are drawn for each replica apart: none of them here.
     "dropmax": lambda: layers.DropMax(
         CLASSES, mode="attention", num_sampled=30, sampler="uniform", seed=1

@@ -293,3 +293,68 @@ def dropmax_loss(mode, logits, retain_logits, draws, columns, **options):
         losses -= options["entropy"] * terms["entropy"]
     is_labelled = [bool(distinct_labels(ids)) for ids in columns]
     return np.where(is_labelled, losses, 0.0)
+
+
+def tree_path(tree, class_id):
+    """`(node, child's place)` from the root to the class."""
+    node, path = int(tree.leaves[class_id]), []
+    while node:
+        parent = int(tree.parents[node])
+        siblings = np.flatnonzero(tree.parents == parent)
+        path.append((parent, int(np.searchsorted(siblings, node))))
+        node = parent
+    return path[::-1]
+
+
+def tree_rows(tree, independent=False):
+    """Rows of weights of each node, a list of lists."""
+    rows, used = [], 0
+    for children in tree.num_children:
+        count = 1 if children == 2 and not independent else int(children)
+        rows.append(list(range(used, used + count)))
+        used += count
+    return rows
+
+
+def tree_child_logs(row, products, count, independent):
+    """Log-probabilities of the children of a node, [count]."""
+    own = np.array([products[r] for r in row])
+    if independent:
+        return -softplus(-own)
+    logits = np.array([own[0], 0.0]) if count == 2 else own
+    return log_softmax(logits[None])[0]
+
+
+def tree_log_probabilities(features, kernel, tree, independent=False):
+    """[batch, num_classes], each class by its own path from the root."""
+    products = np.asarray(features, np.float64) @ np.asarray(kernel).T
+    rows = tree_rows(tree, independent)
+    paths = [tree_path(tree, c) for c in range(tree.num_classes)]
+    logs = np.zeros((len(products), tree.num_classes))
+    for i, own in enumerate(products):
+        of_nodes = {
+            n: tree_child_logs(rows[n], own, count, independent)
+            for n, count in enumerate(tree.num_children)
+            if count
+        }
+        for c, path in enumerate(paths):
+            logs[i, c] = sum(of_nodes[node][place] for node, place in path)
+    return logs
+
+
+def tree_binary_loss(features, kernel, tree, labels):
+    """A probabilistic label tree's: for every node above a label, the binary
+    losses of its children, positive those above (or at) a label; [batch]."""
+    products = np.asarray(features, np.float64) @ np.asarray(kernel).T
+    rows, losses = tree_rows(tree, True), []
+    for own, labels_of_row in zip(products, labels):
+        steps = set()
+        for c in distinct_labels(labels_of_row):
+            steps.update(tree_path(tree, c))
+        loss = 0.0
+        for node in {node for node, _ in steps}:
+            for place, r in enumerate(rows[node]):
+                sign = -1 if (node, place) in steps else 1
+                loss += softplus(sign * own[r])
+        losses.append(loss)
+    return np.array(losses)

@@ -8,6 +8,7 @@ from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import recovery
 from tfxclass import samplers
+from tfxclass import trees
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
 from tfxclass.retain_probabilities import retain_probabilities
@@ -27,4 +28,5 @@ __all__ = [
     "retain_probabilities",
     "samplers",
     "top_k",
+    "trees",
 ]

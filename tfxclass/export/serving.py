@@ -15,6 +15,8 @@ from tfxclass.export import proof
 from tfxclass.export import resources
 from tfxclass.export.version_folder import version_folder
 from tfxclass.top_k import TopK
+from tfxclass.top_k import above
+from tfxclass.top_k import check_threshold
 from tfxclass.top_k import encoder_of
 
 SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -23,7 +25,13 @@ _INPUT_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 
 
 def saved_model(
-    model, path, top_k=10, labels=None, verify=True, example_inputs=None
+    model,
+    path,
+    top_k=10,
+    labels=None,
+    verify=True,
+    example_inputs=None,
+    threshold=None,
 ):
     """Writes `model` as the next version of a servable model.
 
@@ -45,6 +53,8 @@ def saved_model(
         example_inputs: what `verify` asks: an array, or a list or dict by
             input name of arrays, `[batch, ...]`. By default a few made-up
             rows.
+        threshold: float in [0, 1], least probability of a class in an answer,
+            or None; below it ids are -1 and scores 0.
 
     Returns:
         The folder written, str.
@@ -56,16 +66,20 @@ def saved_model(
     """
     inputs, features, head = encoder_of(model)
     check_k(top_k, head.num_classes)
+    check_threshold(threshold, head)
     _check_names(inputs)
     names = labels_lib.read(labels, head.num_classes)
     question = None
     if verify:
         examples = proof.examples(inputs, example_inputs)
-        live = keras.Model(inputs, TopK(head, top_k)(features))
+        search = TopK if head.export_is_exact else _ExportTopK
+        live = search(head, top_k, threshold)(features)
+        live = keras.Model(inputs, live)
         question = proof.Question(live, examples, names, head.activation)
     _settle(model)
     with version_folder(os.fspath(path)) as folder:
-        _write(folder.name, keras.Model(inputs, features), head, top_k, names)
+        encoder = keras.Model(inputs, features)
+        _write(folder.name, names, encoder, head, top_k, threshold)
         # A normalised class matrix goes before another process loads it.
         gc.collect()
         proof.check(folder.name, SIGNATURE, question)
@@ -88,10 +102,16 @@ def _settle(model):
         optimizers.catch_up(variable)
 
 
-def _write(folder, encoder, head, k, names):
+class _ExportTopK(TopK):
+    """What a head that searches otherwise in an export answers there."""
+
+    def search(self, features):
+        return self.head.export_top_k(features, self.k)
+
+
+def _write(folder, names, *parts):
     with tempfile.TemporaryDirectory() as scratch:
-        asset = labels_lib.write(names, scratch)
-        serving = _Serving(encoder, head, k, asset)
+        serving = _Serving(labels_lib.write(names, scratch), *parts)
         signatures = {SIGNATURE: serving.serve}
         tf.saved_model.save(serving, folder, signatures=signatures)
 
@@ -99,7 +119,7 @@ def _write(folder, encoder, head, k, names):
 class _Serving(tf.Module):
     """What is saved: the encoder, the head's weights, the labels, `serve`."""
 
-    def __init__(self, encoder, head, k, asset):
+    def __init__(self, asset, encoder, head, k, threshold):
         super().__init__()
         # The variables and tables only: a Keras layer as an attribute would be
         # saved with copies of its variables beside those that `serve` reads.
@@ -110,7 +130,8 @@ class _Serving(tf.Module):
 
         def serve(*inputs):
             features = encoder(list(inputs), training=False)
-            ids, scores = head.export_top_k(features, k, self.weights)
+            best = head.export_top_k(features, k, self.weights)
+            ids, scores = above(threshold, *best)
             outputs = {"ids": ids, "scores": scores}
             if self.names is not None:
                 outputs["labels"] = self.names.lookup(ids)

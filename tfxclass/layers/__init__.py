@@ -8,6 +8,7 @@ from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
 from tfxclass.layers.dropmax import DropMax
 from tfxclass.layers.frequency import split_by_frequency
 from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.hierarchical_softmax import HierarchicalSoftmax
 from tfxclass.layers.lsh_softmax import LSHSoftmax
 from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
@@ -28,6 +29,7 @@ __all__ = [
     "DifferentiatedSoftmax",
     "DropMax",
     "FullSoftmax",
+    "HierarchicalSoftmax",
     "NegativeSampling",
     "NoiseContrastive",
     "LSHSoftmax",

@@ -137,7 +137,7 @@ class DropMax(SavedRandom, RetainedHead):
         return self._loss(queries, logits, columns, sample)
 
     def activation_bytes(self, batch):
-        classes = self.step_classes() or self.num_classes
+        classes = self.step_rows(batch) or self.num_classes
         # Logits of the class matrices and each mask, with their gradients and
         # what lies between.
         return 4 * batch * classes * (8 + 4 * self.num_samples)

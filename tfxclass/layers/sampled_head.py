@@ -161,7 +161,7 @@ class SampledHead(ClassHead):
             return logits
         return logits + tf.gather(tf.convert_to_tensor(self.bias), ids)
 
-    def step_classes(self):
+    def step_rows(self, batch):
         return None if self.sampler is None else self.num_sampled
 
     def activation_bytes(self, batch):
