@@ -30,6 +30,12 @@ TITLES = {
     "hierarchical/serving": (
         "Hierarchical softmax: a query of the exported model, one core"
     ),
+    "mirrored": "MirroredStrategy: one device and two",
+    "cluster": "The cluster index: build, query and recall",
+    "projected_steps": "Random projection: a step with 2,048-wide features",
+    "recovery": "Dual recovery: error against the projected width",
+    "language_model": "Random projection on a language model",
+    "verification": "Random projection: embedding quality on verses",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
     "dropmax": "DropMax: the paper's table, on data that can be had",
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",

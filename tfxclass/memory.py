@@ -14,7 +14,7 @@ from tfxclass.optimizers.lazy_rows import LazyRows
 # numbers and the scaled ones (measured).
 _INITIALIZER_COPIES = 2
 # What Keras' optimizers hold beside a dense gradient: the two terms of a
-# moment's step (measured); plain SGD has the scaled gradient alone.
+# moment's step (measured); plain SGD scales the gradient in place.
 _UPDATE_COPIES = 2
 
 
@@ -140,7 +140,7 @@ def _gradient_bytes(head, batch, shapes, optimizer, full_slots):
     if rows is not None and isinstance(optimizer, LazyRows):
         # The gathered rows, their gradient, and its sorted sum.
         return sum(12 * rows * _numbers(shape[1:]) for shape in shapes)
-    copies = _UPDATE_COPIES if full_slots else 1
+    copies = _UPDATE_COPIES if full_slots else 0
     return 4 * sum(sizes) * (1 + copies)
 
 
