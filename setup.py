@@ -51,7 +51,7 @@ class OpsWheel(bdist_wheel):
 
 
 setuptools.setup(
-    packages=setuptools.find_packages(include=["tfxclass", "tfxclass.*"]),
+    packages=setuptools.find_packages(include=["tfxclass*"]),
     ext_modules=[
         setuptools.Extension("tfxclass.ops._tfxclass_ops", sources=[])
     ],

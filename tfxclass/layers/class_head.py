@@ -193,6 +193,16 @@ class ClassHead(OutputHead):
             probabilities=self.activation == "softmax",
         )
 
+    def export_scores(self, features, weights=None):
+        if self.activation not in ("softmax", None):
+            return super().export_scores(features, weights)
+        rows, bias = self.export_weights() if weights is None else weights
+        queries = self.queries(features)
+        logits = tf.matmul(queries, rows, transpose_b=True)
+        if bias is not None:
+            logits += tf.convert_to_tensor(bias)
+        return self.activate(logits) if self.activation else logits
+
     def get_config(self):
         config = {
             name: getattr(self, name)
