@@ -51,6 +51,7 @@ class OpsWheel(bdist_wheel):
 
 
 setuptools.setup(
+    package_data={"tfxclass_serve": ["page.html"]},
     packages=setuptools.find_packages(include=["tfxclass*"]),
     ext_modules=[
         setuptools.Extension("tfxclass.ops._tfxclass_ops", sources=[])
