@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import keras
 import numpy as np
@@ -300,12 +301,8 @@ class TestWarmup:
             )
 
     def test_without_the_extra(self, tmp_path, monkeypatch):
-        monkeypatch.setitem(
-            __import__("sys").modules, "tensorflow_serving", None
-        )
-        monkeypatch.setitem(
-            __import__("sys").modules, "tensorflow_serving.apis", None
-        )
+        monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
+        monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
         with pytest.raises(ImportError, match="pip install 'tfxclass.serving"):
             tfxclass.export.saved_model(
                 make_model(), tmp_path, warmup_batch_sizes=[1]

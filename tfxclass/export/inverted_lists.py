@@ -106,12 +106,16 @@ class InvertedLists:
             probes = min(2 * probes, search.num_lists)
 
 
-def _check_head(head):
-    is_plain = isinstance(head, ClassHead) and (
+def has_plain_rows(head):
+    """Whether a head's logits are products with rows, plus a bias."""
+    return isinstance(head, ClassHead) and (
         type(head).export_top_k is ClassHead.export_top_k
         and type(head).export_weights is ClassHead.export_weights
     )
-    if not is_plain:
+
+
+def _check_head(head):
+    if not has_plain_rows(head):
         raise ValueError(
             "`search` needs a head with one row a class and softmax or no "
             f"activation. Received: {type(head).__name__}. Leave it out for "
