@@ -8,7 +8,7 @@ from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_head import ClassHead
 
-_TRAIN_ROWS_A_LIST = 64
+_TRAIN_ROWS_A_LIST = 40
 _ITERATIONS = 8
 _QUERIES = 256
 
