@@ -114,6 +114,12 @@ def _cell(value):
 
 def plot(name, draw, xlabel, ylabel, **scales):
     """results/<name>.png with what `draw(axes)` draws."""
+    os.makedirs(RESULTS, exist_ok=True)
+    path = os.path.join(RESULTS, name + ".png")
+    plot_to(path, draw, xlabel, ylabel, **scales)
+
+
+def plot_to(path, draw, xlabel, ylabel, **scales):
     import matplotlib
 
     matplotlib.use("Agg")
@@ -125,6 +131,5 @@ def plot(name, draw, xlabel, ylabel, **scales):
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     figure.tight_layout()
-    os.makedirs(RESULTS, exist_ok=True)
-    figure.savefig(os.path.join(RESULTS, name + ".png"), dpi=110)
+    figure.savefig(path, dpi=110)
     plt.close(figure)

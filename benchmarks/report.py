@@ -19,7 +19,25 @@ TITLES = {
     "forest": "Hashing forest against annoy, 1M clustered rows",
     "reader": "Reading the extreme-classification text format",
     "lsh": "LSH tables: sampling, refreshing, and a step with them",
+    "hierarchical/eurlex57k": (
+        "Hierarchical softmax, its trees and fastText: the n most frequent "
+        "labels of EU law"
+    ),
+    "hierarchical/reverse_dictionary": (
+        "Hierarchical softmax and fastText: reverse dictionary, 147,306 words"
+    ),
+    "hierarchical/step_time": "Hierarchical softmax: a training step",
+    "hierarchical/serving": (
+        "Hierarchical softmax: a query of the exported model, one core"
+    ),
+    "mirrored": "MirroredStrategy: one device and two",
+    "cluster": "The cluster index: build, query and recall",
+    "projected_steps": "Random projection: a step with 2,048-wide features",
+    "recovery": "Dual recovery: error against the projected width",
+    "language_model": "Random projection on a language model",
+    "verification": "Random projection: embedding quality on verses",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
+    "dropmax": "DropMax: the paper's table, on data that can be had",
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
@@ -28,8 +46,10 @@ TITLES = {
         "The papers' methods: reverse dictionary, 147,306 words"
     ),
 }
-# Parts of the comparison, a figure each.
+# Parts of the comparison and of DropMax's table, a figure each.
 PARTS = {
+    "convergence": "Error on validation rows against training steps",
+    "retain": "Mean retain probabilities of test rows, by their class",
     "curves": "Precision at 1 against time and against iterations",
     "num_sampled": "Against the number of active classes",
     "overlap": "Against the overlap with the optimal selection",

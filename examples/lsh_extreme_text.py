@@ -100,13 +100,13 @@ def make_model(train, document_counts, head):
 # shuffle buffer is in memory. The learning rate falls to nothing.
 
 
-def fit(model, head, train, epochs):
+def fit(model, head, train, epochs, **options):
     batches = train.batches(BATCH, shuffle_buffer_size=10_000, seed=0)
     steps = epochs * int(batches.cardinality())
     schedule = keras.optimizers.schedules.CosineDecay(LEARNING_RATE, steps)
     model.compile(tfxclass.optimizers.LazyAdam(schedule), loss=head.loss)
     # Shuffled already; Keras warns unless told.
-    model.fit(batches, epochs=epochs, shuffle=False)
+    model.fit(batches, epochs=epochs, shuffle=False, **options)
 
 
 # ## The result

@@ -213,3 +213,148 @@ def differentiated_logits(features, kernels):
         start += width
     assert start == features.shape[1]
     return np.concatenate(columns, axis=1)
+
+
+def sigmoid(x):
+    return np.exp(-softplus(-np.asarray(x, np.float64)))
+
+
+def concrete_mask(retain_logits, draws, temperature):
+    """z of Maddison et al.'s relaxation, from uniform draws."""
+    draws = np.asarray(draws, np.float64)
+    noise = np.log(draws) - np.log1p(-draws)
+    return sigmoid((retain_logits + noise) / temperature)
+
+
+def masked_log_softmax(logits, masks, epsilon=1e-20):
+    """log of (z + epsilon) exp(o) over the sum of all such."""
+    return log_softmax(np.asarray(logits, np.float64) + np.log(masks + epsilon))
+
+
+def dropmax_terms(retain_logits, columns, residual=None):
+    """Sums over classes of DropMax's regularisers, each float64 `[batch]`.
+
+    Returns:
+        dict: `target`, -log rho of the targets (equation 10); `entropy`, that
+        of rho over all classes, and `other_entropy` over those that are no
+        target; with `residual`, r, `kl` and `auxiliary`.
+    """
+    rho = sigmoid(retain_logits)
+    is_target = np.zeros(rho.shape, bool)
+    for row, ids in zip(is_target, columns):
+        row[distinct_labels(ids)] = True
+    entropy = rho * softplus(-retain_logits)
+    entropy += (1 - rho) * softplus(retain_logits)
+    terms = {
+        "target": (is_target * softplus(-retain_logits)).sum(axis=1),
+        "entropy": entropy.sum(axis=1),
+        "other_entropy": (~is_target * entropy).sum(axis=1),
+    }
+    if residual is not None:
+        logits = retain_logits + residual
+        q = np.where(is_target, 1.0, sigmoid(logits))
+        kl = q * (softplus(-retain_logits) - softplus(-logits) * ~is_target)
+        kl += (1 - q) * (softplus(retain_logits) - softplus(logits))
+        terms["kl"] = kl.sum(axis=1)
+        signed = np.where(is_target, -residual, residual)
+        terms["auxiliary"] = softplus(signed).sum(axis=1)
+    return terms
+
+
+def dropmax_loss(mode, logits, retain_logits, draws, columns, **options):
+    """Equation 15, and the NeurIPS version's, of each row, [batch].
+
+    `draws` [num_samples, batch, n]; `options`: temperature, residual, weights
+    `kl`, `auxiliary` and `entropy`.
+    """
+    residual = options.get("residual")
+    drawn_by = retain_logits if residual is None else retain_logits + residual
+    losses = np.zeros(len(logits))
+    for u in draws:
+        if mode == "attention":
+            masks = sigmoid(retain_logits)
+        elif mode == "random":
+            masks = (u < sigmoid(retain_logits)).astype(float)
+        else:
+            masks = concrete_mask(drawn_by, u, options["temperature"])
+        for row, ids in zip(masks, columns):
+            if mode != "attention":
+                row[distinct_labels(ids)] = 1.0
+        log_p = masked_log_softmax(logits, masks)
+        for i, ids in enumerate(map(distinct_labels, columns)):
+            losses[i] -= log_p[i, ids].mean() / len(draws) if ids else 0.0
+    terms = dropmax_terms(retain_logits, columns, residual)
+    if mode == "adaptive":
+        losses += options["kl"] * terms["target"]
+        losses -= options["entropy"] * terms["other_entropy"]
+    if mode == "posterior":
+        losses += options["kl"] * terms["kl"]
+        losses += options["auxiliary"] * terms["auxiliary"]
+        losses -= options["entropy"] * terms["entropy"]
+    is_labelled = [bool(distinct_labels(ids)) for ids in columns]
+    return np.where(is_labelled, losses, 0.0)
+
+
+def tree_path(tree, class_id):
+    """`(node, child's place)` from the root to the class."""
+    node, path = int(tree.leaves[class_id]), []
+    while node:
+        parent = int(tree.parents[node])
+        siblings = np.flatnonzero(tree.parents == parent)
+        path.append((parent, int(np.searchsorted(siblings, node))))
+        node = parent
+    return path[::-1]
+
+
+def tree_rows(tree, independent=False):
+    """Rows of weights of each node, a list of lists."""
+    rows, used = [], 0
+    for children in tree.num_children:
+        count = 1 if children == 2 and not independent else int(children)
+        rows.append(list(range(used, used + count)))
+        used += count
+    return rows
+
+
+def tree_child_logs(row, products, count, independent):
+    """Log-probabilities of the children of a node, [count]."""
+    own = np.array([products[r] for r in row])
+    if independent:
+        return -softplus(-own)
+    logits = np.array([own[0], 0.0]) if count == 2 else own
+    return log_softmax(logits[None])[0]
+
+
+def tree_log_probabilities(features, kernel, tree, independent=False):
+    """[batch, num_classes], each class by its own path from the root."""
+    products = np.asarray(features, np.float64) @ np.asarray(kernel).T
+    rows = tree_rows(tree, independent)
+    paths = [tree_path(tree, c) for c in range(tree.num_classes)]
+    logs = np.zeros((len(products), tree.num_classes))
+    for i, own in enumerate(products):
+        of_nodes = {
+            n: tree_child_logs(rows[n], own, count, independent)
+            for n, count in enumerate(tree.num_children)
+            if count
+        }
+        for c, path in enumerate(paths):
+            logs[i, c] = sum(of_nodes[node][place] for node, place in path)
+    return logs
+
+
+def tree_binary_loss(features, kernel, tree, labels):
+    """A probabilistic label tree's: for every node above a label, the binary
+    losses of its children, positive those above (or at) a label; [batch]."""
+    products = np.asarray(features, np.float64) @ np.asarray(kernel).T
+    rows, losses = tree_rows(tree, True), []
+    for own, labels_of_row in zip(products, labels):
+        steps = set()
+        for c in distinct_labels(labels_of_row):
+            steps.update(tree_path(tree, c))
+        loss = 0.0
+        for node in {node for node, _ in steps}:
+            for place, r in enumerate(rows[node]):
+                sign = -1 if (node, place) in steps else 1
+                loss += softplus(sign * own[r])
+        losses.append(loss)
+    return np.array(losses)

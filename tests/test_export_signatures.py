@@ -30,6 +30,11 @@ HEADS = {
     ),
     "projected": (tfxclass.layers.ProjectedSoftmax, {"projection_dim": 4}),
     "sampled": (tfxclass.layers.SampledSoftmax, {"num_sampled": 5}),
+    "dropmax": (tfxclass.layers.DropMax, {}),
+    "tree": (
+        tfxclass.layers.HierarchicalSoftmax,
+        {"tree": "balanced", "beam_width": 3},
+    ),
 }
 
 
@@ -82,6 +87,32 @@ def test_classify_and_embed(tmp_path):
     np.testing.assert_allclose(features, model.layers[0](x), rtol=1e-5)
     signatures = proof._meta_graph(folder).signature_def
     assert "full_scores" not in signatures
+
+
+@pytest.mark.parametrize("labels", [None, NAMES])
+def test_threshold(labels, tmp_path):
+    # The proof compares; most classes are below.
+    model = make_model()
+    folder = tfxclass.export.saved_model(
+        model, tmp_path, top_k=9, threshold=0.012, labels=labels
+    )
+    x = np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
+    examples = questions.serialize({"x": x})
+    answers = ask(folder, "classify", inputs=examples)
+    none = b"-1" if labels is None else b""
+    is_none = answers["classes"] == none
+    assert is_none.any() and not is_none.all()
+    np.testing.assert_array_equal(is_none, answers["scores"] == 0)
+
+
+def test_threshold_of_logits(tmp_path):
+    with pytest.raises(ValueError, match="threshold=0.5 with a search"):
+        tfxclass.export.saved_model(
+            make_model(),
+            tmp_path,
+            threshold=0.5,
+            search=tfxclass.export.InvertedLists(),
+        )
 
 
 def test_types_that_json_has_not(tmp_path):

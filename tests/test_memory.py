@@ -40,6 +40,8 @@ HEADS = {
             50, group_sizes=[10, 40], projection_dims=(3, 2)
         ),
         layers.AdaptiveSoftmax(50, [10]),
+        layers.HierarchicalSoftmax(50, "balanced", use_bias=True),
+        layers.DropMax(50, "posterior"),
         layers.DifferentiatedSoftmax(50, [(10, 5), (40, 3)]),
     ],
     ids=lambda head: type(head).__name__,

@@ -8,8 +8,10 @@ from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import recovery
 from tfxclass import samplers
+from tfxclass import trees
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
+from tfxclass.retain_probabilities import retain_probabilities
 from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
@@ -23,6 +25,8 @@ __all__ = [
     "metrics",
     "optimizers",
     "recovery",
+    "retain_probabilities",
     "samplers",
     "top_k",
+    "trees",
 ]

@@ -14,7 +14,7 @@ from tfxclass.optimizers.lazy_rows import LazyRows
 # numbers and the scaled ones (measured).
 _INITIALIZER_COPIES = 2
 # What Keras' optimizers hold beside a dense gradient: the two terms of a
-# moment's step (measured); plain SGD has the scaled gradient alone.
+# moment's step (measured); plain SGD scales the gradient in place.
 _UPDATE_COPIES = 2
 
 
@@ -86,18 +86,19 @@ def estimate(head, dim, batch, optimizer=None):
     check_positive_int("batch", batch)
     optimizer = LazyAdam() if optimizer is None else optimizer
     unbuilt, weights = _weights_of(head, dim)
-    trained = [shape for shape, trainable in weights if trainable]
-    fixed = [shape for shape, trainable in weights if not trainable]
+    trained = [weight.shape for weight, is_trained in weights if is_trained]
     sizes = [_numbers(shape) for shape in trained]
-    fixed_numbers = sum(map(_numbers, fixed))
+    fixed = [weight for weight, is_trained in weights if not is_trained]
     full_slots, row_slot_bytes = _slots_of(optimizer)
     return Estimate(
         parameters=sum(sizes),
-        fixed_parameters=fixed_numbers,
-        weight_bytes=4 * (sum(sizes) + fixed_numbers),
+        fixed_parameters=sum(_numbers(weight.shape) for weight in fixed),
+        weight_bytes=sum(map(_bytes, [weight for weight, _ in weights])),
         slot_bytes=4 * full_slots * sum(sizes)
         + sum(row_slot_bytes * shape[0] for shape in trained),
-        gradient_bytes=_gradient_bytes(unbuilt, trained, optimizer, full_slots),
+        gradient_bytes=_gradient_bytes(
+            unbuilt, batch, trained, optimizer, full_slots
+        ),
         activation_bytes=unbuilt.activation_bytes(batch),
         index_bytes=unbuilt.index_bytes(),
         initialization_bytes=4 * _INITIALIZER_COPIES * max(sizes, default=0),
@@ -105,15 +106,16 @@ def estimate(head, dim, batch, optimizer=None):
 
 
 def _weights_of(head, dim):
-    """A copy of `head` with no weights, and `[(shape, trainable)]` of them."""
+    """A copy of `head` without numbers, `[(weight, trainable)]` of it."""
     copy = type(head).from_config(head.get_config())
     weights = []
 
     def add_weight(
         shape=(), dtype="float32", trainable=True, name=None, **kwargs
     ):
-        weights.append((tuple(shape), trainable))
-        return keras.KerasTensor(shape, dtype, name=name)
+        weight = keras.KerasTensor(shape, dtype, name=name)
+        weights.append((weight, trainable))
+        return weight
 
     copy.add_weight = add_weight
     copy.build((None, dim))
@@ -132,14 +134,18 @@ def _slots_of(optimizer):
     return full, sum(np.dtype(slot.dtype).itemsize for slot in of_rows)
 
 
-def _gradient_bytes(head, shapes, optimizer, full_slots):
-    rows = head.step_classes()
+def _gradient_bytes(head, batch, shapes, optimizer, full_slots):
+    rows = head.step_rows(batch)
     sizes = [_numbers(shape) for shape in shapes]
     if rows is not None and isinstance(optimizer, LazyRows):
         # The gathered rows, their gradient, and its sorted sum.
         return sum(12 * rows * _numbers(shape[1:]) for shape in shapes)
-    copies = _UPDATE_COPIES if full_slots else 1
+    copies = _UPDATE_COPIES if full_slots else 0
     return 4 * sum(sizes) * (1 + copies)
+
+
+def _bytes(weight):
+    return _numbers(weight.shape) * np.dtype(weight.dtype).itemsize
 
 
 def _numbers(shape):

@@ -17,8 +17,8 @@ from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import as_targets
 from tfxclass.ops import library
 from tfxclass.ops import products
-from tfxclass.top_k import as_given
 from tfxclass.top_k import encoder_of
+from tfxclass.top_k import inputs_as_given
 
 
 class DualRecovery:
@@ -272,7 +272,7 @@ def recover(
     """
     inputs, features, head = encoder_of(model)
     _check_head(head)
-    inputs = as_given(model, inputs)
+    inputs = inputs_as_given(model, inputs)
     check_choice("method", method, ("dual", "lift"))
     if method == "lift":
         kernel = _lifted(head)

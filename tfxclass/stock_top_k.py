@@ -65,19 +65,35 @@ def products(queries, rows):
 
 def top_k_and_logsumexp(queries, rows, k, bias=None, with_logsumexp=True):
     """`(ids, logits, logsumexp)`: as `top_k`, and float32 `[batch, 1]`."""
-    num_classes = rows.shape[0]
 
-    def best_of(start, size):
+    def logits_of(start, size):
         part = rows[start : start + size]
         logits = products(queries, part)
-        if bias is not None:
-            logits += bias[start : start + size]
-        return _best(logits, start, k, with_logsumexp)
+        return logits if bias is None else logits + bias[start : start + size]
+
+    batch = tf.shape(queries)[0]
+    return best_of_blocks(logits_of, batch, rows.shape[0], k, with_logsumexp)
+
+
+def best_of_blocks(logits_of, batch, num_classes, k, with_logsumexp=True):
+    """As `top_k_and_logsumexp`, for any logits.
+
+    Args:
+        logits_of: function of `(start, size)`, the first class of a block and
+            how many (the last one may have fewer), that returns their logits,
+            float32 `[batch, size]`.
+        batch: int32 scalar tensor.
+        num_classes: int.
+        k, with_logsumexp: as in `top_k_and_logsumexp`.
+    """
+
+    def best_of(start, size):
+        return _best(logits_of(start, size), start, k, with_logsumexp)
 
     if num_classes <= ONE_BLOCK_CLASSES:
         best = best_of(tf.zeros([], tf.int64), num_classes)
     else:
-        size = _block_size(tf.shape(queries)[0], k)
+        size = _block_size(batch, k)
         best = _fold(best_of, size, num_classes, k)
     ids, scores, top, total = best
     return ids, scores, top + tf.math.log(total)

@@ -39,8 +39,13 @@ def top_k_and_logsumexp(
     queries, kernel, k, bias=None, normalize=False, with_logsumexp=True
 ):
     """`(ids, logits, logsumexp)`: as `top_k`, and float32 `[batch, 1]`."""
+    blocks = softmax.Blocks(kernel, bias, normalize, tf.shape(queries)[0])
+    return best_of_blocks(blocks, queries, k, with_logsumexp)
+
+
+def best_of_blocks(blocks, queries, k, with_logsumexp=True):
+    """As `top_k_and_logsumexp`, for a `softmax.Blocks`."""
     batch = tf.shape(queries)[0]
-    blocks = softmax.Blocks(kernel, bias, normalize, batch)
     nothing = tf.fill([batch, 1], tf.constant(-1, tf.int64))
     no_delta = tf.zeros([batch, 1])
 
@@ -64,6 +69,18 @@ def top_k_and_logsumexp(
         ),
     )
     return ids, scores, (top + tf.math.log(total))[:, tf.newaxis]
+
+
+def best_of_logits(logits, k):
+    """`(ids, scores)` as `top_k`, of logits `[batch, num_classes]`."""
+    batch = tf.shape(logits)[0]
+    scores, ids = library.ops.tfxclass_top_k_block(
+        logits,
+        tf.zeros([], tf.int64),
+        tf.fill([batch, k], float("-inf")),
+        tf.fill([batch, k], tf.constant(-1, tf.int64)),
+    )
+    return ids, scores
 
 
 def _all_logits(queries, kernel, bias, normalize):

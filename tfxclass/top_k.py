@@ -1,6 +1,7 @@
 """A model that answers with the best classes instead of all of them."""
 
 import keras
+import tensorflow as tf
 
 from tfxclass.checks import check_k
 from tfxclass.layers.output_head import OutputHead
@@ -8,15 +9,22 @@ from tfxclass.layers.output_head import OutputHead
 
 @keras.saving.register_keras_serializable("tfxclass")
 class TopK(keras.layers.Layer):
-    """The k best classes of a head, `(ids, scores)`; see `OutputHead.top_k`."""
+    """The k best classes of a head, `(ids, scores)`; see `OutputHead.top_k`.
 
-    def __init__(self, head, k, **kwargs):
+    Scores below `threshold` are 0 and their ids -1.
+    """
+
+    def __init__(self, head, k, threshold=None, **kwargs):
         super().__init__(**kwargs)
         self.head = head
         self.k = k
+        self.threshold = threshold
         self.supports_jit = False
 
     def call(self, features):
+        return above(self.threshold, *self.search(features))
+
+    def search(self, features):
         return self.head.top_k(features, self.k)
 
     def compute_output_spec(self, features):
@@ -83,7 +91,27 @@ def _inputs_of(tensor, inputs):
     return [x for x in inputs if id(x) in seen]
 
 
-def top_k(model, k=10):
+def check_threshold(threshold, head):
+    """Raises ValueError unless `threshold` may be one of the scores."""
+    if threshold is None:
+        return
+    if head.activation is None or not 0 <= threshold <= 1:
+        raise ValueError(
+            "`threshold` must be None, or in [0, 1] for a head with "
+            f"probabilities. Received: {threshold} with "
+            f"activation={head.activation!r}"
+        )
+
+
+def above(threshold, ids, scores):
+    """`(ids, scores)` with ids -1 and scores 0 below `threshold`."""
+    if threshold is None:
+        return ids, scores
+    is_above = scores >= threshold
+    return tf.where(is_above, ids, -1), tf.where(is_above, scores, 0.0)
+
+
+def top_k(model, k=10, threshold=None):
     """A model of the same inputs and weights that returns the k best classes.
 
     Its memory is O(batch x block): the [batch, num_classes] output is never
@@ -92,6 +120,8 @@ def top_k(model, k=10):
     Args:
         model: a Sequential or functional model that ends in a head.
         k: int, at most `num_classes`.
+        threshold: float in [0, 1], least probability of a class, or None;
+            where fewer than `k` reach it, ids are -1 and scores 0.
 
     Returns:
         A `keras.Model` with outputs `(ids, scores)`, int64 and float32
@@ -102,10 +132,12 @@ def top_k(model, k=10):
     """
     inputs, features, head = encoder_of(model)
     check_k(k, head.num_classes)
-    return keras.Model(as_given(model, inputs), TopK(head, k)(features))
+    check_threshold(threshold, head)
+    best = TopK(head, k, threshold)(features)
+    return keras.Model(inputs_as_given(model, inputs), best)
 
 
-def as_given(model, inputs):
+def inputs_as_given(model, inputs):
     """`inputs` in the structure of `model`'s, or Keras warns of each call."""
     given = getattr(model, "input", None)  # Sequential may have none.
     if isinstance(given, dict):

@@ -39,7 +39,9 @@ def check_same(answers, expected, names, activation):
     if not _is_same_order(answers["ids"], ids, scores, tolerance):
         _differs("`ids`", answers["ids"], ids)
     if names is not None:
-        wanted = [[names[i].encode() for i in row] for row in answers["ids"]]
+        # Id -1, where no class was found, has no name.
+        known = [*(name.encode() for name in names), b""]
+        wanted = [[known[i] for i in row] for row in answers["ids"]]
         if answers["labels"].tolist() != wanted:
             _differs("`labels`", answers["labels"], wanted)
 

@@ -6,7 +6,6 @@ import tensorflow as tf
 from tfxclass import stock_top_k
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.class_head import ClassHead
 
 _TRAIN_ROWS_A_LIST = 40
 _ITERATIONS = 8
@@ -106,16 +105,8 @@ class InvertedLists:
             probes = min(2 * probes, search.num_lists)
 
 
-def has_plain_rows(head):
-    """Whether a head's logits are products with rows, plus a bias."""
-    return isinstance(head, ClassHead) and (
-        type(head).export_top_k is ClassHead.export_top_k
-        and type(head).export_weights is ClassHead.export_weights
-    )
-
-
 def _check_head(head):
-    if not has_plain_rows(head):
+    if not getattr(head, "has_plain_logits", False):
         raise ValueError(
             "`search` needs a head with one row a class and softmax or no "
             f"activation. Received: {type(head).__name__}. Leave it out for "
@@ -220,7 +211,7 @@ class ListSearch(tf.Module):
     def scores(self, features):
         """All scores, exact, float32 `[batch, num_classes]`."""
         head = self._head()
-        logits = tf.matmul(head.queries(features), self.rows, transpose_b=True)
+        logits = stock_top_k.products(head.queries(features), self.rows)
         if self.bias is not None:
             logits += self.bias
         places = tf.math.invert_permutation(tf.identity(self.order))

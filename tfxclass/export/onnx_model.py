@@ -17,7 +17,6 @@ from tfxclass.checks import check_k
 from tfxclass.export import compare
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import questions
-from tfxclass.export.inverted_lists import has_plain_rows
 from tfxclass.top_k import encoder_of
 
 OPSET = 18
@@ -96,7 +95,7 @@ def _check_extra():
 
 
 def _check_head(head):
-    if not has_plain_rows(head):
+    if not getattr(head, "has_plain_logits", False):
         raise ValueError(
             "ONNX export needs a head with one row a class and softmax or no "
             f"activation. Received: {type(head).__name__}. Use "

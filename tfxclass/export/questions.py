@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tfxclass.export import compare
 from tfxclass.export import signatures as signatures_lib
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.top_k import above
 
 _TEXTS = ("sample text", "", "Zwei W\u00f6rter")
 # Where an input has a dimension of any size.
@@ -29,18 +31,40 @@ class Question(typing.NamedTuple):
     check: typing.Callable
 
 
-def ask(encoder, head, search, k, names, examples):
+class Best(typing.NamedTuple):
+    """The answers that are expected.
+
+    Attributes:
+        of: function of the features that returns `(ids, scores)`.
+        activation: of the scores; None where they are logits.
+    """
+
+    of: typing.Callable
+    activation: str | None
+
+
+def best_of(search, k, threshold):
+    """`Best` of a head, or of a `ListSearch`."""
+    if not isinstance(search, OutputHead):
+        return Best(lambda features: search.top_k(features, k), None)
+    # One that searches otherwise in an export is compared with that.
+    find = search.top_k if search.export_is_exact else search.export_top_k
+    return Best(
+        lambda features: above(threshold, *find(features, k)),
+        search.activation,
+    )
+
+
+def ask(encoder, head, best, names, examples):
     """A `Question` for each signature that an export may have.
 
     Args:
         encoder: `keras.Model` from the inputs to the features.
         head: the model's head.
-        search: `ListSearch`, or None for exact search.
-        k: int, classes in an answer.
+        best: `Best`.
         names: list of str, the class names, or None.
         examples: list of arrays for the encoder.
     """
-    activation = None if search else head.activation
 
     # When the export has answered: it tells of bad inputs more clearly.
     @functools.cache
@@ -48,28 +72,26 @@ def ask(encoder, head, search, k, names, examples):
         return encoder([tf.constant(x) for x in examples], training=False)
 
     @functools.cache
-    def best():
-        answers = (search or head).top_k(features(), k)
+    def expected():
+        answers = best.of(features())
         return dict(zip(("ids", "scores"), (x.numpy() for x in answers)))
 
     def check_best(answers):
-        compare.check_same(answers, best(), names, activation)
+        compare.check_same(answers, expected(), names, best.activation)
 
     def check_classes(answers):
-        ids = _ids_of(answers["classes"], best()["ids"], names)
+        ids = _ids_of(answers["classes"], expected()["ids"], names)
         answers = {"ids": ids, "scores": answers["scores"]}
-        compare.check_same(answers, best(), None, activation)
+        compare.check_same(answers, expected(), None, best.activation)
 
     def check_features(answers):
         compare.check_close("features", answers, features().numpy(), None)
 
     def check_scores(answers):
-        expected = head.logits(features())
+        scores = head.logits(features())
         if head.activation is not None:
-            expected = head.activate(expected)
-        compare.check_close(
-            "scores", answers, expected.numpy(), head.activation
-        )
+            scores = head.activate(scores)
+        compare.check_close("scores", answers, scores.numpy(), head.activation)
 
     inputs = served(encoder.inputs, examples)
     of_examples = {signatures_lib.EXAMPLES: np.array(serialize(inputs), object)}
@@ -85,9 +107,11 @@ def _ids_of(classes, expected, names):
     """Class ids of the answers of `classify`, -1 for none."""
     if names is None:
         return classes.astype("int64")
-    ids = {name.encode(): i for i, name in enumerate(names)}
+    # Id -1, where no class was found, has no name.
+    known = [*(name.encode() for name in names), b""]
+    ids = {name: i for i, name in enumerate(known[:-1])}
     # Names may repeat.
-    same = np.array([[names[i].encode() for i in row] for row in expected])
+    same = np.array([[known[i] for i in row] for row in expected], object)
     found = [[ids.get(name, -1) for name in row] for row in classes]
     return np.where(same == classes, expected, found)
 

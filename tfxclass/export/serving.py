@@ -18,6 +18,7 @@ from tfxclass.export import questions
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
 from tfxclass.export.version_folder import version_folder
+from tfxclass.top_k import check_threshold
 from tfxclass.top_k import encoder_of
 
 # Others are no names of TensorFlow's nodes.
@@ -34,6 +35,7 @@ def saved_model(
     full_scores=False,
     search=None,
     warmup_batch_sizes=(),
+    threshold=None,
 ):
     """Writes `model` as the next version of a servable model.
 
@@ -72,6 +74,8 @@ def saved_model(
         warmup_batch_sizes: ints, sizes of the batches that a server runs
             before a version is available, each with each signature. Those that
             its batching allows. Needs the extra `tfxclass[serving]`.
+        threshold: float in [0, 1], least probability of a class in an answer,
+            or None; below it ids are -1 and scores 0. Not with `search`.
 
     Returns:
         The folder written, str.
@@ -87,6 +91,12 @@ def saved_model(
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
     check_k(top_k, head.num_classes)
+    check_threshold(threshold, head)
+    if threshold is not None and search is not None:
+        raise ValueError(
+            "`threshold` is of probabilities, and those of `search` are "
+            f"logits. Received: threshold={threshold} with a search."
+        )
     _check_names(inputs)
     names = labels_lib.read(labels, head.num_classes)
     warmup.check(warmup_batch_sizes)
@@ -98,17 +108,15 @@ def saved_model(
         search = search.build(head, top_k, _features(encoder, given))
     asked = []
     if verify:
-        asked = questions.ask(encoder, head, search, top_k, names, examples)
+        best = questions.best_of(search or head, top_k, threshold)
+        asked = questions.ask(encoder, head, best, names, examples)
     with version_folder(os.fspath(path)) as folder:
-        keys = _write(
-            folder.name,
-            encoder,
-            search or signatures_lib.ExactSearch(head),
-            top_k,
-            names,
-            full_scores,
-        )
-        _write_recall(folder.name, search, top_k)
+        search = search or signatures_lib.ExactSearch(head)
+        answer = signatures_lib.Answer(search, top_k, threshold)
+        keys = _write(folder.name, encoder, answer, names, full_scores)
+        if search.report() is not None:
+            _write_report(folder.name, {**search.report(), "top_k": top_k})
+        del search, answer
         served = questions.served(inputs, examples)
         records = warmup.write(folder.name, keys, served, warmup_batch_sizes)
         # A normalised class matrix goes before another process loads it.
@@ -140,13 +148,11 @@ def _settle(model):
         optimizers.catch_up(variable)
 
 
-def _write(folder, encoder, search, k, names, full_scores):
+def _write(folder, encoder, answer, names, full_scores):
     """Writes the SavedModel; returns the names of its signatures."""
     with tempfile.TemporaryDirectory() as scratch:
         asset = labels_lib.write(names, scratch)
-        module = signatures_lib.Signatures(
-            encoder, search, k, asset, full_scores
-        )
+        module = signatures_lib.Signatures(encoder, answer, asset, full_scores)
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)
     if signatures_lib.CLASSIFY in functions:
@@ -165,10 +171,8 @@ def _name_method(folder):
         f.write(saved.SerializeToString(deterministic=True))
 
 
-def _write_recall(folder, search, k):
-    if search is None:
-        return
+def _write_report(folder, report):
     os.makedirs(os.path.join(folder, "assets.extra"), exist_ok=True)
     path = os.path.join(folder, "assets.extra", "search.json")
     with open(path, "w", encoding="utf-8") as f:
-        json.dump({**search.report(), "top_k": k}, f, indent=2)
+        json.dump(report, f, indent=2)

@@ -1,9 +1,12 @@
 """What an export answers: its signatures, as functions of stock ops."""
 
+import typing
+
 import tensorflow as tf
 
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import resources
+from tfxclass.top_k import above
 
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 FULL_SCORES = "full_scores"
@@ -30,27 +33,44 @@ class ExactSearch(tf.Module):
     def scores(self, features):
         return self._head().export_scores(features, self.weights)
 
+    def report(self):
+        """What was measured: nothing, it is exact."""
+        return None
+
+
+class Answer(typing.NamedTuple):
+    """What is answered to a query.
+
+    Attributes:
+        search: `ExactSearch` or `ListSearch`.
+        k: int, classes in an answer.
+        threshold: float, least score of a class in it, or None.
+    """
+
+    search: tf.Module
+    k: int
+    threshold: float | None
+
 
 class Signatures(tf.Module):
     """What is saved: the variables, the labels, and a function a signature.
 
     Args:
         encoder: `keras.Model` from the inputs to the features.
-        search: `ExactSearch` or `ListSearch`.
-        k: int, classes in an answer.
+        answer: `Answer`.
         asset: path of the labels' file, or None.
         full_scores: whether there is a signature of that name.
     """
 
-    def __init__(self, encoder, search, k, asset, full_scores):
+    def __init__(self, encoder, answer, asset, full_scores):
         super().__init__()
         # The variables and tables only: a Keras layer as an attribute would be
         # saved with copies of its variables beside those that are read.
         self.state = resources.of(encoder)
-        self.search = search
+        self.search = answer.search
         self.names = None if asset is None else labels_lib.table(asset)
         self._encode = lambda inputs: _encode(encoder, inputs)
-        self._k = k
+        self._k, self._threshold = answer.k, answer.threshold
         specs = [spec_of(x) for x in encoder.inputs]
         examples = [tf.TensorSpec([None], tf.string, name=EXAMPLES)]
         self.functions = {
@@ -70,7 +90,8 @@ class Signatures(tf.Module):
             self.functions[CLASSIFY] = _function(classify, examples)
 
     def _serve(self, *inputs):
-        ids, scores = self.search.top_k(self._encode(inputs), self._k)
+        best = self.search.top_k(self._encode(inputs), self._k)
+        ids, scores = above(self._threshold, *best)
         answers = {"ids": ids, "scores": scores}
         if self.names is not None:
             answers["labels"] = self.names.lookup(ids)

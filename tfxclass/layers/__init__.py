@@ -5,13 +5,16 @@ from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
 from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
+from tfxclass.layers.dropmax import DropMax
 from tfxclass.layers.frequency import split_by_frequency
 from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.hierarchical_softmax import HierarchicalSoftmax
 from tfxclass.layers.lsh_softmax import LSHSoftmax
 from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
+from tfxclass.layers.retained_head import RetainedHead
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.selective_softmax import SelectiveSoftmax
@@ -24,12 +27,15 @@ __all__ = [
     "BlockHead",
     "ClassHead",
     "DifferentiatedSoftmax",
+    "DropMax",
     "FullSoftmax",
+    "HierarchicalSoftmax",
     "NegativeSampling",
     "NoiseContrastive",
     "LSHSoftmax",
     "OutputHead",
     "ProjectedSoftmax",
+    "RetainedHead",
     "SampledHead",
     "SampledSoftmax",
     "SelectiveSoftmax",

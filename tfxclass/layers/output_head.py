@@ -44,6 +44,9 @@ class OutputHead(keras.layers.Layer):
     #: Names that `activation` may have, beside None.
     activations = ("softmax",)
 
+    #: Whether `export_top_k` returns what `top_k` does.
+    export_is_exact = True
+
     def __init__(self, num_classes, activation="softmax", seed=None, **kwargs):
         super().__init__(**kwargs)
         check_positive_int("num_classes", num_classes)
@@ -146,8 +149,8 @@ class OutputHead(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def step_classes(self):
-        """Classes whose rows a training step moves, int; None is all."""
+    def step_rows(self, batch):
+        """Rows of the weights that a training step moves, int; None is all."""
         return None
 
     def activation_bytes(self, batch):

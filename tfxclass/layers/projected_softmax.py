@@ -64,11 +64,6 @@ class ProjectedSoftmax(SampledSoftmax):
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         check_positive_int("projection_dim", projection_dim)
         check_penalty(l2)
-        if sampler is None and num_sampled is not None:
-            raise ValueError(
-                '`num_sampled` needs a `sampler`, e.g. "uniform". Received: '
-                f"num_sampled={num_sampled} with sampler=None."
-            )
         if l2 and self.similarity == "cosine":
             raise ValueError(
                 '`l2` needs similarity="dot": cosine logits do not depend on '

@@ -12,6 +12,7 @@ from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
+from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.row_groups import KMeansSampler
 from tfxclass.samplers.row_groups import PCAHashSampler
 from tfxclass.samplers.sampler import Sampler
@@ -58,6 +59,11 @@ class SampledHead(ClassHead):
 
     def _make_sampler(self, sampler, num_sampled):
         if sampler is None and self.sampler_is_optional:
+            if num_sampled is not None:
+                raise ValueError(
+                    '`num_sampled` needs a `sampler`, e.g. "uniform". '
+                    f"Received: num_sampled={num_sampled} with sampler=None."
+                )
             return None
         if isinstance(sampler, dict):
             sampler = keras.saving.deserialize_keras_object(sampler)
@@ -106,15 +112,23 @@ class SampledHead(ClassHead):
         return tf.identity(output), grad
 
     def compute_training_loss(self, queries, targets):
-        sample = self.sampler.sample(
-            tf.stop_gradient(queries), targets.ids, self.kernel
+        sample, logits = self.sampled_logits(queries, targets)
+        return self.sampled_loss(logits, sample, targets)
+
+    def sampled_logits(self, queries, targets):
+        """Classes of a step and their logits.
+
+        Returns:
+            `(sample, logits)`: a `Sample` and float32 `[batch, num_sampled]`,
+            -inf where the sample's mask leaves a class out.
+        """
+        sample = sample_for_replicas(
+            self.sampler, tf.stop_gradient(queries), targets.ids, self.kernel
         )
         logits = self.logits_of(queries, sample.ids)
         if sample.mask is not None:
             logits = tf.where(sample.mask, logits, float("-inf"))
-        losses = self.sampled_loss(logits, sample, targets)
-        self.sampler.update(self.kernel, sample.ids)
-        return losses
+        return sample, logits
 
     def sampled_loss(self, logits, sample, targets):
         """Loss of each row on the classes of a step.
@@ -147,7 +161,7 @@ class SampledHead(ClassHead):
             return logits
         return logits + tf.gather(tf.convert_to_tensor(self.bias), ids)
 
-    def step_classes(self):
+    def step_rows(self, batch):
         return None if self.sampler is None else self.num_sampled
 
     def activation_bytes(self, batch):

@@ -93,6 +93,20 @@ def merge_repeats(targets):
     return Targets(ids, tf.where(ids >= 0, weights, 0.0))
 
 
+def pick_one(targets, seed):
+    """`Targets` with one label of each row, all as likely.
+
+    Args:
+        targets: `Targets` with equal weights.
+        seed: int64 `[2]`.
+    """
+    keys = tf.random.stateless_uniform(tf.shape(targets.ids), seed)
+    keys = tf.where(targets.ids >= 0, keys, -1.0)
+    place = tf.argmax(keys, axis=1)[:, tf.newaxis]
+    ids = tf.gather(targets.ids, place, axis=1, batch_dims=1)
+    return Targets(ids, tf.cast(ids >= 0, tf.float32))
+
+
 def take_columns(logits, ids):
     """`logits[i, ids[i, j]]`, that of column 0 for padding; `[batch, p]`."""
     return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)

@@ -7,6 +7,7 @@ step computed anyway (where the head computes all, or in evaluation, among all
 classes, streamed in blocks).
 """
 
+from tfxclass.metrics.calibration import ExpectedCalibrationError
 from tfxclass.metrics.cumulative import CumulativeProbability
 from tfxclass.metrics.cumulative import NormalizedCumulativeGain
 from tfxclass.metrics.head_metric import HeadMetric
@@ -21,6 +22,7 @@ from tfxclass.metrics.verification import verification_accuracy
 
 __all__ = [
     "CumulativeProbability",
+    "ExpectedCalibrationError",
     "HeadMetric",
     "NDCGAtK",
     "NormalizedCumulativeGain",

@@ -35,6 +35,10 @@ class HeadMetric(keras.metrics.Mean):
         weight = self.weights_of(targets)
         if sample_weight is not None:
             weight *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1])
+        self.add_values(values, weight)
+
+    def add_values(self, values, weight):
+        """Takes in what `values_of` gave, and weights `[batch]`."""
         super().update_state(values, weight)
 
     def values_of(self, scored, targets):

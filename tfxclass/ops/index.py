@@ -71,4 +71,8 @@ def handle_of(variable):
     """The resource handle of a Keras or TensorFlow variable."""
     if isinstance(variable, keras.Variable):
         variable = variable.value
+    if tf.distribute.in_cross_replica_context():
+        # All copies are equal: the first one will do.
+        strategy = tf.distribute.get_strategy()
+        variable = strategy.experimental_local_results(variable)[0]
     return variable.handle

@@ -4,10 +4,10 @@ from typing import Any
 from typing import NamedTuple
 
 import keras
-import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.active_classes import active_classes
+from tfxclass.saved_random import SavedRandom
 
 
 class Sample(NamedTuple):
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     mask: Any = None
 
 
-class Sampler(keras.layers.Layer):
+class Sampler(SavedRandom, keras.layers.Layer):
     """Chooses the classes that a training step computes.
 
     A head builds its sampler, so a sampler belongs to one head. State that it
@@ -55,7 +55,7 @@ class Sampler(keras.layers.Layer):
         self.num_sampled = int(num_sampled)
         self.seed = seed
         self.head_name = None
-        self.random = keras.random.SeedGenerator(seed)
+        self.make_random(seed)
 
     def build_for(self, head):
         """Prepares for the class matrix of `head`, which has been built."""
@@ -99,10 +99,6 @@ class Sampler(keras.layers.Layer):
         """
         return 0
 
-    def next_seed(self):
-        """int64 `[2]`, another one each step."""
-        return tf.cast(self.random.next(), tf.int64)
-
     def choose(self, target_ids, num_sampled=None, **options):
         """`active_classes` for this sampler's sizes."""
         return active_classes(
@@ -114,16 +110,6 @@ class Sampler(keras.layers.Layer):
             seed=self.next_seed(),
             **options,
         )
-
-    def save_own_variables(self, store):
-        """Adds the random state, which Keras leaves out, to the weights."""
-        super().save_own_variables(store)
-        store["random_state"] = self.random.state.numpy()
-
-    def load_own_variables(self, store):
-        self.random.state.assign(store["random_state"][()])
-        weights = {key: store[key] for key in store.keys() if key.isdigit()}
-        super().load_own_variables(weights)
 
     def get_config(self):
         return {

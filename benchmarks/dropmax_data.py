@@ -1,0 +1,172 @@
+"""Data sets of the DropMax table: images and documents with one label each."""
+
+import collections
+import gzip
+import lzma
+import os
+import zipfile
+from typing import NamedTuple
+
+import numpy as np
+
+VALIDATION = 5_000  # of MNIST's 60,000
+SIDE = 28
+LABELS, WORDS = 100, 4_000  # of EURLEX57K
+
+
+class DataSet(NamedTuple):
+    """`(x, y)` for each part; y are int64 class ids."""
+
+    train: tuple
+    validation: tuple
+    test: tuple
+    num_classes: int
+
+
+def read_idx(path):
+    """The array of a gzipped MNIST file."""
+    with gzip.open(path) as f:
+        data = f.read()
+    shape = np.frombuffer(data, ">i4", data[3], 4)
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
+
+
+def mnist(folder, num_train, seed):
+    """`num_train` images, equally many a class if there are enough."""
+    parts = []
+    for part in ("train", "t10k"):
+        path = os.path.join(folder, "mnist", part)
+        x = read_idx(f"{path}-images-idx3-ubyte.gz")[..., None] / 255
+        y = read_idx(f"{path}-labels-idx1-ubyte.gz").astype(np.int64)
+        parts.append((x.astype(np.float32), y))
+    (x, y), test = parts
+    held, rest = slice(len(y) - VALIDATION, None), len(y) - VALIDATION
+    order = np.random.default_rng(seed).permutation(rest)
+    if num_train < rest:
+        order = np.concatenate(
+            [order[y[order] == c][: num_train // 10] for c in range(10)]
+        )
+    return DataSet((x[order], y[order]), (x[held], y[held]), test, 10)
+
+
+def omniglot(folder, seed):
+    """242 characters of 20 drawings: 12 to learn, 3 to tune, 5 to test."""
+    drawings = {}
+    for part in ("small1", "small2"):
+        name = f"omniglot_small/images_background_{part}.zip"
+        with zipfile.ZipFile(os.path.join(folder, name)) as archive:
+            for path in archive.namelist():
+                if path.endswith(".png"):
+                    # Some alphabets are in both.
+                    key = tuple(path.split("/")[1:])
+                    drawings[key] = archive.read(path)
+    characters = sorted({key[:2] for key in drawings})
+    ids = {character: i for i, character in enumerate(characters)}
+    keys = sorted(drawings)
+    x = np.stack([_small_picture(drawings[key]) for key in keys])
+    y = np.array([ids[key[:2]] for key in keys], np.int64)
+    # Each of the 20 people drew every character of an alphabet.
+    place = np.array([int(key[2][-6:-4]) - 1 for key in keys])
+    place = np.random.default_rng(seed).permutation(20)[place]
+    parts = (place < 12, (place >= 12) & (place < 15), place >= 15)
+    return DataSet(*((x[part], y[part]) for part in parts), len(ids))
+
+
+def _small_picture(png):
+    import tensorflow as tf
+
+    picture = 1 - tf.cast(tf.io.decode_png(png, channels=1), tf.float32) / 255
+    return tf.image.resize(picture, [SIDE, SIDE], method="area").numpy()
+
+
+def eurlex(folder, seed):
+    """Documents with exactly one of the 100 most frequent subjects.
+
+    Features: TF-IDF of the words that most documents have, normalised.
+    """
+    rows = {
+        part: _read_rows(os.path.join(folder, f"eurlex57k/{part}.xc.txt.xz"))
+        for part in ("train", "dev", "test_a")
+    }
+    labels = collections.Counter(c for r in rows["train"] for c in r[0])
+    words = collections.Counter(w for r in rows["train"] for w in r[1])
+    classes = _numbered(labels.most_common(LABELS))
+    columns = _numbered(words.most_common(WORDS))
+    counts = np.array([n for _, n in words.most_common(WORDS)])
+    idf = np.log(len(rows["train"]) / counts)
+    parts = [_dense(part, classes, columns, idf) for part in rows.values()]
+    return DataSet(*parts, LABELS)
+
+
+def _numbered(counted):
+    return {key: i for i, (key, _) in enumerate(counted)}
+
+
+def _read_rows(path):
+    """`(labels, {word: count})` of each document."""
+    rows = []
+    with lzma.open(path, "rt") as f:
+        next(f)
+        for line in f:
+            labels, _, words = line.partition(" ")
+            pairs = (pair.split(":") for pair in words.split())
+            counts = {int(word): float(count) for word, count in pairs}
+            rows.append(([int(c) for c in labels.split(",") if c], counts))
+    return rows
+
+
+def _dense(rows, classes, columns, idf):
+    x, y = [], []
+    for labels, counts in rows:
+        found = [classes[c] for c in labels if c in classes]
+        if len(found) != 1:
+            continue
+        row = np.zeros(len(columns), np.float32)
+        for word, count in counts.items():
+            if word in columns:
+                row[columns[word]] = np.log1p(count)
+        row *= idf
+        x.append(row / max(np.linalg.norm(row), 1e-9))
+        y.append(found[0])
+    return np.array(x, np.float32), np.array(y, np.int64)
+
+
+def cifar100(folder, seed):
+    """The binary version of CIFAR-100, from the user's own folder.
+
+    `train.bin` and `test.bin` as https://www.cs.toronto.edu/~kriz/cifar.html
+    has them; the last 5,000 of the shuffled training images are held out.
+    """
+    (x, y), test = (
+        read_cifar100(os.path.join(folder, name))
+        for name in ("train.bin", "test.bin")
+    )
+    order = np.random.default_rng(seed).permutation(len(y))
+    held = min(VALIDATION, len(y) // 10)
+    learn, tune = order[:-held], order[-held:]
+    return DataSet((x[learn], y[learn]), (x[tune], y[tune]), test, 100)
+
+
+def read_cifar100(path):
+    """`(x, y)`: float32 `[n, 32, 32, 3]` in [0, 1], int64 fine labels."""
+    data = np.fromfile(path, np.uint8)
+    if not len(data) or len(data) % 3074:
+        raise ValueError(
+            "A CIFAR-100 file of the binary version has 3,074 bytes an image. "
+            f"Received: {path} with {len(data)} bytes."
+        )
+    rows = data.reshape(-1, 3074)
+    x = rows[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) / 255
+    return x.astype(np.float32), rows[:, 1].astype(np.int64)
+
+
+def generated(seed):
+    """Noisy pictures of 10 classes, for a look and for tests."""
+    random = np.random.default_rng(seed)
+    centers = np.random.default_rng(0).uniform(size=(10, SIDE, SIDE, 1))
+    parts = []
+    for rows in (200, 100, 100):
+        y = random.integers(0, 10, rows)
+        x = centers[y] + random.normal(size=(rows, SIDE, SIDE, 1))
+        parts.append((x.astype(np.float32), y))
+    return DataSet(*parts, 10)

@@ -1,0 +1,143 @@
+"""See the docstring of the package."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+from benchmarks import measure
+from benchmarks.hierarchical import data as data_lib
+from benchmarks.hierarchical import growth
+from benchmarks.hierarchical import jobs
+from benchmarks.hierarchical import peer
+from benchmarks.hierarchical import serving
+from benchmarks.hierarchical import tables
+
+SIZES = (10, 100, 1000, 4271)
+PARTS = ("eurlex57k", "reverse_dictionary", "step_time", "serving")
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.hierarchical", description=__doc__
+    )
+    add = parser.add_argument
+    add("--data", default="../shared/data", help="folder of the data sets")
+    add("--fasttext", help="a Python with fastText; see fasttext_peer.py")
+    add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    add("--sizes", nargs="+", type=int, default=list(SIZES))
+    add("--methods", nargs="+", choices=jobs.METHODS, default=jobs.METHODS)
+    add("--epochs", type=int, default=10)
+    add("--seconds", type=float, help="no epoch of ours begins after these")
+    add(
+        "--search",
+        nargs="+",
+        type=int,
+        help="sizes to choose rates at; others take those of the next one",
+    )
+    add("--tables", action="store_true", help="run nothing, only tables")
+    add("--smoke", action="store_true", help="tiny, for the tests")
+    add("--cache", default=data_lib.CACHE)
+    add("--out", default=os.path.join(measure.RESULTS, "hierarchical"))
+    add("--group", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def methods_of(args):
+    return [
+        method
+        for method in args.methods
+        if method not in peer.METHODS or args.fasttext
+    ]
+
+
+def folder_of(args, name, size):
+    return os.path.join(args.cache, f"{name}-{size}-{args.epochs}epochs")
+
+
+def run_group(args, name, size):
+    """All methods on one data set, each rate of `--search` sizes first."""
+    data = load(args, name, size)
+    folder = folder_of(args, name, size)
+    group = jobs.Group(
+        folder,
+        data,
+        args.epochs,
+        args.fasttext,
+        args.seconds,
+        num_rates=1 if args.smoke else None,
+    )
+    rates_path = os.path.join(args.cache, f"rates-{args.epochs}epochs.json")
+    searched = args.search is None or size in args.search
+    for method in methods_of(args):
+        rates = read_json(rates_path, {})
+        if searched:
+            rates[method] = group.best_rate(method)
+            os.makedirs(args.cache, exist_ok=True)
+            with open(rates_path, "w") as f:
+                json.dump(rates, f, indent=1)
+        if method in rates:
+            group.final(method, rates[method])
+        else:
+            print(f"{method}: no rate has been chosen yet; see --search")
+
+
+def load(args, name, size):
+    if args.smoke:
+        return data_lib.generated(size)
+    return data_lib.load(name, args.data, size)
+
+
+def read_json(path, otherwise):
+    if not os.path.exists(path):
+        return otherwise
+    with open(path) as f:
+        return json.load(f)
+
+
+def groups_of(args):
+    """`(set, size)`, those with rates to choose first."""
+    groups = []
+    if "eurlex57k" in args.parts:
+        groups += [("eurlex57k", size) for size in args.sizes]
+    if "reverse_dictionary" in args.parts:
+        groups += [("reverse_dictionary", None)]
+    first = args.search or []
+    return sorted(groups, key=lambda group: group[1] not in first)
+
+
+def run(args, argv):
+    for name, size in groups_of(args):
+        if args.smoke:
+            run_group(args, name, size or 12)
+            continue
+        # A process each: none inherits the memory of another.
+        command = [sys.executable, "-m", "benchmarks.hierarchical", *argv]
+        subprocess.run([*command, "--group", f"{name}:{size}"], check=True)
+    if "step_time" in args.parts:
+        growth.main(args.out, growth.SMOKE if args.smoke else growth.SIZES)
+    if "serving" in args.parts:
+        serving.main(args.out, 200 if args.smoke else serving.NUM_CLASSES)
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    args = parse_arguments(argv)
+    if args.group:
+        name, size = args.group.split(":")
+        run_group(args, name, None if size == "None" else int(size))
+        return
+    if not args.tables:
+        run(args, argv)
+    folders = {
+        (name, size): folder_of(
+            args, name, size or (12 if args.smoke else None)
+        )
+        for name, size in groups_of(args)
+    }
+    tables.write(folders, args.out)
+
+
+if __name__ == "__main__":
+    main()

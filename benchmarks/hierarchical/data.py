@@ -1,0 +1,238 @@
+"""Documents and their labels, prepared as the paper did.
+
+The paper (Mohammed & Umaashankar, Effectiveness of Hierarchical Softmax in
+Large Scale Classification Tasks, 2018) keeps the n most frequent labels, drops
+the others and the rows left without one, splits 70 to 30, and predicts k
+labels a row, the rounded mean. A row is the set of its words, as fastText and
+we are both given it; features are the mean of their vectors.
+"""
+
+import lzma
+import os
+import pathlib
+import pickle
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+CACHE = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    "cache",
+    "hierarchical",
+)
+PARTS = ("train", "dev", "test_a")
+TRAIN_SHARE, VALIDATION_SHARE = 0.7, 0.1
+_QUERIES = 2000
+
+
+class Rows(NamedTuple):
+    """ids int64 `[rows, longest]`, words padded with 0; values float32, 1 over
+    the number of words, 0 at padding; labels int64 `[rows, p]`, -1 padded."""
+
+    ids: np.ndarray
+    values: np.ndarray
+    labels: np.ndarray
+
+    def part(self, at):
+        return Rows(*(x[at] for x in self))
+
+
+class Set(NamedTuple):
+    """Train, validation and test rows, and what they are of."""
+
+    train: Rows
+    validation: Rows
+    test: Rows
+    num_words: int
+    num_classes: int
+    k: int
+
+
+def eurlex(folder, num_classes, seed=0):
+    """EURLEX57K, all rows of its three files; see above."""
+    words, labels = [], []
+    for part in PARTS:
+        path = pathlib.Path(folder) / "eurlex57k" / f"{part}.xc.txt.xz"
+        read = read_xc(path)
+        words += read[0]
+        labels += read[1]
+    return make_set(words, labels, num_classes, seed)
+
+
+def reverse_dictionary(folder, num_classes=None, seed=0):
+    """Definition -> words: WordNet to learn from, GCIDE (1913) as the test.
+
+    The glosses of WordNet 3.0, each with all its synonyms as labels; the test
+    has `_QUERIES` definitions of GCIDE that are no gloss of WordNet.
+    """
+    folder = pathlib.Path(folder) / "reverse_dictionary"
+    glosses, classes = {}, {}
+    for word, _, _, offset, gloss, *_ in _tsv(folder / "wordnet30_glosses"):
+        c = classes.setdefault(_word(word), len(classes))
+        glosses.setdefault((offset, gloss), set()).add(c)
+    known = {_text(gloss) for _, gloss in glosses}
+    queries = [
+        (_text(text), classes[_word(word)])
+        for word, _, text, *_ in _tsv(folder / "gcide_definitions_a")
+        if _word(word) in classes and _text(text) not in known
+    ]
+    random = np.random.default_rng(seed)
+    queries = [queries[i] for i in random.permutation(len(queries))[:_QUERIES]]
+    labels = [sorted(x) for x in glosses.values()]
+    texts = [_text(gloss) for _, gloss in glosses]
+    numbers = {}
+    for word in " ".join(texts).split():
+        numbers.setdefault(word, len(numbers))
+
+    def rows(texts, labels):
+        words = [
+            [numbers[w] for w in text.split() if w in numbers] or [0]
+            for text in texts
+        ]
+        return make_rows(words, labels)
+
+    order = random.permutation(len(texts))
+    train = rows([texts[i] for i in order], [labels[i] for i in order])
+    test = rows([text for text, _ in queries], [[c] for _, c in queries])
+    validation = train.part(slice(-_QUERIES, None))
+    return Set(train, validation, test, len(numbers), len(classes), 1)
+
+
+def _tsv(path):
+    with lzma.open(path.with_suffix(".tsv.xz"), "rt", encoding="utf8") as f:
+        next(f)
+        for line in f:
+            yield line.rstrip("\n").split("\t")
+
+
+def _word(word):
+    return word.lower().replace(" ", "_")
+
+
+def _text(text):
+    return " ".join(re.findall("[a-z]+", text.lower()))
+
+
+def generated(num_classes, seed=0, num_rows=600):
+    """Rows of words of their one or two labels; for tests."""
+    random = np.random.default_rng(seed)
+    labels = [
+        sorted({int(c) for c in random.integers(0, num_classes, 2)})
+        for _ in range(num_rows)
+    ]
+    words = [
+        [4 * c + int(j) for c in row for j in random.integers(0, 4, 5)]
+        for row in labels
+    ]
+    return make_set(words, labels, num_classes, seed)
+
+
+def read_xc(path):
+    """Words and labels of each row, lists of lists."""
+    words, labels = [], []
+    with lzma.open(path, "rt") as f:
+        next(f)
+        for line in f:
+            ids, _, pairs = line.rstrip("\n").partition(" ")
+            labels.append([int(c) for c in ids.split(",") if c])
+            words.append([int(x.split(":")[0]) for x in pairs.split()])
+    return words, labels
+
+
+def make_set(words, labels, num_classes, seed):
+    """The `num_classes` most frequent labels, numbered by frequency."""
+    counts = np.bincount(np.concatenate([np.array(x, int) for x in labels]))
+    kept = np.argsort(-counts, kind="stable")[:num_classes]
+    number = {int(c): i for i, c in enumerate(kept)}
+    labels = [[number[c] for c in row if c in number] for row in labels]
+    rows = [i for i, row in enumerate(labels) if row and words[i]]
+    mean = np.mean([len(labels[i]) for i in rows])
+    order = np.random.default_rng(seed).permutation(rows)
+    num_train = round(TRAIN_SHARE * len(order))
+    num_fit = round((1 - VALIDATION_SHARE) * num_train)
+    parts = [
+        make_rows([words[i] for i in part], [labels[i] for i in part])
+        for part in (
+            order[:num_train],
+            order[num_fit:num_train],
+            order[num_train:],
+        )
+    ]
+    num_words = 1 + max(max(words[i]) for i in rows)
+    return Set(*parts, num_words, len(kept), max(round(mean), 1))
+
+
+def for_search(data):
+    """The set to choose a learning rate on: validation rows for a test."""
+    num_fit = len(data.train.ids) - len(data.validation.ids)
+    return data._replace(
+        train=data.train.part(slice(num_fit)), test=data.validation
+    )
+
+
+def make_rows(words, labels):
+    ids = padded([sorted(set(row)) for row in words], 0)
+    sizes = np.array([len(set(row)) for row in words])
+    shown = np.arange(ids.shape[1]) < sizes[:, None]
+    values = (shown / sizes[:, None]).astype(np.float32)
+    return Rows(ids, values, padded(labels, -1))
+
+
+def padded(lists, value):
+    sizes = np.array([len(row) for row in lists])
+    table = np.full((len(lists), sizes.max()), value, np.int64)
+    table[np.arange(table.shape[1]) < sizes[:, None]] = [
+        x for row in lists for x in row
+    ]
+    return table
+
+
+def scores(labels, predicted, num_classes, k):
+    """`macro_scores` of the first k, and rows with a label among the first 1
+    and 10 that are predicted."""
+    same = (predicted[:, :, None] == labels[:, None, :]).any(axis=2)
+    return {
+        **macro_scores(labels, predicted[:, :k], num_classes),
+        "at_1": float(same[:, 0].mean()),
+        "at_10": float(same[:, :10].any(axis=1).mean()),
+    }
+
+
+def macro_scores(labels, predicted, num_classes):
+    """Macro precision, recall and the F1 of these two, a dict.
+
+    Args:
+        labels: int64 `[rows, p]`, -1 padded.
+        predicted: int64 `[rows, k]`, -1 padded.
+    """
+    rows = np.arange(len(labels))[:, None]
+
+    def cells(ids):
+        # A cell of [rows, classes] as a number.
+        return np.unique((rows * num_classes + ids)[ids >= 0])
+
+    wanted, found = cells(labels), cells(predicted)
+    hits = np.intersect1d(wanted, found, assume_unique=True)
+    count = [
+        np.bincount(x % num_classes, minlength=num_classes)
+        for x in (hits, found, wanted)
+    ]
+    hits, found, wanted = count
+    precision = float(np.mean(hits / np.maximum(found, 1)))
+    recall = float(np.mean(hits / np.maximum(wanted, 1)))
+    f1 = 2 * precision * recall / max(precision + recall, 1e-12)
+    return {"precision": precision, "recall": recall, "f1": f1}
+
+
+def load(name, folder, num_classes=None):
+    """The set of that name, kept for the next process in the cache."""
+    os.makedirs(CACHE, exist_ok=True)
+    path = os.path.join(CACHE, f"{name}-{num_classes}.pickle")
+    if not os.path.exists(path):
+        read = {"eurlex57k": eurlex, "reverse_dictionary": reverse_dictionary}
+        with open(path + ".part", "wb") as f:
+            pickle.dump(read[name](folder, num_classes), f, protocol=4)
+        os.replace(path + ".part", path)
+    with open(path, "rb") as f:
+        return pickle.load(f)

@@ -1,0 +1,46 @@
+"""fastText on the same rows, in an environment of its own.
+
+    python3 -m venv FOLDER
+    FOLDER/bin/pip install fasttext-wheel "numpy<2"
+    FOLDER/bin/python fasttext_peer.py JOB.json
+
+JOB.json has `train` and `test` (files of `make_text`), `loss`, `dim`, `rate`,
+`epochs`, `k`; the last line of the output is JSON: seconds of training (reading
+the file included) and for each test row the k labels predicted.
+"""
+
+import json
+import sys
+import time
+
+
+def run(job):
+    import fasttext
+
+    clock, cpu = time.perf_counter(), time.process_time()
+    model = fasttext.train_supervised(
+        job["train"],
+        loss=job["loss"],
+        dim=job["dim"],
+        lr=job["rate"],
+        epoch=job["epochs"],
+        thread=2,
+        minCount=1,
+        verbose=0,
+    )
+    seconds = time.perf_counter() - clock
+    cpu_seconds = time.process_time() - cpu
+    with open(job["test"]) as f:
+        rows = [line.rstrip("\n") for line in f]
+    labels, _ = model.predict(rows, k=job["k"])
+    prefix = len("__label__")
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "predicted": [[int(x[prefix:]) for x in row] for row in labels],
+    }
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1]) as f:
+        print(json.dumps(run(json.load(f))))

@@ -1,0 +1,76 @@
+"""Runs what has no result yet: rates to choose from, then the final models."""
+
+import json
+import os
+
+from benchmarks.hierarchical import data as data_lib
+from benchmarks.hierarchical import methods
+from benchmarks.hierarchical import peer
+
+# Of LazyAdam and of fastText's SGD.
+RATES = {"ours": (3e-2, 1e-2, 3e-3), "fastText": (1.0, 0.5, 0.2)}
+# The slowest last.
+METHODS = ["fastText hs", *methods.METHODS, "fastText softmax"]
+
+
+class Group:
+    """The jobs of a data set, which are its results' files.
+
+    Args:
+        folder: of the results.
+        data: `data.Set`.
+        epochs: int.
+        fasttext: path of a Python with fastText, or None.
+        seconds: float or None: no epoch begins after these.
+        num_rates: int or None, rates to choose from, the first ones.
+    """
+
+    def __init__(
+        self,
+        folder,
+        data,
+        epochs,
+        fasttext=None,
+        seconds=None,
+        num_rates=None,
+    ):
+        self.folder = folder
+        self.data = data
+        self.epochs = epochs
+        self.fasttext = fasttext
+        self.seconds = seconds
+        self.num_rates = num_rates
+
+    def rates(self, method):
+        rates = RATES["fastText" if method in peer.METHODS else "ours"]
+        return rates[: self.num_rates]
+
+    def best_rate(self, method):
+        """The one with the best macro-F1 on validation rows; all are tried."""
+        data = data_lib.for_search(self.data)
+        found = {
+            rate: self._result(method, rate, "search", data)["curve"][-1]["f1"]
+            for rate in self.rates(method)
+        }
+        return max(found, key=found.get)
+
+    def final(self, method, rate):
+        return self._result(method, rate, "final", self.data)
+
+    def _result(self, method, rate, kind, data):
+        path = os.path.join(self.folder, f"{method}, {rate:g}, {kind}.json")
+        if not os.path.exists(path):
+            result = self._run(method, rate, data)
+            result.update(method=method, rate=rate)
+            os.makedirs(self.folder, exist_ok=True)
+            with open(path + ".part", "w") as f:
+                json.dump(result, f)
+            os.replace(path + ".part", path)
+            print(f"{path}: {result['curve'][-1]}", flush=True)
+        with open(path) as f:
+            return json.load(f)
+
+    def _run(self, method, rate, data):
+        if method in peer.METHODS:
+            return peer.run(method, data, rate, self.epochs, self.fasttext)
+        return methods.run(method, data, rate, self.epochs, self.seconds)

@@ -1,0 +1,46 @@
+// The inputs that the kernels of a tree of classes share.
+#ifndef TFXCLASS_KERNELS_TREE_INPUT_H_
+#define TFXCLASS_KERNELS_TREE_INPUT_H_
+
+#include "core/class_tree.h"
+#include "kernels/kernel_utils.h"
+
+namespace tfxclass {
+
+static_assert(sizeof(TreeNode) == 5 * sizeof(int64_t), "a row of `nodes`");
+
+// A view of `nodes` [num_nodes, 5]. What they hold is checked where it is read:
+// a step must not pass over all of them.
+inline absl::Status ReadTree(const tensorflow::Tensor& nodes,
+                             int64_t num_classes, int64_t num_rows,
+                             bool independent, ClassTree* tree) {
+  if (nodes.dims() != 2 || nodes.dim_size(0) == 0 || nodes.dim_size(1) != 5) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`nodes` must have shape (num_nodes, 5), one node at "
+                     "least. Received: shape ",
+                     ShapeText(nodes.shape())));
+  }
+  *tree = {reinterpret_cast<const TreeNode*>(nodes.flat<int64_t>().data()),
+           nodes.dim_size(0), num_classes, num_rows, independent};
+  return absl::OkStatus();
+}
+
+inline absl::Status NoTree() {
+  return absl::InvalidArgumentError(
+      "`nodes` and `leaves` must be those of a Tree of num_classes classes, "
+      "for as many rows as `kernel` has. Received: others");
+}
+
+inline absl::Status CheckProducts(const tensorflow::Tensor& queries,
+                                  const tensorflow::Tensor& kernel) {
+  TF_RETURN_IF_ERROR(CheckRank("queries", queries, 2));
+  TF_RETURN_IF_ERROR(CheckRank("kernel", kernel, 2));
+  if (queries.dim_size(1) == kernel.dim_size(1)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`queries` and `kernel` must be of one width. Received: shapes ",
+      ShapeText(queries.shape()), " and ", ShapeText(kernel.shape())));
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_TREE_INPUT_H_

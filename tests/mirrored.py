@@ -1,0 +1,113 @@
+"""Every head on two logical devices against one; run by test_distribute.py."""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfxclass
+from tfxclass import layers
+from tfxclass import samplers
+
+CLASSES, DIM, BATCH = 60, 8, 16
+
+
+def indexed(sampler, **options):
+    return layers.SampledSoftmax(CLASSES, sampler=sampler(30, **options))
+
+
+HEADS = {
+    "full": lambda: layers.FullSoftmax(
+        CLASSES, similarity="cosine", margin=0.1
+    ),
+    "uniform": lambda: layers.SampledSoftmax(CLASSES, 30, seed=1),
+    "top_k": lambda: layers.SampledSoftmax(CLASSES, 30, "top_k", seed=1),
+    "selective": lambda: layers.SelectiveSoftmax(
+        CLASSES, 30, rebuild_interval=2, leaf_size=5, num_trees=5, seed=1
+    ),
+    "cluster": lambda: indexed(
+        samplers.ClusterSampler, rebuild_interval=4, update_interval=2, seed=1
+    ),
+    "pca_hash": lambda: indexed(
+        samplers.PCAHashSampler, num_bits=3, rebuild_interval=2, seed=1
+    ),
+    "lsh_label": lambda: layers.LSHSoftmax(
+        CLASSES,
+        30,
+        scheme="label",
+        num_hashes=3,
+        num_tables=4,
+        rebuild_interval=2,
+        negatives="sample",
+        seed=1,
+    ),
+    "nce": lambda: layers.NoiseContrastive(CLASSES, 30, seed=1),
+    "negative_sampling": lambda: layers.NegativeSampling(CLASSES, 30, seed=1),
+    "projected": lambda: layers.ProjectedSoftmax(
+        CLASSES, 4, 30, "uniform", l2=1e-3, seed=1
+    ),
+    "adaptive_projected": lambda: layers.AdaptiveProjectedSoftmax(
+        CLASSES, group_sizes=[20, 40], projection_dims=(4, 2), seed=1
+    ),
+    "adaptive": lambda: layers.AdaptiveSoftmax(CLASSES, [10, 30], seed=1),
+    "differentiated": lambda: layers.DifferentiatedSoftmax(
+        CLASSES, [(20, 5), (40, 3)], seed=1
+    ),
+    "hierarchical": lambda: layers.HierarchicalSoftmax(
+        CLASSES, "balanced", seed=1
+    ),
+    # Masks are drawn for each replica apart: none of them here.
+    "dropmax": lambda: layers.DropMax(
+        CLASSES, mode="attention", num_sampled=30, sampler="uniform", seed=1
+    ),
+    "sparsemax": lambda: layers.Sparsemax(CLASSES, seed=1),
+}
+
+
+def run(strategy, make_head, catch_up):
+    """Losses, weights and slots after three epochs."""
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        head = make_head()
+        model = keras.Sequential(
+            [keras.Input([DIM]), keras.layers.Dense(DIM), head]
+        )
+        optimizer = tfxclass.optimizers.LazyAdam(0.02, catch_up=catch_up)
+        model.compile(optimizer, loss=head.loss)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(4 * BATCH, DIM)).astype(np.float32)
+    y = random.integers(-1, CLASSES, (4 * BATCH, 2))
+    options = {"batch_size": BATCH, "verbose": 0}
+    losses = model.fit(x, y, epochs=3, shuffle=False, **options).history["loss"]
+    losses.append(model.evaluate(x, y, **options))
+    if getattr(head, "sampler", None) is not None:
+        steps = getattr(head.sampler, "step", None)
+        # Refreshed and counted once a step, not once a replica.
+        assert steps is None or int(steps.numpy()) == 12
+    values = [*model.get_weights(), *model.optimizer.variables]
+    return [np.array(losses), *map(np.array, values)]
+
+
+def main(names):
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
+    )
+    one = tf.distribute.OneDeviceStrategy("CPU:0")
+    # One for all heads: a second one in the same process would meet the
+    # first one's collectives.
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    for number, name in enumerate(names):
+        make_head = HEADS[name]
+        found = [run(s, make_head, bool(number % 2)) for s in (one, two)]
+        for ours, theirs in zip(*found, strict=True):
+            # Sums in another order, through twelve steps of Adam.
+            np.testing.assert_allclose(
+                ours, theirs, rtol=1e-3, atol=1e-4, err_msg=name
+            )
+        print("equal:", name, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(HEADS))

@@ -1,0 +1,169 @@
+"""The DropMax table on tiny data, and its readers."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import dropmax
+from benchmarks import dropmax_data
+from benchmarks import dropmax_methods
+from tests.contract import BATCH
+from tests.contract import built
+from tests.contract import data
+
+
+class TestCommand:
+    @pytest.fixture
+    def given(self, tmp_path):
+        folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
+        methods = ["base", "random 0.4", "adaptive"]
+        options = ["--smoke", "--steps", "12", "--methods", *methods]
+        return [*options, *map(str, folders)]
+
+    def test_table_and_figures(self, given, tmp_path, capsys):
+        assert dropmax.main(given) == 0
+        with open(tmp_path / "out" / "dropmax.json") as f:
+            record = json.load(f)
+        assert {"date", "machine", "command", "note", "rows"} == {*record}
+        shown = [row["method"] for row in record["rows"]]
+        assert shown == [
+            "base",
+            "random 0.4 (18)",
+            "random 0.4 (17)",
+            "adaptive (18)",
+            "adaptive (17)",
+        ]
+        for row in record["rows"]:
+            assert 0 <= row["error_%"] <= 100 and 0 <= row["ece"] <= 1
+        for name in ("dropmax_convergence.png", "dropmax_retain.png"):
+            assert (tmp_path / "out" / name).stat().st_size > 1000
+        assert "generated base 0" in capsys.readouterr().out
+        # What has a result is not trained again.
+        (tmp_path / "out" / "dropmax.json").unlink()
+        assert dropmax.main(given) == 0
+        assert "generated base 0" not in capsys.readouterr().out
+        assert (tmp_path / "out" / "dropmax.json").exists()
+
+    def test_a_method_learns(self):
+        made = dropmax_data.generated(0)
+        result = dropmax.train("posterior", made, 0, 96)
+        errors = [point["error"] for point in result["curve"]]
+        assert len(errors) == dropmax.POINTS and errors[-1] < errors[0]
+        assert {*result["scores"]} == {
+            f"{part} {n}" for part in ("validation", "test") for n in (17, 18)
+        }
+        assert np.shape(result["retain"]) == (10, 10)
+
+
+def test_scores():
+    p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.58, 0.42]])
+    found = dropmax.scores(p, np.array([0, 0, 0, 1]))
+    assert found["error"] == 50.0
+    # Bins of a fifteenth: 0.58 is in that of 0.53 to 0.6, 0.6 is not.
+    gaps = abs(0.8 - 1) + abs(0.7 - 0) + abs(0.6 - 1) + abs(0.58 - 0)
+    assert found["ece"] == pytest.approx(gaps / 4)
+
+
+class TestRowSampledSoftmax:
+    @pytest.mark.parametrize("learned", [False, True])
+    def test_all_classes_often_enough_is_the_softmax(
+        self, learned, monkeypatch
+    ):
+        """With every class drawn and Q uniform, the correction is common."""
+        monkeypatch.setattr(dropmax_methods, "SAMPLED", 40.0)
+        head = dropmax_methods.RowSampledSoftmax(6, learned=learned, seed=1)
+        built(head)
+        if learned:
+            head.proposal.kernel.assign(tf.zeros(head.proposal.kernel.shape))
+            head.proposal.bias.assign(tf.zeros([6]))
+        x, y = data(classes=6)
+        losses = head.compute_loss(x, y, training=True)
+        expected = head.compute_loss(x, y).numpy()
+        if learned:
+            expected = expected + np.log(6)  # Q's own loss
+        np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
+
+    def test_few_classes_of_each_row(self):
+        head = built(dropmax_methods.RowSampledSoftmax(60, seed=1))
+        x, y = data()
+        with tf.GradientTape() as tape:
+            tape.watch(head.kernel.value)
+            logits = tf.Variable(head.all_logits(tf.constant(x)))
+            head.all_logits = lambda queries: tf.convert_to_tensor(logits)
+            loss = head.compute_loss(x, y, training=True)
+        moved = tape.gradient(loss, logits).numpy() != 0
+        assert np.all(moved[np.arange(BATCH), y])
+        # 24 draws of 60 with replacement, and the label.
+        assert 15 < moved.sum(axis=1).mean() < 25
+
+
+class TestReaders:
+    def write_mnist(self, folder):
+        (folder / "mnist").mkdir()
+        random = np.random.default_rng(0)
+        for part, rows in (("train", 6000), ("t10k", 30)):
+            x = random.integers(0, 256, (rows, 28, 28), np.uint8)
+            y = (np.arange(rows) % 10).astype(np.uint8)
+            for name, array in (("images-idx3", x), ("labels-idx1", y)):
+                head = bytes([0, 0, 8, array.ndim])
+                head += np.array(array.shape, ">i4").tobytes()
+                path = folder / "mnist" / f"{part}-{name}-ubyte.gz"
+                path.write_bytes(gzip.compress(head + array.tobytes(), 1))
+        return x
+
+    def test_mnist(self, tmp_path):
+        images = self.write_mnist(tmp_path)
+        found = dropmax_data.mnist(tmp_path, 50, seed=0)
+        assert found.train[0].shape == (50, 28, 28, 1)
+        np.testing.assert_array_equal(np.bincount(found.train[1]), 5)
+        assert len(found.validation[1]) == 5000
+        np.testing.assert_allclose(found.test[0][..., 0], images / 255)
+        other = dropmax_data.mnist(tmp_path, 50, seed=1)
+        assert not np.array_equal(found.train[0], other.train[0])
+        assert len(dropmax_data.mnist(tmp_path, 1000, 0).train[1]) == 1000
+
+    def write_cifar(self, path, rows):
+        random = np.random.default_rng(rows)
+        x = random.integers(0, 256, (rows, 3, 32, 32), np.uint8)
+        y = random.integers(0, 100, (rows, 2), np.uint8)
+        data = np.concatenate([y, x.reshape(rows, -1)], axis=1)
+        path.write_bytes(data.tobytes())
+        return x, y[:, 1]
+
+    def test_cifar100(self, tmp_path):
+        x, y = self.write_cifar(tmp_path / "train.bin", 40)
+        test_x, test_y = self.write_cifar(tmp_path / "test.bin", 10)
+        read_x, read_y = dropmax_data.read_cifar100(tmp_path / "train.bin")
+        np.testing.assert_array_equal(read_y, y)
+        assert read_x.shape == (40, 32, 32, 3)
+        np.testing.assert_allclose(read_x[7, 3, 5, 2], x[7, 2, 3, 5] / 255)
+        found = dropmax_data.cifar100(tmp_path, seed=0)
+        assert [len(part[1]) for part in found[:3]] == [36, 4, 10]
+        np.testing.assert_array_equal(found.test[1], test_y)
+        both = np.concatenate([found.train[1], found.validation[1]])
+        np.testing.assert_array_equal(np.sort(both), np.sort(y))
+
+    def test_not_cifar100(self, tmp_path):
+        (tmp_path / "train.bin").write_bytes(b"x" * 100)
+        with pytest.raises(ValueError, match="3,074 bytes an image.*100 byte"):
+            dropmax_data.read_cifar100(tmp_path / "train.bin")
+
+    @pytest.mark.slow
+    def test_omniglot(self, shared_data):
+        found = dropmax_data.omniglot(shared_data, seed=0)
+        assert found.num_classes == 242
+        for part, drawings in zip(found[:3], (12, 3, 5)):
+            np.testing.assert_array_equal(np.bincount(part[1]), drawings)
+            assert part[0].shape[1:] == (28, 28, 1)
+            assert 0 <= part[0].min() and 0.3 < part[0].max() <= 1
+
+    @pytest.mark.slow
+    def test_eurlex(self, shared_data):
+        found = dropmax_data.eurlex(shared_data, seed=0)
+        assert {*found.train[1]} == {*range(100)}
+        np.testing.assert_allclose(
+            np.linalg.norm(found.test[0], axis=1), 1.0, rtol=1e-5
+        )

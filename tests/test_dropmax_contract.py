@@ -1,0 +1,35 @@
+"""What every head promises, kept by each mode of DropMax."""
+
+from tests.contract import CLASSES
+from tests.contract import HeadContract
+from tests.dropmax_cases import expected_logits
+from tests.dropmax_cases import make_head
+
+
+class DropMaxContract(HeadContract):
+    is_random = True
+    options = {}
+
+    def make_head(self, num_classes=CLASSES, **changes):
+        return make_head(self.mode, num_classes, **{**self.options, **changes})
+
+    def logits(self, head, features):
+        return expected_logits(head, features)
+
+
+class TestAdaptive(DropMaxContract):
+    mode = "adaptive"
+
+
+class TestRandom(DropMaxContract):
+    mode = "random"
+
+
+class TestAttention(DropMaxContract):
+    mode = "attention"
+    is_random = False
+
+
+class TestSampledPosterior(DropMaxContract):
+    mode = "posterior"
+    options = {"num_sampled": 30, "sampler": "uniform", "num_samples": 2}

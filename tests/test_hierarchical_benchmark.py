@@ -1,0 +1,143 @@
+"""The benchmark of hierarchical softmax, on a few generated rows."""
+
+import json
+import os
+import types
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from benchmarks.hierarchical import __main__ as benchmark
+from benchmarks.hierarchical import data as data_lib
+from benchmarks.hierarchical import growth
+from benchmarks.hierarchical import jobs
+from benchmarks.hierarchical import peer
+from benchmarks.hierarchical import tables
+
+METHODS = ["softmax", "hs clustered", "plt clustered, wide"]
+
+
+def test_macro_scores_are_those_of_scikit_learn():
+    random = np.random.default_rng(0)
+    labels = random.integers(-1, 7, (200, 3))
+    predicted = random.integers(-1, 7, (200, 4))
+
+    def dense(ids):
+        cells = np.zeros((len(ids), 8), int)
+        cells[np.arange(len(ids))[:, None], ids] = 1
+        return cells[:, :7]
+
+    precision, recall, _, _ = metrics.precision_recall_fscore_support(
+        dense(labels), dense(predicted), average="macro", zero_division=0
+    )
+    found = data_lib.macro_scores(labels, predicted, 7)
+    np.testing.assert_allclose(found["precision"], precision)
+    np.testing.assert_allclose(found["recall"], recall)
+    np.testing.assert_allclose(
+        found["f1"], 2 * precision * recall / (precision + recall)
+    )
+
+
+def test_sets_are_prepared_as_the_paper_did():
+    words = [[1, 2], [2, 2, 3], [4], [5], [6, 7]] * 20
+    labels = [[9, 4], [9], [4, 5], [7], [4]] * 20
+    data = data_lib.make_set(words, labels, num_classes=2, seed=0)
+    # Labels 4 and 9 are kept, and the 80 rows that have one; 70 % to train on.
+    assert data.num_classes == 2 and data.num_words == 8
+    assert len(data.train.ids) == 56 and len(data.test.ids) == 24
+    assert data.k == 1  # 5 labels in 4 rows
+    for rows in data[:3]:
+        np.testing.assert_allclose(rows.values.sum(axis=1), 1.0)
+        of_word_4 = (rows.ids == 4).any(axis=1)
+        assert np.all(rows.labels[of_word_4][:, 0] == 0)  # label 4
+        assert not np.any(rows.ids == 5)  # that of label 7
+    search = data_lib.for_search(data)
+    assert len(search.train.ids) + len(search.test.ids) == 56
+    np.testing.assert_array_equal(search.test.ids, data.validation.ids)
+
+
+def test_eurlex_is_read(shared_data):
+    data = data_lib.eurlex(shared_data, 10)
+    # Words of documents without these labels are not seen.
+    assert 23_000 < data.num_words <= 23_784 and data.num_classes == 10
+    # Numbered by frequency.
+    counts = np.bincount(data.train.labels[data.train.labels >= 0])
+    assert counts[0] > counts[9] > 1000
+
+
+def test_a_row_in_the_format_of_fasttext(tmp_path):
+    rows = data_lib.make_rows([[3, 1, 3], [2]], [[0, 4], [1]])
+    peer.write_text(tmp_path / "train", rows, with_labels=True)
+    peer.write_text(tmp_path / "test", rows, with_labels=False)
+    assert (tmp_path / "train").read_text() == (
+        "__label__0 __label__4 w1 w3\n__label__1 w2\n"
+    )
+    assert (tmp_path / "test").read_text() == "w1 w3\nw2\n"
+
+
+def test_the_best_rate_is_taken_and_results_are_kept(tmp_path, monkeypatch):
+    ran = []
+
+    def run(method, data, rate, epochs, seconds):
+        ran.append((len(data.train.ids), rate))
+        return {"curve": [{"epoch": 1, "f1": 1 - abs(rate - 1e-2)}]}
+
+    monkeypatch.setattr(jobs.methods, "run", run)
+    data = data_lib.generated(5)
+    for _ in range(2):
+        group = jobs.Group(tmp_path, data, epochs=1)
+        assert group.best_rate("softmax") == 1e-2
+        assert group.final("softmax", 1e-2)["rate"] == 1e-2
+    # Each once; the search without the validation rows.
+    fit = len(data.train.ids) - len(data.validation.ids)
+    assert ran == [(fit, rate) for rate in jobs.RATES["ours"]] + [
+        (len(data.train.ids), 1e-2)
+    ]
+
+
+def test_seconds_to_a_score():
+    points = ((1, 0.1), (2, 0.5), (3, 0.4))
+    curve = [{"cpu_seconds": s, "f1": f} for s, f in points]
+    assert tables.seconds_to(curve, 0.3) == 2
+    assert tables.seconds_to(curve, 0.6) == ""
+
+
+@pytest.mark.slow
+def test_growth_in_a_process_of_its_own(tmp_path):
+    growth.main(str(tmp_path), [100])
+    with open(tmp_path / "step_time.json") as f:
+        rows = json.load(f)["rows"]
+    assert [row["tree"] for row in rows] == ["huffman", "balanced"]
+    assert all(row["median_ms"] > 0 for row in rows)
+
+
+def test_smoke(tmp_path, capsys):
+    folders = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path)]
+    options = ["--parts", "eurlex57k", "--sizes", "12", "--epochs", "6"]
+    arguments = [*folders, *options, "--methods", *METHODS]
+    benchmark.main(["--smoke", *arguments])
+    with open(tmp_path / "eurlex57k.json") as f:
+        record = json.load(f)
+    rows = {row["method"]: row for row in record["rows"]}
+    assert set(rows) == set(METHODS)
+    for row in rows.values():
+        assert row["n"] == 12 and row["epoch"] == 6
+        assert row["f1"] > 0.6 and row["cpu_seconds"] > 0
+    assert os.path.getsize(tmp_path / "eurlex57k.png") > 1000
+    # Nothing is run again, and what was written by hand stays.
+    record["note"] = "by hand"
+    (tmp_path / "eurlex57k.json").write_text(json.dumps(record))
+    capsys.readouterr()
+    benchmark.main(["--smoke", *arguments])
+    assert "final.json" not in capsys.readouterr().out
+    assert json.loads((tmp_path / "eurlex57k.json").read_text()) == {
+        **record,
+        "date": json.loads((tmp_path / "eurlex57k.json").read_text())["date"],
+    }
+
+
+def test_paths_of_the_machine_stay_out_of_the_results(monkeypatch):
+    argv = ["x", "--fasttext", "/a/python", "--epochs", "3", "--data", "/b"]
+    monkeypatch.setattr(tables, "sys", types.SimpleNamespace(argv=argv))
+    assert tables._options() == "--fasttext ... --epochs 3 --data ..."

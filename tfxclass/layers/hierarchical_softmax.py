@@ -1,0 +1,281 @@
+"""Hierarchical softmax: a class is a path through a tree."""
+
+import keras
+import tensorflow as tf
+
+from tfxclass import optimizers
+from tfxclass import stock_tree_search
+from tfxclass import trees
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_k
+from tfxclass.checks import check_positive_int
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.losses import targets as targets_lib
+from tfxclass.ops import class_tree
+from tfxclass.ops.products import row_products
+from tfxclass.saved_random import SavedRandom
+
+_MULTI_LABEL = ("all", "pick_one", "plt")
+_TREES = ("balanced", "huffman")
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class HierarchicalSoftmax(SavedRandom, OutputHead):
+    """Softmax as decisions on the way from the root of a tree to the class.
+
+    Each node with two children is a logistic regression, a wider one a softmax
+    among its children; the probability of a class is the product along its
+    path. A training step computes and moves the O(log(num_classes)) rows of the
+    paths to its labels, nothing else, and its loss is exact: the step to take
+    where full softmax hurts and negatives are hard to find. What it costs in
+    accuracy depends on the tree: nodes must tell apart classes that differ, so
+    `trees.clustered` is better than `"huffman"`, which is best in time alone.
+
+    The best classes are found by best-first search: a few nodes a class where
+    the model is sure, at worst all of them. Logits (`activation=None`) are
+    log-probabilities.
+
+    Args:
+        num_classes: int, number of classes.
+        tree: `trees.Tree`, or `"huffman"` (needs `counts`) or `"balanced"`.
+        counts: numbers `[num_classes]`, how often each class occurs; for
+            `tree="huffman"` alone.
+        multi_label: what rows with several labels are trained on:
+            `"all"`, with equal mass;
+            `"pick_one"`, one label drawn in each step, as fastText does;
+            `"plt"`, a probabilistic label tree: each child of a node is there
+            or not by itself, given the node. Probabilities are then those of
+            each label, which do not sum to 1, and the best labels are the ones
+            that precision at k asks for.
+        use_bias: whether each row of weights has a bias.
+        beam_width: int, nodes that an export keeps a level; `num_classes` of
+            them miss nothing. At least `k` of the answer are kept.
+        kernel_initializer: initializer of `kernel`, `[num_rows, dim]`, with
+            the bias as its last column.
+        **kwargs: `OutputHead`'s arguments.
+
+    Example:
+
+    >>> tree = tfxclass.trees.clustered(class_vectors)
+    >>> head = tfxclass.layers.HierarchicalSoftmax(147_306, tree)
+    >>> model = keras.Sequential([encoder, head])
+    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+
+    References:
+        Morin & Bengio, Hierarchical probabilistic neural network language
+        model, AISTATS 2005. Joulin et al., Bag of tricks for efficient text
+        classification, 2016 (fastText). Jasinska et al., Extreme F-measure
+        maximization using sparse probability estimates, ICML 2016 (PLT).
+        Wydmuch et al., A no-regret generalization of hierarchical softmax to
+        extreme multi-label classification, NeurIPS 2018.
+    """
+
+    export_is_exact = False
+
+    def __init__(
+        self,
+        num_classes,
+        tree="huffman",
+        counts=None,
+        multi_label="all",
+        use_bias=False,
+        beam_width=32,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(num_classes, **kwargs)
+        check_choice("multi_label", multi_label, _MULTI_LABEL)
+        check_positive_int("beam_width", beam_width)
+        self.tree = _tree(tree, counts, self.num_classes)
+        self.multi_label = multi_label
+        self.independent = multi_label == "plt"
+        self.use_bias = use_bias
+        self.beam_width = int(beam_width)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.make_random(self.seed)
+
+    def build(self, input_shape):
+        self.check_features(input_shape)
+        num_rows = self.tree.num_rows(self.independent)
+        shape = (num_rows, input_shape[-1] + int(self.use_bias))
+        self.kernel = self.add_rows("kernel", shape, self._initial_rows)
+        self.nodes = self._add_constant(
+            "nodes", self.tree.nodes(self.independent)
+        )
+        self.leaves = self._add_constant("leaves", self.tree.leaves)
+
+    def _initial_rows(self, shape, dtype=None):
+        rows = self.kernel_initializer(
+            (shape[0], shape[1] - int(self.use_bias)), dtype=dtype
+        )
+        return keras.ops.pad(rows, [[0, 0], [0, int(self.use_bias)]])
+
+    def _add_constant(self, name, array):
+        return self.add_weight(
+            name=name,
+            shape=array.shape,
+            initializer=lambda shape, dtype: tf.constant(array),
+            dtype="int64",
+            trainable=False,
+            autocast=False,
+        )
+
+    def queries(self, features):
+        features = super().queries(features)
+        if not self.use_bias:
+            return features
+        return tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)
+
+    def compute_training_loss(self, queries, targets):
+        if self.multi_label == "pick_one":
+            targets = targets_lib.pick_one(targets, self.next_seed())
+        return self.exact_loss(queries, targets)
+
+    def exact_loss(self, queries, targets):
+        nodes = tf.convert_to_tensor(self.nodes)
+        leaves = tf.convert_to_tensor(self.leaves)
+        rows = class_tree.path_rows(
+            nodes, leaves, targets.ids, self.kernel.shape[0], self.independent
+        )
+        optimizers.catch_up(self.kernel, rows)
+        return class_tree.path_loss(
+            queries,
+            tf.convert_to_tensor(self.kernel),
+            nodes,
+            leaves,
+            *targets,
+            self.independent,
+        )
+
+    def matrix(self, settle=True):
+        """The whole `kernel` as a tensor, with `settle` all rows up to date."""
+        if settle:
+            optimizers.catch_up(self.kernel)
+        return tf.convert_to_tensor(self.kernel)
+
+    def logits(self, features, settle=True):
+        products = row_products(self.queries(features), self.matrix(settle))
+        return class_tree.log_probabilities(
+            products,
+            tf.convert_to_tensor(self.nodes),
+            self.num_classes,
+            self.independent,
+        )
+
+    def activate(self, logits):
+        return tf.exp(logits)
+
+    def top_k(self, features, k, threshold=0.0):
+        """The best classes of each row, exactly.
+
+        Args:
+            features: float `[batch, dim]`.
+            k: int, at most `num_classes`.
+            threshold: float in [0, 1], least probability of a class.
+
+        Returns:
+            `(ids, scores)`: int64 and float32 `[batch, k]`, best first;
+            scores are probabilities, or their logarithms with
+            `activation=None`. Where fewer than `k` classes reach `threshold`,
+            ids are -1 and probabilities 0.
+        """
+        self._check_search(k, threshold)
+        ids, logs = class_tree.top_k(
+            self.queries(features),
+            self.matrix(),
+            tf.convert_to_tensor(self.nodes),
+            k,
+            self.independent,
+            threshold,
+        )
+        return ids, self._scores(logs)
+
+    def export_weights(self):
+        return self.kernel.value, self.nodes.value
+
+    def export_top_k(self, features, k, weights=None, threshold=0.0):
+        """`top_k` with stock ops alone, by a beam of `beam_width` nodes.
+
+        Args:
+            features: float `[batch, dim]`.
+            k: int, at most `num_classes`.
+            weights: what `export_weights` returned; by default it is called.
+            threshold: as in `top_k`.
+
+        Returns:
+            As `top_k`, but that a class whose path falls out of the beam is
+            missed.
+        """
+        self._check_search(k, threshold)
+        weights = self.export_weights() if weights is None else weights
+        kernel, nodes = (tf.convert_to_tensor(x) for x in weights)
+        ids, logs = stock_tree_search.top_k(
+            self.queries(features),
+            kernel,
+            nodes,
+            k,
+            self.independent,
+            max(self.beam_width, k),
+            threshold,
+        )
+        return ids, self._scores(logs)
+
+    def _check_search(self, k, threshold):
+        check_k(k, self.num_classes)
+        if not 0 <= threshold <= 1:
+            raise ValueError(
+                f"`threshold` must be in [0, 1]. Received: {threshold}"
+            )
+
+    def _scores(self, logs):
+        return logs if self.activation is None else tf.exp(logs)
+
+    def step_rows(self, batch):
+        # Of one label a row: a node on its path has one row, or all of its
+        # children's where they are more than two.
+        depth = int(self.tree.depths().max())
+        widest = int(self.tree.num_children.max())
+        rows = batch * depth * (widest if widest > 2 else 1)
+        return min(rows, self.kernel.shape[0])
+
+    def activation_bytes(self, batch):
+        return 0  # a product a row of the path
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "tree": keras.saving.serialize_keras_object(self.tree),
+            "multi_label": self.multi_label,
+            "use_bias": self.use_bias,
+            "beam_width": self.beam_width,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        tree = keras.saving.deserialize_keras_object(config["tree"])
+        return cls(**{**config, "tree": tree})
+
+
+def _tree(tree, counts, num_classes):
+    """`tree` as a `Tree` of `num_classes` classes."""
+    if (tree == "huffman") != (counts is not None):
+        raise ValueError(
+            '`counts` must be given with tree="huffman", and with no other. '
+            f"Received: tree={tree!r}, counts={counts}"
+        )
+    if not isinstance(tree, trees.Tree):
+        check_choice("tree", tree, _TREES)
+        tree = (
+            trees.balanced(num_classes)
+            if tree == "balanced"
+            else trees.huffman(counts)
+        )
+    if tree.num_classes != num_classes:
+        raise ValueError(
+            "`tree` and `counts` must have a class for each of `num_classes`. "
+            f"Received: {tree.num_classes} with num_classes={num_classes}."
+        )
+    return tree

@@ -1,0 +1,193 @@
+"""Masks of classes and the loss terms of DropMax, all in the log domain.
+
+`rho` are retain probabilities, given by their logits; a mask z multiplies the
+exponential of a class's logit. Equations are those of the first version of the
+paper (Lee et al., "DropMax: Adaptive Stochastic Softmax").
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.losses import targets as targets_lib
+from tfxclass.losses.softmax import softmax_cross_entropy
+
+#: Added to a mask, so that a row whose classes are all dropped has a softmax.
+EPSILON = 1e-20
+_LOG_EPSILON = float(np.log(EPSILON))
+# The least number above 0: the log of a uniform draw is finite.
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+def add_epsilon(log_mask):
+    """log(z + epsilon) of log z."""
+    top = tf.stop_gradient(tf.maximum(log_mask, _LOG_EPSILON))
+    return top + tf.math.log(
+        tf.exp(log_mask - top) + tf.exp(_LOG_EPSILON - top)
+    )
+
+
+def uniform(shape, seed):
+    """Draws in (0, 1), float32, the same for the same `seed`, ints `[2]`."""
+    return tf.random.stateless_uniform(shape, seed, minval=_TINY, alg="philox")
+
+
+def concrete_log_mask(retain_logits, draws, temperature):
+    """log z of the concrete relaxation, differentiable by `retain_logits`.
+
+    z = sigmoid((logit(rho) + logit(u)) / temperature): above a half with
+    probability rho, and nearly 0 or 1 at a low temperature.
+
+    Args:
+        retain_logits: float32 `[..., n]`, of rho.
+        draws: float32, u in (0, 1), a shape that broadcasts with them.
+        temperature: float > 0.
+
+    Returns:
+        float32, log z.
+
+    References:
+        Maddison et al., The Concrete Distribution, ICLR 2017.
+    """
+    noise = tf.math.log(draws) - tf.math.log1p(-draws)
+    return tf.math.log_sigmoid((retain_logits + noise) / temperature)
+
+
+def bernoulli_log_mask(retain_logits, draws):
+    """log z of Bernoulli masks: 0, or -inf for a dropped class."""
+    is_kept = draws < tf.sigmoid(retain_logits)
+    return tf.where(is_kept, 0.0, float("-inf"))
+
+
+def is_target(logits, columns):
+    """bool, shape of `logits`: which `columns` are targets of their row."""
+    shape = tf.shape(logits, tf.int64)
+    _, at = targets_lib.places_of(columns)
+    ones = tf.ones(tf.shape(at)[:1], tf.int32)
+    return tf.scatter_nd(at, ones, shape) > 0
+
+
+def masked_cross_entropy(logits, log_masks, targets, margin=None):
+    """Cross-entropy of the masked softmax, the mean over samples of masks.
+
+    The first term of equation 15: p(c | z) is (z_c + epsilon) exp(o_c) over
+    the sum of all such; targets must have mask 1.
+
+    Args:
+        logits: float32 `[batch, n]`, o.
+        log_masks: float32 `[num_samples, batch, n]`, log z.
+        targets: `Targets` whose ids are columns of `logits`.
+        margin: function of the target logits, or None.
+
+    Returns:
+        float32 `[batch]`.
+    """
+    num_samples, batch, width = tf.unstack(tf.shape(log_masks))
+    masked = logits + add_epsilon(log_masks)
+    masked = tf.reshape(masked, [num_samples * batch, width])
+    repeated = targets_lib.Targets(
+        tf.tile(targets.ids, [num_samples, 1]),
+        tf.tile(targets.weights, [num_samples, 1]),
+    )
+    losses = softmax_cross_entropy(masked, repeated, margin)
+    return tf.reduce_mean(tf.reshape(losses, [num_samples, batch]), axis=0)
+
+
+def target_penalty(retain_logits, target):
+    """-log rho of each target, 0 elsewhere: equation 10.
+
+    The KL divergence of a posterior that keeps the target for certain and is
+    the prior elsewhere.
+
+    Args:
+        retain_logits: float32 `[batch, n]`.
+        target: bool `[batch, n]`.
+
+    Returns:
+        float32 `[batch, n]`.
+    """
+    return tf.where(target, tf.math.softplus(-retain_logits), 0.0)
+
+
+def bernoulli_kl(posterior_logits, retain_logits, target):
+    """KL(q || rho) of each class, where q of a target is 1.
+
+    Args:
+        posterior_logits: float32 `[batch, n]`, of q; not read at targets.
+        retain_logits: float32 `[batch, n]`, of rho.
+        target: bool `[batch, n]`.
+
+    Returns:
+        float32 `[batch, n]`; `target_penalty` where q is rho.
+    """
+    kept, dropped = (
+        tf.sigmoid(sign * posterior_logits)
+        * (
+            tf.math.log_sigmoid(sign * posterior_logits)
+            - tf.math.log_sigmoid(sign * retain_logits)
+        )
+        for sign in (1.0, -1.0)
+    )
+    of_targets = tf.math.softplus(-retain_logits)
+    return tf.where(target, of_targets, kept + dropped)
+
+
+def auxiliary_loss(logits, target):
+    """Binary cross-entropy of each class: targets 1, others 0; `[batch, n]`."""
+    return tf.math.softplus(tf.where(target, -logits, logits))
+
+
+def negative_entropy(retain_logits):
+    """rho log rho + (1 - rho) log(1 - rho), from -log 2 to 0."""
+    return sum(
+        tf.sigmoid(sign * retain_logits)
+        * tf.math.log_sigmoid(sign * retain_logits)
+        for sign in (1.0, -1.0)
+    )
+
+
+def expected_logits(logits, retain_logits):
+    """o + log(rho + epsilon): equation 18, the expected mask, is its softmax.
+
+    Args:
+        logits: float32 `[batch, n]`, o.
+        retain_logits: float32 `[batch, n]`, of rho.
+
+    Returns:
+        float32 `[batch, n]`.
+    """
+    return logits + add_epsilon(tf.math.log_sigmoid(retain_logits))
+
+
+def mixture_log_probabilities(logits, retain_logits, num_samples, seed):
+    """Equation 17: log of the mean softmax over samples of Bernoulli masks.
+
+    All rows share the draws, so that the answer for one does not depend on
+    its batch. Ops are TensorFlow's own.
+
+    Args:
+        logits: float32 `[batch, n]`, o.
+        retain_logits: float32 `[batch, n]` or scalar, of rho.
+        num_samples: int.
+        seed: int.
+
+    Returns:
+        float32 `[batch, n]`, whose exponentials sum up to 1.
+    """
+    width = tf.shape(logits)[1]
+
+    def sample(i):
+        draws = uniform([width], [seed, i])
+        log_mask = bernoulli_log_mask(retain_logits, draws)
+        return tf.nn.log_softmax(logits + add_epsilon(log_mask))
+
+    def step(i, total):
+        both = tf.stack([total, sample(i)])
+        return i + 1, tf.reduce_logsumexp(both, axis=0)
+
+    _, total = tf.while_loop(
+        lambda i, _: i < num_samples,
+        step,
+        (tf.constant(1, tf.int64), sample(tf.constant(0, tf.int64))),
+        parallel_iterations=1,
+    )
+    return total - tf.math.log(float(num_samples))

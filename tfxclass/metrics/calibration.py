@@ -1,0 +1,67 @@
+"""Whether a model is right as often as it says."""
+
+import keras
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.metrics.head_metric import HeadMetric
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class ExpectedCalibrationError(HeadMetric):
+    """ECE: the gap between confidence and accuracy, averaged over bins.
+
+    Rows go to `num_bins` bins of equal width by the probability of their best
+    class; a bin's gap is |mean of that probability - share of rows whose best
+    class is a label|, weighed by its rows. All classes are searched for the
+    best one, in blocks.
+
+    Args:
+        head: the head, or its name; its activation must give probabilities.
+        num_bins: int.
+        name: name of the metric; `expected_calibration_error` by default.
+        dtype: as in `keras.metrics.Metric`.
+
+    References:
+        Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
+    """
+
+    def __init__(self, head, num_bins=15, name=None, dtype=None):
+        check_positive_int("num_bins", num_bins)
+        super().__init__(head, name or "expected_calibration_error", dtype)
+        self.num_bins = int(num_bins)
+        self.sums = self.add_variable(
+            (self.num_bins, 3), initializer="zeros", name="sums"
+        )
+
+    def values_of(self, scored, targets):
+        """Confidence, and 1 where the best class is a label; `[batch, 2]`."""
+        head = scored.head
+        if head.activation is None:
+            raise ValueError(
+                "ExpectedCalibrationError needs probabilities. Received: the "
+                f"head {head.name!r} with activation=None."
+            )
+        ids, scores = head.top_k(scored.features, 1)
+        hits = tf.reduce_any((targets.ids == ids) & (ids >= 0), axis=1)
+        return tf.stack([scores[:, 0], tf.cast(hits, tf.float32)], axis=1)
+
+    def add_values(self, values, weight):
+        bins = tf.cast(values[:, 0] * self.num_bins, tf.int32)
+        bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
+        ones = tf.ones_like(values[:, :1])
+        parts = tf.concat([ones, values], axis=1) * weight[:, tf.newaxis]
+        added = tf.math.unsorted_segment_sum(parts, bins, self.num_bins)
+        self.sums.assign_add(tf.cast(added, self.sums.dtype))
+
+    def result(self):
+        total, confidence, hits = tf.unstack(self.sums.value, axis=1)
+        gap = tf.reduce_sum(tf.abs(confidence - hits))
+        return tf.math.divide_no_nan(gap, tf.reduce_sum(total))
+
+    def reset_state(self):
+        super().reset_state()
+        self.sums.assign(tf.zeros_like(self.sums.value))
+
+    def get_config(self):
+        return {**super().get_config(), "num_bins": self.num_bins}

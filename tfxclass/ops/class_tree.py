@@ -1,0 +1,106 @@
+"""Loss and search in a tree of classes.
+
+In all functions:
+    nodes: int64 `[num_nodes, 5]`, `Tree.nodes(independent)`.
+    leaves: int64 `[num_classes]`, `Tree.leaves`.
+    kernel: float32 `[num_rows, dim]`, the weights of the nodes.
+    independent: bool: each child of a node is there or not by itself, as in a
+        probabilistic label tree; else one of them is.
+
+`tf.errors.InvalidArgumentError` for shapes that do not fit, labels out of
+range and arrays that are no tree.
+"""
+
+import tensorflow as tf
+
+from tfxclass.ops import library
+
+for _name in ("TreePathRows", "TreePathGrad", "TreeTopK"):
+    tf.no_gradient("Tfxclass>" + _name)
+
+
+def path_loss(queries, kernel, nodes, leaves, labels, weights, independent):
+    """The loss along the paths from the root to the labels of each row.
+
+    `-sum of weight * log p(label)`; if independent the sum of the binary
+    losses of all children of the nodes that have a label below them, whatever
+    the weights. Costs O(depth) products a label, and so does the gradient, in
+    which `kernel` has `tf.IndexedSlices` of the rows touched.
+
+    Args:
+        queries: float32 `[batch, dim]`.
+        labels: int64 `[batch, p]`, -1 for padding.
+        weights: float32 `[batch, p]`.
+
+    Returns:
+        float32 `[batch]`.
+    """
+    return library.ops.tfxclass_tree_path_loss(
+        queries, kernel, nodes, leaves, labels, weights, independent=independent
+    ).losses
+
+
+@tf.RegisterGradient("Tfxclass>TreePathLoss")
+def _path_loss_grad(op, upstream, *_):
+    queries, kernel = op.inputs[:2]
+    _, rows, slopes, splits = op.outputs
+    grads = library.ops.tfxclass_tree_path_grad(
+        queries, kernel, rows, slopes, splits, upstream
+    )
+    of_kernel = tf.IndexedSlices(
+        grads.touched_grads, grads.touched, tf.shape(kernel, tf.int64)
+    )
+    return grads.queries_grad, of_kernel, None, None, None, None
+
+
+def path_rows(nodes, leaves, labels, num_rows, independent):
+    """Rows of weights that `path_loss` reads, int64 `[n]`, with repeats."""
+    return library.ops.tfxclass_tree_path_rows(
+        nodes,
+        leaves,
+        labels,
+        tf.constant(num_rows, tf.int64),
+        independent=independent,
+    )
+
+
+def top_k(queries, kernel, nodes, k, independent, threshold=0.0):
+    """The likeliest classes, exactly, by a best-first search of the tree.
+
+    Args:
+        queries: float32 `[batch, dim]`.
+        k: int.
+        threshold: float, least probability of a class.
+
+    Returns:
+        `(ids, log_probabilities)`: int64 and float32 `[batch, k]`, best first,
+        equals by rising id; -1 and -inf past the classes found.
+    """
+    return library.ops.tfxclass_tree_top_k(
+        queries,
+        kernel,
+        nodes,
+        tf.math.log(tf.constant(threshold, tf.float32)),
+        k=k,
+        independent=independent,
+    )
+
+
+def log_probabilities(logits, nodes, num_classes, independent):
+    """Log-probabilities of all classes, float32 `[batch, num_classes]`.
+
+    Args:
+        logits: float32 `[batch, num_rows]`, products with all rows.
+    """
+    return library.ops.tfxclass_tree_log_probabilities(
+        logits, nodes, num_classes=num_classes, independent=independent
+    )
+
+
+@tf.RegisterGradient("Tfxclass>TreeLogProbabilities")
+def _log_probabilities_grad(op, upstream):
+    logits, nodes = op.inputs
+    grad = library.ops.tfxclass_tree_log_probabilities_grad(
+        logits, nodes, upstream, independent=op.get_attr("independent")
+    )
+    return grad, None

@@ -1,0 +1,29 @@
+"""A layer's random state, saved with its weights."""
+
+import keras
+import tensorflow as tf
+
+
+class SavedRandom:
+    """Mixin of layers that draw: Keras leaves a seed generator out of files.
+
+    A subclass calls `make_random` in its constructor, and derives from
+    `keras.layers.Layer` after this.
+    """
+
+    def make_random(self, seed):
+        """Makes `random`, a `keras.random.SeedGenerator`."""
+        self.random = keras.random.SeedGenerator(seed)
+
+    def next_seed(self):
+        """int64 `[2]`, another one each step."""
+        return tf.cast(self.random.next(), tf.int64)
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        store["random_state"] = self.random.state.numpy()
+
+    def load_own_variables(self, store):
+        self.random.state.assign(store["random_state"][()])
+        weights = {key: store[key] for key in store.keys() if key.isdigit()}
+        super().load_own_variables(weights)

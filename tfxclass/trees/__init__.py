@@ -1,0 +1,17 @@
+"""Trees whose leaves are the classes, for `layers.HierarchicalSoftmax`."""
+
+from tfxclass.trees.balanced import balanced
+from tfxclass.trees.class_vectors import class_vectors
+from tfxclass.trees.clustered import clustered
+from tfxclass.trees.hierarchy import hierarchy
+from tfxclass.trees.huffman import huffman
+from tfxclass.trees.tree import Tree
+
+__all__ = [
+    "Tree",
+    "balanced",
+    "class_vectors",
+    "clustered",
+    "hierarchy",
+    "huffman",
+]

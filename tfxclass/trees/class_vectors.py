@@ -1,0 +1,68 @@
+"""Vectors of classes from sparse features of their rows, for `clustered`."""
+
+import numpy as np
+
+from tfxclass.checks import check_positive_int
+
+
+def class_vectors(
+    batches, num_features, num_classes, dim=64, feature_weights=None, seed=0
+):
+    """The sum of the normalised rows of each class, in a random projection.
+
+    Cosines are kept by the projection up to about `1 / sqrt(dim)`. One pass:
+    7 s of CPU time for 38,000 rows padded to 200 features.
+
+    Args:
+        batches: iterable of `({"feature_ids", "feature_values"}, labels)`, as
+            `data.XCFile.batches` gives: integers and floats `[batch, n]`,
+            padded with value 0; and integers `[batch, p]` padded with -1.
+        num_features: int, feature ids are below it.
+        num_classes: int.
+        dim: int, width of the vectors.
+        feature_weights: floats `[num_features]` that values are multiplied
+            by, as inverse document frequencies; or None.
+        seed: int.
+
+    Returns:
+        float32 `[num_classes, dim]`; zeros for a class without rows.
+    """
+    for name, value in (
+        ("num_features", num_features),
+        ("num_classes", num_classes),
+        ("dim", dim),
+    ):
+        check_positive_int(name, value)
+    random = np.random.default_rng(seed)
+    axes = random.standard_normal((num_features, dim), np.float32)
+    if feature_weights is not None:
+        axes *= _weights(feature_weights, num_features)[:, np.newaxis]
+    vectors = np.zeros((num_classes, dim), np.float32)
+    for features, labels in batches:
+        ids = np.asarray(features["feature_ids"])
+        values = np.asarray(features["feature_values"], np.float32)
+        labels = np.asarray(labels)
+        rows = _projected(ids, values, axes)
+        row, place = np.nonzero(labels >= 0)
+        np.add.at(vectors, labels[row, place], rows[row])
+    return vectors
+
+
+def _weights(weights, num_features):
+    weights = np.asarray(weights, np.float32)
+    if weights.shape != (num_features,) or not np.all(np.isfinite(weights)):
+        raise ValueError(
+            f"`feature_weights` must be finite, of shape ({num_features},). "
+            f"Received: shape {weights.shape}"
+        )
+    return weights
+
+
+def _projected(ids, values, axes):
+    """Directions of the rows, float32 `[batch, dim]`."""
+    rows = np.zeros((len(ids), axes.shape[1]), np.float32)
+    # Padding adds 0 times the axis of feature 0.
+    for place in range(ids.shape[1]):
+        rows += values[:, place, np.newaxis] * axes[ids[:, place]]
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(norms, np.finfo(np.float32).tiny)

@@ -1,0 +1,121 @@
+"""The user's own hierarchy as a tree of classes."""
+
+import numpy as np
+
+from tfxclass.checks import check_choice
+from tfxclass.trees.tree import as_ints
+from tfxclass.trees.tree import from_parents
+from tfxclass.trees.tree import ranges
+
+
+def hierarchy(parents, classes=None, several_parents="refuse"):
+    """A tree of classes from the parent of each node.
+
+    Several roots get a common one. A class that has others below it gets a
+    leaf of its own beside them: "this one, and no narrower one". Nodes
+    without classes below them are left out, and nodes with one child give
+    their place to it.
+
+    Args:
+        parents: for each node the number of its parent, -1 (or an empty list)
+            for a root; or a list of parents.
+        classes: ints `[num_classes]`, the node of each class; by default the
+            nodes without children, by rising number.
+        several_parents: `"refuse"` raises where a node has more than one
+            parent; `"first"` keeps the first of them.
+
+    Returns:
+        A `Tree`.
+
+    Raises:
+        ValueError: a cycle, a parent that is no node, several parents, or
+            classes that are no nodes or share one.
+    """
+    check_choice("several_parents", several_parents, ("refuse", "first"))
+    parents = _single(parents, several_parents)
+    count = len(parents)
+    if not count or parents.min() < -1 or parents.max() >= count:
+        raise ValueError(
+            f"`parents` must be in [-1, {count}), one node at least. Received: "
+            f"{parents.tolist()[:12]}"
+        )
+    if classes is None:
+        classes = np.setdiff1d(np.arange(count), parents)
+    classes = _check_classes(classes, count)
+    # A leaf for each class below its node, and one root above all.
+    top = count
+    parents = np.concatenate([np.where(parents < 0, top, parents), [-1]])
+    parents = np.concatenate([parents, classes])
+    return _pruned(parents, len(classes), _levels(parents))
+
+
+def _single(parents, several_parents):
+    """One parent a node, int64."""
+    if all(np.ndim(x) == 0 for x in parents):
+        return as_ints("parents", list(parents))
+    single = []
+    for node, given in enumerate(parents):
+        given = np.atleast_1d(given).tolist()
+        if len(set(given)) > 1 and several_parents == "refuse":
+            raise ValueError(
+                "`parents` must have one parent a node. Received: node "
+                f"{node} with parents {given}. Choose one, or pass "
+                'several_parents="first".'
+            )
+        single.append(given[0] if given else -1)
+    return as_ints("parents", single)
+
+
+def _check_classes(classes, count):
+    classes = as_ints("classes", classes)
+    if not len(classes) or classes.min() < 0 or classes.max() >= count:
+        raise ValueError(
+            f"`classes` must be nodes in [0, {count}), one class at least. "
+            f"Received: {classes.tolist()[:12]}"
+        )
+    nodes, times = np.unique(classes, return_counts=True)
+    if times.max() > 1:
+        raise ValueError(
+            "`classes` must be different nodes. Received: node "
+            f"{nodes[times.argmax()]} {times.max()} times."
+        )
+    return classes
+
+
+def _levels(parents):
+    """Nodes by distance from the root; raises if some are not below it."""
+    by_parent = np.argsort(parents, kind="stable")
+    sizes = np.bincount(parents + 1, minlength=len(parents) + 1)[1:]
+    starts = np.cumsum(sizes) - sizes
+    by_parent = by_parent[1:]  # without the root
+    level, levels, is_below = np.flatnonzero(parents < 0), [], parents < 0
+    while len(level):
+        levels.append(level)
+        level = by_parent[ranges(starts[level], sizes[level])]
+        is_below[level] = True
+    if not is_below.all():
+        raise ValueError(
+            "`parents` must lead from each node to a root. Received: a cycle "
+            f"that node {int(np.argmin(is_below))} is in or leads to."
+        )
+    return levels
+
+
+def _pruned(parents, num_classes, levels):
+    """The leaves, the last `num_classes` nodes, and where they branch."""
+    is_kept = np.arange(len(parents)) >= len(parents) - num_classes
+    children = np.zeros(len(parents), np.int64)
+    for level in levels[:0:-1]:
+        level = level[is_kept[level]]
+        np.add.at(children, parents[level], 1)
+        is_kept[parents[level]] = True
+    ancestor = parents.copy()
+    is_kept &= children != 1
+    for level in levels[1:]:
+        above = parents[level]
+        ancestor[level] = np.where(is_kept[above], above, ancestor[above])
+    kept = np.flatnonzero(is_kept)
+    number = np.full(len(parents) + 1, -1)
+    number[kept] = np.arange(len(kept))
+    leaves = number[np.arange(len(parents) - num_classes, len(parents))]
+    return from_parents(number[ancestor[kept]], leaves)

@@ -1,0 +1,69 @@
+"""Huffman's tree: short paths for frequent classes."""
+
+import numpy as np
+
+from tfxclass.trees.tree import from_parents
+
+
+def huffman(counts):
+    """The binary tree with the least mean path, counted by occurrence.
+
+    Time O(C log C): two seconds for 2M classes.
+
+    Args:
+        counts: numbers >= 0, `[num_classes]`, how often each class occurs, in
+            any order. Of equal ones any shape of least depth is as good.
+
+    Returns:
+        A `Tree`.
+
+    References:
+        Huffman, A method for the construction of minimum-redundancy codes,
+        1952; two queues: van Leeuwen, On the construction of Huffman trees,
+        1976.
+    """
+    counts = check_counts(counts)
+    order = np.argsort(counts, kind="stable")
+    num_classes = len(counts)
+    # Nodes by rising weight: the leaves, then what was merged.
+    parents = np.array(_merge(counts[order].tolist()), np.int64)
+    leaves = np.empty(num_classes, np.int64)
+    leaves[order] = np.arange(num_classes)
+    return from_parents(parents, leaves)
+
+
+def check_counts(counts):
+    """`counts` as float64 `[num_classes]`."""
+    counts = np.asarray(counts, np.float64)
+    if counts.ndim != 1 or not len(counts):
+        raise ValueError(
+            "`counts` must have shape [num_classes], one class at least. "
+            f"Received: shape {counts.shape}"
+        )
+    if not np.all(np.isfinite(counts) & (counts >= 0)):
+        raise ValueError(
+            "`counts` must be finite and >= 0. Received: from "
+            f"{counts.min()} to {counts.max()}"
+        )
+    return counts
+
+
+def _merge(weights):
+    """Parents of the nodes whose first ones have these rising `weights`."""
+    count = len(weights)
+    parents = [-1] * (2 * count - 1)
+    leaf, merged = 0, count
+    for node in range(count, 2 * count - 1):
+        total = 0.0
+        for _ in range(2):
+            # Of equals the leaf: it keeps the tree shallow.
+            if leaf < count and (
+                merged == node or weights[leaf] <= weights[merged]
+            ):
+                least, leaf = leaf, leaf + 1
+            else:
+                least, merged = merged, merged + 1
+            total += weights[least]
+            parents[least] = node
+        weights.append(total)
+    return parents

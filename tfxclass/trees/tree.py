@@ -1,0 +1,218 @@
+"""A tree whose leaves are the classes, as flat arrays."""
+
+import base64
+import zlib
+
+import keras
+import numpy as np
+
+from tfxclass.trees.text import draw
+
+#: Columns of `Tree.nodes`.
+PARENT, FIRST_CHILD, NUM_CHILDREN, FIRST_ROW, CLASS = range(5)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class Tree:
+    """A tree with one leaf for each class.
+
+    Nodes are numbered level by level from the root, node 0, and the children
+    of a node follow each other. So the number of children of each node is the
+    whole shape. Make one by `huffman`, `balanced`, `clustered` or `hierarchy`.
+
+    Args:
+        num_children: ints `[num_nodes]`: 0 for a leaf, else 2 or more.
+        classes: ints `[num_classes]`: the class of each leaf, in the order of
+            the leaves.
+
+    Attributes:
+        num_classes: int.
+        num_nodes: int, leaves and inner nodes.
+        num_children: int64 `[num_nodes]`.
+        classes: int64 `[num_classes]`, as given.
+        parents: int64 `[num_nodes]`, -1 for the root.
+        first_children: int64 `[num_nodes]`; of no meaning for a leaf.
+        leaves: int64 `[num_classes]`: the leaf of each class.
+
+    Raises:
+        ValueError: arrays that are no such tree.
+    """
+
+    def __init__(self, num_children, classes):
+        self.num_children = as_ints("num_children", num_children)
+        self.classes = as_ints("classes", classes)
+        self._check()
+        ends = np.cumsum(self.num_children) + 1
+        self.first_children = ends - self.num_children
+        inner = np.arange(self.num_nodes)
+        self.parents = np.repeat(inner, self.num_children)
+        self.parents = np.concatenate([[-1], self.parents])
+        self.leaves = np.empty(self.num_classes, np.int64)
+        self.leaves[self.classes] = np.flatnonzero(self.num_children == 0)
+
+    def _check(self):
+        degrees, classes = self.num_children, self.classes
+        if len(degrees) == 0 or degrees.min() < 0 or np.any(degrees == 1):
+            raise ValueError(
+                "`num_children` must be 0 for leaves and 2 or more for other "
+                f"nodes, one node at least. Received: {_short(degrees)}"
+            )
+        # Nodes seen so far, less those that were looked at.
+        waiting = np.cumsum(degrees - 1) + 1
+        if waiting[-1] != 0 or np.any(waiting[:-1] < 1):
+            raise ValueError(
+                "`num_children` must be those of one tree, level by level: "
+                f"node 0 reaches all. Received: {_short(degrees)}"
+            )
+        num_leaves = np.count_nonzero(degrees == 0)
+        if len(classes) != num_leaves or np.any(
+            np.sort(classes) != np.arange(num_leaves)
+        ):
+            raise ValueError(
+                "`classes` must be the numbers 0 to num_classes - 1, one for "
+                f"each of the {num_leaves} leaves. Received: {_short(classes)}"
+            )
+
+    @property
+    def num_nodes(self):
+        return len(self.num_children)
+
+    @property
+    def num_classes(self):
+        return len(self.classes)
+
+    def depths(self):
+        """int64 `[num_classes]`: edges from the root to each class."""
+        depths = np.zeros(self.num_nodes, np.int64)
+        begin, end = 0, 1
+        while end < self.num_nodes:
+            children = np.arange(end, end + self.num_children[begin:end].sum())
+            depths[children] = depths[self.parents[children]] + 1
+            begin, end = end, end + len(children)
+        return depths[self.leaves]
+
+    def path(self, class_id):
+        """Nodes from the root to the leaf of `class_id`; a list of ints."""
+        path = [int(self.leaves[class_id])]
+        while path[-1]:
+            path.append(int(self.parents[path[-1]]))
+        return path[::-1]
+
+    def num_rows(self, independent=False):
+        """Rows of weights: one for a node with two children, else one a child.
+
+        With `independent`, as for a probabilistic label tree, each child of
+        any node has its own.
+        """
+        return int(self._rows_of_nodes(independent).sum())
+
+    def nodes(self, independent=False):
+        """What the compiled ops read; int64 `[num_nodes, 5]`.
+
+        Columns: parent, first child, number of children, first row of weights
+        (see `num_rows`), and the class of a leaf, -1 for other nodes.
+        """
+        rows = self._rows_of_nodes(independent)
+        nodes = np.zeros((self.num_nodes, 5), np.int64)
+        is_inner = self.num_children > 0
+        nodes[:, PARENT] = self.parents
+        nodes[is_inner, FIRST_CHILD] = self.first_children[is_inner]
+        nodes[:, NUM_CHILDREN] = self.num_children
+        nodes[is_inner, FIRST_ROW] = (np.cumsum(rows) - rows)[is_inner]
+        nodes[:, CLASS] = -1
+        nodes[~is_inner, CLASS] = self.classes
+        return nodes
+
+    def _rows_of_nodes(self, independent):
+        degrees = self.num_children
+        return degrees if independent else np.where(degrees == 2, 1, degrees)
+
+    def text(self, names=None, max_nodes=200):
+        """The tree drawn as text, a line a node.
+
+        Args:
+            names: sequence of str, the name of each class, or None.
+            max_nodes: int; a tree of more nodes is refused.
+        """
+        if self.num_nodes > max_nodes:
+            raise ValueError(
+                f"`max_nodes` must be at least {self.num_nodes}, the nodes of "
+                f"this tree. Received: {max_nodes}"
+            )
+        return draw(self, names)
+
+    def __repr__(self):
+        return f"<Tree of {self.num_classes} classes, {self.num_nodes} nodes>"
+
+    def __eq__(self, other):
+        return (
+            isinstance(other, Tree)
+            and np.array_equal(self.num_children, other.num_children)
+            and np.array_equal(self.classes, other.classes)
+        )
+
+    __hash__ = None
+
+    def get_config(self):
+        return {
+            "num_children": _packed(self.num_children),
+            "classes": _packed(self.classes),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{name: _unpacked(x) for name, x in config.items()})
+
+
+def from_parents(parents, leaves):
+    """A `Tree` of nodes in any order, each leaf a class.
+
+    Children of a node keep the order of their numbers.
+
+    Args:
+        parents: int64 `[num_nodes]`, -1 for the one root.
+        leaves: int64 `[num_classes]`: the leaf of each class.
+    """
+    degrees = np.bincount(parents + 1, minlength=len(parents) + 1)[1:]
+    starts = np.cumsum(degrees) - degrees
+    by_parent = np.argsort(parents, kind="stable")[1:]
+    level, levels = np.flatnonzero(parents < 0), []
+    while len(level):
+        levels.append(level)
+        level = by_parent[ranges(starts[level], degrees[level])]
+    order = np.concatenate(levels)
+    classes = np.full(len(parents), -1)
+    classes[leaves] = np.arange(len(leaves))
+    classes = classes[order]
+    return Tree(degrees[order], classes[degrees[order] == 0])
+
+
+def ranges(starts, sizes):
+    """The ranges `[start, start + size)`, one after the other."""
+    offsets = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) + np.repeat(starts - offsets, sizes)
+
+
+def as_ints(name, values):
+    """`values` as int64 `[n]`."""
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"`{name}` must be integers of shape [n]. Received: "
+            f"dtype={array.dtype} of shape {array.shape}"
+        )
+    return array.astype(np.int64)
+
+
+def _short(array):
+    return np.array2string(array, threshold=12, edgeitems=4)
+
+
+def _packed(array):
+    data = zlib.compress(array.astype("<i4").tobytes(), 6)
+    return base64.b64encode(data).decode("ascii")
+
+
+def _unpacked(text):
+    data = zlib.decompress(base64.b64decode(text))
+    return np.frombuffer(data, "<i4").astype(np.int64)
