@@ -23,6 +23,7 @@ import time
 import measure
 
 DIM, K, CLIENTS, SECONDS = 128, 10, 8, 3.0
+SEARCH = {"exact": "exact", "lists": "lists", "onnx": "exact"}
 SIZES = (31_077, 147_306, 1_000_000)
 
 
@@ -62,7 +63,7 @@ def child(num_classes, kind):
             path = os.path.join(folder, "m")
             path = tfxclass.export.onnx(model, path, K, verify=False)
             del model, head
-            return {**result, **of_onnx(path, queries)}
+            return [{**result, **of_onnx(path, queries)}]
         begin = time.perf_counter()
         search = tfxclass.export.InvertedLists() if kind == "lists" else None
         path = tfxclass.export.saved_model(
@@ -80,11 +81,12 @@ def child(num_classes, kind):
             result["recall"] = report["recall"]
             result["probes"] = report["num_probes"]
         del model, head
-        return {**result, **of_c_api(path, queries), **of_apis(folder, queries)}
+        rows = [of_c_api(path, queries), *of_apis(folder, queries)]
+        return [{**result, **row} for row in rows]
 
 
-def timed(prefix, make_ask, queries):
-    """Latency of one client, requests a second of several."""
+def timed(through, make_ask, queries):
+    """Row of a table: latency of one client, requests a second of several."""
     ask = make_ask()
     turn = iter(range(10**9))
 
@@ -111,9 +113,10 @@ def timed(prefix, make_ask, queries):
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
         total = sum(pool.map(client, range(CLIENTS)))
     return {
-        f"{prefix}_p50_ms": statistics.median(times),
-        f"{prefix}_p99_ms": times[int(0.99 * len(times))],
-        f"{prefix}_per_s": total / SECONDS,
+        "through": through,
+        "p50_ms": statistics.median(times),
+        "p99_ms": times[int(0.99 * len(times))],
+        "per_s": total / SECONDS,
     }
 
 
@@ -124,7 +127,7 @@ def of_onnx(path, queries):
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options)
     ask = functools.partial(session.run, ["ids", "scores"])
-    return timed("onnx", lambda: lambda x: ask({"x": x}), queries)
+    return timed("ONNX Runtime", lambda: lambda x: ask({"x": x}), queries)
 
 
 def of_c_api(path, queries):
@@ -134,7 +137,7 @@ def of_c_api(path, queries):
 
     servable = Servable(c_loader.CApi(library_folder()), path)
     ask = functools.partial(servable.predict, "")
-    result = timed("c_api", lambda: lambda x: ask({"x": x}), queries)
+    result = timed("C API", lambda: lambda x: ask({"x": x}), queries)
     servable.close()
     return result
 
@@ -155,19 +158,19 @@ def of_apis(folder, queries):
             body = json.dumps({"instances": x.tolist()})
             connection.request("POST", "/v1/models/m:predict", body)
             response = connection.getresponse()
-            assert_ok(response.status, response.read())
+            check_ok(response.status, response.read())
 
         return ask
 
     client = grpc_client.Client(f"127.0.0.1:{server.grpc.port}")
-    result = timed("rest", make_rest, queries)
+    rows = [timed("REST", make_rest, queries)]
     ask = functools.partial(client.predict, "m")
-    result |= timed("grpc", lambda: lambda x: ask({"x": x}), queries)
+    rows.append(timed("gRPC", lambda: lambda x: ask({"x": x}), queries))
     server.close()
-    return result
+    return rows
 
 
-def assert_ok(status, text):
+def check_ok(status, text):
     if status != 200:
         raise RuntimeError(text)
 
@@ -176,12 +179,14 @@ def main(sizes):
     rows = []
     for num_classes in sizes:
         for kind in ("exact", "lists", "onnx"):
-            result = measure.in_fresh_process(
+            found = measure.in_fresh_process(
                 __file__, "--child", num_classes, kind
             )
-            rows.append({"classes": num_classes, "search": kind, **result})
-            print(rows[-1], flush=True)
-    measure.save("serving", rows, __doc__.strip())
+            found = [found] if isinstance(found, dict) else found
+            start = {"classes": num_classes, "search": SEARCH[kind]}
+            rows += [{**start, **row} for row in found]
+            print(measure.table(rows[-len(found) :]), flush=True)
+    measure.save("serving", rows)
 
 
 if __name__ == "__main__":
