@@ -131,6 +131,7 @@ def test_wheel(tmp_path):
     assert "tfxclass/ops/_tfxclass_ops.so" in names
     assert "tfxclass/ops/build_info.json" in names
     assert "tfxclass_serve/c_loader.py" in names
+    assert "tfxclass_serve/page.html" in names
     folders = {name.split("/")[0] for name in names}
     folders = {name for name in folders if not name.endswith(".dist-info")}
     assert folders == {"tfxclass", "tfxclass_serve"}

@@ -67,21 +67,30 @@ def _sources(arguments):
         return sources_of(text_format.Parse(f.read(), config))
 
 
+def _make_server(arguments):
+    """The server, or the end of the process with the reason."""
+    try:
+        return Server(
+            _sources(arguments),
+            arguments.host,
+            arguments.rest_api_port or None,
+            arguments.port or None,
+            arguments.poll_seconds,
+            arguments.batching,
+            max_request_bytes=arguments.max_request_bytes,
+            timeout=arguments.timeout_seconds,
+        )
+    except (ImportError, OSError, RuntimeError) as e:
+        # An extra that is missing, a port that is taken.
+        sys.exit(f"tfxclass-serve: {e}")
+
+
 def main(argv=None):
     arguments = parse_arguments(argv)
+    server = _make_server(arguments)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    server = Server(
-        _sources(arguments),
-        arguments.host,
-        arguments.rest_api_port or None,
-        arguments.port or None,
-        arguments.poll_seconds,
-        arguments.batching,
-        max_request_bytes=arguments.max_request_bytes,
-        timeout=arguments.timeout_seconds,
-    )
     server.start()
     print(_NOTE)
     for name in sorted(server.models.names()):

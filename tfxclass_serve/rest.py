@@ -130,9 +130,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with self.server:
             self._answer("POST")
 
-    def do_OPTIONS(self):
-        self._send(200, b"")
-
     def send_error(self, code, message=None, explain=None):
         """A request that is no HTTP, or of another method."""
         self.close_connection = True
@@ -214,7 +211,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        # As TensorFlow Serving with its CORS support: pages may ask.
         self.send_header("X-Content-Type-Options", "nosniff")
         if self.close_connection:
             self.send_header("Connection", "close")
