@@ -30,7 +30,7 @@ setup: $(OPS)
 
 demo: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m examples.reverse_dictionary \
-	    $(DEMO_ARGS)
+	    --serve $(DEMO_ARGS)
 
 demo-compare: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m examples.reverse_dictionary \

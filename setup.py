@@ -51,7 +51,8 @@ class OpsWheel(bdist_wheel):
 
 
 setuptools.setup(
-    packages=setuptools.find_packages(include=["tfxclass", "tfxclass.*"]),
+    package_data={"tfxclass_serve": ["page.html"]},
+    packages=setuptools.find_packages(include=["tfxclass*"]),
     ext_modules=[
         setuptools.Extension("tfxclass.ops._tfxclass_ops", sources=[])
     ],

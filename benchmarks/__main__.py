@@ -15,6 +15,7 @@ ALL = (
     "loss_memory",
     "lazy_optimizers",
     "reader",
+    "serving",
 )
 
 

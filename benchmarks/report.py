@@ -17,6 +17,7 @@ TITLES = {
     "loss_memory": "The exact loss: time and memory",
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",
+    "serving": "Serving: exported models, exact and approximate",
     "reader": "Reading the extreme-classification text format",
     "lsh": "LSH tables: sampling, refreshing, and a step with them",
     "hierarchical/eurlex57k": (

@@ -321,9 +321,10 @@ def test_custom_op_is_refused_by_name(tmp_path, verify):
 def load_with_c_api(folder, scratch):
     """The loader's process, asked for nothing that exists."""
     scratch.mkdir()
-    request = {"model": folder, "inputs": [], "outputs": {"y": "no:0"}}
+    runs = [{"inputs": [], "outputs": {"y": "no:0"}}]
+    request = {"model": folder, "runs": runs}
     (scratch / "request.json").write_text(json.dumps(request))
-    np.savez(scratch / "inputs.npz")
+    np.savez(scratch / "inputs_0.npz")
     return proof._run_loader(str(scratch))
 
 
@@ -355,8 +356,10 @@ def test_other_answers_are_refused(key, tmp_path, monkeypatch):
     names = [str(i) for i in range(NUM_CLASSES)]
     read = proof._answers
 
-    def tampered(*args):
-        answers = read(*args)
+    def tampered(scratch, number):
+        answers = read(scratch, number)
+        if number:  # Not of serving_default.
+            return answers
         changed = answers[key].copy()
         changed[1, 2] = {"ids": -1, "scores": 0.5, "labels": b"?"}[key]
         return {**answers, key: changed}

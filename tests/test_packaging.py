@@ -130,8 +130,9 @@ def test_wheel(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "tfxclass/ops/_tfxclass_ops.so" in names
     assert "tfxclass/ops/build_info.json" in names
-    assert "tfxclass/export/c_loader.py" in names
+    assert "tfxclass_serve/c_loader.py" in names
+    assert "tfxclass_serve/page.html" in names
     folders = {name.split("/")[0] for name in names}
     folders = {name for name in folders if not name.endswith(".dist-info")}
-    assert folders == {"tfxclass"}
+    assert folders == {"tfxclass", "tfxclass_serve"}
     assert not [name for name in names if name.endswith((".cc", ".h"))]

@@ -54,12 +54,21 @@ def top_k(queries, rows, k, bias=None, probabilities=False):
     return ids, scores
 
 
+def products(queries, rows):
+    """`queries . rows`, float32 `[batch, n]` of `[batch, dim]` and `[n, dim]`.
+
+    This way round TensorFlow's product is up to 2.5 times faster for 4 to 16
+    queries, and about as fast for others (AVX2, with oneDNN and without).
+    """
+    return tf.transpose(tf.matmul(rows, queries, transpose_b=True))
+
+
 def top_k_and_logsumexp(queries, rows, k, bias=None, with_logsumexp=True):
     """`(ids, logits, logsumexp)`: as `top_k`, and float32 `[batch, 1]`."""
 
     def logits_of(start, size):
         part = rows[start : start + size]
-        logits = tf.matmul(queries, part, transpose_b=True)
+        logits = products(queries, part)
         return logits if bias is None else logits + bias[start : start + size]
 
     batch = tf.shape(queries)[0]

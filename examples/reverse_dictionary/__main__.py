@@ -3,6 +3,8 @@
 import argparse
 import itertools
 import pathlib
+import subprocess
+import sys
 import time
 
 import keras
@@ -32,6 +34,7 @@ def parse_arguments(argv=None):
     add("--epochs", type=int, default=12)
     add("--seconds", type=float, default=240, help="training stops then")
     add("--out", type=pathlib.Path, help="the exported model, a folder")
+    add("--serve", action="store_true", help="ask tfxclass-serve, too")
     add("--limit", type=int, help="learn this many synsets only")
     arguments = parser.parse_args(argv)
     arguments.out = arguments.out or pathlib.Path("models/reverse_dictionary")
@@ -141,6 +144,13 @@ def typed_definitions(count=3):
             return
 
 
+def ask_server(out, definitions):
+    """Asks the development server over REST and gRPC."""
+    demo = pathlib.Path(__file__).parents[2] / "serving" / "demo.py"
+    asked = definitions or ["a tool that drives nails"]
+    subprocess.run([sys.executable, demo, out, *asked], check=True)
+
+
 def main(argv=None):
     arguments = parse_arguments(argv)
     print("Reading WordNet and GCIDE ...", flush=True)
@@ -163,6 +173,8 @@ def main(argv=None):
     print_table(task, rows)
     print(f"\nThe model is in {folder}.")
     answer(folder, arguments.definitions)
+    if arguments.serve:
+        ask_server(arguments.out, arguments.definitions)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
-"""Trained classifiers as SavedModels that stock TensorFlow Serving loads."""
+"""Trained classifiers for TensorFlow Serving and ONNX Runtime."""
 
+from tfxclass.export.inverted_lists import InvertedLists
+from tfxclass.export.onnx_model import onnx
+from tfxclass.export.server_config import server_config
 from tfxclass.export.serving import saved_model
 
-__all__ = ["saved_model"]
+__all__ = ["InvertedLists", "onnx", "saved_model", "server_config"]

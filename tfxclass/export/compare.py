@@ -46,6 +46,16 @@ def check_same(answers, expected, names, activation):
             _differs("`labels`", answers["labels"], wanted)
 
 
+def check_close(key, answers, expected, activation):
+    """Raises unless `answers[key]` is `expected` up to rounding."""
+    received = answers[key]
+    if received.shape != expected.shape:
+        _differs(f"shape of `{key}`", received.shape, expected.shape)
+    tolerance = _ABSOLUTE[activation] + _RELATIVE * np.abs(expected)
+    if not np.all(_is_close(received, expected, tolerance)):
+        _differs(f"`{key}`", received, expected)
+
+
 def _is_close(received, expected, tolerance):
     with np.errstate(invalid="ignore"):  # inf - inf
         close = np.abs(received - expected) <= tolerance

@@ -9,124 +9,43 @@ import os
 import subprocess
 import sys
 import tempfile
-import typing
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfxclass.export import compare
+from tfxclass_serve import c_loader
 
-LOADER = os.path.join(os.path.dirname(__file__), "c_loader.py")
-_TEXTS = ("sample text", "", "Zwei W\u00f6rter")
-# Where an input has a dimension of any size.
-_ANY_SIZE = 8
+LOADER = c_loader.__file__
 
 
-class Question(typing.NamedTuple):
-    """What the loaded export is asked, and who knows the answer.
-
-    Attributes:
-        live: model that returns `(ids, scores)`.
-        inputs: list of arrays for it.
-        names: list of str, the class names, or None.
-        activation: the head's; None where scores are logits.
-    """
-
-    live: typing.Any
-    inputs: list
-    names: list | None
-    activation: str | None
-
-
-def examples(inputs, given=None):
-    """Arrays to ask the model with, one for each of the symbolic `inputs`.
-
-    Args:
-        inputs: list of `keras.KerasTensor`.
-        given: an array, a list, a dict by name, or None to make some up.
-
-    Raises:
-        ValueError: `given` does not fit the inputs.
-    """
-    if given is None:
-        return [_made_up(x) for x in inputs]
-    names = [x.name for x in inputs]
-    if isinstance(given, dict):
-        if set(given) != set(names):
-            raise ValueError(
-                "`example_inputs` must have the model's inputs "
-                f"{sorted(names)}. Received: {sorted(given)}"
-            )
-        given = [given[name] for name in names]
-    elif len(inputs) == 1 and np.ndim(given) == len(inputs[0].shape):
-        given = [given]
-    elif not isinstance(given, (list, tuple)):
-        given = [given]
-    if len(given) != len(inputs):
-        raise ValueError(
-            "`example_inputs` must be one array for each of the model's "
-            f"{len(inputs)} inputs. Received: {len(given)}"
-        )
-    return [_as_array(x, value) for x, value in zip(inputs, given)]
-
-
-def _as_array(spec, value):
-    dtype = tf.as_dtype(spec.dtype)
-    try:
-        return tf.convert_to_tensor(value, dtype).numpy()
-    except (TypeError, ValueError) as e:
-        raise ValueError(
-            f"`example_inputs` must be {dtype.name} for input {spec.name!r}. "
-            f"Received: {type(value).__name__}: {e}"
-        ) from e
-
-
-def _made_up(spec):
-    """Zeros, ones and random numbers; ids stay 0 or 1, likely in range."""
-    shape = [_ANY_SIZE if size is None else size for size in spec.shape[1:]]
-    dtype = tf.as_dtype(spec.dtype)
-    if dtype == tf.string:
-        texts = [text.encode() for text in _TEXTS]
-        return np.stack([np.full(shape, text, object) for text in texts])
-    rng = np.random.default_rng(0)
-    random = rng.random(shape)
-    if not dtype.is_floating:
-        random = random > 0.5
-    rows = [np.zeros(shape), np.ones(shape), random]
-    return np.stack(rows).astype(dtype.as_numpy_dtype)
-
-
-def check(folder, signature, question=None):
+def check(folder, questions=(), records=()):
     """Raises unless the export in `folder` is sound; see `saved_model`.
 
     Args:
         folder: the SavedModel.
-        signature: str, name of its signature.
-        question: `Question`, or None to check the ops only.
+        questions: list of `Question`; without, the ops are checked only.
+        records: warm-up, list of `(signature, inputs)`: run, not compared.
 
     Raises:
         ValueError: the graph has ops that TensorFlow does not.
         RuntimeError: the export does not load, or answers otherwise.
     """
     graph = _meta_graph(folder)
+    runs = [(question.signature, question.inputs) for question in questions]
+    runs += records
     with tempfile.TemporaryDirectory() as scratch:
-        if question is not None:
-            _ask(scratch, folder, graph.signature_def[signature], question)
+        if runs:
+            _ask(scratch, folder, graph.signature_def, runs)
         done = _run_loader(scratch)
         _check_stock_ops(graph, scratch, done)
-        if question is None:
+        if not runs:
             return
-        answers = _answers(scratch, done)
-    inputs = [tf.constant(x) for x in question.inputs]
-    ids, scores = question.live(inputs, training=False)
-    compare.check_same(
-        answers,
-        {"ids": ids.numpy(), "scores": scores.numpy()},
-        question.names,
-        question.activation,
-    )
+        _check_done(done)
+        answers = [_answers(scratch, i) for i in range(len(questions))]
+    for question, found in zip(questions, answers):
+        question.check(found)
 
 
 def _meta_graph(folder):
@@ -135,18 +54,22 @@ def _meta_graph(folder):
     return saved.meta_graphs[0]
 
 
-def _ask(scratch, folder, signature, question):
-    """Leaves the question for the loader in `scratch`."""
-    request = {
-        "model": os.path.abspath(folder),
-        "inputs": [signature.inputs[x.name].name for x in question.live.inputs],
-        "outputs": {
-            key: info.name for key, info in sorted(signature.outputs.items())
-        },
-    }
+def _ask(scratch, folder, signatures, runs):
+    """Leaves the runs for the loader in `scratch`."""
+    request = {"model": os.path.abspath(folder), "runs": []}
+    for number, (key, inputs) in enumerate(runs):
+        signature = signatures[key]
+        outputs = sorted(signature.outputs.items())
+        request["runs"].append(
+            {
+                "inputs": [signature.inputs[name].name for name in inputs],
+                "outputs": {name: info.name for name, info in outputs},
+            }
+        )
+        path = os.path.join(scratch, f"inputs_{number}.npz")
+        np.savez(path, *inputs.values())
     with open(os.path.join(scratch, "request.json"), "w") as f:
         json.dump(request, f)
-    np.savez(os.path.join(scratch, "inputs.npz"), *question.inputs)
 
 
 def _run_loader(scratch):
@@ -186,14 +109,17 @@ def _check_stock_ops(graph, scratch, done):
         )
 
 
-def _answers(scratch, done):
+def _check_done(done):
     if done.returncode:
         raise RuntimeError(
             _failure("The export does not load or run without tfxclass", done)
             + "\nIf the made-up inputs do not fit the model, give "
             "`example_inputs`."
         )
-    path = os.path.join(scratch, "outputs.npz")
+
+
+def _answers(scratch, number):
+    path = os.path.join(scratch, f"outputs_{number}.npz")
     # Written by our own process: strings are arrays of objects.
     with np.load(path, allow_pickle=True) as outputs:
         return dict(outputs)

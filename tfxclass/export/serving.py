@@ -1,25 +1,26 @@
 """`saved_model`: a version folder with the best classes of each request."""
 
 import gc
+import json
 import os
 import re
 import tempfile
 
 import keras
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass import optimizers
 from tfxclass.checks import check_k
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import proof
-from tfxclass.export import resources
+from tfxclass.export import questions
+from tfxclass.export import signatures as signatures_lib
+from tfxclass.export import warmup
 from tfxclass.export.version_folder import version_folder
-from tfxclass.top_k import TopK
-from tfxclass.top_k import above
 from tfxclass.top_k import check_threshold
 from tfxclass.top_k import encoder_of
 
-SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 # Others are no names of TensorFlow's nodes.
 _INPUT_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 
@@ -31,59 +32,104 @@ def saved_model(
     labels=None,
     verify=True,
     example_inputs=None,
+    full_scores=False,
+    search=None,
+    warmup_batch_sizes=(),
     threshold=None,
 ):
     """Writes `model` as the next version of a servable model.
 
-    `path/<version>/` gets the signature `serving_default`: the model's inputs
-    by their Keras names to `ids` (int64), `scores` (float32) and, with
-    `labels`, `labels` (string), each `[batch, top_k]`, best first. The graph
-    has TensorFlow's own ops only; the class matrix is in it once (normalised,
-    for cosine). The folder appears whole or not at all.
+    `path/<version>/` gets these signatures, for all of which dimension 0 is
+    the batch:
+
+    - `serving_default`: the model's inputs by their Keras names to `ids`
+      (int64), `scores` (float32) and, with `labels`, `labels` (string), each
+      `[batch, top_k]`, best first.
+    - `classify`: `inputs`, serialised tf.Examples with the inputs as features,
+      to `classes` (string: names, or ids where there are none) and `scores`.
+      Not where an input has a dimension of unknown size.
+    - `embed`: the inputs to `features`, what the head reads, float32.
+    - `full_scores`, if asked for: the inputs to `scores` of all classes.
+
+    The graph has TensorFlow's own ops only; the class matrix is in it once
+    (normalised, for cosine). The folder appears whole or not at all.
 
     Args:
-        model: a built Sequential or functional model that ends in a head.
+        model: a built Sequential or functional model that ends in a head, or
+            the path of one in a `.keras` file.
         path: folder of the model's versions; made if need be.
         top_k: int, number of classes in an answer.
         labels: the name of each class, a sequence of str, or the path of a
             text file with one a line.
         verify: whether to load the result through TensorFlow's C API in a
-            process without tfxclass, and to compare its answers with the
-            model's.
-        example_inputs: what `verify` asks: an array, or a list or dict by
-            input name of arrays, `[batch, ...]`. By default a few made-up
-            rows.
+            process without tfxclass, to compare the answers of each signature
+            with the model's, and to replay the warm-up.
+        example_inputs: what `verify` and the warm-up ask: an array, or a list
+            or dict by input name of arrays, `[batch, ...]`. By default a few
+            made-up rows.
+        full_scores: whether to write the signature of that name.
+        search: `InvertedLists` for approximate answers, from a part of the
+            classes; by default all are read. Its recall is in
+            `assets.extra/search.json`.
+        warmup_batch_sizes: ints, sizes of the batches that a server runs
+            before a version is available, each with each signature. Those that
+            its batching allows. Needs the extra `tfxclass[serving]`.
         threshold: float in [0, 1], least probability of a class in an answer,
-            or None; below it ids are -1 and scores 0.
+            or None; below it ids are -1 and scores 0. Not with `search`.
 
     Returns:
         The folder written, str.
 
     Raises:
         ValueError: an argument out of range, no single head, an unbuilt
-            model, or an op in the graph that is not TensorFlow's.
+            model, a recall too low, or an op in the graph that is not
+            TensorFlow's.
         RuntimeError: the export does not load, or answers otherwise.
+        ImportError: a warm-up without the extra.
     """
+    if isinstance(model, (str, os.PathLike)):
+        model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
     check_k(top_k, head.num_classes)
     check_threshold(threshold, head)
+    if threshold is not None and search is not None:
+        raise ValueError(
+            "`threshold` is of probabilities, and those of `search` are "
+            f"logits. Received: threshold={threshold} with a search."
+        )
     _check_names(inputs)
     names = labels_lib.read(labels, head.num_classes)
-    question = None
-    if verify:
-        examples = proof.examples(inputs, example_inputs)
-        search = TopK if head.export_is_exact else _ExportTopK
-        live = search(head, top_k, threshold)(features)
-        live = keras.Model(inputs, live)
-        question = proof.Question(live, examples, names, head.activation)
+    warmup.check(warmup_batch_sizes)
+    examples = questions.examples(inputs, example_inputs)
     _settle(model)
+    encoder = keras.Model(inputs, features)
+    if search is not None:
+        given = None if example_inputs is None else examples
+        search = search.build(head, top_k, _features(encoder, given))
+    asked = []
+    if verify:
+        best = questions.best_of(search or head, top_k, threshold)
+        asked = questions.ask(encoder, head, best, names, examples)
     with version_folder(os.fspath(path)) as folder:
-        encoder = keras.Model(inputs, features)
-        _write(folder.name, names, encoder, head, top_k, threshold)
+        search = search or signatures_lib.ExactSearch(head)
+        answer = signatures_lib.Answer(search, top_k, threshold)
+        keys = _write(folder.name, encoder, answer, names, full_scores)
+        if search.report() is not None:
+            _write_report(folder.name, {**search.report(), "top_k": top_k})
+        del search, answer
+        served = questions.served(inputs, examples)
+        records = warmup.write(folder.name, keys, served, warmup_batch_sizes)
         # A normalised class matrix goes before another process loads it.
         gc.collect()
-        proof.check(folder.name, SIGNATURE, question)
+        asked = [question for question in asked if question.signature in keys]
+        proof.check(folder.name, asked, records if verify else [])
     return folder.name
+
+
+def _features(encoder, examples):
+    if examples is None:
+        return None
+    return encoder([tf.constant(x) for x in examples], training=False)
 
 
 def _check_names(inputs):
@@ -102,43 +148,31 @@ def _settle(model):
         optimizers.catch_up(variable)
 
 
-class _ExportTopK(TopK):
-    """What a head that searches otherwise in an export answers there."""
-
-    def search(self, features):
-        return self.head.export_top_k(features, self.k)
-
-
-def _write(folder, names, *parts):
+def _write(folder, encoder, answer, names, full_scores):
+    """Writes the SavedModel; returns the names of its signatures."""
     with tempfile.TemporaryDirectory() as scratch:
-        serving = _Serving(labels_lib.write(names, scratch), *parts)
-        signatures = {SIGNATURE: serving.serve}
-        tf.saved_model.save(serving, folder, signatures=signatures)
+        asset = labels_lib.write(names, scratch)
+        module = signatures_lib.Signatures(encoder, answer, asset, full_scores)
+        functions = dict(module.functions)
+        tf.saved_model.save(module, folder, signatures=functions)
+    if signatures_lib.CLASSIFY in functions:
+        _name_method(folder)
+    return list(functions)
 
 
-class _Serving(tf.Module):
-    """What is saved: the encoder, the head's weights, the labels, `serve`."""
+def _name_method(folder):
+    """TensorFlow writes every signature as one of the Predict API."""
+    path = os.path.join(folder, "saved_model.pb")
+    with open(path, "rb") as f:
+        saved = saved_model_pb2.SavedModel.FromString(f.read())
+    signature = saved.meta_graphs[0].signature_def[signatures_lib.CLASSIFY]
+    signature.method_name = tf.saved_model.CLASSIFY_METHOD_NAME
+    with open(path, "wb") as f:
+        f.write(saved.SerializeToString(deterministic=True))
 
-    def __init__(self, asset, encoder, head, k, threshold):
-        super().__init__()
-        # The variables and tables only: a Keras layer as an attribute would be
-        # saved with copies of its variables beside those that `serve` reads.
-        self.state = resources.of(encoder)
-        self.weights = head.export_weights()
-        self.query_weights = head.query_weights()
-        self.names = None if asset is None else labels_lib.table(asset)
 
-        def serve(*inputs):
-            features = encoder(list(inputs), training=False)
-            best = head.export_top_k(features, k, self.weights)
-            ids, scores = above(threshold, *best)
-            outputs = {"ids": ids, "scores": scores}
-            if self.names is not None:
-                outputs["labels"] = self.names.lookup(ids)
-            return outputs
-
-        specs = [
-            tf.TensorSpec((None, *x.shape[1:]), x.dtype, name=x.name)
-            for x in encoder.inputs
-        ]
-        self.serve = tf.function(serve, specs, autograph=False)
+def _write_report(folder, report):
+    os.makedirs(os.path.join(folder, "assets.extra"), exist_ok=True)
+    path = os.path.join(folder, "assets.extra", "search.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(report, f, indent=2)

@@ -193,6 +193,23 @@ class ClassHead(OutputHead):
             probabilities=self.activation == "softmax",
         )
 
+    @property
+    def has_plain_logits(self):
+        """Whether all logits are products of `export_weights`, plus a bias."""
+        return (
+            type(self).export_top_k is ClassHead.export_top_k
+            and type(self).export_weights is ClassHead.export_weights
+        )
+
+    def export_scores(self, features, weights=None):
+        if not self.has_plain_logits:
+            return super().export_scores(features, weights)
+        rows, bias = self.export_weights() if weights is None else weights
+        logits = stock_top_k.products(self.queries(features), rows)
+        if bias is not None:
+            logits += tf.convert_to_tensor(bias)
+        return self.activate(logits) if self.activation else logits
+
     def get_config(self):
         config = {
             name: getattr(self, name)

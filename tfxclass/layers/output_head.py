@@ -185,6 +185,13 @@ class OutputHead(keras.layers.Layer):
         """
         raise NotImplementedError
 
+    def export_scores(self, features, weights=None):
+        """All scores with stock ops alone, float32 `[batch, num_classes]`."""
+        # A head that can do without the sort overrides this.
+        ids, scores = self.export_top_k(features, self.num_classes, weights)
+        places = tf.argsort(ids, axis=1)
+        return tf.gather(scores, places, axis=1, batch_dims=1)
+
     def get_config(self):
         return {
             **super().get_config(),

@@ -1,13 +1,15 @@
 """Runs a SavedModel through TensorFlow's C API; knows no TensorFlow Python.
 
+The development server runs models with it. An export is proven by
 `python c_loader.py LIBRARY_FOLDER FOLDER`, run by its path, in a process that
-imports neither tfxclass nor tensorflow. Writes `FOLDER/ops.pb`, the ops that
-TensorFlow registers by itself (an OpList). Then, if there is a request:
+imports neither tfxclass nor tensorflow. That writes `FOLDER/ops.pb`, the ops
+that TensorFlow registers by itself (an OpList). Then, if there is a request:
 
-    request.json: {"model": folder, "inputs": [tensor, ...],
-                   "outputs": {key: tensor}}, tensors as "node:0"
-    inputs.npz: arr_0, arr_1, ...; strings are arrays of bytes objects
-    outputs.npz: an array for each key of the outputs
+    request.json: {"model": folder, "runs": [{"inputs": [tensor, ...],
+                   "outputs": {key: tensor}}, ...]}, tensors as "node:0"
+    inputs_0.npz: arr_0, arr_1, ... of the first run; strings are arrays of
+        bytes objects
+    outputs_0.npz: an array for each key of its outputs
 
 Any failure of TensorFlow's is its message on stderr and exit status 1.
 """
@@ -73,26 +75,38 @@ _RESULTS = {
 }
 
 
+class TensorFlowError(Exception):
+    """A status of TensorFlow's; `code` is TF_Code's, of status.proto."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
 class CApi:
-    """The functions of `libtensorflow_cc.so.2`."""
+    """The functions of `libtensorflow_cc.so.2`; for any number of threads."""
 
     def __init__(self, folder):
         path = os.path.join(folder, "libtensorflow_cc.so.2")
         self.library = ctypes.CDLL(path)
-        self.status = _POINTER(self.call("TF_NewStatus"))
+        for name, result in _RESULTS.items():
+            getattr(self.library, name).restype = result
 
     def call(self, name, *arguments):
-        function = getattr(self.library, name)
-        function.restype = _RESULTS.get(name)
-        return function(*arguments)
+        return getattr(self.library, name)(*arguments)
 
     def checked(self, name, *arguments):
-        """`call`, then exits with TensorFlow's message if it failed."""
-        result = self.call(name, *arguments)
-        if self.call("TF_GetCode", self.status):
-            message = self.call("TF_Message", self.status)
-            sys.exit(message.decode(errors="replace"))
-        return result
+        """`call` with a status as last argument; TensorFlowError if not OK."""
+        status = _POINTER(self.call("TF_NewStatus"))
+        try:
+            result = self.call(name, *arguments, status)
+            code = self.call("TF_GetCode", status)
+            if code:
+                message = self.call("TF_Message", status)
+                raise TensorFlowError(code, message.decode(errors="replace"))
+            return result
+        finally:
+            self.call("TF_DeleteStatus", status)
 
     def op_list(self):
         """Serialised OpList of the registered ops, bytes."""
@@ -128,6 +142,15 @@ class CApi:
             self.call("TF_StringInit", at)
             self.call("TF_StringCopy", at, text, ctypes.c_size_t(len(text)))
 
+    def delete_input(self, tensor, array):
+        """Frees what `to_tensor` made of `array`, its strings too."""
+        if array.dtype == object:
+            data = self.call("TF_TensorData", tensor)
+            for position in range(array.size):
+                at = _POINTER(data + position * _STRING_SIZE)
+                self.call("TF_StringDealloc", at)
+        self.call("TF_DeleteTensor", tensor)
+
     def to_array(self, tensor):
         """A copy of a TF_Tensor, strings as bytes objects."""
         dims = range(self.call("TF_NumDims", tensor))
@@ -155,20 +178,32 @@ class Model:
     def __init__(self, api, folder):
         self.api = api
         self.graph = _POINTER(api.call("TF_NewGraph"))
+        options = _POINTER(api.call("TF_NewSessionOptions"))
         tags = (ctypes.c_char_p * 1)(b"serve")
-        self.session = _POINTER(
-            api.checked(
-                "TF_LoadSessionFromSavedModel",
-                _POINTER(api.call("TF_NewSessionOptions")),
-                None,
-                os.fsencode(folder),
-                tags,
-                ctypes.c_int(1),
-                self.graph,
-                None,
-                api.status,
+        try:
+            self.session = _POINTER(
+                api.checked(
+                    "TF_LoadSessionFromSavedModel",
+                    options,
+                    None,
+                    os.fsencode(folder),
+                    tags,
+                    ctypes.c_int(1),
+                    self.graph,
+                    None,
+                )
             )
-        )
+        except TensorFlowError:
+            api.call("TF_DeleteGraph", self.graph)
+            raise
+        finally:
+            api.call("TF_DeleteSessionOptions", options)
+
+    def close(self):
+        """Frees the session and the graph; no `run` may be under way."""
+        self.api.checked("TF_CloseSession", self.session)
+        self.api.checked("TF_DeleteSession", self.session)
+        self.api.call("TF_DeleteGraph", self.graph)
 
     def run(self, inputs, outputs):
         """Values of the tensors `outputs`, given those of `inputs`.
@@ -179,26 +214,36 @@ class Model:
 
         Returns:
             List of arrays.
+
+        Raises:
+            TensorFlowError: TensorFlow refuses the inputs, or an op fails.
         """
-        names = [name for name, _ in inputs]
-        tensors = [self.api.to_tensor(array) for _, array in inputs]
+        feeds = self._outputs([name for name, _ in inputs])
+        fetches = self._outputs(outputs)
+        arrays = [array for _, array in inputs]
+        tensors = [self.api.to_tensor(array) for array in arrays]
         results = (_POINTER * len(outputs))()
-        self.api.checked(
-            "TF_SessionRun",
-            self.session,
-            None,
-            self._outputs(names),
-            (_POINTER * len(tensors))(*tensors),
-            ctypes.c_int(len(tensors)),
-            self._outputs(outputs),
-            results,
-            ctypes.c_int(len(outputs)),
-            None,
-            ctypes.c_int(0),
-            None,
-            self.api.status,
-        )
-        return [self.api.to_array(_POINTER(result)) for result in results]
+        try:
+            self.api.checked(
+                "TF_SessionRun",
+                self.session,
+                None,
+                feeds,
+                (_POINTER * len(tensors))(*tensors),
+                ctypes.c_int(len(tensors)),
+                fetches,
+                results,
+                ctypes.c_int(len(outputs)),
+                None,
+                ctypes.c_int(0),
+                None,
+            )
+            return [self.api.to_array(_POINTER(x)) for x in results]
+        finally:
+            for result in filter(None, results):
+                self.api.call("TF_DeleteTensor", _POINTER(result))
+            for tensor, array in zip(tensors, arrays):
+                self.api.delete_input(tensor, array)
 
     def _outputs(self, names):
         return (_Output * len(names))(*[self._output(n) for n in names])
@@ -209,7 +254,7 @@ class Model:
             "TF_GraphOperationByName", self.graph, node.encode()
         )
         if not operation:
-            sys.exit(f"The graph has no node {node!r}.")
+            raise TensorFlowError(5, f"The graph has no node {node!r}.")
         return _Output(operation, int(index))
 
 
@@ -223,14 +268,19 @@ def main(library_folder, folder):
         return
     with open(request) as f:
         request = json.load(f)
-    # Written by our own process: strings are arrays of objects.
-    path = os.path.join(folder, "inputs.npz")
-    with np.load(path, allow_pickle=True) as arrays:
-        inputs = list(zip(request["inputs"], arrays.values()))
-    keys, tensors = zip(*request["outputs"].items())
-    values = Model(api, request["model"]).run(inputs, tensors)
-    np.savez(os.path.join(folder, "outputs.npz"), **dict(zip(keys, values)))
+    model = Model(api, request["model"])
+    for number, run in enumerate(request["runs"]):
+        # Written by our own process: strings are arrays of objects.
+        path = os.path.join(folder, f"inputs_{number}.npz")
+        with np.load(path, allow_pickle=True) as arrays:
+            inputs = list(zip(run["inputs"], arrays.values()))
+        keys, tensors = zip(*run["outputs"].items())
+        values = dict(zip(keys, model.run(inputs, tensors)))
+        np.savez(os.path.join(folder, f"outputs_{number}.npz"), **values)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except TensorFlowError as e:
+        sys.exit(str(e))

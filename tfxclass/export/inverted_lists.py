@@ -1,0 +1,261 @@
+"""Approximate top k with stock TensorFlow ops alone: inverted lists."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass import stock_top_k
+from tfxclass.checks import check_k
+from tfxclass.checks import check_positive_int
+
+_TRAIN_ROWS_A_LIST = 40
+_ITERATIONS = 8
+_QUERIES = 256
+
+
+class InvertedLists:
+    """How an export searches a part of the classes only.
+
+    Class rows are kept by their nearest k-means centre. A query is answered
+    from the `num_probes` lists whose centres answer it most: a product with
+    the centres, a gather, a product, a top_k, all TensorFlow's own ops. For
+    half a million classes and more, where reading every row is too slow. The
+    rows are in the export once, in the order of the lists.
+
+    Scores are logits, exact for the classes found: the sum of a softmax would
+    read every row.
+
+    Args:
+        num_lists: int, by default four times the root of the classes.
+        num_probes: int, lists read for a query; by default the least power of
+            two whose recall is `min_recall`.
+        min_recall: float in (0, 1]. Recall at `top_k` is measured at export
+            on the features of `example_inputs` or, without, on class rows,
+            which flatters it; below `min_recall` the export is refused.
+        seed: int. Same seed and rows, same lists.
+
+    Raises:
+        ValueError: an argument out of range.
+    """
+
+    def __init__(
+        self, num_lists=None, num_probes=None, min_recall=0.95, seed=0
+    ):
+        if num_lists is not None:
+            check_positive_int("num_lists", num_lists)
+        if num_probes is not None:
+            check_positive_int("num_probes", num_probes)
+        if not 0 < min_recall <= 1:
+            raise ValueError(
+                f"`min_recall` must be in (0, 1]. Received: {min_recall}"
+            )
+        self.num_lists = num_lists
+        self.num_probes = num_probes
+        self.min_recall = min_recall
+        self.seed = seed
+
+    def build(self, head, k, features=None):
+        """`ListSearch` of a head; see `saved_model`.
+
+        Args:
+            head: a head with one row a class.
+            k: int, classes in an answer.
+            features: float `[n, dim]` that recall is measured on, or None.
+
+        Raises:
+            ValueError: another kind of head, or a recall below `min_recall`.
+        """
+        _check_head(head)
+        rows, bias = head.export_weights()
+        rows = tf.convert_to_tensor(rows)
+        count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
+        count = min(count, rows.shape[0])
+        centres = _centres(rows, count, self.seed)
+        search = ListSearch(head, rows, bias, _nearest(rows, centres), count)
+        if features is None:
+            queries = _drawn(rows, _QUERIES, self.seed)
+        else:
+            queries = head.queries(features)
+        bias = None if bias is None else tf.convert_to_tensor(bias)
+        expected, _ = stock_top_k.top_k(queries, rows, k, bias)
+        self._choose_probes(search, k, queries, expected.numpy())
+        search.measured_on = "class rows" if features is None else "examples"
+        return search
+
+    def _choose_probes(self, search, k, queries, expected):
+        least = search.least_probes(k)
+        probes = self.num_probes or least
+        if not least <= probes <= search.num_lists:
+            raise ValueError(
+                f"`num_probes` must be {least}..{search.num_lists} for "
+                f"top_k={k} of {search.num_lists} lists. Received: {probes}"
+            )
+        while True:
+            search.num_probes = probes
+            found, _ = search.top_k_of(queries, k)
+            search.recall = _recall(found.numpy(), expected)
+            if search.recall >= self.min_recall:
+                return
+            if self.num_probes or probes == search.num_lists:
+                raise ValueError(
+                    f"Recall at {k} must be at least min_recall="
+                    f"{self.min_recall}. Received: {search.recall:.4f} with "
+                    f"num_probes={probes}. Read more lists, or give real "
+                    "`example_inputs`."
+                )
+            probes = min(2 * probes, search.num_lists)
+
+
+def _check_head(head):
+    if not getattr(head, "has_plain_logits", False):
+        raise ValueError(
+            "`search` needs a head with one row a class and softmax or no "
+            f"activation. Received: {type(head).__name__}. Leave it out for "
+            "exact search."
+        )
+
+
+class ListSearch(tf.Module):
+    """The lists of a head, and the search in them.
+
+    Args:
+        head: the head.
+        rows: float32 tensor `[num_classes, dim]`, as they are multiplied.
+        bias: float32 `[num_classes]`, or None.
+        lists: int `[num_classes]`, the list of each class.
+        num_lists: int.
+    """
+
+    def __init__(self, head, rows, bias, lists, num_lists):
+        super().__init__()
+        order = np.argsort(lists, kind="stable")
+        sizes = np.bincount(lists, minlength=num_lists)
+        sizes = sizes[sizes > 0]
+        self.num_lists = len(sizes)
+        self.num_probes = None
+        self.recall = None
+        self.measured_on = None
+        # Untracked: the head's own copies of these would be saved, too.
+        self._head = lambda: head
+        self.query_weights = head.query_weights()
+        self.order = _constant(order, tf.int64, "order")
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        self.starts = _constant(starts, tf.int64, "starts")
+        self.rows = _constant(tf.gather(rows, order), tf.float32, "rows")
+        self.bias = None
+        if bias is not None:
+            bias = tf.gather(tf.convert_to_tensor(bias), order)
+            self.bias = _constant(bias, tf.float32, "bias")
+        means = self._means(sizes)
+        self.centres = _constant(means[0], tf.float32, "centres")
+        self.centre_bias = _constant(means[1], tf.float32, "centre_bias")
+
+    def _means(self, sizes):
+        """Mean row and greatest bias of each list."""
+        of_list = np.repeat(np.arange(len(sizes)), sizes)
+        centres = tf.math.segment_mean(tf.convert_to_tensor(self.rows), of_list)
+        if self.bias is None:
+            return centres, tf.zeros(len(sizes))
+        return centres, tf.math.segment_max(self.bias, of_list)
+
+    def report(self):
+        """What was measured, a dict."""
+        return {
+            "num_lists": self.num_lists,
+            "num_probes": self.num_probes,
+            "recall": self.recall,
+            "measured_on": self.measured_on,
+        }
+
+    def least_probes(self, k):
+        """Lists to read that hold `k` classes whichever they are, int."""
+        sizes = np.sort(np.diff(self.starts.numpy()))
+        return int(np.searchsorted(np.cumsum(sizes), k)) + 1
+
+    def top_k(self, features, k):
+        """`(ids, logits)`: int64 and float32 `[batch, k]`, best first."""
+        return self.top_k_of(self._head().queries(features), k)
+
+    def top_k_of(self, queries, k):
+        """`top_k` of queries, float32 `[batch, dim]`."""
+        check_k(k, self.order.shape[0])
+        answers = tf.matmul(queries, self.centres, transpose_b=True)
+        answers += self.centre_bias
+        probes = tf.math.top_k(answers, self.num_probes, sorted=False).indices
+        starts, rows = tf.identity(self.starts), tf.identity(self.rows)
+        bias = None if self.bias is None else tf.identity(self.bias)
+
+        def answer(query_and_lists):
+            query, lists = query_and_lists
+            at = tf.ragged.range(
+                tf.gather(starts, lists), tf.gather(starts, lists + 1)
+            ).flat_values
+            logits = tf.linalg.matvec(tf.gather(rows, at), query)
+            if bias is not None:
+                logits += tf.gather(bias, at)
+            scores, columns = tf.math.top_k(logits, k)
+            return tf.gather(at, columns), scores
+
+        # One query at a time: the rows that all of a batch read at once would
+        # be gigabytes.
+        at, scores = tf.map_fn(
+            answer,
+            (queries, probes),
+            fn_output_signature=(
+                tf.TensorSpec([k], tf.int64),
+                tf.TensorSpec([k], tf.float32),
+            ),
+            parallel_iterations=2,
+        )
+        return tf.gather(self.order, at), scores
+
+    def scores(self, features):
+        """All scores, exact, float32 `[batch, num_classes]`."""
+        head = self._head()
+        logits = stock_top_k.products(head.queries(features), self.rows)
+        if self.bias is not None:
+            logits += self.bias
+        places = tf.math.invert_permutation(tf.identity(self.order))
+        logits = tf.gather(logits, places, axis=1)
+        return head.activate(logits) if head.activation else logits
+
+
+def _constant(value, dtype, name):
+    # A variable, not a constant: those lie in saved_model.pb.
+    value = tf.convert_to_tensor(value, dtype)
+    return tf.Variable(value, trainable=False, name=name)
+
+
+def _drawn(rows, count, seed):
+    rng = np.random.default_rng(seed)
+    count = min(count, rows.shape[0])
+    ids = rng.choice(rows.shape[0], count, replace=False)
+    return tf.gather(rows, np.sort(ids))
+
+
+def _centres(rows, count, seed):
+    """Centres of Lloyd's k-means on a sample, float32 `[count, dim]`."""
+    sample = _drawn(rows, count * _TRAIN_ROWS_A_LIST, seed)
+    centres = _drawn(sample, count, seed + 1)
+    for _ in range(_ITERATIONS):
+        lists = _nearest(sample, centres)
+        means = tf.math.unsorted_segment_mean(sample, lists, count)
+        is_empty = np.bincount(lists, minlength=count) == 0
+        centres = tf.where(is_empty[:, np.newaxis], centres, means)
+    return centres
+
+
+def _nearest(rows, centres):
+    """Nearest centre of each row, int array, in blocks."""
+    half = tf.reduce_sum(tf.square(centres), axis=1) / 2
+    block = max(2**24 // centres.shape[0], 1)
+    parts = []
+    for start in range(0, rows.shape[0], block):
+        part = rows[start : start + block]
+        closeness = tf.matmul(part, centres, transpose_b=True) - half
+        parts.append(tf.argmax(closeness, axis=1).numpy())
+    return np.concatenate(parts)
+
+
+def _recall(found, expected):
+    shared = [np.intersect1d(*pair).size for pair in zip(found, expected)]
+    return sum(shared) / expected.size

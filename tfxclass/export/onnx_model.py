@@ -1,0 +1,293 @@
+"""`onnx`: a trained classifier as a model of ONNX Runtime."""
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+import uuid
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass import optimizers
+from tfxclass.checks import check_k
+from tfxclass.export import compare
+from tfxclass.export import labels as labels_lib
+from tfxclass.export import questions
+from tfxclass.top_k import encoder_of
+
+OPSET = 18
+MODEL = "model.onnx"
+CLASSES = "classes.bin"
+# Rows at a time: the temporaries stay small.
+_BLOCK = 65_536
+
+
+def onnx(model, path, top_k=10, labels=None, verify=True, example_inputs=None):
+    """Writes `model` as an ONNX model with the best classes of each request.
+
+    The folder `path` gets `model.onnx` (opset 18): the model's inputs by
+    their Keras names to `ids` (int64) and `scores` (float32), `[batch,
+    top_k]`, best first; `classes.bin`, the class matrix, which may be larger
+    than the 2 GB that a protocol buffer holds; and, with `labels`,
+    `labels.txt`, the name of class i in line i. An answer holds `[batch,
+    num_classes]` logits. The folder appears whole or not at all. Needs the
+    extra `tfxclass[onnx]`.
+
+    Args:
+        model: a built Sequential or functional model that ends in a head with
+            one row a class, or the path of one in a `.keras` file. ONNX has
+            no ops for text: begin it where there are numbers.
+        path: folder to make; it must not exist.
+        top_k: int, number of classes in an answer.
+        labels: the name of each class, a sequence of str, or the path of a
+            text file with one a line.
+        verify: whether to compare the answers of ONNX Runtime with the
+            model's.
+        example_inputs: what `verify` asks; see `saved_model`.
+
+    Returns:
+        The path of `model.onnx`, str.
+
+    Raises:
+        ValueError: an argument out of range, another kind of head, an input
+            that is named as an output, or an op that ONNX does not have.
+        RuntimeError: the export answers otherwise.
+        ImportError: the extra is not installed.
+    """
+    _check_extra()
+    path = os.path.abspath(os.fspath(path))
+    if os.path.exists(path):
+        raise ValueError(f"`path` must not exist yet. Received: {path!r}")
+    if isinstance(model, (str, os.PathLike)):
+        model = keras.models.load_model(model)
+    inputs, features, head = encoder_of(model)
+    check_k(top_k, head.num_classes)
+    _check_head(head)
+    _check_names(inputs)
+    names = labels_lib.read(labels, head.num_classes)
+    examples = questions.examples(inputs, example_inputs)
+    for variable in model.trainable_variables:
+        optimizers.catch_up(variable)
+    encoder = keras.Model(inputs, features)
+    graph = _convert(encoder, head)
+    with _new_folder(path) as folder:
+        _write(folder, graph, head, top_k)
+        labels_lib.write(names, folder)
+        if verify:
+            _verify(folder, encoder, head, top_k, examples)
+    return os.path.join(path, MODEL)
+
+
+def _check_extra():
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import tf2onnx  # noqa: F401
+    except ImportError as e:
+        raise ImportError(
+            "ONNX models need tf2onnx, onnx and onnxruntime. Fix: pip install "
+            "'tfxclass[onnx]'"
+        ) from e
+
+
+def _check_head(head):
+    if not getattr(head, "has_plain_logits", False):
+        raise ValueError(
+            "ONNX export needs a head with one row a class and softmax or no "
+            f"activation. Received: {type(head).__name__}. Use "
+            "tfxclass.export.saved_model."
+        )
+
+
+def _check_names(inputs):
+    taken = {x.name for x in inputs} & {"ids", "scores"}
+    if taken:
+        raise ValueError(
+            "An input of an ONNX model may not have the name of an output, "
+            f"'ids' or 'scores'. Received: {sorted(taken)}. Name it with "
+            "keras.Input(..., name=...)."
+        )
+
+
+@contextlib.contextmanager
+def _new_folder(path):
+    """A folder to fill, which becomes `path` at the end."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    scratch = f"{path}-incoming-{uuid.uuid4().hex}"
+    os.mkdir(scratch)
+    try:
+        yield scratch
+        os.rename(scratch, path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _convert(encoder, head):
+    """ModelProto from the inputs to `queries`, what the rows multiply."""
+    import tf2onnx
+
+    specs = [
+        tf.TensorSpec((None, *x.shape[1:]), x.dtype, name=x.name)
+        for x in encoder.inputs
+    ]
+
+    def encode(*inputs):
+        features = encoder(list(inputs), training=False)
+        return tf.identity(head.queries(features), name="queries")
+
+    function = tf.function(encode, specs, autograph=False)
+    _check_no_text(function.get_concrete_function().graph)
+    said = io.StringIO()
+    handler = logging.StreamHandler(said)
+    logger = logging.getLogger("tf2onnx")
+    logger.addHandler(handler)
+    try:
+        # Deprecations within tf2onnx are not the user's.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, _ = tf2onnx.convert.from_function(
+                function, input_signature=specs, opset=OPSET
+            )
+    except Exception as e:
+        raise ValueError(
+            f"tf2onnx does not convert the model: {e}. {said.getvalue()}"
+        ) from e
+    finally:
+        logger.removeHandler(handler)
+    _check_ops(model)
+    return model
+
+
+def _check_no_text(graph):
+    found = {
+        op.type
+        for op in _ops_of(graph)
+        if any(x.dtype == tf.string for x in [*op.inputs, *op.outputs])
+        or "Table" in op.type
+    }
+    if found:
+        raise ValueError(
+            "ONNX Runtime has no ops for text and lookup tables. Received a "
+            f"model with: {sorted(found)}. Begin the model where there are "
+            "numbers, keras.Model(ids, head(encoder(ids))), and do what comes "
+            "before outside of it; or use tfxclass.export.saved_model."
+        )
+
+
+def _ops_of(graph):
+    """All ops of a FuncGraph, with those of the functions that it calls."""
+    yield from graph.get_operations()
+    for function in graph._functions.values():
+        yield from getattr(function, "graph", tf.Graph()).get_operations()
+
+
+def _check_ops(model):
+    import onnx
+
+    known = {schema.name for schema in onnx.defs.get_all_schemas()}
+    foreign = {node.op_type for node in model.graph.node} - known
+    if foreign:
+        raise ValueError(
+            "tf2onnx does not convert these ops of the model: "
+            f"{sorted(foreign)}. Replace the layers that use them."
+        )
+
+
+def _write(folder, model, head, k):
+    """Adds the classifier to `model`, and writes both."""
+    import onnx
+    from onnx import helper
+
+    rows, bias = head.export_weights()
+    graph = model.graph
+    queries = graph.output[0].name
+    tensors = {"rows": rows} if bias is None else {"rows": rows, "bias": bias}
+    graph.initializer.extend(_write_tensors(folder, tensors))
+    constants = {"k": np.array([k]), "last_axis": np.array([1])}
+    for name, value in constants.items():
+        value = onnx.numpy_helper.from_array(value.astype("int64"), _own(name))
+        graph.initializer.append(value)
+    graph.node.extend(_classifier(queries, list(tensors), head.activation))
+    del graph.output[:]
+    batch = graph.input[0].type.tensor_type.shape.dim[0].dim_param or "batch"
+    for name, kind in (("ids", "INT64"), ("scores", "FLOAT")):
+        kind = getattr(onnx.TensorProto, kind)
+        info = helper.make_tensor_value_info(name, kind, [batch, k])
+        graph.output.append(info)
+    with open(os.path.join(folder, MODEL), "wb") as f:
+        f.write(model.SerializeToString())
+    onnx.checker.check_model(os.path.join(folder, MODEL))
+
+
+def _own(name):
+    """A name that no tensor of an encoder has."""
+    return "tfxclass/" + name
+
+
+def _classifier(queries, tensors, activation):
+    """Nodes from queries to `ids` and `scores`."""
+    from onnx.helper import make_node
+
+    names = [_own(name) for name in tensors]
+    logits, best, k = _own("logits"), _own("best"), _own("k")
+    yield make_node("Gemm", [queries, *names], [logits], transB=1)
+    if activation is None:
+        yield make_node("TopK", [logits, k], ["scores", "ids"], axis=1)
+        return
+    yield make_node("TopK", [logits, k], [best, "ids"], axis=1)
+    total, shifted = _own("logsumexp"), _own("shifted")
+    # The best alone are exponentiated once more: no second pass over all.
+    axis = _own("last_axis")
+    yield make_node("ReduceLogSumExp", [logits, axis], [total], keepdims=1)
+    yield make_node("Sub", [best, total], [shifted])
+    yield make_node("Exp", [shifted], ["scores"])
+
+
+def _write_tensors(folder, tensors):
+    """Writes float32 variables in blocks; returns TensorProtos without data."""
+    import onnx
+
+    protos = []
+    with open(os.path.join(folder, CLASSES), "wb") as f:
+        for name, variable in tensors.items():
+            offset, tensor = f.tell(), tf.convert_to_tensor(variable)
+            for start in range(0, tensor.shape[0], _BLOCK):
+                tensor[start : start + _BLOCK].numpy().tofile(f)
+            f.flush()
+            proto = onnx.TensorProto(
+                name=_own(name),
+                dims=tensor.shape.as_list(),
+                data_type=onnx.TensorProto.FLOAT,
+                data_location=onnx.TensorProto.EXTERNAL,
+            )
+            where = {
+                "location": CLASSES,
+                "offset": offset,
+                "length": f.tell() - offset,
+            }
+            for key, value in where.items():
+                proto.external_data.add(key=key, value=str(value))
+            protos.append(proto)
+    return protos
+
+
+def _verify(folder, encoder, head, k, examples):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        os.path.join(folder, MODEL), providers=["CPUExecutionProvider"]
+    )
+    feeds = {x.name: value for x, value in zip(encoder.inputs, examples)}
+    answers = session.run(["ids", "scores"], feeds)
+    features = encoder([tf.constant(x) for x in examples], training=False)
+    ids, scores = head.top_k(features, k)
+    compare.check_same(
+        dict(zip(("ids", "scores"), answers)),
+        {"ids": ids.numpy(), "scores": scores.numpy()},
+        None,
+        head.activation,
+    )

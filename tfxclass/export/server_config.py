@@ -1,0 +1,99 @@
+"""The configuration files of a TensorFlow Serving server."""
+
+import os
+import re
+
+from tfxclass.checks import check_positive_int
+
+METRICS_PATH = "/monitoring/prometheus/metrics"
+_NAME = re.compile(r"[^/:\s]+")
+
+
+def server_config(
+    folder, models, batch_sizes=(1, 4, 16, 64), versions=None, labels=None
+):
+    """Writes `models.config`, `batching.config` and `monitoring.config`.
+
+    They are what the flags `--model_config_file`, `--batching_parameters_file`
+    (with `--enable_batching`) and `--monitoring_config_file` take; see
+    `serving/README.md`. Needs the extra `tfxclass[serving]`.
+
+    Args:
+        folder: where to write; made if need be.
+        models: dict of base paths, as the server sees them, by model name.
+        batch_sizes: rising ints; batches are padded to the next one, and no
+            larger ones are made. Export with them as `warmup_batch_sizes`.
+        versions: dict of lists of ints by model name: serve these, to roll
+            back or to run two beside each other; by default the latest.
+        labels: dict by model name of dicts of versions by label, as
+            `{"products": {"stable": 3, "canary": 4}}`. They are served.
+
+    Raises:
+        ValueError: an argument out of range.
+        ImportError: the extra is not installed.
+    """
+    text = _models_config(models, dict(versions or {}), dict(labels or {}))
+    files = {
+        "models.config": text,
+        "batching.config": _batching(list(batch_sizes)),
+        "monitoring.config": (
+            f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}\n'
+        ),
+    }
+    os.makedirs(folder, exist_ok=True)
+    for name, text in files.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+            f.write(text)
+
+
+def _models_config(models, versions, labels):
+    unknown = sorted({*versions, *labels} - set(models))
+    if unknown or not models:
+        raise ValueError(
+            "`versions` and `labels` must be of `models`, at least one. "
+            f"Received: {unknown} with models {sorted(models)}."
+        )
+    try:
+        from google.protobuf import text_format
+        from tensorflow_serving.config import model_server_config_pb2
+    except ImportError as e:
+        raise ImportError(
+            "Server configurations need the protocol of TensorFlow Serving. "
+            "Fix: pip install 'tfxclass[serving]'"
+        ) from e
+    server = model_server_config_pb2.ModelServerConfig()
+    for name, path in models.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                "A model's name may not have '/', ':' or spaces. Received: "
+                f"{name!r}"
+            )
+        of_labels = labels.get(name, {})
+        wanted = {*versions.get(name, ()), *of_labels.values()}
+        for version in wanted:
+            check_positive_int("versions", version)
+        model = server.model_config_list.config.add(
+            name=name, base_path=os.fspath(path), model_platform="tensorflow"
+        )
+        if wanted:
+            model.model_version_policy.specific.versions.extend(sorted(wanted))
+        model.version_labels.update(of_labels)
+    return text_format.MessageToString(server)
+
+
+def _batching(sizes):
+    for size in sizes:
+        check_positive_int("batch_sizes", size)
+    if not sizes or any(a >= b for a, b in zip(sizes, sizes[1:])):
+        raise ValueError(
+            f"`batch_sizes` must be rising, at least one. Received: {sizes}"
+        )
+    # The server refuses a last allowed size other than the greatest batch.
+    lines = [
+        f"max_batch_size {{ value: {sizes[-1]} }}",
+        "batch_timeout_micros { value: 1000 }",
+        "max_enqueued_batches { value: 100 }",
+        "num_batch_threads { value: 4 }",
+        *(f"allowed_batch_sizes: {size}" for size in sizes),
+    ]
+    return "\n".join(lines) + "\n"

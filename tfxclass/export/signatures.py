@@ -1,0 +1,147 @@
+"""What an export answers: its signatures, as functions of stock ops."""
+
+import typing
+
+import tensorflow as tf
+
+from tfxclass.export import labels as labels_lib
+from tfxclass.export import resources
+from tfxclass.top_k import above
+
+DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+FULL_SCORES = "full_scores"
+CLASSIFY = "classify"
+EMBED = "embed"
+EXAMPLES = tf.saved_model.CLASSIFY_INPUTS
+# The JSON of TensorFlow Serving has no numbers of these types.
+_NOT_IN_JSON = (tf.float16, tf.bfloat16)
+
+
+class ExactSearch(tf.Module):
+    """All classes of a head, read for each query."""
+
+    def __init__(self, head):
+        super().__init__()
+        self.weights = head.export_weights()
+        self.query_weights = head.query_weights()
+        # Untracked: a layer would be saved with copies of its variables.
+        self._head = lambda: head
+
+    def top_k(self, features, k):
+        return self._head().export_top_k(features, k, self.weights)
+
+    def scores(self, features):
+        return self._head().export_scores(features, self.weights)
+
+    def report(self):
+        """What was measured: nothing, it is exact."""
+        return None
+
+
+class Answer(typing.NamedTuple):
+    """What is answered to a query.
+
+    Attributes:
+        search: `ExactSearch` or `ListSearch`.
+        k: int, classes in an answer.
+        threshold: float, least score of a class in it, or None.
+    """
+
+    search: tf.Module
+    k: int
+    threshold: float | None
+
+
+class Signatures(tf.Module):
+    """What is saved: the variables, the labels, and a function a signature.
+
+    Args:
+        encoder: `keras.Model` from the inputs to the features.
+        answer: `Answer`.
+        asset: path of the labels' file, or None.
+        full_scores: whether there is a signature of that name.
+    """
+
+    def __init__(self, encoder, answer, asset, full_scores):
+        super().__init__()
+        # The variables and tables only: a Keras layer as an attribute would be
+        # saved with copies of its variables beside those that are read.
+        self.state = resources.of(encoder)
+        self.search = answer.search
+        self.names = None if asset is None else labels_lib.table(asset)
+        self._encode = lambda inputs: _encode(encoder, inputs)
+        self._k, self._threshold = answer.k, answer.threshold
+        specs = [spec_of(x) for x in encoder.inputs]
+        examples = [tf.TensorSpec([None], tf.string, name=EXAMPLES)]
+        self.functions = {
+            DEFAULT: _function(self._serve, specs),
+            EMBED: _function(self._embed, specs),
+        }
+        if full_scores:
+            self.functions[FULL_SCORES] = _function(self._full_scores, specs)
+        features = features_of(encoder.inputs)
+        if features is not None:
+
+            def classify(serialized):
+                examples = tf.io.parse_example(serialized, features)
+                # It sorts them.
+                return self._classify(*(examples[name] for name in features))
+
+            self.functions[CLASSIFY] = _function(classify, examples)
+
+    def _serve(self, *inputs):
+        best = self.search.top_k(self._encode(inputs), self._k)
+        ids, scores = above(self._threshold, *best)
+        answers = {"ids": ids, "scores": scores}
+        if self.names is not None:
+            answers["labels"] = self.names.lookup(ids)
+        return answers
+
+    def _embed(self, *inputs):
+        return {"features": tf.cast(self._encode(inputs), tf.float32)}
+
+    def _full_scores(self, *inputs):
+        return {"scores": self.search.scores(self._encode(inputs))}
+
+    def _classify(self, *inputs):
+        answers = self._serve(*inputs)
+        classes = answers.get("labels")
+        if classes is None:
+            classes = tf.strings.as_string(answers["ids"])
+        return {"classes": classes, "scores": answers["scores"]}
+
+
+def _function(function, specs):
+    return tf.function(function, specs, autograph=False)
+
+
+def _encode(encoder, inputs):
+    """Features of inputs as they come, of types that JSON has."""
+    inputs = [tf.cast(x, y.dtype) for x, y in zip(inputs, encoder.inputs)]
+    return encoder(inputs, training=False)
+
+
+def spec_of(x):
+    """`tf.TensorSpec` of what is served for a symbolic input."""
+    dtype = tf.as_dtype(x.dtype)
+    dtype = tf.float32 if dtype in _NOT_IN_JSON else dtype
+    return tf.TensorSpec((None, *x.shape[1:]), dtype, name=x.name)
+
+
+def features_of(inputs):
+    """Features of a tf.Example by input name; None where there are none.
+
+    They are in the order of the inputs. An input of unknown size is no
+    feature of a tf.Example.
+    """
+    features = {}
+    for x in inputs:
+        if None in x.shape[1:]:
+            return None
+        dtype = tf.as_dtype(x.dtype)
+        if dtype.is_floating:
+            dtype = tf.float32
+        elif dtype != tf.string:
+            dtype = tf.int64
+        features[x.name] = tf.io.FixedLenFeature(x.shape[1:], dtype)
+    return features

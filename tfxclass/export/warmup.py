@@ -1,0 +1,110 @@
+"""Warm-up requests: what a server runs before a version is available."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.export import signatures as signatures_lib
+from tfxclass.export.questions import serialize
+
+PATH = os.path.join("assets.extra", "tf_serving_warmup_requests")
+# A server takes no more.
+_MOST_RECORDS = 1_000
+
+
+def check(batch_sizes):
+    """Raises for sizes that are not positive ints, or without the extra."""
+    for size in batch_sizes:
+        check_positive_int("warmup_batch_sizes", size)
+    if batch_sizes:
+        _prediction_log()
+
+
+def _prediction_log():
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError as e:
+        raise ImportError(
+            "Warm-up requests need the protocol of TensorFlow Serving. Fix: "
+            "pip install 'tfxclass[serving]'"
+        ) from e
+    return prediction_log_pb2
+
+
+def write(folder, signatures, inputs, batch_sizes):
+    """Writes one request of each size for each signature.
+
+    Args:
+        folder: the SavedModel.
+        signatures: names of its signatures.
+        inputs: dict of arrays by input name, the rows to ask with.
+        batch_sizes: ints.
+
+    Returns:
+        The requests as they are read back, list of `(signature, inputs)`.
+    """
+    if not batch_sizes:
+        return []
+    if len(signatures) * len(batch_sizes) > _MOST_RECORDS:
+        raise ValueError(
+            f"`warmup_batch_sizes` must make at most {_MOST_RECORDS} requests."
+            f" Received: {len(batch_sizes)} sizes with {len(signatures)} "
+            "signatures."
+        )
+    path = os.path.join(folder, PATH)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with tf.io.TFRecordWriter(path) as writer:
+        for size in batch_sizes:
+            batch = {key: _cycle(x, size) for key, x in inputs.items()}
+            for signature in signatures:
+                log = _log(signature, batch)
+                writer.write(log.SerializeToString(deterministic=True))
+    return read(folder)
+
+
+def _cycle(rows, size):
+    return rows[np.arange(size) % len(rows)]
+
+
+def _log(signature, batch):
+    log = _prediction_log().PredictionLog()
+    if signature == signatures_lib.CLASSIFY:
+        request = log.classify_log.request
+        examples = request.input.example_list.examples
+        for serialized in serialize(batch):
+            examples.add().ParseFromString(serialized)
+    else:
+        request = log.predict_log.request
+        for name, value in batch.items():
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    # The server puts its own name of the model here.
+    request.model_spec.signature_name = signature
+    return log
+
+
+def read(folder):
+    """The warm-up of a SavedModel, list of `(signature, inputs)`."""
+    path = os.path.join(folder, PATH)
+    logs = tf.compat.v1.io.tf_record_iterator(path)
+    return [
+        _request(_prediction_log().PredictionLog.FromString(x)) for x in logs
+    ]
+
+
+def _request(log):
+    if log.WhichOneof("log_type") == "classify_log":
+        request = log.classify_log.request
+        examples = [
+            example.SerializeToString()
+            for example in request.input.example_list.examples
+        ]
+        inputs = {signatures_lib.EXAMPLES: np.array(examples, object)}
+    else:
+        request = log.predict_log.request
+        inputs = {
+            name: tf.make_ndarray(value)
+            for name, value in request.inputs.items()
+        }
+    return request.model_spec.signature_name, inputs

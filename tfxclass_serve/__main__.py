@@ -1,0 +1,109 @@
+"""`tfxclass-serve models/`, or `python -m tfxclass_serve models/`."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+
+from tfxclass_serve.batching import Batching
+from tfxclass_serve.models import STATES
+from tfxclass_serve.server import Server
+
+_NOTE = """\
+tfxclass-serve is for development. In production run the image
+tensorflow/serving on the same folder; see serving/README.md."""
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="tfxclass-serve",
+        description="Serves SavedModels over REST and gRPC as TensorFlow "
+        "Serving does.",
+        epilog=_NOTE,
+    )
+    add = parser.add_argument
+    add("folder", nargs="?", help="of models, or of one model's versions")
+    add("--model_config_file", help="a ModelServerConfig instead of a folder")
+    add("--host", default="127.0.0.1", help="0.0.0.0 for all networks")
+    add("--rest_api_port", type=int, default=8501, help="0 for no REST")
+    add("--port", type=int, default=8500, help="of gRPC; 0 for no gRPC")
+    add("--poll_seconds", type=float, default=1.0)
+    add("--batch_sizes", help="turns batching on: rising sizes, as 1,4,16")
+    add("--max_request_bytes", type=int, default=1 << 26)
+    add("--timeout_seconds", type=float, default=30.0, help="for a request")
+    arguments = parser.parse_args(argv)
+    if (arguments.folder is None) == (arguments.model_config_file is None):
+        parser.error("give a folder or --model_config_file, one of them")
+    if arguments.folder and not os.path.isdir(arguments.folder):
+        parser.error(f"no folder: {arguments.folder}")
+    arguments.batching = _batching(parser, arguments.batch_sizes)
+    return arguments
+
+
+def _batching(parser, text):
+    if text is None:
+        return None
+    try:
+        sizes = tuple(int(size) for size in text.split(","))
+    except ValueError:
+        sizes = ()
+    rising = all(a < b for a, b in zip(sizes, sizes[1:]))
+    if not sizes or sizes[0] < 1 or not rising:
+        parser.error(f"--batch_sizes must be rising, as 1,4,16: {text!r}")
+    return Batching(sizes)
+
+
+def _sources(arguments):
+    if arguments.folder is not None:
+        return arguments.folder
+    from google.protobuf import text_format
+    from tensorflow_serving.config import model_server_config_pb2
+
+    from tfxclass_serve.grpc_server import sources_of
+
+    with open(arguments.model_config_file, encoding="utf-8") as f:
+        config = model_server_config_pb2.ModelServerConfig()
+        return sources_of(text_format.Parse(f.read(), config))
+
+
+def _make_server(arguments):
+    """The server, or the end of the process with the reason."""
+    try:
+        return Server(
+            _sources(arguments),
+            arguments.host,
+            arguments.rest_api_port or None,
+            arguments.port or None,
+            arguments.poll_seconds,
+            arguments.batching,
+            max_request_bytes=arguments.max_request_bytes,
+            timeout=arguments.timeout_seconds,
+        )
+    except (ImportError, OSError, RuntimeError) as e:
+        # An extra that is missing, a port that is taken.
+        sys.exit(f"tfxclass-serve: {e}")
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    server = _make_server(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    server.start()
+    print(_NOTE)
+    for name in sorted(server.models.names()):
+        for version, state, error in server.models.status(name):
+            told = "" if error is None else f": {error}"
+            print(f"{name} version {version} {STATES[state]}{told}")
+    for kind, api in (("REST", server.rest), ("gRPC", server.grpc)):
+        if api is not None:
+            print(f"{kind} at {arguments.host}:{api.port}")
+    sys.stdout.flush()
+    stop.wait()
+    server.close()
+
+
+if __name__ == "__main__":
+    main()

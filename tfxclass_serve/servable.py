@@ -1,0 +1,200 @@
+"""A version of a model: its session, its signatures, its checks."""
+
+import math
+import os
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from tfxclass_serve import c_loader
+from tfxclass_serve.batching import Batcher
+from tfxclass_serve.errors import NOT_FOUND
+from tfxclass_serve.errors import invalid
+
+DEFAULT_SIGNATURE = "serving_default"
+_WARMUP = os.path.join("assets.extra", "tf_serving_warmup_requests")
+_MOST_WARMUP_RECORDS = 1_000
+_MOST_ELEMENTS = 1 << 26
+
+
+class Servable:
+    """A loaded SavedModel.
+
+    Args:
+        api: `c_loader.CApi`.
+        folder: the version's folder.
+        batching: `Batching`, or None.
+    """
+
+    def __init__(self, api, folder, batching=None):
+        with open(os.path.join(folder, "saved_model.pb"), "rb") as f:
+            saved = saved_model_pb2.SavedModel.FromString(f.read())
+        graphs = [
+            graph
+            for graph in saved.meta_graphs
+            if list(graph.meta_info_def.tags) == ["serve"]
+        ]
+        if not graphs:
+            raise c_loader.TensorFlowError(
+                NOT_FOUND, f"{folder!r} has no graph with the tag 'serve'."
+            )
+        self.signatures = {
+            key: signature
+            for key, signature in graphs[0].signature_def.items()
+            if signature.outputs
+        }
+        self._model = c_loader.Model(api, folder)
+        self._batcher = Batcher(self._run, batching) if batching else None
+        try:
+            self._warm_up(folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        """Frees the model; no request may be under way."""
+        if self._batcher is not None:
+            self._batcher.close()
+        self._model.close()
+
+    def signature(self, key):
+        """The SignatureDef of `key`, or the default one."""
+        key = key or DEFAULT_SIGNATURE
+        if key not in self.signatures:
+            raise invalid(
+                f'Serving signature name: "{key}" not found in signature def'
+            )
+        return self.signatures[key]
+
+    def predict(self, key, inputs, output_filter=()):
+        """Answers of a signature.
+
+        Args:
+            key: str; empty is the default.
+            inputs: dict of arrays, strings as arrays of bytes objects.
+            output_filter: names of the outputs wanted; empty is all.
+
+        Returns:
+            Dict of arrays.
+        """
+        signature = self.signature(key)
+        _check_inputs(signature, inputs)
+        outputs = sorted(output_filter) or sorted(signature.outputs)
+        for name in outputs:
+            if name not in signature.outputs:
+                raise invalid(
+                    f"output tensor alias not found in signature: {name}"
+                )
+        run = self._run if self._batcher is None else self._batcher.run
+        key = key or DEFAULT_SIGNATURE
+        return run(key, inputs, tuple(outputs))
+
+    def _run(self, key, inputs, outputs):
+        signature = self.signatures[key]
+        feeds = [
+            (signature.inputs[name].name, value)
+            for name, value in inputs.items()
+        ]
+        fetches = [signature.outputs[name].name for name in outputs]
+        return dict(zip(outputs, self._model.run(feeds, fetches)))
+
+    def classify(self, key, examples):
+        """`(classes, scores)` of serialised tf.Examples, a list of bytes.
+
+        Either may be None, if the signature does not have it.
+        """
+        signature = self.signature(key)
+        if list(signature.inputs) != ["inputs"] or not (
+            {"classes", "scores"} & set(signature.outputs)
+        ):
+            raise invalid(
+                "Expected a classification signature: one input 'inputs', "
+                "outputs 'classes' or 'scores'. Signature "
+                f"{key or DEFAULT_SIGNATURE!r} has the inputs "
+                f"{sorted(signature.inputs)} and the outputs "
+                f"{sorted(signature.outputs)}."
+            )
+        if not examples:
+            raise invalid("Input is empty.")
+        outputs = {"classes", "scores"} & set(signature.outputs)
+        inputs = {"inputs": np.array(examples, object)}
+        answers = self.predict(key, inputs, outputs)
+        return answers.get("classes"), answers.get("scores")
+
+    def _warm_up(self, folder):
+        path = os.path.join(folder, _WARMUP)
+        if not os.path.exists(path):
+            return
+        from tensorflow_serving.apis import prediction_log_pb2
+
+        records = tf.data.TFRecordDataset(path).as_numpy_iterator()
+        for number, record in enumerate(records):
+            if number == _MOST_WARMUP_RECORDS:
+                raise invalid("Number of warmup records exceeds the maximum.")
+            self._replay(prediction_log_pb2.PredictionLog.FromString(record))
+
+    def _replay(self, log):
+        kind = log.WhichOneof("log_type")
+        if kind == "predict_log":
+            request = log.predict_log.request
+            key = request.model_spec.signature_name
+            inputs = {k: to_array(v) for k, v in request.inputs.items()}
+            self.predict(key, inputs, request.output_filter)
+        elif kind == "classify_log":
+            request = log.classify_log.request
+            key = request.model_spec.signature_name
+            self.classify(key, examples_of(request.input))
+        else:
+            raise invalid(f"A warm-up record of type {kind} is not supported.")
+
+
+def to_array(tensor):
+    """Array of a TensorProto, strings as bytes objects."""
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    # One value may stand for all: what is sent does not bound what is made.
+    if min(sizes, default=0) < 0 or math.prod(sizes) > _MOST_ELEMENTS:
+        raise invalid(f"A tensor may not have the shape {sizes}.")
+    try:
+        return tf.make_ndarray(tensor)
+    except (TypeError, ValueError) as e:
+        raise invalid(f"tensor parsing error: {e}") from e
+
+
+def examples_of(proto):
+    """Serialised tf.Examples of an Input proto, list of bytes."""
+    if proto.WhichOneof("kind") == "example_list_with_context":
+        given = proto.example_list_with_context
+        merged = []
+        for example in given.examples:
+            whole = type(example)()
+            whole.CopyFrom(given.context)
+            whole.MergeFrom(example)
+            merged.append(whole)
+    else:
+        merged = proto.example_list.examples
+    return [example.SerializeToString() for example in merged]
+
+
+def _check_inputs(signature, inputs):
+    wanted = set(signature.inputs)
+    if set(inputs) != wanted:
+        raise invalid(
+            f"input size does not match signature: {len(inputs)}!="
+            f"{len(wanted)}. Sent extra: {sorted(set(inputs) - wanted)}. "
+            f"Missing but required: {sorted(wanted - set(inputs))}."
+        )
+    for name, value in inputs.items():
+        info = signature.inputs[name]
+        dtype = tf.as_dtype(info.dtype)
+        if tf.as_dtype(value.dtype) != dtype:
+            raise invalid(
+                f"Input {name!r} must be {dtype.name}. Received: "
+                f"{tf.as_dtype(value.dtype).name}."
+            )
+        shape = tf.TensorShape(info.tensor_shape)
+        if not shape.is_compatible_with(value.shape):
+            raise invalid(
+                f"Input {name!r} must have shape {shape}. Received: "
+                f"{value.shape}."
+            )
