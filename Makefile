@@ -80,6 +80,8 @@ clean:
 	    'tensorflow-cpu==2.21.*'
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python $(PIP) install \
 	    --no-build-isolation -e '.[cpu,dev,examples]'
+	@# Without its requirement "tensorflow", a second one over tensorflow-cpu.
+	@$(BIN)/python $(PIP) install --no-deps 'tensorflow-serving-api==2.21.*'
 	@touch $@
 
 # Order-only: the installation has just built them.
