@@ -1,4 +1,4 @@
-"""A step under MirroredStrategy: one and two logical devices, a million classes.
+"""A step under MirroredStrategy: one and two logical devices, 1M classes.
 
     python benchmarks/mirrored.py [num_classes]
 

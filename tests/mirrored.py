@@ -22,15 +22,11 @@ HEADS = {
         CLASSES, similarity="cosine", margin=0.1
     ),
     "uniform": lambda: layers.SampledSoftmax(CLASSES, 30, seed=1),
-    "top_k": lambda: layers.SampledSoftmax(CLASSES, 30, "top_k", seed=1),
     "selective": lambda: layers.SelectiveSoftmax(
         CLASSES, 30, rebuild_interval=2, leaf_size=5, num_trees=5, seed=1
     ),
     "cluster": lambda: indexed(
         samplers.ClusterSampler, rebuild_interval=4, update_interval=2, seed=1
-    ),
-    "pca_hash": lambda: indexed(
-        samplers.PCAHashSampler, num_bits=3, rebuild_interval=2, seed=1
     ),
     "lsh_label": lambda: layers.LSHSoftmax(
         CLASSES,
@@ -66,7 +62,7 @@ HEADS = {
 
 
 def run(strategy, make_head, catch_up):
-    """Losses, weights and slots after three epochs."""
+    """Losses, weights and slots after two epochs."""
     keras.utils.set_random_seed(1)
     with strategy.scope():
         head = make_head()
@@ -79,12 +75,11 @@ def run(strategy, make_head, catch_up):
     x = random.normal(size=(4 * BATCH, DIM)).astype(np.float32)
     y = random.integers(-1, CLASSES, (4 * BATCH, 2))
     options = {"batch_size": BATCH, "verbose": 0}
-    losses = model.fit(x, y, epochs=3, shuffle=False, **options).history["loss"]
-    losses.append(model.evaluate(x, y, **options))
+    losses = model.fit(x, y, epochs=2, shuffle=False, **options).history["loss"]
     if getattr(head, "sampler", None) is not None:
         steps = getattr(head.sampler, "step", None)
         # Refreshed and counted once a step, not once a replica.
-        assert steps is None or int(steps.numpy()) == 12
+        assert steps is None or int(steps.numpy()) == 8
     values = [*model.get_weights(), *model.optimizer.variables]
     return [np.array(losses), *map(np.array, values)]
 
@@ -102,7 +97,7 @@ def main(names):
         make_head = HEADS[name]
         found = [run(s, make_head, bool(number % 2)) for s in (one, two)]
         for ours, theirs in zip(*found, strict=True):
-            # Sums in another order, through twelve steps of Adam.
+            # Sums in another order, through eight steps of Adam.
             np.testing.assert_allclose(
                 ours, theirs, rtol=1e-3, atol=1e-4, err_msg=name
             )
