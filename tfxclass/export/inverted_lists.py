@@ -26,8 +26,8 @@ class InvertedLists:
 
     Args:
         num_lists: int, by default four times the root of the classes.
-        num_probes: int, lists read for a query; by default the least power of
-            two whose recall is `min_recall`.
+        num_probes: int, lists read for a query; by default the fewest that
+            hold `top_k` classes, doubled until the recall is `min_recall`.
         min_recall: float in (0, 1]. Recall at `top_k` is measured at export
             on the features of `example_inputs` or, without, on class rows,
             which flatters it; below `min_recall` the export is refused.
