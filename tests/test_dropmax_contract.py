@@ -1,5 +1,7 @@
 """What every head promises, kept by each mode of DropMax."""
 
+import pytest
+
 from tests.contract import CLASSES
 from tests.contract import HeadContract
 from tests.dropmax_cases import expected_logits
@@ -21,10 +23,13 @@ class TestAdaptive(DropMaxContract):
     mode = "adaptive"
 
 
+# These two differ from the first in a factor; test_dropmax.py has both.
+@pytest.mark.slow
 class TestRandom(DropMaxContract):
     mode = "random"
 
 
+@pytest.mark.slow
 class TestAttention(DropMaxContract):
     mode = "attention"
     is_random = False

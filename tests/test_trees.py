@@ -325,6 +325,7 @@ INVALID = {
     ),
     "vectors_dim": (lambda: trees.class_vectors([], 3, 2, dim=0), "`dim`"),
     "cycle": (lambda: trees.hierarchy([-1, 2, 1], [0]), "a cycle that node 1"),
+    "nothing_but_a_cycle": (lambda: trees.hierarchy([1, 0]), "a cycle"),
     "all_a_cycle": (lambda: trees.hierarchy([1, 0], [0]), "a cycle"),
     "parent_out_of_range": (lambda: trees.hierarchy([-1, 2]), "[-1, 2)"),
     "parent_float": (lambda: trees.hierarchy([-1.0, 0.0]), "dtype=float64"),

@@ -41,10 +41,12 @@ def hierarchy(parents, classes=None, several_parents="refuse"):
         )
     if classes is None:
         classes = np.setdiff1d(np.arange(count), parents)
-    classes = _check_classes(classes, count)
-    # A leaf for each class below its node, and one root above all.
+    # One root above all; a cycle is found before a lack of leaves is.
     top = count
     parents = np.concatenate([np.where(parents < 0, top, parents), [-1]])
+    _levels(parents)
+    classes = _check_classes(classes, count)
+    # A leaf for each class below its node.
     parents = np.concatenate([parents, classes])
     return _pruned(parents, len(classes), _levels(parents))
 
