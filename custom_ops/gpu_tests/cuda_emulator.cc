@@ -1,0 +1,171 @@
+#include "gpu_tests/cuda_emulator.h"
+
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+namespace cuda_emulator {
+
+Index thread_index, block_index, block_size, grid_size;
+
+namespace {
+
+constexpr size_t kStackBytes = 128 << 10;
+constexpr int kWarpBarrier = -1;
+
+enum class State { kReady, kWaiting, kEnded };
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  State state = State::kReady;
+  int place = 0;  // of the barrier it waits at
+  uint64_t slot = 0;
+};
+
+// One kernel at a time, whoever launches it: `__shared__` arrays are static.
+std::recursive_mutex launches;
+std::vector<Fiber> fibers;
+std::vector<char> shared;
+const std::function<void()>* body = nullptr;
+ucontext_t scheduler;
+int running = 0;
+std::mt19937 order_random(1);
+
+[[noreturn]] void Fail(const char* what) {
+  std::fprintf(stderr, "cuda_emulator: %s (block %u)\n", what, block_index.x);
+  std::abort();
+}
+
+void Start() {
+  (*body)();
+  fibers[running].state = State::kEnded;
+  swapcontext(&fibers[running].context, &scheduler);
+}
+
+void Wait(int place) {
+  Fiber& fiber = fibers[running];
+  fiber.state = State::kWaiting;
+  fiber.place = place;
+  swapcontext(&fiber.context, &scheduler);
+}
+
+void Resume(int number) {
+  running = number;
+  thread_index.x = number;
+  swapcontext(&scheduler, &fibers[number].context);
+}
+
+// Frees those of fibers [begin, end) that wait at one barrier, if all that have
+// not ended do. Whether it did.
+bool Free(int begin, int end, bool of_warp) {
+  int place = 0;
+  bool any = false;
+  for (int i = begin; i < end; ++i) {
+    const Fiber& fiber = fibers[i];
+    if (fiber.state == State::kEnded) continue;
+    if (fiber.state == State::kReady) return false;
+    if ((fiber.place == kWarpBarrier) != of_warp) return false;
+    if (any && fiber.place != place) {
+      Fail("threads of a block wait at different barriers");
+    }
+    any = true;
+    place = fiber.place;
+  }
+  for (int i = begin; i < end; ++i) {
+    if (fibers[i].state == State::kWaiting) fibers[i].state = State::kReady;
+  }
+  return any;
+}
+
+void RunBlock(int threads) {
+  for (int i = 0; i < threads; ++i) {
+    Fiber& fiber = fibers[i];
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, Start, 0);
+    fiber.state = State::kReady;
+  }
+  std::vector<int> order(threads);
+  for (int i = 0; i < threads; ++i) order[i] = i;
+  for (bool moved = true; moved;) {
+    moved = false;
+    std::shuffle(order.begin(), order.end(), order_random);
+    for (const int i : order) {
+      if (fibers[i].state != State::kReady) continue;
+      Resume(i);
+      moved = true;
+    }
+    for (int begin = 0; begin < threads; begin += 32) {
+      moved |= Free(begin, std::min(begin + 32, threads), true);
+    }
+    if (!moved) moved = Free(0, threads, false);
+  }
+  for (int i = 0; i < threads; ++i) {
+    if (fibers[i].state != State::kEnded) Fail("threads wait for ever");
+  }
+}
+
+}  // namespace
+
+void* shared_memory() { return shared.data(); }
+
+void Run(int64_t blocks, int threads, size_t shared_bytes,
+         const std::function<void()>& thread) {
+  std::lock_guard<std::recursive_mutex> lock(launches);
+  if (fibers.size() < static_cast<size_t>(threads)) {
+    const size_t before = fibers.size();
+    fibers.resize(threads);
+    for (size_t i = before; i < fibers.size(); ++i) {
+      fibers[i].stack = std::make_unique<char[]>(kStackBytes);
+    }
+  }
+  body = &thread;
+  grid_size = {static_cast<unsigned>(blocks), 1, 1};
+  block_size = {static_cast<unsigned>(threads), 1, 1};
+  for (int64_t b = 0; b < blocks; ++b) {
+    block_index.x = static_cast<unsigned>(b);
+    // Not what an earlier block left there.
+    shared.assign(shared_bytes, static_cast<char>(0xff));
+    RunBlock(threads);
+  }
+}
+
+void BlockBarrier(int place) { Wait(place); }
+void WarpBarrier() { Wait(kWarpBarrier); }
+
+uint64_t Exchange(uint64_t bits, int lane) {
+  fibers[running].slot = bits;
+  WarpBarrier();
+  const int source = running / 32 * 32 + lane;
+  const bool there = lane >= 0 && lane < 32 &&
+                     source < static_cast<int>(block_size.x) &&
+                     fibers[source].state != State::kEnded;
+  const uint64_t found = there ? fibers[source].slot : bits;
+  WarpBarrier();
+  return found;
+}
+
+unsigned Vote(bool value) {
+  fibers[running].slot = value;
+  WarpBarrier();
+  unsigned votes = 0;
+  const int first = running / 32 * 32;
+  const int end = std::min<int>(first + 32, block_size.x);
+  for (int i = first; i < end; ++i) {
+    if (fibers[i].state != State::kEnded && fibers[i].slot) {
+      votes |= 1u << (i - first);
+    }
+  }
+  WarpBarrier();
+  return votes;
+}
+
+}  // namespace cuda_emulator

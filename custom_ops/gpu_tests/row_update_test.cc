@@ -1,0 +1,294 @@
+// Row updates against the same formulas in double, row by row.
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "gpu_tests/harness.h"
+#include "kernels/row_update.cu.h"
+
+namespace gpu_tests {
+namespace {
+
+using tfxclass::GpuRows;
+using tfxclass::RowRule;
+using tfxclass::RowRuleOptions;
+
+struct Case {
+  const char* name;
+  RowRuleOptions options;
+  int num_slots;
+};
+
+std::vector<Case> Cases() {
+  RowRuleOptions sgd;
+  sgd.learning_rate = 0.1f;
+  RowRuleOptions momentum = sgd;
+  momentum.momentum = 0.9f;
+  momentum.decay = 0.01f;
+  RowRuleOptions nesterov = momentum;
+  nesterov.nesterov = true;
+  RowRuleOptions adagrad = sgd;
+  adagrad.rule = RowRule::kAdagrad;
+  adagrad.epsilon = 1e-7f;
+  RowRuleOptions adam = sgd;
+  adam.rule = RowRule::kAdam;
+  adam.m_rate = 0.1f;
+  adam.v_rate = 0.001f;
+  adam.epsilon = 1e-7f;
+  adam.decay = 0.02f;
+  return {{"sgd", sgd, 0},           {"momentum", momentum, 1},
+          {"nesterov", nesterov, 1}, {"adagrad", adagrad, 1},
+          {"adam", adam, 2},         {"amsgrad", adam, 3}};
+}
+
+struct Matrices {
+  std::vector<double> rows, slots[3];
+};
+
+// The rules of core/row_update.h.
+void StepElement(const RowRuleOptions& o, int num_slots, double grad, double* w,
+                 double* a, double* b, double* c) {
+  const double decay = o.decay, rate = o.learning_rate;
+  if (o.rule == RowRule::kAdagrad) {
+    *a += grad * grad;
+    *w += -*w * decay - rate * grad / std::sqrt(*a + o.epsilon);
+  } else if (o.rule == RowRule::kAdam) {
+    *a += (grad - *a) * o.m_rate;
+    *b += (grad * grad - *b) * o.v_rate;
+    if (num_slots == 3) *c = std::max(*c, *b);
+    const double v = num_slots == 3 ? *c : *b;
+    *w += -*w * decay - *a * rate / (std::sqrt(v) + o.epsilon);
+  } else if (num_slots == 0) {
+    *w += -*w * decay - grad * rate;
+  } else {
+    *a = *a * o.momentum - grad * rate;
+    const double move = o.nesterov ? *a * o.momentum - grad * rate : *a;
+    *w += -*w * decay + move;
+  }
+}
+
+void StepRows(const Case& c, const std::vector<int64_t>& ids,
+              const std::vector<float>& grads, int64_t num_rows, int64_t dim,
+              Matrices* m) {
+  std::map<int64_t, std::vector<double>> sums;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= num_rows) continue;
+    auto& sum = sums[ids[i]];
+    sum.resize(dim);
+    for (int64_t d = 0; d < dim; ++d) sum[d] += grads[i * dim + d];
+  }
+  for (const auto& [row, sum] : sums) {
+    for (int64_t d = 0; d < dim; ++d) {
+      const int64_t at = row * dim + d;
+      StepElement(c.options, c.num_slots, sum[d], &m->rows[at],
+                  &m->slots[0][at], &m->slots[1][at], &m->slots[2][at]);
+    }
+  }
+}
+
+std::vector<double> Wide(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+std::vector<float> Positive(std::vector<float> values) {
+  for (float& value : values) value = std::abs(value);
+  return values;
+}
+
+void CheckUpdate(const Case& c, int64_t num_rows, int64_t dim, int64_t n) {
+  Random random(dim * 1000 + n);
+  const auto rows = random.Normal(num_rows * dim);
+  const auto grads = random.Normal(n * dim);
+  auto ids = random.Ids(n, num_rows);
+  if (n > 3) ids[1] = -1, ids[2] = num_rows;
+  Matrices expected;
+  expected.rows = Wide(rows);
+  Buffer<float> row_buffer(rows), grad_buffer(grads);
+  Buffer<int64_t> id_buffer(ids);
+  GpuRows on_device;
+  on_device.num_rows = num_rows;
+  on_device.dim = dim;
+  on_device.rows = row_buffer.data();
+  std::vector<std::unique_ptr<Buffer<float>>> slots;
+  for (int s = 0; s < 3; ++s) {
+    const auto values = Positive(random.Normal(num_rows * dim));
+    expected.slots[s] = Wide(values);
+    slots.push_back(std::make_unique<Buffer<float>>(values));
+    if (s < c.num_slots) on_device.slots[s] = slots[s]->data();
+  }
+  TestScratch scratch;
+  Done(tfxclass::UpdateRows(c.options, on_device, id_buffer.data(),
+                            grad_buffer.data(), n, &scratch, nullptr));
+  StepRows(c, ids, grads, num_rows, dim, &expected);
+  ExpectNear(row_buffer.Read(), expected.rows, 1e-6, c.name);
+  for (int s = 0; s < c.num_slots; ++s) {
+    ExpectNear(slots[s]->Read(), expected.slots[s], 1e-6, c.name);
+  }
+}
+
+GPU_TEST(RowUpdateRules) {
+  for (const Case& c : Cases()) {
+    CheckUpdate(c, 40, 128, 100);
+    CheckUpdate(c, 7, 5, 33);
+    CheckUpdate(c, 3, 260, 9);
+    CheckUpdate(c, 1, 1, 1);
+    CheckUpdate(c, 5, 8, 0);
+  }
+}
+
+// bfloat16 rows: steps far below a row's last bit must add up.
+GPU_TEST(RowUpdateBf16) {
+  const int64_t num_rows = 5, dim = 12, steps = 400;
+  for (const bool has_master : {false, true}) {
+    Buffer<uint16_t> rows(std::vector<uint16_t>(num_rows * dim, 0x3f80));  // 1
+    Buffer<uint16_t> lost(std::vector<uint16_t>(num_rows * dim, 0));
+    Buffer<float> master(std::vector<float>(num_rows * dim, 1.0f));
+    Buffer<float> grads(std::vector<float>(dim, 1.0f));
+    Buffer<int64_t> ids(std::vector<int64_t>{3});
+    GpuRows on_device;
+    on_device.num_rows = num_rows;
+    on_device.dim = dim;
+    on_device.bf16_rows = rows.data();
+    on_device.master = has_master ? master.data() : nullptr;
+    on_device.compensation = lost.data();
+    RowRuleOptions options;
+    options.learning_rate = 1e-3f;  // a bit of 1 is 2^-7
+    for (int64_t i = 0; i < steps; ++i) {
+      TestScratch scratch;
+      Done(tfxclass::UpdateRows(options, on_device, ids.data(), grads.data(), 1,
+                                &scratch, nullptr));
+    }
+    const auto found = rows.Read();
+    for (int64_t i = 0; i < num_rows * dim; ++i) {
+      const uint32_t bits = uint32_t{found[i]} << 16;
+      float value;
+      std::memcpy(&value, &bits, sizeof(value));
+      const double expected = i / dim == 3 ? 1.0 - steps * 1e-3 : 1.0;
+      Expect(std::abs(value - expected) < 4e-3,
+             "row " + std::to_string(i / dim) + ": " + std::to_string(value));
+    }
+  }
+}
+
+GPU_TEST(RowGather) {
+  Random random(3);
+  for (const int64_t dim : {1, 5, 8, 128}) {
+    const int64_t num_rows = 19, n = 70;
+    const auto rows = random.Normal(num_rows * dim);
+    auto ids = random.Ids(n, num_rows);
+    ids[0] = -1, ids[5] = num_rows;
+    Buffer<float> row_buffer(rows), to(n * dim);
+    Buffer<int64_t> id_buffer(ids);
+    Done(tfxclass::GatherRows(row_buffer.data(), num_rows, dim,
+                              id_buffer.data(), n, to.data(), nullptr));
+    std::vector<float> expected(n * dim);
+    for (int64_t i = 0; i < n; ++i) {
+      if (ids[i] < 0 || ids[i] >= num_rows) continue;
+      std::copy_n(&rows[ids[i] * dim], dim, &expected[i * dim]);
+    }
+    ExpectEqual(to.Read(), expected, "rows");
+  }
+}
+
+// A matrix of more than 2^31 elements, of which a few pages are touched.
+GPU_TEST(RowFarOffsets) {
+  const int64_t dim = 128, num_rows = (int64_t{1} << 31) / dim + 5;
+  Buffer<float> rows(num_rows * dim);
+  const int64_t last = num_rows - 1;
+  const std::vector<float> ones(dim, 1.0f);
+  CopyIn(rows.data() + last * dim, ones.data(), dim * sizeof(float));
+  Buffer<int64_t> ids(std::vector<int64_t>{last});
+  Buffer<float> grads(ones), to(dim);
+  GpuRows on_device;
+  on_device.num_rows = num_rows;
+  on_device.dim = dim;
+  on_device.rows = rows.data();
+  RowRuleOptions options;
+  options.learning_rate = 0.25f;
+  TestScratch scratch;
+  Done(tfxclass::UpdateRows(options, on_device, ids.data(), grads.data(), 1,
+                            &scratch, nullptr));
+  Done(tfxclass::GatherRows(rows.data(), num_rows, dim, ids.data(), 1,
+                            to.data(), nullptr));
+  ExpectEqual(to.Read(), std::vector<float>(dim, 0.75f), "the last row");
+}
+
+GPU_TEST(RowSumDuplicates) {
+  Random random(4);
+  for (const int64_t n : {0, 1, 77, 1000}) {
+    const int64_t dim = 6, bound = 40;
+    auto ids = random.Ids(n, bound);
+    if (n > 2) ids[2] = -1;
+    const auto grads = random.Normal(n * dim);
+    std::map<int64_t, std::vector<double>> sums;
+    for (int64_t i = 0; i < n; ++i) {
+      if (ids[i] < 0) continue;
+      sums[ids[i]].resize(dim);
+      for (int64_t d = 0; d < dim; ++d) {
+        sums[ids[i]][d] += grads[i * dim + d];
+      }
+    }
+    Buffer<int64_t> id_buffer(ids), unique(n), count(1);
+    Buffer<float> grad_buffer(grads), sum_buffer(n * dim);
+    TestScratch scratch;
+    Done(tfxclass::SumDuplicateRows(
+        id_buffer.data(), grad_buffer.data(), n, bound, dim, unique.data(),
+        sum_buffer.data(), count.data(), &scratch, nullptr));
+    Expect(count.Read()[0] == static_cast<int64_t>(sums.size()), "number");
+    std::vector<int64_t> expected_ids;
+    std::vector<double> expected;
+    for (const auto& [id, sum] : sums) {
+      expected_ids.push_back(id);
+      expected.insert(expected.end(), sum.begin(), sum.end());
+    }
+    auto found_ids = unique.Read();
+    auto found = sum_buffer.Read();
+    found_ids.resize(sums.size());
+    found.resize(sums.size() * dim);
+    ExpectEqual(found_ids, expected_ids, "ids");
+    ExpectNear(found, expected, 1e-6, "sums");
+  }
+}
+
+GPU_TEST(RowLastStep) {
+  Buffer<int64_t> ids(std::vector<int64_t>{2, -1, 4, 2, 0});
+  Buffer<int64_t> steps(std::vector<int64_t>{1, 1, 1, 1});
+  Done(tfxclass::SetLastStep(ids.data(), 5, 4, 9, steps.data(), nullptr));
+  ExpectEqual(steps.Read(), {9, 1, 9, 1}, "steps");
+}
+
+GPU_BENCHMARK(RowBenchmarks) {
+  const int64_t num_rows = 1000000, dim = 128, n = 65536;
+  Random random(5);
+  Buffer<float> rows(num_rows * dim), m(num_rows * dim), v(num_rows * dim);
+  Buffer<float> grads(random.Normal(n * dim)), to(n * dim);
+  Buffer<int64_t> ids(random.Ids(n, num_rows));
+  const double row_bytes = dim * sizeof(float);
+  Report("gather 65,536 of 1M x 128", MedianMs([&] {
+           Done(tfxclass::GatherRows(rows.data(), num_rows, dim, ids.data(), n,
+                                     to.data(), nullptr));
+         }),
+         2 * n * row_bytes, 0);
+  GpuRows on_device;
+  on_device.num_rows = num_rows;
+  on_device.dim = dim;
+  on_device.rows = rows.data();
+  on_device.slots[0] = m.data();
+  on_device.slots[1] = v.data();
+  RowRuleOptions options;
+  options.rule = RowRule::kAdam;
+  options.m_rate = 0.1f;
+  options.v_rate = 0.001f;
+  options.epsilon = 1e-7f;
+  TestScratch scratch;
+  Report("Adam on 65,536 of 1M x 128 (with the sort)", MedianMs([&] {
+           scratch.Reuse();
+           Done(tfxclass::UpdateRows(options, on_device, ids.data(),
+                                     grads.data(), n, &scratch, nullptr));
+         }),
+         7 * n * row_bytes, 0);
+}
+
+}  // namespace
+}  // namespace gpu_tests

@@ -1,0 +1,141 @@
+// What the CUDA kernels share: launches, warp sums, 16-bit floats, sorting.
+//
+// With TFXCLASS_EMULATE_CUDA the same sources are compiled by a C++ compiler
+// and run on the processor (gpu_tests/cuda_emulator.h), so that they can be
+// tested where there is no GPU. Hence no `<<<>>>`, and `__shared__` arrays of
+// run-time size by TFXCLASS_DYNAMIC_SHARED alone.
+#ifndef TFXCLASS_KERNELS_CUDA_UTILS_CU_H_
+#define TFXCLASS_KERNELS_CUDA_UTILS_CU_H_
+
+#include <cstdint>
+
+#include "kernels/cuda_launch.h"
+
+#ifdef TFXCLASS_EMULATE_CUDA
+#include "gpu_tests/cuda_emulator.h"
+#else
+#include <cuda_runtime.h>
+#endif
+
+namespace tfxclass {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+#ifdef TFXCLASS_EMULATE_CUDA
+
+#define TFXCLASS_DYNAMIC_SHARED(type, name) \
+  type* const name = reinterpret_cast<type*>(::cuda_emulator::shared_memory())
+
+template <class... Params, class... Args>
+GpuStatus Launch(void (*kernel)(Params...), int64_t blocks, int threads,
+                 size_t shared_bytes, GpuStream, const Args&... args) {
+  ::cuda_emulator::Run(blocks, threads, shared_bytes,
+                       [&] { kernel(static_cast<Params>(args)...); });
+  return nullptr;
+}
+
+#else
+
+#define TFXCLASS_DYNAMIC_SHARED(type, name)                        \
+  extern __shared__ __align__(16) unsigned char tfxclass_shared[]; \
+  type* const name = reinterpret_cast<type*>(tfxclass_shared)
+
+inline GpuStatus CudaStatus(cudaError_t error) {
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+// One-dimensional grids: they may have 2^31 - 1 blocks. No blocks: nothing.
+template <class... Params, class... Args>
+GpuStatus Launch(void (*kernel)(Params...), int64_t blocks, int threads,
+                 size_t shared_bytes, GpuStream stream, const Args&... args) {
+  if (blocks <= 0) return nullptr;
+  if (blocks > INT32_MAX) return "more blocks than a CUDA grid may have";
+  if (shared_bytes > 48 << 10) {
+    TFXCLASS_RETURN_IF_GPU_ERROR(CudaStatus(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        static_cast<int>(shared_bytes))));
+  }
+  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, stream> > >(
+      static_cast<Params>(args)...);
+  return CudaStatus(cudaPeekAtLastError());
+}
+
+#endif
+
+// Sets `bytes` of device memory to `value`.
+inline GpuStatus FillBytes(void* data, int value, size_t bytes,
+                           GpuStream stream) {
+  if (bytes == 0) return nullptr;
+#ifdef TFXCLASS_EMULATE_CUDA
+  std::memset(data, value, bytes);
+  return nullptr;
+#else
+  return CudaStatus(cudaMemsetAsync(data, value, bytes, stream));
+#endif
+}
+
+inline GpuStatus CopyOnDevice(void* to, const void* from, size_t bytes,
+                              GpuStream stream) {
+  if (bytes == 0) return nullptr;
+#ifdef TFXCLASS_EMULATE_CUDA
+  std::memmove(to, from, bytes);
+  return nullptr;
+#else
+  return CudaStatus(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+#endif
+}
+
+// Of the grid, in one dimension.
+__device__ __forceinline__ int64_t ThreadNumber() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ __forceinline__ int64_t WarpNumber() {
+  return ThreadNumber() / kWarp;
+}
+__device__ __forceinline__ int Lane() { return threadIdx.x % kWarp; }
+
+// In every lane, in one order: deterministic. All lanes must call.
+template <class T>
+__device__ __forceinline__ T WarpSum(T value) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+template <class T>
+__device__ __forceinline__ T WarpMax(T value) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const T other = __shfl_xor_sync(kAllLanes, value, offset);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// bfloat16 as its bits, rounded to nearest even; NaN stays NaN.
+struct Bf16 {
+  uint16_t bits;
+};
+
+__host__ __device__ __forceinline__ float ToFloat(Bf16 x) {
+  const uint32_t wide = static_cast<uint32_t>(x.bits) << 16;
+  float value;
+  memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+__host__ __device__ __forceinline__ float ToFloat(float x) { return x; }
+
+__host__ __device__ __forceinline__ Bf16 ToBf16(float x) {
+  uint32_t wide;
+  memcpy(&wide, &x, sizeof(wide));
+  if ((wide & 0x7fffffffu) > 0x7f800000u) return {0x7fc0};
+  return {static_cast<uint16_t>((wide + 0x7fffu + (wide >> 16 & 1)) >> 16)};
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_CUDA_UTILS_CU_H_

@@ -1,0 +1,60 @@
+// Optimizer steps on the rows of a matrix that a batch touched, on the device.
+#ifndef TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
+#define TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
+
+#include "kernels/cuda_launch.h"
+
+namespace tfxclass {
+
+enum class RowRule { kSgd, kAdagrad, kAdam };
+
+// The rules of core/row_update.h, with the same names.
+struct RowRuleOptions {
+  RowRule rule = RowRule::kSgd;
+  float learning_rate = 0;  // of Adam: alpha, with the bias correction
+  float decay = 0;
+  float momentum = 0;
+  bool nesterov = false;
+  float m_rate = 0, v_rate = 0;
+  float epsilon = 0;
+};
+
+// A matrix [num_rows, dim] and its slots, float32. The rows themselves may be
+// bfloat16, and then either have float32 copies, `master`, which are what is
+// updated, or what rounding took off them last time, `compensation` (Kahan), or
+// neither: then steps below half of a row's last bit are lost.
+struct GpuRows {
+  int64_t num_rows = 0, dim = 0;
+  float* rows = nullptr;
+  uint16_t* bf16_rows = nullptr;  // instead of rows
+  float* master = nullptr;
+  uint16_t* compensation = nullptr;
+  float* slots[3] = {nullptr, nullptr, nullptr};
+};
+
+// ids [n], those outside [0, num_rows) are left out; grads [n, dim]. Gradients
+// of one row are summed in the order of the batch: deterministic. Time
+// O(n dim) and a sort of n ids; n < 2^31.
+GpuStatus UpdateRows(const RowRuleOptions& options, const GpuRows& rows,
+                     const int64_t* ids, const float* grads, int64_t n,
+                     Scratch* scratch, GpuStream stream);
+
+// to[i] = rows[ids[i]]; 0 for ids outside [0, num_rows).
+GpuStatus GatherRows(const float* rows, int64_t num_rows, int64_t dim,
+                     const int64_t* ids, int64_t n, float* to,
+                     GpuStream stream);
+
+// Distinct ids, rising, and the sums of their gradients, in the first places of
+// unique_ids [n] and sums [n, dim]; their number to *num_unique, on the device.
+GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
+                           int64_t bound, int64_t dim, int64_t* unique_ids,
+                           float* sums, int64_t* num_unique, Scratch* scratch,
+                           GpuStream stream);
+
+// last_step[ids[i]] = step, for ids in [0, num_rows).
+GpuStatus SetLastStep(const int64_t* ids, int64_t n, int64_t num_rows,
+                      int64_t step, int64_t* last_step, GpuStream stream);
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
