@@ -58,8 +58,10 @@ GpuStatus Launch(void (*kernel)(Params...), int64_t blocks, int threads,
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
         static_cast<int>(shared_bytes))));
   }
-  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, stream> > >(
+  // clang-format off
+  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, stream>>>(
       static_cast<Params>(args)...);
+  // clang-format on
   return CudaStatus(cudaPeekAtLastError());
 }
 
