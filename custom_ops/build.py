@@ -47,7 +47,7 @@ def _compiler():
     return compiler
 
 
-def _machine_flags():
+def machine_flags():
     """Portable AVX2 by default; TFXCLASS_MARCH=native for this machine."""
     march = os.environ.get("TFXCLASS_MARCH", "")
     if not march and platform.machine() == "x86_64":
@@ -71,7 +71,7 @@ def build(output=TARGET):
         "-fno-trapping-math",
         "-fno-math-errno",
         "-I" + HERE,
-        *_machine_flags(),
+        *machine_flags(),
         *[f for f in compile_flags if not f.startswith("-std=")],
     ]
     sources = sorted(
@@ -85,7 +85,7 @@ def build(output=TARGET):
     def compile_one(source):
         name = os.path.relpath(source, HERE).replace(os.sep, "_")
         target = os.path.join(scratch, name + ".o")
-        if not _is_current(target, source):
+        if not is_current(target, source):
             listed = ["-MMD", "-MF", target + ".d"]
             _run(
                 [compiler, *flags, *listed, "-c", source, "-o", target + ".new"]
@@ -99,7 +99,7 @@ def build(output=TARGET):
     _run([compiler, "-shared", "-o", output + ".new", *objects, *link_flags])
     os.replace(output + ".new", output)
     with open(os.path.join(folder, "build_info.json"), "w") as f:
-        json.dump({"tensorflow": version, "march": _machine_flags()}, f)
+        json.dump({"tensorflow": version, "march": machine_flags()}, f)
 
 
 def _object_folder(key):
@@ -110,7 +110,7 @@ def _object_folder(key):
     return folder
 
 
-def _is_current(target, source):
+def is_current(target, source):
     """Whether `target` is newer than `source` and all that it includes."""
     if not os.path.exists(target) or not os.path.exists(target + ".d"):
         return False

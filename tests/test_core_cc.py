@@ -17,7 +17,7 @@ FLAGS = [
     "-Wall",
     "-Werror",
     "-Wno-psabi",
-    *build._machine_flags(),
+    *build.machine_flags(),
     "-pthread",
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",

@@ -7,41 +7,49 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace tfxclass {
 
 class Philox {
  public:
   // Streams with different (key, stream) are independent.
-  explicit Philox(uint64_t key, uint64_t stream = 0)
+  TFXCLASS_HD explicit Philox(uint64_t key, uint64_t stream = 0)
       : key_(key), stream_(stream) {}
 
-  uint32_t Next() {
+  // Goes on from the numbers 4 block, 4 block + 1, ...
+  TFXCLASS_HD void Seek(uint64_t block) {
+    counter_ = block;
+    used_ = 4;
+  }
+
+  TFXCLASS_HD uint32_t Next() {
     if (used_ == 4) Refill();
     return block_[used_++];
   }
 
-  uint64_t Next64() {
+  TFXCLASS_HD uint64_t Next64() {
     const uint64_t high = Next();
     return high << 32 | Next();
   }
 
   // Uniform in [0, bound) without the bias of a remainder that matters:
   // bound / 2^64 at most.
-  int64_t Below(int64_t bound) {
+  TFXCLASS_HD int64_t Below(int64_t bound) {
     return static_cast<int64_t>(
         (static_cast<unsigned __int128>(Next64()) * bound) >> 64);
   }
 
   // Uniform in (0, 1), never 0 or 1.
-  double Uniform() { return (Next() + 0.5) * (1.0 / 4294967296.0); }
+  TFXCLASS_HD double Uniform() { return (Next() + 0.5) * (1.0 / 4294967296.0); }
 
   // The same with 52 bits, where rare events must be told apart.
-  double UniformDouble() {
+  TFXCLASS_HD double UniformDouble() {
     return ((Next64() >> 12) + 0.5) * (1.0 / 4503599627370496.0);
   }
 
  private:
-  void Refill() {
+  TFXCLASS_HD void Refill() {
     uint32_t k0 = static_cast<uint32_t>(key_), k1 = key_ >> 32;
     uint32_t c[4] = {
         static_cast<uint32_t>(counter_), static_cast<uint32_t>(counter_ >> 32),

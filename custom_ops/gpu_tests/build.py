@@ -15,13 +15,19 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
+sys.path.insert(0, os.path.dirname(ROOT))
+
+from custom_ops import build as ops  # noqa: E402
+
 EMULATED = [
     "-std=c++17",
     "-O1",
     "-g",
     "-Wall",
     "-Werror",
+    "-Wno-psabi",
     "-Wno-unknown-pragmas",
+    *ops.machine_flags(),
     "-DTFXCLASS_EMULATE_CUDA",
     "-I" + ROOT,
 ]
@@ -54,7 +60,9 @@ def build(folder, emulate):
     def compile_one(source):
         target = os.path.join(folder, os.path.basename(source) + ".o")
         kind = of_kernel if source.endswith(".cu.cc") or not emulate else []
-        run([*command, *kind, "-c", source, "-o", target])
+        if not ops.is_current(target, source):
+            listed = ["-MMD", "-MF", target + ".d"]
+            run([*command, *kind, *listed, "-c", source, "-o", target])
         return target
 
     os.makedirs(folder, exist_ok=True)

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 struct CUstream_st;
 
@@ -30,6 +31,32 @@ class Scratch {
  protected:
   // Aligned to 256 bytes.
   virtual void* GetBytes(size_t bytes) = 0;
+};
+
+// For loops: the memory that the first round took serves the others.
+class ReusedScratch : public Scratch {
+ public:
+  explicit ReusedScratch(Scratch* inner) : inner_(inner) {}
+  void Reuse() { next_ = 0; }
+
+ protected:
+  void* GetBytes(size_t bytes) override {
+    if (next_ == pieces_.size() || pieces_[next_].bytes < bytes) {
+      void* const data = inner_->Get<char>(bytes);
+      if (data == nullptr) return nullptr;
+      pieces_.insert(pieces_.begin() + next_, {data, bytes});
+    }
+    return pieces_[next_++].data;
+  }
+
+ private:
+  struct Piece {
+    void* data;
+    size_t bytes;
+  };
+  Scratch* const inner_;
+  std::vector<Piece> pieces_;
+  size_t next_ = 0;
 };
 
 constexpr GpuStatus kNoScratch = "no device memory for scratch buffers";
