@@ -36,6 +36,7 @@
 
 #include "core/hash_functions.h"
 #include "core/lane_rows.h"
+#include "core/lsh_bucket.h"
 #include "core/parallel.h"
 #include "core/touched_rows.h"
 
@@ -62,21 +63,12 @@ struct LshTables {
 
   // Buckets of n codes.
   void BucketsOf(const uint32_t* codes, int64_t n, int32_t* buckets) const {
-    const int range = range_bits();
-    const bool fits = functions->options().bits() <= range;
-    const uint64_t factor = fits ? 1 : 0x9E3779B97F4A7C15ull;
-    const int shift = fits ? 0 : 64 - range;
-    for (int64_t i = 0; i < n; ++i) buckets[i] = (codes[i] * factor) >> shift;
+    const int code_bits = functions->options().bits(), range = range_bits();
+    for (int64_t i = 0; i < n; ++i) {
+      buckets[i] = LshBucket(codes[i], code_bits, range);
+    }
   }
 };
-
-// By which a full bucket keeps the least ids.
-inline uint64_t BucketPriority(uint64_t seed, int64_t table, int32_t id) {
-  uint64_t x = seed + (static_cast<uint64_t>(table) << 32 | id);
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBull;
-  return x ^ x >> 31;
-}
 
 class LshBuilder {
  public:
