@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "core/row_catch_up.h"
 #include "gpu_tests/harness.h"
 #include "kernels/row_update.cu.h"
 
@@ -134,6 +135,68 @@ GPU_TEST(RowUpdateRules) {
     CheckUpdate(c, 3, 260, 9);
     CheckUpdate(c, 1, 1, 1);
     CheckUpdate(c, 5, 8, 0);
+  }
+}
+
+tfxclass::SkipRule SkipRuleOf(const Case& c) {
+  if (c.options.rule == RowRule::kAdagrad) {
+    tfxclass::SkipRule rule;
+    rule.keep = 0.99;
+    return rule;
+  }
+  if (c.options.rule == RowRule::kAdam) {
+    return tfxclass::AdamSkipRule(0.1, 0.01, 0.9, 0.999, c.num_slots == 3);
+  }
+  return tfxclass::SgdSkipRule(0.01, c.options.momentum, c.options.nesterov);
+}
+
+// Rows 0 to 4, current after 7, 3, 0, 1 and 7 steps, caught up with step 7 by
+// the processor's functions; row 4 is not asked for.
+GPU_TEST(RowCatchUp) {
+  const int64_t num_rows = 5, dim = 40, step = 7;
+  const std::vector<int64_t> lasts = {7, 3, 0, 1, 2}, ids = {1, 3, -1, 2, 1, 0};
+  Random random(8);
+  for (const Case& c : Cases()) {
+    std::vector<float> rows = random.Normal(num_rows * dim);
+    std::vector<float> slots[3];
+    for (auto& slot : slots) slot = Positive(random.Normal(num_rows * dim));
+    Buffer<float> row_buffer(rows), a(slots[0]), b(slots[1]), v_hat(slots[2]);
+    Buffer<int64_t> last_step(lasts), id_buffer(ids);
+    GpuRows on_device;
+    on_device.num_rows = num_rows;
+    on_device.dim = dim;
+    on_device.rows = row_buffer.data();
+    float* const data[3] = {a.data(), b.data(), v_hat.data()};
+    for (int s = 0; s < c.num_slots; ++s) on_device.slots[s] = data[s];
+    TestScratch scratch;
+    Done(tfxclass::CatchUpRows(c.options, SkipRuleOf(c), on_device,
+                               id_buffer.data(), ids.size(), step,
+                               last_step.data(), &scratch, nullptr));
+    const auto groups = tfxclass::GroupRows(
+        std::vector<int64_t>{1, 3, 2, 1, 0}.data(), 5, num_rows);
+    std::vector<int64_t> expected_steps = lasts;
+    const auto catch_up = [&](const auto& rule) {
+      tfxclass::CatchUpRows(groups, rule, SkipRuleOf(c), step,
+                            expected_steps.data(), tfxclass::SerialFor);
+    };
+    float* const w = rows.data();
+    float* of_slots[3];
+    for (int s = 0; s < 3; ++s) {
+      of_slots[s] = s < c.num_slots ? slots[s].data() : nullptr;
+    }
+    const RowRuleOptions& o = c.options;
+    if (o.rule == RowRule::kSgd) {
+      catch_up(tfxclass::SgdRule{w, of_slots[0], dim, 0, 0, 0, o.nesterov});
+    } else if (o.rule == RowRule::kAdagrad) {
+      catch_up(tfxclass::AdagradRule{w, of_slots[0], dim, 0, 0, o.epsilon});
+    } else {
+      catch_up(tfxclass::AdamRule{w, of_slots[0], of_slots[1], of_slots[2], dim,
+                                  0, 0, 0, 0, o.epsilon});
+    }
+    ExpectNear(row_buffer.Read(), Wide(rows), 1e-6, c.name);
+    ExpectNear(a.Read(), Wide(slots[0]), 1e-6, c.name);
+    ExpectNear(b.Read(), Wide(slots[1]), 1e-6, c.name);
+    ExpectEqual(last_step.Read(), expected_steps, "last steps");
   }
 }
 

@@ -37,6 +37,9 @@ struct SgdElement {
   __device__ float Step(float w, float grad, float*) const {
     return -w * decay - grad * learning_rate;
   }
+  __device__ float Skip(float w, const Skipped& s, float*) const {
+    return w * (s.keep - 1);
+  }
 };
 
 struct MomentumElement {
@@ -49,6 +52,11 @@ struct MomentumElement {
     slots[0] = slots[0] * momentum - step;
     return (nesterov ? slots[0] * momentum - step : slots[0]) - w * decay;
   }
+  __device__ float Skip(float w, const Skipped& s, float* slots) const {
+    const float move = slots[0] * s.move[0];
+    slots[0] *= s.momentum;
+    return w * (s.keep - 1) - move;
+  }
 };
 
 struct AdagradElement {
@@ -58,6 +66,9 @@ struct AdagradElement {
   __device__ float Step(float w, float grad, float* slots) const {
     slots[0] += grad * grad;
     return -w * decay - learning_rate * grad / sqrtf(slots[0] + epsilon);
+  }
+  __device__ float Skip(float w, const Skipped& s, float*) const {
+    return w * (s.keep - 1);
   }
 };
 
@@ -72,6 +83,16 @@ struct AdamElement {
     float v = slots[1];
     if (kAmsGrad) v = slots[2] = max(slots[2], v);
     return -w * decay - slots[0] * alpha / (sqrtf(v) + epsilon);
+  }
+  // AMSGrad's largest v does not change while v only falls.
+  __device__ float Skip(float w, const Skipped& s, float* slots) const {
+    const float h = sqrtf(kAmsGrad ? slots[2] : slots[1]) + epsilon;
+    const float x = epsilon / h;
+    const float move = s.move[0] - x * (s.move[1] - x * s.move[2]);
+    const float step = w * (s.keep - 1) - slots[0] / h * move;
+    slots[0] *= s.momentum;
+    slots[1] *= s.velocity;
+    return step;
   }
 };
 
@@ -92,6 +113,28 @@ struct FloatRows {
   }
 };
 
+__device__ __forceinline__ Pack<1> Load(const Bf16* from, Pack<1>) {
+  return {{ToFloat(*from)}};
+}
+__device__ __forceinline__ Pack<4> Load(const Bf16* from, Pack<4>) {
+  const uint64_t bits = *reinterpret_cast<const uint64_t*>(from);
+  Pack<4> x;
+  for (int j = 0; j < 4; ++j) {
+    x.at[j] = ToFloat(Bf16{static_cast<uint16_t>(bits >> (16 * j))});
+  }
+  return x;
+}
+__device__ __forceinline__ void Store(Bf16* to, const Pack<1>& x) {
+  *to = ToBf16(x.at[0]);
+}
+__device__ __forceinline__ void Store(Bf16* to, const Pack<4>& x) {
+  uint64_t bits = 0;
+  for (int j = 0; j < 4; ++j) {
+    bits |= static_cast<uint64_t>(ToBf16(x.at[j]).bits) << (16 * j);
+  }
+  *reinterpret_cast<uint64_t*>(to) = bits;
+}
+
 struct MasterRows {
   Bf16* rows;
   float* master;
@@ -104,10 +147,8 @@ struct MasterRows {
   __device__ void Move(int64_t at, const Pack<kWidth>& old,
                        const Pack<kWidth>& step) const {
     Pack<kWidth> sum;
-    for (int j = 0; j < kWidth; ++j) {
-      sum.at[j] = old.at[j] + step.at[j];
-      rows[at + j] = ToBf16(sum.at[j]);
-    }
+    for (int j = 0; j < kWidth; ++j) sum.at[j] = old.at[j] + step.at[j];
+    Store(rows + at, sum);
     Store(master + at, sum);
   }
 };
@@ -118,21 +159,22 @@ struct KahanRows {
 
   template <int kWidth>
   __device__ Pack<kWidth> Read(int64_t at) const {
-    Pack<kWidth> x;
-    for (int j = 0; j < kWidth; ++j) x.at[j] = ToFloat(rows[at + j]);
-    return x;
+    return Load(rows + at, Pack<kWidth>());
   }
   template <int kWidth>
   __device__ void Move(int64_t at, const Pack<kWidth>& old,
                        const Pack<kWidth>& step) const {
-    for (int j = 0; j < kWidth; ++j) {
-      float move = step.at[j];
-      if (compensation != nullptr) move += ToFloat(compensation[at + j]);
-      const Bf16 sum = ToBf16(old.at[j] + move);
-      rows[at + j] = sum;
-      if (compensation == nullptr) continue;
-      compensation[at + j] = ToBf16(move - (ToFloat(sum) - old.at[j]));
+    Pack<kWidth> lost = {}, sum;
+    if (compensation != nullptr) {
+      lost = Load(compensation + at, Pack<kWidth>());
     }
+    for (int j = 0; j < kWidth; ++j) {
+      const float move = step.at[j] + lost.at[j];
+      sum.at[j] = ToFloat(ToBf16(old.at[j] + move));
+      lost.at[j] = move - (sum.at[j] - old.at[j]);
+    }
+    Store(rows + at, sum);
+    if (compensation != nullptr) Store(compensation + at, lost);
   }
 };
 
@@ -163,6 +205,38 @@ __device__ __forceinline__ int64_t RunEnd(const int64_t* sorted, int64_t n,
   return end;
 }
 
+// A warp goes through a row: step_of(element, w, slots) moves w.
+template <class Element, int kWidth, class Rows, class StepOf>
+__device__ void MoveRow(const Rows& rows, const Slots& slots, int64_t first,
+                        int64_t dim, const StepOf& step_of) {
+  for (int64_t d = Lane() * kWidth; d < dim; d += kWarp * kWidth) {
+    Pack<kWidth> of_slots[Element::kSlots + 1];
+    for (int s = 0; s < Element::kSlots; ++s) {
+      of_slots[s] = Load(slots.at[s] + first + d, Pack<kWidth>());
+    }
+    const Pack<kWidth> old = rows.template Read<kWidth>(first + d);
+    const Pack<kWidth> step = step_of(d, old, of_slots);
+    for (int s = 0; s < Element::kSlots; ++s) {
+      Store(slots.at[s] + first + d, of_slots[s]);
+    }
+    rows.template Move<kWidth>(first + d, old, step);
+  }
+}
+
+// step.at[j] = body(j, slots of j), which may change the slots.
+template <class Element, int kWidth, class Body>
+__device__ __forceinline__ Pack<kWidth> EachElement(Pack<kWidth>* of_slots,
+                                                    const Body& body) {
+  Pack<kWidth> step;
+  for (int j = 0; j < kWidth; ++j) {
+    float slots[Element::kSlots + 1];
+    for (int s = 0; s < Element::kSlots; ++s) slots[s] = of_slots[s].at[j];
+    step.at[j] = body(j, slots);
+    for (int s = 0; s < Element::kSlots; ++s) of_slots[s].at[j] = slots[s];
+  }
+  return step;
+}
+
 // A warp for each sorted id: the first of a row's ids owns the row.
 template <class Element, class Rows, int kWidth>
 __global__ void __launch_bounds__(kThreads)
@@ -173,30 +247,37 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= n) return;
   const int64_t end = RunEnd(sorted, n, i);
   if (end == i) return;
-  const int64_t first = sorted[i] * dim;
-  for (int64_t d = Lane() * kWidth; d < dim; d += kWarp * kWidth) {
-    Pack<kWidth> of_slots[Element::kSlots + 1];
-    for (int s = 0; s < Element::kSlots; ++s) {
-      of_slots[s] = Load(slots.at[s] + first + d, Pack<kWidth>());
-    }
-    const Pack<kWidth> old = rows.template Read<kWidth>(first + d);
-    const Pack<kWidth> grad = SumRun<kWidth>(grads, dim, d, order, i, end);
-    Pack<kWidth> step;
-    for (int j = 0; j < kWidth; ++j) {
-      float of_element[Element::kSlots + 1];
-      for (int s = 0; s < Element::kSlots; ++s) {
-        of_element[s] = of_slots[s].at[j];
-      }
-      step.at[j] = element.Step(old.at[j], grad.at[j], of_element);
-      for (int s = 0; s < Element::kSlots; ++s) {
-        of_slots[s].at[j] = of_element[s];
-      }
-    }
-    for (int s = 0; s < Element::kSlots; ++s) {
-      Store(slots.at[s] + first + d, of_slots[s]);
-    }
-    rows.template Move<kWidth>(first + d, old, step);
-  }
+  MoveRow<Element, kWidth>(
+      rows, slots, sorted[i] * dim, dim,
+      [&](int64_t d, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
+        const Pack<kWidth> grad = SumRun<kWidth>(grads, dim, d, order, i, end);
+        return EachElement<Element>(of_slots, [&](int j, float* of_element) {
+          return element.Step(old.at[j], grad.at[j], of_element);
+        });
+      });
+}
+
+// The same for rows that are behind `step`.
+template <class Element, class Rows, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    CatchUpRowsKernel(Element element, Rows rows, Slots slots, int64_t dim,
+                      const int64_t* sorted, int64_t n, SkipRule rule,
+                      int64_t step, int64_t* last_step) {
+  const int64_t i = WarpNumber();
+  if (i >= n || RunEnd(sorted, n, i) == i) return;
+  const int64_t row = sorted[i];
+  const int64_t last = last_step[row];
+  if (last >= step) return;
+  const Skipped skipped = SkippedSince(rule, step, last);
+  MoveRow<Element, kWidth>(
+      rows, slots, row * dim, dim,
+      [&](int64_t, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
+        return EachElement<Element>(of_slots, [&](int j, float* of_element) {
+          return element.Skip(old.at[j], skipped, of_element);
+        });
+      });
+  __syncwarp();  // all have read last_step
+  if (Lane() == 0) last_step[row] = step;
 }
 
 // A warp for each sorted id; sums[places[i]] is of the run that begins at i.
@@ -272,33 +353,44 @@ GpuStatus FindRuns(const int64_t* ids, int64_t n, int64_t bound, Runs* runs,
   return SortRows(ids, n, bound, runs->sorted, runs->order, scratch, stream);
 }
 
-template <class Element, class Rows>
-GpuStatus Update(const Element& element, const Rows& kept, const GpuRows& rows,
-                 const Runs& runs, const float* grads, int64_t n,
-                 GpuStream stream) {
-  const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
-  const bool wide = AreAligned(rows.dim, rows.rows, rows.master, rows.slots[0],
-                               rows.slots[1], rows.slots[2], grads);
-  return Launch(wide ? UpdateRowsKernel<Element, Rows, 4>
-                     : UpdateRowsKernel<Element, Rows, 1>,
-                BlocksOfWarps(n), kThreads, 0, stream, element, kept, slots,
-                rows.dim, runs.sorted, runs.order, grads, n);
+// Calls run(element) with the rule's element.
+template <class Run>
+GpuStatus WithElement(const RowRuleOptions& o, const GpuRows& rows,
+                      const Run& run) {
+  switch (o.rule) {
+    case RowRule::kSgd:
+      if (rows.slots[0] == nullptr) {
+        return run(SgdElement{o.learning_rate, o.decay});
+      }
+      return run(
+          MomentumElement{o.learning_rate, o.decay, o.momentum, o.nesterov});
+    case RowRule::kAdagrad:
+      return run(AdagradElement{o.learning_rate, o.decay, o.epsilon});
+    case RowRule::kAdam:
+      break;
+  }
+  if (rows.slots[2] == nullptr) {
+    return run(AdamElement<false>{o.learning_rate, o.decay, o.m_rate, o.v_rate,
+                                  o.epsilon});
+  }
+  return run(AdamElement<true>{o.learning_rate, o.decay, o.m_rate, o.v_rate,
+                               o.epsilon});
 }
 
-template <class Element>
-GpuStatus UpdateKept(const Element& element, const GpuRows& rows,
-                     const Runs& runs, const float* grads, int64_t n,
-                     GpuStream stream) {
-  if (rows.bf16_rows == nullptr) {
-    return Update(element, FloatRows{rows.rows}, rows, runs, grads, n, stream);
-  }
-  Bf16* kept = reinterpret_cast<Bf16*>(rows.bf16_rows);
-  if (rows.master != nullptr) {
-    return Update(element, MasterRows{kept, rows.master}, rows, runs, grads, n,
-                  stream);
-  }
-  const KahanRows kahan = {kept, reinterpret_cast<Bf16*>(rows.compensation)};
-  return Update(element, kahan, rows, runs, grads, n, stream);
+// Calls run(kept), by which the kernels read and move the rows.
+template <class Run>
+GpuStatus WithRows(const GpuRows& rows, const Run& run) {
+  Bf16* const kept = reinterpret_cast<Bf16*>(rows.bf16_rows);
+  if (kept == nullptr) return run(FloatRows{rows.rows});
+  if (rows.master != nullptr) return run(MasterRows{kept, rows.master});
+  return run(KahanRows{kept, reinterpret_cast<Bf16*>(rows.compensation)});
+}
+
+template <class... Pointers>
+bool IsWide(const GpuRows& rows, Pointers... others) {
+  return AreAligned(rows.dim, rows.rows, rows.bf16_rows, rows.compensation,
+                    rows.master, rows.slots[0], rows.slots[1], rows.slots[2],
+                    others...);
 }
 
 }  // namespace
@@ -310,30 +402,40 @@ GpuStatus UpdateRows(const RowRuleOptions& options, const GpuRows& rows,
   Runs runs;
   TFXCLASS_RETURN_IF_GPU_ERROR(
       FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
-  const RowRuleOptions& o = options;
-  switch (o.rule) {
-    case RowRule::kSgd:
-      if (rows.slots[0] == nullptr) {
-        return UpdateKept(SgdElement{o.learning_rate, o.decay}, rows, runs,
-                          grads, n, stream);
-      }
-      return UpdateKept(
-          MomentumElement{o.learning_rate, o.decay, o.momentum, o.nesterov},
-          rows, runs, grads, n, stream);
-    case RowRule::kAdagrad:
-      return UpdateKept(AdagradElement{o.learning_rate, o.decay, o.epsilon},
-                        rows, runs, grads, n, stream);
-    case RowRule::kAdam:
-      break;
-  }
-  if (rows.slots[2] == nullptr) {
-    return UpdateKept(AdamElement<false>{o.learning_rate, o.decay, o.m_rate,
-                                         o.v_rate, o.epsilon},
-                      rows, runs, grads, n, stream);
-  }
-  return UpdateKept(AdamElement<true>{o.learning_rate, o.decay, o.m_rate,
-                                      o.v_rate, o.epsilon},
-                    rows, runs, grads, n, stream);
+  const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
+  const bool wide = IsWide(rows, grads);
+  return WithElement(options, rows, [&](auto element) {
+    return WithRows(rows, [&](auto kept) {
+      using Element = decltype(element);
+      using Rows = decltype(kept);
+      return Launch(wide ? UpdateRowsKernel<Element, Rows, 4>
+                         : UpdateRowsKernel<Element, Rows, 1>,
+                    BlocksOfWarps(n), kThreads, 0, stream, element, kept, slots,
+                    rows.dim, runs.sorted, runs.order, grads, n);
+    });
+  });
+}
+
+GpuStatus CatchUpRows(const RowRuleOptions& options, const SkipRule& skip_rule,
+                      const GpuRows& rows, const int64_t* ids, int64_t n,
+                      int64_t step, int64_t* last_step, Scratch* scratch,
+                      GpuStream stream) {
+  if (n == 0 || rows.dim == 0) return nullptr;
+  Runs runs;
+  TFXCLASS_RETURN_IF_GPU_ERROR(
+      FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
+  const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
+  const bool wide = IsWide(rows);
+  return WithElement(options, rows, [&](auto element) {
+    return WithRows(rows, [&](auto kept) {
+      using Element = decltype(element);
+      using Rows = decltype(kept);
+      return Launch(wide ? CatchUpRowsKernel<Element, Rows, 4>
+                         : CatchUpRowsKernel<Element, Rows, 1>,
+                    BlocksOfWarps(n), kThreads, 0, stream, element, kept, slots,
+                    rows.dim, runs.sorted, n, skip_rule, step, last_step);
+    });
+  });
 }
 
 GpuStatus GatherRows(const float* rows, int64_t num_rows, int64_t dim,

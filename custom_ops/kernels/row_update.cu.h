@@ -2,6 +2,7 @@
 #ifndef TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
 #define TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
 
+#include "core/skipped_steps.h"
 #include "kernels/cuda_launch.h"
 
 namespace tfxclass {
@@ -38,6 +39,13 @@ struct GpuRows {
 GpuStatus UpdateRows(const RowRuleOptions& options, const GpuRows& rows,
                      const int64_t* ids, const float* grads, int64_t n,
                      Scratch* scratch, GpuStream stream);
+
+// Brings rows that are behind `step` to it (core/skipped_steps.h), and says so
+// in last_step [num_rows]. Of `options` rule, epsilon and nesterov are read.
+GpuStatus CatchUpRows(const RowRuleOptions& options, const SkipRule& skip_rule,
+                      const GpuRows& rows, const int64_t* ids, int64_t n,
+                      int64_t step, int64_t* last_step, Scratch* scratch,
+                      GpuStream stream);
 
 // to[i] = rows[ids[i]]; 0 for ids outside [0, num_rows).
 GpuStatus GatherRows(const float* rows, int64_t num_rows, int64_t dim,
