@@ -43,7 +43,8 @@ struct SkipRule {
   double bias_beta_1 = 0, bias_beta_2 = 0;
 };
 
-inline SkipRule SgdSkipRule(double decay, double momentum, bool nesterov) {
+TFXCLASS_HD inline SkipRule SgdSkipRule(double decay, double momentum,
+                                        bool nesterov) {
   SkipRule rule;
   rule.keep = 1 - decay;
   rule.momentum = momentum;
@@ -52,17 +53,18 @@ inline SkipRule SgdSkipRule(double decay, double momentum, bool nesterov) {
   return rule;
 }
 
-inline SkipRule AdamSkipRule(double learning_rate, double decay, double beta_1,
-                             double beta_2, bool amsgrad) {
+TFXCLASS_HD inline SkipRule AdamSkipRule(double learning_rate, double decay,
+                                         double beta_1, double beta_2,
+                                         bool amsgrad) {
   SkipRule rule;
   rule.keep = 1 - decay;
   rule.momentum = beta_1;
   rule.velocity = beta_2;
   rule.scale = learning_rate;
-  rule.powers[0] = amsgrad ? beta_1 : beta_1 / std::sqrt(beta_2);
+  rule.powers[0] = amsgrad ? beta_1 : beta_1 / sqrt(beta_2);
   if (!amsgrad) {
     rule.powers[1] = beta_1 / beta_2;
-    rule.powers[2] = beta_1 / (beta_2 * std::sqrt(beta_2));
+    rule.powers[2] = beta_1 / (beta_2 * sqrt(beta_2));
   }
   // Keras rounds the betas to float32 before it takes their powers.
   rule.bias_beta_1 = static_cast<float>(beta_1);

@@ -1,5 +1,6 @@
 #include "kernels/row_update.cu.h"
 
+#include "core/skipped_steps.h"
 #include "kernels/cuda_sort.cu.h"
 #include "kernels/cuda_utils.cu.h"
 
@@ -29,10 +30,20 @@ __device__ __forceinline__ void Store(float* to, const Pack<4>& x) {
       make_float4(x.at[0], x.at[1], x.at[2], x.at[3]);
 }
 
-// What becomes of an element w, its gradient and its slots.
+template <class T>
+__device__ T At(const T* scalar) {
+  return scalar == nullptr ? T() : *scalar;
+}
+
+// What becomes of an element w with a gradient (Step), and of one that steps
+// skipped (Skip): by how much it moves. Both change its slots.
 struct SgdElement {
   static constexpr int kSlots = 0;
   float learning_rate, decay;
+
+  __device__ SgdElement(const RowRuleOptions&, const RowScalars& s)
+      : learning_rate(At(s.learning_rate)), decay(At(s.decay)) {}
+  __device__ SkipRule Skips() const { return SgdSkipRule(decay, 0, false); }
 
   __device__ float Step(float w, float grad, float*) const {
     return -w * decay - grad * learning_rate;
@@ -46,6 +57,15 @@ struct MomentumElement {
   static constexpr int kSlots = 1;
   float learning_rate, decay, momentum;
   bool nesterov;
+
+  __device__ MomentumElement(const RowRuleOptions& o, const RowScalars& s)
+      : learning_rate(At(s.learning_rate)),
+        decay(At(s.decay)),
+        momentum(o.momentum),
+        nesterov(o.nesterov) {}
+  __device__ SkipRule Skips() const {
+    return SgdSkipRule(decay, momentum, nesterov);
+  }
 
   __device__ float Step(float w, float grad, float* slots) const {
     const float step = grad * learning_rate;
@@ -63,6 +83,12 @@ struct AdagradElement {
   static constexpr int kSlots = 1;
   float learning_rate, decay, epsilon;
 
+  __device__ AdagradElement(const RowRuleOptions& o, const RowScalars& s)
+      : learning_rate(At(s.learning_rate)),
+        decay(At(s.decay)),
+        epsilon(o.epsilon) {}
+  __device__ SkipRule Skips() const { return SgdSkipRule(decay, 0, false); }
+
   __device__ float Step(float w, float grad, float* slots) const {
     slots[0] += grad * grad;
     return -w * decay - learning_rate * grad / sqrtf(slots[0] + epsilon);
@@ -76,6 +102,20 @@ template <bool kAmsGrad>
 struct AdamElement {
   static constexpr int kSlots = kAmsGrad ? 3 : 2;
   float alpha, decay, m_rate, v_rate, epsilon;
+  double beta_1, beta_2;
+
+  // In double, as Keras takes the betas from Python floats.
+  __device__ AdamElement(const RowRuleOptions& o, const RowScalars& s)
+      : alpha(At(s.learning_rate)),
+        decay(At(s.decay)),
+        m_rate(static_cast<float>(1 - At(s.beta_1))),
+        v_rate(static_cast<float>(1 - At(s.beta_2))),
+        epsilon(o.epsilon),
+        beta_1(At(s.beta_1)),
+        beta_2(At(s.beta_2)) {}
+  __device__ SkipRule Skips() const {
+    return AdamSkipRule(alpha, decay, beta_1, beta_2, kAmsGrad);
+  }
 
   __device__ float Step(float w, float grad, float* slots) const {
     slots[0] += (grad - slots[0]) * m_rate;
@@ -240,13 +280,14 @@ __device__ __forceinline__ Pack<kWidth> EachElement(Pack<kWidth>* of_slots,
 // A warp for each sorted id: the first of a row's ids owns the row.
 template <class Element, class Rows, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    UpdateRowsKernel(Element element, Rows rows, Slots slots, int64_t dim,
-                     const int64_t* sorted, const int32_t* order,
-                     const float* grads, int64_t n) {
+    UpdateRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
+                     Slots slots, int64_t dim, const int64_t* sorted,
+                     const int32_t* order, const float* grads, int64_t n) {
   const int64_t i = WarpNumber();
   if (i >= n) return;
   const int64_t end = RunEnd(sorted, n, i);
   if (end == i) return;
+  const Element element(options, scalars);
   MoveRow<Element, kWidth>(
       rows, slots, sorted[i] * dim, dim,
       [&](int64_t d, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
@@ -260,15 +301,16 @@ __global__ void __launch_bounds__(kThreads)
 // The same for rows that are behind `step`.
 template <class Element, class Rows, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    CatchUpRowsKernel(Element element, Rows rows, Slots slots, int64_t dim,
-                      const int64_t* sorted, int64_t n, SkipRule rule,
-                      int64_t step, int64_t* last_step) {
+    CatchUpRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
+                      Slots slots, int64_t dim, const int64_t* sorted,
+                      int64_t n, int64_t* last_step) {
   const int64_t i = WarpNumber();
   if (i >= n || RunEnd(sorted, n, i) == i) return;
-  const int64_t row = sorted[i];
+  const int64_t row = sorted[i], step = *scalars.step;
   const int64_t last = last_step[row];
   if (last >= step) return;
-  const Skipped skipped = SkippedSince(rule, step, last);
+  const Element element(options, scalars);
+  const Skipped skipped = SkippedSince(element.Skips(), step, last);
   MoveRow<Element, kWidth>(
       rows, slots, row * dim, dim,
       [&](int64_t, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
@@ -323,10 +365,10 @@ __global__ void GatherRowsKernel(const float* rows, int64_t num_rows,
 
 // A thread for each id. Ids that occur twice write the same.
 __global__ void SetLastStepKernel(const int64_t* ids, int64_t n,
-                                  int64_t num_rows, int64_t step,
+                                  int64_t num_rows, const int64_t* step,
                                   int64_t* last_step) {
   const int64_t i = ThreadNumber();
-  if (i < n && ids[i] >= 0 && ids[i] < num_rows) last_step[ids[i]] = step;
+  if (i < n && ids[i] >= 0 && ids[i] < num_rows) last_step[ids[i]] = *step + 1;
 }
 
 // Whether rows of `dim` floats may be read four at a time.
@@ -353,28 +395,25 @@ GpuStatus FindRuns(const int64_t* ids, int64_t n, int64_t bound, Runs* runs,
   return SortRows(ids, n, bound, runs->sorted, runs->order, scratch, stream);
 }
 
-// Calls run(element) with the rule's element.
+template <class T>
+struct Type {
+  using type = T;
+};
+
+// Calls run(Type<Element>()) with the rule's element.
 template <class Run>
-GpuStatus WithElement(const RowRuleOptions& o, const GpuRows& rows,
-                      const Run& run) {
-  switch (o.rule) {
+GpuStatus WithElement(RowRule rule, const GpuRows& rows, const Run& run) {
+  switch (rule) {
     case RowRule::kSgd:
-      if (rows.slots[0] == nullptr) {
-        return run(SgdElement{o.learning_rate, o.decay});
-      }
-      return run(
-          MomentumElement{o.learning_rate, o.decay, o.momentum, o.nesterov});
+      return rows.slots[0] == nullptr ? run(Type<SgdElement>())
+                                      : run(Type<MomentumElement>());
     case RowRule::kAdagrad:
-      return run(AdagradElement{o.learning_rate, o.decay, o.epsilon});
+      return run(Type<AdagradElement>());
     case RowRule::kAdam:
       break;
   }
-  if (rows.slots[2] == nullptr) {
-    return run(AdamElement<false>{o.learning_rate, o.decay, o.m_rate, o.v_rate,
-                                  o.epsilon});
-  }
-  return run(AdamElement<true>{o.learning_rate, o.decay, o.m_rate, o.v_rate,
-                               o.epsilon});
+  return rows.slots[2] == nullptr ? run(Type<AdamElement<false>>())
+                                  : run(Type<AdamElement<true>>());
 }
 
 // Calls run(kept), by which the kernels read and move the rows.
@@ -395,45 +434,45 @@ bool IsWide(const GpuRows& rows, Pointers... others) {
 
 }  // namespace
 
-GpuStatus UpdateRows(const RowRuleOptions& options, const GpuRows& rows,
-                     const int64_t* ids, const float* grads, int64_t n,
-                     Scratch* scratch, GpuStream stream) {
+GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
+                     const GpuRows& rows, const int64_t* ids,
+                     const float* grads, int64_t n, Scratch* scratch,
+                     GpuStream stream) {
   if (n == 0 || rows.dim == 0) return nullptr;
   Runs runs;
   TFXCLASS_RETURN_IF_GPU_ERROR(
       FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
   const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
   const bool wide = IsWide(rows, grads);
-  return WithElement(options, rows, [&](auto element) {
+  return WithElement(options.rule, rows, [&](auto element) {
     return WithRows(rows, [&](auto kept) {
-      using Element = decltype(element);
+      using Element = typename decltype(element)::type;
       using Rows = decltype(kept);
       return Launch(wide ? UpdateRowsKernel<Element, Rows, 4>
                          : UpdateRowsKernel<Element, Rows, 1>,
-                    BlocksOfWarps(n), kThreads, 0, stream, element, kept, slots,
-                    rows.dim, runs.sorted, runs.order, grads, n);
+                    BlocksOfWarps(n), kThreads, 0, stream, options, scalars,
+                    kept, slots, rows.dim, runs.sorted, runs.order, grads, n);
     });
   });
 }
 
-GpuStatus CatchUpRows(const RowRuleOptions& options, const SkipRule& skip_rule,
+GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
                       const GpuRows& rows, const int64_t* ids, int64_t n,
-                      int64_t step, int64_t* last_step, Scratch* scratch,
-                      GpuStream stream) {
-  if (n == 0 || rows.dim == 0) return nullptr;
+                      int64_t* last_step, Scratch* scratch, GpuStream stream) {
+  if (n == 0) return nullptr;
   Runs runs;
   TFXCLASS_RETURN_IF_GPU_ERROR(
       FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
   const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
   const bool wide = IsWide(rows);
-  return WithElement(options, rows, [&](auto element) {
+  return WithElement(options.rule, rows, [&](auto element) {
     return WithRows(rows, [&](auto kept) {
-      using Element = decltype(element);
+      using Element = typename decltype(element)::type;
       using Rows = decltype(kept);
       return Launch(wide ? CatchUpRowsKernel<Element, Rows, 4>
                          : CatchUpRowsKernel<Element, Rows, 1>,
-                    BlocksOfWarps(n), kThreads, 0, stream, element, kept, slots,
-                    rows.dim, runs.sorted, n, skip_rule, step, last_step);
+                    BlocksOfWarps(n), kThreads, 0, stream, options, scalars,
+                    kept, slots, rows.dim, runs.sorted, n, last_step);
     });
   });
 }
@@ -470,7 +509,8 @@ GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
 }
 
 GpuStatus SetLastStep(const int64_t* ids, int64_t n, int64_t num_rows,
-                      int64_t step, int64_t* last_step, GpuStream stream) {
+                      const int64_t* step, int64_t* last_step,
+                      GpuStream stream) {
   return Launch(SetLastStepKernel, CeilDiv(n, kThreads), kThreads, 0, stream,
                 ids, n, num_rows, step, last_step);
 }

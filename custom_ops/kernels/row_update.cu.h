@@ -2,7 +2,6 @@
 #ifndef TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
 #define TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
 
-#include "core/skipped_steps.h"
 #include "kernels/cuda_launch.h"
 
 namespace tfxclass {
@@ -12,12 +11,21 @@ enum class RowRule { kSgd, kAdagrad, kAdam };
 // The rules of core/row_update.h, with the same names.
 struct RowRuleOptions {
   RowRule rule = RowRule::kSgd;
-  float learning_rate = 0;  // of Adam: alpha, with the bias correction
-  float decay = 0;
   float momentum = 0;
   bool nesterov = false;
-  float m_rate = 0, v_rate = 0;
   float epsilon = 0;
+};
+
+// Each a number on the device, so that no step waits for the host; null where a
+// rule has none. Of UpdateRows with Adam, learning_rate is alpha, with the bias
+// correction; decay is learning rate times weight decay; step counts the steps
+// done before this one.
+struct RowScalars {
+  const float* learning_rate = nullptr;
+  const float* decay = nullptr;
+  const double* beta_1 = nullptr;
+  const double* beta_2 = nullptr;
+  const int64_t* step = nullptr;
 };
 
 // A matrix [num_rows, dim] and its slots, float32. The rows themselves may be
@@ -36,16 +44,16 @@ struct GpuRows {
 // ids [n], those outside [0, num_rows) are left out; grads [n, dim]. Gradients
 // of one row are summed in the order of the batch: deterministic. Time
 // O(n dim) and a sort of n ids; n < 2^31.
-GpuStatus UpdateRows(const RowRuleOptions& options, const GpuRows& rows,
-                     const int64_t* ids, const float* grads, int64_t n,
-                     Scratch* scratch, GpuStream stream);
+GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
+                     const GpuRows& rows, const int64_t* ids,
+                     const float* grads, int64_t n, Scratch* scratch,
+                     GpuStream stream);
 
 // Brings rows that are behind `step` to it (core/skipped_steps.h), and says so
-// in last_step [num_rows]. Of `options` rule, epsilon and nesterov are read.
-GpuStatus CatchUpRows(const RowRuleOptions& options, const SkipRule& skip_rule,
+// in last_step [num_rows].
+GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
                       const GpuRows& rows, const int64_t* ids, int64_t n,
-                      int64_t step, int64_t* last_step, Scratch* scratch,
-                      GpuStream stream);
+                      int64_t* last_step, Scratch* scratch, GpuStream stream);
 
 // to[i] = rows[ids[i]]; 0 for ids outside [0, num_rows).
 GpuStatus GatherRows(const float* rows, int64_t num_rows, int64_t dim,
@@ -59,9 +67,10 @@ GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
                            float* sums, int64_t* num_unique, Scratch* scratch,
                            GpuStream stream);
 
-// last_step[ids[i]] = step, for ids in [0, num_rows).
+// last_step[ids[i]] = *step + 1, for ids in [0, num_rows).
 GpuStatus SetLastStep(const int64_t* ids, int64_t n, int64_t num_rows,
-                      int64_t step, int64_t* last_step, GpuStream stream);
+                      const int64_t* step, int64_t* last_step,
+                      GpuStream stream);
 
 }  // namespace tfxclass
 
