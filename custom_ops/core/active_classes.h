@@ -17,12 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/fill_law.h"
 #include "core/id_set.h"
 #include "core/philox.h"
 
 namespace tfxclass {
-
-enum class FillLaw { kUniform, kLogUniform, kFrequency };
 
 struct ActiveClassesOptions {
   int64_t num_classes = 0;

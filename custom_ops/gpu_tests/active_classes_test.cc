@@ -9,8 +9,8 @@
 namespace gpu_tests {
 namespace {
 
+using tfxclass::FillLaw;
 using tfxclass::GpuActiveOptions;
-using tfxclass::GpuFillLaw;
 
 struct Selected {
   std::vector<int64_t> ids, positions, counts;
@@ -139,7 +139,7 @@ GPU_TEST(ActiveLaws) {
     const double weight = c == 6 ? 0.0 : c + 1.0;
     cumulative.push_back((c ? cumulative.back() : 0.0) + weight);
   }
-  for (const auto fill : {GpuFillLaw::kLogUniform, GpuFillLaw::kFrequency}) {
+  for (const auto fill : {FillLaw::kLogUniform, FillLaw::kFrequency}) {
     GpuActiveOptions options = Options(num_classes, num_sampled);
     options.fill = fill;
     double sum = 0, squares = 0;
@@ -155,7 +155,7 @@ GPU_TEST(ActiveLaws) {
       squares += round * round;
     }
     // All classes but the target and, by frequency, the one without weight.
-    const bool by_frequency = fill == GpuFillLaw::kFrequency;
+    const bool by_frequency = fill == FillLaw::kFrequency;
     const double expected = 78 - 3 - (by_frequency ? 7 : 0);
     const double mean = sum / rounds;
     const double deviation =
@@ -169,7 +169,7 @@ GPU_TEST(ActiveLaws) {
 // More wanted than classes with weight: the rest comes uniformly.
 GPU_TEST(ActiveLawRunsOut) {
   GpuActiveOptions options = Options(6, 5);
-  options.fill = GpuFillLaw::kFrequency;
+  options.fill = FillLaw::kFrequency;
   const auto found = Select(options, {0}, {}, {}, {1, 2, 2, 3, 3, 3});
   ExpectSound(options, found);
   // Of 2, 4 and 5, without weight, two are in.

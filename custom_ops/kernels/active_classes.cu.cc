@@ -182,11 +182,11 @@ __global__ void PlaceDrawsKernel(const int64_t* draws, const int32_t* flags,
 
 __device__ double Probability(const GpuActiveOptions& options, int64_t id) {
   switch (options.fill) {
-    case GpuFillLaw::kUniform:
+    case FillLaw::kUniform:
       return 0;  // rings after all others, at random
-    case GpuFillLaw::kLogUniform:
+    case FillLaw::kLogUniform:
       return log1p(1.0 / (id + 1.0)) / log(options.num_classes + 1.0);
-    case GpuFillLaw::kFrequency:
+    case FillLaw::kFrequency:
       break;
   }
   const double before = id > 0 ? options.cumulative[id - 1] : 0.0;
@@ -300,7 +300,7 @@ class Selection {
         Sort(out_.ids, options_.num_sampled, &active_));
     filled_ = scratch_->Get<Filled>(1);
     if (filled_ == nullptr) return kNoScratch;
-    const bool is_sparse = options_.fill == GpuFillLaw::kUniform &&
+    const bool is_sparse = options_.fill == FillLaw::kUniform &&
                            options_.num_sampled <= options_.num_classes / 2;
     TFXCLASS_RETURN_IF_GPU_ERROR(is_sparse ? FillByDraws() : FillByRings());
     TFXCLASS_RETURN_IF_GPU_ERROR(

@@ -11,15 +11,14 @@
 #ifndef TFXCLASS_KERNELS_ACTIVE_CLASSES_CU_H_
 #define TFXCLASS_KERNELS_ACTIVE_CLASSES_CU_H_
 
+#include "core/fill_law.h"
 #include "kernels/cuda_launch.h"
 
 namespace tfxclass {
 
-enum class GpuFillLaw { kUniform, kLogUniform, kFrequency };
-
 struct GpuActiveOptions {
   int64_t num_classes = 0, num_sampled = 0, max_candidates = INT64_MAX;
-  GpuFillLaw fill = GpuFillLaw::kUniform;
+  FillLaw fill = FillLaw::kUniform;
   const double* cumulative = nullptr;  // on the device
   bool sample_overflow = true;
   uint64_t seed = 0, stream = 0;

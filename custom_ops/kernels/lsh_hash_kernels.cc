@@ -20,15 +20,10 @@ class LshHashOp : public OpKernel {
 
   void Compute(OpKernelContext* c) override {
     const Tensor& vectors = c->input(0);
-    OP_REQUIRES_OK(c, CheckRank("vectors", vectors, 2));
+    OP_REQUIRES_OK(c, CheckHashed(vectors));
     OP_REQUIRES_OK(c, CheckFinite("vectors", vectors));
     OP_REQUIRES_OK(c, CheckScalar("seed", c->input(1)));
     const int64_t count = vectors.dim_size(0), dim = vectors.dim_size(1);
-    OP_REQUIRES(c, dim >= 1 && dim <= INT32_MAX,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`vectors` must have 1 to 2^31 - 1 coordinates. "
-                    "Received: shape ",
-                    ShapeText(vectors.shape()))));
     HashOptions options = options_;
     options.seed = c->input(1).flat<int64_t>()(0);
     Tensor* codes;

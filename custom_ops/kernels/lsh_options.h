@@ -42,6 +42,17 @@ inline absl::Status GetHashFamily(tensorflow::OpKernelConstruction* c,
   return GetHashOptions(c, options);
 }
 
+// Vectors [count, dim] to hash.
+inline absl::Status CheckHashed(const tensorflow::Tensor& vectors) {
+  TF_RETURN_IF_ERROR(CheckRank("vectors", vectors, 2));
+  const int64_t dim = vectors.dim_size(1);
+  if (dim >= 1 && dim <= INT32_MAX) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`vectors` must have 1 to 2^31 - 1 coordinates. Received: "
+                   "shape ",
+                   ShapeText(vectors.shape())));
+}
+
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_KERNELS_LSH_OPTIONS_H_

@@ -3,6 +3,7 @@
 #define TFXCLASS_KERNELS_ROW_OP_H_
 
 #include <cstdint>
+#include <cstring>
 
 #include "core/row_update.h"
 #include "kernels/kernel_utils.h"
@@ -31,6 +32,14 @@ inline absl::Status CheckRowGradients(const tensorflow::Tensor& ids,
       "`grads` must have a row of the variable's shape for each id, ",
       ShapeText(expected), ". Received: shape ", ShapeText(grads.shape()),
       " with a variable of shape ", ShapeText(variable)));
+}
+
+// grads [n, ...] of n ids, whatever the variable is.
+inline absl::Status CheckGradRows(const tensorflow::Tensor& grads, int64_t n) {
+  if (grads.dims() > 0 && grads.dim_size(0) == n) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`grads` must have a row for each of the ", n,
+                   " ids. Received: shape ", ShapeText(grads.shape())));
 }
 
 // The matrix (the first variable) and its slots: float32, of one shape.
@@ -70,7 +79,7 @@ inline absl::Status CheckLastStep(const tensorflow::Tensor& last_step,
 // What an op knows when its checks are passed. Slots missing: null.
 struct RowMatrices {
   float* matrices[4] = {nullptr, nullptr, nullptr, nullptr};
-  int64_t dim = 0;
+  int64_t num_rows = 0, dim = 0;
   int64_t* last_step = nullptr;
   RowGroups groups;
 };
@@ -95,32 +104,54 @@ class RowOp : public tensorflow::OpKernel {
   }
 
  protected:
-  // Locks, checks everything, and only then makes the variables writable.
+  const tensorflow::Tensor& Ids(tensorflow::OpKernelContext* c) const {
+    return c->input(1 + num_slots_ + num_last_step_);
+  }
+
+  // Locks, checks everything but the groups, and only then makes the variables
+  // writable. check_ids(ids, num_rows) looks at the ids themselves.
+  template <class CheckIds, class Copy>
   absl::Status Open(tensorflow::OpKernelContext* c,
-                    const tensorflow::Tensor* grads, RowVariables* variables,
+                    const tensorflow::Tensor* grads, const CheckIds& check_ids,
+                    const Copy& copy, RowVariables* variables,
                     RowMatrices* rows) {
     const int matrices = 1 + num_slots_;
-    const tensorflow::Tensor& ids = c->input(matrices + num_last_step_);
+    const tensorflow::Tensor& ids = Ids(c);
     TF_RETURN_IF_ERROR(CheckRank("ids", ids, 1));
     TF_RETURN_IF_ERROR(variables->Lock(c, 0, matrices + num_last_step_));
     TF_RETURN_IF_ERROR(CheckMatrices(*variables, matrices));
     const auto& shape = (*variables)[0].shape();
-    const int64_t num_rows = shape.dim_size(0);
-    TF_RETURN_IF_ERROR(CheckIds("ids", ids, num_rows));
+    rows->num_rows = shape.dim_size(0);
+    TF_RETURN_IF_ERROR(check_ids(ids, rows->num_rows));
     if (grads != nullptr) {
       TF_RETURN_IF_ERROR(CheckRowGradients(ids, *grads, shape));
     }
     if (num_last_step_) {
-      TF_RETURN_IF_ERROR(CheckLastStep((*variables)[matrices], num_rows));
+      TF_RETURN_IF_ERROR(CheckLastStep((*variables)[matrices], rows->num_rows));
     }
-    TF_RETURN_IF_ERROR(variables->MakeWritable(c));
+    TF_RETURN_IF_ERROR(variables->MakeWritable(c, copy));
     for (int i = 0; i < matrices; ++i) {
       rows->matrices[i] = variables->data<float>(i);
     }
     if (num_last_step_) rows->last_step = variables->data<int64_t>(matrices);
-    rows->dim = num_rows ? shape.num_elements() / num_rows : 0;
-    rows->groups =
-        GroupRows(ids.flat<int64_t>().data(), ids.NumElements(), num_rows);
+    rows->dim = rows->num_rows ? shape.num_elements() / rows->num_rows : 0;
+    return absl::OkStatus();
+  }
+
+  // On the host, with the groups.
+  absl::Status Open(tensorflow::OpKernelContext* c,
+                    const tensorflow::Tensor* grads, RowVariables* variables,
+                    RowMatrices* rows) {
+    const auto check = [](const tensorflow::Tensor& ids, int64_t num_rows) {
+      return CheckIds("ids", ids, num_rows);
+    };
+    const auto copy = [](void* to, const void* from, size_t bytes) {
+      std::memcpy(to, from, bytes);
+      return absl::OkStatus();
+    };
+    TF_RETURN_IF_ERROR(Open(c, grads, check, copy, variables, rows));
+    rows->groups = GroupRows(Ids(c).flat<int64_t>().data(),
+                             Ids(c).NumElements(), rows->num_rows);
     return absl::OkStatus();
   }
 

@@ -193,10 +193,7 @@ class SumDuplicateRowsOp : public OpKernel {
     const Tensor& grads = c->input(1);
     OP_REQUIRES_OK(c, CheckRank("ids", ids, 1));
     const int64_t n = ids.NumElements();
-    OP_REQUIRES(c, grads.dims() > 0 && grads.dim_size(0) == n,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`grads` must have a row for each of the ", n,
-                    " ids. Received: shape ", ShapeText(grads.shape()))));
+    OP_REQUIRES_OK(c, CheckGradRows(grads, n));
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
     OP_REQUIRES_OK(c, CheckIds("ids", ids, kMost));
     const auto id = ids.flat<int64_t>();

@@ -3,7 +3,6 @@
 #define TFXCLASS_KERNELS_ROW_VARIABLES_H_
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -66,7 +65,10 @@ class RowVariables {
     return absl::OkStatus();
   }
 
-  absl::Status MakeWritable(tensorflow::OpKernelContext* context) {
+  // copy(to, from, bytes) copies the memory of a tensor.
+  template <class Copy>
+  absl::Status MakeWritable(tensorflow::OpKernelContext* context,
+                            const Copy& copy_bytes) {
     for (const auto& variable : variables_) {
       tensorflow::Tensor* tensor = variable->tensor();
       if (variable->copy_on_read_mode.load() || tensor->RefCountIsOne() ||
@@ -78,7 +80,8 @@ class RowVariables {
       tensorflow::Tensor copy;
       TF_RETURN_IF_ERROR(context->allocate_temp(
           tensor->dtype(), tensor->shape(), &copy, attributes));
-      std::memcpy(copy.data(), tensor->data(), tensor->TotalBytes());
+      TF_RETURN_IF_ERROR(
+          copy_bytes(copy.data(), tensor->data(), tensor->TotalBytes()));
       *tensor = copy;
     }
     return absl::OkStatus();

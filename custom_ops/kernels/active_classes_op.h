@@ -1,0 +1,103 @@
+// What the op of the active classes checks and returns, wherever it runs.
+#ifndef TFXCLASS_KERNELS_ACTIVE_CLASSES_OP_H_
+#define TFXCLASS_KERNELS_ACTIVE_CLASSES_OP_H_
+
+#include <string>
+
+#include "core/active_classes.h"
+#include "kernels/kernel_utils.h"
+
+namespace tfxclass {
+
+struct ActiveClassesOutputs {
+  tensorflow::Tensor *ids, *log_count, *positions, *num_targets;
+  tensorflow::Tensor *num_candidates, *target_count;
+};
+
+// Inputs: targets, candidates, scores, seed, num_sampled, max_candidates and
+// cumulative. Seeds and numbers are in host memory.
+class ActiveClassesOp : public tensorflow::OpKernel {
+ public:
+  explicit ActiveClassesOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {
+    std::string fill;
+    OP_REQUIRES_OK(c, c->GetAttr("num_classes", &options_.num_classes));
+    OP_REQUIRES_OK(c, c->GetAttr("sample_overflow", &options_.sample_overflow));
+    OP_REQUIRES_OK(c, c->GetAttr("fill", &fill));
+    options_.fill = fill == "uniform"       ? FillLaw::kUniform
+                    : fill == "log_uniform" ? FillLaw::kLogUniform
+                                            : FillLaw::kFrequency;
+  }
+
+ protected:
+  // All but what lies in the ids and in `cumulative`.
+  absl::Status Read(tensorflow::OpKernelContext* c,
+                    ActiveClassesOptions* options) const {
+    const tensorflow::Tensor &candidates = c->input(1), &scores = c->input(2);
+    if (candidates.shape() != scores.shape()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`scores` must have the shape of `candidates` ",
+                       ShapeText(candidates.shape()), ". Received: shape ",
+                       ShapeText(scores.shape())));
+    }
+    const tensorflow::Tensor& seed = c->input(3);
+    if (seed.NumElements() != 2) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`seed` must have 2 elements. Received: ", seed.NumElements()));
+    }
+    if (c->input(4).NumElements() != 1 || c->input(5).NumElements() != 1) {
+      return absl::InvalidArgumentError(
+          "`num_sampled` and `max_candidates` must be scalars");
+    }
+    *options = options_;
+    options->seed = seed.flat<int64_t>()(0);
+    options->stream = seed.flat<int64_t>()(1);
+    options->num_sampled = c->input(4).flat<int64_t>()(0);
+    options->max_candidates = c->input(5).flat<int64_t>()(0);
+    return CheckNumbers(*options, c->input(6).NumElements());
+  }
+
+  static absl::Status Allocate(tensorflow::OpKernelContext* c,
+                               int64_t num_sampled, ActiveClassesOutputs* out) {
+    const auto& of_targets = c->input(0).shape();
+    TF_RETURN_IF_ERROR(c->allocate_output(0, {num_sampled}, &out->ids));
+    TF_RETURN_IF_ERROR(c->allocate_output(1, {num_sampled}, &out->log_count));
+    TF_RETURN_IF_ERROR(c->allocate_output(2, of_targets, &out->positions));
+    TF_RETURN_IF_ERROR(c->allocate_output(3, {}, &out->num_targets));
+    TF_RETURN_IF_ERROR(c->allocate_output(4, {}, &out->num_candidates));
+    return c->allocate_output(5, of_targets, &out->target_count);
+  }
+
+  static absl::Status TooManyTargets(int64_t num_sampled, int64_t num_targets) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`num_sampled` must be at least the number of distinct labels in the "
+        "batch. Received: num_sampled=",
+        num_sampled, " with ", num_targets, " distinct labels"));
+  }
+
+ private:
+  static absl::Status CheckNumbers(const ActiveClassesOptions& options,
+                                   int64_t num_cumulative) {
+    if (options.num_sampled < 1 || options.num_sampled > options.num_classes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`num_sampled` must be in [1, num_classes]. Received: num_sampled=",
+          options.num_sampled, " with num_classes=", options.num_classes));
+    }
+    if (options.max_candidates < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`max_candidates` must be >= 0. Received: ", options.max_candidates));
+    }
+    if (options.fill == FillLaw::kFrequency &&
+        num_cumulative != options.num_classes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`cumulative` must have an element for each of the ",
+          options.num_classes, " classes. Received: ", num_cumulative));
+    }
+    return absl::OkStatus();
+  }
+
+  ActiveClassesOptions options_;
+};
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_ACTIVE_CLASSES_OP_H_
