@@ -1,6 +1,10 @@
 """Compiles the ops against the installed TensorFlow, with g++ alone.
 
-`python custom_ops/build.py` rebuilds them in place.
+`python custom_ops/build.py` rebuilds them in place. Where nvcc is found (in
+PATH, CUDA_HOME, or NVCC names it) they are built for GPUs too, for compute
+capability 8.0 and 9.0 and, as PTX, for what comes after; TFXCLASS_CUDA=0 turns
+that off, TFXCLASS_CUDA_ARCHS="90" builds for less. The result loads under
+tensorflow-cpu and without a driver all the same.
 """
 
 import concurrent.futures
@@ -19,7 +23,8 @@ TARGET = os.path.join(
 )
 
 
-def _tensorflow_flags():
+def tensorflow_flags():
+    """`(version, compile flags, link flags)` of the installed TensorFlow."""
     try:
         import tensorflow as tf
     except ImportError as e:
@@ -55,11 +60,81 @@ def machine_flags():
     return [f"-march={march}"] if march else []
 
 
+def nvcc():
+    """Path of nvcc, or None."""
+    if os.environ.get("TFXCLASS_CUDA") == "0":
+        return None
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    for name in (os.environ.get("NVCC", "nvcc"), f"{home}/bin/nvcc"):
+        if shutil.which(name):
+            return os.path.realpath(shutil.which(name))
+    return None
+
+
+def _cuda_flags():
+    archs = os.environ.get("TFXCLASS_CUDA_ARCHS", "80 90").split()
+    flags = [
+        "-std=c++17",
+        "-O3",
+        "-Xcompiler=-fPIC",
+        "-Werror=all-warnings",
+        "-I" + HERE,
+    ]
+    for arch in archs:
+        flags += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
+    last = archs[-1]
+    return [*flags, "-gencode", f"arch=compute_{last},code=compute_{last}"]
+
+
+def _cuda_version(compiler):
+    done = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True
+    )
+    words = done.stdout.split("release ")
+    return words[1].split(",")[0] if len(words) > 1 else "unknown"
+
+
+def sources(with_cuda):
+    """`(of the C++ compiler, of nvcc)`."""
+    found = glob.glob(os.path.join(HERE, "ops", "*.cc"))
+    found += glob.glob(os.path.join(HERE, "kernels", "*.cc"))
+    cuda = [path for path in found if path.endswith(".cu.cc")]
+    of_gpu = [path for path in found if path.endswith("_gpu_kernels.cc")]
+    rest = set(found) - set(cuda) - set(of_gpu)
+    if not with_cuda:
+        return sorted(rest), []
+    return sorted([*rest, *of_gpu]), sorted(cuda)
+
+
 def build(output=TARGET):
     """Compiles custom_ops/ into `output` and writes build_info.json beside."""
-    compiler = _compiler()
-    version, compile_flags, link_flags = _tensorflow_flags()
-    flags = [
+    compiler, cuda = _compiler(), nvcc()
+    version, compile_flags, link_flags = tensorflow_flags()
+    flags = op_flags(compile_flags)
+    plain, of_cuda = sources(with_cuda=cuda is not None)
+    folder = os.path.dirname(output)
+    os.makedirs(folder, exist_ok=True)
+    jobs = compile_jobs([compiler, *flags], plain, key=version)
+    if cuda:
+        jobs += compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
+    # The CUDA runtime goes in, and looks for a driver when it is used.
+    linker = [cuda, "-cudart", "static"] if cuda else [compiler]
+    objects = compile_all(jobs)
+    # Renamed into place: a process that holds the old file keeps it.
+    run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])
+    os.replace(output + ".new", output)
+    built = {
+        "tensorflow": version,
+        "march": machine_flags(),
+        "cuda": _cuda_version(cuda) if cuda else None,
+    }
+    with open(os.path.join(folder, "build_info.json"), "w") as f:
+        json.dump(built, f)
+
+
+def op_flags(compile_flags):
+    """Of the C++ compiler, for sources that include TensorFlow."""
+    return [
         "-std=c++17",
         "-O3",
         "-fPIC",
@@ -74,32 +149,30 @@ def build(output=TARGET):
         *machine_flags(),
         *[f for f in compile_flags if not f.startswith("-std=")],
     ]
-    sources = sorted(
-        glob.glob(os.path.join(HERE, "ops", "*.cc"))
-        + glob.glob(os.path.join(HERE, "kernels", "*.cc"))
-    )
-    folder = os.path.dirname(output)
-    os.makedirs(folder, exist_ok=True)
-    scratch = _object_folder([compiler, version, *flags])
 
-    def compile_one(source):
-        name = os.path.relpath(source, HERE).replace(os.sep, "_")
-        target = os.path.join(scratch, name + ".o")
+
+def compile_jobs(command, paths, key=""):
+    """`(command, source, object)` each; other commands, other objects."""
+    folder = _object_folder([key, *command])
+    return [
+        (command, path, os.path.join(folder, os.path.basename(path) + ".o"))
+        for path in paths
+    ]
+
+
+def compile_all(jobs):
+    """Compiles what is not current, side by side; the objects."""
+
+    def compile_one(job):
+        command, source, target = job
         if not is_current(target, source):
             listed = ["-MMD", "-MF", target + ".d"]
-            _run(
-                [compiler, *flags, *listed, "-c", source, "-o", target + ".new"]
-            )
+            run([*command, *listed, "-c", source, "-o", target + ".new"])
             os.replace(target + ".new", target)
         return target
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, sources))
-    # Renamed into place: a process that holds the old file keeps it.
-    _run([compiler, "-shared", "-o", output + ".new", *objects, *link_flags])
-    os.replace(output + ".new", output)
-    with open(os.path.join(folder, "build_info.json"), "w") as f:
-        json.dump({"tensorflow": version, "march": machine_flags()}, f)
+        return list(pool.map(compile_one, jobs))
 
 
 def _object_folder(key):
@@ -123,7 +196,8 @@ def is_current(target, source):
     )
 
 
-def _run(command):
+def run(command):
+    """Runs a compiler; RuntimeError, its messages on stderr, if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)

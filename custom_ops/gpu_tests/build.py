@@ -6,7 +6,6 @@ kernels and tests by a C++ compiler and runs them on the processor.
 """
 
 import argparse
-import concurrent.futures
 import glob
 import os
 import shutil
@@ -23,6 +22,7 @@ EMULATED = [
     "-std=c++17",
     "-O1",
     "-g",
+    "-fPIC",
     "-Wall",
     "-Werror",
     "-Wno-psabi",
@@ -33,58 +33,58 @@ EMULATED = [
 ]
 
 
-def sources(emulate):
-    """Kernels and tests."""
-    found = glob.glob(os.path.join(ROOT, "kernels", "*.cu.cc"))
-    found += glob.glob(os.path.join(HERE, "*.cc"))
-    emulator = os.path.join(HERE, "cuda_emulator.cc")
-    return sorted(path for path in found if emulate or path != emulator)
-
-
-def build(folder, emulate):
-    """Builds the program in `folder` and returns its path."""
+def build(emulate):
+    """Builds the program of the tests and returns its path."""
+    tests = glob.glob(os.path.join(HERE, "*_test.cc"))
+    tests.append(os.path.join(HERE, "harness.cc"))
     if emulate:
-        compiler = os.environ.get("CXX", "g++")
-        command = [compiler, *EMULATED]
-        of_kernel = ["-x", "c++"]
-    else:
-        compiler = os.environ.get("NVCC", "nvcc")
-        command = [compiler, "-std=c++17", "-O3", "-arch=native", "-I" + ROOT]
-        of_kernel = ["-x", "cu"]
-    if shutil.which(compiler) is None:
-        raise RuntimeError(
-            f"{compiler!r} was not found. Fix: install it, or set "
-            f"{'CXX' if emulate else 'NVCC'}."
+        objects = emulated_kernels()
+        compiler = [os.environ.get("CXX", "g++")]
+        objects += ops.compile_all(
+            ops.compile_jobs([*compiler, *EMULATED], tests)
         )
-
-    def compile_one(source):
-        target = os.path.join(folder, os.path.basename(source) + ".o")
-        kind = of_kernel if source.endswith(".cu.cc") or not emulate else []
-        if not ops.is_current(target, source):
-            listed = ["-MMD", "-MF", target + ".d"]
-            run([*command, *kind, *listed, "-c", source, "-o", target])
-        return target
-
-    os.makedirs(folder, exist_ok=True)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, sources(emulate)))
-    program = os.path.join(folder, "gpu_tests")
-    run([compiler, *objects, "-o", program])
+    else:
+        if ops.nvcc() is None:
+            raise RuntimeError("nvcc was not found. Fix: set NVCC to its path.")
+        compiler = [ops.nvcc(), "-arch=native"]
+        command = [*compiler, "-std=c++17", "-O3", "-I" + ROOT, "-x", "cu"]
+        cuda = ops.sources(with_cuda=True)[1]
+        objects = ops.compile_all(ops.compile_jobs(command, [*cuda, *tests]))
+    name = "gpu_tests_emulated" if emulate else "gpu_tests"
+    program = os.path.join(os.path.dirname(ROOT), "build", name)
+    ops.run([*compiler, *objects, "-o", program])
     return program
 
 
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(" ".join(command) + "\n" + done.stderr)
+def emulated_kernels():
+    """Objects of the kernels and of what runs them on the processor."""
+    compiler = os.environ.get("CXX", "g++")
+    cuda = ops.sources(with_cuda=True)[1]
+    emulator = os.path.join(HERE, "cuda_emulator.cc")
+    jobs = ops.compile_jobs([compiler, *EMULATED, "-x", "c++"], cuda)
+    jobs += ops.compile_jobs([compiler, *EMULATED], [emulator])
+    return ops.compile_all(jobs)
+
+
+def build_emulated_ops(output):
+    """Builds the ops of the GPU for the processor, as kernels "emulated"."""
+    compiler = os.environ.get("CXX", "g++")
+    version, compile_flags, link_flags = ops.tensorflow_flags()
+    command = [
+        compiler,
+        *ops.op_flags(compile_flags),
+        "-O1",
+        "-DTFXCLASS_EMULATE_CUDA",
+    ]
+    of_gpu = glob.glob(os.path.join(ROOT, "kernels", "*_gpu_kernels.cc"))
+    objects = emulated_kernels()
+    objects += ops.compile_all(ops.compile_jobs(command, of_gpu, key=version))
+    ops.run([compiler, "-shared", "-o", output, *objects, *link_flags])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--emulate", action="store_true")
-    parser.add_argument(
-        "--folder", default=os.path.join(os.path.dirname(ROOT), "build", "gpu")
-    )
     args, rest = parser.parse_known_args()
     if not args.emulate and not has_gpu():
         sys.exit(
@@ -92,8 +92,7 @@ def main():
             "results can be tested without: "
             "python custom_ops/gpu_tests/build.py --emulate"
         )
-    folder = args.folder + ("-emulated" if args.emulate else "")
-    program = build(folder, args.emulate)
+    program = build(args.emulate)
     sys.exit(subprocess.run([program, *rest]).returncode)
 
 
