@@ -3,12 +3,15 @@
 import contextlib
 import functools
 import os
+import re
 import tempfile
 
+import pytest
 import tensorflow as tf
+from tensorflow.python.framework import kernels as registered
 
-import tfxclass  # noqa: F401 - registers the ops
 from custom_ops.gpu_tests import build
+from tfxclass.ops import library
 
 
 @functools.cache
@@ -18,7 +21,7 @@ def _names():
     library = os.path.join(folder, "emulated_ops.so")
     build.build_emulated_ops(library)
     tf.load_op_library(library)
-    kernels = tf.python.framework.kernels.get_all_registered_kernels().kernel
+    kernels = registered.get_all_registered_kernels().kernel
     return sorted({k.op for k in kernels if k.label == "emulated"})
 
 
@@ -30,13 +33,36 @@ def kernels():
         yield
 
 
-def run(function, *args):
-    """`function(*args)` with the GPU's ops."""
-    _names()
+def _emulated(op):
+    """`op` of the GPU; in eager calls too."""
 
-    @tf.function
-    def graph_function():
-        with kernels():
-            return function(*args)
+    @functools.wraps(op)
+    def call(*args, **kwargs):
+        def emulate():
+            with kernels():
+                result = op(*args, **kwargs)
+            return None if isinstance(result, tf.Operation) else result
 
-    return graph_function()
+        if not tf.executing_eagerly():
+            return emulate()
+        # The label of a kernel can be chosen in graphs alone.
+        return tf.function(emulate, autograph=False)()
+
+    return call
+
+
+@contextlib.contextmanager
+def patched():
+    """In this context the wrappers of `tfxclass.ops` call the GPU's ops."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _names():
+            attribute = _python_name(name)
+            op = getattr(library.ops, attribute)
+            patch.setattr(library.ops, attribute, _emulated(op))
+        yield
+
+
+def _python_name(name):
+    """"Tfxclass>LshHash" as `tfxclass_lsh_hash`."""
+    words = re.findall("[A-Z][a-z]*", name.replace(">", ""))
+    return "_".join(words).lower()
