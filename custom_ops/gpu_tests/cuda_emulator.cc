@@ -141,6 +141,17 @@ void Run(int64_t blocks, int threads, size_t shared_bytes,
 void BlockBarrier(int place) { Wait(place); }
 void WarpBarrier() { Wait(kWarpBarrier); }
 
+bool BlockVote(int place, bool value) {
+  fibers[running].slot = value;
+  BlockBarrier(place);
+  bool any = false;
+  for (unsigned i = 0; i < block_size.x; ++i) {
+    any |= fibers[i].state != State::kEnded && fibers[i].slot;
+  }
+  BlockBarrier(place);
+  return any;
+}
+
 uint64_t Exchange(uint64_t bits, int lane) {
   fibers[running].slot = bits;
   WarpBarrier();

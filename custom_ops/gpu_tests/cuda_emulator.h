@@ -38,6 +38,8 @@ void Run(int64_t blocks, int threads, size_t shared_bytes,
 
 // `place` tells barriers apart.
 void BlockBarrier(int place);
+// Whether any thread of the block that has not ended says so.
+bool BlockVote(int place, bool value);
 void WarpBarrier();
 // Writes `bits` for the other lanes of the warp and returns those of `lane`;
 // its own where that one is no lane, or has ended.
@@ -64,6 +66,7 @@ inline int lane() { return thread_index.x % 32; }
 #define blockDim (::cuda_emulator::block_size)
 #define gridDim (::cuda_emulator::grid_size)
 #define __syncthreads() ::cuda_emulator::BlockBarrier(__LINE__)
+#define __syncthreads_or(value) ::cuda_emulator::BlockVote(__LINE__, value)
 #define __syncwarp(...) ::cuda_emulator::WarpBarrier()
 
 template <class T>
