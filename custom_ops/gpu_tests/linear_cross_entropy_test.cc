@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include "gpu_tests/harness.h"
@@ -283,6 +284,98 @@ GPU_TEST(LinearCrossEntropyFarOffsets) {
           dim * sizeof(float));
   ExpectNear(of_last, std::vector<double>(dim, 0.5 * batch * (p - 1)), 1e-2,
              "rows' gradient");
+}
+
+class CountedScratch : public TestScratch {
+ public:
+  int64_t bytes() const { return bytes_; }
+
+ protected:
+  void* GetBytes(size_t bytes) override {
+    bytes_ += bytes;
+    return TestScratch::GetBytes(bytes);
+  }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+// The floors count the five products, and the rows and features read as often
+// as their gradients need at least: forward, and for each gradient.
+void ReportLinear(bool is_bf16, int64_t batch) {
+  const int64_t num_classes = 1000000, dim = 128, piece = dim * 1000;
+  Random random(9);
+  const auto values = random.Normal(piece);
+  std::vector<uint16_t> bits;
+  for (const float w : values) bits.push_back(ToBits(w));
+  Buffer<float> rows(is_bf16 ? 0 : num_classes * dim);
+  Buffer<uint16_t> bf16_rows(is_bf16 ? num_classes * dim : 0);
+  for (int64_t at = 0; at < num_classes * dim; at += piece) {
+    if (is_bf16) {
+      CopyIn(bf16_rows.data() + at, bits.data(), piece * sizeof(uint16_t));
+    } else {
+      CopyIn(rows.data() + at, values.data(), piece * sizeof(float));
+    }
+  }
+  Buffer<float> features(random.Normal(batch * dim, 0.1f)), loss(batch);
+  Buffer<float> upstream(std::vector<float>(batch, 1.0f / batch));
+  Buffer<float> logsumexp(batch), features_grad(batch * dim);
+  Buffer<float> rows_grad(num_classes * dim);
+  Buffer<int64_t> labels(random.Ids(batch, num_classes));
+  LinearClasses classes;
+  classes.batch = batch;
+  classes.num_classes = num_classes;
+  classes.dim = dim;
+  classes.features = features.data();
+  classes.rows = is_bf16 ? nullptr : rows.data();
+  classes.bf16_rows = is_bf16 ? bf16_rows.data() : nullptr;
+  classes.labels = labels.data();
+  const double flops = 2.0 * batch * num_classes * dim;
+  const double row_bytes = num_classes * dim * (is_bf16 ? 2.0 : 4.0);
+  const double grad_bytes = 4.0 * num_classes * dim;
+  const std::string what = std::string(is_bf16 ? "bf16" : "float32") + ", " +
+                           std::to_string(batch) + " x 1M x 128";
+  const auto forward = [&](TestScratch* scratch) {
+    Done(tfxclass::LinearCrossEntropy(classes, loss.data(), logsumexp.data(),
+                                      scratch, nullptr));
+  };
+  const auto backward = [&](TestScratch* scratch, float* of_features,
+                            float* of_rows) {
+    Done(tfxclass::LinearCrossEntropyGrad(classes, logsumexp.data(),
+                                          upstream.data(), of_features, of_rows,
+                                          nullptr, scratch, nullptr));
+  };
+  CountedScratch counted;
+  forward(&counted);
+  std::printf("scratch, %s: forward %.1f MB", what.c_str(),
+              counted.bytes() / 1e6);
+  CountedScratch of_backward;
+  backward(&of_backward, features_grad.data(), rows_grad.data());
+  std::printf(", backward %.1f MB\n", of_backward.bytes() / 1e6);
+  TestScratch scratch;
+  const auto time = [&](const char* part, int products, double bytes,
+                        const std::function<void()>& launch) {
+    Report("linear cross-entropy, " + what + ", " + part, MedianMs([&] {
+             scratch.Reuse();
+             launch();
+           }),
+           bytes, products * flops);
+  };
+  time("forward", 1, row_bytes, [&] { forward(&scratch); });
+  time("features' gradient", 2, row_bytes,
+       [&] { backward(&scratch, features_grad.data(), nullptr); });
+  time("rows' gradient", 2, row_bytes + grad_bytes,
+       [&] { backward(&scratch, nullptr, rows_grad.data()); });
+  time("forward and backward", 5, 3 * row_bytes + grad_bytes, [&] {
+    forward(&scratch);
+    backward(&scratch, features_grad.data(), rows_grad.data());
+  });
+}
+
+GPU_BENCHMARK(LinearCrossEntropyBenchmarks) {
+  ReportLinear(true, 4096);
+  ReportLinear(true, 256);
+  ReportLinear(false, 512);
 }
 
 }  // namespace

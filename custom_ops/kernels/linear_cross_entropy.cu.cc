@@ -179,12 +179,6 @@ struct Loss {
   }
 };
 
-__device__ __forceinline__ float LogitGrad(float logit, float logsumexp,
-                                           float upstream, bool is_label) {
-  const float p = Probability(logit - logsumexp);
-  return upstream * (is_label ? p - 1.0f : p);
-}
-
 // Turns the logits of a tile into their gradients.
 template <class Tile, Job kJob>
 __device__ __forceinline__ void ToGradients(
@@ -207,12 +201,17 @@ __device__ __forceinline__ void ToGradients(
       const int c = Tile::Column(j);
       float& x = tile->At(i, j);
       if (kJob == Job::kRowsGrad) {
-        x = LogitGrad(x + shift, info.shift[c], info.upstream[c],
-                      info.label[c] == Tile::Row(i));
+        const float p = Probability(x + shift - info.shift[c]);
+        x = info.upstream[c] * (info.label[c] == Tile::Row(i) ? p - 1.0f : p);
         sums[i] += x;
       } else {
-        x = LogitGrad(x + info.shift[c], shift, upstream, label == c);
+        x = upstream * Probability(x + info.shift[c] - shift);
       }
+    }
+    if (label < 0) continue;
+#pragma unroll
+    for (int j = 0; j < Tile::kColumnsOfThread; ++j) {
+      if (Tile::Column(j) == label) tile->At(i, j) -= upstream;
     }
   }
 }
@@ -292,11 +291,13 @@ __global__ void __launch_bounds__(kThreads,
       min(int64_t{Tile::kOwn}, sides.NumOwn() - sides.own_first));
   const int64_t number = blockIdx.x / task.own_tiles;
   const int64_t range = number % task.ranges;
-  const int last_chunk = static_cast<int>(number / task.ranges);
+  const int chunks = kManyChunks ? task.chunks : 1;
+  const int last_chunk =
+      kManyChunks ? static_cast<int>(number / task.ranges) : 0;
   const int64_t tiles =
       (sides.NumColumns() + Tile::kColumns - 1) / Tile::kColumns;
   const int end = static_cast<int>(tiles * (range + 1) / task.ranges);
-  const int first_chunk = last_chunk + 1 < task.chunks ? last_chunk + 1 : 0;
+  const int first_chunk = last_chunk + 1 < chunks ? last_chunk + 1 : 0;
 
   const auto load = [&](const Place& place, int buffer) {
     const int64_t first = int64_t{place.tile} * Tile::kColumns;
@@ -319,7 +320,7 @@ __global__ void __launch_bounds__(kThreads,
     WaitForCopies();
     __syncthreads();
     Place next = place;
-    next.Next(task.chunks, last_chunk);
+    next.Next(chunks, last_chunk);
     if (next.tile < end) load(next, buffer ^ 1);
     if (place.chunk == first_chunk) {
 #pragma unroll

@@ -58,6 +58,7 @@ struct MmaTile {
                                             const uint4* columns, int dims,
                                             int rows_left) {
     if (Warp() * 32 >= rows_left) return;
+#pragma unroll 2
     for (int unit = 0; unit * 8 < dims; unit += 2) {
       uint32_t a[2][4];
 #pragma unroll

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
   SoftmaxStats running;
   running.max = running_max[row];
   running.sum = running_sum[row];
-  if (Greater(stats.max, running.max) > kLowest) {
+  if (fmaxf(stats.max, running.max) > kLowest) {
     running = Merge(stats, running);
   } else if (stats.sum != stats.sum) {
     running.sum = stats.sum;
