@@ -20,12 +20,19 @@ constexpr int kWarpBarrier = -1;
 
 enum class State { kReady, kWaiting, kEnded };
 
+struct Copy {
+  char* to;
+  const void* from;
+  int size, valid;
+};
+
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   State state = State::kReady;
   int place = 0;  // of the barrier it waits at
   uint64_t slot = 0;
+  std::vector<Copy> copies;
 };
 
 // One kernel at a time, whoever launches it: `__shared__` arrays are static.
@@ -110,6 +117,7 @@ void RunBlock(int threads) {
   }
   for (int i = 0; i < threads; ++i) {
     if (fibers[i].state != State::kEnded) Fail("threads wait for ever");
+    if (!fibers[i].copies.empty()) Fail("copies that nobody waited for");
   }
 }
 
@@ -140,6 +148,45 @@ void Run(int64_t blocks, int threads, size_t shared_bytes,
 
 void BlockBarrier(int place) { Wait(place); }
 void WarpBarrier() { Wait(kWarpBarrier); }
+
+bool BlockVote(int place, bool value) {
+  fibers[running].slot = value;
+  BlockBarrier(place);
+  bool any = false;
+  for (unsigned i = 0; i < block_size.x; ++i) {
+    any |= fibers[i].state != State::kEnded && fibers[i].slot;
+  }
+  BlockBarrier(place);
+  return any;
+}
+
+void Show(const void* mine) {
+  fibers[running].slot = reinterpret_cast<uintptr_t>(mine);
+  WarpBarrier();
+}
+
+const void* Shown(int lane) {
+  const Fiber& fiber = fibers[running / 32 * 32 + lane];
+  if (fiber.state == State::kEnded) Fail("a lane of a warp has ended");
+  return reinterpret_cast<const void*>(fiber.slot);
+}
+
+void CopyLater(void* to, const void* from, int size, int valid) {
+  if (reinterpret_cast<uintptr_t>(to) % size ||
+      (valid > 0 && reinterpret_cast<uintptr_t>(from) % size)) {
+    Fail("a copy that is not aligned");
+  }
+  std::memset(to, 0xff, size);
+  fibers[running].copies.push_back({static_cast<char*>(to), from, size, valid});
+}
+
+void FinishCopies() {
+  for (const Copy& copy : fibers[running].copies) {
+    std::memcpy(copy.to, copy.from, copy.valid);
+    std::memset(copy.to + copy.valid, 0, copy.size - copy.valid);
+  }
+  fibers[running].copies.clear();
+}
 
 uint64_t Exchange(uint64_t bits, int lane) {
   fibers[running].slot = bits;

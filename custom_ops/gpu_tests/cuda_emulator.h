@@ -38,12 +38,23 @@ void Run(int64_t blocks, int threads, size_t shared_bytes,
 
 // `place` tells barriers apart.
 void BlockBarrier(int place);
+// Whether any thread of the block that has not ended says so.
+bool BlockVote(int place, bool value);
 void WarpBarrier();
 // Writes `bits` for the other lanes of the warp and returns those of `lane`;
 // its own where that one is no lane, or has ended.
 uint64_t Exchange(uint64_t bits, int lane);
 // A bit for each lane that has not ended, of whether its value is not 0.
 unsigned Vote(bool value);
+
+// Lets the other lanes read `mine` until the next WarpBarrier.
+void Show(const void* mine);
+const void* Shown(int lane);
+
+// `size` bytes, of which `valid` are copied and the rest zeros. Until the
+// thread finishes its copies they are NaN.
+void CopyLater(void* to, const void* from, int size, int valid);
+void FinishCopies();
 
 template <class T>
 T Shuffle(T value, int lane) {
@@ -64,6 +75,7 @@ inline int lane() { return thread_index.x % 32; }
 #define blockDim (::cuda_emulator::block_size)
 #define gridDim (::cuda_emulator::grid_size)
 #define __syncthreads() ::cuda_emulator::BlockBarrier(__LINE__)
+#define __syncthreads_or(value) ::cuda_emulator::BlockVote(__LINE__, value)
 #define __syncwarp(...) ::cuda_emulator::WarpBarrier()
 
 template <class T>

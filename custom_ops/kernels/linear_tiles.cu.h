@@ -1,0 +1,228 @@
+// Tiles of logits for kernels/linear_cross_entropy.cu.cc.
+//
+// A block of kThreads threads multiplies kOwn rows that it owns and kColumns
+// rows of the other side, both in shared memory, kDims of their dimensions at a
+// time. MmaTile and FmaTile have the same members:
+//   At(i, j)      a logit: of row Row(i) and column Column(j) of the tile;
+//                 kLanesOfRow neighbouring lanes have one row's.
+//   AddLogits     adds the products of what lies in shared memory.
+//   AddProduct    takes what is in At as a matrix [kOwn, kColumns] and adds its
+//                 product with the columns' tile to the output.
+//   Output        calls write(row, dim, value) for the output.
+#ifndef TFXCLASS_KERNELS_LINEAR_TILES_CU_H_
+#define TFXCLASS_KERNELS_LINEAR_TILES_CU_H_
+
+#include "kernels/cuda_mma.cu.h"
+#include "kernels/cuda_utils.cu.h"
+
+namespace tfxclass {
+
+constexpr int kTileThreads = 256;
+constexpr int kDims = 128;
+
+// Where a unit of 16 bytes of a row lies in a tile: turned about so that a unit
+// of eight rows is read without bank conflicts.
+template <class Element>
+__device__ __forceinline__ int UnitAt(int row, int unit) {
+  constexpr int kUnits = kDims * sizeof(Element) / 16;
+  return row * kUnits + (unit ^ (row & 7));
+}
+
+// Dimensions that are loaded for `dims` wanted: the rest of the 16 are zeros.
+__device__ __forceinline__ int RoundedDims(int dims) {
+  return (dims + 15) / 16 * 16;
+}
+
+// bfloat16 by tensor cores. A warp has 32 rows and all columns.
+struct MmaTile {
+  using Element = Bf16;
+  static constexpr int kOwn = 256, kColumns = 64;
+  static constexpr int kLanesOfRow = 4, kRows = 4, kColumnsOfThread = 16;
+  static constexpr int kSharedBytes = 0;
+
+  float logits[2][8][4];
+  float output[2][16][4];
+
+  __device__ __forceinline__ static int Warp() { return threadIdx.x / kWarp; }
+  __device__ __forceinline__ static int Row(int i) {
+    return Warp() * 32 + i * 8 + Lane() / 4;
+  }
+  __device__ __forceinline__ static int Column(int j) {
+    return j / 2 * 8 + Lane() % 4 * 2 + j % 2;
+  }
+  __device__ __forceinline__ float& At(int i, int j) {
+    return logits[i / 2][j / 2][i % 2 * 2 + j % 2];
+  }
+
+  __device__ __forceinline__ void AddLogits(const uint4* own,
+                                            const uint4* columns, int dims,
+                                            int rows_left) {
+    if (Warp() * 32 >= rows_left) return;
+#pragma unroll 2
+    for (int unit = 0; unit * 8 < dims; unit += 2) {
+      uint32_t a[2][4];
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        const int row = Warp() * 32 + m * 16 + Lane() % 16;
+        LoadMatrices(a[m], own + UnitAt<Bf16>(row, unit + Lane() / 16));
+      }
+#pragma unroll
+      for (int n = 0; n < 8; n += 2) {
+        const int column = n * 8 + Lane() % 8 + Lane() / 16 * 8;
+        uint32_t b[4];
+        LoadMatrices(b, columns + UnitAt<Bf16>(column, unit + Lane() / 8 % 2));
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          MmaBf16(logits[m][n], a[m], {b[0], b[1]});
+          MmaBf16(logits[m][n + 1], a[m], {b[2], b[3]});
+        }
+      }
+    }
+  }
+
+  // The registers of a result are those of a left factor, two and two.
+  __device__ __forceinline__ void AddProduct(const uint4* columns, int dims,
+                                             int rows_left, void*) {
+    if (Warp() * 32 >= rows_left) return;
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+      uint32_t a[2][4];
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* pair = &logits[m][n + i / 2][i % 2 * 2];
+          a[m][i] = PackBf16(pair[0], pair[1]);
+        }
+      }
+      const int row = n * 8 + Lane() % 16;
+#pragma unroll
+      for (int d = 0; d < 16; d += 2) {
+        if (d * 8 >= dims) continue;
+        uint32_t b[4];
+        LoadTransposed(b, columns + UnitAt<Bf16>(row, d + Lane() / 16));
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          MmaBf16(output[m][d], a[m], {b[0], b[1]});
+          MmaBf16(output[m][d + 1], a[m], {b[2], b[3]});
+        }
+      }
+    }
+  }
+
+  template <class Write>
+  __device__ __forceinline__ void Output(const Write& write) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < 32; ++j) {
+        write(Row(i), Column(j), output[i / 2][j / 2][i % 2 * 2 + j % 2]);
+      }
+    }
+  }
+};
+
+// float32. A thread has 4 rows, 16 apart, and 4 such columns.
+struct FmaTile {
+  using Element = float;
+  static constexpr int kOwn = 64, kColumns = 64;
+  static constexpr int kLanesOfRow = 16, kRows = 4, kColumnsOfThread = 4;
+  static constexpr int kStride = kColumns + 4;  // 4: as UnitAt
+  static constexpr int kSharedBytes = kOwn * kStride * sizeof(float);
+
+  float logits[4][4];
+  float output[4][8];
+
+  __device__ __forceinline__ static int Row(int i) {
+    return threadIdx.x / 16 + i * 16;
+  }
+  __device__ __forceinline__ static int Column(int j) {
+    return threadIdx.x % 16 + j * 16;
+  }
+  __device__ __forceinline__ float& At(int i, int j) { return logits[i][j]; }
+
+  __device__ __forceinline__ static float4 Get(const uint4* tile, int row,
+                                               int unit) {
+    return *reinterpret_cast<const float4*>(tile + UnitAt<float>(row, unit));
+  }
+
+  __device__ __forceinline__ void AddLogits(const uint4* own,
+                                            const uint4* columns, int dims,
+                                            int) {
+    for (int unit = 0; unit * 4 < dims; ++unit) {
+      float4 b[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) b[j] = Get(columns, Column(j), unit);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float4 a = Get(own, Row(i), unit);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          logits[i][j] += a.x * b[j].x;
+          logits[i][j] += a.y * b[j].y;
+          logits[i][j] += a.z * b[j].z;
+          logits[i][j] += a.w * b[j].w;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void AddProduct(const uint4* columns, int dims,
+                                             int, void* shared) {
+    float* left = static_cast<float*>(shared);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        left[Row(i) * kStride + Column(j)] = logits[i][j];
+      }
+    }
+    __syncthreads();
+    for (int c = 0; c < kColumns; c += 4) {
+      float4 a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        a[i] = *reinterpret_cast<const float4*>(left + Row(i) * kStride + c);
+      }
+      AddRow(columns, dims, c, a[0].x, a[1].x, a[2].x, a[3].x);
+      AddRow(columns, dims, c + 1, a[0].y, a[1].y, a[2].y, a[3].y);
+      AddRow(columns, dims, c + 2, a[0].z, a[1].z, a[2].z, a[3].z);
+      AddRow(columns, dims, c + 3, a[0].w, a[1].w, a[2].w, a[3].w);
+    }
+  }
+
+  __device__ __forceinline__ void AddRow(const uint4* columns, int dims, int c,
+                                         float a0, float a1, float a2,
+                                         float a3) {
+    const float a[4] = {a0, a1, a2, a3};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int unit = threadIdx.x % 16 + h * 16;
+      if (unit * 4 >= dims) continue;
+      const float4 b = Get(columns, c, unit);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        output[i][h * 4] += a[i] * b.x;
+        output[i][h * 4 + 1] += a[i] * b.y;
+        output[i][h * 4 + 2] += a[i] * b.z;
+        output[i][h * 4 + 3] += a[i] * b.w;
+      }
+    }
+  }
+
+  template <class Write>
+  __device__ __forceinline__ void Output(const Write& write) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const int unit = threadIdx.x % 16 + j / 4 * 16;
+        write(Row(i), unit * 4 + j % 4, output[i][j]);
+      }
+    }
+  }
+};
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_LINEAR_TILES_CU_H_
