@@ -22,6 +22,7 @@ EMULATED = [
     "-Wall",
     "-Werror",
     "-Wno-unknown-pragmas",
+    "-Wno-psabi",
     "-DTFXCLASS_EMULATE_CUDA",
     "-I" + ROOT,
 ]
