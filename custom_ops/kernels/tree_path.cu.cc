@@ -231,7 +231,8 @@ __device__ void PathProducts(const float* query, const float* kernel,
     for (int j = 0; j < kTogether; ++j) {
       at[j] = kernel + rows[min(r + j, num_rows - 1)] * dim;
     }
-    WarpDots<kWidth, kTogether, false>(query, at, dim, dots, squares);
+    WarpDots<kWidth, kTogether, false>(query, at, static_cast<int>(dim), dots,
+                                       squares);
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
       if (Lane() == j && r + j < num_rows) products[r + j] = dots[j];

@@ -11,9 +11,9 @@
 // undefined; nothing outside the arrays is read or written.
 //
 // A block of two warps a sample, which sorts the edges of the paths of its
-// labels. Floor of forward and backward with a batch of b, depth l and one label:
-// 2 b l rows of weights and b l sums of rows; 4,096 samples, 1M classes, dim
-// 128: 3 x 42 MB, most of it cached as upper nodes are shared. So latency
+// labels. Floor of forward and backward with a batch of b, depth l and one
+// label: 2 b l rows of weights and b l sums of rows; 4,096 samples, 1M classes,
+// dim 128: 3 x 42 MB, most of it cached as upper nodes are shared. So latency
 // counts, l nodes one after the other, and small blocks: at least 10 samples at
 // once on a multiprocessor.
 #ifndef TFXCLASS_KERNELS_TREE_PATH_CU_H_

@@ -11,11 +11,11 @@ namespace tfxclass {
 template <int kWidth, int kRows, bool kSquares>
 __device__ __forceinline__ void WarpDots(const float* x,
                                          const float* const (&rows)[kRows],
-                                         int64_t dim, float (&dots)[kRows],
+                                         int dim, float (&dots)[kRows],
                                          float (&squares)[kRows]) {
 #pragma unroll
   for (int j = 0; j < kRows; ++j) dots[j] = squares[j] = 0.0f;
-  for (int64_t d = Lane() * kWidth; d < dim; d += kWarp * kWidth) {
+  for (int d = Lane() * kWidth; d < dim; d += kWarp * kWidth) {
     const Pack<kWidth> a = Load(x + d, Pack<kWidth>());
     Pack<kWidth> b[kRows];
 #pragma unroll
