@@ -6,7 +6,7 @@
 // with the features, and 0. One with more has a row a child, softmaxed among
 // them. Where children are independent, as in a probabilistic label tree, each
 // has a row and is there or not by itself. Views into arrays of others: cheap
-// to copy, thread-safe to read.
+// to copy, thread-safe to read; on a GPU too, into arrays that lie there.
 #ifndef TFXCLASS_CORE_CLASS_TREE_H_
 #define TFXCLASS_CORE_CLASS_TREE_H_
 
@@ -14,7 +14,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/vectors.h"
+#include "core/host_device.h"
 
 namespace tfxclass {
 
@@ -25,7 +25,7 @@ struct TreeNode {
   int64_t first_row;
   int64_t class_id;  // of a leaf, -1 otherwise
 
-  bool is_leaf() const { return num_children == 0; }
+  TFXCLASS_HD bool is_leaf() const { return num_children == 0; }
 };
 
 struct ClassTree {
@@ -35,13 +35,13 @@ struct ClassTree {
   int64_t num_rows;
   bool independent;
 
-  int64_t NumRows(const TreeNode& node) const {
+  TFXCLASS_HD int64_t NumRows(const TreeNode& node) const {
     return !independent && node.num_children == 2 ? 1 : node.num_children;
   }
 
   // Whether node i and what it points to may be read. Any walk over nodes that
   // pass ends: parents are before and children after a node.
-  bool IsSound(int64_t i) const {
+  TFXCLASS_HD bool IsSound(int64_t i) const {
     if (i < 0 || i >= num_nodes) return false;
     const TreeNode& node = nodes[i];
     if (node.parent >= i || node.parent < (i == 0 ? -1 : 0)) return false;
@@ -50,20 +50,23 @@ struct ClassTree {
            IsRange(node.first_row, NumRows(node), 0, num_rows);
   }
 
-  bool IsClass(int64_t id) const { return id >= 0 && id < num_classes; }
+  TFXCLASS_HD bool IsClass(int64_t id) const {
+    return id >= 0 && id < num_classes;
+  }
 
  private:
-  static bool IsRange(int64_t begin, int64_t size, int64_t least, int64_t end) {
+  TFXCLASS_HD static bool IsRange(int64_t begin, int64_t size, int64_t least,
+                                  int64_t end) {
     return begin >= least && begin <= end && size >= 0 && size <= end - begin;
   }
 };
 
 // log(1 + exp(z)), exact at both ends.
-inline float Softplus(float z) {
-  return std::max(z, 0.0f) + std::log1p(std::exp(-std::abs(z)));
+TFXCLASS_HD inline float Softplus(float z) {
+  return (z > 0 ? z : 0.0f) + std::log1p(std::exp(-std::abs(z)));
 }
 
-inline float Sigmoid(float z) {
+TFXCLASS_HD inline float Sigmoid(float z) {
   const float e = std::exp(-std::abs(z));
   return (z >= 0 ? 1 : e) / (1 + e);
 }

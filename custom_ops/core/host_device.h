@@ -1,4 +1,4 @@
-// Marks what CUDA kernels call too.
+// Marks what CUDA kernels call too; nothing to a C++ compiler.
 #ifndef TFXCLASS_CORE_HOST_DEVICE_H_
 #define TFXCLASS_CORE_HOST_DEVICE_H_
 

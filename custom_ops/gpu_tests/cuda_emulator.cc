@@ -215,4 +215,19 @@ unsigned Vote(bool value) {
   return votes;
 }
 
+unsigned Match(uint64_t bits) {
+  fibers[running].slot = bits;
+  WarpBarrier();
+  unsigned same = 0;
+  const int first = running / 32 * 32;
+  const int end = std::min<int>(first + 32, block_size.x);
+  for (int i = first; i < end; ++i) {
+    if (fibers[i].state != State::kEnded && fibers[i].slot == bits) {
+      same |= 1u << (i - first);
+    }
+  }
+  WarpBarrier();
+  return same;
+}
+
 }  // namespace cuda_emulator

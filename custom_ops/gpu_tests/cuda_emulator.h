@@ -46,6 +46,8 @@ void WarpBarrier();
 uint64_t Exchange(uint64_t bits, int lane);
 // A bit for each lane that has not ended, of whether its value is not 0.
 unsigned Vote(bool value);
+// A bit for each lane that has not ended, of whether it has the same bits.
+unsigned Match(uint64_t bits);
 
 // Lets the other lanes read `mine` until the next WarpBarrier.
 void Show(const void* mine);
@@ -99,6 +101,9 @@ inline unsigned __ballot_sync(unsigned, bool value) {
 }
 inline bool __any_sync(unsigned, bool value) {
   return cuda_emulator::Vote(value) != 0;
+}
+inline unsigned __match_any_sync(unsigned, int value) {
+  return cuda_emulator::Match(static_cast<unsigned>(value));
 }
 
 // One thread runs at a time: nothing comes between.

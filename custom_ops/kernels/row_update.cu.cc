@@ -1,34 +1,13 @@
 #include "kernels/row_update.cu.h"
 
 #include "core/skipped_steps.h"
-#include "kernels/cuda_sort.cu.h"
 #include "kernels/cuda_utils.cu.h"
+#include "kernels/row_runs.cu.h"
 
 namespace tfxclass {
 namespace {
 
 constexpr int kThreads = 128;
-
-// kWidth floats of a row, read and written at once.
-template <int kWidth>
-struct Pack {
-  float at[kWidth];
-};
-
-__device__ __forceinline__ Pack<1> Load(const float* from, Pack<1>) {
-  return {{*from}};
-}
-__device__ __forceinline__ Pack<4> Load(const float* from, Pack<4>) {
-  const float4 x = *reinterpret_cast<const float4*>(from);
-  return {{x.x, x.y, x.z, x.w}};
-}
-__device__ __forceinline__ void Store(float* to, const Pack<1>& x) {
-  *to = x.at[0];
-}
-__device__ __forceinline__ void Store(float* to, const Pack<4>& x) {
-  *reinterpret_cast<float4*>(to) =
-      make_float4(x.at[0], x.at[1], x.at[2], x.at[3]);
-}
 
 template <class T>
 __device__ T At(const T* scalar) {
@@ -235,16 +214,6 @@ __device__ __forceinline__ Pack<kWidth> SumRun(const float* grads, int64_t dim,
   return sum;
 }
 
-// One past the run that begins at i; i itself if none does.
-__device__ __forceinline__ int64_t RunEnd(const int64_t* sorted, int64_t n,
-                                          int64_t i) {
-  const int64_t row = sorted[i];
-  if (row < 0 || (i > 0 && sorted[i - 1] == row)) return i;
-  int64_t end = i + 1;
-  while (end < n && sorted[end] == row) ++end;
-  return end;
-}
-
 // A warp goes through a row: step_of(element, w, slots) moves w.
 template <class Element, int kWidth, class Rows, class StepOf>
 __device__ void MoveRow(const Rows& rows, const Slots& slots, int64_t first,
@@ -339,14 +308,6 @@ __global__ void SumRunsKernel(const int64_t* sorted, const int32_t* order,
   }
 }
 
-// A thread for each sorted id.
-__global__ void FlagRunsKernel(const int64_t* sorted, int64_t n,
-                               int32_t* flags) {
-  const int64_t i = ThreadNumber();
-  if (i >= n) return;
-  flags[i] = sorted[i] >= 0 && (i == 0 || sorted[i - 1] != sorted[i]);
-}
-
 // A warp for each id.
 template <int kWidth>
 __global__ void GatherRowsKernel(const float* rows, int64_t num_rows,
@@ -369,30 +330,6 @@ __global__ void SetLastStepKernel(const int64_t* ids, int64_t n,
                                   int64_t* last_step) {
   const int64_t i = ThreadNumber();
   if (i < n && ids[i] >= 0 && ids[i] < num_rows) last_step[ids[i]] = *step + 1;
-}
-
-// Whether rows of `dim` floats may be read four at a time.
-template <class... Pointers>
-bool AreAligned(int64_t dim, Pointers... pointers) {
-  return dim % 4 == 0 &&
-         ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
-}
-
-int64_t BlocksOfWarps(int64_t warps) {
-  return CeilDiv(warps, kThreads / kWarp);
-}
-
-struct Runs {
-  int64_t* sorted = nullptr;
-  int32_t* order = nullptr;
-};
-
-GpuStatus FindRuns(const int64_t* ids, int64_t n, int64_t bound, Runs* runs,
-                   Scratch* scratch, GpuStream stream) {
-  runs->sorted = scratch->Get<int64_t>(n);
-  runs->order = scratch->Get<int32_t>(n);
-  if (runs->sorted == nullptr || runs->order == nullptr) return kNoScratch;
-  return SortRows(ids, n, bound, runs->sorted, runs->order, scratch, stream);
 }
 
 template <class T>
@@ -450,8 +387,9 @@ GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
       using Rows = decltype(kept);
       return Launch(wide ? UpdateRowsKernel<Element, Rows, 4>
                          : UpdateRowsKernel<Element, Rows, 1>,
-                    BlocksOfWarps(n), kThreads, 0, stream, options, scalars,
-                    kept, slots, rows.dim, runs.sorted, runs.order, grads, n);
+                    BlocksOfWarps(n, kThreads), kThreads, 0, stream, options,
+                    scalars, kept, slots, rows.dim, runs.sorted, runs.order,
+                    grads, n);
     });
   });
 }
@@ -471,8 +409,8 @@ GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
       using Rows = decltype(kept);
       return Launch(wide ? CatchUpRowsKernel<Element, Rows, 4>
                          : CatchUpRowsKernel<Element, Rows, 1>,
-                    BlocksOfWarps(n), kThreads, 0, stream, options, scalars,
-                    kept, slots, rows.dim, runs.sorted, n, last_step);
+                    BlocksOfWarps(n, kThreads), kThreads, 0, stream, options,
+                    scalars, kept, slots, rows.dim, runs.sorted, n, last_step);
     });
   });
 }
@@ -482,8 +420,8 @@ GpuStatus GatherRows(const float* rows, int64_t num_rows, int64_t dim,
                      GpuStream stream) {
   const bool wide = AreAligned(dim, rows, to);
   return Launch(wide ? GatherRowsKernel<4> : GatherRowsKernel<1>,
-                BlocksOfWarps(n), kThreads, 0, stream, rows, num_rows, dim, ids,
-                n, to);
+                BlocksOfWarps(n, kThreads), kThreads, 0, stream, rows, num_rows,
+                dim, ids, n, to);
 }
 
 GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
@@ -493,19 +431,13 @@ GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
   if (n == 0) return FillBytes(num_unique, 0, sizeof(*num_unique), stream);
   Runs runs;
   TFXCLASS_RETURN_IF_GPU_ERROR(FindRuns(ids, n, bound, &runs, scratch, stream));
-  int32_t* flags = scratch->Get<int32_t>(n);
-  int64_t* places = scratch->Get<int64_t>(n + 1);
-  if (flags == nullptr || places == nullptr) return kNoScratch;
-  TFXCLASS_RETURN_IF_GPU_ERROR(Launch(FlagRunsKernel, CeilDiv(n, kThreads),
-                                      kThreads, 0, stream, runs.sorted, n,
-                                      flags));
-  TFXCLASS_RETURN_IF_GPU_ERROR(RunningSums(flags, n, places, scratch, stream));
+  int64_t* places;
   TFXCLASS_RETURN_IF_GPU_ERROR(
-      CopyOnDevice(num_unique, places + n, sizeof(*num_unique), stream));
+      NumberRuns(runs, n, &places, num_unique, scratch, stream));
   const bool wide = AreAligned(dim, grads, sums);
-  return Launch(wide ? SumRunsKernel<4> : SumRunsKernel<1>, BlocksOfWarps(n),
-                kThreads, 0, stream, runs.sorted, runs.order, places, grads,
-                dim, n, unique_ids, sums);
+  return Launch(wide ? SumRunsKernel<4> : SumRunsKernel<1>,
+                BlocksOfWarps(n, kThreads), kThreads, 0, stream, runs.sorted,
+                runs.order, places, grads, dim, n, unique_ids, sums);
 }
 
 GpuStatus SetLastStep(const int64_t* ids, int64_t n, int64_t num_rows,
