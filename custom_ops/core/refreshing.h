@@ -86,6 +86,12 @@ class Refreshing {
     return true;
   }
 
+  // Whether Advance reads rows at `step`.
+  bool IsDue(int64_t step) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return step >= next_start_;
+  }
+
   // Swaps and starts what is due at `step`, 1 <= lag <= interval. False if
   // rows are not finite.
   bool Advance(int64_t step, int64_t interval, int64_t lag,

@@ -42,6 +42,10 @@ GpuStatus CopyToDevice(void* device, const void* host, size_t bytes,
 
 #endif
 
+GpuStatus FillInDevice(void* data, int byte, size_t bytes, GpuStream stream) {
+  return FillBytes(data, byte, bytes, stream);
+}
+
 GpuStatus CopyInDevice(void* to, const void* from, size_t bytes,
                        GpuStream stream) {
   return CopyOnDevice(to, from, bytes, stream);

@@ -11,7 +11,8 @@ GpuStatus CopyToHost(void* host, const void* device, size_t bytes,
                      GpuStream stream);
 GpuStatus CopyToDevice(void* device, const void* host, size_t bytes,
                        GpuStream stream);
-// Does not wait.
+// Do not wait.
+GpuStatus FillInDevice(void* data, int byte, size_t bytes, GpuStream stream);
 GpuStatus CopyInDevice(void* to, const void* from, size_t bytes,
                        GpuStream stream);
 

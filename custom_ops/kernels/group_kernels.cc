@@ -42,7 +42,7 @@ class GroupBuildOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckNumGroups<Indexer>(options.num_groups));
     OP_REQUIRES_OK(c, CheckScalar("seed", c->input(3)));
     options.seed = c->input(3).flat<int64_t>()(0);
-    OP_REQUIRES_OK(c, BuildIndex<Indexer>(c, options));
+    OP_REQUIRES_OK(c, (BuildIndex<Indexer, RowsInPlace>(c, options)));
   }
 
  private:
@@ -70,8 +70,8 @@ class GroupAdvanceOp : public OpKernel {
     const int64_t step = c->input(2).flat<int64_t>()(0);
     // Other groups each time, the same for the same step.
     options.seed = c->input(6).flat<int64_t>()(0) ^ (step * 0x9E3779B97F4A7C15);
-    OP_REQUIRES_OK(c,
-                   AdvanceIndex<Indexer>(c, step, sizes[0], sizes[0], options));
+    OP_REQUIRES_OK(c, (AdvanceIndex<Indexer, RowsInPlace>(c, step, sizes[0],
+                                                          sizes[0], options)));
   }
 
  private:

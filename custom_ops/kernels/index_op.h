@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "core/refreshing.h"
@@ -19,6 +21,13 @@ class IndexResource : public tensorflow::ResourceBase {
  public:
   std::string DebugString() const override { return Indexer::kName; }
   Refreshing<Indexer> index;
+
+  // What a GPU has of the index `of`.
+  struct DeviceCopy {
+    std::mutex mutex;
+    std::shared_ptr<const void> of;
+    std::shared_ptr<void> copy;
+  } on_device;
 };
 
 template <typename Indexer>
@@ -88,8 +97,18 @@ inline absl::Status PositiveScalars(tensorflow::OpKernelContext* c, int first,
   return absl::OkStatus();
 }
 
+// The rows of a variable where they lie. (Those on a GPU: GpuRowsCopy.)
+class RowsInPlace {
+ public:
+  absl::Status Read(tensorflow::OpKernelContext*,
+                    const tensorflow::Tensor& kernel, ClassRows* rows) {
+    *rows = RowsOf(kernel);
+    return absl::OkStatus();
+  }
+};
+
 // Builds the index of input 0 from the rows of the variable of input 1.
-template <typename Indexer>
+template <typename Indexer, class RowReader>
 absl::Status BuildIndex(tensorflow::OpKernelContext* c,
                         const typename Indexer::Options& options) {
   tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
@@ -97,15 +116,17 @@ absl::Status BuildIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
   TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
   tensorflow::tf_shared_lock lock(*kernel->mu());
-  const tensorflow::Tensor& rows = *kernel->tensor();
-  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, rows));
-  return resource->index.Build(RowsOf(rows), options, PoolOf(c))
+  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor()));
+  RowReader reader;
+  ClassRows rows;
+  TF_RETURN_IF_ERROR(reader.Read(c, *kernel->tensor(), &rows));
+  return resource->index.Build(rows, options, PoolOf(c))
              ? absl::OkStatus()
              : NotFinite(Indexer::kName);
 }
 
 // Refreshes the same as is due at `step`.
-template <typename Indexer>
+template <typename Indexer, class RowReader>
 absl::Status AdvanceIndex(tensorflow::OpKernelContext* c, int64_t step,
                           int64_t interval, int64_t lag,
                           const typename Indexer::Options& options) {
@@ -114,10 +135,13 @@ absl::Status AdvanceIndex(tensorflow::OpKernelContext* c, int64_t step,
   TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
   TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
   tensorflow::tf_shared_lock lock(*kernel->mu());
-  const tensorflow::Tensor& rows = *kernel->tensor();
-  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, rows));
-  return resource->index.Advance(step, interval, lag, RowsOf(rows), options,
-                                 PoolOf(c))
+  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor()));
+  RowReader reader;
+  ClassRows rows = {};
+  if (resource->index.IsDue(step)) {
+    TF_RETURN_IF_ERROR(reader.Read(c, *kernel->tensor(), &rows));
+  }
+  return resource->index.Advance(step, interval, lag, rows, options, PoolOf(c))
              ? absl::OkStatus()
              : NotFinite(Indexer::kName);
 }

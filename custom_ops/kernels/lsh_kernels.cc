@@ -1,8 +1,5 @@
 // CPU kernels of LSH tables.
-#include "core/lsh_indexer.h"
-#include "core/lsh_query.h"
-#include "kernels/index_op.h"
-#include "kernels/lsh_options.h"
+#include "kernels/lsh_op.h"
 
 namespace tfxclass {
 namespace {
@@ -13,80 +10,15 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::core::RefCountPtr;
 
-absl::Status GetLshOptions(OpKernelConstruction* c, LshOptions* options) {
-  TF_RETURN_IF_ERROR(c->GetAttr("inner_product", &options->inner_product));
-  TF_RETURN_IF_ERROR(c->GetAttr("incremental", &options->incremental));
-  TF_RETURN_IF_ERROR(c->GetAttr("bucket_size", &options->bucket_size));
-  TF_RETURN_IF_ERROR(c->GetAttr("redraw_interval", &options->redraw_interval));
-  return GetHashFamily(c, &options->hash);
-}
-
-class LshBuildOp : public OpKernel {
- public:
-  explicit LshBuildOp(OpKernelConstruction* c) : OpKernel(c) {
-    OP_REQUIRES_OK(c, GetLshOptions(c, &options_));
-  }
-
-  void Compute(OpKernelContext* c) override {
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(2)));
-    LshOptions options = options_;
-    options.hash.seed = c->input(2).flat<int64_t>()(0);
-    OP_REQUIRES_OK(c, BuildIndex<LshIndexer>(c, options));
-  }
-
- private:
-  LshOptions options_;
-};
-
-class LshAdvanceOp : public OpKernel {
- public:
-  explicit LshAdvanceOp(OpKernelConstruction* c) : OpKernel(c) {
-    OP_REQUIRES_OK(c, GetLshOptions(c, &options_));
-  }
-
-  void Compute(OpKernelContext* c) override {
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(2)));
-    LshOptions options = options_;
-    options.hash.seed = c->input(2).flat<int64_t>()(0);
-    OP_REQUIRES_OK(c, CheckScalar("step", c->input(3)));
-    const int64_t step = c->input(3).flat<int64_t>()(0);
-    int64_t sizes[2];
-    OP_REQUIRES_OK(c, PositiveScalars(c, 4, {"interval", "lag"}, sizes));
-    OP_REQUIRES(c, sizes[1] <= sizes[0],
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`lag` must be at most `interval`. Received: ", sizes[1],
-                    " and ", sizes[0])));
-    OP_REQUIRES_OK(
-        c, AdvanceIndex<LshIndexer>(c, step, sizes[0], sizes[1], options));
-  }
-
- private:
-  LshOptions options_;
-};
-
 // Inputs 1 and 2 as queries of `tables`.
 absl::Status GetQueries(OpKernelContext* c, LshQueries* queries) {
   const Tensor& values = c->input(1);
   const Tensor& valid = c->input(2);
-  TF_RETURN_IF_ERROR(CheckRank("queries", values, 3));
+  TF_RETURN_IF_ERROR(CheckLshQueries(c));
   TF_RETURN_IF_ERROR(CheckFinite("queries", values));
-  if (valid.dims() != 2 || valid.dim_size(0) != values.dim_size(0) ||
-      valid.dim_size(1) != values.dim_size(1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`valid` must have the first two dimensions of `queries`, ",
-        ShapeText(values.shape()), ". Received: shape ",
-        ShapeText(valid.shape())));
-  }
   *queries = {values.flat<float>().data(), valid.flat<bool>().data(),
               values.dim_size(0), values.dim_size(1)};
   return absl::OkStatus();
-}
-
-absl::Status CheckFits(const LshTables& tables, const Tensor& queries) {
-  if (queries.dim_size(2) == tables.dim) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "The tables are for a kernel of shape (", tables.count, ", ", tables.dim,
-      "). Received: queries of shape ", ShapeText(queries.shape())));
 }
 
 class LshQueryOp : public OpKernel {
@@ -99,12 +31,7 @@ class LshQueryOp : public OpKernel {
     LshQueries queries;
     OP_REQUIRES_OK(c, GetQueries(c, &queries));
     const Tensor& seed = c->input(6);
-    OP_REQUIRES_OK(c, CheckScalar("num_sampled", c->input(4)));
-    OP_REQUIRES_OK(c, CheckScalar("max_candidates", c->input(5)));
-    OP_REQUIRES(
-        c, seed.NumElements() == 2,
-        absl::InvalidArgumentError(absl::StrCat(
-            "`seed` must have 2 elements. Received: ", seed.NumElements())));
+    OP_REQUIRES_OK(c, CheckNumbers(c));
     LshCandidates found;
     float norm = 0;
     const auto tables = resource->index.ready();
@@ -114,10 +41,10 @@ class LshQueryOp : public OpKernel {
       OP_REQUIRES_OK(c, CheckIds("targets", targets, tables->count, -1));
       if (tables->inner_product) norm = std::sqrt(tables->greatest);
       const ParallelFor pool = PoolOf(c);
-      found =
-          LshSearcher(*tables, queries, pool)
-              .Find(targets.flat<int64_t>().data(), targets.NumElements(),
-                    Room(c), seed.flat<int64_t>()(0), seed.flat<int64_t>()(1));
+      found = LshSearcher(*tables, queries, pool)
+                  .Find(targets.flat<int64_t>().data(), targets.NumElements(),
+                        LshRoom(c, targets.flat<int64_t>().data()),
+                        seed.flat<int64_t>()(0), seed.flat<int64_t>()(1));
     }
     Return(c, 0, found.ids);
     Return(c, 1, found.probed);
@@ -129,17 +56,6 @@ class LshQueryOp : public OpKernel {
   }
 
  private:
-  // Candidates that fit beside the distinct targets.
-  static int64_t Room(OpKernelContext* c) {
-    const auto targets = c->input(3).flat<int64_t>();
-    IdSet distinct(targets.size());
-    for (int64_t i = 0; i < targets.size(); ++i) {
-      if (targets(i) >= 0) distinct.Insert(targets(i));
-    }
-    return std::min(c->input(4).flat<int64_t>()(0) - distinct.size(),
-                    c->input(5).flat<int64_t>()(0));
-  }
-
   static void Return(OpKernelContext* c, int output,
                      const std::vector<int64_t>& values) {
     Tensor* tensor;
@@ -180,8 +96,8 @@ class LshMembersOp : public OpKernel {
 };
 
 TFXCLASS_INDEX_KERNELS("Tfxclass>Lsh", LshIndexer);
-TFXCLASS_CPU("Tfxclass>LshBuild", LshBuildOp);
-TFXCLASS_CPU("Tfxclass>LshAdvance", LshAdvanceOp);
+TFXCLASS_CPU("Tfxclass>LshBuild", LshBuildOp<RowsInPlace>);
+TFXCLASS_CPU("Tfxclass>LshAdvance", LshAdvanceOp<RowsInPlace>);
 TFXCLASS_CPU("Tfxclass>LshQuery", LshQueryOp);
 TFXCLASS_CPU("Tfxclass>LshMembers", LshMembersOp);
 

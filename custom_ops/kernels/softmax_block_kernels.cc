@@ -1,7 +1,7 @@
 // CPU kernels of the streaming passes over blocks of logits.
 #include "core/softmax_block.h"
 #include "core/transpose.h"
-#include "kernels/kernel_utils.h"
+#include "kernels/softmax_block_checks.h"
 
 namespace tfxclass {
 namespace {
@@ -10,29 +10,6 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
-
-absl::Status CheckSame(const char* name, const Tensor& tensor,
-                       const tensorflow::TensorShape& shape) {
-  if (tensor.shape() == shape) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("`", name, "` must have shape ", ShapeText(shape),
-                   ". Received: shape ", ShapeText(tensor.shape())));
-}
-
-// logits [batch, block], targets and values [batch, p], offset scalar.
-absl::Status CheckBlock(const Tensor& logits, const Tensor& targets,
-                        const Tensor& values, const Tensor& offset) {
-  TF_RETURN_IF_ERROR(CheckRank("logits", logits, 2));
-  TF_RETURN_IF_ERROR(CheckRank("targets", targets, 2));
-  TF_RETURN_IF_ERROR(CheckRank("offset", offset, 0));
-  if (targets.dim_size(0) != logits.dim_size(0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`targets` must have a row for each row of `logits`. Received: shape ",
-        ShapeText(targets.shape()), " with logits of shape ",
-        ShapeText(logits.shape())));
-  }
-  return CheckSame("values of the targets", values, targets.shape());
-}
 
 class SoftmaxBlockStatsOp : public OpKernel {
  public:
@@ -108,17 +85,9 @@ class TopKBlockOp : public OpKernel {
     const Tensor& logits = c->input(0);
     const Tensor& scores = c->input(2);
     const Tensor& ids = c->input(3);
-    OP_REQUIRES_OK(c, CheckRank("logits", logits, 2));
-    OP_REQUIRES_OK(c, CheckRank("offset", c->input(1), 0));
-    OP_REQUIRES_OK(c, CheckRank("scores", scores, 2));
-    OP_REQUIRES_OK(c, CheckSame("ids", ids, scores.shape()));
+    OP_REQUIRES_OK(c, CheckTopK(logits, c->input(1), scores, ids));
     const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
     const int64_t k = scores.dim_size(1);
-    OP_REQUIRES(
-        c, scores.dim_size(0) == batch && k > 0,
-        absl::InvalidArgumentError(absl::StrCat(
-            "`scores` must have shape (", batch,
-            ", k) with k > 0. Received: shape ", ShapeText(scores.shape()))));
     Tensor *new_scores, *new_ids;
     OP_REQUIRES_OK(c, c->allocate_output(0, scores.shape(), &new_scores));
     OP_REQUIRES_OK(c, c->allocate_output(1, ids.shape(), &new_ids));
@@ -143,21 +112,9 @@ class WriteRowsOp : public OpKernel {
   void Compute(OpKernelContext* c) override {
     const Tensor& buffer = c->input(0);
     const Tensor& rows = c->input(1);
-    OP_REQUIRES_OK(c, CheckRank("start", c->input(2), 0));
+    OP_REQUIRES_OK(c, CheckWriteRows(buffer, rows, c->input(2)));
     const int64_t start = c->input(2).scalar<int64_t>()();
-    OP_REQUIRES(c, buffer.dims() > 0 && rows.dims() == buffer.dims(),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`rows` must have the rank of `buffer`. Received: shape ",
-                    ShapeText(rows.shape()), " with buffer of shape ",
-                    ShapeText(buffer.shape()))));
     const int64_t count = rows.dim_size(0);
-    tensorflow::TensorShape expected = buffer.shape();
-    expected.set_dim(0, count);
-    OP_REQUIRES_OK(c, CheckSame("rows", rows, expected));
-    OP_REQUIRES(c, start >= 0 && start + count <= buffer.dim_size(0),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`rows` must fit into `buffer`. Received: start=", start,
-                    " and ", count, " rows with ", buffer.dim_size(0))));
     Tensor* result;
     OP_REQUIRES_OK(c, c->forward_input_or_allocate_output(
                           {0}, 0, buffer.shape(), &result));

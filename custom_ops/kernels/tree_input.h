@@ -52,6 +52,49 @@ inline absl::Status CheckProducts(const tensorflow::Tensor& queries,
       ShapeText(queries.shape()), " and ", ShapeText(kernel.shape())));
 }
 
+inline absl::Status CheckLabels(const tensorflow::Tensor& leaves,
+                                const tensorflow::Tensor& labels) {
+  TF_RETURN_IF_ERROR(CheckRank("leaves", leaves, 1));
+  return CheckRank("labels", labels, 2);
+}
+
+inline absl::Status CheckWeights(const tensorflow::Tensor& labels,
+                                 const tensorflow::Tensor& weights,
+                                 int64_t batch) {
+  if (labels.dim_size(0) == batch && weights.shape() == labels.shape()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("`labels` and `weights` must have shape (", batch,
+                   ", p). Received: shapes ", ShapeText(labels.shape()),
+                   " and ", ShapeText(weights.shape())));
+}
+
+// Inputs of the gradient: queries, kernel, rows, slopes, splits, upstream.
+inline absl::Status CheckPathGrad(tensorflow::OpKernelContext* c) {
+  const tensorflow::Tensor &rows = c->input(2), &slopes = c->input(3);
+  TF_RETURN_IF_ERROR(CheckProducts(c->input(0), c->input(1)));
+  TF_RETURN_IF_ERROR(CheckRank("rows", rows, 1));
+  if (slopes.shape() != rows.shape()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`slopes` must have shape ", ShapeText(rows.shape()),
+                     ". Received: shape ", ShapeText(slopes.shape())));
+  }
+  const int64_t batch = c->input(0).dim_size(0);
+  if (c->input(4).NumElements() != batch + 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`splits` must rise from 0 to ", rows.dim_size(0), ", with ", batch + 1,
+        " numbers. Received: shape ", ShapeText(c->input(4).shape())));
+  }
+  const tensorflow::Tensor& upstream = c->input(5);
+  if (upstream.shape() == tensorflow::TensorShape({batch})) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("`upstream` must have shape (",
+                                                 batch, "). Received: shape ",
+                                                 ShapeText(upstream.shape())));
+}
+
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_KERNELS_TREE_INPUT_H_

@@ -59,12 +59,6 @@ class BatchPaths {
   const std::vector<float> ones_;
 };
 
-absl::Status CheckLabels(const Tensor& leaves, const Tensor& labels) {
-  TF_RETURN_IF_ERROR(CheckRank("leaves", leaves, 1));
-  TF_RETURN_IF_ERROR(CheckRank("labels", labels, 2));
-  return CheckIds("labels", labels, leaves.dim_size(0), -1);
-}
-
 class TreePathRowsOp : public TreeOp {
  public:
   using TreeOp::TreeOp;
@@ -72,6 +66,7 @@ class TreePathRowsOp : public TreeOp {
   void Compute(OpKernelContext* c) override {
     const Tensor &leaves = c->input(1), &labels = c->input(2);
     OP_REQUIRES_OK(c, CheckLabels(leaves, labels));
+    OP_REQUIRES_OK(c, CheckIds("labels", labels, leaves.dim_size(0), -1));
     OP_REQUIRES_OK(c, CheckScalar("num_rows", c->input(3)));
     ClassTree tree;
     OP_REQUIRES_OK(
@@ -101,13 +96,9 @@ class TreePathLossOp : public TreeOp {
     const Tensor& weights = c->input(5);
     OP_REQUIRES_OK(c, CheckProducts(queries, kernel));
     OP_REQUIRES_OK(c, CheckLabels(leaves, labels));
+    OP_REQUIRES_OK(c, CheckIds("labels", labels, leaves.dim_size(0), -1));
     const int64_t batch = queries.dim_size(0), dim = queries.dim_size(1);
-    OP_REQUIRES(
-        c, labels.dim_size(0) == batch && weights.shape() == labels.shape(),
-        absl::InvalidArgumentError(
-            absl::StrCat("`labels` and `weights` must have shape (", batch,
-                         ", p). Received: shapes ", ShapeText(labels.shape()),
-                         " and ", ShapeText(weights.shape()))));
+    OP_REQUIRES_OK(c, CheckWeights(labels, weights, batch));
     ClassTree tree;
     OP_REQUIRES_OK(c, ReadTree(c->input(2), leaves.dim_size(0),
                                kernel.dim_size(0), independent_, &tree));
@@ -144,19 +135,10 @@ class TreePathGradOp : public OpKernel {
   void Compute(OpKernelContext* c) override {
     const Tensor &queries = c->input(0), &kernel = c->input(1);
     const Tensor &rows = c->input(2), &slopes = c->input(3);
-    OP_REQUIRES_OK(c, CheckProducts(queries, kernel));
-    OP_REQUIRES_OK(c, CheckRank("rows", rows, 1));
+    OP_REQUIRES_OK(c, CheckPathGrad(c));
     OP_REQUIRES_OK(c, CheckIds("rows", rows, kernel.dim_size(0)));
     const int64_t batch = queries.dim_size(0), dim = queries.dim_size(1);
     OP_REQUIRES_OK(c, CheckSplits(c->input(4), batch, rows.dim_size(0)));
-    OP_REQUIRES(c, slopes.shape() == rows.shape(),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`slopes` must have shape ", ShapeText(rows.shape()),
-                    ". Received: shape ", ShapeText(slopes.shape()))));
-    OP_REQUIRES(c, c->input(5).shape() == tensorflow::TensorShape({batch}),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`upstream` must have shape (", batch,
-                    "). Received: shape ", ShapeText(c->input(5).shape()))));
     const int64_t* r = rows.flat<int64_t>().data();
     const float* slope = slopes.flat<float>().data();
     const int64_t* starts = c->input(4).flat<int64_t>().data();

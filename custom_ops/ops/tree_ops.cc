@@ -1,7 +1,8 @@
 // Signatures of the loss and the search in a tree of classes.
 //
 // In all of them `nodes` is int64 [num_nodes, 5]: parent, first child, number
-// of children, first row and class (core/class_tree.h).
+// of children, first row and class (core/class_tree.h). `max_depth` is the most
+// edges from the root to a class; only the GPU has to know.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -17,6 +18,7 @@ REGISTER_OP("Tfxclass>TreePathRows")
     .Input("labels: int64")
     .Input("num_rows: int64")
     .Attr("independent: bool")
+    .Attr("max_depth: int >= 1 = 64")
     .Output("rows: int64")
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Vector(c->UnknownDim()));
@@ -31,6 +33,7 @@ REGISTER_OP("Tfxclass>TreePathLoss")
     .Input("labels: int64")
     .Input("weights: float")
     .Attr("independent: bool")
+    .Attr("max_depth: int >= 1 = 64")
     .Output("losses: float")
     .Output("rows: int64")
     .Output("slopes: float")

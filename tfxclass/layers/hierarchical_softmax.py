@@ -87,6 +87,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         check_choice("multi_label", multi_label, _MULTI_LABEL)
         check_positive_int("beam_width", beam_width)
         self.tree = _tree(tree, counts, self.num_classes)
+        self.max_depth = max(1, int(self.tree.depths().max()))
         self.multi_label = multi_label
         self.independent = multi_label == "plt"
         self.use_bias = use_bias
@@ -135,7 +136,12 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         nodes = tf.convert_to_tensor(self.nodes)
         leaves = tf.convert_to_tensor(self.leaves)
         rows = class_tree.path_rows(
-            nodes, leaves, targets.ids, self.kernel.shape[0], self.independent
+            nodes,
+            leaves,
+            targets.ids,
+            self.kernel.shape[0],
+            self.independent,
+            self.max_depth,
         )
         optimizers.catch_up(self.kernel, rows)
         return class_tree.path_loss(
@@ -145,6 +151,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             leaves,
             *targets,
             self.independent,
+            self.max_depth,
         )
 
     def matrix(self, settle=True):
@@ -233,9 +240,8 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     def step_rows(self, batch):
         # Of one label a row: a node on its path has one row, or all of its
         # children's where they are more than two.
-        depth = int(self.tree.depths().max())
         widest = int(self.tree.num_children.max())
-        rows = batch * depth * (widest if widest > 2 else 1)
+        rows = batch * self.max_depth * (widest if widest > 2 else 1)
         return min(rows, self.kernel.shape[0])
 
     def activation_bytes(self, batch):

@@ -6,6 +6,8 @@ In all functions:
     kernel: float32 `[num_rows, dim]`, the weights of the nodes.
     independent: bool: each child of a node is there or not by itself, as in a
         probabilistic label tree; else one of them is.
+    max_depth: int, most edges from the root to a class, `Tree.depths().max()`;
+        only the GPU has to know.
 
 `tf.errors.InvalidArgumentError` for shapes that do not fit, labels out of
 range and arrays that are no tree.
@@ -19,7 +21,9 @@ for _name in ("TreePathRows", "TreePathGrad", "TreeTopK"):
     tf.no_gradient("Tfxclass>" + _name)
 
 
-def path_loss(queries, kernel, nodes, leaves, labels, weights, independent):
+def path_loss(
+    queries, kernel, nodes, leaves, labels, weights, independent, max_depth=64
+):
     """The loss along the paths from the root to the labels of each row.
 
     `-sum of weight * log p(label)`; if independent the sum of the binary
@@ -36,7 +40,14 @@ def path_loss(queries, kernel, nodes, leaves, labels, weights, independent):
         float32 `[batch]`.
     """
     return library.ops.tfxclass_tree_path_loss(
-        queries, kernel, nodes, leaves, labels, weights, independent=independent
+        queries,
+        kernel,
+        nodes,
+        leaves,
+        labels,
+        weights,
+        independent=independent,
+        max_depth=max_depth,
     ).losses
 
 
@@ -53,7 +64,7 @@ def _path_loss_grad(op, upstream, *_):
     return grads.queries_grad, of_kernel, None, None, None, None
 
 
-def path_rows(nodes, leaves, labels, num_rows, independent):
+def path_rows(nodes, leaves, labels, num_rows, independent, max_depth=64):
     """Rows of weights that `path_loss` reads, int64 `[n]`, with repeats."""
     return library.ops.tfxclass_tree_path_rows(
         nodes,
@@ -61,6 +72,7 @@ def path_rows(nodes, leaves, labels, num_rows, independent):
         labels,
         tf.constant(num_rows, tf.int64),
         independent=independent,
+        max_depth=max_depth,
     )
 
 

@@ -1,0 +1,79 @@
+// What the ops of the hashing forest share, wherever its rows lie.
+#ifndef TFXCLASS_KERNELS_FOREST_OP_H_
+#define TFXCLASS_KERNELS_FOREST_OP_H_
+
+#include "core/forest_indexer.h"
+#include "core/forest_query.h"
+#include "kernels/index_op.h"
+
+namespace tfxclass {
+
+template <class RowReader>
+class ForestBuildOp : public tensorflow::OpKernel {
+ public:
+  explicit ForestBuildOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {}
+
+  void Compute(tensorflow::OpKernelContext* c) override {
+    int64_t sizes[2];
+    OP_REQUIRES_OK(c, PositiveScalars(c, 2, {"num_trees", "leaf_size"}, sizes));
+    ForestOptions options;
+    options.num_trees = sizes[0];
+    options.leaf_size = sizes[1];
+    options.seed = c->input(4).flat<int64_t>()(0);
+    OP_REQUIRES_OK(c, (BuildIndex<ForestIndexer, RowReader>(c, options)));
+  }
+};
+
+template <class RowReader>
+class ForestAdvanceOp : public tensorflow::OpKernel {
+ public:
+  explicit ForestAdvanceOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {}
+
+  void Compute(tensorflow::OpKernelContext* c) override {
+    int64_t sizes[3];
+    OP_REQUIRES_OK(c, PositiveScalars(
+                          c, 3, {"interval", "num_trees", "leaf_size"}, sizes));
+    ForestOptions options;
+    options.num_trees = sizes[1];
+    options.leaf_size = sizes[2];
+    const int64_t step = c->input(2).flat<int64_t>()(0);
+    // Another forest each time, the same for the same step.
+    options.seed = c->input(6).flat<int64_t>()(0) ^ (step * 0x9E3779B97F4A7C15);
+    OP_REQUIRES_OK(c, (AdvanceIndex<ForestIndexer, RowReader>(
+                          c, step, sizes[0], sizes[0], options)));
+  }
+};
+
+// Inputs: forest, kernel, queries, num_neighbors, bucket, num_candidates.
+inline absl::Status ReadForestQuery(tensorflow::OpKernelContext* c,
+                                    QueryOptions* options) {
+  TF_RETURN_IF_ERROR(CheckRank("queries", c->input(2), 2));
+  TF_RETURN_IF_ERROR(
+      PositiveScalars(c, 3, {"num_neighbors"}, &options->num_neighbors));
+  options->bucket = c->input(4).flat<int64_t>()(0);
+  options->num_candidates = c->input(5).flat<int64_t>()(0);
+  if (options->bucket >= 0 && options->num_candidates >= 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`bucket` and `num_candidates` must be >= 0. Received: ", options->bucket,
+      " and ", options->num_candidates));
+}
+
+inline absl::Status CheckForest(const HashingForest& forest,
+                                const tensorflow::Tensor& rows,
+                                const tensorflow::Tensor& queries) {
+  TF_RETURN_IF_ERROR(CheckKernel(ForestIndexer::kName, rows));
+  if (rows.dim_size(0) == forest.count && rows.dim_size(1) == forest.dim &&
+      queries.dim_size(1) == forest.dim) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "The forest is for a kernel of shape (", forest.count, ", ", forest.dim,
+      "). Received: kernel of shape ", ShapeText(rows.shape()),
+      ", queries of shape ", ShapeText(queries.shape())));
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_FOREST_OP_H_

@@ -1,0 +1,79 @@
+// Shapes of the passes over blocks of logits.
+#ifndef TFXCLASS_KERNELS_SOFTMAX_BLOCK_CHECKS_H_
+#define TFXCLASS_KERNELS_SOFTMAX_BLOCK_CHECKS_H_
+
+#include "kernels/kernel_utils.h"
+
+namespace tfxclass {
+
+inline absl::Status CheckSame(const char* name,
+                              const tensorflow::Tensor& tensor,
+                              const tensorflow::TensorShape& shape) {
+  if (tensor.shape() == shape) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`", name, "` must have shape ", ShapeText(shape),
+                   ". Received: shape ", ShapeText(tensor.shape())));
+}
+
+// logits [batch, block], targets and values [batch, p], offset scalar.
+inline absl::Status CheckBlock(const tensorflow::Tensor& logits,
+                               const tensorflow::Tensor& targets,
+                               const tensorflow::Tensor& values,
+                               const tensorflow::Tensor& offset) {
+  TF_RETURN_IF_ERROR(CheckRank("logits", logits, 2));
+  TF_RETURN_IF_ERROR(CheckRank("targets", targets, 2));
+  TF_RETURN_IF_ERROR(CheckRank("offset", offset, 0));
+  if (targets.dim_size(0) != logits.dim_size(0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`targets` must have a row for each row of `logits`. Received: shape ",
+        ShapeText(targets.shape()), " with logits of shape ",
+        ShapeText(logits.shape())));
+  }
+  return CheckSame("values of the targets", values, targets.shape());
+}
+
+// logits [batch, block], scores and ids [batch, k], offset scalar.
+inline absl::Status CheckTopK(const tensorflow::Tensor& logits,
+                              const tensorflow::Tensor& offset,
+                              const tensorflow::Tensor& scores,
+                              const tensorflow::Tensor& ids) {
+  TF_RETURN_IF_ERROR(CheckRank("logits", logits, 2));
+  TF_RETURN_IF_ERROR(CheckRank("offset", offset, 0));
+  TF_RETURN_IF_ERROR(CheckRank("scores", scores, 2));
+  TF_RETURN_IF_ERROR(CheckSame("ids", ids, scores.shape()));
+  const int64_t batch = logits.dim_size(0);
+  if (scores.dim_size(0) == batch && scores.dim_size(1) > 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`scores` must have shape (", batch, ", k) with k > 0. Received: shape ",
+      ShapeText(scores.shape())));
+}
+
+// buffer [n, ...], rows [count, ...] to be written from row `start` on.
+inline absl::Status CheckWriteRows(const tensorflow::Tensor& buffer,
+                                   const tensorflow::Tensor& rows,
+                                   const tensorflow::Tensor& start) {
+  TF_RETURN_IF_ERROR(CheckRank("start", start, 0));
+  if (buffer.dims() == 0 || rows.dims() != buffer.dims()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`rows` must have the rank of `buffer`. Received: shape ",
+                     ShapeText(rows.shape()), " with buffer of shape ",
+                     ShapeText(buffer.shape())));
+  }
+  const int64_t count = rows.dim_size(0);
+  tensorflow::TensorShape expected = buffer.shape();
+  expected.set_dim(0, count);
+  TF_RETURN_IF_ERROR(CheckSame("rows", rows, expected));
+  const int64_t first = start.scalar<int64_t>()();
+  if (first >= 0 && first + count <= buffer.dim_size(0)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("`rows` must fit into `buffer`. Received: start=", first,
+                   " and ", count, " rows with ", buffer.dim_size(0)));
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_KERNELS_SOFTMAX_BLOCK_CHECKS_H_

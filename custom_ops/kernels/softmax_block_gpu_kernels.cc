@@ -1,0 +1,149 @@
+// The streaming passes over blocks of logits on the GPU. Nothing waits.
+#include "kernels/gpu_op.h"
+#include "kernels/softmax_block.cu.h"
+#include "kernels/softmax_block_checks.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+const float* Floats(const Tensor& tensor) {
+  return tensor.flat<float>().data();
+}
+
+// Inputs: logits, targets and a number for each, offset.
+GpuTargets TargetsOf(OpKernelContext* c) {
+  return {c->input(1).flat<int64_t>().data(), Floats(c->input(2)),
+          c->input(1).dim_size(1)};
+}
+
+class GpuSoftmaxBlockStatsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& logits = c->input(0);
+    OP_REQUIRES_OK(c,
+                   CheckBlock(logits, c->input(1), c->input(2), c->input(3)));
+    const int64_t batch = logits.dim_size(0);
+    OP_REQUIRES_OK(c, CheckSame("running_max", c->input(4), {batch}));
+    OP_REQUIRES_OK(c, CheckSame("running_sum", c->input(5), {batch}));
+    Tensor *max, *sum;
+    OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &max));
+    OP_REQUIRES_OK(c, c->allocate_output(1, {batch}, &sum));
+    OP_REQUIRES_OK(c, ToStatus(SoftmaxBlockStats(
+                          Floats(logits), batch, logits.dim_size(1),
+                          c->input(3).scalar<int64_t>()(), TargetsOf(c),
+                          Floats(c->input(4)), Floats(c->input(5)),
+                          max->flat<float>().data(), sum->flat<float>().data(),
+                          StreamOf(c))));
+  }
+};
+
+class GpuSoftmaxBlockGradOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& logits = c->input(0);
+    OP_REQUIRES_OK(c,
+                   CheckBlock(logits, c->input(1), c->input(2), c->input(3)));
+    const int64_t batch = logits.dim_size(0);
+    OP_REQUIRES_OK(c, CheckSame("logsumexp", c->input(4), {batch}));
+    OP_REQUIRES_OK(c, CheckSame("upstream", c->input(5), {batch}));
+    Tensor* grad;
+    OP_REQUIRES_OK(
+        c, c->forward_input_or_allocate_output({0}, 0, logits.shape(), &grad));
+    OP_REQUIRES_OK(c, ToStatus(SoftmaxBlockGrad(
+                          Floats(logits), batch, logits.dim_size(1),
+                          c->input(3).scalar<int64_t>()(), TargetsOf(c),
+                          Floats(c->input(4)), Floats(c->input(5)),
+                          grad->flat<float>().data(), StreamOf(c))));
+  }
+};
+
+class GpuTopKBlockOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor &logits = c->input(0), &scores = c->input(2);
+    const Tensor& ids = c->input(3);
+    OP_REQUIRES_OK(c, CheckTopK(logits, c->input(1), scores, ids));
+    Tensor *new_scores, *new_ids;
+    OP_REQUIRES_OK(c, c->allocate_output(0, scores.shape(), &new_scores));
+    OP_REQUIRES_OK(c, c->allocate_output(1, ids.shape(), &new_ids));
+    OpScratch scratch(c);
+    OP_REQUIRES_OK(
+        c,
+        ToStatus(TopKBlock(
+            Floats(logits), logits.dim_size(0), logits.dim_size(1),
+            c->input(1).scalar<int64_t>()(), scores.dim_size(1), Floats(scores),
+            ids.flat<int64_t>().data(), new_scores->flat<float>().data(),
+            new_ids->flat<int64_t>().data(), &scratch, StreamOf(c))));
+  }
+};
+
+class GpuWriteRowsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor &buffer = c->input(0), &rows = c->input(1);
+    OP_REQUIRES_OK(c, CheckWriteRows(buffer, rows, c->input(2)));
+    Tensor* result;
+    OP_REQUIRES_OK(c, c->forward_input_or_allocate_output(
+                          {0}, 0, buffer.shape(), &result));
+    const int64_t num_rows = buffer.dim_size(0);
+    const int64_t width = num_rows > 0 ? buffer.NumElements() / num_rows : 0;
+    OP_REQUIRES_OK(
+        c, ToStatus(WriteRows(Floats(buffer), num_rows, width, Floats(rows),
+                              rows.dim_size(0), c->input(2).scalar<int64_t>()(),
+                              result->flat<float>().data(), StreamOf(c))));
+  }
+};
+
+class GpuTransposeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& matrix = c->input(0);
+    OP_REQUIRES_OK(c, CheckRank("matrix", matrix, 2));
+    const int64_t rows = matrix.dim_size(0), columns = matrix.dim_size(1);
+    Tensor* transposed;
+    OP_REQUIRES_OK(c, c->allocate_output(0, {columns, rows}, &transposed));
+    OP_REQUIRES_OK(
+        c, ToStatus(Transpose(Floats(matrix), rows, columns,
+                              transposed->flat<float>().data(), StreamOf(c))));
+  }
+};
+
+class GpuEmptyLikeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* c) override {
+    Tensor* empty;
+    OP_REQUIRES_OK(c, c->allocate_output(0, c->input(0).shape(), &empty));
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    TFXCLASS_GPU_NAME("SoftmaxBlockStats").HostMemory("offset"),
+    GpuSoftmaxBlockStatsOp);
+REGISTER_KERNEL_BUILDER(
+    TFXCLASS_GPU_NAME("SoftmaxBlockGrad").HostMemory("offset"),
+    GpuSoftmaxBlockGradOp);
+REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("TopKBlock").HostMemory("offset"),
+                        GpuTopKBlockOp);
+REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("WriteRows").HostMemory("start"),
+                        GpuWriteRowsOp);
+REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("Transpose"), GpuTransposeOp);
+REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("EmptyLike"), GpuEmptyLikeOp);
+
+}  // namespace
+}  // namespace tfxclass

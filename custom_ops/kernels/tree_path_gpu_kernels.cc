@@ -1,0 +1,193 @@
+// The loss along the paths of a tree of classes on the GPU.
+//
+// Each op waits once, for how long its output is. Trees, labels and rows that
+// lead out of their arrays are errors, without saying where.
+#include "kernels/gpu_op.h"
+#include "kernels/tree_input.h"
+#include "kernels/tree_path.cu.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+absl::Status Unsound() {
+  return absl::InvalidArgumentError(
+      "`labels` must be in [-1, num_classes), and `nodes` and `leaves` those "
+      "of a Tree of num_classes classes, at most `max_depth` deep, for as many "
+      "rows as `kernel` has. Received: others");
+}
+
+// What the device says of the work done: *unsound.
+absl::Status CheckSound(OpKernelContext* c, const int32_t* unsound) {
+  int32_t found;
+  TF_RETURN_IF_ERROR(ReadFromDevice(c, unsound, 1, &found));
+  return found == 0 ? absl::OkStatus() : Unsound();
+}
+
+class GpuTreeOp : public TreeOp {
+ public:
+  explicit GpuTreeOp(OpKernelConstruction* c) : TreeOp(c) {
+    OP_REQUIRES_OK(c, c->GetAttr("max_depth", &max_depth_));
+  }
+
+ protected:
+  absl::Status ReadGpuTree(const Tensor& nodes, const Tensor& leaves,
+                           int64_t num_rows, GpuTree* tree) const {
+    TF_RETURN_IF_ERROR(ReadTree(nodes, leaves.dim_size(0), num_rows,
+                                independent_, &tree->tree));
+    tree->leaves = leaves.flat<int64_t>().data();
+    tree->max_depth = max_depth_;
+    return absl::OkStatus();
+  }
+
+  // splits [batch + 1], and how many rows they lead to.
+  static absl::Status Count(OpKernelContext* c, const GpuTree& tree,
+                            const PathLabels& labels, int64_t* splits,
+                            int32_t* unsound, Scratch* scratch,
+                            int64_t* total) {
+    TF_RETURN_IF_ERROR(ToStatus(
+        CountTreePaths(tree, labels, splits, unsound, scratch, StreamOf(c))));
+    TF_RETURN_IF_ERROR(ReadFromDevice(c, splits + labels.batch, 1, total));
+    return CheckSound(c, unsound);
+  }
+
+ private:
+  int64_t max_depth_;
+};
+
+class GpuTreePathRowsOp : public GpuTreeOp {
+ public:
+  using GpuTreeOp::GpuTreeOp;
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor &leaves = c->input(1), &labels = c->input(2);
+    OP_REQUIRES_OK(c, CheckLabels(leaves, labels));
+    OP_REQUIRES_OK(c, CheckScalar("num_rows", c->input(3)));
+    GpuTree tree;
+    OP_REQUIRES_OK(c, ReadGpuTree(c->input(0), leaves,
+                                  c->input(3).flat<int64_t>()(0), &tree));
+    const PathLabels of_batch = {labels.flat<int64_t>().data(), nullptr,
+                                 labels.dim_size(0), labels.dim_size(1)};
+    OpScratch scratch(c);
+    int64_t* const splits = scratch.Get<int64_t>(of_batch.batch + 1);
+    int32_t* const unsound = scratch.Get<int32_t>(1);
+    OP_REQUIRES(c, splits != nullptr && unsound != nullptr,
+                ToStatus(kNoScratch));
+    int64_t total;
+    OP_REQUIRES_OK(c,
+                   Count(c, tree, of_batch, splits, unsound, &scratch, &total));
+    Tensor* rows;
+    OP_REQUIRES_OK(c, c->allocate_output(0, {total}, &rows));
+    OP_REQUIRES_OK(c, ToStatus(TreePathRows(tree, of_batch, splits,
+                                            rows->flat<int64_t>().data(),
+                                            unsound, &scratch, StreamOf(c))));
+  }
+};
+
+class GpuTreePathLossOp : public GpuTreeOp {
+ public:
+  using GpuTreeOp::GpuTreeOp;
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor &queries = c->input(0), &kernel = c->input(1);
+    const Tensor &leaves = c->input(3), &labels = c->input(4);
+    const Tensor& weights = c->input(5);
+    OP_REQUIRES_OK(c, CheckProducts(queries, kernel));
+    OP_REQUIRES_OK(c, CheckLabels(leaves, labels));
+    const int64_t batch = queries.dim_size(0);
+    OP_REQUIRES_OK(c, CheckWeights(labels, weights, batch));
+    GpuTree tree;
+    OP_REQUIRES_OK(c,
+                   ReadGpuTree(c->input(2), leaves, kernel.dim_size(0), &tree));
+    const PathLabels of_batch = {labels.flat<int64_t>().data(),
+                                 weights.flat<float>().data(), batch,
+                                 labels.dim_size(1)};
+    OpScratch scratch(c);
+    int32_t* const unsound = scratch.Get<int32_t>(1);
+    OP_REQUIRES(c, unsound != nullptr, ToStatus(kNoScratch));
+    Tensor *losses, *rows, *slopes, *splits;
+    OP_REQUIRES_OK(c, c->allocate_output(3, {batch + 1}, &splits));
+    int64_t* const starts = splits->flat<int64_t>().data();
+    int64_t total;
+    OP_REQUIRES_OK(c,
+                   Count(c, tree, of_batch, starts, unsound, &scratch, &total));
+    OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &losses));
+    OP_REQUIRES_OK(c, c->allocate_output(1, {total}, &rows));
+    OP_REQUIRES_OK(c, c->allocate_output(2, {total}, &slopes));
+    OP_REQUIRES_OK(
+        c, ToStatus(TreePathLoss(
+               tree, of_batch, queries.flat<float>().data(),
+               kernel.flat<float>().data(), queries.dim_size(1), starts,
+               losses->flat<float>().data(), rows->flat<int64_t>().data(),
+               slopes->flat<float>().data(), unsound, &scratch, StreamOf(c))));
+  }
+};
+
+class GpuTreePathGradOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* c) override {
+    OP_REQUIRES_OK(c, CheckPathGrad(c));
+    const Tensor& queries = c->input(0);
+    const int64_t dim = queries.dim_size(1);
+    const int64_t count = c->input(2).dim_size(0);
+    Tensor* queries_grad;
+    OP_REQUIRES_OK(c, c->allocate_output(0, queries.shape(), &queries_grad));
+    OpScratch scratch(c);
+    int64_t* const touched = scratch.Get<int64_t>(count);
+    float* const grads = scratch.Get<float>(count * dim);
+    int64_t* const num_touched = scratch.Get<int64_t>(1);
+    int32_t* const unsound = scratch.Get<int32_t>(1);
+    OP_REQUIRES(c,
+                touched != nullptr && grads != nullptr &&
+                    num_touched != nullptr && unsound != nullptr,
+                ToStatus(kNoScratch));
+    OP_REQUIRES_OK(
+        c, ToStatus(TreePathGrad(InputOf(c), queries_grad->flat<float>().data(),
+                                 touched, grads, num_touched, unsound, &scratch,
+                                 StreamOf(c))));
+    int64_t size;
+    OP_REQUIRES_OK(c, ReadFromDevice(c, num_touched, 1, &size));
+    OP_REQUIRES_OK(c, CheckSound(c, unsound));
+    Tensor *touched_out, *grads_out;
+    OP_REQUIRES_OK(c, c->allocate_output(1, {size}, &touched_out));
+    OP_REQUIRES_OK(c, c->allocate_output(2, {size, dim}, &grads_out));
+    OP_REQUIRES_OK(
+        c, ToStatus(CopyInDevice(touched_out->data(), touched,
+                                 touched_out->TotalBytes(), StreamOf(c))));
+    OP_REQUIRES_OK(
+        c, ToStatus(CopyInDevice(grads_out->data(), grads,
+                                 grads_out->TotalBytes(), StreamOf(c))));
+  }
+
+ private:
+  static PathGradInput InputOf(OpKernelContext* c) {
+    const Tensor &queries = c->input(0), &kernel = c->input(1);
+    PathGradInput input;
+    input.queries = queries.flat<float>().data();
+    input.kernel = kernel.flat<float>().data();
+    input.batch = queries.dim_size(0);
+    input.num_rows = kernel.dim_size(0);
+    input.dim = queries.dim_size(1);
+    input.rows = c->input(2).flat<int64_t>().data();
+    input.slopes = c->input(3).flat<float>().data();
+    input.count = c->input(2).dim_size(0);
+    input.splits = c->input(4).flat<int64_t>().data();
+    input.upstream = c->input(5).flat<float>().data();
+    return input;
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    TFXCLASS_GPU_NAME("TreePathRows").HostMemory("num_rows"),
+    GpuTreePathRowsOp);
+REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("TreePathLoss"), GpuTreePathLossOp);
+REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("TreePathGrad"), GpuTreePathGradOp);
+
+}  // namespace
+}  // namespace tfxclass
