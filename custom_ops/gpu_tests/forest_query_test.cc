@@ -299,21 +299,50 @@ GPU_TEST(ForestQueryOverflow) {
     const auto queries = random.Normal(c.batch * c.rows.dim);
     Expect(Check(c, queries).most_pooled > 98, "a pool does not fit");
   }
-  // More queries than there are blocks for them, and hardly a table.
+  // More queries than there are blocks for them, and hardly a table; the last
+  // find what the first of their blocks found.
   const Case c = {
       "overflow of all",         RandomRows(60, 4, &random), 3, 8, 140,
       Options(3, 9, false, 0, 2)};
-  Check(c, random.Normal(c.batch * c.rows.dim));
+  auto queries = random.Normal(132 * c.rows.dim);
+  queries.insert(queries.end(), queries.begin(),
+                 queries.begin() + 8 * c.rows.dim);
+  Check(c, queries);
 }
 
-// Products with queries so short that the scales' product vanishes.
-GPU_TEST(ForestQueryTinyQueries) {
+// Queries that are perpendicular to the plane but for rounding, which decides.
+GPU_TEST(ForestQueryRounding) {
   Random random(36);
-  const Rows rows = RandomRows(200, 6, &random);
+  for (int turn = 0; turn < 40; ++turn) {
+    const int64_t dim = 9;
+    Rows rows = RandomRows(2, dim, &random);
+    std::vector<float> query(dim, 0.0f);
+    for (int64_t i = 0; i < 2; ++i) {
+      const float* row = &rows.values[i * dim];
+      const float norm = std::sqrt(Score(row, row, dim, false));
+      for (int64_t d = 0; d < dim; ++d) query[d] += row[d] / norm;
+    }
+    Check({"rounding", rows, 1, 1, 1, Options(1)}, query);
+  }
+}
+
+// Products of scales that vanish: -0 is on the right of a plane.
+GPU_TEST(ForestQueryTinyQueries) {
+  Random random(39);
+  const int64_t dim = 6, batch = 6, k = 300;
+  Rows rows = RandomRows(200, dim, &random);
+  for (int64_t i = dim; i < 100 * dim; ++i) {  // half of them nearly the same
+    rows.values[i] = rows.values[i % dim] + 1e-6f * rows.values[i];
+  }
   const HashingForest forest = Build(rows, 5, 6, tfxclass::SerialFor);
-  const int64_t batch = 6, k = 300;
-  std::vector<float> queries = random.Normal(batch * rows.dim, 1e-37f);
-  std::fill_n(queries.begin(), rows.dim, 0.0f);
+  std::vector<float> queries = random.Normal(batch * dim, 1e-34f);
+  for (int64_t i = 0; i < batch; ++i) {
+    const float factor = i < 3 ? 1e-34f : 0.0f;
+    for (int64_t d = 0; d < dim; ++d) {
+      queries[i * dim + d] += factor * rows.values[d];
+    }
+  }
+  std::fill_n(queries.begin(), dim, 0.0f);
   const auto options = Options(k, 0, false, 12);
   Found found = QueryDevice(forest, rows, queries, batch, options);
   Found expected = QueryProcessor(forest, rows, queries, batch, options);

@@ -127,7 +127,7 @@ Batch MakeBatch(const TestTree& tree, int64_t batch, int64_t p, int64_t dim,
                 Random* random) {
   Batch b = {batch, p, dim, {}, {}, {}, {}, {}};
   b.labels = random->Ids(batch * p, tree.leaves.size());
-  for (size_t l = 0; l < b.labels.size(); l += 5) b.labels[l] = -1 - (l % 2);
+  for (size_t l = 0; l < b.labels.size(); l += 5) b.labels[l] = l % 2 ? -1 : -2;
   b.weights = random->Normal(batch * p);
   for (float& weight : b.weights) weight = std::abs(weight) + 0.1f;
   b.queries = random->Normal(batch * dim);
@@ -418,14 +418,23 @@ GPU_TEST(TreePathUnsound) {
   Expect(num_unsound > 20, "enough of the trees are unsound");
 }
 
+// A path is unsound if it is longer than the depth, by one edge too.
 GPU_TEST(TreePathTooDeep) {
   Random random(19);
   const TestTree tree = MakeTree(20, 2, true, false, &random);
-  const Batch b = MakeBatch(tree, 6, 3, 4, &random);
-  OnDevice device(tree, b);
-  device.tree.max_depth = 3;
-  device.Count();
-  Expect(device.unsound.Read()[0] != 0, "a path longer than the depth");
+  for (int64_t label = 0; label < 20; ++label) {
+    Batch b = MakeBatch(tree, 1, 1, 4, &random);
+    b.labels = {label};
+    int64_t depth = 0;
+    for (int64_t n = tree.leaves[label]; n > 0; n = tree.nodes[n].parent) {
+      ++depth;
+    }
+    OnDevice device(tree, b);
+    device.tree.max_depth = 3;
+    device.Count();
+    Expect((device.unsound.Read()[0] != 0) == (depth > 3),
+           "depth " + std::to_string(depth));
+  }
 }
 
 GPU_TEST(TreePathGradUnsound) {
@@ -496,15 +505,16 @@ GPU_BENCHMARK(TreePathBenchmarks) {
       }),
       n * row_bytes, 2.0 * n * dim);
   TestScratch of_grad;
-  Report("tree gradient, the same", MedianMs([&] {
-           of_grad.Reuse();
-           Done(tfxclass::TreePathGrad(
-               {device.queries.data(), device.kernel.data(), batch,
-                tree.num_rows, dim, rows.data(), slopes.data(), n,
-                device.splits.data(), device.upstream.data()},
-               queries_grad.data(), touched.data(), grads.data(),
-               num_touched.data(), device.unsound.data(), &of_grad, nullptr));
-         }),
+  const double ms = MedianMs([&] {
+    of_grad.Reuse();
+    Done(tfxclass::TreePathGrad(
+        {device.queries.data(), device.kernel.data(), batch, tree.num_rows, dim,
+         rows.data(), slopes.data(), n, device.splits.data(),
+         device.upstream.data()},
+        queries_grad.data(), touched.data(), grads.data(), num_touched.data(),
+        device.unsound.data(), &of_grad, nullptr));
+  });
+  Report("tree gradient, the same", ms,
          n * row_bytes + num_touched.Read()[0] * row_bytes, 4.0 * n * dim);
 }
 
