@@ -62,8 +62,9 @@ def fit(
             the end of each epoch too.
         log_interval: int, steps between two readings of the metrics, for
             which the workers have to meet.
-        max_staleness: int, most steps under way with parameter servers: the
-            coordinator waits for them before it schedules more.
+        max_staleness: int, steps of a round with parameter servers: the
+            coordinator waits for all of them before it schedules more, so that
+            the staleness of a step is less.
 
     Returns:
         `keras.callbacks.History`, of the epochs since the first start.
@@ -99,7 +100,7 @@ def fit(
     if validation_data is not None:
         batches = steps.evaluation_batches(validation_data)
         job.validation = batches, validation_steps
-    with steps.losses_told():
+    with steps.failures_told():
         check_workers_agree(model)
         return job.run(dataset, epochs, callbacks, verbose)
 
