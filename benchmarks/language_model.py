@@ -108,7 +108,7 @@ def compiled(model, rate):
 
 
 def perplexity(model, words):
-    """exp of the mean loss over the words that have a class."""
+    """exp of the mean loss over the words that have a class, or infinity."""
     data = dataset(words, shuffle=False)
     total = labels = 0.0
     for x, y in data:
@@ -116,7 +116,8 @@ def perplexity(model, words):
         total += float(model.test_on_batch(x, y)) * size
         model.reset_metrics()
         labels += int((y >= 0).numpy().sum())
-    return math.exp(total / labels)
+    mean = total / labels
+    return math.exp(mean) if mean < 700 else math.inf
 
 
 def train(model, words, epochs):

@@ -39,11 +39,17 @@ def fit(
 
     With `ParameterServerStrategy` the coordinator calls this. The class
     matrix stays in the memory of the servers, whose processes have to import
-    tfxclass (its ops run there); a step fetches the active rows and sends
-    their gradients back. Workers take their steps asynchronously, each on
-    every n-th batch of `dataset`, n workers; one that is lost is replaced by
-    the others. `logs` have the staleness: how many updates of others came
-    between a step's reading of the weights and its own update.
+    tfxclass (its ops run there). With a head that has a sampler, and with a
+    sampled `ShardedSoftmax`, a step fetches the active rows and sends their
+    gradients back; the paths of a `HierarchicalSoftmax` are computed on the
+    server of its rows. Each step of another head sends whole matrices.
+    Evaluation and `top_k` leave the matrix on its server, but for heads with
+    several of different width.
+
+    Workers take their steps asynchronously, each on every n-th batch of
+    `dataset`, n workers; one that is lost is replaced by the others. `logs`
+    have the staleness: how many updates of others came between a step's
+    reading of the weights and its own update.
 
     Args:
         model: compiled `keras.Model`, made within `strategy.scope()`.
