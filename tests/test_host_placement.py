@@ -21,6 +21,12 @@ HEADS = {
     "lsh": lambda **k: layers.LSHSoftmax(
         60, 30, scheme="label", num_hashes=3, num_tables=4, seed=1, **k
     ),
+    "nce": lambda **k: layers.NoiseContrastive(
+        60, 30, use_bias=True, seed=1, **k
+    ),
+    "dropmax": lambda **k: layers.DropMax(
+        60, mode="posterior", num_sampled=30, sampler="uniform", seed=1, **k
+    ),
     "projected": lambda **k: layers.ProjectedSoftmax(
         60, 4, 30, "uniform", l2=1e-3, seed=1, **k
     ),
