@@ -283,6 +283,19 @@ def check_build(strategy):
         assert "must be built before" in str(e)
 
 
+def check_shards(strategy):
+    x, y = small_data(1)
+    with strategy.scope():
+        model = small_model(
+            lambda: layers.ShardedSoftmax(CLASSES), optimizers.LocalSGD()
+        )
+    try:
+        model.fit(x, y, **QUIET)
+        raise AssertionError("averaged rows of different classes")
+    except ValueError as e:
+        assert "kernel' is in shards" in str(e) and "LazySGD" in str(e)
+
+
 def check_scope(strategy):
     optimizer = optimizers.LocalSGD()
     x, y = small_data(1)

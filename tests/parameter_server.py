@@ -4,7 +4,8 @@
 
 PORTS: of the chief, two workers and two parameter servers, by commas. The
 chief trains and writes FOLDER/result.npz; the others serve until they are
-ended. With --kill the chief kills one of them in its first epoch.
+ended. With --kill the chief kills one of them in its first epoch, with --lean
+it trains a step of other heads too.
 """
 
 import argparse
@@ -35,7 +36,16 @@ HEADS = {
         ),
         correct_fill=True,
     ),
+    "top_k": lambda: layers.NoiseContrastive(
+        CLASSES, 30, "top_k", use_bias=True, seed=1
+    ),
+    "dropmax": lambda: layers.DropMax(
+        CLASSES, num_sampled=30, sampler="uniform", use_bias=True, seed=1
+    ),
+    "hierarchical": lambda: layers.HierarchicalSoftmax(CLASSES, "balanced"),
 }
+# Those whose steps leave the matrix where it is, beside the trained one.
+LEAN = ("top_k", "dropmax", "hierarchical")
 
 
 def parse_arguments():
@@ -45,6 +55,7 @@ def parse_arguments():
     parser.add_argument("ports")
     parser.add_argument("folder")
     parser.add_argument("--head", default="forest", choices=HEADS)
+    parser.add_argument("--lean", action="store_true")
     parser.add_argument("--kill", type=int, help="process to kill in epoch 1")
     return parser.parse_args()
 
@@ -78,20 +89,55 @@ class Kill(keras.callbacks.Callback):
             self.pid = None
 
 
+def make_model(strategy, name):
+    with strategy.scope():
+        head = HEADS[name]()
+        model = keras.Sequential([keras.Input([DIM]), head])
+        model.compile(
+            tfxclass.optimizers.LazyAdam(0.05, catch_up=name == "full"),
+            loss=head.loss,
+            metrics=[tfxclass.metrics.TopKAccuracy(head, 1)],
+        )
+    return model
+
+
+def pulled(model):
+    """Ops of a step elsewhere than on the servers that take a matrix."""
+    strategy, head = model.distribute_strategy, model.layers[-1]
+    batch = tf.TensorSpec([BATCH, DIM]), tf.TensorSpec([BATCH], tf.int64)
+    matrices = [v.shape for v in head.weights if len(v.shape) == 2]
+    found = []
+    for step in (model.train_step, model.test_step):
+        run = tf.function(lambda *x, s=step: strategy.run(s, args=(x,)))
+        with strategy.scope():
+            graph = run.get_concrete_function(*batch).graph
+        found += [
+            f"{head.name} {step.__name__}: {op.name} on {op.device!r}"
+            for op in graph.get_operations()
+            if any(x.shape in matrices for x in op.inputs)
+            and "/job:ps" not in op.device
+        ]
+    return found
+
+
+def train_lean(strategy, data):
+    """`pulled` of several heads, each of which takes a step."""
+    found = []
+    for name in LEAN:
+        model = make_model(strategy, name)
+        options = {"steps_per_epoch": 1, "validation_steps": 1, "verbose": 0}
+        tfxclass.distribute.fit(model, data, validation_data=data, **options)
+        found += pulled(model)
+    return found
+
+
 def train(cluster, args):
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), task_type="chief", task_id=0
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     keras.utils.set_random_seed(1)
-    with strategy.scope():
-        head = HEADS[args.head]()
-        model = keras.Sequential([keras.Input([DIM]), head])
-        model.compile(
-            tfxclass.optimizers.LazyAdam(0.05, catch_up=args.head == "full"),
-            loss=head.loss,
-            metrics=[tfxclass.metrics.TopKAccuracy(head, 1)],
-        )
+    model = make_model(strategy, args.head)
     data, validation = make_data()
     kill = Kill(args.kill)
     history = tfxclass.distribute.fit(
@@ -116,6 +162,7 @@ def train(cluster, args):
         devices=[v.value.device for v in model.trainable_variables],
         steps=kill.steps,
         iterations=model.optimizer.iterations.numpy(),
+        pulled=pulled(model) + train_lean(strategy, data) if args.lean else [],
         **history,
     )
 

@@ -1,62 +1,105 @@
-"""Processes of a cluster on the loopback, all of them ended."""
+"""Processes of a cluster on the loopback, all of them ended.
+
+They are forked from one that has imported TensorFlow, which takes longer than
+most of what they do. It has one thread and has not begun to use TensorFlow:
+what they inherit are modules.
+"""
 
 import contextlib
+import functools
+import multiprocessing
 import os
-import socket
-import subprocess
+import runpy
 import sys
+from multiprocessing import forkserver
+from unittest import mock
 
+from examples.multi_worker.__main__ import cluster_of
 from tests.conftest import ROOT
 
 
 def free_ports(count):
     """Ports that nobody listens on, as text."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
-        return [str(one.getsockname()[1]) for one in sockets]
+    return [host.split(":")[1] for host in cluster_of(count, 0)["worker"]]
+
+
+@functools.cache
+def _imported():
+    """The context whose processes have imported tfxclass."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tfxclass"])
+    # OpenBLAS starts threads when it is imported, which no fork inherits.
+    environment = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    with mock.patch.dict(os.environ, environment):
+        forkserver.ensure_running()
+    return context
+
+
+def _run_module(command, path, environment):
+    """Becomes what `python -m COMMAND` is, with its output in a file."""
+    output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(output, stream.fileno())
+    os.chdir(ROOT)
+    os.environ.update(environment)
+    sys.argv = list(command)
+    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
 
 
 @contextlib.contextmanager
-def start(command, path):
-    """A process `python -m COMMAND ...`, killed at the end.
+def start(command, path, **environment):
+    """A process that runs a module as `python -m` does, killed at the end.
 
     Args:
-        command: list of str.
+        command: list of str, the module and its arguments.
         path: pathlib.Path, where its output goes.
+        **environment: str, variables that it has beside ours.
     """
-    with open(path, "w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    process = _imported().Process(
+        target=_run_module, args=(command, path, environment), daemon=True
+    )
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
 
 
-def run_all(commands, folder, timeout=180):
-    """Runs Python modules side by side until each has ended.
+def wait(process, timeout=300):
+    """The exit code of a process, or TimeoutError after so many seconds."""
+    process.join(timeout)
+    if process.exitcode is None:
+        raise TimeoutError(f"process {process.pid}: {timeout} s")
+    return process.exitcode
+
+
+def run_all(commands, folder, environments=None):
+    """Runs modules side by side until each has ended.
 
     Args:
         commands: list of lists, the arguments behind `python -m`.
         folder: pathlib.Path, where their output goes.
-        timeout: float, seconds; whatever is left then is killed.
+        environments: list of dicts, variables of each, or None.
 
     Returns:
         `(exit codes, outputs)`, in order.
     """
     paths = [folder / f"output-{i}.txt" for i in range(len(commands))]
+    environments = environments or [{}] * len(commands)
     with contextlib.ExitStack() as stack:
         running = [
-            stack.enter_context(start(command, path))
-            for command, path in zip(commands, paths)
+            stack.enter_context(start(command, path, **environment))
+            for command, path, environment in zip(
+                commands, paths, environments, strict=True
+            )
         ]
-        codes = [process.wait(timeout) for process in running]
+        codes = [wait(process) for process in running]
     return codes, [path.read_text() for path in paths]
+
+
+def run(command, folder):
+    """`(exit code, output)` of one module."""
+    (code,), (output,) = run_all([command], folder)
+    return code, output

@@ -12,7 +12,9 @@ import tfxclass
 from tests.processes import free_ports
 from tests.processes import run_all
 from tfxclass import distribute
+from tfxclass.distribute.checkpoint import Checkpoint
 from tfxclass.distribute.synchronous import Batches
+from tfxclass.shards import Shards
 
 
 def run_workers(folder, *options, count=2, each=None):
@@ -151,6 +153,46 @@ def test_restart_reports_the_first_start_too(model, tmp_path):
     assert names == ["step-000000006", "step-000000009"]
 
 
+def test_stopped_in_an_epoch_goes_on_in_it(model, tmp_path):
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 1
+
+    other = keras.models.clone_model(model)
+    model.build([None, 4])
+    other.build([None, 4])
+    other.set_weights(model.get_weights())
+    other.compile("sgd", loss=other.layers[-1].loss)
+    options = {"validation_data": dataset(), "epochs": 2, "verbose": 0}
+    whole = distribute.fit(other, dataset(), **options)
+    options["checkpoint"] = str(tmp_path)
+    distribute.fit(model, dataset(), callbacks=[Stop()], **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000002"]
+    history = distribute.fit(model, dataset(), **options)
+    assert history.epoch == [0, 1] and history.history == whole.history
+    for ours, theirs in zip(model.get_weights(), other.get_weights()):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_workers_that_do_not_write_read_what_is_of_each_replica(
+    model, tmp_path, monkeypatch
+):
+    model.build([None, 4])
+    written = []
+    monkeypatch.setattr(model, "save_weights", written.append)
+    state = Checkpoint(str(tmp_path), model, writes=False)
+    state.save(1, {})
+    assert not written
+    with Shards(5).creator():
+        head = tfxclass.layers.FullSoftmax(5)
+        head.build([None, 4])
+    state.model = keras.Sequential([head])
+    state.model.compile("sgd", loss=head.loss)
+    monkeypatch.setattr(state.model, "save_weights", written.append)
+    state.save(1, {})
+    assert len(written) == 1 and not list(tmp_path.iterdir())
+
+
 def test_state_of_another_model_is_refused(model, tmp_path):
     folder = str(tmp_path)
     distribute.fit(model, dataset(), checkpoint=folder, verbose=0)
@@ -189,13 +231,18 @@ def test_each_pass_has_its_own_order_whoever_starts():
         ({"steps_per_epoch": 0}, "steps_per_epoch"),
         ({"validation_steps": -1}, "validation_steps"),
         ({"log_interval": 0}, "log_interval"),
+        (
+            {"dataset": np.zeros(3)},
+            "`dataset` must be a .* Received: .*ndarray",
+        ),
+        ({"validation_data": [1]}, "`validation_data` must be a .*list"),
         ({"checkpoint_interval": 3}, "`checkpoint_interval` needs"),
         ({"checkpoint_interval": 0, "checkpoint": "x"}, "checkpoint_interval"),
     ],
 )
 def test_invalid_arguments(model, options, message):
     with pytest.raises(ValueError, match=message):
-        distribute.fit(model, dataset(), **options)
+        distribute.fit(model, **{"dataset": dataset(), **options})
 
 
 def test_uncompiled_model_and_other_strategy_are_refused(model):

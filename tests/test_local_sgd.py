@@ -1,11 +1,7 @@
 """LocalSGD: stages, checks, one replica, and two on logical devices."""
 
-import contextlib
 import json
 import math
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -16,51 +12,34 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import local_sgd
-from tests.conftest import ROOT
 from tests.processes import free_ports
+from tests.processes import run_all
 from tfxclass import optimizers
 from tfxclass.optimizers.stages import StageSchedule
 
 STAGES = local_sgd.STAGES
 
 
-def start(*names, **environment):
-    """tests/local_sgd.py in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.local_sgd", *names],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    )
+def check(folder, names, environments):
+    """Runs tests/local_sgd.py in processes of their own."""
+    commands = [["tests.local_sgd", *names]] * len(environments)
+    _, outputs = run_all(commands, folder, environments)
+    for output in outputs:
+        passed = [x for x in output.splitlines() if x.startswith("passed: ")]
+        assert len(passed) == len(names), output[-3000:]
 
 
-def assert_passed(process, names):
-    out, error = process.communicate(timeout=300)
-    passed = [line for line in out.splitlines() if "passed" in line]
-    assert len(passed) == len(names), error[-3000:]
+def test_two_devices(tmp_path):
+    check(tmp_path, local_sgd.CHECKS, [{}])
 
 
-def test_two_devices():
-    with start() as process:
-        assert_passed(process, local_sgd.CHECKS)
-
-
-def test_two_workers():
+def test_two_workers(tmp_path):
     """Processes that average over loopback."""
-    names = ["dense_oracle", "row_oracle"]
     workers = [f"localhost:{port}" for port in free_ports(2)]
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for index in range(2):
-            task = {"type": "worker", "index": index}
-            config = json.dumps({"cluster": {"worker": workers}, "task": task})
-            process = stack.enter_context(start(*names, TF_CONFIG=config))
-            stack.callback(process.kill)
-            processes.append(process)
-        for process in processes:
-            assert_passed(process, names)
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    configs = [{"cluster": {"worker": workers}, "task": x} for x in tasks]
+    environments = [{"TF_CONFIG": json.dumps(config)} for config in configs]
+    check(tmp_path, ["dense_oracle", "row_oracle"], environments)
 
 
 @settings(deadline=None, max_examples=20)

@@ -1,8 +1,5 @@
 """Class-parallel softmax: the contract on one device, and real replicas."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -12,8 +9,8 @@ import tfxclass
 from tests import contract
 from tests import reference
 from tests import sharded
-from tests.conftest import ROOT
 from tests.processes import free_ports
+from tests.processes import run
 from tests.processes import run_all
 from tfxclass import layers
 from tfxclass import optimizers
@@ -49,19 +46,11 @@ def passed(tmp_path_factory):
     one = tf.distribute.get_strategy()
     sharded.check_files(one, folder)
     for count, names in CHECKS.items():
-        done = subprocess.run(
-            [
-                *[sys.executable, "-m", "tests.sharded"],
-                *[str(count), str(folder), *names],
-            ],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=600,
-        )
-        lines = done.stdout.splitlines()
+        command = ["tests.sharded", str(count), str(folder), *names]
+        _, output = run(command, folder)
+        lines = output.splitlines()
         found |= {(count, name) for name in names if f"passed: {name}" in lines}
-        print(done.stderr[-3000:])
+        print(output[-3000:])
     sharded.check_loading(one, folder)
     found.add((1, "loading"))
     return found

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.distribute.losses import losses_told
+from tfxclass.distribute.failures import failures_told
 
 _coordinators = {}
 _lock = threading.Lock()
@@ -78,9 +78,9 @@ def _recipe(dataset):
 class AsynchronousSteps:
     """Schedules `model.train_step` on the workers.
 
-    A step that a lost worker left is taken by another one. No step begins
-    before all but the last `max_staleness` are done, so that one sees a model
-    that lacks at most `max_staleness` updates.
+    A step that a lost worker left is taken by another one. Steps are scheduled
+    in rounds of `max_staleness`, each waited for: a step works with a model
+    that lacks fewer updates than that.
     """
 
     is_chief = True
@@ -167,9 +167,9 @@ class AsynchronousSteps:
         self._staleness += [r.fetch() for r in self._results]
         self._results = []
 
-    def losses_told(self):
+    def failures_told(self):
         """A context in which a lost server is a RuntimeError."""
-        return losses_told(
+        return failures_told(
             tf.errors.UnavailableError,
             "A parameter server was lost, and the variables on it.",
         )

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 
 import numpy as np
+import tensorflow as tf
 
 _PREFIX = "step-"
 _KEPT = 2
@@ -23,9 +24,9 @@ class Checkpoint:
     Args:
         folder: str.
         model: compiled `keras.Model`.
-        writes: whether this worker's files are kept: the chief's are. The
-            others have to take part, since what the replicas hold together is
-            brought together on reading.
+        writes: whether this worker writes, as the chief does. The others take
+            part where variables have a value of their own on each replica,
+            which are read by all workers together.
     """
 
     def __init__(self, folder, model, writes=True):
@@ -41,8 +42,7 @@ class Checkpoint:
             position: dict for JSON, given back by `restore`.
         """
         if not self.writes:
-            with tempfile.TemporaryDirectory() as folder:
-                self._write(folder, position)
+            self._take_part(position)
             return
         os.makedirs(self.folder, exist_ok=True)
         folder = os.path.join(self.folder, f"{_PREFIX}{number:09d}")
@@ -55,10 +55,18 @@ class Checkpoint:
         for name in self._names()[:-_KEPT]:
             shutil.rmtree(os.path.join(self.folder, name))
 
+    def _take_part(self, position):
+        """Reads what the chief's files have of all workers, in its order."""
+        saved = [*self.model.weights, *self.model.optimizer.variables]
+        if not any(map(_is_of_each_replica, saved)):
+            self._read_others()
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            self._write(folder, position)
+
     def _write(self, folder, position):
         self.model.save_weights(_weights(folder))
-        values = [v.numpy() for v in self._others()]
-        np.savez(_others(folder), *values)
+        np.savez(_others(folder), *self._read_others())
         with open(_position(folder), "w") as file:
             json.dump(position, file)
 
@@ -103,6 +111,9 @@ class Checkpoint:
         # The model may list a metric of a layer as well.
         return [v for v in others if not (id(v) in seen or seen.add(id(v)))]
 
+    def _read_others(self):
+        return [v.numpy() for v in self._others()]
+
     def _names(self):
         """Names of the complete states, the last one last."""
         if not os.path.isdir(self.folder):
@@ -113,6 +124,11 @@ class Checkpoint:
             for name in names
             if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
         )
+
+
+def _is_of_each_replica(variable):
+    on_read = tf.VariableSynchronization.ON_READ
+    return variable.value.synchronization == on_read
 
 
 def _weights(folder):

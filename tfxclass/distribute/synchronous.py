@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxclass.distribute.losses import losses_told
+from tfxclass.distribute.failures import failures_told
 
 # What TensorFlow raises in the others when a worker is gone.
 _LOST = (
@@ -99,9 +99,9 @@ class SynchronousSteps:
         if hasattr(self.model.optimizer, "average"):
             self.model.optimizer.average()
 
-    def losses_told(self):
+    def failures_told(self):
         """A context in which a lost worker is a RuntimeError."""
-        return losses_told(
+        return failures_told(
             _LOST, "A worker was lost, or did not come to a step in time."
         )
 

@@ -1,6 +1,5 @@
 """A head with one row a class: the class matrix and its similarities."""
 
-import contextlib
 import functools
 
 import keras
@@ -47,10 +46,6 @@ class ClassHead(OutputHead):
     Raises:
         ValueError: an argument out of range, or features that are not rank 2.
     """
-
-    #: Where the class matrix lies: None is with the step, "host" the memory of
-    #: the host.
-    placement = None
 
     def __init__(
         self,
@@ -110,7 +105,7 @@ class ClassHead(OutputHead):
 
     def exact_loss(self, queries, targets, margin=None):
         """Cross-entropy over all classes, streamed; float32 `[batch]`."""
-        with self._beside_rows():
+        with self.beside_rows():
             return linear_cross_entropy(
                 queries,
                 self.class_matrix(),
@@ -122,12 +117,6 @@ class ClassHead(OutputHead):
 
     def _all_biases(self):
         return None if self.bias is None else tf.convert_to_tensor(self.bias)
-
-    def _beside_rows(self):
-        """Where to compute with all rows: they stay where they are."""
-        if self.placement is None:
-            return contextlib.nullcontext()
-        return placement.beside(self.kernel)
 
     def target_margin(self):
         """The margin as a function of target logits, or None."""
@@ -165,7 +154,7 @@ class ClassHead(OutputHead):
 
     def all_logits(self, queries, settle=True):
         """As `logits`, from `queries`."""
-        with self._beside_rows():
+        with self.beside_rows():
             kernel = self.class_matrix(settle)
             logits = row_products(queries, kernel)
             if self.similarity == "cosine":
@@ -174,7 +163,7 @@ class ClassHead(OutputHead):
 
     def top_k(self, features, k):
         check_k(k, self.num_classes)
-        with self._beside_rows():
+        with self.beside_rows():
             return streaming.top_k(
                 self.queries(features),
                 self.class_matrix(),

@@ -112,14 +112,15 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return keras.ops.pad(rows, [[0, 0], [0, int(self.use_bias)]])
 
     def _add_constant(self, name, array):
-        return self.add_weight(
-            name=name,
-            shape=array.shape,
-            initializer=lambda shape, dtype: tf.constant(array),
-            dtype="int64",
-            trainable=False,
-            autocast=False,
-        )
+        with self._made_beside_rows():
+            return self.add_weight(
+                name=name,
+                shape=array.shape,
+                initializer=lambda shape, dtype: tf.constant(array),
+                dtype="int64",
+                trainable=False,
+                autocast=False,
+            )
 
     def queries(self, features):
         features = super().queries(features)
@@ -133,26 +134,28 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return self.exact_loss(queries, targets)
 
     def exact_loss(self, queries, targets):
-        nodes = tf.convert_to_tensor(self.nodes)
-        leaves = tf.convert_to_tensor(self.leaves)
-        rows = class_tree.path_rows(
-            nodes,
-            leaves,
-            targets.ids,
-            self.kernel.shape[0],
-            self.independent,
-            self.max_depth,
-        )
-        optimizers.catch_up(self.kernel, rows)
-        return class_tree.path_loss(
-            queries,
-            tf.convert_to_tensor(self.kernel),
-            nodes,
-            leaves,
-            *targets,
-            self.independent,
-            self.max_depth,
-        )
+        num_rows = self.kernel.shape[0]
+        with self.beside_rows():
+            nodes = tf.convert_to_tensor(self.nodes)
+            leaves = tf.convert_to_tensor(self.leaves)
+            rows = class_tree.path_rows(
+                nodes,
+                leaves,
+                targets.ids,
+                num_rows,
+                self.independent,
+                self.max_depth,
+            )
+            optimizers.catch_up(self.kernel, rows)
+            return class_tree.path_loss(
+                queries,
+                tf.convert_to_tensor(self.kernel),
+                nodes,
+                leaves,
+                *targets,
+                self.independent,
+                self.max_depth,
+            )
 
     def matrix(self, settle=True):
         """The whole `kernel` as a tensor, with `settle` all rows up to date."""
@@ -161,13 +164,14 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return tf.convert_to_tensor(self.kernel)
 
     def logits(self, features, settle=True):
-        products = row_products(self.queries(features), self.matrix(settle))
-        return class_tree.log_probabilities(
-            products,
-            tf.convert_to_tensor(self.nodes),
-            self.num_classes,
-            self.independent,
-        )
+        with self.beside_rows():
+            products = row_products(self.queries(features), self.matrix(settle))
+            return class_tree.log_probabilities(
+                products,
+                tf.convert_to_tensor(self.nodes),
+                self.num_classes,
+                self.independent,
+            )
 
     def activate(self, logits):
         return tf.exp(logits)
@@ -187,14 +191,15 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             ids are -1 and probabilities 0.
         """
         self._check_search(k, threshold)
-        ids, logs = class_tree.top_k(
-            self.queries(features),
-            self.matrix(),
-            tf.convert_to_tensor(self.nodes),
-            k,
-            self.independent,
-            threshold,
-        )
+        with self.beside_rows():
+            ids, logs = class_tree.top_k(
+                self.queries(features),
+                self.matrix(),
+                tf.convert_to_tensor(self.nodes),
+                k,
+                self.independent,
+                threshold,
+            )
         return ids, self._scores(logs)
 
     def export_weights(self):

@@ -1,8 +1,11 @@
 """The contract of an output layer: what Keras, metrics and exports call."""
 
+import contextlib
+
 import keras
 import tensorflow as tf
 
+from tfxclass import placement
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.losses import records
@@ -47,6 +50,9 @@ class OutputHead(keras.layers.Layer):
     #: Whether `export_top_k` returns what `top_k` does.
     export_is_exact = True
 
+    # Whether rows lie elsewhere than the step: on a server, or the host.
+    _is_apart = False
+
     def __init__(self, num_classes, activation="softmax", seed=None, **kwargs):
         super().__init__(**kwargs)
         check_positive_int("num_classes", num_classes)
@@ -68,15 +74,18 @@ class OutputHead(keras.layers.Layer):
 
     def add_rows(self, name, shape, initializer):
         """A trainable float32 weight whose rows are gathered."""
+        servers = tf.distribute.ParameterServerStrategy
+        self._is_apart = isinstance(tf.distribute.get_strategy(), servers)
         try:
             # float32 and out of autocast: a cast would copy every row a step.
-            return self.add_weight(
-                name=name,
-                shape=shape,
-                initializer=initializer,
-                dtype="float32",
-                autocast=False,
-            )
+            with self._made_beside_rows():
+                return self.add_weight(
+                    name=name,
+                    shape=shape,
+                    initializer=initializer,
+                    dtype="float32",
+                    autocast=False,
+                )
         except tf.errors.OpError as error:
             # Workers send each other what a variable begins with. The first
             # one that ends leaves the others without an answer.
@@ -88,6 +97,21 @@ class OutputHead(keras.layers.Layer):
                 f"{self.num_classes} here, another shape in another worker, "
                 "or no answer from it."
             ) from error
+
+    def _made_beside_rows(self):
+        """Scope of variables that are computed with beside `kernel`."""
+        kernel = getattr(self, "kernel", None)
+        # A mere shape in an estimate of the memory.
+        if not isinstance(kernel, keras.Variable) or not self._is_apart:
+            return contextlib.nullcontext()
+        strategy = tf.distribute.get_strategy()
+        return strategy.extended.colocate_vars_with(kernel.value)
+
+    def beside_rows(self):
+        """Where to compute with all rows of `kernel`: they stay there."""
+        if not self._is_apart:
+            return contextlib.nullcontext()
+        return placement.beside(self.kernel)
 
     def call(self, features, labels=None, training=None):
         records.leave(self.name, records.Forward(self, features, training))

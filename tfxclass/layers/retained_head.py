@@ -5,6 +5,7 @@ import math
 import tensorflow as tf
 
 from tfxclass import optimizers
+from tfxclass import placement
 from tfxclass import stock_top_k
 from tfxclass import streaming
 from tfxclass.checks import check_k
@@ -69,8 +70,9 @@ class RetainedHead(SampledHead):
         def read(variable):
             if settle:
                 optimizers.catch_up(variable, ids)
-            value = tf.convert_to_tensor(variable)
-            return value if ids is None else tf.gather(value, ids)
+            if ids is None:
+                return tf.convert_to_tensor(variable)
+            return placement.gather(variable, ids)
 
         kernel, bias = map(read, weights)
         return row_products(queries, kernel) + bias
@@ -84,7 +86,8 @@ class RetainedHead(SampledHead):
 
     def retain_probabilities(self, features):
         """rho, float32 `[batch, num_classes]`."""
-        logits = self.retain_logits(self.queries(features))
+        with self.beside_rows():
+            logits = self.retain_logits(self.queries(features))
         shape = [tf.shape(features)[0], self.num_classes]
         return tf.broadcast_to(tf.sigmoid(logits), shape)
 
@@ -108,9 +111,10 @@ class RetainedHead(SampledHead):
         return super().all_logits(queries, settle)
 
     def all_logits(self, queries, settle=True):
-        logits = self.raw_logits(queries, settle)
-        retain_logits = self.retain_logits(queries, settle=settle)
-        return self.predicted_logits(logits, retain_logits)
+        with self.beside_rows():
+            logits = self.raw_logits(queries, settle)
+            retain_logits = self.retain_logits(queries, settle=settle)
+            return self.predicted_logits(logits, retain_logits)
 
     def exact_loss(self, queries, targets):
         """Cross-entropy of the prediction; float32 `[batch]`.
@@ -123,9 +127,10 @@ class RetainedHead(SampledHead):
         return self._streamed_loss(queries, targets)
 
     def _streamed_loss(self, queries, targets):
-        logits = self._target_logits(queries, targets.ids)
+        with self.beside_rows():
+            logits = self._target_logits(queries, targets.ids)
+            _, _, logsumexp = self._best(queries, 1)
         terms = softmax.TargetTerms(logits, targets, None)
-        _, _, logsumexp = self._best(queries, 1)
         return self._without_loss_gradient(terms.loss(logsumexp[:, 0]))
 
     @tf.custom_gradient
@@ -156,8 +161,9 @@ class RetainedHead(SampledHead):
 
     def _best(self, queries, k, with_logsumexp=True):
         """`streaming.best_of_blocks` with the expected mask."""
-        blocks = _ExpectedBlocks(self, tf.shape(queries)[0])
-        return streaming.best_of_blocks(blocks, queries, k, with_logsumexp)
+        with self.beside_rows():
+            blocks = _ExpectedBlocks(self, tf.shape(queries)[0])
+            return streaming.best_of_blocks(blocks, queries, k, with_logsumexp)
 
     def top_k(self, features, k):
         check_k(k, self.num_classes)

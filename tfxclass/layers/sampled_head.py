@@ -118,7 +118,9 @@ class SampledHead(ClassHead):
                 "ParameterServerStrategy keeps it on servers."
             )
         with tf.device("CPU:0"):
-            return super().add_rows(name, shape, initializer)
+            rows = super().add_rows(name, shape, initializer)
+        self._is_apart = True
+        return rows
 
     def build(self, input_shape):
         super().build(input_shape)
@@ -156,7 +158,7 @@ class SampledHead(ClassHead):
             `(sample, logits)`: a `Sample` and float32 `[batch, num_sampled]`,
             -inf where the sample's mask leaves a class out.
         """
-        with self._beside_rows():
+        with self.beside_rows():
             sample = sample_for_replicas(
                 self.sampler,
                 tf.stop_gradient(queries),

@@ -72,17 +72,17 @@ class Sparsemax(ClassHead):
         return 12 * batch * self.num_classes
 
     def top_k(self, features, k):
-        kernel = self.class_matrix()
-        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
-        normalize = self.similarity == "cosine"
-        return self._top_k(
-            lambda queries, most: streaming.top_k(
-                queries, kernel, most, bias, normalize
-            ),
-            self.queries(features),
-            k,
-            (kernel, bias, normalize),
-        )
+        with self.beside_rows():
+            kernel, bias = self.class_matrix(), self._all_biases()
+            normalize = self.similarity == "cosine"
+            return self._top_k(
+                lambda queries, most: streaming.top_k(
+                    queries, kernel, most, bias, normalize
+                ),
+                self.queries(features),
+                k,
+                (kernel, bias, normalize),
+            )
 
     def export_top_k(self, features, k, weights=None):
         rows, bias = self.export_weights() if weights is None else weights

@@ -69,13 +69,14 @@ class NormalizedCumulativeGain(CumulativeProbability):
         ids, scores = head.sampler.neighbors(queries, head.kernel, self.k)
         if head.bias is not None:
             scores += tf.gather(head.bias.value, tf.maximum(ids, 0))
-        best = streaming.top_logits(
-            queries,
-            head.class_matrix(),
-            min(self.k, head.num_classes),
-            bias=_bias_of(head),
-            normalize=head.similarity == "cosine",
-        )
+        with head.beside_rows():
+            best = streaming.top_logits(
+                queries,
+                head.class_matrix(),
+                min(self.k, head.num_classes),
+                bias=_bias_of(head),
+                normalize=head.similarity == "cosine",
+            )
         top = best[:, :1]
         found = tf.where(ids >= 0, tf.exp(scores - top), 0.0)
         return tf.reduce_sum(found, 1) / tf.reduce_sum(tf.exp(best - top), 1)

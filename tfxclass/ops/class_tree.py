@@ -15,6 +15,7 @@ range and arrays that are no tree.
 
 import tensorflow as tf
 
+from tfxclass import placement
 from tfxclass.ops import library
 
 for _name in ("TreePathRows", "TreePathGrad", "TreeTopK"):
@@ -54,10 +55,12 @@ def path_loss(
 @tf.RegisterGradient("Tfxclass>TreePathLoss")
 def _path_loss_grad(op, upstream, *_):
     queries, kernel = op.inputs[:2]
-    _, rows, slopes, splits = op.outputs
-    grads = library.ops.tfxclass_tree_path_grad(
-        queries, kernel, rows, slopes, splits, upstream
-    )
+    losses, rows, slopes, splits = op.outputs
+    # Where the loss was: the rows may be on another machine.
+    with placement.on(losses.device or None):
+        grads = library.ops.tfxclass_tree_path_grad(
+            queries, kernel, rows, slopes, splits, upstream
+        )
     of_kernel = tf.IndexedSlices(
         grads.touched_grads, grads.touched, tf.shape(kernel, tf.int64)
     )

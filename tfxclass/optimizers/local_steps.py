@@ -48,6 +48,14 @@ class LocalSteps:
     def _is_replicated(self):
         return self._distribution_strategy.num_replicas_in_sync > 1
 
+    def _check_shards(self, variable):
+        raise ValueError(
+            f"`{type(self).__name__}` averages the rows of all replicas, but "
+            f"{variable.path!r} is in shards: row i is another class on each. "
+            "Use `tfxclass.optimizers.LazySGD` for a ShardedSoftmax, or train "
+            "a head that is the same on all replicas, e.g. a SampledSoftmax"
+        )
+
     def apply(self, grads, trainable_variables=None):
         self._check_strategy()
         return super().apply(grads, trainable_variables)

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tfxclass.replicas import gather
+
 
 def sample_for_replicas(sampler, queries, target_ids, kernel):
     """`sampler.sample` and `update`, once a step for the whole batch.
@@ -17,7 +19,7 @@ def sample_for_replicas(sampler, queries, target_ids, kernel):
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return _sample(sampler, queries, target_ids, kernel)
-    shapes = _gather(context, tf.shape(target_ids)[tf.newaxis])
+    shapes = gather(context, tf.shape(target_ids)[tf.newaxis])
     width = tf.reduce_max(shapes[:, 1]) - tf.shape(target_ids)[1]
     padded = tf.pad(target_ids, [[0, 0], [0, width]], constant_values=-1)
 
@@ -30,14 +32,9 @@ def sample_for_replicas(sampler, queries, target_ids, kernel):
         return _sample(sampler, queries, target_ids, kernel)
 
     sample = context.merge_call(
-        sample_all, args=(_gather(context, queries), _gather(context, padded))
+        sample_all, args=(gather(context, queries), gather(context, padded))
     )
     return _part(sample, shapes, context.replica_id_in_sync_group)
-
-
-def _gather(context, values):
-    """The rows of all replicas, in their order."""
-    return context.all_gather(values, axis=0)
 
 
 def _sample(sampler, queries, target_ids, kernel):

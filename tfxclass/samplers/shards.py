@@ -5,6 +5,8 @@ import types
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import placement
+
 
 class ShardSamplers:
     """A copy of a sampler for each shard of this worker, on its device.
@@ -64,7 +66,7 @@ class ShardSamplers:
         )
         samples = []
         for (number, kernel), of_queries, of_ids in given:
-            with tf.device(kernel.device):
+            with placement.beside(kernel):
                 samples.append(self._sample(number, of_queries, of_ids))
         return samples
 

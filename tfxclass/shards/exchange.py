@@ -8,6 +8,8 @@ to it. With several workers they are collectives, which always run.
 
 import tensorflow as tf
 
+from tfxclass import replicas
+
 
 def batch_of(shards, rows=None):
     """A `Batch` for tensors of the size of `rows`, `[batch, ...]`.
@@ -28,9 +30,8 @@ def batch_of(shards, rows=None):
             f"{type(context.strategy).__name__} for a head that was built for "
             f"{shards.count}. Build the model within `strategy.scope()`."
         )
-    workers = tf.distribute.MultiWorkerMirroredStrategy
-    is_local = not isinstance(context.strategy, workers)
-    kind = MirroredBatch if is_local else WorkerBatch
+    is_apart = replicas.needs_collectives(context)
+    kind = WorkerBatch if is_apart else MirroredBatch
     return kind(shards, context, rows)
 
 
@@ -92,6 +93,9 @@ class _ReplicaBatch(Batch):
     def _sizes_of(self, rows):
         raise NotImplementedError
 
+    def gather(self, x):
+        return replicas.gather(self._context, x)
+
     def own(self, x):
         return tf.split(x, self._sizes)[self.shard]
 
@@ -117,23 +121,16 @@ class MirroredBatch(_ReplicaBatch):
     def _sizes_of(self, rows):
         return [
             tf.shape(part)[0] if part.shape[0] is None else part.shape[0]
-            for part in self._parts(rows)
+            for part in replicas.parts(self._context, rows)
         ]
-
-    def _parts(self, x):
-        """`x` of each replica, a list."""
-        return _all(self._context.merge_call(_local_results, args=(x,)), self)
 
     def _exchange(self, outgoing):
         """What each replica has for this one: item j goes to replica j."""
-        incoming = self._context.merge_call(_results_of_each, args=(outgoing,))
-        return _all(incoming[self.shard], self)
-
-    def gather(self, x):
-        return tf.concat(self._parts(x), axis=0)
+        items = [replicas.parts(self._context, x) for x in outgoing]
+        return items[self.shard]
 
     def from_all(self, values):
-        return self._parts(values[0])
+        return replicas.parts(self._context, values[0])
 
     def own_from_all(self, values):
         # Cut where it was computed: only what is needed crosses.
@@ -152,10 +149,6 @@ class WorkerBatch(_ReplicaBatch):
         sizes = self._context.all_gather(tf.shape(rows)[:1], axis=0)
         return tf.unstack(sizes, num=self.shards.count)
 
-    def gather(self, x):
-        gathered = self._context.all_gather(x, axis=0)
-        return tf.ensure_shape(gathered, [None, *x.shape[1:]])
-
     def from_all(self, values):
         gathered = self.gather(values[0][tf.newaxis])
         return tf.unstack(gathered, num=self.shards.count)
@@ -165,16 +158,3 @@ class WorkerBatch(_ReplicaBatch):
 
     def sum_own(self, x):
         return self.own(self._context.all_reduce(tf.distribute.ReduceOp.SUM, x))
-
-
-def _local_results(strategy, x):
-    return strategy.experimental_local_results(x)
-
-
-def _results_of_each(strategy, values):
-    return [strategy.experimental_local_results(x) for x in values]
-
-
-def _all(parts, batch):
-    # TensorFlow makes one of what is the same object in all replicas.
-    return list(parts) * (batch.shards.count if len(parts) == 1 else 1)

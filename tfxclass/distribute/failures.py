@@ -4,7 +4,7 @@ import contextlib
 
 
 @contextlib.contextmanager
-def losses_told(errors, what):
+def failures_told(errors, what):
     """Turns what TensorFlow raises for a lost process into a RuntimeError.
 
     Args:

@@ -1,0 +1,128 @@
+"""The epochs of a `fit`: callbacks, validation and states."""
+
+import keras
+
+
+class Job:
+    """The epochs of a `fit`."""
+
+    checkpoint = None
+    checkpoint_interval = None
+    validation = None
+
+    def __init__(self, model, steps, steps_per_epoch, log_interval):
+        self.model = model
+        self.steps = steps
+        self.steps_per_epoch = steps_per_epoch
+        self.log_interval = log_interval
+        self.number = 0  # of steps since the beginning
+
+    def run(self, dataset, epochs, callbacks, verbose):
+        batches = self.steps.batches(dataset)
+        self.steps.build(batches)
+        first, skip = self._restore()
+        self.callbacks = self._callbacks(callbacks, verbose, epochs, dataset)
+        self.model.stop_training = False
+        self.callbacks.on_train_begin()
+        self._restore_history()
+        logs = {}
+        for epoch in range(first, epochs):
+            logs = self._epoch(epoch, batches, skip)
+            skip = 0
+            if self.model.stop_training:
+                break
+        self.callbacks.on_train_end(logs)
+        return self.model.history
+
+    def _callbacks(self, callbacks, verbose, epochs, dataset):
+        if verbose == "auto":
+            verbose = int(self.steps.is_chief)
+        return keras.callbacks.CallbackList(
+            callbacks,
+            add_history=True,
+            add_progbar=verbose != 0,
+            model=self.model,
+            verbose=verbose,
+            epochs=epochs,
+            steps=self.steps_per_epoch or known_length(dataset),
+        )
+
+    def _epoch(self, epoch, batches, skip):
+        if not skip:
+            self.steps.reset()
+        self.callbacks.on_epoch_begin(epoch)
+        iterator = batches.epoch(epoch, skip)
+        step, logs = skip, {}
+        while step != self.steps_per_epoch and not self.model.stop_training:
+            self.callbacks.on_train_batch_begin(step)
+            if not self.steps.train(iterator):
+                break
+            step += 1
+            self.number += 1
+            if step % self.log_interval == 0:
+                logs = self.steps.logs()
+            self.callbacks.on_train_batch_end(step - 1, logs)
+            self._save_in_epoch(epoch, step)
+        self.steps.finish()
+        is_cut = self.model.stop_training and step != self.steps_per_epoch
+        if self.checkpoint and is_cut:
+            self._save(epoch, step)
+        logs = {**self.steps.logs(), **self._validate(epoch)}
+        self.callbacks.on_epoch_end(epoch, logs)
+        if self.checkpoint and not is_cut:
+            self._save(epoch + 1, 0)
+        return logs
+
+    def _validate(self, epoch):
+        if self.validation is None:
+            return {}
+        batches, most = self.validation
+        self.steps.reset()
+        self.callbacks.on_test_begin()
+        iterator, step = batches.epoch(epoch), 0
+        while step != most:
+            self.callbacks.on_test_batch_begin(step)
+            if not self.steps.test(iterator):
+                break
+            self.callbacks.on_test_batch_end(step)
+            step += 1
+        logs = self.steps.logs()
+        self.callbacks.on_test_end(logs)
+        return {f"val_{name}": value for name, value in logs.items()}
+
+    def _save_in_epoch(self, epoch, step):
+        interval = self.checkpoint_interval
+        if interval is not None and self.number % interval == 0:
+            self._save(epoch, step)
+
+    def _save(self, epoch, step):
+        self.steps.finish()
+        position = {
+            "epoch": epoch,
+            "step": step,
+            "number": self.number,
+            "history": self.model.history.history,
+            "epochs": self.model.history.epoch,
+        }
+        self.checkpoint.save(self.number, position)
+
+    def _restore(self):
+        """`(epoch, step)` to go on from."""
+        self._restored = self.checkpoint and self.checkpoint.restore()
+        if not self._restored:
+            return 0, 0
+        self.number = self._restored["number"]
+        return self._restored["epoch"], self._restored["step"]
+
+    def _restore_history(self):
+        if self._restored:
+            self.model.history.history = self._restored["history"]
+            self.model.history.epoch = self._restored["epochs"]
+
+
+def known_length(dataset):
+    """Batches of an epoch, or None where that is not known."""
+    if callable(dataset):
+        return None
+    length = int(dataset.cardinality())
+    return length if length >= 0 else None
