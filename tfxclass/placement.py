@@ -6,9 +6,13 @@ variable and the rows back; elsewhere TensorFlow would send the whole matrix.
 """
 
 import contextlib
+import functools
+import warnings
 
 import keras
 import tensorflow as tf
+
+from tfxclass.ops import library
 
 
 def on(device):
@@ -34,6 +38,50 @@ def host_of(variable):
     if not device or spec.device_type == "CPU":
         return device
     return spec.replace(device_type="CPU", device_index=0).to_string()
+
+
+def has_gpu():
+    """Whether this process computes on a GPU."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
+def why_not_on_gpu(head):
+    """Why the rows of `head` cannot lie on the GPU that computes, or None."""
+    if not has_gpu():
+        return None
+    if library.cuda_version() is None:
+        return (
+            "TensorFlow computes on a GPU, but tfxclass's ops were built "
+            "without CUDA. Fix: install CUDA's compiler, nvcc, and build them "
+            f"again. {library.REBUILD}."
+        )
+    if head.has_gpu_ops:
+        return None
+    return (
+        f"The ops of {head.name!r}, a {type(head).__name__}, or of its "
+        "sampler run on processors alone. Fix: take another sampler, or leave "
+        "it so."
+    )
+
+
+@functools.cache
+def warn_once(reason):
+    """Says once what it means that rows cannot lie on the GPU."""
+    warnings.warn(
+        f"{reason} Class matrices stay in host memory, and only active rows "
+        "cross at a step (under a strategy of several GPUs the whole matrix).",
+        stacklevel=2,
+    )
+
+
+def of_index(variable, has_gpu_ops):
+    """Name of the device of an index of the rows of `variable`.
+
+    Beside them where its ops run there, else on a CPU of their machine.
+    """
+    if has_gpu_ops and library.cuda_version() is not None:
+        return _device(variable)
+    return host_of(variable)
 
 
 def gather(variable, ids):

@@ -50,6 +50,9 @@ class OutputHead(keras.layers.Layer):
     #: Whether `export_top_k` returns what `top_k` does.
     export_is_exact = True
 
+    #: Whether all compiled ops of a training step run on GPUs.
+    has_gpu_ops = True
+
     # Whether rows lie elsewhere than the step: on a server, or the host.
     _is_apart = False
 
@@ -76,6 +79,21 @@ class OutputHead(keras.layers.Layer):
         """A trainable float32 weight whose rows are gathered."""
         servers = tf.distribute.ParameterServerStrategy
         self._is_apart = isinstance(tf.distribute.get_strategy(), servers)
+        if self._is_on_host():
+            self._is_apart = True
+            with tf.device("CPU:0"):
+                return self._add_rows(name, shape, initializer)
+        return self._add_rows(name, shape, initializer)
+
+    def _is_on_host(self):
+        """Whether rows lie in host memory while the step is elsewhere."""
+        reason = placement.why_not_on_gpu(self)
+        if reason is None:
+            return False
+        placement.warn_once(reason)
+        return not tf.distribute.has_strategy()
+
+    def _add_rows(self, name, shape, initializer):
         try:
             # float32 and out of autocast: a cast would copy every row a step.
             with self._made_beside_rows():
@@ -104,14 +122,17 @@ class OutputHead(keras.layers.Layer):
         # A mere shape in an estimate of the memory.
         if not isinstance(kernel, keras.Variable) or not self._is_apart:
             return contextlib.nullcontext()
+        if not tf.distribute.has_strategy():
+            return placement.beside(kernel)
         strategy = tf.distribute.get_strategy()
         return strategy.extended.colocate_vars_with(kernel.value)
 
     def beside_rows(self):
         """Where to compute with all rows of `kernel`: they stay there."""
-        if not self._is_apart:
+        kernel = getattr(self, "kernel", None)
+        if not self._is_apart or kernel is None:
             return contextlib.nullcontext()
-        return placement.beside(self.kernel)
+        return placement.beside(kernel)
 
     def call(self, features, labels=None, training=None):
         records.leave(self.name, records.Forward(self, features, training))

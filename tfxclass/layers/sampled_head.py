@@ -107,9 +107,13 @@ class SampledHead(ClassHead):
         num_sampled = min(num_sampled, self.num_classes)
         return _SAMPLERS[sampler](num_sampled, seed=self.seed)
 
-    def add_rows(self, name, shape, initializer):
+    @property
+    def has_gpu_ops(self):
+        return self.sampler is None or self.sampler.has_gpu_ops
+
+    def _is_on_host(self):
         if self.placement is None:
-            return super().add_rows(name, shape, initializer)
+            return super()._is_on_host()
         if tf.distribute.has_strategy():
             raise ValueError(
                 '`placement="host"` is for one device, without a strategy. '
@@ -117,10 +121,7 @@ class SampledHead(ClassHead):
                 "With several, a ShardedSoftmax shares the matrix out, and a "
                 "ParameterServerStrategy keeps it on servers."
             )
-        with tf.device("CPU:0"):
-            rows = super().add_rows(name, shape, initializer)
-        self._is_apart = True
-        return rows
+        return True
 
     def build(self, input_shape):
         super().build(input_shape)

@@ -47,6 +47,7 @@ class Sparsemax(ClassHead):
     """
 
     activations = ("sparsemax",)
+    has_gpu_ops = False
 
     def __init__(self, num_classes, activation="sparsemax", **kwargs):
         super().__init__(num_classes, activation=activation, **kwargs)

@@ -20,6 +20,7 @@ class HashingForest(RefreshingIndex):
     """
 
     prefix = "forest"
+    has_gpu_ops = True
 
     def build(self, kernel, num_trees=50, leaf_size=100, seed=0):
         """Builds from the rows as they are, now.

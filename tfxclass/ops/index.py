@@ -18,6 +18,8 @@ class RefreshingIndex:
     """
 
     prefix = None
+    #: Whether its ops run on GPUs.
+    has_gpu_ops = False
     #: What `state` holds.
     state_names = ("ready", "pending", "steps", "touched")
 

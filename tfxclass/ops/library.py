@@ -1,5 +1,6 @@
 """Loads the one shared object of compiled ops, or says how to build it."""
 
+import functools
 import json
 import os
 import platform
@@ -37,6 +38,13 @@ def check(library=LIBRARY, build_info=BUILD_INFO, version=tf.__version__):
             "FMA, which this one lacks. Set TFXCLASS_MARCH=native, then "
             f"{REBUILD[0].lower()}{REBUILD[1:]}."
         )
+
+
+@functools.cache
+def cuda_version():
+    """"12.5", of the CUDA that the ops were built with; None without."""
+    with open(BUILD_INFO) as f:
+        return json.load(f).get("cuda")
 
 
 def _has_avx2():

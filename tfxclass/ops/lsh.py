@@ -87,6 +87,7 @@ class LSHTables(RefreshingIndex):
     """
 
     prefix = "lsh"
+    has_gpu_ops = True
 
     def __init__(
         self,

@@ -16,8 +16,14 @@ class IndexedSampler(Sampler):
     is_exact = False
     index = None
 
+    @property
+    def has_gpu_ops(self):
+        return self.index.has_gpu_ops
+
     def build_for(self, head):
-        self.index.device = placement.host_of(head.kernel)
+        self.index.device = placement.of_index(
+            head.kernel, self.index.has_gpu_ops
+        )
         super().build_for(head)
 
     def build(self, kernel_shape):

@@ -49,6 +49,9 @@ class Sampler(SavedRandom, keras.layers.Layer):
     #: what an approximate index finds.
     is_exact = True
 
+    #: Whether its compiled ops run on GPUs.
+    has_gpu_ops = True
+
     def __init__(self, num_sampled, seed=None, **kwargs):
         super().__init__(**kwargs)
         check_positive_int("num_sampled", num_sampled)
