@@ -22,7 +22,8 @@ struct Task {
   const int64_t* labels;
   bool is_aligned;  // units of 16 bytes of `rows` may be copied
   int chunks;       // of kDims dimensions
-  int64_t own_tiles, ranges;
+  int64_t own_tiles;
+  int ranges;
   // kLoss: [ranges, batch] and [batch].
   SoftmaxStats* stats;
   float* label_logit;
@@ -50,22 +51,20 @@ __device__ __forceinline__ void LoadTile(const Element* matrix, int64_t count,
                                          int dims, uint4* tile) {
   constexpr int kOfUnit = 16 / sizeof(Element);
   constexpr int kUnits = kDims / kOfUnit;
-#pragma unroll 2
-  for (int i = threadIdx.x; i < kRows * kUnits; i += kThreads) {
-    const int row = i / kUnits, unit = i % kUnits;
-    if (unit * kOfUnit >= RoundedDims(dims)) continue;
-    const bool is_row = first + row < count;
-    const int valid = is_row ? max(0, min(kOfUnit, dims - unit * kOfUnit)) : 0;
-    const Element* from = matrix;
-    if (valid > 0) from += (first + row) * dim + first_dim + unit * kOfUnit;
+  const int thread = Anew(threadIdx.x);
+  const int unit = thread % kUnits;  // the same of all its rows
+  if (unit * kOfUnit >= RoundedDims(dims)) return;
+  const int of_row = max(0, min(kOfUnit, dims - unit * kOfUnit));
+  const Element* from = matrix + first * dim + first_dim + unit * kOfUnit;
+  for (int row = thread / kUnits; row < kRows; row += kThreads / kUnits) {
+    const int valid = first + row < count ? of_row : 0;
+    const Element* of = valid > 0 ? from + row * dim : matrix;
     uint4* to = tile + UnitAt<Element>(row, unit);
     if (is_aligned) {
-      CopyAsync16(to, from, valid * sizeof(Element));
+      CopyAsync16(to, of, valid * sizeof(Element));
     } else {
       Element* one = reinterpret_cast<Element*>(to);
-      for (int e = 0; e < kOfUnit; ++e) {
-        one[e] = e < valid ? from[e] : Element{};
-      }
+      for (int e = 0; e < kOfUnit; ++e) one[e] = e < valid ? of[e] : Element{};
     }
   }
 }
@@ -77,8 +76,11 @@ struct Sides {
   using Info = ColumnInfo<Tile::kColumns>;
   static constexpr bool kOwnsBatch = kJob != Job::kRowsGrad;
   const Task<Element>& task;
-  int64_t own_first;
+  int own_tile;
 
+  __device__ __forceinline__ int64_t OwnFirst() const {
+    return int64_t{own_tile} * Tile::kOwn;
+  }
   __device__ int64_t NumOwn() const {
     return kOwnsBatch ? task.batch : task.num_classes;
   }
@@ -99,7 +101,7 @@ struct Sides {
     }
   }
   __device__ __forceinline__ void LoadOwn(int chunk, uint4* tile) const {
-    Load<kOwnsBatch, Tile::kOwn>(own_first, chunk, tile);
+    Load<kOwnsBatch, Tile::kOwn>(OwnFirst(), chunk, tile);
   }
   __device__ __forceinline__ void LoadColumns(int64_t first, int chunk,
                                               uint4* tile) const {
@@ -132,7 +134,7 @@ struct Sides {
       return;
     }
     const bool is_in = first + i < task.batch && task.labels[first + i] >= 0;
-    const int64_t row = is_in ? task.labels[first + i] - own_first : -1;
+    const int64_t row = is_in ? task.labels[first + i] - OwnFirst() : -1;
     info->shift[i] = is_in ? task.logsumexp[first + i] : 0.0f;
     info->upstream[i] = is_in ? task.upstream[first + i] : 0.0f;
     info->label[i] =
@@ -149,7 +151,7 @@ struct Loss {
                                        int64_t first_column, Tile* tile) {
 #pragma unroll
     for (int i = 0; i < Tile::kRows; ++i) {
-      const int64_t b = sides.own_first + Tile::Row(i);
+      const int64_t b = sides.OwnFirst() + Tile::Row(i);
       if (b >= sides.task.batch) continue;
       const int label = sides.LabelColumn(b, first_column);
       float x[Tile::kColumnsOfThread];
@@ -170,7 +172,7 @@ struct Loss {
                                         int64_t range) {
 #pragma unroll
     for (int i = 0; i < Tile::kRows; ++i) {
-      const int64_t b = sides.own_first + Tile::Row(i);
+      const int64_t b = sides.OwnFirst() + Tile::Row(i);
       const SoftmaxStats of_row = MergeLanes(stats[i], Tile::kLanesOfRow);
       if (Lane() % Tile::kLanesOfRow == 0 && b < sides.task.batch) {
         sides.task.stats[range * sides.task.batch + b] = of_row;
@@ -186,7 +188,7 @@ __device__ __forceinline__ void ToGradients(
     int64_t first_column, Tile* tile, float (&sums)[Tile::kRows]) {
 #pragma unroll
   for (int i = 0; i < Tile::kRows; ++i) {
-    const int64_t own = sides.own_first + Tile::Row(i);
+    const int64_t own = sides.OwnFirst() + Anew(Tile::Row(i));
     float shift = 0, upstream = 0;
     int label = -1;
     if (kJob == Job::kRowsGrad) {
@@ -224,7 +226,7 @@ __device__ __forceinline__ void WriteGrad(const Sides<Tile, kJob>& sides,
   const int dims = sides.DimsOf(chunk);
   float* grad = sides.task.grad + range * sides.NumOwn() * sides.task.dim;
   tile.Output([&](int row, int d, float value) {
-    const int64_t own = sides.own_first + row;
+    const int64_t own = sides.OwnFirst() + row;
     if (own >= sides.NumOwn() || d >= dims) return;
     grad[own * sides.task.dim + int64_t{chunk} * kDims + d] = value;
   });
@@ -232,7 +234,7 @@ __device__ __forceinline__ void WriteGrad(const Sides<Tile, kJob>& sides,
   if (sides.task.bias_grad == nullptr) return;
 #pragma unroll
   for (int i = 0; i < Tile::kRows; ++i) {
-    const int64_t c = sides.own_first + Tile::Row(i);
+    const int64_t c = sides.OwnFirst() + Tile::Row(i);
     float sum = sums[i];
     for (int offset = Tile::kLanesOfRow / 2; offset > 0; offset /= 2) {
       sum += __shfl_xor_sync(kAllLanes, sum, offset);
@@ -245,12 +247,17 @@ __device__ __forceinline__ void WriteGrad(const Sides<Tile, kJob>& sides,
 
 // A place in the stream of tiles of columns, each of which is loaded chunk by
 // chunk; the chunk that the output is of comes last, to be used at once.
+template <bool kManyChunks>
 struct Place {
-  int tile, chunk;
+  int tile, step;
 
-  __device__ __forceinline__ void Next(int chunks, int last) {
-    if (chunk == last) ++tile;
-    chunk = chunk + 1 < chunks ? chunk + 1 : 0;
+  __device__ __forceinline__ Place Next(int chunks) const {
+    if (kManyChunks && step + 1 < chunks) return {tile, step + 1};
+    return {tile + 1, 0};
+  }
+  __device__ __forceinline__ int Chunk(int chunks, int last_chunk) const {
+    const int chunk = last_chunk + 1 + step;
+    return chunk < chunks ? chunk : chunk - chunks;
   }
 };
 
@@ -285,33 +292,30 @@ __global__ void __launch_bounds__(kThreads,
   uint4* const columns = own + (kManyChunks ? 2 : 1) * kOwnUnits;
   Info* const infos = reinterpret_cast<Info*>(columns + 2 * kColumnUnits);
 
-  const Sides<Tile, kJob> sides = {task,
-                                   blockIdx.x % task.own_tiles * Tile::kOwn};
+  const Sides<Tile, kJob> sides = {
+      task, static_cast<int>(blockIdx.x % task.own_tiles)};
   const int rows_left = static_cast<int>(
-      min(int64_t{Tile::kOwn}, sides.NumOwn() - sides.own_first));
-  const int64_t number = blockIdx.x / task.own_tiles;
-  const int64_t range = number % task.ranges;
+      min(int64_t{Tile::kOwn}, sides.NumOwn() - sides.OwnFirst()));
+  const int number = static_cast<int>(blockIdx.x / task.own_tiles);
+  const int range = number % task.ranges;
   const int chunks = kManyChunks ? task.chunks : 1;
-  const int last_chunk =
-      kManyChunks ? static_cast<int>(number / task.ranges) : 0;
+  const int last_chunk = kManyChunks ? number / task.ranges : 0;
   const int64_t tiles =
       (sides.NumColumns() + Tile::kColumns - 1) / Tile::kColumns;
   const int end = static_cast<int>(tiles * (range + 1) / task.ranges);
-  const int first_chunk = last_chunk + 1 < chunks ? last_chunk + 1 : 0;
 
-  const auto load = [&](const Place& place, int buffer) {
+  const auto load = [&](const Place<kManyChunks>& place, int buffer) {
     const int64_t first = int64_t{place.tile} * Tile::kColumns;
-    sides.LoadColumns(first, place.chunk, columns + buffer * kColumnUnits);
-    if (kManyChunks) sides.LoadOwn(place.chunk, own + buffer * kOwnUnits);
-    if (place.chunk == first_chunk) {
-      sides.LoadInfo(first, &infos[place.tile % 2]);
-    }
+    const int chunk = place.Chunk(chunks, last_chunk);
+    sides.LoadColumns(first, chunk, columns + buffer * kColumnUnits);
+    if (kManyChunks) sides.LoadOwn(chunk, own + buffer * kOwnUnits);
+    if (place.step == 0) sides.LoadInfo(first, &infos[place.tile % 2]);
   };
 
   Tile tile = {};
   Loss<Tile, kJob> loss;
   float sums[Tile::kRows] = {};
-  Place place = {static_cast<int>(tiles * range / task.ranges), first_chunk};
+  Place<kManyChunks> place = {static_cast<int>(tiles * range / task.ranges), 0};
   if (place.tile < end) {
     if (!kManyChunks) sides.LoadOwn(0, own);
     load(place, 0);
@@ -319,21 +323,14 @@ __global__ void __launch_bounds__(kThreads,
   for (int buffer = 0; place.tile < end; buffer ^= 1) {
     WaitForCopies();
     __syncthreads();
-    Place next = place;
-    next.Next(chunks, last_chunk);
+    const Place<kManyChunks> next = place.Next(chunks);
     if (next.tile < end) load(next, buffer ^ 1);
-    if (place.chunk == first_chunk) {
-#pragma unroll
-      for (int i = 0; i < Tile::kRows; ++i) {
-#pragma unroll
-        for (int j = 0; j < Tile::kColumnsOfThread; ++j) tile.At(i, j) = 0;
-      }
-    }
+    if (place.step == 0) tile.Clear();
     const uint4* of_columns = columns + buffer * kColumnUnits;
-    const int dims = sides.DimsOf(place.chunk);
+    const int dims = sides.DimsOf(place.Chunk(chunks, last_chunk));
     tile.AddLogits(own + (kManyChunks ? buffer * kOwnUnits : 0), of_columns,
                    dims, rows_left);
-    if (place.chunk == last_chunk) {
+    if (place.step + 1 == chunks) {
       const Info& info = infos[place.tile % 2];
       const int64_t first_column = int64_t{place.tile} * Tile::kColumns;
       if (kJob == Job::kLoss) {
@@ -343,7 +340,7 @@ __global__ void __launch_bounds__(kThreads,
         tile.AddProduct(of_columns, dims, rows_left, infos + 2);
       }
     }
-    place = next;
+    place = place.Next(chunks);
   }
   if (kJob == Job::kLoss) {
     loss.Write(sides, range);
@@ -448,7 +445,7 @@ GpuStatus ComputeLoss(const LinearClasses& classes,
       PrepareTask(classes, rows, &task, scratch, stream));
   task.own_tiles = CeilDiv(batch, Tile::kOwn);
   task.ranges = RangesOf<Tile>(task.own_tiles, 1, classes.num_classes);
-  task.stats = scratch->Get<SoftmaxStats>(task.ranges * batch);
+  task.stats = scratch->Get<SoftmaxStats>(int64_t{task.ranges} * batch);
   task.label_logit = scratch->Get<float>(batch);
   if (task.stats == nullptr || task.label_logit == nullptr) return kNoScratch;
   // NaN, for labels past the last class.
@@ -469,7 +466,7 @@ GpuStatus ComputeFeaturesGrad(Task<typename Tile::Element> task, float* grad,
   task.ranges = RangesOf<Tile>(task.own_tiles, task.chunks, task.num_classes);
   task.grad = grad;
   if (task.ranges > 1) {
-    task.grad = scratch->Get<float>(task.ranges * count);
+    task.grad = scratch->Get<float>(int64_t{task.ranges} * count);
     if (task.grad == nullptr) return kNoScratch;
   }
   TFXCLASS_RETURN_IF_GPU_ERROR((Run<Tile, Job::kFeaturesGrad>(task, stream)));
