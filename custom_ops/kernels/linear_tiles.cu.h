@@ -100,22 +100,23 @@ struct MmaTile {
         left[k][i / 4][i % 4] = PackBf16(pair[0], pair[1]);
       }
     }
-    // A branch for each 64 dimensions alone, so that loads can go ahead; what
+    // A branch for each 32 dimensions: loads can go ahead, but not so far that
+    // registers run out. What
     // was not loaded goes to outputs that are not written.
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (half * 64 < dims) AddHalf(columns, left, half);
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      if (quarter * 32 < dims) AddQuarter(columns, left, quarter);
     }
   }
 
-  __device__ __forceinline__ void AddHalf(const uint4* columns,
-                                          const uint32_t (&left)[4][2][4],
-                                          int half) {
+  __device__ __forceinline__ void AddQuarter(const uint4* columns,
+                                             const uint32_t (&left)[4][2][4],
+                                             int quarter) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int d = half * 8 + i * 2;
+      for (int i = 0; i < 2; ++i) {
+        const int d = quarter * 4 + i * 2;
         uint32_t b[4];
         LoadTransposed(
             b, columns + UnitAt<Bf16>(k * 16 + Lane() % 16, d + Lane() / 16));
