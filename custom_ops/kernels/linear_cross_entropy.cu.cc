@@ -261,26 +261,22 @@ struct Place {
   }
 };
 
-template <class Tile>
+template <class Tile, Job kJob>
 constexpr int SharedBytes(bool many_chunks) {
   return ((many_chunks ? 2 : 1) * Tile::kOwn + 2 * Tile::kColumns) * kDims *
              static_cast<int>(sizeof(typename Tile::Element)) +
          2 * static_cast<int>(sizeof(ColumnInfo<Tile::kColumns>)) +
-         Tile::kSharedBytes;
+         (kJob == Job::kLoss ? 0 : Tile::kSharedBytes);
 }
-
-// On a multiprocessor: what registers and shared memory allow.
-template <class Tile, Job kJob>
-constexpr int BlocksAtOnce(bool many_chunks) {
-  if (Tile::kOwn != MmaTile::kOwn) return many_chunks ? 1 : 2;
-  return kJob == Job::kLoss && !many_chunks ? 2 : 1;
-}
+static_assert(SharedBytes<MmaTile, Job::kRowsGrad>(true) <= 163 << 10 &&
+                  SharedBytes<FmaTile, Job::kRowsGrad>(true) <= 163 << 10,
+              "what a block may have on sm_80");
 
 // Block (chunk * ranges + range) * own_tiles + tile: of a tile of its own, a
 // range of columns and a chunk of the output's dimensions.
 template <class Tile, Job kJob, bool kManyChunks>
 __global__ void __launch_bounds__(kThreads,
-                                  BlocksAtOnce<Tile, kJob>(kManyChunks))
+                                  kJob == Job::kLoss && !kManyChunks ? 2 : 1)
     LinearKernel(Task<typename Tile::Element> task) {
   using Element = typename Tile::Element;
   using Info = ColumnInfo<Tile::kColumns>;
@@ -397,8 +393,8 @@ GpuStatus Run(const Task<typename Tile::Element>& task, GpuStream stream) {
   const int64_t outputs = kJob == Job::kLoss ? 1 : task.chunks;
   return Launch(
       many ? LinearKernel<Tile, kJob, true> : LinearKernel<Tile, kJob, false>,
-      task.own_tiles * task.ranges * outputs, kThreads, SharedBytes<Tile>(many),
-      stream, task);
+      task.own_tiles * task.ranges * outputs, kThreads,
+      SharedBytes<Tile, kJob>(many), stream, task);
 }
 
 // As many ranges of classes as fill the device.
