@@ -68,9 +68,9 @@ void Resume(int number) {
   swapcontext(&scheduler, &fibers[number].context);
 }
 
-// Frees those of fibers [begin, end) that wait at one barrier, if all that have
-// not ended do. Whether it did.
-bool Free(int begin, int end, bool of_warp) {
+// Whether all of fibers [begin, end) that have not ended, and there are some,
+// wait at one barrier.
+bool AreAtBarrier(int begin, int end, bool of_warp) {
   int place = 0;
   bool any = false;
   for (int i = begin; i < end; ++i) {
@@ -84,10 +84,13 @@ bool Free(int begin, int end, bool of_warp) {
     any = true;
     place = fiber.place;
   }
+  return any;
+}
+
+void Free(int begin, int end) {
   for (int i = begin; i < end; ++i) {
     if (fibers[i].state == State::kWaiting) fibers[i].state = State::kReady;
   }
-  return any;
 }
 
 void RunBlock(int threads) {
@@ -105,15 +108,22 @@ void RunBlock(int threads) {
   for (bool moved = true; moved;) {
     moved = false;
     std::shuffle(order.begin(), order.end(), order_random);
+    // Some warps fall behind: only barriers of the block keep them together.
+    const unsigned behind = order_random() & order_random();
     for (const int i : order) {
       if (fibers[i].state != State::kReady) continue;
-      Resume(i);
+      if (!(behind >> (i / 32) & 1)) Resume(i);
       moved = true;
     }
     for (int begin = 0; begin < threads; begin += 32) {
-      moved |= Free(begin, std::min(begin + 32, threads), true);
+      const int end = std::min(begin + 32, threads);
+      if (!AreAtBarrier(begin, end, true)) continue;
+      moved = true;
+      Free(begin, end);
     }
-    if (!moved) moved = Free(0, threads, false);
+    if (moved || !AreAtBarrier(0, threads, false)) continue;
+    Free(0, threads);
+    moved = true;
   }
   for (int i = 0; i < threads; ++i) {
     if (fibers[i].state != State::kEnded) Fail("threads wait for ever");

@@ -235,7 +235,7 @@ GPU_TEST(TopKBlockOfOddRows) {
     mixed[c] = c % 2 ? kNan : c % 4 ? kInfinity : -kInfinity;
   }
   logits.insert(logits.end(), mixed.begin(), mixed.end());
-  for (const int64_t k : {1, 7, 128, 2900}) {
+  for (const int64_t k : {1, 7, 128, 400, 2900}) {
     CheckTopK(logits, 6, block, 1, k);
     CheckTopK(logits, 3, block, 2, k);
   }

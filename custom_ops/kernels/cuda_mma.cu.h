@@ -15,6 +15,15 @@ namespace tfxclass {
 //   C [16, 8]:  c[0], c[1] row g, columns 2t and 2t + 1; c[2], c[3] row g + 8.
 // All lanes must call the functions that follow.
 
+// x, of which the compiler knows nothing: what follows from it is computed anew
+// in each turn of a loop, not kept in registers that the loop needs.
+__device__ __forceinline__ int Anew(int x) {
+#ifndef TFXCLASS_EMULATE_CUDA
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 #ifdef TFXCLASS_EMULATE_CUDA
 
 __device__ inline float Bf16Of(uint32_t pair, int which) {

@@ -54,6 +54,13 @@ struct MmaTile {
     return logits[i / 2][j / 2][i % 2 * 2 + j % 2];
   }
 
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < kRows * kColumnsOfThread; ++i) {
+      At(i / kColumnsOfThread, i % kColumnsOfThread) = 0;
+    }
+  }
+
   __device__ __forceinline__ void AddLogits(const uint4* own,
                                             const uint4* columns, int dims,
                                             int rows_left) {
@@ -84,27 +91,39 @@ struct MmaTile {
   __device__ __forceinline__ void AddProduct(const uint4* columns, int dims,
                                              int rows_left, void*) {
     if (Warp() * 32 >= rows_left) return;
+    uint32_t left[4][2][4];
 #pragma unroll
-    for (int n = 0; n < 8; n += 2) {
-      uint32_t a[2][4];
+    for (int k = 0; k < 4; ++k) {
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* pair = &logits[m][n + i / 2][i % 2 * 2];
-          a[m][i] = PackBf16(pair[0], pair[1]);
-        }
+      for (int i = 0; i < 8; ++i) {
+        const float* pair = &logits[i / 4][2 * k + i % 4 / 2][i % 2 * 2];
+        left[k][i / 4][i % 4] = PackBf16(pair[0], pair[1]);
       }
-      const int row = n * 8 + Lane() % 16;
+    }
+    // A branch for each 32 dimensions: loads can go ahead, but not so far that
+    // registers run out. What
+    // was not loaded goes to outputs that are not written.
 #pragma unroll
-      for (int d = 0; d < 16; d += 2) {
-        if (d * 8 >= dims) continue;
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      if (quarter * 32 < dims) AddQuarter(columns, left, quarter);
+    }
+  }
+
+  __device__ __forceinline__ void AddQuarter(const uint4* columns,
+                                             const uint32_t (&left)[4][2][4],
+                                             int quarter) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int d = quarter * 4 + i * 2;
         uint32_t b[4];
-        LoadTransposed(b, columns + UnitAt<Bf16>(row, d + Lane() / 16));
+        LoadTransposed(
+            b, columns + UnitAt<Bf16>(k * 16 + Lane() % 16, d + Lane() / 16));
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
-          MmaBf16(output[m][d], a[m], {b[0], b[1]});
-          MmaBf16(output[m][d + 1], a[m], {b[2], b[3]});
+          MmaBf16(output[m][d], left[k][m], {b[0], b[1]});
+          MmaBf16(output[m][d + 1], left[k][m], {b[2], b[3]});
         }
       }
     }
@@ -140,6 +159,10 @@ struct FmaTile {
     return threadIdx.x % 16 + j * 16;
   }
   __device__ __forceinline__ float& At(int i, int j) { return logits[i][j]; }
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) At(i / 4, i % 4) = 0;
+  }
 
   __device__ __forceinline__ static float4 Get(const uint4* tile, int row,
                                                int unit) {
