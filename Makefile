@@ -3,6 +3,7 @@
 #   make demo-compare    the same, beside other output layers
 #   make test            lint, then all tests (PYTEST_ARGS="-k export --slow")
 #   make bench           benchmarks (BENCH_ARGS=...)
+#   make gpu-test        the CUDA kernels on this machine's GPU, and their times
 #   make peers           .peers, the environment of TensorFlow Addons
 #   make lint format clean
 # PYTHON=python3.12 makes .venv of another Python (after make clean).
@@ -24,7 +25,7 @@ FORMATTED := $(shell find custom_ops tests \
 export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo demo-compare test bench peers lint format clean
+.PHONY: setup demo demo-compare test bench gpu-test peers lint format clean
 
 setup: $(OPS)
 
@@ -41,6 +42,10 @@ test: lint $(OPS)
 
 bench: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+# Needs nvcc and nothing of .venv; torch, where python3 has it, is compared.
+gpu-test:
+	@$(PYTHON) custom_ops/gpu_tests/build.py
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

@@ -8,6 +8,7 @@ tensorflow-cpu and without a driver all the same.
 """
 
 import concurrent.futures
+import fcntl
 import glob
 import hashlib
 import json
@@ -18,6 +19,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.join(os.path.dirname(HERE), "build")
 TARGET = os.path.join(
     os.path.dirname(HERE), "tfxclass", "ops", "_tfxclass_ops.so"
 )
@@ -171,14 +173,17 @@ def compile_all(jobs):
             os.replace(target + ".new", target)
         return target
 
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(compile_one, jobs))
+    # Tests in several processes build the same: one of them does.
+    with open(os.path.join(BUILD, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(compile_one, jobs))
 
 
 def _object_folder(key):
     """Objects are kept between builds, apart for other flags."""
     digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:16]
-    folder = os.path.join(os.path.dirname(HERE), "build", "ops-" + digest)
+    folder = os.path.join(BUILD, "ops-" + digest)
     os.makedirs(folder, exist_ok=True)
     return folder
 

@@ -63,6 +63,6 @@ def patched():
 
 
 def _python_name(name):
-    """"Tfxclass>LshHash" as `tfxclass_lsh_hash`."""
+    """Of the op of that name: `tfxclass_lsh_hash` of "Tfxclass>LshHash"."""
     words = re.findall("[A-Z][a-z]*", name.replace(">", ""))
     return "_".join(words).lower()

@@ -26,7 +26,7 @@ HEADS = {
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A process that computes on a GPU; sets what CUDA the ops were built with."""
+    """A process with a GPU; sets the CUDA that the ops were built with."""
     monkeypatch.setattr(placement, "has_gpu", lambda: True)
     placement.warn_once.cache_clear()
 

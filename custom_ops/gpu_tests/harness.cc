@@ -1,4 +1,5 @@
-// The program: `gpu_tests [--no-benchmarks] [--tflops X] [name ...]`.
+// The program: `gpu_tests [--list] [--no-benchmarks] [--tflops X] [part of a
+// name ...]`.
 #include "gpu_tests/harness.h"
 
 #include <algorithm>
@@ -265,6 +266,10 @@ int main(int argc, char** argv) {
   bool benchmarks = !gpu_tests::kIsEmulated;
   std::vector<std::string> wanted;
   for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--list") == 0) {
+      for (const auto& test : gpu_tests::Tests()) std::puts(test.name);
+      return 0;
+    }
     if (std::strcmp(argv[i], "--no-benchmarks") == 0) {
       benchmarks = false;
     } else if (std::strcmp(argv[i], "--tflops") == 0 && i + 1 < argc) {

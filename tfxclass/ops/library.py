@@ -42,7 +42,7 @@ def check(library=LIBRARY, build_info=BUILD_INFO, version=tf.__version__):
 
 @functools.cache
 def cuda_version():
-    """"12.5", of the CUDA that the ops were built with; None without."""
+    """Of the CUDA that the ops were built with, "12.5"; None without."""
     with open(BUILD_INFO) as f:
         return json.load(f).get("cuda")
 
