@@ -50,7 +50,7 @@ inline void CatchUpRow(const AdamRule& rule, int64_t row, const Skipped& s) {
 
 // Brings the rows to `step` and says so in last_step [num_rows].
 template <class Rule>
-void CatchUpRows(const RowGroups& groups, const Rule& rule,
+void CatchUpRows(const RowRuns& groups, const Rule& rule,
                  const SkipRule& skip_rule, int64_t step, int64_t* last_step,
                  const ParallelFor& parallel) {
   int64_t oldest = step;

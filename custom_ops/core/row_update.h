@@ -22,7 +22,7 @@ namespace tfxclass {
 
 // Row rows[i] occurs in the batch at positions[starts[i]] to
 // positions[starts[i + 1] - 1]. Rows rise, and so do positions within a row.
-struct RowGroups {
+struct RowRuns {
   std::vector<int64_t> rows;
   std::vector<int64_t> starts;
   std::vector<int64_t> positions;
@@ -55,7 +55,7 @@ inline void RadixSortRows(int64_t num_rows, std::vector<RowPosition>* items) {
 }
 
 // ids [n], each in [0, num_rows).
-inline RowGroups GroupRows(const int64_t* ids, int64_t n, int64_t num_rows) {
+inline RowRuns GroupRows(const int64_t* ids, int64_t n, int64_t num_rows) {
   std::vector<RowPosition> items(n);
   bool sorted = true;
   for (int64_t i = 0; i < n; ++i) {
@@ -63,7 +63,7 @@ inline RowGroups GroupRows(const int64_t* ids, int64_t n, int64_t num_rows) {
     sorted = sorted && (i == 0 || ids[i - 1] <= ids[i]);
   }
   if (!sorted) RadixSortRows(num_rows, &items);
-  RowGroups groups;
+  RowRuns groups;
   groups.rows.reserve(n);
   groups.starts.reserve(n + 1);
   groups.positions.resize(n);
@@ -78,7 +78,7 @@ inline RowGroups GroupRows(const int64_t* ids, int64_t n, int64_t num_rows) {
 }
 
 // sum [dim] = the gradients of group i, added up in the order of the batch.
-inline void SumGroup(const RowGroups& groups, int64_t i, const float* grads,
+inline void SumGroup(const RowRuns& groups, int64_t i, const float* grads,
                      int64_t dim, float* __restrict sum) {
   const int64_t* position = groups.positions.data() + groups.starts[i];
   const int64_t* end = groups.positions.data() + groups.starts[i + 1];
@@ -194,7 +194,7 @@ struct AdamRule {
 
 // grads [n, dim], where n is the number of ids the groups were made of.
 template <class Rule>
-void UpdateRows(const RowGroups& groups, const float* grads, const Rule& rule,
+void UpdateRows(const RowRuns& groups, const float* grads, const Rule& rule,
                 const ParallelFor& parallel) {
   constexpr int64_t kAhead = 4;
   const int64_t dim = rule.dim;

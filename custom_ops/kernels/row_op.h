@@ -81,7 +81,7 @@ struct RowMatrices {
   float* matrices[4] = {nullptr, nullptr, nullptr, nullptr};
   int64_t num_rows = 0, dim = 0;
   int64_t* last_step = nullptr;
-  RowGroups groups;
+  RowRuns groups;
 };
 
 // Inputs of all ops here: `variable`, `slots` (num_slots of them), `last_step`

@@ -199,7 +199,7 @@ class SumDuplicateRowsOp : public OpKernel {
     const auto id = ids.flat<int64_t>();
     int64_t largest = 0;
     for (int64_t i = 0; i < n; ++i) largest = std::max(largest, id(i));
-    const RowGroups groups = GroupRows(id.data(), n, largest + 1);
+    const RowRuns groups = GroupRows(id.data(), n, largest + 1);
     tensorflow::TensorShape shape = grads.shape();
     shape.set_dim(0, groups.size());
     Tensor *unique, *sums;

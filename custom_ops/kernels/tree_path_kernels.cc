@@ -179,7 +179,7 @@ class TreePathGradOp : public OpKernel {
                        const float* upstream, const float* x) {
     const int64_t batch = c->input(0).dim_size(0);
     const int64_t dim = c->input(0).dim_size(1);
-    const RowGroups groups = GroupRows(rows, count, c->input(1).dim_size(0));
+    const RowRuns groups = GroupRows(rows, count, c->input(1).dim_size(0));
     std::vector<int64_t> owner(count);
     for (int64_t i = 0; i < batch; ++i) {
       std::fill(owner.begin() + starts[i], owner.begin() + starts[i + 1], i);
