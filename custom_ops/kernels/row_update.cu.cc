@@ -1,201 +1,13 @@
 #include "kernels/row_update.cu.h"
 
-#include "core/skipped_steps.h"
 #include "kernels/cuda_utils.cu.h"
+#include "kernels/row_rules.cu.h"
 #include "kernels/row_runs.cu.h"
 
 namespace tfxclass {
 namespace {
 
 constexpr int kThreads = 128;
-
-template <class T>
-__device__ T At(const T* scalar) {
-  return scalar == nullptr ? T() : *scalar;
-}
-
-// What becomes of an element w with a gradient (Step), and of one that steps
-// skipped (Skip): by how much it moves. Both change its slots.
-struct SgdElement {
-  static constexpr int kSlots = 0;
-  float learning_rate, decay;
-
-  __device__ SgdElement(const RowRuleOptions&, const RowScalars& s)
-      : learning_rate(At(s.learning_rate)), decay(At(s.decay)) {}
-  __device__ SkipRule Skips() const { return SgdSkipRule(decay, 0, false); }
-
-  __device__ float Step(float w, float grad, float*) const {
-    return -w * decay - grad * learning_rate;
-  }
-  __device__ float Skip(float w, const Skipped& s, float*) const {
-    return w * (s.keep - 1);
-  }
-};
-
-struct MomentumElement {
-  static constexpr int kSlots = 1;
-  float learning_rate, decay, momentum;
-  bool nesterov;
-
-  __device__ MomentumElement(const RowRuleOptions& o, const RowScalars& s)
-      : learning_rate(At(s.learning_rate)),
-        decay(At(s.decay)),
-        momentum(o.momentum),
-        nesterov(o.nesterov) {}
-  __device__ SkipRule Skips() const {
-    return SgdSkipRule(decay, momentum, nesterov);
-  }
-
-  __device__ float Step(float w, float grad, float* slots) const {
-    const float step = grad * learning_rate;
-    slots[0] = slots[0] * momentum - step;
-    return (nesterov ? slots[0] * momentum - step : slots[0]) - w * decay;
-  }
-  __device__ float Skip(float w, const Skipped& s, float* slots) const {
-    const float move = slots[0] * s.move[0];
-    slots[0] *= s.momentum;
-    return w * (s.keep - 1) - move;
-  }
-};
-
-struct AdagradElement {
-  static constexpr int kSlots = 1;
-  float learning_rate, decay, epsilon;
-
-  __device__ AdagradElement(const RowRuleOptions& o, const RowScalars& s)
-      : learning_rate(At(s.learning_rate)),
-        decay(At(s.decay)),
-        epsilon(o.epsilon) {}
-  __device__ SkipRule Skips() const { return SgdSkipRule(decay, 0, false); }
-
-  __device__ float Step(float w, float grad, float* slots) const {
-    slots[0] += grad * grad;
-    return -w * decay - learning_rate * grad / sqrtf(slots[0] + epsilon);
-  }
-  __device__ float Skip(float w, const Skipped& s, float*) const {
-    return w * (s.keep - 1);
-  }
-};
-
-template <bool kAmsGrad>
-struct AdamElement {
-  static constexpr int kSlots = kAmsGrad ? 3 : 2;
-  float alpha, decay, m_rate, v_rate, epsilon;
-  double beta_1, beta_2;
-
-  // In double, as Keras takes the betas from Python floats.
-  __device__ AdamElement(const RowRuleOptions& o, const RowScalars& s)
-      : alpha(At(s.learning_rate)),
-        decay(At(s.decay)),
-        m_rate(static_cast<float>(1 - At(s.beta_1))),
-        v_rate(static_cast<float>(1 - At(s.beta_2))),
-        epsilon(o.epsilon),
-        beta_1(At(s.beta_1)),
-        beta_2(At(s.beta_2)) {}
-  __device__ SkipRule Skips() const {
-    return AdamSkipRule(alpha, decay, beta_1, beta_2, kAmsGrad);
-  }
-
-  __device__ float Step(float w, float grad, float* slots) const {
-    slots[0] += (grad - slots[0]) * m_rate;
-    slots[1] += (grad * grad - slots[1]) * v_rate;
-    float v = slots[1];
-    if (kAmsGrad) v = slots[2] = max(slots[2], v);
-    return -w * decay - slots[0] * alpha / (sqrtf(v) + epsilon);
-  }
-  // AMSGrad's largest v does not change while v only falls.
-  __device__ float Skip(float w, const Skipped& s, float* slots) const {
-    const float h = sqrtf(kAmsGrad ? slots[2] : slots[1]) + epsilon;
-    const float x = epsilon / h;
-    const float move = s.move[0] - x * (s.move[1] - x * s.move[2]);
-    const float step = w * (s.keep - 1) - slots[0] / h * move;
-    slots[0] *= s.momentum;
-    slots[1] *= s.velocity;
-    return step;
-  }
-};
-
-// How rows are kept: Read gives element d of a row, Move adds to it.
-struct FloatRows {
-  float* rows;
-
-  template <int kWidth>
-  __device__ Pack<kWidth> Read(int64_t at) const {
-    return Load(rows + at, Pack<kWidth>());
-  }
-  template <int kWidth>
-  __device__ void Move(int64_t at, const Pack<kWidth>& old,
-                       const Pack<kWidth>& step) const {
-    Pack<kWidth> sum;
-    for (int j = 0; j < kWidth; ++j) sum.at[j] = old.at[j] + step.at[j];
-    Store(rows + at, sum);
-  }
-};
-
-__device__ __forceinline__ Pack<1> Load(const Bf16* from, Pack<1>) {
-  return {{ToFloat(*from)}};
-}
-__device__ __forceinline__ Pack<4> Load(const Bf16* from, Pack<4>) {
-  const uint64_t bits = *reinterpret_cast<const uint64_t*>(from);
-  Pack<4> x;
-  for (int j = 0; j < 4; ++j) {
-    x.at[j] = ToFloat(Bf16{static_cast<uint16_t>(bits >> (16 * j))});
-  }
-  return x;
-}
-__device__ __forceinline__ void Store(Bf16* to, const Pack<1>& x) {
-  *to = ToBf16(x.at[0]);
-}
-__device__ __forceinline__ void Store(Bf16* to, const Pack<4>& x) {
-  uint64_t bits = 0;
-  for (int j = 0; j < 4; ++j) {
-    bits |= static_cast<uint64_t>(ToBf16(x.at[j]).bits) << (16 * j);
-  }
-  *reinterpret_cast<uint64_t*>(to) = bits;
-}
-
-struct MasterRows {
-  Bf16* rows;
-  float* master;
-
-  template <int kWidth>
-  __device__ Pack<kWidth> Read(int64_t at) const {
-    return Load(master + at, Pack<kWidth>());
-  }
-  template <int kWidth>
-  __device__ void Move(int64_t at, const Pack<kWidth>& old,
-                       const Pack<kWidth>& step) const {
-    Pack<kWidth> sum;
-    for (int j = 0; j < kWidth; ++j) sum.at[j] = old.at[j] + step.at[j];
-    Store(rows + at, sum);
-    Store(master + at, sum);
-  }
-};
-
-struct KahanRows {
-  Bf16* rows;
-  Bf16* compensation;  // may be null
-
-  template <int kWidth>
-  __device__ Pack<kWidth> Read(int64_t at) const {
-    return Load(rows + at, Pack<kWidth>());
-  }
-  template <int kWidth>
-  __device__ void Move(int64_t at, const Pack<kWidth>& old,
-                       const Pack<kWidth>& step) const {
-    Pack<kWidth> lost = {}, sum;
-    if (compensation != nullptr) {
-      lost = Load(compensation + at, Pack<kWidth>());
-    }
-    for (int j = 0; j < kWidth; ++j) {
-      const float move = step.at[j] + lost.at[j];
-      sum.at[j] = ToFloat(ToBf16(old.at[j] + move));
-      lost.at[j] = move - (sum.at[j] - old.at[j]);
-    }
-    Store(rows + at, sum);
-    if (compensation != nullptr) Store(compensation + at, lost);
-  }
-};
 
 struct Slots {
   float* at[3];
@@ -206,10 +18,16 @@ template <int kWidth>
 __device__ __forceinline__ Pack<kWidth> SumRun(const float* grads, int64_t dim,
                                                int64_t d, const int32_t* order,
                                                int64_t begin, int64_t end) {
+  constexpr int kAhead = 4;  // loads on their way at once
   Pack<kWidth> sum = Load(grads + order[begin] * dim + d, Pack<kWidth>());
-  for (int64_t i = begin + 1; i < end; ++i) {
-    const Pack<kWidth> more = Load(grads + order[i] * dim + d, Pack<kWidth>());
-    for (int j = 0; j < kWidth; ++j) sum.at[j] += more.at[j];
+  for (int64_t i = begin + 1; i < end; i += kAhead) {
+    Pack<kWidth> more[kAhead];
+    for (int a = 0; a < kAhead && i + a < end; ++a) {
+      more[a] = Load(grads + order[i + a] * dim + d, Pack<kWidth>());
+    }
+    for (int a = 0; a < kAhead && i + a < end; ++a) {
+      for (int j = 0; j < kWidth; ++j) sum.at[j] += more[a].at[j];
+    }
   }
   return sum;
 }
