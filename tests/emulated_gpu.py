@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import os
 import re
 import tempfile
@@ -9,9 +10,13 @@ import tempfile
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import kernels as registered
+from tensorflow.python.framework import op_def_registry
 
 from custom_ops.gpu_tests import build
 from tfxclass.ops import library
+
+#: Names of the ops that were called while `patched`.
+used = set()
 
 
 @functools.cache
@@ -33,22 +38,42 @@ def kernels():
         yield
 
 
-def _emulated(op):
+def _emulated(name, op):
     """`op` of the GPU; in eager calls too."""
+    declared = {arg.name: arg for arg in op_def_registry.get(name).input_arg}
+
+    # The label of a kernel can be chosen in graphs alone.
+    @functools.cache
+    def graph_function(attrs):
+        @functools.partial(tf.function, autograph=False, reduce_retracing=True)
+        def call_in_graph(inputs):
+            with kernels():
+                result = op(**inputs, **dict(attrs))
+            return None if isinstance(result, tf.Operation) else result
+
+        return call_in_graph
 
     @functools.wraps(op)
     def call(*args, **kwargs):
-        def emulate():
-            with kernels():
-                result = op(*args, **kwargs)
-            return None if isinstance(result, tf.Operation) else result
-
+        used.add(name)
         if not tf.executing_eagerly():
-            return emulate()
-        # The label of a kernel can be chosen in graphs alone.
-        return tf.function(emulate, autograph=False)()
+            with kernels():
+                return op(*args, **kwargs)
+        given = inspect.signature(op).bind(*args, **kwargs).arguments
+        inputs = {
+            key: _tensors(given.pop(key), arg) for key, arg in declared.items()
+        }
+        return graph_function(tuple(sorted(given.items())))(inputs)
 
     return call
+
+
+def _tensors(value, arg):
+    """The input `arg` of an op: a tensor or a list of them."""
+    dtype = tf.as_dtype(arg.type)
+    if arg.number_attr:
+        return [tf.convert_to_tensor(v, dtype) for v in value]
+    return tf.convert_to_tensor(value, dtype)
 
 
 @contextlib.contextmanager
@@ -58,7 +83,7 @@ def patched():
         for name in _names():
             attribute = _python_name(name)
             op = getattr(library.ops, attribute)
-            patch.setattr(library.ops, attribute, _emulated(op))
+            patch.setattr(library.ops, attribute, _emulated(name, op))
         yield
 
 

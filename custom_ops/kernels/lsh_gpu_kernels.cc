@@ -90,7 +90,7 @@ class GpuLshQueryOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckLshQueries(c));
     OP_REQUIRES_OK(c, CheckNumbers(c));
     const auto tables = resource->index.ready();
-    OP_REQUIRES_OK(c, tables == nullptr ? Return(c, {}, 1.0f, 0.0f)
+    OP_REQUIRES_OK(c, tables == nullptr ? ReturnNone(c)
                                         : Query(c, resource.get(), tables));
   }
 
@@ -162,15 +162,18 @@ class GpuLshQueryOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // Outputs in host memory; and no candidates, where none were probed for.
+  static absl::Status ReturnNone(OpKernelContext* c) {
+    Tensor* candidates;
+    TF_RETURN_IF_ERROR(c->allocate_output(0, {0}, &candidates));
+    return Return(c, {}, 1.0f, 0.0f);
+  }
+
+  // The outputs in host memory.
   static absl::Status Return(OpKernelContext* c,
                              const std::vector<int64_t>& probed,
                              float last_fraction, float norm) {
-    Tensor *none, *tables, *fraction, *of_rows;
+    Tensor *tables, *fraction, *of_rows;
     const int64_t num_probed = probed.size();
-    if (num_probed == 0) {
-      TF_RETURN_IF_ERROR(c->allocate_output(0, {0}, &none));
-    }
     TF_RETURN_IF_ERROR(c->allocate_output(1, {num_probed}, &tables));
     TF_RETURN_IF_ERROR(c->allocate_output(2, {}, &fraction));
     TF_RETURN_IF_ERROR(c->allocate_output(3, {}, &of_rows));
