@@ -7,12 +7,10 @@ the growth of the peak resident memory over the class matrix, less the gradient
 of the class matrix, which any exact loss makes.
 """
 
-import json
-import sys
-
 import measure
 
 BATCH, DIM = 256, 128
+METHODS = "dense", "tfxclass"
 
 
 def child(method, num_classes):
@@ -51,19 +49,5 @@ def child(method, num_classes):
     return {"median_ms": timed["median_ms"], "activation_mb": grown - gradient}
 
 
-def main(num_classes):
-    rows = []
-    for method in ("dense", "tfxclass"):
-        result = measure.in_fresh_process(
-            __file__, "--child", method, num_classes
-        )
-        rows.append({"classes": num_classes, "method": method, **result})
-        print(rows[-1], flush=True)
-    measure.save("loss_memory", rows)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(sys.argv[2], int(sys.argv[3]))))
-    else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 670_091)
+    measure.run_methods("loss_memory", __file__, child, METHODS, 670_091)

@@ -117,6 +117,28 @@ def run_rows(name, script, args, rows):
         save(name, done, f"{args.epochs:g} epochs.")
 
 
+def run_methods(name, script, child, methods, num_classes):
+    """Runs `script [num_classes]`: each method in a fresh process.
+
+    Args:
+        name: str, of the results.
+        script: str, `__file__` of the caller.
+        child: function of a method and the number of classes; returns a dict.
+        methods: names of methods.
+        num_classes: int, where none is given.
+    """
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(sys.argv[2], int(sys.argv[3]))))
+        return
+    num_classes = int(sys.argv[1]) if sys.argv[1:] else num_classes
+    rows = []
+    for method in methods:
+        row = in_fresh_process(script, "--child", method, num_classes)
+        rows.append({"classes": num_classes, "method": method, **row})
+        print(rows[-1], flush=True)
+    save(name, rows)
+
+
 def row_arguments(description, epochs):
     """What a script of `run_rows` is called with: folder, rows, epochs."""
     parser = argparse.ArgumentParser(description=description)

@@ -9,9 +9,6 @@ and ids of its gradient; `matrix_mb` is what a dense gradient would.
 Times are of ten steps of `fit`, divided.
 """
 
-import json
-import sys
-
 import measure
 
 BATCH, DIM, ACTIVE, STEPS = 512, 64, 2048, 10
@@ -63,17 +60,5 @@ def child(method, num_classes):
     return {**found, **sizes, "peak_gb": measure.peak_gb()}
 
 
-def main(num_classes):
-    rows = []
-    for method in METHODS:
-        row = measure.in_fresh_process(__file__, "--child", method, num_classes)
-        rows.append({"classes": num_classes, "method": method, **row})
-        print(rows[-1], flush=True)
-    measure.save("mirrored", rows)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(sys.argv[2], int(sys.argv[3]))))
-    else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 1_000_000)
+    measure.run_methods("mirrored", __file__, child, METHODS, 1_000_000)

@@ -10,9 +10,6 @@ exchanged when the step is traced; `dense_kb` is what an all-reduce of the
 matrix's gradient would bring it (a ring: 2 (n - 1) / n of the matrix).
 """
 
-import json
-import sys
-
 import measure
 
 BATCH, DIM, RATE = 256, 128, 0.1
@@ -129,17 +126,5 @@ def child(method, num_classes):
     }
 
 
-def main(num_classes):
-    rows = []
-    for method in METHODS:
-        row = measure.in_fresh_process(__file__, "--child", method, num_classes)
-        rows.append({"classes": num_classes, "method": method, **row})
-        print(rows[-1], flush=True)
-    measure.save("sharded", rows)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(sys.argv[2], int(sys.argv[3]))))
-    else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 100_000)
+    measure.run_methods("sharded", __file__, child, METHODS, 100_000)

@@ -43,21 +43,12 @@ def shared_data():
 @pytest.fixture(scope="module")
 def dictionary_folder(tmp_path_factory):
     """Versions of an exported model from a text to words."""
-    import keras
-
     import tfxclass
+    from tests.helpers import make_text_model
 
-    keras.utils.set_random_seed(0)
-    vectorize = keras.layers.TextVectorization(
-        output_sequence_length=4, vocabulary=["a", "tool", "nails"]
-    )
-    text = keras.Input((), dtype="string", name="text")
-    words = keras.layers.Embedding(5, 8)(vectorize(text))
-    features = keras.layers.GlobalAveragePooling1D()(words)
-    head = tfxclass.layers.FullSoftmax(12)
     path = tmp_path_factory.mktemp("models") / "dictionary"
     tfxclass.export.saved_model(
-        keras.Model(text, head(features)),
+        make_text_model(12),
         path,
         top_k=3,
         labels=[f"word{i} \u00e9" for i in range(12)],

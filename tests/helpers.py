@@ -4,7 +4,11 @@ import gzip
 import lzma
 from typing import NamedTuple
 
+import keras
 import numpy as np
+import tensorflow as tf
+
+import tfxclass
 
 
 class Tree(NamedTuple):
@@ -54,6 +58,31 @@ def parse_forest(data):
         )
     assert reader.at == len(reader.data)
     return Forest(count, dim, trees)
+
+
+def fit(model, x, y, batch_size, epochs=1):
+    """Losses of epochs in the order of the rows.
+
+    As `fit` on arrays, but with one iterator for all epochs: a strategy takes
+    longer to make one than to run these steps.
+    """
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size)
+    steps = len(data)
+    options = {"steps_per_epoch": steps, "epochs": epochs, "verbose": 0}
+    return model.fit(data.repeat(), **options).history["loss"]
+
+
+def make_text_model(num_classes, vocabulary=("a", "tool", "nails")):
+    """A model from a text to classes."""
+    keras.utils.set_random_seed(0)
+    vectorize = keras.layers.TextVectorization(
+        output_sequence_length=4, vocabulary=list(vocabulary)
+    )
+    text = keras.Input((), dtype="string", name="text")
+    words = keras.layers.Embedding(5, 8)(vectorize(text))
+    features = keras.layers.GlobalAveragePooling1D()(words)
+    head = tfxclass.layers.FullSoftmax(num_classes)
+    return keras.Model(text, head(features))
 
 
 def xc_line(labels, pairs):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests import helpers
 from tfxclass import layers
 from tfxclass import optimizers
 
@@ -188,7 +189,7 @@ def check_interval_one(strategy):
         ):
             with scope.scope():
                 model = small_model(make_head, kind(0.3, momentum=0.9))
-            model.fit(x, y, epochs=2, **QUIET)
+            helpers.fit(model, x, y, BATCH, epochs=2)
             models.append(model.get_weights())
         for ours, theirs in zip(*models, strict=True):
             np.testing.assert_allclose(

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
+from tests import helpers
 from tfxclass import layers
 from tfxclass import samplers
 
@@ -77,8 +78,7 @@ def run(strategy, name, catch_up):
     random = np.random.default_rng(0)
     x = random.normal(size=(4 * BATCH, DIM)).astype(np.float32)
     y = random.integers(-1, CLASSES, (4 * BATCH, 2))
-    options = {"batch_size": BATCH, "verbose": 0}
-    losses = model.fit(x, y, epochs=2, shuffle=False, **options).history["loss"]
+    losses = helpers.fit(model, x, y, BATCH, epochs=2)
     if getattr(head, "sampler", None) is not None:
         steps = getattr(head.sampler, "step", None)
         # Refreshed and counted once a step, not once a replica.

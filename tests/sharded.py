@@ -7,6 +7,7 @@ collectives. Each check prints a line when it has passed.
 """
 
 import contextlib
+import functools
 import pathlib
 import sys
 
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
+from tests import helpers
 from tests import reference
 from tfxclass import layers
 from tfxclass import metrics
@@ -60,8 +62,7 @@ def make_model(kind, optimizer, strategy=None, **options):
 
 
 def fit(model, epochs=2, rows=ROWS):
-    options = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
-    return model.fit(*data(rows), epochs=epochs, **options).history["loss"]
+    return helpers.fit(model, *data(rows), BATCH, epochs)
 
 
 def values(model):
@@ -169,7 +170,7 @@ def check_pruning(strategy, folder):
 
 def check_memory(strategy, folder):
     """The head's bytes are on the replicas in equal parts."""
-    adam = lambda: optimizers.LazyAdam(0.02, catch_up=True)  # noqa: E731
+    adam = functools.partial(optimizers.LazyAdam, 0.02, catch_up=True)
     one = make_model(layers.FullSoftmax, adam)
     many = make_model(layers.ShardedSoftmax, adam, strategy)
     fit(one), fit(many)
@@ -277,7 +278,7 @@ def check_restart(strategy, folder):
 
 def check_samplers(strategy, folder):
     """Those that choose all classes give the full softmax."""
-    sgd = lambda: optimizers.LazySGD(0.02)  # noqa: E731
+    sgd = functools.partial(optimizers.LazySGD, 0.02)
     one = make_model(layers.FullSoftmax, sgd, **COSFACE)
     losses = fit(one)
     for kind in SAMPLERS:

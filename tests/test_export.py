@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.helpers import make_text_model
 from tfxclass import stock_top_k
 from tfxclass.export import compare
 from tfxclass.export import proof
@@ -66,17 +67,6 @@ def make_model(name="full-dot", num_classes=NUM_CLASSES):
     model = keras.Sequential(layers)
     randomize(head)
     return model
-
-
-def make_text_model():
-    vectorize = keras.layers.TextVectorization(
-        output_sequence_length=4, vocabulary=["sample", "text", "zwei"]
-    )
-    text = keras.Input((), dtype="string", name="text")
-    words = keras.layers.Embedding(5, DIM)(vectorize(text))
-    features = keras.layers.GlobalAveragePooling1D()(words)
-    head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
-    return keras.Model(text, head(features))
 
 
 def ask(folder, **inputs):
@@ -186,7 +176,7 @@ def test_functional_model_with_several_inputs_and_labels_input(tmp_path):
 
 
 def test_text_in_labels_out(tmp_path):
-    model = make_text_model()
+    model = make_text_model(NUM_CLASSES, ["sample", "text", "zwei"])
     names = [f"name {i} \u00e9" for i in range(NUM_CLASSES)]
     folder = tfxclass.export.saved_model(model, tmp_path, labels=names)
     texts = tf.constant(["text zwei", "unseen", ""])

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxclass
+from tests.helpers import make_text_model
 from tfxclass.export import questions
 from tfxclass_serve import __main__ as main
 from tfxclass_serve import batching
@@ -45,17 +46,6 @@ def make_model():
     layers = [keras.Input((3,), name="x"), keras.layers.Dense(8)]
     head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
     return keras.Sequential([*layers, head])
-
-
-def make_text_model():
-    keras.utils.set_random_seed(0)
-    vectorize = keras.layers.TextVectorization(
-        output_sequence_length=4, vocabulary=["a", "tool", "nails"]
-    )
-    text = keras.Input((), dtype="string", name="text")
-    words = keras.layers.Embedding(5, 8)(vectorize(text))
-    features = keras.layers.GlobalAveragePooling1D()(words)
-    return keras.Model(text, tfxclass.layers.FullSoftmax(NUM_CLASSES)(features))
 
 
 def make_pair_model():
@@ -92,7 +82,7 @@ def folder(tmp_path_factory):
         full_scores=True,
         warmup_batch_sizes=sizes,
     )
-    text = make_text_model()
+    text = make_text_model(NUM_CLASSES)
     export(text, root / "words", top_k=3, labels=NAMES, verify=False)
     export(make_pair_model(), root / "pairs", top_k=2, verify=False)
     return root

@@ -1,7 +1,7 @@
 """Trains, reports, exports, answers; see README.md."""
 
 import argparse
-import itertools
+import functools
 import pathlib
 import subprocess
 import sys
@@ -45,16 +45,20 @@ class Task:
     """The classes, what to learn them from, and the tests."""
 
     def __init__(self, limit=None):
-        synsets = data.read_wordnet()
-        synsets = dict(itertools.islice(synsets.items(), limit))
+        synsets = data.read_wordnet(limit=limit)
         self.words = data.words_of(synsets.values())
         self.texts = train.texts_of(synsets)
         self.labels = train.labels_of(synsets, self.words)
-        self.tests = {
-            "GCIDE": data.test_queries(data.read_gcide(), synsets.values()),
+        self._synsets = list(synsets.values())
+
+    @functools.cached_property
+    def tests(self):
+        """Queries by the name of their source; read where one asks."""
+        tests = {
+            "GCIDE": data.test_queries(data.read_gcide(), self._synsets),
             "Hill": data.read_hill(self.words),
         }
-        self.tests = {name: test for name, test in self.tests.items() if test}
+        return {name: test for name, test in tests.items() if test}
 
     @property
     def queries(self):

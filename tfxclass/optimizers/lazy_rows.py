@@ -6,7 +6,7 @@ import weakref
 import tensorflow as tf
 
 from tfxclass import placement
-from tfxclass.ops import row_update
+from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers.sharded_rows import ShardedRows
 
 _OPTIMIZER = "_tfxclass_lazy_optimizer"
@@ -39,13 +39,6 @@ def catch_up(variable, ids=None):
         optimizer.catch_up_all(variable)
     else:
         optimizer.catch_up_rows(variable, ids)
-
-
-class _RowGradient(tf.IndexedSlices):
-    """Survives Keras' `gradient / loss_scale_factor`."""
-
-    def __truediv__(self, scale):
-        return _RowGradient(self.values / scale, self.indices, self.dense_shape)
 
 
 class LazyRows(ShardedRows):
@@ -149,12 +142,7 @@ class LazyRows(ShardedRows):
         return tf.cast(learning_rate, tf.float32) * self.weight_decay
 
     def apply(self, grads, trainable_variables=None):
-        grads = [
-            _RowGradient(g.values, g.indices, g.dense_shape)
-            if isinstance(g, tf.IndexedSlices)
-            else g
-            for g in grads
-        ]
+        grads = [row_gradients.divisible(gradient) for gradient in grads]
         return super().apply(grads, trainable_variables)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
@@ -220,14 +208,10 @@ class LazyRows(ShardedRows):
         """As Keras, on the sums of the rows: a norm counts each row once."""
         if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
             return grads
-        grads = [summed_rows(g) for g in grads]
-        clipped = super()._clip_gradients([_values(g) for g in grads])
-        return [
-            tf.IndexedSlices(c, g.indices, g.dense_shape)
-            if isinstance(g, tf.IndexedSlices)
-            else c
-            for c, g in zip(clipped, grads)
-        ]
+        grads = list(map(row_gradients.summed_rows, grads))
+        values = map(row_gradients.values_of, grads)
+        clipped = super()._clip_gradients(list(values))
+        return list(map(row_gradients.with_values, grads, clipped))
 
     def update_step(self, gradient, variable, learning_rate):
         if isinstance(gradient, tf.IndexedSlices):
@@ -266,22 +250,6 @@ class LazyRows(ShardedRows):
         config = super().get_config()
         config.update({"catch_up": self.catch_up})
         return config
-
-
-def summed_rows(gradient):
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    ids, sums = row_update.sum_duplicate_rows(
-        tf.cast(gradient.indices, tf.int64),
-        tf.cast(gradient.values, tf.float32),
-    )
-    return tf.IndexedSlices(sums, ids, gradient.dense_shape)
-
-
-def _values(gradient):
-    if isinstance(gradient, tf.IndexedSlices):
-        return gradient.values
-    return gradient
 
 
 def _home(variable):

@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.optimizers.lazy_rows import summed_rows
 from tfxclass.optimizers.lazy_rows import tf_variable
 from tfxclass.optimizers.local_steps import LocalSteps
+from tfxclass.optimizers.row_gradients import summed_rows
 from tfxclass.optimizers.sgd import LazySGD
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import StageSchedule

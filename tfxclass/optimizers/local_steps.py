@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxclass.optimizers.lazy_rows import tf_variable
 from tfxclass.optimizers.replica_mean import assign_means
+from tfxclass.optimizers.row_gradients import times
 
 
 class LocalSteps:
@@ -74,7 +75,7 @@ class LocalSteps:
     def _backend_apply_gradients(self, grads, trainable_variables):
         # Keras divides the loss by their number, for a sum of gradients.
         num_replicas = self._distribution_strategy.num_replicas_in_sync
-        grads = [_times(gradient, num_replicas) for gradient in grads]
+        grads = [times(gradient, num_replicas) for gradient in grads]
         super()._backend_apply_gradients(grads, trainable_variables)
         if self._is_replicated:
             self._find_row_variables(grads, trainable_variables)
@@ -167,11 +168,3 @@ class LocalSteps:
     def load_own_variables(self, store):
         super().load_own_variables(store)
         self._averaged_at = self._num_steps()
-
-
-def _times(gradient, number):
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient * number
-    return tf.IndexedSlices(
-        gradient.values * number, gradient.indices, gradient.dense_shape
-    )
