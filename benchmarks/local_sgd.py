@@ -1,6 +1,6 @@
 """What local SGD sends: bytes a step, and the loss they buy.
 
-    python benchmarks/local_sgd.py [loss] [steps]
+    python benchmarks/local_sgd.py [loss] [steps] [processes]
 
 After figure 3 of the RP paper (Yuan et al., 2020): full softmax and a random
 projection 100 wide, both with gradients reduced in every step, and the
@@ -13,7 +13,10 @@ as it runs; `ms_a_step`, for K = 2, which share the cores of this machine.
 Computed, from the measured bytes times 1M / 1,000 classes and LINKS: time of
 a ring all-reduce, 2 (K - 1) (latency + bytes / (K bandwidth)).
 
-The second table trains on scikit-learn's digits with four replicas.
+`processes`: the same for two workers, by the bytes that crossed the loopback,
+both ways, divided by the steps (`processes.py`).
+
+The last table trains on scikit-learn's digits with four replicas.
 """
 
 import json
@@ -113,6 +116,23 @@ def step_child(num_devices):
         if num_devices == 2:
             rows[method]["ms_a_step"] = 1e3 * seconds
     return rows
+
+
+def process_child(method):
+    """One of two workers."""
+    import numpy as np
+    import processes
+    import tensorflow as tf
+
+    strategy = processes.make_strategy(tf)
+    model = head_model(strategy, method)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(2 * ROWS, DIM)).astype(np.float32)
+    y = random.integers(0, CLASSES, 2 * ROWS)
+    data = tf.data.Dataset.from_tensors((x, y)).repeat()
+    processes.print_and_stay(
+        processes.steps_of(model, data, 2 * max(INTERVALS))
+    )
 
 
 def head_model(strategy, method):
@@ -238,6 +258,17 @@ def measure_steps():
     )
 
 
+def measure_processes():
+    import processes
+
+    rows = []
+    for method in METHODS:
+        found = processes.run(__file__, ("process", method), {"worker": 2})
+        rows.append({"method": method, **found})
+        print(rows[-1], flush=True)
+    measure.save("local_sgd_processes", rows)
+
+
 def draw_bytes(axes, rows):
     """2 (K - 1) / K of what was measured: what a ring sends of it."""
     for method in METHODS:
@@ -276,13 +307,20 @@ def draw_loss(axes, curves, part):
 
 
 def main(parts):
-    for part in parts or ("loss", "steps"):
-        {"loss": measure_loss, "steps": measure_steps}[part]()
+    known = {
+        "loss": measure_loss,
+        "steps": measure_steps,
+        "processes": measure_processes,
+    }
+    for part in parts or known:
+        known[part]()
 
 
 if __name__ == "__main__":
     if sys.argv[1:3] == ["--child", "loss"]:
         print(json.dumps(loss_child()))
+    elif sys.argv[1:3] == ["--child", "process"]:
+        process_child(sys.argv[3])
     elif sys.argv[1:2] == ["--child"]:
         print(json.dumps(step_child(int(sys.argv[2]))))
     else:

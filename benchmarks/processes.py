@@ -67,6 +67,15 @@ def child(name, num_classes):
     y = random.integers(0, num_classes, batch)
     data = tf.data.Dataset.from_tensors((x, y)).repeat()
 
+    return steps_of(model, data, STEPS)
+
+
+def steps_of(model, data, steps):
+    """`ms` and `mb` over the loopback of a step, after as many to warm up."""
+    import keras
+
+    from tfxclass import distribute
+
     class Count(keras.callbacks.Callback):
         """From the first epoch's end, the warm-up's, to the second's."""
 
@@ -74,20 +83,26 @@ def child(name, num_classes):
             now = time.perf_counter() * 1e3, loopback_mb()
             if epoch:
                 ends = zip(("ms", "mb"), self.begin, now)
-                self.found = {n: (b - a) / STEPS for n, a, b in ends}
+                self.found = {n: (b - a) / steps for n, a, b in ends}
             self.begin = now
 
     count = Count()
-    tfxclass.distribute.fit(
+    distribute.fit(
         model,
         data,
         epochs=2,
-        steps_per_epoch=STEPS,
+        steps_per_epoch=steps,
         callbacks=[count],
         verbose=0,
-        log_interval=STEPS,
+        log_interval=steps,
     )
     return count.found
+
+
+def print_and_stay(found):
+    """What a child ends with; its peak is read before it is ended."""
+    print(json.dumps(found), flush=True)
+    time.sleep(600)
 
 
 def make_strategy(tf):
@@ -113,14 +128,16 @@ def free_hosts(count):
         return [f"localhost:{one.getsockname()[1]}" for one in taken]
 
 
-def run(name, num_classes):
-    """Runs a cluster; what its first process found, and peaks."""
-    counts = STRATEGIES[name]
+def run(script, arguments, counts):
+    """Runs a cluster; what its first process found, and peaks.
+
+    Each process is `script --child arguments...`; `counts` has how many there
+    are of a job.
+    """
     hosts = iter(free_hosts(sum(counts.values())))
     cluster = {
         job: [next(hosts) for _ in range(n)] for job, n in counts.items()
     }
-    arguments = name, str(num_classes)
     processes = {}
     with contextlib.ExitStack() as stack:
         for job in counts:
@@ -128,7 +145,7 @@ def run(name, num_classes):
                 task = {"type": job, "index": index}
                 config = json.dumps({"cluster": cluster, "task": task})
                 process = subprocess.Popen(
-                    [sys.executable, __file__, "--child", *arguments],
+                    [sys.executable, script, "--child", *arguments],
                     env={**os.environ, "TF_CONFIG": config},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -151,7 +168,7 @@ def main(sizes):
     rows = []
     for num_classes in sizes:
         for name in STRATEGIES:
-            found = run(name, num_classes)
+            found = run(__file__, (name, str(num_classes)), STRATEGIES[name])
             matrix = 4 * DIM * num_classes / 1e6
             row = {"classes": num_classes, "strategy": name, **found}
             rows.append({**row, "matrix_mb": matrix})
@@ -161,8 +178,6 @@ def main(sizes):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        found = child(sys.argv[2], int(sys.argv[3]))
-        print(json.dumps(found), flush=True)
-        time.sleep(600)  # until it is ended
+        print_and_stay(child(sys.argv[2], int(sys.argv[3])))
     else:
         main([int(size) for size in sys.argv[1:]] or [100_000, 1_000_000])

@@ -34,6 +34,7 @@ TITLES = {
     "mirrored": "MirroredStrategy: one device and two",
     "processes": "Two workers, and two with parameter servers",
     "local_sgd": "Local SGD: what a replica sends in a step",
+    "local_sgd_processes": "Local SGD: what two workers send in a step",
     "local_sgd_loss": "Local SGD: loss on digits, four replicas",
     "cluster": "The cluster index: build, query and recall",
     "projected_steps": "Random projection: a step with 2,048-wide features",
