@@ -42,7 +42,8 @@ def host_of(variable):
 
 def has_gpu():
     """Whether this process computes on a GPU."""
-    return bool(tf.config.list_logical_devices("GPU"))
+    # Not the logical devices: to list them would fix their configuration.
+    return bool(tf.config.get_visible_devices("GPU"))
 
 
 def why_not_on_gpu(head):
