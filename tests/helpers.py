@@ -67,9 +67,8 @@ def fit(model, x, y, batch_size, epochs=1):
     longer to make one than to run these steps.
     """
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size)
-    steps = len(data)
-    options = {"steps_per_epoch": steps, "epochs": epochs, "verbose": 0}
-    return model.fit(data.repeat(), **options).history["loss"]
+    options = {"steps_per_epoch": len(data), "epochs": epochs, "verbose": 0}
+    return model.fit(data.repeat(), shuffle=False, **options).history["loss"]
 
 
 def make_text_model(num_classes, vocabulary=("a", "tool", "nails")):

@@ -1,6 +1,6 @@
 """`ShardedSoftmax` on logical devices; run by test_sharded_softmax.py.
 
-    python -m tests.sharded num_replicas folder
+    python -m tests.sharded num_replicas folder check ...
 
 In a process of its own: a second strategy would meet the first one's
 collectives. Each check prints a line when it has passed.
