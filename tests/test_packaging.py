@@ -89,7 +89,7 @@ def test_build_without_tensorflow(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", no_tensorflow)
     with pytest.raises(RuntimeError, match="not installed here") as e:
-        build._tensorflow_flags()
+        build.tensorflow_flags()
     assert "pip install tensorflow-cpu==2.21.*" in str(e.value)
 
 
@@ -110,7 +110,7 @@ def test_build_shows_the_compilers_messages(tmp_path, capfd):
     source.write_text("int f() { return undefined_name; }\n")
     command = [build._compiler(), "-c", str(source), "-o", os.devnull]
     with pytest.raises(RuntimeError, match="compiler failed on .*bad.cc"):
-        build._run(command)
+        build.run(command)
     assert "undefined_name" in capfd.readouterr().err
 
 
