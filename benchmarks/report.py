@@ -32,6 +32,7 @@ TITLES = {
         "Hierarchical softmax: a query of the exported model, one core"
     ),
     "mirrored": "MirroredStrategy: one device and two",
+    "sharded": "ShardedSoftmax: memory of a replica and what it receives",
     "processes": "Two workers, and two with parameter servers",
     "local_sgd": "Local SGD: what a replica sends in a step",
     "local_sgd_processes": "Local SGD: what two workers send in a step",
