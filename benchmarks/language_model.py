@@ -44,7 +44,7 @@ ROWS = {
 }
 SLIM = tuple(name for name in ROWS if name.startswith("RP"))
 FINE_TUNED = ("RP(100)", "RP-A")
-FACTORS = 2.0 ** np.arange(-6, 7, 2)
+FACTORS = 10.0 ** -np.arange(3, 11)
 
 
 def read(folder):
@@ -146,7 +146,7 @@ def choose_l2(full, parts):
     kernel = head.kernel.numpy()
     words = parts["choices"][: 8 * BATCH * LENGTH]
     found = []
-    for factor in FACTORS * L2 * 1e3:
+    for factor in FACTORS:
         head.kernel.assign(kernel * factor)
         found.append((perplexity(full, words), factor))
     factor = min(found)[1]
