@@ -45,7 +45,7 @@ bench: $(OPS)
 
 # Needs nvcc and nothing of .venv; torch, where python3 has it, is compared.
 gpu-test:
-	@$(PYTHON) custom_ops/gpu_tests/build.py
+	@$(PYTHON) -m custom_ops.gpu_tests.build
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

@@ -60,9 +60,12 @@ def test_the_ops_were_built_for_gpus_where_nvcc_is():
 
 
 @pytest.mark.skipif(build.has_gpu(), reason="there is a GPU here")
-def test_without_a_gpu_the_harness_says_so():
+def test_without_a_gpu_the_harness_says_so(pytestconfig):
     done = subprocess.run(
-        [sys.executable, build.__file__], capture_output=True, text=True
+        [sys.executable, "-m", build.__name__],
+        capture_output=True,
+        text=True,
+        cwd=pytestconfig.rootpath,
     )
     assert done.returncode != 0
     assert "There is no NVIDIA GPU here" in done.stderr

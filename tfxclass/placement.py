@@ -59,9 +59,8 @@ def why_not_on_gpu(head):
     if head.has_gpu_ops:
         return None
     return (
-        f"The ops of {head.name!r}, a {type(head).__name__}, or of its "
-        "sampler run on processors alone. Fix: take another sampler, or leave "
-        "it so."
+        f"{head.name!r}, a {type(head).__name__}, or its sampler has ops for "
+        "CPUs only."
     )
 
 

@@ -1,6 +1,6 @@
 """Builds the tests of the CUDA kernels.
 
-`python custom_ops/gpu_tests/build.py` builds and runs them on this machine's
+`python -m custom_ops.gpu_tests.build` builds and runs them on this machine's
 GPU (needs nvcc and nothing else of the project); `--emulate` builds the same
 kernels and tests by a C++ compiler and runs them on the processor.
 """
@@ -13,12 +13,10 @@ import shutil
 import subprocess
 import sys
 
+from custom_ops import build as ops
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-sys.path.insert(0, os.path.dirname(ROOT))
-
-from custom_ops import build as ops  # noqa: E402
-
 EMULATED = [
     "-std=c++17",
     "-O1",
@@ -91,7 +89,7 @@ def main():
         sys.exit(
             "There is no NVIDIA GPU here (nvidia-smi found none). The kernels' "
             "results can be tested without: "
-            "python custom_ops/gpu_tests/build.py --emulate"
+            "python -m custom_ops.gpu_tests.build --emulate"
         )
     program = build(args.emulate)
     if not args.emulate and not rest:
