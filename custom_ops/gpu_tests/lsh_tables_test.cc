@@ -7,7 +7,7 @@
 
 #include "core/lsh_query.h"
 #include "gpu_tests/harness.h"
-#include "kernels/lsh_tables.cu.h"
+#include "kernels/lsh_query.cu.h"
 
 namespace gpu_tests {
 namespace {

@@ -3,11 +3,10 @@
 #include "core/philox.h"
 #include "kernels/cuda_sort.cu.h"
 #include "kernels/cuda_utils.cu.h"
+#include "kernels/key_bits.cu.h"
 
 namespace tfxclass {
 namespace {
-
-constexpr int kThreads = 256;
 
 // Where the random numbers of each part begin: none is used twice.
 constexpr uint64_t kOfCandidates = uint64_t{1} << 62;
@@ -17,21 +16,6 @@ __device__ Philox RandomOf(const GpuActiveOptions& options, uint64_t block) {
   Philox random(options.seed, options.stream);
   random.Seek(block);
   return random;
-}
-
-// The first i with sorted[i] >= value, of `count` rising ones.
-template <class T>
-__device__ int64_t LowerBound(const T* sorted, int64_t count, T value) {
-  int64_t begin = 0, end = count;
-  while (begin < end) {
-    const int64_t middle = (begin + end) / 2;
-    if (sorted[middle] < value) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin;
 }
 
 // Sorted rows: those that are none (-1) come last.
@@ -44,17 +28,9 @@ struct SortedIds {
     return ids[i] >= 0 && (i == 0 || ids[i - 1] != ids[i]);
   }
   __device__ int64_t Place(int64_t id) const {
-    int64_t begin = 0, end = count;
-    while (begin < end) {
-      const int64_t middle = (begin + end) / 2;
-      // As unsigned, -1 is the greatest.
-      if (static_cast<uint64_t>(ids[middle]) < static_cast<uint64_t>(id)) {
-        begin = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
-    return begin;
+    // As unsigned, -1 is the greatest.
+    return LowerBound(reinterpret_cast<const uint64_t*>(ids), count,
+                      static_cast<uint64_t>(id));
   }
   __device__ bool Contains(int64_t id) const {
     const int64_t place = Place(id);
@@ -105,13 +81,6 @@ __global__ void FlagCandidatesKernel(SortedIds sorted, SortedIds targets,
   greatest[i] = score;
 }
 
-// Bits that rise with the number.
-__device__ uint32_t RisingBits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof(bits));
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
 // keys that rise as (score + Gumbel noise) falls; those not new come last.
 __global__ void CandidateKeysKernel(SortedIds sorted, const int32_t* flags,
                                     const float* scores,
@@ -127,7 +96,7 @@ __global__ void CandidateKeysKernel(SortedIds sorted, const int32_t* flags,
     Philox random = RandomOf(options, kOfCandidates + i);
     score -= static_cast<float>(log(-log(random.Uniform())));
   }
-  keys[i] = static_cast<uint32_t>(~RisingBits(score));
+  keys[i] = static_cast<uint32_t>(~OrderedBits(score));
 }
 
 // Candidates in the order they came where all fit, else the best ones, best
@@ -314,8 +283,7 @@ class Selection {
   template <class... Params, class... Args>
   GpuStatus Over(int64_t count, void (*kernel)(Params...),
                  const Args&... args) {
-    return Launch(kernel, CeilDiv(count < 1 ? 1 : count, kThreads), kThreads, 0,
-                  stream_, args...);
+    return LaunchEach(kernel, count < 1 ? 1 : count, stream_, args...);
   }
 
   GpuStatus Sort(const int64_t* ids, int64_t count, SortedIds* sorted) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda_sort.cu.h"
 
 #include "kernels/cuda_utils.cu.h"
+#include "kernels/key_bits.cu.h"
 
 #ifdef TFXCLASS_EMULATE_CUDA
 #include <algorithm>
@@ -12,8 +13,6 @@
 
 namespace tfxclass {
 namespace {
-
-constexpr int kThreads = 256;
 
 // A thread a number.
 __global__ void CountUpKernel(int32_t* order, int64_t count) {
@@ -36,12 +35,6 @@ __global__ void KeyRowsKernel(const uint64_t* keys, int64_t count,
   if (i >= count) return;
   const int64_t row = static_cast<int64_t>(keys[i]);
   rows[i] = row < bound ? row : -1;
-}
-
-int BitsOf(uint64_t greatest) {
-  int bits = 1;
-  while (bits < 64 && greatest >> bits) ++bits;
-  return bits;
 }
 
 #ifdef TFXCLASS_EMULATE_CUDA
@@ -110,8 +103,8 @@ GpuStatus SortKeys(const uint64_t* keys, int64_t count, int bits,
   if (count > INT32_MAX) return "more keys than 2^31 - 1";
   int32_t* numbers = scratch->Get<int32_t>(count);
   if (numbers == nullptr) return kNoScratch;
-  TFXCLASS_RETURN_IF_GPU_ERROR(Launch(CountUpKernel, CeilDiv(count, kThreads),
-                                      kThreads, 0, stream, numbers, count));
+  TFXCLASS_RETURN_IF_GPU_ERROR(
+      LaunchEach(CountUpKernel, count, stream, numbers, count));
   return Sort(keys, count, bits, sorted, numbers, order, scratch, stream);
 }
 
@@ -122,13 +115,12 @@ GpuStatus SortRows(const int64_t* rows, int64_t count, int64_t bound,
   uint64_t* keys = scratch->Get<uint64_t>(count);
   uint64_t* sorted_keys = scratch->Get<uint64_t>(count);
   if (keys == nullptr || sorted_keys == nullptr) return kNoScratch;
-  const int64_t blocks = CeilDiv(count, kThreads);
-  TFXCLASS_RETURN_IF_GPU_ERROR(Launch(RowKeysKernel, blocks, kThreads, 0,
-                                      stream, rows, count, bound, keys));
+  TFXCLASS_RETURN_IF_GPU_ERROR(
+      LaunchEach(RowKeysKernel, count, stream, rows, count, bound, keys));
   TFXCLASS_RETURN_IF_GPU_ERROR(SortKeys(keys, count, BitsOf(bound), sorted_keys,
                                         order, scratch, stream));
-  return Launch(KeyRowsKernel, blocks, kThreads, 0, stream, sorted_keys, count,
-                bound, sorted);
+  return LaunchEach(KeyRowsKernel, count, stream, sorted_keys, count, bound,
+                    sorted);
 }
 
 GpuStatus RunningSums(const int32_t* values, int64_t count, int64_t* sums,

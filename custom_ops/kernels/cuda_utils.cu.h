@@ -67,6 +67,14 @@ GpuStatus Launch(void (*kernel)(Params...), int64_t blocks, int threads,
 
 #endif
 
+// A thread for each of `count` elements.
+template <class... Params, class... Args>
+GpuStatus LaunchEach(void (*kernel)(Params...), int64_t count, GpuStream stream,
+                     const Args&... args) {
+  constexpr int kThreads = 256;
+  return Launch(kernel, CeilDiv(count, kThreads), kThreads, 0, stream, args...);
+}
+
 // Sets `bytes` of device memory to `value`.
 inline GpuStatus FillBytes(void* data, int value, size_t bytes,
                            GpuStream stream) {

@@ -237,8 +237,8 @@ GpuStatus SquaredNorms(const float* rows, int64_t count, int64_t dim,
 GpuStatus EqualizingCoordinates(const float* squared, int64_t count,
                                 const float* greatest, float* extra,
                                 GpuStream stream) {
-  return Launch(EqualizeKernel, CeilDiv(count, 256), 256, 0, stream, squared,
-                count, greatest, extra);
+  return LaunchEach(EqualizeKernel, count, stream, squared, count, greatest,
+                    extra);
 }
 
 }  // namespace tfxclass

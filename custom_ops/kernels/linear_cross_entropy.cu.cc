@@ -5,7 +5,6 @@
 namespace tfxclass {
 namespace {
 
-constexpr int kThreads = 256;
 // Tiles of MmaTile::kOwn rows that fill the device: two for each of an H200's
 // 132 multiprocessors. A constant, so that sums do not depend on the device.
 constexpr int64_t kTilesAtOnce = 264;
@@ -90,9 +89,8 @@ GpuStatus PrepareTask(const LinearClasses& classes, const Element* rows,
   Element* padded = scratch->Get<Element>(count);
   if (padded == nullptr) return kNoScratch;
   task->features = padded;
-  return Launch(PadFeaturesKernel<Element>, CeilDiv(count, kThreads), kThreads,
-                0, stream, classes.features, classes.labels, classes.batch,
-                classes.dim, width, padded);
+  return LaunchEach(PadFeaturesKernel<Element>, count, stream, classes.features,
+                    classes.labels, classes.batch, classes.dim, width, padded);
 }
 
 template <class Tile>
@@ -113,9 +111,8 @@ GpuStatus ComputeLoss(const LinearClasses& classes,
   TFXCLASS_RETURN_IF_GPU_ERROR(
       FillBytes(task.label_logit, 0xff, batch * sizeof(float), stream));
   TFXCLASS_RETURN_IF_GPU_ERROR((Run<Tile, Job::kLoss>(task, stream)));
-  return Launch(MergeStatsKernel, CeilDiv(batch, kThreads), kThreads, 0, stream,
-                task.stats, task.ranges, batch, classes.labels,
-                task.label_logit, loss, logsumexp);
+  return LaunchEach(MergeStatsKernel, batch, stream, task.stats, task.ranges,
+                    batch, classes.labels, task.label_logit, loss, logsumexp);
 }
 
 template <class Tile>
@@ -132,8 +129,8 @@ GpuStatus ComputeFeaturesGrad(Task<typename Tile::Element> task, float* grad,
   }
   TFXCLASS_RETURN_IF_GPU_ERROR((Run<Tile, Job::kFeaturesGrad>(task, stream)));
   if (task.ranges == 1) return nullptr;
-  return Launch(SumRangesKernel, CeilDiv(count, kThreads), kThreads, 0, stream,
-                task.grad, task.ranges, count, grad);
+  return LaunchEach(SumRangesKernel, count, stream, task.grad, task.ranges,
+                    count, grad);
 }
 
 template <class Tile>

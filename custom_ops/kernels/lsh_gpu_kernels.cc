@@ -11,7 +11,7 @@
 #include "kernels/gpu_index.h"
 #include "kernels/hash_codes_gpu.h"
 #include "kernels/lsh_op.h"
-#include "kernels/lsh_tables.cu.h"
+#include "kernels/lsh_query.cu.h"
 
 namespace tfxclass {
 namespace {

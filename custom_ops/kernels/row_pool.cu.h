@@ -5,6 +5,7 @@
 
 #include "kernels/block_sort.cu.h"
 #include "kernels/cuda_utils.cu.h"
+#include "kernels/key_bits.cu.h"
 
 namespace tfxclass {
 
@@ -24,27 +25,6 @@ struct RowPool {
 
 __device__ __forceinline__ int64_t IdOfKey(uint64_t key) {
   return static_cast<int64_t>(0u - static_cast<uint32_t>(key)) - 1;
-}
-
-// Rises with x, -0 as 0; never 0.
-__device__ __forceinline__ uint32_t OrderedBits(float x) {
-  x += 0.0f;
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof(bits));
-  bits = bits >> 31 ? ~bits : bits | 0x80000000u;
-  return bits == 0 ? 1 : bits;
-}
-__device__ __forceinline__ float FromOrderedBits(uint32_t bits) {
-  bits = bits >> 31 ? bits & 0x7fffffffu : ~bits;
-  float x;
-  memcpy(&x, &bits, sizeof(x));
-  return x;
-}
-
-__host__ __device__ __forceinline__ int BitsOf(uint64_t greatest) {
-  int bits = 1;
-  while (bits < 64 && greatest >> bits) ++bits;
-  return bits;
 }
 
 enum class TableVote { kNew, kOld, kNoRoom };

@@ -5,8 +5,6 @@
 namespace tfxclass {
 namespace {
 
-constexpr int kThreads = 128;
-
 // A thread for each sorted id.
 __global__ void FlagRunsKernel(const int64_t* sorted, int64_t n,
                                int32_t* flags) {
@@ -30,9 +28,8 @@ GpuStatus NumberRuns(const Runs& runs, int64_t n, int64_t** places,
   int32_t* flags = scratch->Get<int32_t>(n);
   *places = scratch->Get<int64_t>(n + 1);
   if (flags == nullptr || *places == nullptr) return kNoScratch;
-  TFXCLASS_RETURN_IF_GPU_ERROR(Launch(FlagRunsKernel, CeilDiv(n, kThreads),
-                                      kThreads, 0, stream, runs.sorted, n,
-                                      flags));
+  TFXCLASS_RETURN_IF_GPU_ERROR(
+      LaunchEach(FlagRunsKernel, n, stream, runs.sorted, n, flags));
   TFXCLASS_RETURN_IF_GPU_ERROR(RunningSums(flags, n, *places, scratch, stream));
   return CopyOnDevice(num_runs, *places + n, sizeof(*num_runs), stream);
 }

@@ -261,8 +261,8 @@ GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
 GpuStatus SetLastStep(const int64_t* ids, int64_t n, int64_t num_rows,
                       const int64_t* step, int64_t* last_step,
                       GpuStream stream) {
-  return Launch(SetLastStepKernel, CeilDiv(n, kThreads), kThreads, 0, stream,
-                ids, n, num_rows, step, last_step);
+  return LaunchEach(SetLastStepKernel, n, stream, ids, n, num_rows, step,
+                    last_step);
 }
 
 }  // namespace tfxclass

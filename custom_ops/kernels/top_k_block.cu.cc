@@ -3,6 +3,7 @@
 // A logit and its column are one key, so that all keys differ and whatever
 // order they are gathered in, the k greatest are the same.
 #include "kernels/cuda_utils.cu.h"
+#include "kernels/key_bits.cu.h"
 #include "kernels/softmax_block.cu.h"
 #include "kernels/softmax_stats.cu.h"
 
@@ -14,28 +15,15 @@ constexpr int kValues = 4;
 constexpr int kTile = kThreads * kValues;
 constexpr int64_t kGreatestK = 4096;  // of a pass: 128 kB of shared memory
 
-// Rises with the score; of no number it is 0, of all others more.
-__device__ __forceinline__ uint32_t ScoreKey(float score) {
-  if (score != score) return 0;
-  const float x = score + 0.0f;  // -0 is 0
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof(bits));
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 // Rises with the score and falls with the column; of NaN it is 0.
 __device__ __forceinline__ uint64_t KeyOf(float score, int64_t column) {
-  const uint32_t high = ScoreKey(score);
+  const uint32_t high = OrderedBits(score);
   if (high == 0) return 0;
   return uint64_t{high} << 32 | static_cast<uint32_t>(~column);
 }
 
 __device__ __forceinline__ float ScoreOf(uint64_t key) {
-  const uint32_t high = static_cast<uint32_t>(key >> 32);
-  const uint32_t bits = high & 0x80000000u ? high & 0x7fffffffu : ~high;
-  float score;
-  memcpy(&score, &bits, sizeof(score));
-  return score;
+  return FromOrderedBits(static_cast<uint32_t>(key >> 32));
 }
 
 __device__ __forceinline__ int64_t ColumnOf(uint64_t key) {
@@ -46,7 +34,7 @@ __device__ __forceinline__ int64_t ColumnOf(uint64_t key) {
 __device__ __forceinline__ uint64_t BarOf(float score, int64_t id,
                                           int64_t offset) {
   if (id < 0) return 0;
-  const uint64_t high = uint64_t{ScoreKey(score)} << 32;
+  const uint64_t high = uint64_t{OrderedBits(score)} << 32;
   const int64_t column = id - offset;  // an equal score enters left of it
   if (column < 0) return high | 0xffffffffu;
   if (column > INT32_MAX) return high;
