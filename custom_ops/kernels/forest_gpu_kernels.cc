@@ -1,7 +1,5 @@
 // The hashing forest on the GPU: built by the host, queried on the device.
 // Queries that are not finite find whatever they find.
-#include <algorithm>
-
 #include "core/flat_forest.h"
 #include "kernels/forest_op.h"
 #include "kernels/forest_query.cu.h"
@@ -10,11 +8,8 @@
 namespace tfxclass {
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
-using tensorflow::core::RefCountPtr;
 
 class ForestOnDevice {
  public:
@@ -44,57 +39,36 @@ class ForestOnDevice {
   GpuForest forest_;
 };
 
-class GpuForestQueryOp : public OpKernel {
+class GpuForestQueryOp : public ForestQueryOp {
  public:
-  explicit GpuForestQueryOp(OpKernelConstruction* c) : OpKernel(c) {
-    OP_REQUIRES_OK(c, c->GetAttr("normalize", &normalize_));
+  using ForestQueryOp::ForestQueryOp;
+
+ private:
+  absl::Status FindNothing(OpKernelContext* c, const Found& found) override {
+    TF_RETURN_IF_ERROR(ToStatus(FillInDevice(
+        found.ids->data(), 0xff, found.ids->TotalBytes(), StreamOf(c))));
+    return ToStatus(FillInDevice(found.scores->data(), 0,
+                                 found.scores->TotalBytes(), StreamOf(c)));
   }
 
-  void Compute(OpKernelContext* c) override {
-    RefCountPtr<IndexResource<ForestIndexer>> resource;
-    RefCountPtr<tensorflow::Var> kernel;
-    OP_REQUIRES_OK(c, LookupIndex(c, &resource));
-    OP_REQUIRES_OK(c, LookupVariable(c, 1, &kernel));
-    const Tensor& queries = c->input(2);
-    QueryOptions read;
-    OP_REQUIRES_OK(c, ReadForestQuery(c, &read));
-    const int64_t batch = queries.dim_size(0);
-    const int64_t neighbors = read.num_neighbors;
-    Tensor *ids, *scores;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch, neighbors}, &ids));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {batch, neighbors}, &scores));
-    const auto forest = resource->index.ready();
-    if (forest == nullptr) {
-      OP_REQUIRES_OK(c, ToStatus(FillNone(ids, scores, StreamOf(c))));
-      return;
-    }
-    tensorflow::tf_shared_lock lock(*kernel->mu());
-    const Tensor& rows = *kernel->tensor();
-    OP_REQUIRES_OK(c, CheckForest(*forest, rows, queries));
+  absl::Status Find(OpKernelContext* c, IndexResource<ForestIndexer>* resource,
+                    const Forest& forest, const Tensor& rows,
+                    const QueryOptions& read, const Found& found) override {
     std::shared_ptr<ForestOnDevice> on_device;
-    OP_REQUIRES_OK(c, CopyOfIndex(c, resource.get(), forest, &on_device));
+    TF_RETURN_IF_ERROR(CopyOfIndex(c, resource, forest, &on_device));
     ForestQueryOptions options;
     options.num_neighbors = read.num_neighbors;
     options.num_candidates = read.num_candidates;
-    options.normalize = normalize_;
+    options.normalize = read.normalize;
     options.bucket = read.bucket;
     OpScratch scratch(c);
-    OP_REQUIRES_OK(
-        c, ToStatus(QueryForest(on_device->forest(), rows.flat<float>().data(),
-                                queries.flat<float>().data(), batch, options,
-                                ids->flat<int64_t>().data(),
-                                scores->flat<float>().data(), &scratch,
-                                StreamOf(c))));
+    const Tensor& queries = c->input(2);
+    return ToStatus(
+        QueryForest(on_device->forest(), rows.flat<float>().data(),
+                    queries.flat<float>().data(), queries.dim_size(0), options,
+                    found.ids->flat<int64_t>().data(),
+                    found.scores->flat<float>().data(), &scratch, StreamOf(c)));
   }
-
- private:
-  static GpuStatus FillNone(Tensor* ids, Tensor* scores, GpuStream stream) {
-    TFXCLASS_RETURN_IF_GPU_ERROR(
-        FillInDevice(ids->data(), 0xff, ids->TotalBytes(), stream));
-    return FillInDevice(scores->data(), 0, scores->TotalBytes(), stream);
-  }
-
-  bool normalize_;
 };
 
 TFXCLASS_GPU_INDEX_KERNELS("Forest", ForestIndexer);

@@ -74,6 +74,60 @@ inline absl::Status CheckForest(const HashingForest& forest,
       ", queries of shape ", ShapeText(queries.shape())));
 }
 
+class ForestQueryOp : public tensorflow::OpKernel {
+ public:
+  explicit ForestQueryOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {
+    OP_REQUIRES_OK(c, c->GetAttr("normalize", &normalize_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* c) override {
+    tensorflow::core::RefCountPtr<IndexResource<ForestIndexer>> resource;
+    tensorflow::core::RefCountPtr<tensorflow::Var> kernel;
+    OP_REQUIRES_OK(c, LookupIndex(c, &resource));
+    OP_REQUIRES_OK(c, LookupVariable(c, 1, &kernel));
+    QueryOptions options;
+    OP_REQUIRES_OK(c, ReadForestQuery(c, &options));
+    options.normalize = normalize_;
+    const tensorflow::Tensor& queries = c->input(2);
+    const int64_t batch = queries.dim_size(0);
+    Found found;
+    for (int i = 0; i < 2; ++i) {
+      OP_REQUIRES_OK(c,
+                     c->allocate_output(i, {batch, options.num_neighbors},
+                                        i == 0 ? &found.ids : &found.scores));
+    }
+    const auto forest = resource->index.ready();
+    if (forest == nullptr) {
+      OP_REQUIRES_OK(c, FindNothing(c, found));
+      return;
+    }
+    tensorflow::tf_shared_lock lock(*kernel->mu());
+    const tensorflow::Tensor& rows = *kernel->tensor();
+    OP_REQUIRES_OK(c, CheckForest(*forest, rows, queries));
+    OP_REQUIRES_OK(c, Find(c, resource.get(), forest, rows, options, found));
+  }
+
+ protected:
+  using Forest = Refreshing<ForestIndexer>::Shared;
+  struct Found {
+    tensorflow::Tensor *ids, *scores;  // [batch, num_neighbors]
+  };
+
+ private:
+  // Ids -1 and scores 0.
+  virtual absl::Status FindNothing(tensorflow::OpKernelContext* c,
+                                   const Found& found) = 0;
+  // Of the queries, input 2.
+  virtual absl::Status Find(tensorflow::OpKernelContext* c,
+                            IndexResource<ForestIndexer>* resource,
+                            const Forest& forest,
+                            const tensorflow::Tensor& rows,
+                            const QueryOptions& options,
+                            const Found& found) = 0;
+
+  bool normalize_;
+};
+
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_KERNELS_FOREST_OP_H_

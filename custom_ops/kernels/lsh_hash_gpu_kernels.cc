@@ -10,38 +10,25 @@
 namespace tfxclass {
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-class GpuLshHashOp : public OpKernel {
+class GpuLshHashOp : public LshHashOp {
  public:
-  explicit GpuLshHashOp(OpKernelConstruction* c) : OpKernel(c) {
-    OP_REQUIRES_OK(c, GetHashFamily(c, &options_));
-  }
-
-  void Compute(OpKernelContext* c) override {
-    const Tensor& vectors = c->input(0);
-    OP_REQUIRES_OK(c, CheckHashed(vectors));
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(1)));
-    HashOptions options = options_;
-    options.seed = c->input(1).flat<int64_t>()(0);
-    const int64_t count = vectors.dim_size(0), dim = vectors.dim_size(1);
-    Tensor* codes;
-    OP_REQUIRES_OK(c,
-                   c->allocate_output(0, {options.num_tables, count}, &codes));
-    OpScratch scratch(c);
-    GpuHashFunctions functions;
-    OP_REQUIRES_OK(c, ToStatus(functions.Upload(HashFunctions(options, dim),
-                                                &scratch, StreamOf(c))));
-    OP_REQUIRES_OK(c, ToStatus(functions.Codes(
-                          {vectors.flat<float>().data(), nullptr, count, dim},
-                          codes->flat<int32_t>().data(), StreamOf(c))));
-  }
+  using LshHashOp::LshHashOp;
 
  private:
-  HashOptions options_;
+  absl::Status Hash(OpKernelContext* c, const HashFunctions& functions,
+                    const Tensor& vectors, Tensor* codes) override {
+    OpScratch scratch(c);
+    GpuHashFunctions on_device;
+    TF_RETURN_IF_ERROR(
+        ToStatus(on_device.Upload(functions, &scratch, StreamOf(c))));
+    return ToStatus(on_device.Codes({vectors.flat<float>().data(), nullptr,
+                                     vectors.dim_size(0), vectors.dim_size(1)},
+                                    codes->flat<int32_t>().data(),
+                                    StreamOf(c)));
+  }
 };
 
 REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("LshHash").HostMemory("seed"),

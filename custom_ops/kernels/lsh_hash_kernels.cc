@@ -12,36 +12,28 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-class LshHashOp : public OpKernel {
+class CpuLshHashOp : public LshHashOp {
  public:
-  explicit LshHashOp(OpKernelConstruction* c) : OpKernel(c) {
-    OP_REQUIRES_OK(c, GetHashFamily(c, &options_));
-  }
+  using LshHashOp::LshHashOp;
 
-  void Compute(OpKernelContext* c) override {
-    const Tensor& vectors = c->input(0);
-    OP_REQUIRES_OK(c, CheckHashed(vectors));
-    OP_REQUIRES_OK(c, CheckFinite("vectors", vectors));
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(1)));
+ private:
+  absl::Status Hash(OpKernelContext* c, const HashFunctions& functions,
+                    const Tensor& vectors, Tensor* codes) override {
+    TF_RETURN_IF_ERROR(CheckFinite("vectors", vectors));
     const int64_t count = vectors.dim_size(0), dim = vectors.dim_size(1);
-    HashOptions options = options_;
-    options.seed = c->input(1).flat<int64_t>()(0);
-    Tensor* codes;
-    OP_REQUIRES_OK(c,
-                   c->allocate_output(0, {options.num_tables, count}, &codes));
-    const HashFunctions functions(options, dim);
     LaneRows rows;
     rows.Resize(count, dim);
-    const int64_t cost = options.num_tables * functions.Cost() + dim;
+    const int64_t cost =
+        functions.options().num_tables * functions.Cost() + dim;
     PoolOf(c)(rows.blocks(), kBlockRows * cost,
               [&](int64_t begin, int64_t end) {
                 for (int64_t b = begin; b < end; ++b) {
                   HashBlock(functions, vectors, b, &rows, codes);
                 }
               });
+    return absl::OkStatus();
   }
 
- private:
   static void HashBlock(const HashFunctions& functions, const Tensor& vectors,
                         int64_t b, LaneRows* rows, Tensor* to) {
     const int64_t num_tables = functions.options().num_tables;
@@ -57,8 +49,6 @@ class LshHashOp : public OpKernel {
                   to->flat<int32_t>().data() + t * rows->count + first);
     }
   }
-
-  HashOptions options_;
 };
 
 class LshSparseHashOp : public OpKernel {
@@ -125,7 +115,7 @@ class LshSparseHashOp : public OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("Tfxclass>LshHash").Device(tensorflow::DEVICE_CPU),
-                        LshHashOp);
+                        CpuLshHashOp);
 REGISTER_KERNEL_BUILDER(
     Name("Tfxclass>LshSparseHash").Device(tensorflow::DEVICE_CPU),
     LshSparseHashOp);

@@ -53,6 +53,36 @@ inline absl::Status CheckHashed(const tensorflow::Tensor& vectors) {
                    ShapeText(vectors.shape())));
 }
 
+// Inputs: vectors [count, dim], seed. Output: codes [num_tables, count].
+class LshHashOp : public tensorflow::OpKernel {
+ public:
+  explicit LshHashOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {
+    OP_REQUIRES_OK(c, GetHashFamily(c, &options_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* c) override {
+    const tensorflow::Tensor& vectors = c->input(0);
+    OP_REQUIRES_OK(c, CheckHashed(vectors));
+    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(1)));
+    HashOptions options = options_;
+    options.seed = c->input(1).flat<int64_t>()(0);
+    tensorflow::Tensor* codes;
+    OP_REQUIRES_OK(
+        c, c->allocate_output(0, {options.num_tables, vectors.dim_size(0)},
+                              &codes));
+    OP_REQUIRES_OK(c, Hash(c, HashFunctions(options, vectors.dim_size(1)),
+                           vectors, codes));
+  }
+
+ private:
+  virtual absl::Status Hash(tensorflow::OpKernelContext* c,
+                            const HashFunctions& functions,
+                            const tensorflow::Tensor& vectors,
+                            tensorflow::Tensor* codes) = 0;
+
+  HashOptions options_;
+};
+
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_KERNELS_LSH_OPTIONS_H_

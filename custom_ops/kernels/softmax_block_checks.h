@@ -32,6 +32,16 @@ inline absl::Status CheckBlock(const tensorflow::Tensor& logits,
   return CheckSame("values of the targets", values, targets.shape());
 }
 
+// Inputs 0 to 3 as CheckBlock has them, then two of these names, [batch].
+inline absl::Status CheckBlockInputs(tensorflow::OpKernelContext* c,
+                                     const char* fifth, const char* sixth) {
+  TF_RETURN_IF_ERROR(
+      CheckBlock(c->input(0), c->input(1), c->input(2), c->input(3)));
+  const tensorflow::TensorShape of_rows({c->input(0).dim_size(0)});
+  TF_RETURN_IF_ERROR(CheckSame(fifth, c->input(4), of_rows));
+  return CheckSame(sixth, c->input(5), of_rows);
+}
+
 // logits [batch, block], scores and ids [batch, k], offset scalar.
 inline absl::Status CheckTopK(const tensorflow::Tensor& logits,
                               const tensorflow::Tensor& offset,

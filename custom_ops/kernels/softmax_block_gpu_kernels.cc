@@ -26,11 +26,8 @@ class GpuSoftmaxBlockStatsOp : public OpKernel {
 
   void Compute(OpKernelContext* c) override {
     const Tensor& logits = c->input(0);
-    OP_REQUIRES_OK(c,
-                   CheckBlock(logits, c->input(1), c->input(2), c->input(3)));
+    OP_REQUIRES_OK(c, CheckBlockInputs(c, "running_max", "running_sum"));
     const int64_t batch = logits.dim_size(0);
-    OP_REQUIRES_OK(c, CheckSame("running_max", c->input(4), {batch}));
-    OP_REQUIRES_OK(c, CheckSame("running_sum", c->input(5), {batch}));
     Tensor *max, *sum;
     OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &max));
     OP_REQUIRES_OK(c, c->allocate_output(1, {batch}, &sum));
@@ -49,11 +46,8 @@ class GpuSoftmaxBlockGradOp : public OpKernel {
 
   void Compute(OpKernelContext* c) override {
     const Tensor& logits = c->input(0);
-    OP_REQUIRES_OK(c,
-                   CheckBlock(logits, c->input(1), c->input(2), c->input(3)));
+    OP_REQUIRES_OK(c, CheckBlockInputs(c, "logsumexp", "upstream"));
     const int64_t batch = logits.dim_size(0);
-    OP_REQUIRES_OK(c, CheckSame("logsumexp", c->input(4), {batch}));
-    OP_REQUIRES_OK(c, CheckSame("upstream", c->input(5), {batch}));
     Tensor* grad;
     OP_REQUIRES_OK(
         c, c->forward_input_or_allocate_output({0}, 0, logits.shape(), &grad));

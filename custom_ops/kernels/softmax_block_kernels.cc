@@ -19,11 +19,9 @@ class SoftmaxBlockStatsOp : public OpKernel {
     const Tensor& logits = c->input(0);
     const Tensor& targets = c->input(1);
     const Tensor& delta = c->input(2);
-    OP_REQUIRES_OK(c, CheckBlock(logits, targets, delta, c->input(3)));
+    OP_REQUIRES_OK(c, CheckBlockInputs(c, "running_max", "running_sum"));
     const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
     const int64_t width = targets.dim_size(1);
-    OP_REQUIRES_OK(c, CheckSame("running_max", c->input(4), {batch}));
-    OP_REQUIRES_OK(c, CheckSame("running_sum", c->input(5), {batch}));
     Tensor *max, *sum;
     OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &max));
     OP_REQUIRES_OK(c, c->allocate_output(1, {batch}, &sum));
@@ -52,11 +50,9 @@ class SoftmaxBlockGradOp : public OpKernel {
     const Tensor& logits = c->input(0);
     const Tensor& targets = c->input(1);
     const Tensor& target_grad = c->input(2);
-    OP_REQUIRES_OK(c, CheckBlock(logits, targets, target_grad, c->input(3)));
+    OP_REQUIRES_OK(c, CheckBlockInputs(c, "logsumexp", "upstream"));
     const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
     const int64_t width = targets.dim_size(1);
-    OP_REQUIRES_OK(c, CheckSame("logsumexp", c->input(4), {batch}));
-    OP_REQUIRES_OK(c, CheckSame("upstream", c->input(5), {batch}));
     Tensor* grad;
     OP_REQUIRES_OK(
         c, c->forward_input_or_allocate_output({0}, 0, logits.shape(), &grad));
