@@ -26,6 +26,9 @@ HEADS = {
     "lsh": lambda: layers.LSHSoftmax(CLASSES, 2000, rebuild_interval=5),
     "projected": lambda: layers.ProjectedSoftmax(CLASSES, 32),
     "adaptive": lambda: layers.AdaptiveSoftmax(CLASSES, [20_000, 100_000]),
+    "hierarchical": lambda: layers.HierarchicalSoftmax(CLASSES, "balanced"),
+    "dropmax": lambda: layers.DropMax(CLASSES // 10, "posterior"),
+    "sparsemax": lambda: layers.Sparsemax(CLASSES // 2),
 }
 
 

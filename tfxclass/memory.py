@@ -29,7 +29,7 @@ class Estimate:
         slot_bytes: int, of the optimizer, for the head's weights.
         gradient_bytes: int, gradients of the weights and their update.
         activation_bytes: int, logits and gathered rows of a step.
-        index_bytes: int, the sampler's index and its refresh.
+        index_bytes: int, the sampler's index and its refresh, or the tree.
         initialization_bytes: int, what the initializer of the largest matrix
             holds for a moment beside it, before slots and steps.
     """

@@ -10,7 +10,14 @@ from tfxclass.losses import dropmax
 from tfxclass.losses.targets import Targets
 from tfxclass.saved_random import SavedRandom
 
-_MODES = ("adaptive", "posterior", "random", "attention")
+# Matrices [batch, classes] that a step holds (measured): once, for each mask.
+_MATRICES = {
+    "adaptive": (11, 7),
+    "posterior": (25, 7),
+    "random": (1, 4),
+    "attention": (7, 0),
+}
+_MODES = tuple(_MATRICES)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -138,9 +145,8 @@ class DropMax(SavedRandom, RetainedHead):
 
     def activation_bytes(self, batch):
         classes = self.step_rows(batch) or self.num_classes
-        # Logits of the class matrices and each mask, with their gradients and
-        # what lies between.
-        return 4 * batch * classes * (8 + 4 * self.num_samples)
+        once, each = _MATRICES[self.mode]
+        return 4 * batch * classes * (once + each * self.num_samples)
 
     def _loss(self, queries, logits, targets, sample=None):
         """Loss of each row, given the logits of all classes or of a sample."""

@@ -106,10 +106,10 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         self.leaves = self._add_constant("leaves", self.tree.leaves)
 
     def _initial_rows(self, shape, dtype=None):
-        rows = self.kernel_initializer(
-            (shape[0], shape[1] - int(self.use_bias)), dtype=dtype
-        )
-        return keras.ops.pad(rows, [[0, 0], [0, int(self.use_bias)]])
+        if not self.use_bias:
+            return self.kernel_initializer(shape, dtype=dtype)
+        rows = self.kernel_initializer((shape[0], shape[1] - 1), dtype=dtype)
+        return keras.ops.pad(rows, [[0, 0], [0, 1]])
 
     def _add_constant(self, name, array):
         with self._made_beside_rows():
@@ -251,6 +251,9 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
 
     def activation_bytes(self, batch):
         return 0  # a product a row of the path
+
+    def index_bytes(self):
+        return self.tree.nbytes
 
     def get_config(self):
         return {

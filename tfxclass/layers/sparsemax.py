@@ -69,8 +69,8 @@ class Sparsemax(ClassHead):
         return sparsemax_loss(logits, targets)
 
     def activation_bytes(self, batch):
-        # Logits, probabilities and gradients of all classes.
-        return 12 * batch * self.num_classes
+        # Logits of all classes, and their probabilities or gradient.
+        return 8 * batch * self.num_classes
 
     def top_k(self, features, k):
         with self.beside_rows():

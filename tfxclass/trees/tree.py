@@ -81,6 +81,12 @@ class Tree:
     def num_classes(self):
         return len(self.classes)
 
+    @property
+    def nbytes(self):
+        """Bytes of its arrays, int."""
+        arrays = (self.num_children, self.first_children, self.parents)
+        return sum(x.nbytes for x in (*arrays, self.classes, self.leaves))
+
     def depths(self):
         """int64 `[num_classes]`: edges from the root to each class."""
         depths = np.zeros(self.num_nodes, np.int64)
