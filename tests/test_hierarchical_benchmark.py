@@ -76,6 +76,20 @@ def test_a_row_in_the_format_of_fasttext(tmp_path):
     assert (tmp_path / "test").read_text() == "w1 w3\nw2\n"
 
 
+@pytest.mark.parametrize("message", ["Encountered NaN.", "no such loss"])
+def test_a_peer_that_fails(tmp_path, message):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho '{message}' >&2\nexit 1\n")
+    python.chmod(0o755)
+    job = ("fastText hs", data_lib.generated(5), 9.0, 2, str(python))
+    if message == "no such loss":
+        with pytest.raises(RuntimeError, match=message):
+            peer.run(*job)
+    else:
+        # It diverged, which is worse than any other rate.
+        assert peer.run(*job)["curve"][-1]["f1"] == 0
+
+
 def test_the_best_rate_is_taken_and_results_are_kept(tmp_path, monkeypatch):
     ran = []
 

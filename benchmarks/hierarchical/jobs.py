@@ -8,7 +8,7 @@ from benchmarks.hierarchical import methods
 from benchmarks.hierarchical import peer
 
 # Of LazyAdam and of fastText's SGD.
-RATES = {"ours": (3e-2, 1e-2, 3e-3), "fastText": (1.0, 0.5, 0.2)}
+RATES = {"ours": (0.1, 0.3, 0.03, 0.01), "fastText": (1.0, 2.0, 0.5, 0.2)}
 # The slowest last.
 METHODS = ["fastText hs", *methods.METHODS, "fastText softmax"]
 

@@ -30,6 +30,8 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     where full softmax hurts and negatives are hard to find. What it costs in
     accuracy depends on the tree: nodes must tell apart classes that differ, so
     `trees.clustered` is better than `"huffman"`, which is best in time alone.
+    Closest to the full softmax, with several labels a row, came `"plt"` over a
+    clustered tree of wide nodes (`arity=16, leaf_size=32`).
 
     The best classes are found by best-first search: a few nodes a class where
     the model is sure, at worst all of them. Logits (`activation=None`) are
