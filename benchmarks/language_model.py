@@ -13,8 +13,8 @@ start over.
 "recovered": the full class matrix by the dual, at once. l2 is that of the
 training, or the one that is best on the books for choices. "fine-tuned": half
 of the epochs slim, then recovered (best l2), or lifted, then the other half
-with the full softmax at the least of the rates. Times are of the processor
-(all cores together), of the search for a rate none.
+with the full softmax at the least of the rates. Times are of the processor (all
+cores together), without the search for a rate.
 """
 
 import json

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import types
 
 import numpy as np
@@ -78,16 +79,31 @@ def test_a_row_in_the_format_of_fasttext(tmp_path):
 
 @pytest.mark.parametrize("message", ["Encountered NaN.", "no such loss"])
 def test_a_peer_that_fails(tmp_path, message):
+    (tmp_path / "fasttext.py").write_text(
+        "def train_supervised(*args, **kwargs):\n"
+        f"    raise RuntimeError({message!r})\n"
+    )
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho '{message}' >&2\nexit 1\n")
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n'
+    )
     python.chmod(0o755)
     job = ("fastText hs", data_lib.generated(5), 9.0, 2, str(python))
     if message == "no such loss":
         with pytest.raises(RuntimeError, match=message):
             peer.run(*job)
-    else:
-        # It diverged, which is worse than any other rate.
-        assert peer.run(*job)["curve"][-1]["f1"] == 0
+        return
+    # It diverged, which is worse than any other rate.
+    (point,) = peer.run(*job)["curve"]
+    assert point["f1"] == point["at_1"] == point["at_10"] == 0
+    assert point["cpu_seconds"] > 0
+
+
+def test_padding_is_no_label():
+    labels = np.array([[0, -1], [1, 2]])
+    predicted = np.array([[3, -1], [2, -1]])
+    found = data_lib.scores(labels, predicted, num_classes=4, k=2)
+    assert found["at_1"] == found["at_10"] == 0.5
 
 
 def test_the_best_rate_is_taken_and_results_are_kept(tmp_path, monkeypatch):

@@ -192,9 +192,10 @@ def scores(labels, predicted, num_classes, k):
     """`macro_scores` of the first k, and rows with a label among the first 1
     and 10 that are predicted."""
     same = (predicted[:, :, None] == labels[:, None, :]).any(axis=2)
+    same &= predicted >= 0
     return {
         **macro_scores(labels, predicted[:, :k], num_classes),
-        "at_1": float(same[:, 0].mean()),
+        "at_1": float(same[:, :1].any(axis=1).mean()),
         "at_10": float(same[:, :10].any(axis=1).mean()),
     }
 

@@ -6,7 +6,8 @@
 
 JOB.json has `train` and `test` (files of `make_text`), `loss`, `dim`, `rate`,
 `epochs`, `k`; the last line of the output is JSON: seconds of training (reading
-the file included) and for each test row the k labels predicted.
+the file included) and for each test row the k labels predicted, none where
+training diverged.
 """
 
 import json
@@ -14,25 +15,37 @@ import sys
 import time
 
 
-def run(job):
+def train(job):
+    """The model, or None where training diverged."""
     import fasttext
 
+    try:
+        return fasttext.train_supervised(
+            job["train"],
+            loss=job["loss"],
+            dim=job["dim"],
+            lr=job["rate"],
+            epoch=job["epochs"],
+            thread=2,
+            minCount=1,
+            verbose=0,
+        )
+    except RuntimeError as error:
+        if "Encountered NaN" not in str(error):
+            raise
+        return None
+
+
+def run(job):
     clock, cpu = time.perf_counter(), time.process_time()
-    model = fasttext.train_supervised(
-        job["train"],
-        loss=job["loss"],
-        dim=job["dim"],
-        lr=job["rate"],
-        epoch=job["epochs"],
-        thread=2,
-        minCount=1,
-        verbose=0,
-    )
+    model = train(job)
     seconds = time.perf_counter() - clock
     cpu_seconds = time.process_time() - cpu
     with open(job["test"]) as f:
         rows = [line.rstrip("\n") for line in f]
-    labels, _ = model.predict(rows, k=job["k"])
+    labels = [[] for _ in rows]
+    if model is not None:
+        labels, _ = model.predict(rows, k=job["k"])
     prefix = len("__label__")
     return {
         "seconds": seconds,
