@@ -1,81 +1,15 @@
 // Losses in trees against core/tree_path.h, and the same formulas in double.
-#include "core/tree_path.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 
-#include "gpu_tests/harness.h"
-#include "kernels/tree_path.cu.h"
+#include "gpu_tests/tree_path_cases.h"
 
 namespace gpu_tests {
 namespace {
 
-using tfxclass::ClassTree;
-using tfxclass::GpuTree;
-using tfxclass::PathLabels;
 using tfxclass::PathStep;
-using tfxclass::TreeNode;
-
-struct TestTree {
-  std::vector<TreeNode> nodes;
-  std::vector<int64_t> leaves;
-  int64_t num_rows = 0, max_depth = 0;
-  bool independent = false;
-
-  ClassTree View(const TreeNode* at) const {
-    return {at, static_cast<int64_t>(nodes.size()),
-            static_cast<int64_t>(leaves.size()), num_rows, independent};
-  }
-};
-
-// How a node of `count` leaves is split: a chain puts one leaf aside, otherwise
-// up to `width` random parts.
-std::vector<int64_t> Parts(int64_t count, int64_t width, bool chain,
-                           Random* random) {
-  if (chain) return {1, count - 1};
-  std::vector<int64_t> parts(
-      std::min(count, 2 + (width > 2 ? random->Below(width - 1) : 0)), 1);
-  for (int64_t rest = count - parts.size(); rest > 0; --rest) {
-    ++parts[random->Below(parts.size())];
-  }
-  return parts;
-}
-
-TestTree MakeTree(int64_t num_classes, int64_t width, bool chain,
-                  bool independent, Random* random) {
-  TestTree tree;
-  tree.independent = independent;
-  tree.leaves.resize(num_classes);
-  std::vector<int64_t> sizes = {num_classes}, depths = {0}, classes;
-  for (int64_t c = 0; c < num_classes; ++c) {
-    classes.insert(classes.begin() + random->Below(c + 1), c);
-  }
-  tree.nodes.push_back({-1, 0, 0, 0, -1});
-  for (size_t n = 0; n < tree.nodes.size(); ++n) {
-    TreeNode node = tree.nodes[n];
-    tree.max_depth = std::max(tree.max_depth, depths[n]);
-    if (sizes[n] == 1) {
-      node.class_id = classes.back();
-      classes.pop_back();
-      tree.leaves[node.class_id] = n;
-    } else {
-      const auto parts = Parts(sizes[n], width, chain, random);
-      node.first_child = tree.nodes.size();
-      node.num_children = parts.size();
-      node.first_row = tree.num_rows;
-      for (const int64_t part : parts) {
-        tree.nodes.push_back({static_cast<int64_t>(n), 0, 0, 0, -1});
-        sizes.push_back(part);
-        depths.push_back(depths[n] + 1);
-      }
-      tree.num_rows += tree.View(nullptr).NumRows(node);
-    }
-    tree.nodes[n] = node;
-  }
-  return tree;
-}
 
 double SoftplusOf(double z) {
   return std::max(z, 0.0) + std::log1p(std::exp(-std::abs(z)));
@@ -116,25 +50,6 @@ struct Expected {
   std::vector<int64_t> rows, splits = {0}, touched;
   std::vector<double> losses, slopes, queries_grad, touched_grads;
 };
-
-struct Batch {
-  int64_t batch, p, dim;
-  std::vector<int64_t> labels;
-  std::vector<float> weights, queries, kernel, upstream;
-};
-
-Batch MakeBatch(const TestTree& tree, int64_t batch, int64_t p, int64_t dim,
-                Random* random) {
-  Batch b = {batch, p, dim, {}, {}, {}, {}, {}};
-  b.labels = random->Ids(batch * p, tree.leaves.size());
-  for (size_t l = 0; l < b.labels.size(); l += 5) b.labels[l] = l % 2 ? -1 : -2;
-  b.weights = random->Normal(batch * p);
-  for (float& weight : b.weights) weight = std::abs(weight) + 0.1f;
-  b.queries = random->Normal(batch * dim);
-  b.kernel = random->Normal(tree.num_rows * dim, 0.5f);
-  b.upstream = random->Normal(batch);
-  return b;
-}
 
 double DotOf(const float* a, const float* b, int64_t dim) {
   double sum = 0;
@@ -188,36 +103,6 @@ Expected Reference(const TestTree& test_tree, const Batch& b) {
   }
   return e;
 }
-
-struct OnDevice {
-  Buffer<TreeNode> nodes;
-  Buffer<int64_t> leaves, labels;
-  Buffer<float> weights, queries, kernel, upstream;
-  Buffer<int64_t> splits;
-  Buffer<int32_t> unsound{1};
-  TestScratch scratch;
-  GpuTree tree;
-  PathLabels paths;
-
-  OnDevice(const TestTree& t, const Batch& b)
-      : nodes(t.nodes),
-        leaves(t.leaves),
-        labels(b.labels),
-        weights(b.weights),
-        queries(b.queries),
-        kernel(b.kernel),
-        upstream(b.upstream),
-        splits(b.batch + 1),
-        tree{t.View(nodes.data()), leaves.data(), t.max_depth},
-        paths{labels.data(), weights.data(), b.batch, b.p} {}
-
-  // Where the rows of each sample begin.
-  std::vector<int64_t> Count() {
-    Done(tfxclass::CountTreePaths(tree, paths, splits.data(), unsound.data(),
-                                  &scratch, nullptr));
-    return splits.Read();
-  }
-};
 
 void CheckGrad(const Batch& b, const Expected& e, OnDevice* device,
                int64_t num_rows, Buffer<int64_t>* rows, Buffer<float>* slopes,
@@ -353,114 +238,6 @@ GPU_TEST(TreePathDeterministic) {
     found.insert(found.end(), of_losses.begin(), of_losses.end());
     if (turn == 0) first = found;
     ExpectEqual(found, first, "losses and gradients");
-  }
-}
-
-// Whether core finds every path of the batch.
-bool IsSound(const TestTree& test_tree, const Batch& b) {
-  const ClassTree tree = test_tree.View(test_tree.nodes.data());
-  for (int64_t i = 0; i < b.batch; ++i) {
-    std::vector<PathStep> steps;
-    for (int64_t l = i * b.p; l < (i + 1) * b.p; ++l) {
-      if (b.labels[l] >= tree.num_classes) return false;
-    }
-    if (!tfxclass::CollectSteps(tree, test_tree.leaves.data(),
-                                &b.labels[i * b.p], &b.weights[i * b.p], b.p,
-                                &steps)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-int64_t Wild(Random* random) {
-  switch (random->Below(4)) {
-    case 0:
-      return -1 - random->Below(100);
-    case 1:
-      return INT64_MAX - random->Below(3);
-    case 2:
-      return INT64_MIN + random->Below(3);
-    default:
-      return random->Below(60);
-  }
-}
-
-// What leads out of the arrays is found, as the processor finds it.
-GPU_TEST(TreePathUnsound) {
-  Random random(18);
-  int num_unsound = 0;
-  for (int turn = 0; turn < 60; ++turn) {
-    TestTree tree = MakeTree(20, 2 + turn % 4, false, turn % 2, &random);
-    Batch b = MakeBatch(tree, 4, 3, 4, &random);
-    if (turn % 3 == 0) {
-      b.labels[random.Below(12)] = Wild(&random);
-    } else if (turn % 3 == 1) {
-      tree.leaves[random.Below(20)] = Wild(&random);
-    } else {
-      TreeNode* node = &tree.nodes[random.Below(8)];
-      reinterpret_cast<int64_t*>(node)[random.Below(5)] = Wild(&random);
-    }
-    OnDevice device(tree, b);
-    const int64_t n = device.Count().back();
-    const bool found_unsound = device.unsound.Read()[0] != 0;
-    if (!IsSound(tree, b)) {
-      ++num_unsound;
-      Expect(found_unsound, "turn " + std::to_string(turn) + " is unsound");
-    }
-    Buffer<int64_t> rows(n);
-    Buffer<float> losses(b.batch), slopes(n);
-    Done(tfxclass::TreePathLoss(
-        device.tree, device.paths, device.queries.data(), device.kernel.data(),
-        b.dim, device.splits.data(), losses.data(), rows.data(), slopes.data(),
-        device.unsound.data(), &device.scratch, nullptr));
-  }
-  Expect(num_unsound > 20, "enough of the trees are unsound");
-}
-
-// A path is unsound if it is longer than the depth, by one edge too.
-GPU_TEST(TreePathTooDeep) {
-  Random random(19);
-  const TestTree tree = MakeTree(20, 2, true, false, &random);
-  for (int64_t label = 0; label < 20; ++label) {
-    Batch b = MakeBatch(tree, 1, 1, 4, &random);
-    b.labels = {label};
-    int64_t depth = 0;
-    for (int64_t n = tree.leaves[label]; n > 0; n = tree.nodes[n].parent) {
-      ++depth;
-    }
-    OnDevice device(tree, b);
-    device.tree.max_depth = 3;
-    device.Count();
-    Expect((device.unsound.Read()[0] != 0) == (depth > 3),
-           "depth " + std::to_string(depth));
-  }
-}
-
-GPU_TEST(TreePathGradUnsound) {
-  const int64_t dim = 4, num_rows = 5, n = 6;
-  Random random(20);
-  Buffer<float> queries(random.Normal(2 * dim)), slopes(random.Normal(n));
-  Buffer<float> kernel(random.Normal(num_rows * dim)),
-      upstream(std::vector<float>{1, 1});
-  const std::vector<std::vector<int64_t>> all_splits = {
-      {0, 3, 6}, {0, 9, 6}, {-4, 3, 6}, {0, 3, 7}, {5, 2, 6}};
-  const std::vector<std::vector<int64_t>> all_rows = {{0, 1, 2, 3, 4, -1},
-                                                      {0, 1, 2, 3, 4, 5}};
-  for (size_t s = 0; s < all_splits.size(); ++s) {
-    for (size_t r = 0; r < all_rows.size(); ++r) {
-      Buffer<int64_t> splits(all_splits[s]), rows(all_rows[r]), touched(n);
-      Buffer<int64_t> num_touched(1);
-      Buffer<float> queries_grad(2 * dim), grads(n * dim);
-      Buffer<int32_t> unsound(1);
-      TestScratch scratch;
-      Done(tfxclass::TreePathGrad(
-          {queries.data(), kernel.data(), 2, num_rows, dim, rows.data(),
-           slopes.data(), n, splits.data(), upstream.data()},
-          queries_grad.data(), touched.data(), grads.data(), num_touched.data(),
-          unsound.data(), &scratch, nullptr));
-      Expect(unsound.Read()[0] == 1, "splits or rows are unsound");
-    }
   }
 }
 
