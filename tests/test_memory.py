@@ -134,6 +134,15 @@ def test_peak_of_a_process(name):
     assert 0.85 * measured - 40e6 < estimate.total_bytes < 1.15 * measured
 
 
+def test_initializers_that_draw_hold_more_than_constants():
+    drawn = tfxclass.estimate(layers.FullSoftmax(1000), 16, 2)
+    head = layers.FullSoftmax(1000, kernel_initializer="zeros")
+    constant = tfxclass.estimate(head, 16, 2, keras.optimizers.SGD())
+    assert drawn.initialization_bytes == 2 * drawn.weight_bytes
+    assert constant.initialization_bytes == constant.weight_bytes
+    assert constant.total_bytes < 3 * constant.weight_bytes
+
+
 def test_dense_optimizers_pay_for_all_rows():
     head = layers.SampledSoftmax(10_000, 100)
     lazy = tfxclass.estimate(head, 16, 32)

@@ -11,11 +11,35 @@ from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers.lazy_rows import LazyRows
 
 # What Keras' initializers hold beside the matrix that they fill: the drawn
-# numbers and the scaled ones (measured).
-_INITIALIZER_COPIES = 2
+# numbers and the scaled ones, or the constant ones (measured).
+_DRAWN_COPIES, _CONSTANT_COPIES = 2, 1
+_CONSTANT = (
+    keras.initializers.Zeros,
+    keras.initializers.Ones,
+    keras.initializers.Constant,
+)
 # What Keras' optimizers hold beside a dense gradient: the two terms of a
 # moment's step (measured); plain SGD scales the gradient in place.
 _UPDATE_COPIES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class _Weight:
+    shape: tuple
+    dtype: str
+    trainable: bool
+    initializer: object
+
+    @property
+    def bytes(self):
+        return _numbers(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def initializer_bytes(self):
+        initializer = keras.initializers.get(self.initializer)
+        is_constant = isinstance(initializer, _CONSTANT)
+        copies = _CONSTANT_COPIES if is_constant else _DRAWN_COPIES
+        return copies * self.bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +54,8 @@ class Estimate:
         gradient_bytes: int, gradients of the weights and their update.
         activation_bytes: int, logits and gathered rows of a step.
         index_bytes: int, the sampler's index and its refresh, or the tree.
-        initialization_bytes: int, what the initializer of the largest matrix
-            holds for a moment beside it, before slots and steps.
+        initialization_bytes: int, the most that an initializer holds for a
+            moment beside what it fills, before slots and steps.
     """
 
     parameters: int
@@ -86,36 +110,42 @@ def estimate(head, dim, batch, optimizer=None):
     check_positive_int("batch", batch)
     optimizer = LazyAdam() if optimizer is None else optimizer
     unbuilt, weights = _weights_of(head, dim)
-    trained = [weight.shape for weight, is_trained in weights if is_trained]
-    sizes = [_numbers(shape) for shape in trained]
-    fixed = [weight for weight, is_trained in weights if not is_trained]
+    shapes = [weight.shape for weight in weights if weight.trainable]
+    parameters = sum(map(_numbers, shapes))
     full_slots, row_slot_bytes = _slots_of(optimizer)
     return Estimate(
-        parameters=sum(sizes),
-        fixed_parameters=sum(_numbers(weight.shape) for weight in fixed),
-        weight_bytes=sum(map(_bytes, [weight for weight, _ in weights])),
-        slot_bytes=4 * full_slots * sum(sizes)
-        + sum(row_slot_bytes * shape[0] for shape in trained),
+        parameters=parameters,
+        fixed_parameters=sum(_numbers(weight.shape) for weight in weights)
+        - parameters,
+        weight_bytes=sum(weight.bytes for weight in weights),
+        slot_bytes=4 * full_slots * parameters
+        + sum(row_slot_bytes * shape[0] for shape in shapes),
         gradient_bytes=_gradient_bytes(
-            unbuilt, batch, trained, optimizer, full_slots
+            unbuilt, batch, shapes, optimizer, full_slots
         ),
         activation_bytes=unbuilt.activation_bytes(batch),
         index_bytes=unbuilt.index_bytes(),
-        initialization_bytes=4 * _INITIALIZER_COPIES * max(sizes, default=0),
+        initialization_bytes=max(
+            (weight.initializer_bytes for weight in weights), default=0
+        ),
     )
 
 
 def _weights_of(head, dim):
-    """A copy of `head` without numbers, `[(weight, trainable)]` of it."""
+    """A copy of `head` without numbers, and the `_Weight`s of it."""
     copy = type(head).from_config(head.get_config())
     weights = []
 
     def add_weight(
-        shape=(), dtype="float32", trainable=True, name=None, **kwargs
+        shape=(),
+        dtype="float32",
+        trainable=True,
+        initializer=None,
+        name=None,
+        **kwargs,
     ):
-        weight = keras.KerasTensor(shape, dtype, name=name)
-        weights.append((weight, trainable))
-        return weight
+        weights.append(_Weight(shape, dtype, trainable, initializer))
+        return keras.KerasTensor(shape, dtype, name=name)
 
     copy.add_weight = add_weight
     copy.build((None, dim))
@@ -142,10 +172,6 @@ def _gradient_bytes(head, batch, shapes, optimizer, full_slots):
         return sum(12 * rows * _numbers(shape[1:]) for shape in shapes)
     copies = _UPDATE_COPIES if full_slots else 0
     return 4 * sum(sizes) * (1 + copies)
-
-
-def _bytes(weight):
-    return _numbers(weight.shape) * np.dtype(weight.dtype).itemsize
 
 
 def _numbers(shape):

@@ -18,11 +18,12 @@ REBUILD = (
 
 def check(library=LIBRARY, build_info=BUILD_INFO, version=tf.__version__):
     """Raises ImportError, with the fix, if the ops cannot be loaded."""
-    if not os.path.exists(library) or not os.path.exists(build_info):
-        raise ImportError(
-            f"tfxclass's compiled ops are missing: {library} does not exist. "
-            f"{REBUILD}."
-        )
+    for path in (library, build_info):
+        if not os.path.exists(path):
+            raise ImportError(
+                f"tfxclass's compiled ops are missing: {path} does not exist. "
+                f"{REBUILD}."
+            )
     with open(build_info) as f:
         info = json.load(f)
     built_for = info["tensorflow"]
