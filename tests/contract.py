@@ -176,7 +176,7 @@ class HeadContract:
     def test_same_seed_same_run(self):
         def run(seed):
             keras.utils.set_random_seed(5)
-            model = make_model(self.make_head(seed=seed))
+            model = make_model(self.make_head(seed=seed), run_eagerly=True)
             x, y = data(rows=2 * BATCH)
             model.fit(
                 x, y, batch_size=BATCH, epochs=2, verbose=0, shuffle=False
@@ -256,7 +256,7 @@ class HeadContract:
         ids=["float", "rank_3", "too_great", "negative"],
     )
     def test_bad_labels(self, labels, error_type, part):
-        model = make_model(self.make_head())
+        model = make_model(self.make_head(), run_eagerly=True)
         with pytest.raises(error_type) as error:
             model.fit(data()[0], labels, batch_size=BATCH, verbose=0)
         assert part in str(error.value)
