@@ -135,7 +135,7 @@ class HeadContract:
 
     def test_mixed_precision(self):
         keras.config.set_dtype_policy("mixed_bfloat16")
-        model = make_model(self.make_head())
+        model = make_model(self.make_head(), run_eagerly=True)
         x, y = data()
         model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
         head = model.layers[-1]
@@ -160,7 +160,7 @@ class HeadContract:
             verbose=0,
             shuffle=False,
         )
-        model = make_model(self.make_head())
+        model = make_model(self.make_head(), run_eagerly=True)
         fit(model)
         path = str(tmp_path / "model.keras")
         model.save(path)

@@ -289,7 +289,7 @@ def test_custom_loop(kind):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(kind, policy):
     keras.config.set_dtype_policy(policy)
-    model = make_model(make_head(kind))
+    model = make_model(make_head(kind), run_eagerly=True)
     x, y = data()
     model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
     head = model.layers[-1]
@@ -309,7 +309,7 @@ def test_saved_model_goes_on_bit_for_bit(kind, similarity, tmp_path):
     fit = functools.partial(
         keras.Model.fit, x=x, y=y, batch_size=BATCH, verbose=0, shuffle=False
     )
-    model = make_model(make_head(kind, similarity))
+    model = make_model(make_head(kind, similarity), run_eagerly=True)
     fit(model, epochs=2)  # 8 steps: past some refreshes, one is under way
     path = str(tmp_path / "model.keras")
     model.save(path)
@@ -589,7 +589,8 @@ def test_invalid_use(name):
 @each_head
 @pytest.mark.parametrize("activation", ["softmax", None])
 def test_top_k_model_is_the_argsort_of_predict(kind, similarity, activation):
-    model = make_model(make_head(kind, similarity, activation=activation))
+    head = make_head(kind, similarity, activation=activation)
+    model = make_model(head, run_eagerly=True)
     x, y = data()
     model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
     output = model.predict(x, verbose=0)
