@@ -146,7 +146,7 @@ def test_initializers_that_draw_hold_more_than_constants():
 def test_dense_optimizers_pay_for_all_rows():
     head = layers.SampledSoftmax(10_000, 100)
     lazy = tfxclass.estimate(head, 16, 32)
-    dense = tfxclass.estimate(head, 16, 32, keras.optimizers.Adam())
+    dense = tfxclass.estimate(head, 16, 32, "adam")
     assert dense.gradient_bytes > 50 * lazy.gradient_bytes
     assert dense.slot_bytes == lazy.slot_bytes == 2 * 4 * 160_000
     sgd = tfxclass.estimate(head, 16, 32, keras.optimizers.SGD())
@@ -159,6 +159,7 @@ def test_dense_optimizers_pay_for_all_rows():
         (("full", 8, 16), "`head` must be a head"),
         ((layers.FullSoftmax(3), 0, 16), "`dim`"),
         ((layers.FullSoftmax(3), 8, 1.5), "`batch`"),
+        ((layers.FullSoftmax(3), 8, 16, 0.1), "optimizer"),
     ],
 )
 def test_bad_arguments(args, part):

@@ -233,6 +233,26 @@ def test_errors(name):
         recovery.recover(model, batches(*data()), verbose=0, **options)
 
 
+@pytest.mark.parametrize("top_k", [None, 3])
+def test_numbers_that_are_not_finite_leave_the_sums_alone(top_k):
+    _, head = make_model()
+    x, y = data()
+    sums = recovery.DualRecovery(head, top_k)
+    sums.add(x, y)
+    before = sums.kernel.copy()
+    bad = np.where(np.arange(ROWS)[:, None] == 4, np.nan, x)
+    with pytest.raises(ValueError, match="The features.*batch 1"):
+        sums.add(bad, y)
+    with pytest.raises(ValueError, match="or sample weights"):
+        sums.add(x, y, np.full(ROWS, np.inf))
+    rows = head.kernel.numpy()
+    head.kernel.assign(np.where(rows == rows[2], np.nan, rows))
+    with pytest.raises(ValueError, match="The logits"):
+        sums.add(x, y)
+    np.testing.assert_array_equal(sums.kernel, before)
+    assert sums.num_batches == 1
+
+
 def test_other_heads_are_refused():
     x, y = data()
     for head in (
@@ -383,8 +403,16 @@ def test_stationarity_error_is_zero_where_the_gradient_is(make):
 
 def test_the_dual_needs_data(capsys):
     model, _ = make_model(l2=0.1)
-    with pytest.raises(ValueError, match="`dataset` is needed"):
-        recovery.recover(model)
+    x, y = data()
+    for dataset, found in (
+        (None, "NoneType"),
+        ((x, y), "tuple"),
+        (batches(x), "TensorSpec"),
+        (batches(x, y).unbatch(), "elements"),
+        (batches(x, {"head": y}), "elements"),
+    ):
+        with pytest.raises(ValueError, match=f"batches. Received: .*{found}"):
+            recovery.recover(model, dataset)
     with pytest.raises(ValueError, match="`method` must be one of"):
         recovery.recover(model, method="primal")
     recovery.recover(model, batches(*data()))

@@ -94,14 +94,15 @@ def estimate(head, dim, batch, optimizer=None):
         head: a head of `tfxclass.layers`; it is not built.
         dim: int, width of the features.
         batch: int, rows a step.
-        optimizer: a Keras or tfxclass optimizer; `LazyAdam()` by default. With
-            Keras' own, row gradients are made dense, as Keras does.
+        optimizer: a Keras or tfxclass optimizer, or a name as in `compile`;
+            `LazyAdam()` by default. With Keras' own, row gradients are made
+            dense, as Keras does.
 
     Returns:
         An `Estimate`.
 
     Raises:
-        ValueError: no head, or sizes that are not positive.
+        ValueError: no head, no optimizer, or sizes that are not positive.
 
     Example:
 
@@ -115,6 +116,7 @@ def estimate(head, dim, batch, optimizer=None):
     check_positive_int("dim", dim)
     check_positive_int("batch", batch)
     optimizer = LazyAdam() if optimizer is None else optimizer
+    optimizer = keras.optimizers.get(optimizer)
     unbuilt, weights = _weights_of(head, dim)
     shapes = [weight.shape for weight in weights if weight.trainable]
     parameters = sum(map(_numbers, shapes))

@@ -54,6 +54,10 @@ class DualRecovery:
             features: float `[batch, dim]`.
             labels: as in `fit`; a row without any adds nothing.
             sample_weight: float `[batch]` or None.
+
+        Raises:
+            ValueError: NaN or infinity in features, weights or logits; the
+                sums are as they were.
         """
         targets = as_targets(labels, self.head.num_classes)
         features = tf.cast(features, tf.float32)
@@ -62,6 +66,7 @@ class DualRecovery:
             # A row's dual times its weight: the same as its features.
             weight = tf.cast(sample_weight, tf.float32)
             features *= tf.reshape(weight, [-1, 1])
+        self._check_finite("features or sample weights", features)
         if self.top_k is None:
             self._add_all(features, parts, targets)
         else:
@@ -135,8 +140,16 @@ class DualRecovery:
             self.kernel = kernel
             self.num_rows, self.num_batches = map(int, stored["counts"])
 
+    def _check_finite(self, name, values):
+        if not np.all(np.isfinite(values)):
+            raise ValueError(
+                f"The {name} of a batch hold NaN or infinity. Received in "
+                f"batch {self.num_batches}, counted from 0."
+            )
+
     def _add_all(self, features, parts, targets):
         logsumexp = _logsumexp(parts, len(features))
+        self._check_finite("logits", logsumexp)
         # Every class as if none were a label; labels are added below.
         no_labels = tf.fill([len(features), 1], tf.constant(-1, tf.int64))
         for queries, blocks in parts:
@@ -167,6 +180,7 @@ class DualRecovery:
         logits, places = tf.math.top_k(logits, self.top_k)
         found = tf.gather(found, places, axis=1, batch_dims=1)
         total = tf.reduce_logsumexp(sums, axis=1, keepdims=True)
+        self._check_finite("logits", total)
         labelled = targets.is_labelled[:, tf.newaxis]
         probabilities = tf.exp(logits - total) * labelled
         self._add_sparse(features, found, probabilities)

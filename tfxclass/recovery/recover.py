@@ -64,8 +64,8 @@ def recover(
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
 
     Raises:
-        ValueError: another head, cosine logits, `l2` not positive, or a
-            dataset without rows.
+        ValueError: another head, cosine logits, `l2` not positive, a dataset
+            without labels, batches or rows, or numbers that are not finite.
 
     References:
         Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
@@ -93,11 +93,23 @@ def recover(
 def _check_dual(dataset, l2, reduction):
     check_l2(l2)
     check_choice("reduction", reduction, ("mean", "sum"))
-    if dataset is None:
+    is_dataset = isinstance(dataset, tf.data.Dataset)
+    spec = dataset.element_spec if is_dataset else None
+    if not _has_batches_of_labels(spec):
+        found = f"elements {spec}" if is_dataset else type(dataset).__name__
         raise ValueError(
-            '`dataset` is needed for method="dual": the training data. '
-            "Received: None."
+            '`dataset` is the training data that method="dual" needs: a '
+            "tf.data.Dataset of (inputs, labels) or (inputs, labels, "
+            f"sample_weight), in batches. Received: {found}"
         )
+
+
+def _has_batches_of_labels(spec):
+    """Whether an `element_spec` is of `(x, y)` or `(x, y, weight)` batches."""
+    if not isinstance(spec, tuple) or len(spec) not in (2, 3):
+        return False
+    shape = getattr(spec[1], "shape", None)
+    return shape is not None and shape.rank != 0
 
 
 def _lifted(head):
