@@ -51,7 +51,10 @@ class OpsWheel(bdist_wheel):
 
 
 setuptools.setup(
-    package_data={"tfxclass_serve": ["page.html"]},
+    package_data={
+        "tfxclass": ["py.typed"],
+        "tfxclass_serve": ["page.html"],
+    },
     packages=setuptools.find_packages(include=["tfxclass*"]),
     ext_modules=[
         setuptools.Extension("tfxclass.ops._tfxclass_ops", sources=[])

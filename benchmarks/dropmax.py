@@ -263,7 +263,6 @@ def tabulate(args):
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
         "command": "python -m benchmarks.dropmax",
-        "note": "",
         "rows": rows,
     }
     measure.write(os.path.join(args.out, "dropmax.json"), record)

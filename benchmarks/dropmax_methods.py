@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass import layers
+from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import places_of
 
 WEIGHT_DECAY = 1e-4
@@ -36,7 +37,7 @@ class RowSampledSoftmax(layers.FullSoftmax):
         if self.learned:
             self.proposal.build(input_shape)
 
-    def compute_training_loss(self, queries, targets):
+    def training_step(self, queries, targets):
         logits = self.all_logits(queries)
         if self.learned:
             scores = self.proposal(tf.stop_gradient(queries))
@@ -55,7 +56,7 @@ class RowSampledSoftmax(layers.FullSoftmax):
             chosen, at, tf.ones_like(at[:, 0], tf.bool)
         )
         corrected = tf.where(chosen, logits - log_q, float("-inf"))
-        return _cross_entropy(corrected, targets) + learning
+        return Step(_cross_entropy(corrected, targets) + learning)
 
 
 def _cross_entropy(logits, targets):

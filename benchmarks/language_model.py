@@ -73,7 +73,7 @@ def read(folder):
 
 
 def dataset(words, shuffle):
-    """Segments `[BATCH, LENGTH]` and the words after each, `[.., 1]`."""
+    """Segments `[BATCH, LENGTH]` and the words after each."""
     import tensorflow as tf
 
     count = (len(words) - 1) // LENGTH
@@ -82,8 +82,7 @@ def dataset(words, shuffle):
     data = tf.data.Dataset.from_tensor_slices((np.maximum(x, 0), y))
     if shuffle:
         data = data.shuffle(count, seed=0)
-    data = data.batch(BATCH, drop_remainder=True)
-    return data.map(lambda x, y: (x, tf.reshape(y, [-1, 1])))
+    return data.batch(BATCH, drop_remainder=True)
 
 
 def make_model(row, counts, rate):
@@ -97,8 +96,7 @@ def make_model(row, counts, rate):
     head = getattr(tfxclass.layers, name)(len(counts), seed=0, **options)
     inputs = keras.Input([LENGTH], dtype="int32")
     hidden = keras.layers.Embedding(len(counts), EMBEDDING)(inputs)
-    hidden = keras.layers.LSTM(DIM, return_sequences=True)(hidden)
-    features = keras.ops.reshape(hidden, (-1, DIM))
+    features = keras.layers.LSTM(DIM, return_sequences=True)(hidden)
     return compiled(keras.Model(inputs, head(features)), rate)
 
 
@@ -115,7 +113,7 @@ def perplexity(model, words):
     data = dataset(words, shuffle=False)
     total = labels = 0.0
     for x, y in data:
-        size = len(y)
+        size = y.shape.num_elements()
         total += float(model.test_on_batch(x, y)) * size
         model.reset_metrics()
         labels += int((y >= 0).numpy().sum())

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import statistics
 import subprocess
@@ -12,6 +13,8 @@ import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(FOLDER, "results")
+# Not the path of an address, and no division.
+_PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
 
 
 def peak_gb():
@@ -76,13 +79,18 @@ def machine():
     return f"{name}, {os.cpu_count()} cores, {wide}"
 
 
-def save(name, rows, note=""):
+def command():
+    """How this process was started, a line of a shell."""
+    script = os.path.relpath(sys.argv[0], os.path.dirname(FOLDER))
+    return " ".join(["python", script, *sys.argv[1:]])
+
+
+def save(name, rows):
     """Writes results/<name>.json and prints a table of `rows` (dicts)."""
     record = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
-        "command": "python " + " ".join(sys.argv),
-        "note": note,
+        "command": command(),
         "rows": rows,
     }
     write(os.path.join(RESULTS, name + ".json"), record)
@@ -114,7 +122,7 @@ def run_rows(name, script, args, rows):
         )
         result = result if isinstance(result, list) else [result]
         done += [{"row": row, **line} for line in result]
-        save(name, done, f"{args.epochs:g} epochs.")
+        save(name, done)
 
 
 def run_methods(name, script, child, methods, num_classes):
@@ -150,10 +158,22 @@ def row_arguments(description, epochs):
 
 
 def write(path, record):
-    """Writes what report.py reads: date, machine, command, note and rows."""
+    """Writes what report.py reads: date, machine, command and rows.
+
+    Absolute paths, of a command or in an error, become "...".
+    """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as f:
-        json.dump(record, f, indent=1)
+        json.dump(without_paths(record), f, indent=1)
+
+
+def without_paths(value):
+    """Strings in dicts and lists, with "..." for each absolute path."""
+    if isinstance(value, dict):
+        return {key: without_paths(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [without_paths(part) for part in value]
+    return _PATH.sub("...", value) if isinstance(value, str) else value
 
 
 def table(rows):
@@ -161,12 +181,13 @@ def table(rows):
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
     for row in rows:
-        cells = [_cell(row.get(column, "")) for column in columns]
+        cells = [cell(row.get(column, "")) for column in columns]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(value):
+def cell(value):
+    """How a value is shown, str."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"

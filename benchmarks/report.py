@@ -1,14 +1,14 @@
 """Writes RESULTS.md from results/*.json: python benchmarks/report.py.
 
-What the figures say is written by hand: into the `note` of a result's JSON,
-or into a file beside it, results/<name>.md; for a figure <name>_<part>.png of
-the comparison, into <name>_<part>.md.
+What the figures say is in a file beside them, results/<name>.md, as notes.py
+reads it; for a figure <name>_<part>.png of the comparison, in <name>_<part>.md.
 """
 
 import json
 import os
 
 import measure
+import notes
 
 TITLES = {
     "step_time_large": "A training step, 670,091 classes",
@@ -72,21 +72,22 @@ def section(name, title):
         return []
     with open(path) as f:
         record = json.load(f)
-    lines = [f"## {title}", ""]
-    if record["note"]:
-        lines += [record["note"], ""]
-    lines += [
-        *note(name),
+    rows = record["rows"]
+    lines = [
+        f"## {title}",
+        "",
+        *note(name, rows),
         f"`{record['command']}`, {record['date']}, {record['machine']}.",
         "",
-        measure.table(record["rows"]),
+        measure.table(rows),
         "",
     ]
     lines += picture(name, title)
     for part, part_title in PARTS.items():
         shown = picture(f"{name}_{part}", part_title)
         if shown:
-            lines += [f"### {part_title}", "", *note(f"{name}_{part}"), *shown]
+            of_part = note(f"{name}_{part}", rows)
+            lines += [f"### {part_title}", "", *of_part, *shown]
     return lines
 
 
@@ -94,13 +95,9 @@ def file_of(name, ending):
     return os.path.join(measure.RESULTS, name + ending)
 
 
-def note(name):
-    """The text of results/<name>.md, if there is one."""
-    path = file_of(name, ".md")
-    if not os.path.exists(path):
-        return []
-    with open(path) as f:
-        return [f.read().strip(), ""]
+def note(name, rows):
+    text = notes.note(name, rows)
+    return [] if text is None else [text, ""]
 
 
 def picture(name, title):
@@ -109,7 +106,8 @@ def picture(name, title):
     return [f"![{title}](results/{name}.png)", ""]
 
 
-def main():
+def page():
+    """What RESULTS.md holds."""
     lines = [
         "# Measured",
         "",
@@ -121,8 +119,13 @@ def main():
     ]
     for name, title in TITLES.items():
         lines += section(name, title)
+    return "\n".join(lines)
+
+
+def main():
+    text = page()
     with open(PAGE, "w") as f:
-        f.write("\n".join(lines))
+        f.write(text)
 
 
 if __name__ == "__main__":

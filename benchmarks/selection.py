@@ -2,7 +2,7 @@
 
     python benchmarks/selection.py [num_classes ...]
 
-`streaming.top_k` against TensorFlow's product and `tf.math.top_k`, and against
+`search.top_k` against TensorFlow's product and `tf.math.top_k`, and against
 the product alone, in one process, in turn.
 """
 
@@ -16,7 +16,7 @@ BATCH, DIM, K = 256, 128, 100
 def main(sizes):
     import tensorflow as tf
 
-    from tfxclass import streaming
+    from tfxclass.rows import search
 
     rows = []
     for num_classes in sizes:
@@ -34,12 +34,12 @@ def main(sizes):
 
         @tf.function
         def blocks(queries=queries, kernel=kernel):
-            return streaming.top_k(queries, kernel, K)
+            return search.top_k(queries, kernel, K)
 
         for name, step in (
             ("product alone", product),
             ("product + tf.math.top_k", product_top_k),
-            ("tfxclass.streaming.top_k", blocks),
+            ("tfxclass.rows.search.top_k", blocks),
         ):
             timed = measure.median_ms(step, 7)
             rows.append({"classes": num_classes, "method": name, **timed})

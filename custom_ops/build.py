@@ -17,6 +17,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.join(os.path.dirname(HERE), "build")
@@ -27,6 +28,8 @@ TARGET = os.path.join(
 
 def tensorflow_flags():
     """`(version, compile flags, link flags)` of the installed TensorFlow."""
+    # Its start-up lines are not what a build has to say.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         import tensorflow as tf
     except ImportError as e:
@@ -109,7 +112,11 @@ def sources(with_cuda):
 
 
 def build(output=TARGET):
-    """Compiles custom_ops/ into `output` and writes build_info.json beside."""
+    """Compiles custom_ops/ into `output` and writes build_info.json beside.
+
+    Prints one line: for what, from how many files, how long it took.
+    """
+    start = time.monotonic()
     compiler, cuda = _compiler(), nvcc()
     version, compile_flags, link_flags = tensorflow_flags()
     flags = op_flags(compile_flags)
@@ -121,6 +128,7 @@ def build(output=TARGET):
         jobs += compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
     # The CUDA runtime goes in, and looks for a driver when it is used.
     linker = [cuda, "-cudart", "static"] if cuda else [compiler]
+    compiled = sum(not is_current(target, path) for _, path, target in jobs)
     objects = compile_all(jobs)
     # Renamed into place: a process that holds the old file keeps it.
     run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])
@@ -132,6 +140,21 @@ def build(output=TARGET):
     }
     with open(os.path.join(folder, "build_info.json"), "w") as f:
         json.dump(built, f)
+    seconds = time.monotonic() - start
+    print(
+        f"Built {os.path.relpath(output)} for {target_text(built)}: "
+        f"{compiled} files compiled, {len(jobs) - compiled} reused, "
+        f"{seconds:.0f} s"
+    )
+
+
+def target_text(built):
+    """What the ops of a build_info.json run on."""
+    features = " ".join(built["march"]) or "the compiler's default processor"
+    if built["march"] == ["-march=x86-64-v3"]:
+        features += ", AVX2 and FMA"
+    cuda = f"CUDA {built['cuda']} and " if built["cuda"] else ""
+    return f"{cuda}the CPU ({features}), TensorFlow {built['tensorflow']}"
 
 
 def op_flags(compile_flags):
@@ -214,4 +237,3 @@ def run(command):
 
 if __name__ == "__main__":
     build()
-    print(f"built {TARGET}")

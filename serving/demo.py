@@ -7,6 +7,10 @@ import os
 import subprocess
 import sys
 
+# First: without TensorFlow's notes.
+from tfxclass_serve import quiet  # noqa: F401
+
+# isort: split
 from tfxclass_serve.server import Server
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -24,7 +28,10 @@ def main(folder, *texts):
             print(f"\nserving/{client}", flush=True)
             client = os.path.join(HERE, client)
             command = [sys.executable, client, flag, model, *texts]
-            subprocess.run(command, check=True)
+            # TensorFlow's notes are on stderr: told if it fails.
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+            if done.returncode:
+                sys.exit(done.stderr)
     finally:
         server.close()
     print(f"\nTo go on asking: tfxclass-serve {folder}, then open")

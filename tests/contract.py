@@ -1,7 +1,9 @@
 """What every head promises, as tests that a head's own file inherits."""
 
 import functools
+import gc
 import json
+import weakref
 
 import keras
 import numpy as np
@@ -66,6 +68,10 @@ class HeadContract:
     def losses(self, logits, labels):
         """Those of an evaluation, float64 `[batch]`."""
         return reference.cross_entropy(logits, labels)
+
+    def exact_losses(self, head, features, labels):
+        """As `losses`, from the features."""
+        return self.losses(self.logits(head, features), labels)
 
     @pytest.fixture(autouse=True)
     def fresh_keras(self):
@@ -247,13 +253,18 @@ class HeadContract:
             (np.zeros(BATCH, np.float32), ValueError, "dtype=float32"),
             (np.zeros((BATCH, 1, 1), int), ValueError, "[batch, p]"),
             (
+                np.eye(CLASSES, dtype=int)[:BATCH],
+                tf.errors.InvalidArgumentError,
+                "argmax",
+            ),
+            (
                 np.full(BATCH, CLASSES),
                 tf.errors.InvalidArgumentError,
                 f"num_classes={CLASSES}",
             ),
             (np.full(BATCH, -2), tf.errors.InvalidArgumentError, "-2"),
         ],
-        ids=["float", "rank_3", "too_great", "negative"],
+        ids=["float", "rank_3", "one_hot", "too_great", "negative"],
     )
     def test_bad_labels(self, labels, error_type, part):
         model = make_model(self.make_head(), run_eagerly=True)
@@ -328,6 +339,132 @@ class HeadContract:
         with pytest.raises(ValueError, match="`activation` must be one of"):
             self.make_head(activation="relu")
 
-    def test_features_must_be_rank_2(self):
-        with pytest.raises(ValueError, match="Flatten or pool"):
-            self.make_head()(np.zeros((2, 3, 4), np.float32))
+    def test_features_must_have_rows(self):
+        with pytest.raises(ValueError, match=r"\[batch, dim\]"):
+            self.make_head()(np.zeros(4, np.float32))
+
+    def test_two_passes_before_the_loss(self):
+        """A loss is of the pass that made its `y_pred`, and of no other."""
+        head = built(self.make_head())
+        (x, y), (other, _) = data(), data(seed=1)
+        first, second = head(x), head(other)
+        for output, given in ((first, x), (second, other)):
+            expected = self.exact_losses(head, given, y).mean()
+            np.testing.assert_allclose(
+                head.loss(y, output), expected, rtol=2e-5
+            )
+
+    def test_only_the_output_itself_has_a_loss(self):
+        head, other = (built(self.make_head(name=name)) for name in "ab")
+        x, y = data()
+        output = head(x)
+        for wrong in (
+            tf.identity(output),
+            keras.layers.Activation("linear")(output + 0.0),
+            other(x),
+            tf.zeros_like(output),
+            np.zeros(output.shape, np.float32),
+        ):
+            for read in (head.loss, metrics.TopKAccuracy(head, 2)):
+                with pytest.raises(ValueError, match="the head 'a' returned"):
+                    read(y, wrong)
+
+    def test_a_deleted_model_leaves_nothing(self):
+        def used():
+            model = make_model(self.make_head())
+            x, y = data()
+            model.fit(x, y, batch_size=BATCH, verbose=0)
+            model.evaluate(x, y, verbose=0)
+            kernel = model.layers[-1].trainable_variables[0].value
+            return weakref.ref(model.layers[-1]), weakref.ref(kernel)
+
+        references = used()
+        keras.utils.clear_session(free_memory=True)
+        gc.collect()
+        assert [reference() for reference in references] == [None, None]
+
+    def test_sequences_are_rows_of_their_positions(self):
+        """Features [batch, time, dim], labels [batch, time] or [.., p]."""
+        head = built(self.make_head())
+        x, y = data(labels_wide=2)
+        folded = x.reshape(4, 4, DIM)
+        np.testing.assert_allclose(
+            head(folded), head(x).numpy().reshape(4, 4, -1), **TOLERANCE
+        )
+        for labels in (y, np.maximum(y[:, 0], 0)):
+            expected = head.compute_loss(x, labels)
+            losses = head.compute_loss(
+                folded, labels.reshape(4, 4, *labels.shape[1:])
+            )
+            assert losses.shape == (4, 4)
+            np.testing.assert_allclose(
+                losses, tf.reshape(expected, [4, 4]), **TOLERANCE
+            )
+        for found, expected in zip(head.top_k(folded, 3), head.top_k(x, 3)):
+            assert found.shape == (4, 4, 3)
+            np.testing.assert_allclose(
+                found, tf.reshape(expected, [4, 4, 3]), **TOLERANCE
+            )
+
+    def test_masked_positions_weigh_nothing(self):
+        """In `fit`, in `evaluate`, in metrics; and weights [batch, time]."""
+        head = self.make_head()
+        names = [metrics.TopKAccuracy(head, 3)]
+        ids = keras.Input([None], dtype="int64", name="ids")
+        features = keras.layers.Embedding(30, DIM, mask_zero=True)(ids)
+        model = keras.Model(ids, head(features))
+        model.compile(
+            tfxclass.optimizers.LazyAdam(0.01),
+            loss=head.loss,
+            metrics=names,
+            run_eagerly=True,
+        )
+        random = np.random.default_rng(5)
+        x = random.integers(1, 30, (8, 5))
+        x[:, 3:] = 0
+        x[0, 1:] = 0
+        y = random.integers(0, CLASSES, x.shape)
+        history = model.fit(x, y, batch_size=8, epochs=2, verbose=0).history
+        assert np.all(np.isfinite(history["loss"]))
+        randomize(head)
+        rows = model.layers[1](x).numpy()[x > 0]
+        logits = self.logits(head, rows)
+        losses = self.exact_losses(head, rows, y[x > 0])
+        result = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
+        np.testing.assert_allclose(result["loss"], losses.mean(), rtol=2e-5)
+        best, _ = reference.top_k(logits, 3)
+        hits = (best == y[x > 0][:, None]).any(axis=1)
+        np.testing.assert_allclose(
+            result["accuracy_at_3"], hits.mean(), rtol=1e-6
+        )
+        weights = random.random(x.shape)
+        weighted = model.evaluate(
+            x, y, sample_weight=weights, batch_size=8, verbose=0
+        )[0]
+        expected = (losses * weights[x > 0]).sum() / len(losses)
+        np.testing.assert_allclose(weighted, expected, rtol=2e-5)
+        ids, _ = tfxclass.top_k(model, 3).predict(x, verbose=0)
+        np.testing.assert_array_equal(ids[x > 0], best)
+
+    def test_labels_of_either_rank_on_one_compiled_model(self):
+        model = make_model(self.make_head())
+        x, y = data()
+        result = [
+            model.evaluate(x, labels, batch_size=BATCH, verbose=0)
+            for labels in (y, np.stack([y, np.full_like(y, -1)], 1), y)
+        ]
+        np.testing.assert_allclose(result, result[0], rtol=1e-6)
+
+    def test_labels_without_a_known_shape(self):
+        """As those of a tf.py_function."""
+        head = built(self.make_head())
+        x, y = data()
+
+        @tf.function
+        def losses():
+            labels = tf.py_function(lambda: y, [], tf.int64)
+            return head.compute_loss(x, labels)
+
+        np.testing.assert_allclose(
+            losses(), head.compute_loss(x, y), **TOLERANCE
+        )

@@ -70,7 +70,8 @@ def _emulated(name, op):
 
 def _tensors(value, arg):
     """The input `arg` of an op: a tensor or a list of them."""
-    dtype = tf.as_dtype(arg.type)
+    # Rows of a type to be chosen are float32 on a GPU.
+    dtype = tf.as_dtype(arg.type or tf.float32)
     if arg.number_attr:
         return [tf.convert_to_tensor(v, dtype) for v in value]
     return tf.convert_to_tensor(value, dtype)

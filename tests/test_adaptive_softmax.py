@@ -15,17 +15,22 @@ from tests.contract import built
 from tests.contract import data
 from tests.contract import make_model
 from tfxclass import layers
-from tfxclass import stock_top_k
-from tfxclass.losses import softmax
 from tfxclass.losses import targets as targets_lib
+from tfxclass.rows import blocks
+from tfxclass.rows import stock
 
 CUTOFFS = [12, 30]
+
+
+def weights_by_name(head):
+    names = ("kernels", "clusters", "projections")
+    return {name: getattr(head, name) for name in names}
 
 
 def log_probabilities(head, features):
     arrays = {
         name: [x.numpy() for x in values]
-        for name, values in head.weights_by_name().items()
+        for name, values in weights_by_name(head).items()
     }
     return reference.adaptive_log_probabilities(features, **arrays)
 
@@ -72,7 +77,7 @@ LABELS = {
 @pytest.mark.parametrize("name", LABELS)
 @pytest.mark.parametrize("block_logits", [1, 1 << 21])
 def test_loss_and_gradients(name, block_logits, monkeypatch):
-    monkeypatch.setattr(softmax, "BLOCK_LOGITS", block_logits)
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", block_logits)
     head = make_head()
     x, _ = data()
     y = LABELS[name]
@@ -91,7 +96,7 @@ def test_loss_and_gradients(name, block_logits, monkeypatch):
         output_gradients=tf.constant(upstream),
     )
     names = ["features"]
-    for kind, values in head.weights_by_name().items():
+    for kind, values in weights_by_name(head).items():
         names += [(kind, i) for i in range(len(values))]
     arrays = [x, *(v.numpy() for v in variables)]
     paths = {v.path: i for i, v in enumerate(variables, 1)}
@@ -102,7 +107,7 @@ def test_loss_and_gradients(name, block_logits, monkeypatch):
                 changed if paths[v.path] == at else v.numpy().astype(float)
                 for v in values
             ]
-            for kind, values in head.weights_by_name().items()
+            for kind, values in weights_by_name(head).items()
         }
         inputs = changed if at == 0 else x
         return upstream @ reference.cross_entropy(
@@ -196,7 +201,8 @@ def test_untouched_rows_stay_or_catch_up(catch_up):
         for y in labels:
             model.train_on_batch(x, y)
             rows.append(head.kernels[2].numpy())
-        results.append((rows, head.tensors()["kernels"][2].numpy()))
+        head.settle()
+        results.append((rows, head.kernels[2].numpy()))
     (lazy, settled), (_, dense) = results
     # Steps 1 to 3 have no label in the last cluster.
     assert np.array_equal(lazy[0], lazy[3])
@@ -218,8 +224,8 @@ def test_merge_repeats():
 @pytest.mark.parametrize("k", [1, 7, 40, 2000])
 def test_top_k_in_blocks(k, monkeypatch):
     """Several blocks of classes in each part, and ties across parts."""
-    monkeypatch.setattr(softmax, "BLOCK_LOGITS", 1)
-    monkeypatch.setattr(stock_top_k, "ONE_BLOCK_CLASSES", 100)
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", 1)
+    monkeypatch.setattr(stock, "ONE_BLOCK_CLASSES", 100)
     head = built(layers.AdaptiveSoftmax(5000, [1500, 3000], div_value=2.0))
     x, _ = data()
     logits = log_probabilities(head, x)

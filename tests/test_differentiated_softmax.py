@@ -16,7 +16,7 @@ from tests.contract import built
 from tests.contract import data
 from tfxclass import layers
 from tfxclass import losses
-from tfxclass.losses import softmax
+from tfxclass.rows import blocks
 
 BLOCKS = [(10, 5), (20, 2), (30, 1)]
 
@@ -42,7 +42,7 @@ LABELS = np.array(
 
 @pytest.mark.parametrize("block_logits", [1, 1 << 21])
 def test_block_cross_entropy(block_logits, monkeypatch):
-    monkeypatch.setattr(softmax, "BLOCK_LOGITS", block_logits)
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", block_logits)
     random = np.random.default_rng(0)
     batch = len(LABELS)
     queries = [2 * random.normal(size=(batch, width)) for width in WIDTHS]

@@ -119,8 +119,8 @@ class TestPrediction:
     @pytest.mark.parametrize("predict_samples", [None, 4])
     def test_blocks_of_many_classes(self, predict_samples, monkeypatch):
         """Streamed in blocks of 1,024 and exported in blocks, too."""
-        monkeypatch.setattr("tfxclass.losses.softmax.BLOCK_LOGITS", 1)
-        monkeypatch.setattr("tfxclass.stock_top_k.ONE_BLOCK_CLASSES", 100)
+        monkeypatch.setattr("tfxclass.rows.blocks.BLOCK_LOGITS", 1)
+        monkeypatch.setattr("tfxclass.rows.stock.ONE_BLOCK_CLASSES", 100)
         head = layers.DropMax(
             2500,
             num_sampled=50,

@@ -13,17 +13,18 @@ import tensorflow as tf
 
 import tfxclass
 from tests.helpers import make_text_model
-from tfxclass import stock_top_k
+from tests.support.error_bounds import assert_within
+from tests.support.error_bounds import product_error_bound
+from tests.support.error_bounds import score_error_bound
 from tfxclass.export import compare
 from tfxclass.export import proof
 from tfxclass.export import resources
 from tfxclass.losses import softmax
+from tfxclass.rows import blocks
+from tfxclass.rows import stock
 
 NUM_CLASSES = 300
 DIM = 8
-# Float32 steps by 1.9e-6 at a logit of 24, cosine's scale; a score is the exp
-# of a difference of two of those.
-TOLERANCE = {"rtol": 4e-6, "atol": 1e-7}
 HEADS = {
     "full-dot": (tfxclass.layers.FullSoftmax, {}),
     "full-bias": (tfxclass.layers.FullSoftmax, {"use_bias": True}),
@@ -77,17 +78,26 @@ def ask(folder, **inputs):
 
 
 def assert_equals_live(answers, model, inputs, k):
-    ids, scores = tfxclass.top_k(model, k)(inputs)
+    ids, scores = map(np.asarray, tfxclass.top_k(model, k)(inputs))
     np.testing.assert_array_equal(answers["ids"], ids)
-    np.testing.assert_allclose(answers["scores"], scores, **TOLERANCE)
+    head, error = model.layers[-1], None
+    features = np.asarray(keras.Model(model.inputs[0], head.input)(inputs))
+    encoder = model.layers[-2]
+    if isinstance(encoder, keras.layers.Dense):
+        weights, bias = (np.asarray(w) for w in encoder.weights)
+        error = product_error_bound(inputs, weights.T, bias)
+    bound = score_error_bound(head, features, error)
+    assert_within(
+        answers["scores"], scores, np.take_along_axis(bound, ids, axis=1)
+    )
 
 
 @pytest.fixture(params=["one-block", "blocks"])
 def block_path(request, monkeypatch):
     if request.param == "blocks":
-        monkeypatch.setattr(stock_top_k, "ONE_BLOCK_CLASSES", 100)
+        monkeypatch.setattr(stock, "ONE_BLOCK_CLASSES", 100)
         monkeypatch.setattr(
-            softmax, "block_size", lambda batch: tf.constant(48, tf.int64)
+            stock, "block_size", lambda batch: tf.constant(48, tf.int64)
         )
 
 
@@ -102,9 +112,10 @@ def test_export_top_k_equals_top_k(name, k, block_path):
     weights = head.export_weights()
     export_top_k = tf.function(lambda x: head.export_top_k(x, k, weights))
     ids, scores = export_top_k(features.astype("float32"))
-    live_ids, live_scores = head.top_k(features, k)
+    live_ids, live_scores = map(np.asarray, head.top_k(features, k))
     np.testing.assert_array_equal(ids, live_ids)
-    np.testing.assert_allclose(scores, live_scores, **TOLERANCE)
+    bound = score_error_bound(head, features)
+    assert_within(scores, live_scores, np.take_along_axis(bound, live_ids, 1))
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -122,13 +133,13 @@ def test_export_top_k_has_stock_ops_only(name, block_path):
     )
     ops = {op.type for op in graph.get_operations()}
     assert not [op for op in ops if "fxclass" in op], ops
-    assert ("StatelessWhile" in ops) == (stock_top_k.ONE_BLOCK_CLASSES == 100)
+    assert ("StatelessWhile" in ops) == (stock.ONE_BLOCK_CLASSES == 100)
 
 
 @pytest.mark.parametrize("name", ["full-bias", "full-cosine"])
 def test_saved_model_in_blocks_equals_model(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(stock_top_k, "ONE_BLOCK_CLASSES", 100)
-    monkeypatch.setattr(softmax, "BLOCK_LOGITS", 100)
+    monkeypatch.setattr(stock, "ONE_BLOCK_CLASSES", 100)
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", 100)
     model = make_model(name, num_classes=2_500)
     folder = tfxclass.export.saved_model(model, tmp_path, top_k=7)
     x = np.random.default_rng(2).normal(size=(6, 5)).astype("float32")

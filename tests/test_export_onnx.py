@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tfxclass
+from tfxclass.rows.class_rows import ClassRows
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")
@@ -153,7 +154,7 @@ def test_other_answers_are_refused(tmp_path, monkeypatch):
     model = make_model()
     head = model.layers[-1]
     wrong = head.kernel.value + 1.0
-    monkeypatch.setattr(head, "export_weights", lambda: (wrong, None))
+    monkeypatch.setattr(head, "export_weights", lambda: [ClassRows(wrong)])
     with pytest.raises(RuntimeError, match="`scores` of the export differ"):
         tfxclass.export.onnx(model, tmp_path / "m")
     assert os.listdir(tmp_path) == []

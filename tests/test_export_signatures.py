@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
-from tfxclass import stock_top_k
 from tfxclass.export import proof
 from tfxclass.export import questions
 from tfxclass.export import warmup
+from tfxclass.rows import stock
 
 NUM_CLASSES = 120
 DIM = 8
@@ -233,9 +233,7 @@ class TestInvertedLists:
         features = np.random.default_rng(2).normal(size=(9, DIM))
         ids, scores = search.top_k(features.astype("float32"), 5)
         queries = head.queries(features)
-        exact = stock_top_k.top_k(
-            queries, tf.identity(head.kernel), 5, tf.identity(head.bias)
-        )
+        exact = stock.best(queries, head.rows, 5)
         np.testing.assert_array_equal(ids, exact[0])
         np.testing.assert_allclose(scores, exact[1], rtol=1e-5)
 

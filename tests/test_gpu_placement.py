@@ -9,9 +9,9 @@ import tensorflow as tf
 
 import tfxclass
 from tfxclass import layers
-from tfxclass import placement
 from tfxclass import samplers
 from tfxclass.ops import library
+from tfxclass.rows import placement
 
 HEADS = {
     "full": lambda: layers.FullSoftmax(30),

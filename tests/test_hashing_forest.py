@@ -397,15 +397,15 @@ INVALID = {
     ),
     "build_no_rows": (
         lambda: built(np.zeros((0, 2))),
-        ["1 to 2^31 - 1 rows", "Received: 0"],
+        ["1 to 2^31 - 1 rows", "Received: shape (0, 2)"],
     ),
     "build_no_trees": (
         lambda: built(clustered(9, 2), num_trees=0),
-        ["num_trees", "one integer >= 1"],
+        ["`num_trees` must be in [1, 2147483647]", "Received: 0"],
     ),
     "build_no_leaf": (
         lambda: built(clustered(9, 2), leaf_size=0),
-        ["leaf_size", "one integer >= 1"],
+        ["`leaf_size` must be >= 1", "Received: 0"],
     ),
     "query_nan": (
         lambda: query_with(queries=nan_rows((3, 1))),
@@ -425,12 +425,15 @@ INVALID = {
     ),
     "query_neighbors": (
         lambda: query_with(num_neighbors=0),
-        ["num_neighbors", "one integer >= 1"],
+        ["`num_neighbors` must be >= 1", "Received: 0"],
     ),
-    "query_bucket": (lambda: query_with(bucket=-1), ["`bucket`", "-1 and 0"]),
+    "query_bucket": (
+        lambda: query_with(bucket=-1),
+        ["`bucket` must be >= 0", "Received: -1"],
+    ),
     "query_candidates": (
         lambda: query_with(num_candidates=-2),
-        ["`num_candidates`", "0 and -2"],
+        ["`num_candidates` must be >= 0", "Received: -2"],
     ),
 }
 
@@ -608,6 +611,17 @@ def test_the_resource_goes_with_the_object():
     with pytest.raises(tf.errors.NotFoundError):
         tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False)
     _destroy(handle)  # twice is no error
+
+
+def test_a_forest_may_be_collected_while_a_graph_is_built():
+    forest, _ = built(clustered(50, 3))
+    handle = forest.handle
+    with tf.Graph().as_default() as graph:
+        del forest
+        gc.collect()
+    assert not graph.get_operations()
+    with pytest.raises(tf.errors.NotFoundError):
+        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False)
 
 
 def test_forest_dropped_while_it_is_being_built():

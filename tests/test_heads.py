@@ -66,7 +66,6 @@ KINDS = {
             "num_hashes": 3,
             "num_tables": 4,
             "rebuild_interval": 2,
-            "redraw_interval": 2,
         },
     ),
 }
@@ -289,7 +288,7 @@ def test_custom_loop(kind):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(kind, policy):
     keras.config.set_dtype_policy(policy)
-    model = make_model(make_head(kind), run_eagerly=True)
+    model = make_model(make_head(kind))
     x, y = data()
     model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
     head = model.layers[-1]
@@ -355,8 +354,7 @@ def test_sample_weight_is_a_weighted_mean(kind):
     )
     # Keras' own reduction: the mean over rows of weight times loss, and
     # `evaluate` weighs its batches by the number of rows.
-    head(model.layers[0](x))
-    direct = head.loss(y, None, sample_weight=weights)
+    direct = head.loss(y, model(x), sample_weight=weights)
     expected = (weights * losses).sum() / BATCH
     np.testing.assert_allclose(direct, expected, rtol=1e-5)
     np.testing.assert_allclose(result, expected, rtol=1e-5)
@@ -488,8 +486,8 @@ INVALID = {
         ["`margin` must be >= 0", "-0.1"],
     ),
     "features_rank": (
-        lambda: layers.FullSoftmax(9)(np.zeros((2, 3, 4), np.float32)),
-        ["[batch, dim]", "(2, 3, 4)", "Flatten or pool"],
+        lambda: layers.FullSoftmax(9)(np.zeros(4, np.float32)),
+        ["[batch, dim]", "[batch, time, dim]", "(4,)"],
     ),
     "features_dim_unknown": (
         lambda: layers.FullSoftmax(9).build((None, None)),
@@ -541,9 +539,12 @@ INVALID = {
     ),
     "loss_without_forward": (
         loss_without_a_forward_pass,
-        ["found no forward pass", "full_softmax"],
+        ["full_softmax", "is not a head's output"],
     ),
-    "loss_of_another_head": (loss_of_another_head, ["named 'other'"]),
+    "loss_of_another_head": (
+        loss_of_another_head,
+        ["the head 'other' returned", "the output of the head"],
+    ),
     "top_k_zero": (
         lambda: tfxclass.top_k(make_model(make_head("full")), 0),
         ["`k` must be a positive integer"],

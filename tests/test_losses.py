@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+import tfxclass
 from tests import reference
 from tfxclass import losses
-from tfxclass.losses import softmax
+from tfxclass.rows import blocks
+from tfxclass.rows import products
 
 # float32 sums over some thousand classes.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
@@ -133,7 +135,7 @@ def test_softmax_cross_entropy(name, margin):
 def test_linear_cross_entropy(
     monkeypatch, name, normalize, with_bias, margin, block_logits
 ):
-    monkeypatch.setattr(softmax, "BLOCK_LOGITS", block_logits)
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", block_logits)
     num_classes = 2503
     queries, kernel, bias = case(num_classes)
     labels = labels_of(name, num_classes)
@@ -340,6 +342,108 @@ def test_zero_rows_and_queries_under_cosine():
     np.testing.assert_allclose(loss, expected, **TOLERANCE)
     for gradient in tape.gradient(loss, inputs):
         assert np.all(np.isfinite(gradient))
+
+
+SCALE = 64.0
+
+
+def cosine_gradients(length):
+    """Of the loss by features and class rows of that length, `[batch, DIM]`."""
+    queries, kernel, _ = case(50)
+    inputs = [
+        tf.constant(length * reference.normalized(x), tf.float32)
+        for x in (queries, kernel)
+    ]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        loss = losses.linear_cross_entropy(
+            SCALE * products.normalize(inputs[0]),
+            inputs[1],
+            losses.as_targets([0, 1, 2, 3], 50),
+            normalize=True,
+        )
+    return tape.gradient(loss, inputs)
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-20, 1e-9])
+def test_gradients_of_vectors_without_a_direction_are_bounded(length):
+    """A unit logit gradient has at most length 2, and those here SCALE times
+    that, over the least norm."""
+    bound = 2 * SCALE / products.EPSILON**0.5
+    for gradient in cosine_gradients(length):
+        assert np.all(np.linalg.norm(gradient, axis=1) <= bound)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_zero_features_of_a_cosine_head(training):
+    head = tfxclass.layers.FullSoftmax(50, similarity="cosine", scale=SCALE)
+    features = tf.Variable(np.zeros((4, DIM), np.float32))
+    head.build(features.shape)
+    with tf.GradientTape() as tape:
+        loss = head.compute_loss(features, [0, 1, 2, 3], training=training)
+    bound = 2 * SCALE / products.EPSILON**0.5
+    lengths = np.linalg.norm(tape.gradient(loss, features), axis=1)
+    assert np.all((0 < lengths) & (lengths <= bound))
+
+
+@pytest.mark.parametrize("length", [1e-5, 0.9e-3, 1.1e-3, 0.1, 3.0])
+def test_streamed_gradient_of_rows_of_any_length(length):
+    """Both sides of the least norm, against TensorFlow's own gradient."""
+    queries, kernel, _ = case(50)
+    rows = tf.constant(length * reference.normalized(kernel), tf.float32)
+    queries, labels = tf.constant(SCALE * queries), [0, 1, 2, 3]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(rows)
+        found = losses.linear_cross_entropy(
+            queries, rows, losses.as_targets(labels, 50), normalize=True
+        )
+        logits = tf.matmul(queries, products.normalize(rows), transpose_b=True)
+        expected = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels, logits
+        )
+    np.testing.assert_allclose(found, expected, **TOLERANCE)
+    scale = SCALE / max(length, 1e-3)
+    np.testing.assert_allclose(
+        tape.gradient(found, rows) / scale,
+        tape.gradient(expected, rows) / scale,
+        atol=1e-5,
+    )
+
+
+def test_normalize_and_its_inverse_norms_agree():
+    vectors = np.random.default_rng(0).normal(size=(6, DIM))
+    vectors *= [[0.0], [1e-7], [0.99e-3], [1.01e-3], [1.0], [1e6]]
+    vectors = tf.constant(vectors, tf.float32)
+    found = products.normalize(vectors)
+    np.testing.assert_allclose(
+        found, vectors * products.inverse_norms(vectors)[:, None], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        np.linalg.norm(found[-2:], axis=1), 1.0, rtol=1e-6
+    )
+
+
+def penalty(source):
+    """The squared norm of a gradient, differentiated once more."""
+    queries, kernel, bias = map(tf.constant, case(3000))
+    inputs = {"queries": queries, "kernel": kernel, "bias": bias}
+    with tf.GradientTape() as outer:
+        outer.watch(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(inputs)
+            loss = losses.linear_cross_entropy(
+                queries, kernel, losses.as_targets([0, 1, 2, 3], 3000), bias
+            )
+        gradient = inner.gradient(loss, inputs[source])
+        norm = tf.reduce_sum(gradient**2)
+    return outer.gradient(norm, queries)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+@pytest.mark.parametrize("source", ["queries", "kernel", "bias"])
+def test_second_order_gradients_are_refused(source, wrap):
+    with pytest.raises(ValueError, match="first-order gradients only"):
+        wrap(penalty)(source)
 
 
 def test_the_same_in_a_function_with_unknown_batch():

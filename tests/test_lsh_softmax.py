@@ -1,6 +1,7 @@
 """LSHSampler and LSHSoftmax: what a batch's classes are and count for."""
 
 import functools
+import inspect
 import math
 
 import keras
@@ -14,6 +15,7 @@ from tests.test_lsh import brute_force
 from tests.test_lsh import normal
 from tests.test_lsh import with_equal_norms
 from tfxclass.layers import LSHSoftmax
+from tfxclass.layers import SampledSoftmax
 from tfxclass.samplers import LSHSampler
 
 CLASSES, DIM, BATCH = 60, 8, 6
@@ -21,14 +23,20 @@ CLASSES, DIM, BATCH = 60, 8, 6
 HASHING = {"num_hashes": 5, "num_tables": 4}
 
 
+def lsh_head(num_classes, num_sampled, **options):
+    """A head with any of the sampler's options."""
+    sampler = LSHSampler(min(num_sampled, num_classes), **options)
+    return SampledSoftmax(num_classes, sampler=sampler)
+
+
 def make_head(num_sampled=40, num_classes=CLASSES, ready=True, **options):
     """A head with random rows, and tables of them."""
     options = {**HASHING, "bucket_size": None, "seed": 5, **options}
-    head = LSHSoftmax(num_classes, num_sampled, **options)
+    head = lsh_head(num_classes, num_sampled, **options)
     head.build((None, DIM))
     head.kernel.assign(normal(num_classes, DIM, seed=1))
     if ready:
-        head.rebuild()
+        head.sampler.rebuild(head.kernel)
         # The refresh of step 0 would be of other functions' tables.
         head.sampler.index.advance = lambda *args, **kwargs: None
     return head
@@ -275,7 +283,7 @@ def test_the_interval_grows_exponentially(decay):
 def test_fit_refreshes_from_the_rows_it_sampled():
     """With plain `fit`, tables are those of all rows as they were when the
     last refresh began, though only sampled rows were hashed again."""
-    head = LSHSoftmax(
+    head = lsh_head(
         CLASSES, 20, **HASHING, bucket_size=None, rebuild_interval=4,
         decay=0.0, redraw_interval=None, seed=5,
     )  # fmt: skip
@@ -292,10 +300,10 @@ def test_fit_refreshes_from_the_rows_it_sampled():
         x, y[:, 0], batch_size=8, verbose=0, shuffle=False, callbacks=[fresh]
     )
     # 14 steps: refreshes at 0, 4, 8, 12; at 12 that of 8 is swapped in.
-    other = LSHSoftmax(CLASSES, 20, **HASHING, bucket_size=None, seed=5)
+    other = lsh_head(CLASSES, 20, **HASHING, bucket_size=None, seed=5)
     other.build((None, DIM))
     other.kernel.assign(kernels[8])
-    other.rebuild()
+    other.sampler.rebuild(other.kernel)
     probed = tf.range(4, dtype=tf.int64)
     queries, valid = tf.constant(x[:, None]), tf.ones([len(x), 1], tf.bool)
     ids = tf.range(CLASSES, dtype=tf.int64)
@@ -364,8 +372,14 @@ def test_bad_arguments_are_refused(name):
     arguments = {"num_sampled": 5, **BAD_ARGUMENTS[name]}
     with pytest.raises(ValueError, match=name):
         LSHSampler(**arguments)
-    with pytest.raises(ValueError, match=name):
-        LSHSoftmax(10, **arguments)
+    if set(arguments) <= set(inspect.signature(LSHSoftmax).parameters):
+        with pytest.raises(ValueError, match=name):
+            LSHSoftmax(10, **arguments)
+
+
+def test_options_of_the_sampler_alone_are_told():
+    with pytest.raises(ValueError, match="LSHSampler.*Received: decay=0.1"):
+        LSHSoftmax(10, 5, decay=0.1)
 
 
 def test_functions_a_table_follow_the_family():

@@ -1,6 +1,5 @@
 """Estimates of memory against built heads, the paper, and real processes."""
 
-import json
 import os
 import subprocess
 import sys
@@ -88,17 +87,35 @@ def test_sizes_of_the_paper(classes, slim, full):
         assert found + encoder == pytest.approx(expected, rel=1e-3)
 
 
-CHILD = """
-import gc, json, sys
-import keras, numpy as np, tensorflow as tf
-import tfxclass
-from tests import test_memory
-
 def status(name):
-    # Not getrusage: its peak begins with that of the process that forked.
+    """Bytes that /proc has of this process.
+
+    Not getrusage: its peak begins with that of the process that forked.
+    """
     with open("/proc/self/status") as f:
         line = next(line for line in f if line.startswith(name))
     return int(line.split()[1]) * 1024
+
+
+def in_fresh_process(code, argument):
+    """The number that `code` prints last."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, argument],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"},
+    )
+    return float(done.stdout.splitlines()[-1])
+
+
+CHILD = """
+import gc, sys
+import keras, numpy as np, tensorflow as tf
+import tfxclass
+from tests import test_memory
+from tests.test_memory import status
 
 def fit(head, steps):
     inputs = keras.Input([test_memory.DIM])
@@ -114,22 +131,14 @@ fit(tfxclass.layers.SampledSoftmax(1000, 300), 3)  # what TensorFlow needs
 gc.collect()
 before = status("VmRSS")
 model = fit(test_memory.HEADS[sys.argv[1]](), 25)
-print(json.dumps(status("VmHWM") - before))
+print(status("VmHWM") - before)
 """
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_peak_of_a_process(name):
     """Within 15 %, and what a traced step costs at any size."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, name],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"},
-    )
-    measured = json.loads(done.stdout.splitlines()[-1])
+    measured = in_fresh_process(CHILD, name)
     estimate = tfxclass.estimate(HEADS[name](), DIM, 256)
     assert 0.85 * measured - 40e6 < estimate.total_bytes < 1.15 * measured
 
@@ -139,8 +148,30 @@ def test_initializers_that_draw_hold_more_than_constants():
     head = layers.FullSoftmax(1000, kernel_initializer="zeros")
     constant = tfxclass.estimate(head, 16, 2, keras.optimizers.SGD())
     assert drawn.initialization_bytes == 2 * drawn.weight_bytes
-    assert constant.initialization_bytes == constant.weight_bytes
+    assert constant.initialization_bytes == 0
     assert constant.total_bytes < 3 * constant.weight_bytes
+
+
+BUILD = """
+import sys
+from tests import test_memory as t
+from tfxclass import layers
+
+layers.FullSoftmax(1000).build((None, t.DIM))  # what TensorFlow needs
+before = t.status("VmRSS")
+head = layers.FullSoftmax(2_000_000, kernel_initializer=sys.argv[1])
+head.build((None, t.DIM))
+print((t.status("VmHWM") - before) / (4 * 2_000_000 * t.DIM))
+"""
+
+
+@pytest.mark.parametrize(
+    ("initializer", "matrices"), [("glorot_uniform", 3), ("zeros", 1)]
+)
+def test_peak_of_an_initializer(initializer, matrices):
+    assert in_fresh_process(BUILD, initializer) == pytest.approx(
+        matrices, rel=0.15
+    )
 
 
 def test_dense_optimizers_pay_for_all_rows():

@@ -17,7 +17,6 @@ from tests.contract import data
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import samplers
-from tfxclass.losses import records
 
 SAMPLED = 40
 # Sums over some dozen logistic losses.
@@ -296,8 +295,7 @@ def test_ranks_by_the_raw_logits_in_training():
     head = built(layers.NoiseContrastive(CLASSES, SAMPLED, seed=2))
     x, y = data()
     recorded = Recorded(head)
-    head.compute_loss(x, y, training=True)
-    ranking = records.take(head.name, records.Ranking)
+    ranking = head.compute_step(x, y, training=True).ranking
     expected = reference.head_logits(
         x, head.kernel.numpy()[recorded.sample.ids.numpy()]
     )

@@ -4,6 +4,7 @@ import builtins
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -72,6 +73,36 @@ def test_check_native_build_needs_no_avx2(built, monkeypatch):
     library.check(*built)
 
 
+@pytest.mark.parametrize(
+    "march, text", [("", "-march=x86-64-v3, AVX2 and FMA"), ("k8", "-march=k8")]
+)
+def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
+    output = tmp_path / "ops.so"
+    monkeypatch.setenv("TFXCLASS_CUDA", "0")
+    monkeypatch.setenv("TFXCLASS_MARCH", march)
+    monkeypatch.setattr(build, "compile_all", lambda jobs: [])
+    monkeypatch.setattr(
+        build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
+    )
+    monkeypatch.setattr(
+        build,
+        "is_current",
+        lambda target, source: not os.path.basename(source).startswith("lsh_k"),
+    )
+    build.build(str(output))
+    assert re.fullmatch(
+        rf"Built .*ops\.so for the CPU \({text}\), TensorFlow 2\.\d+\.\d+: "
+        r"1 files compiled, \d\d reused, \d+ s\n",
+        capsys.readouterr().out,
+    )
+
+
+def test_build_names_cuda():
+    built = {"tensorflow": "2.21.0", "march": [], "cuda": "12.5"}
+    text = "CUDA 12.5 and the CPU (the compiler's default processor)"
+    assert build.target_text(built).startswith(text)
+
+
 def test_build_without_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(RuntimeError, match="'no-such-compiler' was not") as e:
@@ -132,6 +163,7 @@ def test_wheel(tmp_path):
     assert "tfxclass/ops/build_info.json" in names
     assert "tfxclass_serve/c_loader.py" in names
     assert "tfxclass_serve/page.html" in names
+    assert "tfxclass/py.typed" in names
     folders = {name.split("/")[0] for name in names}
     folders = {name for name in folders if not name.endswith(".dist-info")}
     assert folders == {"tfxclass", "tfxclass_serve"}

@@ -1,29 +1,90 @@
-"""The README's example runs as it stands, on fewer classes."""
+"""The code of README and of serving/README runs as it is printed."""
 
 import os
+import pathlib
 import re
 
+import keras
 import numpy as np
+import pytest
+import tensorflow as tf
 
-README = os.path.join(os.path.dirname(__file__), "..", "README.md")
+import tfxclass
+from tests.helpers import make_text_model
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 
-def test_the_example(tmp_path, monkeypatch):
-    with open(README, encoding="utf8") as f:
-        text = f.read()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    code = code.replace("670_091", "2_000").replace("6_700", "300")
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
+def blocks_of(path):
+    """The Python of a page, block by block."""
+    text = (ROOT / path).read_text(encoding="utf8")
+    return re.findall(r"```python\n(.*?)```", text, re.S)
+
+
+def run_use(code, num_classes):
+    """README's block "Use" on random rows, in the current folder."""
+    random = np.random.default_rng(0)
     names = {
-        "x": rng.normal(size=(64, 16)).astype("float32"),
-        "y": rng.integers(0, 2_000, 64),
+        "x": random.normal(size=(256, 64)).astype("float32"),
+        "y": random.integers(0, num_classes, 256),
     }
     exec(code, names)  # noqa: S102
-    assert os.path.exists(tmp_path / "model.keras")
-    assert os.listdir(tmp_path / "models" / "products") == ["1"]
+    assert os.path.exists("model.keras")
+    assert os.listdir(pathlib.Path("models", "products")) == ["1"]
+
+
+def test_the_example_with_fewer_classes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks_of("README.md")
+    code = code.replace("670_091", "9_000").replace("6_700", "900")
+    run_use(code, 9_000)
+
+
+@pytest.mark.slow
+def test_the_example_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks_of("README.md")
+    run_use(code, 670_091)
+
+
+def test_serving(tmp_path, monkeypatch):
+    """Export, roll back and canaries, and an answer without a server."""
+    pytest.importorskip("tensorflow_serving")
+    monkeypatch.chdir(tmp_path)
+    head = tfxclass.layers.FullSoftmax(50)
+    model = keras.Sequential([keras.Input([8]), head])
+    random = np.random.default_rng(0)
+    names = {
+        "tfxclass": tfxclass,
+        "tf": tf,
+        "head": head,
+        "model": model,
+        "x": random.normal(size=(32, 8)).astype("float32"),
+        "y": random.integers(0, 50, 32),
+    }
+    pathlib.Path("names.txt").write_text("\n".join(map(str, range(50))))
+    export, roll_back, canaries, _ = blocks_of("serving/README.md")
+    for code in (export, roll_back, canaries):
+        exec(code, names)  # noqa: S102
+    assert os.listdir("models/products") == ["1"]
+    config = pathlib.Path("models", "config", "models.config").read_text()
+    assert "canary" in config
+
+
+def test_serving_without_a_server(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = make_text_model(20)
+    tfxclass.export.saved_model(
+        model,
+        "models/reverse_dictionary",
+        labels=[f"word{i}" for i in range(20)],
+    )
+    code = blocks_of("serving/README.md")[-1]
+    names = {"tf": tf}
+    exec(code.replace("serve(text", "answer = serve(text"), names)  # noqa: S102
+    assert names["answer"].shape == (1, 10)
 
 
 def test_it_is_short_enough_to_read():
-    with open(README, encoding="utf8") as f:
-        assert len(f.read().splitlines()) <= 110
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    assert len(text.splitlines()) <= 130

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tfxclass
 from tests import reference
 from tfxclass import recovery
+from tfxclass.rows import blocks
 
 CLASSES, DIM, ROWS = 13, 12, 96
 
@@ -107,13 +108,12 @@ def test_adaptive_projection_is_recovered_by_the_definition(top_k):
 
 
 def test_several_blocks(monkeypatch):
-    from tfxclass.losses import softmax
 
     model, head = make_model()
     x, y = data()
     one = recovery.recover(model, batches(x, y), l2=1.0, verbose=0)
     monkeypatch.setattr(
-        softmax, "block_size", lambda batch: tf.constant(7, tf.int64)
+        blocks, "block_size", lambda batch: tf.constant(7, tf.int64)
     )
     many = recovery.recover(model, batches(x, y), l2=1.0, verbose=0)
     np.testing.assert_allclose(
@@ -241,7 +241,7 @@ def test_numbers_that_are_not_finite_leave_the_sums_alone(top_k):
     sums.add(x, y)
     before = sums.kernel.copy()
     bad = np.where(np.arange(ROWS)[:, None] == 4, np.nan, x)
-    with pytest.raises(ValueError, match="The features.*batch 1"):
+    with pytest.raises(ValueError, match="The features.*row 4 of batch 1"):
         sums.add(bad, y)
     with pytest.raises(ValueError, match="or sample weights"):
         sums.add(x, y, np.full(ROWS, np.inf))
@@ -406,7 +406,6 @@ def test_the_dual_needs_data(capsys):
     x, y = data()
     for dataset, found in (
         (None, "NoneType"),
-        ((x, y), "tuple"),
         (batches(x), "TensorSpec"),
         (batches(x, y).unbatch(), "elements"),
         (batches(x, {"head": y}), "elements"),
@@ -417,3 +416,47 @@ def test_the_dual_needs_data(capsys):
         recovery.recover(model, method="primal")
     recovery.recover(model, batches(*data()))
     assert "stationarity error" in capsys.readouterr().out
+
+
+class Rows(keras.utils.PyDataset):
+    """Batches of 20 rows, the last one shorter."""
+
+    def __init__(self, *arrays):
+        super().__init__()
+        self.arrays = arrays
+
+    def __len__(self):
+        return -(-len(self.arrays[0]) // 20)
+
+    def __getitem__(self, i):
+        return tuple(x[20 * i : 20 * (i + 1)] for x in self.arrays)
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("kind", ["tuple", "list", "pydataset"])
+def test_recover_takes_what_fit_takes(kind, weighed):
+    model, head = make_model(l2=0.1)
+    arrays = data(labels=3)
+    if weighed:
+        arrays += (np.linspace(0.5, 2.0, ROWS).astype(np.float32),)
+    given = {"tuple": arrays, "list": list(arrays), "pydataset": Rows(*arrays)}
+    kernels = [
+        recovery.recover(model, d, verbose=0, batch_size=20).get_weights()[-1]
+        for d in (batches(*arrays), given[kind])
+    ]
+    np.testing.assert_array_equal(*kernels)
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        (np.zeros((4, DIM)), "ndarray"),
+        ((np.zeros((4, DIM)),), "1 arrays"),
+        ((np.zeros((4, DIM)), np.zeros(3, int)), "3, 4 rows"),
+        (None, "NoneType"),
+    ],
+)
+def test_recover_from_no_data(given, part):
+    model, _ = make_model(l2=0.1)
+    with pytest.raises(ValueError, match="`dataset` must.*" + part):
+        recovery.recover(model, given, verbose=0)

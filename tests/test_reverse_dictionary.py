@@ -1,6 +1,7 @@
 """The demo: its parsers, its ranks, and all of it on tiny data."""
 
 import importlib.util
+import io
 
 import numpy as np
 import pytest
@@ -185,6 +186,9 @@ def test_typed_definitions_end_with_the_input(monkeypatch):
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert list(demo.typed_definitions()) == [demo.EXAMPLE]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     assert list(demo.typed_definitions()) == ["it purrs"]
 
 

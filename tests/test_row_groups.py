@@ -422,7 +422,7 @@ INVALID = {
     ),
     "no_groups": (
         lambda: built(ClusterIndex, clustered(9, 2), 0),
-        ["`num_groups` must be one integer >= 1"],
+        ["`num_groups` must be >= 1"],
     ),
     "too_many_bits": (
         lambda: built(PCAHash, clustered(9, 40), 31),
@@ -459,7 +459,7 @@ INVALID = {
         lambda: advance(
             ClusterIndex(), variable(clustered(9, 3)), 0, True, interval=0
         ),
-        ["`interval` must be one integer >= 1"],
+        ["`interval` must be >= 1"],
     ),
     "state": (
         lambda: ClusterIndex().set_state(

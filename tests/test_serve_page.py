@@ -6,25 +6,34 @@ import shutil
 
 import pytest
 
-from tfxclass_serve.server import Server
+from tests.serving_cases import NAMES
 
 PAGE = pathlib.Path(__file__).parent.parent / "tfxclass_serve" / "page.html"
+_FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--headless",
+    "--no-first-run",
+]
 
 
 def chromium():
     """Path of a Chromium, or None."""
-    names = ["chromium-headless-shell", "chromium", "google-chrome"]
+    names = ["chromium", "chromium-headless-shell", "google-chrome"]
     return next(filter(None, map(shutil.which, names)), None)
 
 
 @pytest.fixture(scope="module")
-def page():
+def browser_page():
     api = pytest.importorskip("playwright.sync_api")
     path = chromium()
     if path is None:
-        pytest.skip("no Chromium: apt-get install chromium-headless-shell")
+        pytest.skip("no Chromium: apt-get install chromium")
+    flags = _FLAGS + (["--no-sandbox"] if os.getuid() == 0 else [])
     with api.sync_playwright() as playwright:
-        flags = ["--no-sandbox"] if os.getuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=path, args=flags)
         page = browser.new_page(viewport={"width": 420, "height": 700})
         page.set_default_timeout(20_000)
@@ -32,12 +41,23 @@ def page():
         browser.close()
 
 
+@pytest.fixture
+def page(browser_page):
+    """A page in which no script fails."""
+    errors = []
+
+    def note(error):
+        errors.append(error)
+
+    browser_page.on("pageerror", note)
+    yield browser_page
+    browser_page.remove_listener("pageerror", note)
+    assert not errors
+
+
 @pytest.fixture(scope="module")
-def url(dictionary_folder):
-    server = Server(str(dictionary_folder))
-    server.start()
-    yield f"http://127.0.0.1:{server.rest.port}/"
-    server.close()
+def url(server):
+    return f"http://127.0.0.1:{server.rest.port}/"
 
 
 def test_page_is_small_and_alone():
@@ -47,18 +67,16 @@ def test_page_is_small_and_alone():
 
 
 def test_a_click(page, url, tmp_path):
-    errors = []
-    page.on("pageerror", lambda error: errors.append(error))
-    page.goto(url + "?model=dictionary")
-    page.get_by_label("What does the word mean?").fill("a tool <b>")
-    page.get_by_role("button", name="Find words").click()
-    page.get_by_text("3 words, best first.").wait_for()
-    words = page.get_by_role("list", name="Words, best first")
-    rows = words.get_by_role("listitem")
-    assert rows.count() == 3
+    page.goto(url + "?model=words")
+    assert page.get_by_label("Model").input_value() == "words"
+    page.get_by_label("text").fill("a tool <b>")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("3 answers, best first.").wait_for()
+    answers = page.get_by_role("list", name="Answers, best first")
+    assert answers.get_by_role("listitem").count() == 3
     scores = [float(x) for x in page.locator(".score").all_inner_texts()]
     assert scores == sorted(scores, reverse=True)
-    assert page.locator(".word").first.inner_text().startswith("word")
+    assert set(page.locator(".label").all_inner_texts()) <= set(NAMES)
     widths = [x.bounding_box()["width"] for x in page.locator(".bar").all()]
     assert widths == sorted(widths, reverse=True) and widths[-1] > 0
     shot = tmp_path / "page.png"
@@ -66,24 +84,75 @@ def test_a_click(page, url, tmp_path):
     assert shot.stat().st_size > 5_000
     # It fits a phone.
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert not errors
 
 
 def test_keyboard_and_status(page, url):
-    page.goto(url + "?model=dictionary")
+    page.goto(url + "?model=words")
+    page.get_by_label("text").wait_for()
     # The field has the focus; Enter asks.
     page.keyboard.type("nails")
     page.keyboard.press("Enter")
-    page.get_by_role("status").get_by_text("3 words, best first.").wait_for()
+    page.get_by_role("status").get_by_text("3 answers, best").wait_for()
     page.keyboard.press("Tab")
-    name = "document.activeElement.textContent"
-    assert page.evaluate(name) == "Find words"
+    assert page.evaluate("document.activeElement.textContent") == "Ask"
     assert page.locator(".bar").first.get_attribute("aria-hidden") == "true"
 
 
-def test_no_such_model(page, url):
+def test_the_form_is_that_of_the_model(page, url):
     page.goto(url)
-    page.keyboard.type("nails")
+    model = page.get_by_label("Model")
+    assert model.get_by_role("option").all_inner_texts() == [
+        "numbers",
+        "pairs",
+        "words",
+    ]
+    # A vector: what is to be filled in is there.
+    field = page.get_by_label("x float, 3")
+    assert field.input_value() == "[0,0,0]"
+    field.fill("[1, 2.5, -3]")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("3 answers, best first.").wait_for()
+    # Another signature, without a ranking.
+    page.get_by_label("Signature").select_option("embed")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("Answered.").wait_for()
+    text = page.get_by_label("Other outputs").inner_text()
+    assert len(text.split(",")) == 8
+    # Another model, with two inputs.
+    model.select_option("pairs")
+    page.get_by_label("a float, 2").fill("[1, 2]")
+    page.get_by_label("b int64").fill("3")
     page.keyboard.press("Enter")
-    alert = page.get_by_role("alert").get_by_text("No answer: Servable not")
-    alert.wait_for()
+    page.get_by_text("2 answers, best first.").wait_for()
+    assert page.get_by_role("heading").inner_text() == "pairs"
+
+
+def test_signatures_that_a_form_can_ask(page, url):
+    page.goto(url + "?model=numbers")
+    page.get_by_label("x float, 3").wait_for()
+    options = page.get_by_label("Signature").get_by_role("option")
+    assert options.all_inner_texts() == [
+        "serving_default",
+        "embed",
+        "full_scores",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("[1, 2", "No answer: “x” is not JSON: [1, 2"),
+        ("[1, 2]", "No answer: Input 'x' must have shape (None, 3)"),
+    ],
+)
+def test_what_is_wrong_is_told(page, url, text, told):
+    page.goto(url + "?model=numbers")
+    page.get_by_label("x float, 3").fill(text)
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("alert").get_by_text(told).wait_for()
+
+
+def test_no_such_model(page, url):
+    page.goto(url + "?model=<b>no")
+    told = "No answer: Servable not found for request: Latest(<b>no)"
+    page.get_by_role("alert").get_by_text(told).wait_for()

@@ -28,7 +28,8 @@ def test_clients_agree(dictionary_folder):
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
+    # Nothing but what its user reads.
+    assert (done.returncode, done.stderr) == (0, "")
     _, rest, grpc = re.split(r"serving/.*\.py\n", done.stdout)
     rest, grpc = rest.strip(), grpc.partition("\nTo go on")[0].strip()
     assert rest == grpc

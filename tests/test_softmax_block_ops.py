@@ -44,12 +44,12 @@ def blocks_of(total, size):
 def run_stats(logits, targets, delta, block):
     """log-sum-exp of each row, streamed in blocks of `block` classes."""
     top = tf.fill([len(logits)], -INF)
-    total = tf.zeros([len(logits)])
+    total = tf.zeros([len(logits)], tf.float64)
     for start in blocks_of(logits.shape[1], block):
         top, total = ops.tfxclass_softmax_block_stats(
             logits[:, start : start + block], targets, delta, start, top, total
         )
-    return (top + tf.math.log(total)).numpy()
+    return top.numpy() + tf.math.log(total).numpy()
 
 
 def run_top_k(logits, k, block):
@@ -265,7 +265,7 @@ def stats_arguments(**changes):
         "delta": tf.zeros([3, 2]),
         "offset": 0,
         "running_max": tf.zeros([3]),
-        "running_sum": tf.zeros([3]),
+        "running_sum": tf.zeros([3], tf.float64),
     }
     return ops.tfxclass_softmax_block_stats(**{**arguments, **changes})
 
@@ -330,7 +330,7 @@ INVALID = {
     ),
     "stats_sum": (
         stats_arguments,
-        {"running_sum": tf.zeros([3, 1])},
+        {"running_sum": tf.zeros([3, 1], tf.float64)},
         ["`running_sum` must have shape (3)", "(3, 1)"],
     ),
     "grad_rank": (

@@ -23,8 +23,8 @@ from tests.contract import data
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass.layers import sparsemax as sparsemax_layer
-from tfxclass.losses import softmax
 from tfxclass.ops import library
+from tfxclass.rows import blocks
 
 DATA = os.path.join(os.path.dirname(__file__), "data")
 
@@ -244,7 +244,7 @@ def test_top_k_in_blocks_where_the_support_is_wide(
     similarity, spread, monkeypatch
 ):
     """At the narrowest spread nearly all classes are in the support."""
-    monkeypatch.setattr(softmax, "BLOCK_LOGITS", 1)
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", 1)
     num_classes = 2500
     options = {} if similarity == "cosine" else {"use_bias": True}
     head = layers.Sparsemax(num_classes, similarity=similarity, **options)

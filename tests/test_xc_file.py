@@ -254,7 +254,7 @@ class TestPasses:
     def test_memory_allocation_stays_as_it_was(self, small):
         """TensorFlow's GeneratorDataset would change it; see passes.py."""
         graph = tf.raw_ops.DatasetToGraphV2(
-            input_dataset=small.batches(2)._variant_tensor,
+            input_dataset=tf.data.experimental.to_variant(small.batches(2)),
             external_state_policy=1,
         )
         assert b"TakeWhileDataset" in graph.numpy()

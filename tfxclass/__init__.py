@@ -9,12 +9,13 @@ from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import recovery
 from tfxclass import samplers
+from tfxclass import text
 from tfxclass import trees
+from tfxclass.inference.retain_probabilities import retain_probabilities
+from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
-from tfxclass.retain_probabilities import retain_probabilities
 from tfxclass.shards import memory_per_replica
-from tfxclass.top_k import top_k
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "recovery",
     "retain_probabilities",
     "samplers",
+    "text",
     "top_k",
     "trees",
 ]

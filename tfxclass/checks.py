@@ -1,9 +1,11 @@
 """Checks of arguments that several classes share."""
 
 import numbers
+from collections.abc import Sequence
+from typing import Any
 
 
-def check_positive_int(name, value):
+def check_positive_int(name: str, value: Any) -> None:
     """Raises ValueError unless `value` is an int >= 1."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not float(value).is_integer() or value < 1:
@@ -12,7 +14,7 @@ def check_positive_int(name, value):
         )
 
 
-def check_choice(name, value, choices):
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raises ValueError unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(
@@ -20,7 +22,7 @@ def check_choice(name, value, choices):
         )
 
 
-def check_k(k, num_classes):
+def check_k(k: int, num_classes: int) -> None:
     """Raises ValueError unless `k` classes can be returned."""
     check_positive_int("k", k)
     if k > num_classes:

@@ -11,9 +11,9 @@ from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers.lazy_rows import LazyRows
 
 # What Keras' initializers hold beside the matrix that they fill: the drawn
-# numbers and the scaled ones, or the constant ones (measured).
-_DRAWN_COPIES, _CONSTANT_COPIES = 2, 1
-_CONSTANT = (
+# numbers and the scaled ones; constants become the matrix (measured).
+_DRAWN_COPIES = 2
+_CONSTANTS = (
     keras.initializers.Zeros,
     keras.initializers.Ones,
     keras.initializers.Constant,
@@ -21,25 +21,6 @@ _CONSTANT = (
 # What Keras' optimizers hold beside a dense gradient: the two terms of a
 # moment's step (measured); plain SGD scales the gradient in place.
 _UPDATE_COPIES = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class _Weight:
-    shape: tuple
-    dtype: str
-    trainable: bool
-    initializer: object
-
-    @property
-    def bytes(self):
-        return _numbers(self.shape) * np.dtype(self.dtype).itemsize
-
-    @property
-    def initializer_bytes(self):
-        initializer = keras.initializers.get(self.initializer)
-        is_constant = isinstance(initializer, _CONSTANT)
-        copies = _CONSTANT_COPIES if is_constant else _DRAWN_COPIES
-        return copies * self.bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +49,7 @@ class Estimate:
     initialization_bytes: int
 
     @property
-    def total_bytes(self):
+    def total_bytes(self) -> int:
         """The most at one time, int; TensorFlow itself is not counted.
 
         Nor is what malloc keeps of freed blocks: where TensorFlow leaves oneDNN
@@ -87,7 +68,12 @@ class Estimate:
         return f"{self.parameters:,} parameters; " + ", ".join(parts)
 
 
-def estimate(head, dim, batch, optimizer=None):
+def estimate(
+    head: keras.layers.Layer,
+    dim: int,
+    batch: int,
+    optimizer: keras.optimizers.Optimizer | str | None = None,
+) -> Estimate:
     """Memory that training `head` takes, without building it.
 
     Args:
@@ -115,49 +101,33 @@ def estimate(head, dim, batch, optimizer=None):
         )
     check_positive_int("dim", dim)
     check_positive_int("batch", batch)
-    optimizer = LazyAdam() if optimizer is None else optimizer
-    optimizer = keras.optimizers.get(optimizer)
-    unbuilt, weights = _weights_of(head, dim)
+    optimizer = keras.optimizers.get(
+        LazyAdam() if optimizer is None else optimizer
+    )
+    weights = head.device_specs(dim)
     shapes = [weight.shape for weight in weights if weight.trainable]
-    parameters = sum(map(_numbers, shapes))
+    parameters = sum(weight.size for weight in weights if weight.trainable)
     full_slots, row_slot_bytes = _slots_of(optimizer)
     return Estimate(
         parameters=parameters,
-        fixed_parameters=sum(_numbers(weight.shape) for weight in weights)
-        - parameters,
+        fixed_parameters=sum(weight.size for weight in weights) - parameters,
         weight_bytes=sum(weight.bytes for weight in weights),
         slot_bytes=4 * full_slots * parameters
-        + sum(row_slot_bytes * shape[0] for shape in shapes),
+        + sum(row_slot_bytes * shape[0] for shape in shapes)
+        + _history_bytes(optimizer, shapes),
         gradient_bytes=_gradient_bytes(
-            unbuilt, batch, shapes, optimizer, full_slots
+            head, batch, shapes, optimizer, full_slots
         ),
-        activation_bytes=unbuilt.activation_bytes(batch),
-        index_bytes=unbuilt.index_bytes(),
-        initialization_bytes=max(
-            (weight.initializer_bytes for weight in weights), default=0
-        ),
+        activation_bytes=head.activation_bytes(batch, dim),
+        index_bytes=head.index_bytes(dim),
+        initialization_bytes=max(map(_initializer_bytes, weights), default=0),
     )
 
 
-def _weights_of(head, dim):
-    """A copy of `head` without numbers, and the `_Weight`s of it."""
-    copy = type(head).from_config(head.get_config())
-    weights = []
-
-    def add_weight(
-        shape=(),
-        dtype="float32",
-        trainable=True,
-        initializer=None,
-        name=None,
-        **kwargs,
-    ):
-        weights.append(_Weight(shape, dtype, trainable, initializer))
-        return keras.KerasTensor(shape, dtype, name=name)
-
-    copy.add_weight = add_weight
-    copy.build((None, dim))
-    return copy, weights
+def _initializer_bytes(weight):
+    initializer = keras.initializers.get(weight.initializer)
+    is_drawn = weight.is_rows and not isinstance(initializer, _CONSTANTS)
+    return _DRAWN_COPIES * weight.bytes * is_drawn
 
 
 def _slots_of(optimizer):
@@ -170,6 +140,13 @@ def _slots_of(optimizer):
     full = sum(tuple(slot.shape) == shape for slot in slots)
     of_rows = [slot for slot in slots if tuple(slot.shape) == shape[:1]]
     return full, sum(np.dtype(slot.dtype).itemsize for slot in of_rows)
+
+
+def _history_bytes(optimizer, shapes):
+    """Of the steps that an optimizer keeps, to catch up by them."""
+    if not isinstance(optimizer, LazyRows):
+        return 0
+    return sum(optimizer.history_bytes(shape[0]) for shape in shapes)
 
 
 def _gradient_bytes(head, batch, shapes, optimizer, full_slots):

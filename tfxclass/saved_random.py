@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfxclass.types import Store
+
 
 class SavedRandom:
     """Mixin of layers that draw: Keras leaves a seed generator out of files.
@@ -11,19 +13,19 @@ class SavedRandom:
     `keras.layers.Layer` after this.
     """
 
-    def make_random(self, seed):
+    def make_random(self, seed: int | None) -> None:
         """Makes `random`, a `keras.random.SeedGenerator`."""
         self.random = keras.random.SeedGenerator(seed)
 
-    def next_seed(self):
+    def next_seed(self) -> tf.Tensor:
         """int64 `[2]`, another one each step."""
         return tf.cast(self.random.next(), tf.int64)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
         store["random_state"] = self.random.state.numpy()
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Store) -> None:
         self.random.state.assign(store["random_state"][()])
         weights = {key: store[key] for key in store.keys() if key.isdigit()}
         super().load_own_variables(weights)

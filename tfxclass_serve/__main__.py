@@ -1,14 +1,19 @@
 """`tfxclass-serve models/`, or `python -m tfxclass_serve models/`."""
 
 import argparse
+import logging
 import os
 import signal
 import sys
 import threading
 
+# First: TensorFlow's notes bury what a user reads. The server's own log tells
+# what fails.
+from tfxclass_serve import quiet  # noqa: F401
+
+# isort: split
 from tfxclass_serve.batching import Batching
-from tfxclass_serve.models import STATES
-from tfxclass_serve.server import Server
+from tfxclass_serve.c_loader import TensorFlowError
 
 _NOTE = """\
 tfxclass-serve is for development. In production run the image
@@ -32,6 +37,12 @@ def parse_arguments(argv=None):
     add("--batch_sizes", help="turns batching on: rising sizes, as 1,4,16")
     add("--max_request_bytes", type=int, default=1 << 26)
     add("--timeout_seconds", type=float, default=30.0, help="for a request")
+    add(
+        "--grace_seconds",
+        type=float,
+        default=10.0,
+        help="after SIGTERM, for the requests under way",
+    )
     arguments = parser.parse_args(argv)
     if (arguments.folder is None) == (arguments.model_config_file is None):
         parser.error("give a folder or --model_config_file, one of them")
@@ -58,20 +69,29 @@ def _sources(arguments):
     if arguments.folder is not None:
         return arguments.folder
     # First: it tells how to install what may be missing.
-    from tfxclass_serve.grpc_server import sources_of
+    from tfxclass_serve import grpc_server  # noqa: F401
 
     # isort: split
     from google.protobuf import text_format
     from tensorflow_serving.config import model_server_config_pb2
 
+    from tfxclass_serve.model_config import sources_of
+
     with open(arguments.model_config_file, encoding="utf-8") as f:
-        config = model_server_config_pb2.ModelServerConfig()
-        return sources_of(text_format.Parse(f.read(), config))
+        text = f.read()
+    config = model_server_config_pb2.ModelServerConfig()
+    try:
+        return sources_of(text_format.Parse(text, config))
+    except (TensorFlowError, text_format.ParseError) as e:
+        raise RuntimeError(f"{arguments.model_config_file}: {e}") from e
 
 
 def _make_server(arguments):
     """The server, or the end of the process with the reason."""
     try:
+        # It needs the extra.
+        from tfxclass_serve.server import Server
+
         return Server(
             _sources(arguments),
             arguments.host,
@@ -90,21 +110,26 @@ def _make_server(arguments):
 def main(argv=None):
     arguments = parse_arguments(argv)
     server = _make_server(arguments)
+    print(_NOTE, flush=True)
+    log = logging.getLogger("tfxclass_serve")
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.StreamHandler(sys.stdout))
+    # Nothing is under way while models load: a signal ends the process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    server.load()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     server.start()
-    print(_NOTE)
-    for name in sorted(server.models.names()):
-        for version, state, error in server.models.status(name):
-            told = "" if error is None else f": {error}"
-            print(f"{name} version {version} {STATES[state]}{told}")
     for kind, api in (("REST", server.rest), ("gRPC", server.grpc)):
         if api is not None:
-            print(f"{kind} at {arguments.host}:{api.port}")
-    sys.stdout.flush()
+            print(f"{kind} at {arguments.host}:{api.port}", flush=True)
     stop.wait()
-    server.close()
+    is_clean = server.stop(arguments.grace_seconds)
+    print("Stopped." if is_clean else "Stopped; some requests were cut off.")
+    sys.stdout.flush()
+    # A model that loads, or never ends to compute, must not hold it up.
+    os._exit(not is_clean)
 
 
 if __name__ == "__main__":

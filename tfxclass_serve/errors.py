@@ -49,9 +49,36 @@ HTTP = {
 }
 
 
+_LONGEST_NAME = 100
+# gRPC carries it in a header, which clients limit to 8 KB.
+_LONGEST_MESSAGE = 1_000
+
+
+def short(text):
+    """What a client sent, for a message: cut where it is long."""
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return text[:_LONGEST_NAME] + " ..."
+
+
+def message_of(error):
+    """What is told of an exception, cut where it is long."""
+    text = str(error)
+    if not isinstance(error, TensorFlowError):
+        text = f"{type(error).__name__}: {text}"
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    return text[:_LONGEST_MESSAGE] + " ..."
+
+
 def invalid(message):
     """A `TensorFlowError` for a request that is wrong in itself."""
     return TensorFlowError(INVALID_ARGUMENT, message)
+
+
+def unimplemented(message):
+    """A `TensorFlowError` for what this server does not do."""
+    return TensorFlowError(UNIMPLEMENTED, message)
 
 
 def code_of(error):

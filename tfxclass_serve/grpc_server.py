@@ -1,24 +1,17 @@
-"""The gRPC API: PredictionService and ModelService."""
+"""The gRPC server: the services, their threads, and how they end."""
 
+import threading
 import time
 from concurrent import futures
 
-import tensorflow as tf
-
-from tfxclass_serve import errors
-from tfxclass_serve.c_loader import TensorFlowError
-from tfxclass_serve.models import Source
-from tfxclass_serve.servable import examples_of
-from tfxclass_serve.servable import to_array
-
 try:
     import grpc
-    from tensorflow_serving.apis import classification_pb2
-    from tensorflow_serving.apis import get_model_metadata_pb2
-    from tensorflow_serving.apis import get_model_status_pb2
-    from tensorflow_serving.apis import model_management_pb2
+    from grpc_health.v1 import health
+    from grpc_health.v1 import health_pb2
+    from grpc_health.v1 import health_pb2_grpc
+    from tensorflow_serving.apis import model_service_pb2
     from tensorflow_serving.apis import model_service_pb2_grpc
-    from tensorflow_serving.apis import predict_pb2
+    from tensorflow_serving.apis import prediction_service_pb2
     from tensorflow_serving.apis import prediction_service_pb2_grpc
 except ImportError as e:
     raise ImportError(
@@ -26,11 +19,42 @@ except ImportError as e:
         "'tfxclass[serving]', or serve REST alone with --port=0."
     ) from e
 
+from tfxclass_serve.grpc_services import Management
+from tfxclass_serve.grpc_services import Prediction
+
 _THREADS = 32
+# What answers take to leave, once they are handed over.
+_SENDING_SECONDS = 0.5
+
+
+class _Pool(futures.ThreadPoolExecutor):
+    """Threads that know whether they have work."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self._count, self._changed = 0, threading.Condition()
+
+    def submit(self, *arguments, **options):
+        with self._changed:
+            self._count += 1
+        future = super().submit(*arguments, **options)
+        future.add_done_callback(self._note_end)
+        return future
+
+    def _note_end(self, _):
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait_for_none(self, seconds):
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._count, seconds)
 
 
 class GrpcServer:
     """Answers gRPC requests until `close`.
+
+    Its health service (grpc.health.v1) serves from `start` on.
 
     Args:
         models: `Models`.
@@ -40,8 +64,9 @@ class GrpcServer:
     """
 
     def __init__(self, models, metrics, address, max_request_bytes=1 << 26):
+        self._pool = _Pool(_THREADS)
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(_THREADS),
+            self._pool,
             options=[
                 ("grpc.max_receive_message_length", max_request_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -49,170 +74,45 @@ class GrpcServer:
             ],
         )
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            _Prediction(models, metrics), self._server
+            Prediction(models, metrics), self._server
         )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            _Management(models), self._server
+            Management(models), self._server
         )
+        self._health = health.HealthServicer(
+            experimental_non_blocking=True,
+            experimental_thread_pool=futures.ThreadPoolExecutor(1),
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         host, port = address
         host = f"[{host}]" if ":" in host else host
         self.port = self._server.add_insecure_port(f"{host}:{port}")
 
     def start(self):
+        serving = health_pb2.HealthCheckResponse.SERVING
+        for service in (
+            prediction_service_pb2.DESCRIPTOR.services_by_name.values(),
+            model_service_pb2.DESCRIPTOR.services_by_name.values(),
+        ):
+            for one in service:
+                self._health.set(one.full_name, serving)
         self._server.start()
 
-    def close(self, timeout=10.0):
-        """Takes no more requests, waits for those under way."""
-        self._server.stop(timeout).wait()
+    def close(self, grace=10.0):
+        """Takes no more requests, waits for those under way.
 
+        Args:
+            grace: seconds; what takes longer is cut off.
 
-def _where(spec):
-    """`(name, version, label)` of a ModelSpec."""
-    kind = spec.WhichOneof("version_choice")
-    if not spec.name:
-        raise errors.invalid("Missing ModelSpec")
-    return (
-        spec.name,
-        spec.version.value if kind == "version" else None,
-        spec.version_label if kind == "version_label" else None,
-    )
-
-
-def _guarded(method):
-    """A method whose TensorFlowError becomes the status of the call."""
-
-    def call(self, request, context):
-        try:
-            return method(self, request)
-        except TensorFlowError as e:
-            code = next(x for x in grpc.StatusCode if x.value[0] == e.code)
-            context.abort(code, str(e))
-
-    return call
-
-
-class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Predict, Classify and GetModelMetadata; the rest is unimplemented."""
-
-    def __init__(self, models, metrics):
-        self._models = models
-        self._metrics = metrics
-
-    @_guarded
-    def Predict(self, request):
-        return self._timed("Predict", request.model_spec, request, _predict)
-
-    @_guarded
-    def Classify(self, request):
-        return self._timed("Classify", request.model_spec, request, _classify)
-
-    @_guarded
-    def GetModelMetadata(self, request):
-        asked = set(request.metadata_field)
-        if asked != {"signature_def"}:
-            raise errors.invalid(
-                "GetModelMetadataRequest must have the metadata_field "
-                f"'signature_def'. Received: {sorted(asked)}."
-            )
-        response = get_model_metadata_pb2.GetModelMetadataResponse()
-        signatures = get_model_metadata_pb2.SignatureDefMap()
-        where = _where(request.model_spec)
-        with self._models.use(*where) as (servable, version):
-            for key, signature in servable.signatures.items():
-                signatures.signature_def[key].CopyFrom(signature)
-        response.model_spec.name = where[0]
-        response.model_spec.version.value = version
-        response.metadata["signature_def"].Pack(signatures)
-        return response
-
-    def _timed(self, api, spec, request, answer):
-        begin, status, where = time.perf_counter(), "OK", _where(spec)
-        with self._models.use(*where) as (servable, version):
-            try:
-                response = answer(servable, request)
-            except TensorFlowError as e:
-                status = errors.NAMES.get(e.code, "UNKNOWN")
-                raise
-            finally:
-                seconds = time.perf_counter() - begin
-                self._metrics.add(where[0], api, "GRPC", status, seconds)
-        response.model_spec.name = spec.name
-        response.model_spec.version.value = version
-        response.model_spec.signature_name = spec.signature_name
-        return response
-
-
-def _predict(servable, request):
-    key = request.model_spec.signature_name
-    inputs = {name: to_array(x) for name, x in request.inputs.items()}
-    answers = servable.predict(key, inputs, request.output_filter)
-    response = predict_pb2.PredictResponse()
-    for name, value in answers.items():
-        response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
-    return response
-
-
-def _classify(servable, request):
-    key = request.model_spec.signature_name
-    examples = examples_of(request.input)
-    classes, scores = servable.classify(key, examples)
-    response = classification_pb2.ClassificationResponse()
-    for row in range(len(examples)):
-        result = response.result.classifications.add()
-        for place in range((scores if classes is None else classes).shape[1]):
-            one = result.classes.add()
-            if classes is not None:
-                label = classes[row, place]
-                one.label = label.decode("utf-8", errors="replace")
-            if scores is not None:
-                one.score = scores[row, place]
-    return response
-
-
-class _Management(model_service_pb2_grpc.ModelServiceServicer):
-    """GetModelStatus and HandleReloadConfigRequest."""
-
-    def __init__(self, models):
-        self._models = models
-
-    @_guarded
-    def GetModelStatus(self, request):
-        response = get_model_status_pb2.GetModelStatusResponse()
-        for row in self._models.status(*_where(request.model_spec)):
-            version, state, error = row
-            one = response.model_version_status.add(
-                version=version, state=state
-            )
-            one.status.error_code = errors.code_of(error)
-            one.status.error_message = "" if error is None else str(error)
-        return response
-
-    @_guarded
-    def HandleReloadConfigRequest(self, request):
-        if not request.config.HasField("model_config_list"):
-            raise errors.invalid("The config must have a model_config_list.")
-        self._models.configure(sources_of(request.config))
-        return model_management_pb2.ReloadConfigResponse()
-
-
-def sources_of(config):
-    """Dict of `Source` by model name, of a ModelServerConfig."""
-    sources = {}
-    for model in config.model_config_list.config:
-        if not model.name or not model.base_path or model.name in sources:
-            raise errors.invalid(
-                "Each model must have a name of its own and a base_path. "
-                f"Received: {model.name!r}, {model.base_path!r}."
-            )
-        policy = model.model_version_policy
-        versions = None
-        if policy.HasField("specific"):
-            versions = frozenset(policy.specific.versions)
-        elif policy.HasField("all") or policy.latest.num_versions > 1:
-            raise errors.invalid(
-                "The version policy must be 'specific', or the latest one."
-            )
-        sources[model.name] = Source(
-            model.base_path, versions, dict(model.version_labels)
-        )
-    return sources
+        Returns:
+            Whether every request under way was answered.
+        """
+        end = time.monotonic() + grace
+        self._health.enter_graceful_shutdown()
+        ended = self._server.stop(grace)
+        is_clean = self._pool.wait_for_none(grace)
+        # Those who watch the health would hold it up to the end.
+        left = max(end - time.monotonic(), 0.0)
+        if not ended.wait(min(left, _SENDING_SECONDS)):
+            self._server.stop(0).wait()
+        return is_clean

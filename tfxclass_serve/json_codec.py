@@ -5,6 +5,7 @@ import json
 import tensorflow as tf
 
 from tfxclass_serve.errors import invalid
+from tfxclass_serve.errors import short
 from tfxclass_serve.json_values import decode_base64
 from tfxclass_serve.json_values import encode
 from tfxclass_serve.json_values import is_base64
@@ -183,11 +184,11 @@ def _add(value, name, feature):
         kind, value = "float_list", to_float(value, tf.float32)
     else:
         raise invalid(
-            f"Feature: {name} has element with unexpected JSON type: "
+            f"Feature: {short(name)} has element with unexpected JSON type: "
             f"{show(value)}"
         )
     if feature.WhichOneof("kind") not in (None, kind):
-        raise invalid(f"Unexpected element type in feature: {name}")
+        raise invalid(f"Unexpected element type in feature: {short(name)}")
     getattr(feature, kind).value.append(value)
 
 

@@ -12,6 +12,8 @@ from tfxclass_serve.errors import UNIMPLEMENTED
 from tfxclass_serve.errors import invalid
 
 _SHOWN = 200
+# An array of NumPy has at most 64 dimensions, before version 2 only 32.
+_MOST_LEVELS = 32
 
 
 def show(value):
@@ -41,8 +43,11 @@ def to_array(value, info):
         if not level:
             break
         level = level[0]
-    if len(shape) > 254:
-        raise invalid("A tensor has at most 254 dimensions.")
+    if len(shape) > _MOST_LEVELS:
+        raise invalid(
+            f"Lists may be nested {_MOST_LEVELS} levels deep. Received: "
+            f"{len(shape)} levels."
+        )
     leaves = []
     _flatten(value, shape, 0, leaves)
     convert = _CONVERTERS.get(dtype)

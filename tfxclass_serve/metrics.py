@@ -1,62 +1,60 @@
 """Counts and latencies, as Prometheus reads them."""
 
-import bisect
-import collections
-import threading
+try:
+    import prometheus_client
+    from prometheus_client.core import Metric
+except ImportError as e:
+    raise ImportError(
+        "The metrics need prometheus_client. Fix: pip install "
+        "'tfxclass[serving]'."
+    ) from e
 
 PATH = "/monitoring/prometheus/metrics"
+TYPE = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
+_COUNT = ":tensorflow:serving:request_count"
+_LATENCY = ":tensorflow:serving:request_latency"
 # Microseconds, as TensorFlow Serving counts.
 _BOUNDS = [10 * 1.8**i for i in range(33)]
+_SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 class Metrics:
     """Requests by model and status, their latency by model and API."""
 
     def __init__(self):
-        self._lock = threading.Lock()
-        self._counts = collections.Counter()
-        self._buckets = {}
+        self._count = prometheus_client.Counter(
+            _COUNT, "Requests.", ["model_name", "status"], registry=None
+        )
+        self._latency = prometheus_client.Histogram(
+            _LATENCY,
+            "Microseconds of a request.",
+            ["model_name", "API", "entrypoint"],
+            buckets=_BOUNDS,
+            registry=None,
+        )
 
     def add(self, model, api, entrypoint, status, seconds):
         """Notes a request; `model` must be one that is served."""
-        micros = 1e6 * seconds
-        key = model, api, entrypoint
-        with self._lock:
-            self._counts[model, status] += 1
-            counts, total = self._buckets.get(key, ([0] * 34, 0.0))
-            counts[bisect.bisect_left(_BOUNDS, micros)] += 1
-            self._buckets[key] = counts, total + micros
+        self._count.labels(model, status).inc()
+        self._latency.labels(model, api, entrypoint).observe(1e6 * seconds)
+
+    def collect(self):
+        """The families of samples, under TensorFlow Serving's names."""
+        # As a counter its name would end in "_total".
+        yield _family(self._count, "unknown", {_COUNT + "_total": _COUNT})
+        names = {_LATENCY + x: _LATENCY + x for x in _SUFFIXES}
+        yield _family(self._latency, "histogram", names)
 
     def page(self):
-        """The text of the page."""
-        with self._lock:
-            lines = ["# TYPE :tensorflow:serving:request_count counter"]
-            for (model, status), count in sorted(self._counts.items()):
-                labels = f'model_name="{_escape(model)}",status="{status}"'
-                lines.append(
-                    f":tensorflow:serving:request_count{{{labels}}} {count}"
-                )
-            lines.append("# TYPE :tensorflow:serving:request_latency histogram")
-            for key, (counts, total) in sorted(self._buckets.items()):
-                lines += _histogram(key, counts, total)
-        return "\n".join(lines) + "\n"
+        """The text of the page, bytes."""
+        return prometheus_client.generate_latest(self)
 
 
-def _histogram(key, counts, total):
-    model, api, entrypoint = key
-    name = ":tensorflow:serving:request_latency"
-    labels = (
-        f'model_name="{_escape(model)}",API="{api}",entrypoint="{entrypoint}"'
-    )
-    so_far = 0
-    for bound, count in zip([*_BOUNDS, "+Inf"], counts):
-        so_far += count
-        bound = bound if isinstance(bound, str) else f"{bound:g}"
-        yield f'{name}_bucket{{{labels},le="{bound}"}} {so_far}'
-    yield f"{name}_sum{{{labels}}} {total:g}"
-    yield f"{name}_count{{{labels}}} {so_far}"
-
-
-def _escape(text):
-    text = text.replace("\\", "\\\\").replace('"', '\\"')
-    return text.replace("\n", "\\n")
+def _family(source, kind, names):
+    """One of `source`'s, with the samples of `names` under new names."""
+    (found,) = source.collect()
+    family = Metric(found.name, found.documentation, kind)
+    for sample in found.samples:
+        if sample.name in names:
+            family.add_sample(names[sample.name], sample.labels, sample.value)
+    return family

@@ -1,14 +1,18 @@
 """The models that are served: versions come, take over, and go."""
 
 import contextlib
-import os
+import logging
 import threading
-import typing
+import time
 
 from tfxclass_serve.c_loader import TensorFlowError
 from tfxclass_serve.errors import NOT_FOUND
 from tfxclass_serve.errors import invalid
-from tfxclass_serve.servable import Servable
+from tfxclass_serve.errors import message_of
+from tfxclass_serve.errors import short
+from tfxclass_serve.folders import fingerprint
+from tfxclass_serve.folders import is_settled
+from tfxclass_serve.folders import versions_in
 
 # ModelVersionStatus.State of get_model_status.proto.
 LOADING = 20
@@ -21,76 +25,44 @@ STATES = {
     UNLOADING: "UNLOADING",
     END: "END",
 }
+_LONGEST_WAIT = 300.0
 
-
-class Source(typing.NamedTuple):
-    """Where the versions of a model are, and which are wanted.
-
-    Attributes:
-        path: folder of the versions.
-        versions: set of ints, or None for the latest.
-        labels: dict of versions by label.
-    """
-
-    path: str
-    versions: frozenset | None = None
-    labels: dict = {}
+_log = logging.getLogger("tfxclass_serve")
 
 
 class _Version:
     """A version; `users` are the requests under way."""
 
-    def __init__(self):
+    def __init__(self, failures=0):
         self.state = LOADING
         self.error = None
         self.servable = None
         self.users = 0
-
-
-def versions_in(path):
-    """Numbers of the version folders in `path`, a set."""
-    try:
-        with os.scandir(path) as entries:
-            names = [entry.name for entry in entries if entry.is_dir()]
-    except OSError:
-        return set()
-    # As isdecimal() alone would take digits of all scripts.
-    return {int(x) for x in names if x.isascii() and x.isdecimal()}
-
-
-def _folder_of(path, version):
-    """As it is spelt: a number may have leading zeros."""
-    for name in os.listdir(path):
-        if name.isascii() and name.isdecimal() and int(name) == version:
-            return os.path.join(path, name)
-    raise FileNotFoundError(f"{path!r} has no version {version}.")
-
-
-def discover(folder):
-    """Sources in a folder of models, or in that of one; dict by name."""
-    folder = os.path.abspath(folder)
-    if versions_in(folder):
-        return {os.path.basename(folder): Source(folder)}
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return {}
-    paths = {name: os.path.join(folder, name) for name in names}
-    return {k: Source(path) for k, path in paths.items() if versions_in(path)}
+        # Of loads: how many failed, on which files, when to try again.
+        self.failures = failures
+        self.files = ()
+        self.retry_at = 0.0
 
 
 class Models:
     """Loads, swaps and unloads; requests hold the version they use.
 
+    A version is loaded once its files have settled. One that fails is tried
+    again when its files change, and after a back-off that doubles.
+
     Args:
         load: function of a version's folder that returns a `Servable`.
         sources: function that returns a dict of `Source` by model name; asked
             at each poll.
+        settle_seconds: for which no file of a new version has changed.
+        retry_seconds: the first back-off.
     """
 
-    def __init__(self, load, sources):
+    def __init__(self, load, sources, settle_seconds=1.0, retry_seconds=5.0):
         self._load = load
         self._sources = sources
+        self._settle_seconds = settle_seconds
+        self._retry_seconds = retry_seconds
         self._lock = threading.Condition()
         self._polling = threading.Lock()
         self._versions = {}
@@ -102,49 +74,87 @@ class Models:
         self.poll()
 
     def poll(self):
-        """Brings what is served up to date with the folders."""
+        """Brings what is served up to date with the folders.
+
+        Returns:
+            Whether all was tried; False if files have not settled.
+        """
         with self._polling:
             sources = self._sources()
-            for name in {*sources, *self._versions}:
-                self._poll_one(name, sources.get(name))
+            names = {*sources, *self._versions}
+            tried = [self._poll_one(x, sources.get(x)) for x in sorted(names)]
             with self._lock:
                 self._labels = {k: x.labels for k, x in sources.items()}
+            return all(tried)
 
     def _poll_one(self, name, source):
-        wanted = set()
-        if source is not None:
-            there = versions_in(source.path)
-            wanted = there & set(source.versions or there)
-            if source.versions is None:
-                wanted = set(sorted(wanted)[-1:])
+        there = {} if source is None else versions_in(source.path)
+        wanted = set(there)
+        if source is not None and source.versions is not None:
+            wanted &= set(source.versions)
+        else:
+            wanted = set(sorted(wanted)[-1:])
         with self._lock:
             known = self._versions.setdefault(name, {})
-        for version in sorted(wanted):
-            # One that failed is not tried again until its folder went.
-            if version not in known or known[version].state != AVAILABLE:
-                if version in known and known[version].error is not None:
-                    continue
-                self._add(name, version, source.path)
-        is_served = any(known[v].state == AVAILABLE for v in wanted)
+        tried = [self._bring(name, x, there[x]) for x in sorted(wanted)]
+        is_served = any(
+            known[v].state == AVAILABLE for v in wanted if v in known
+        )
         for version in sorted(set(known) - wanted):
             # The old one stays until the new one can answer.
             if is_served or not wanted:
                 self._remove(name, version)
-
-    def _add(self, name, version, path):
-        entry = _Version()
         with self._lock:
+            if not known:
+                self._versions.pop(name, None)
+        return all(tried)
+
+    def _bring(self, name, version, folder):
+        """Loads a version where it is time to; False if it has to settle."""
+        entry = self._versions[name].get(version)
+        if entry is not None and entry.state == AVAILABLE:
+            return True
+        files = fingerprint(folder)
+        if entry is not None and files == entry.files:
+            if time.monotonic() < entry.retry_at:
+                return True
+        elif not is_settled(files, self._settle_seconds):
+            return False
+        self._add(name, version, folder, files)
+        return True
+
+    def _add(self, name, version, folder, files):
+        with self._lock:
+            old = self._versions[name].get(version)
+            entry = _Version(old.failures if old else 0)
+            entry.files = files
             self._versions[name][version] = entry
         try:
-            servable = self._load(_folder_of(path, version))
+            servable = self._load(folder)
         except Exception as e:  # A model that is broken stops no other.
-            with self._lock:
-                entry.state = END
-                entry.error = e
+            self._note_failure(name, version, entry, e)
             return
         with self._lock:
             entry.servable = servable
             entry.state = AVAILABLE
+        _log.info("%s version %d AVAILABLE", name, version)
+
+    def _note_failure(self, name, version, entry, error):
+        wait = self._retry_seconds * 2.0 ** min(entry.failures, 30)
+        wait = min(wait, _LONGEST_WAIT)
+        with self._lock:
+            entry.failures += 1
+            entry.retry_at = time.monotonic() + wait
+            entry.error = error
+            entry.state = END
+        _log.warning(
+            "%s version %d did not load; the next try is when its files "
+            "change, or in %g s: %s",
+            name,
+            version,
+            wait,
+            " ".join(message_of(error).split()),
+        )
 
     def _remove(self, name, version):
         with self._lock:
@@ -154,10 +164,9 @@ class Models:
             self._lock.wait_for(lambda: entry.users == 0)
             servable, entry.servable = entry.servable, None
             del self._versions[name][version]
-            if not self._versions[name]:
-                del self._versions[name]
         if servable is not None:
             servable.close()
+            _log.info("%s version %d unloaded", name, version)
 
     def close(self):
         """Unloads all, when the requests under way are done."""
@@ -181,12 +190,14 @@ class Models:
         if version is not None and label is not None:
             raise invalid(
                 f"Both model version ({version}) and model version label "
-                f"({label}) cannot be supplied."
+                f"({short(label)}) cannot be supplied."
             )
         if label is not None:
             version = self._labels.get(name, {}).get(label)
             if version is None:
-                raise invalid(f"Unrecognized servable version label: {label}")
+                raise invalid(
+                    f"Unrecognized servable version label: {short(label)}"
+                )
         available = [
             number
             for number, entry in self._versions.get(name, {}).items()
@@ -196,7 +207,7 @@ class Models:
             return max(available)
         if version not in available:
             asked = "Latest" if version is None else "Specific"
-            what = name if version is None else f"{name}, {version}"
+            what = short(name) + ("" if version is None else f", {version}")
             raise TensorFlowError(
                 NOT_FOUND,
                 f"Servable not found for request: {asked}({what})",
@@ -220,13 +231,9 @@ class Models:
                 if version in (None, number)
             ]
         if not rows:
-            what = name if version is None else f"{name} version {version}"
+            what = short(name)
+            what += "" if version is None else f" version {version}"
             raise TensorFlowError(
                 NOT_FOUND, f"Could not find any versions of model {what}"
             )
         return rows
-
-
-def loader(api, batching):
-    """The `load` of `Models`."""
-    return lambda folder: Servable(api, folder, batching)

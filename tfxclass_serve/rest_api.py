@@ -9,6 +9,7 @@ from google.protobuf import json_format
 from tfxclass_serve import errors
 from tfxclass_serve import json_codec
 from tfxclass_serve.c_loader import TensorFlowError
+from tfxclass_serve.folders import to_version
 from tfxclass_serve.models import STATES
 
 _WHERE = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
@@ -37,26 +38,28 @@ class RestApi:
         pattern = _PREDICTION if method == "POST" else _STATUS
         found = pattern.fullmatch(path)
         if not found:
-            raise errors.invalid(f"Malformed request: {method} {path}")
+            raise errors.invalid(
+                f"Malformed request: {method} {errors.short(path)}"
+            )
         name, version, label, what = found.groups()
         if name is None:
             raise errors.invalid("Missing model name in request.")
         name = urllib.parse.unquote(name, errors="replace")
         label = label and urllib.parse.unquote(label, errors="replace")
         if version is not None:
-            if len(version) > 18:
+            number = to_version(version)
+            if number is None:
                 raise errors.invalid(
-                    f"Failed to convert version: {version} to numeric."
+                    f"Failed to convert version: {errors.short(version)} to "
+                    "numeric."
                 )
-            version = int(version)
+            version = number
         where = name, version, label
         if method == "GET":
             return self._metadata(where) if what else self._status(where)
         what = what.lower()
         if what == "regress":
-            raise TensorFlowError(
-                errors.UNIMPLEMENTED, "These models do not regress."
-            )
+            raise errors.unimplemented("These models do not regress.")
         return self._timed(what, where, body)
 
     def _timed(self, what, where, body):
@@ -83,7 +86,9 @@ class RestApi:
                     "state": STATES[state],
                     "status": {
                         "error_code": errors.NAMES[errors.code_of(error)],
-                        "error_message": "" if error is None else str(error),
+                        "error_message": (
+                            "" if error is None else errors.message_of(error)
+                        ),
                     },
                 }
                 for number, state, error in rows

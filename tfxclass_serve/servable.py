@@ -11,6 +11,8 @@ from tfxclass_serve import c_loader
 from tfxclass_serve.batching import Batcher
 from tfxclass_serve.errors import NOT_FOUND
 from tfxclass_serve.errors import invalid
+from tfxclass_serve.errors import message_of
+from tfxclass_serve.errors import short
 
 DEFAULT_SIGNATURE = "serving_default"
 _WARMUP = os.path.join("assets.extra", "tf_serving_warmup_requests")
@@ -63,7 +65,8 @@ class Servable:
         key = key or DEFAULT_SIGNATURE
         if key not in self.signatures:
             raise invalid(
-                f'Serving signature name: "{key}" not found in signature def'
+                f'Serving signature name: "{short(key)}" not found in '
+                "signature def"
             )
         return self.signatures[key]
 
@@ -84,7 +87,7 @@ class Servable:
         for name in outputs:
             if name not in signature.outputs:
                 raise invalid(
-                    f"output tensor alias not found in signature: {name}"
+                    f"output tensor alias not found in signature: {short(name)}"
                 )
         run = self._run if self._batcher is None else self._batcher.run
         key = key or DEFAULT_SIGNATURE
@@ -157,8 +160,9 @@ def to_array(tensor):
         raise invalid(f"A tensor may not have the shape {sizes}.")
     try:
         return tf.make_ndarray(tensor)
-    except (TypeError, ValueError) as e:
-        raise invalid(f"tensor parsing error: {e}") from e
+    # What it may raise is not documented: KeyError and OverflowError, too.
+    except Exception as e:
+        raise invalid(f"tensor parsing error: {message_of(e)}") from e
 
 
 def examples_of(proto):
@@ -181,7 +185,8 @@ def _check_inputs(signature, inputs):
     if set(inputs) != wanted:
         raise invalid(
             f"input size does not match signature: {len(inputs)}!="
-            f"{len(wanted)}. Sent extra: {sorted(set(inputs) - wanted)}. "
+            f"{len(wanted)}. Sent extra: "
+            f"{short(str(sorted(set(inputs) - wanted)))}. "
             f"Missing but required: {sorted(wanted - set(inputs))}."
         )
     for name, value in inputs.items():

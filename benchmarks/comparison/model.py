@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
-from tfxclass import streaming
+from tfxclass.rows import search
 
 
 def make_model(data, set_up, head, rate=1.0):
@@ -76,7 +76,7 @@ class SampleWatch:
         if self.sampler is None:
             return None
         ids, queries = self._ids.numpy(), self._queries.numpy()
-        best, _ = streaming.top_k(
+        best, _ = search.top_k(
             tf.constant(queries),
             self.head.class_matrix(),
             max(len(ids) // len(queries), 1),

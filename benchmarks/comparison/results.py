@@ -143,7 +143,6 @@ def save_table(name, runs, out):
             "date": first["date"],
             "machine": first["machine"],
             "command": command,
-            "note": "",
             "rows": rows,
         },
     )

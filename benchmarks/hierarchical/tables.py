@@ -31,16 +31,12 @@ def write(folders, out):
             draw(rows, out)
 
 
-def save(path, rows, note=""):
-    """A note written by hand into an earlier file stays."""
-    if os.path.exists(path):
-        with open(path) as f:
-            note = json.load(f)["note"] or note
+def save(path, rows):
+    """Writes what report.py shows, and prints it."""
     record = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
         "command": "python -m benchmarks.hierarchical " + _options(),
-        "note": note,
         "rows": rows,
     }
     measure.write(path, record)

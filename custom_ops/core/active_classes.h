@@ -55,11 +55,15 @@ inline std::vector<std::pair<float, int64_t>> UniqueCandidates(
   std::vector<std::pair<float, int64_t>> unique;
   for (int64_t i = 0; i < count; ++i) {
     if (candidates[i] < 0 || active->Contains(candidates[i])) continue;
+    // The last, if it is NaN: an order with NaN is none.
+    const float score = std::isnan(scores[i])
+                            ? -std::numeric_limits<float>::infinity()
+                            : scores[i];
     const size_t position = seen.Insert(candidates[i]);
     if (position == unique.size()) {
-      unique.emplace_back(scores[i], candidates[i]);
+      unique.emplace_back(score, candidates[i]);
     } else {
-      unique[position].first = std::max(unique[position].first, scores[i]);
+      unique[position].first = std::max(unique[position].first, score);
     }
   }
   return unique;
@@ -102,51 +106,6 @@ inline void FillUniform(int64_t num_classes, int64_t wanted, IdSet* active,
   while (active->size() < wanted) active->Insert(random->Below(num_classes));
 }
 
-// Laws of a fill: Draw() gives class c with chance Probability(c).
-
-// P(c) = log((c + 2) / (c + 1)) / log(num_classes + 1).
-class LogUniformLaw {
- public:
-  explicit LogUniformLaw(int64_t num_classes)
-      : num_classes_(num_classes), range_(std::log(num_classes + 1.0)) {}
-
-  int64_t Draw(Philox* random) const {
-    const double draw = std::exp(random->UniformDouble() * range_);
-    return std::min(static_cast<int64_t>(draw) - 1, num_classes_ - 1);
-  }
-
-  double Probability(int64_t id) const {
-    return std::log1p(1.0 / (id + 1.0)) / range_;
-  }
-
- private:
-  int64_t num_classes_;
-  double range_;
-};
-
-// Given by running sums of weights; O(log num_classes) a draw.
-class FrequencyLaw {
- public:
-  FrequencyLaw(const double* cumulative, int64_t num_classes)
-      : begin_(cumulative), end_(cumulative + num_classes) {}
-
-  int64_t Draw(Philox* random) const {
-    // Below the total: there lies a class with weight.
-    const double total = end_[-1];
-    const double target =
-        std::min(random->UniformDouble() * total, std::nextafter(total, 0.0));
-    return std::upper_bound(begin_, end_, target) - begin_;
-  }
-
-  double Probability(int64_t id) const {
-    const double before = id > 0 ? begin_[id - 1] : 0.0;
-    return (begin_[id] - before) / end_[-1];
-  }
-
- private:
-  const double *begin_, *end_;
-};
-
 // Each class rings at the first event of a Poisson process with rate P(c);
 // draws are the events of all. The classes that ring first are in, until
 // `wanted` are; the next new one rings at the returned time, infinity if there
@@ -170,7 +129,7 @@ double FillByLaw(const Law& law, int64_t num_classes, int64_t wanted,
   for (int64_t id = 0; id < num_classes; ++id) {
     const double p = law.Probability(id);
     if (!(p > 0) || active->Contains(id)) continue;
-    rings.emplace_back(time - std::log(random->UniformDouble()) / p, id);
+    rings.emplace_back(time + RingAfter(p, random), id);
   }
   std::sort(rings.begin(), rings.end());
   for (const auto& [at, id] : rings) {
@@ -190,8 +149,7 @@ std::vector<double> Fill(const Law& law, const ActiveClassesOptions& options,
       FillByLaw(law, options.num_classes, options.num_sampled, active, random);
   const auto log_count = [&](int64_t i) {
     const double p = law.Probability(active->ids()[i]);
-    return p > 0 ? std::log(-std::expm1(-p * time))
-                 : -std::numeric_limits<double>::infinity();
+    return p > 0 ? LogRung(p, time) : -std::numeric_limits<double>::infinity();
   };
   for (int64_t i = chosen; i < active->size(); ++i) {
     result->log_expected_count.push_back(log_count(i));
@@ -208,11 +166,10 @@ inline double FillRest(const ActiveClassesOptions& options, IdSet* active,
                        Philox* random, ActiveClasses* result) {
   const int64_t filled = options.num_sampled - active->size();
   const int64_t rest = options.num_classes - active->size();
-  const double log_count =
-      filled > 0 ? std::log(static_cast<double>(filled) / rest) : 0.0;
+  const double log_count = LogFilled(filled, rest);
   FillUniform(options.num_classes, options.num_sampled, active, random);
   result->log_expected_count.resize(options.num_sampled, log_count);
-  return std::log((filled + 1.0) / (rest + 1.0));
+  return LogFilledOneMore(filled, rest);
 }
 
 // Spreads the counts of the distinct targets over their occurrences.
@@ -260,12 +217,12 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   result->log_expected_count.assign(active.size(), 0.0f);
   std::vector<double> of_targets;
   if (options.fill == FillLaw::kLogUniform) {
-    of_targets = internal::Fill(internal::LogUniformLaw(options.num_classes),
-                                options, &active, &random, result);
+    of_targets = internal::Fill(LogUniformLaw(options.num_classes), options,
+                                &active, &random, result);
   } else if (options.fill == FillLaw::kFrequency) {
-    of_targets = internal::Fill(
-        internal::FrequencyLaw(options.cumulative, options.num_classes),
-        options, &active, &random, result);
+    of_targets =
+        internal::Fill(FrequencyLaw(options.cumulative, options.num_classes),
+                       options, &active, &random, result);
   }
   const double rest = internal::FillRest(options, &active, &random, result);
   internal::CountTargets(of_targets, rest, positions, num_targets, result);

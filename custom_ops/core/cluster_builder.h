@@ -6,9 +6,11 @@
 // clusters, 4,000 lists: 7.5 s of a core, where faiss takes 75 s for centres in
 // one level (as many passes and rows), with recall 0.935 instead of 0.972 of
 // the 100 greatest products, 4 probed; three cells take 5.3 s for 0.908. 97 %
-// of the rows are at their nearest centre. Joint passes over all centres
-// afterwards make it worse: rows no longer find the moved centres through the
-// cells. The result does not depend on the threads.
+// of the rows are at their nearest centre. All that is before two joint passes
+// over all centres and rows, in which rows walk from where they were: through
+// the cells they would no longer find the moved centres. Of 500,000 rows of 64
+// these take recall from 0.554 to 0.566 and the time from 2.0 to 2.2 s. The
+// result does not depend on the threads.
 #ifndef TFXCLASS_CORE_CLUSTER_BUILDER_H_
 #define TFXCLASS_CORE_CLUSTER_BUILDER_H_
 
@@ -43,6 +45,7 @@ class ClusterBuilder {
     TrainCentres();
     FindNear();
     Assign(rows_, &index_.groups);
+    for (int pass = 0; pass < kJointPasses; ++pass) MoveAll();
     index_.reach.assign(num_clusters_, 0.0f);
     index_.Extend(nullptr, rows_);
     return std::move(index_);
@@ -50,6 +53,7 @@ class ClusterBuilder {
 
  private:
   static constexpr int64_t kPasses = 8;
+  static constexpr int kJointPasses = 2;
   static constexpr int64_t kSampledPerCentre = 64;
   static constexpr int64_t kNear = 32;
   static constexpr int64_t kTriedCells = 6;
@@ -147,6 +151,14 @@ class ClusterBuilder {
                   }
                 }
               });
+  }
+
+  // A pass over all centres and rows, each row a walk from where it was.
+  void MoveAll() {
+    MoveCentres(rows_, index_.groups, parallel_, &index_.centres);
+    FillEmpty(index_.groups, &index_.centres);
+    FindNear();
+    index_.WalkRows(nullptr, rows_, parallel_);
   }
 
   // Down the best cells, then the walk.

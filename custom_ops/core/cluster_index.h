@@ -57,6 +57,19 @@ struct ClusterIndex {
     return centre;
   }
 
+  // Walks each of the rows ids[0, rows.count), or the first, from its centre.
+  void WalkRows(const int64_t* ids, const PaddedRows& rows,
+                const ParallelFor& parallel) {
+    parallel(rows.count, ProductCost(2 * num_near + 1, rows.padded),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t i = begin; i < end; ++i) {
+                 int32_t& group = groups.group_of[ids == nullptr ? i : ids[i]];
+                 group = Walk(rows.row(i), group);
+               }
+             });
+    groups.Sort(centres.count);
+  }
+
   // Takes rows ids[0, rows.count), or the first, into the reach of their list.
   void Extend(const int64_t* ids, const PaddedRows& rows) {
     for (int64_t i = 0; i < rows.count; ++i) {
@@ -71,14 +84,7 @@ inline ClusterIndex MoveRows(const ClusterIndex& latest, const int64_t* ids,
                              const PaddedRows& rows,
                              const ParallelFor& parallel) {
   ClusterIndex index = latest;
-  parallel(rows.count, ProductCost(2 * index.num_near + 1, rows.padded),
-           [&](int64_t begin, int64_t end) {
-             for (int64_t i = begin; i < end; ++i) {
-               int32_t& group = index.groups.group_of[ids[i]];
-               group = index.Walk(rows.row(i), group);
-             }
-           });
-  index.groups.Sort(index.centres.count);
+  index.WalkRows(ids, rows, parallel);
   index.Extend(ids, rows);
   return index;
 }

@@ -54,10 +54,11 @@ class DwtaBins {
     for (int64_t first = 0; first < count; first += per) {
       Philox random(seed, first / per);
       std::iota(permutation.begin(), permutation.end(), 0);
-      for (int64_t i = 0; i + 1 < dim; ++i) {
+      const int64_t bins = std::min(per, count - first);
+      // Its begin is all that the bins take.
+      for (int64_t i = 0; i < std::min(bins * size, dim - 1); ++i) {
         std::swap(permutation[i], permutation[i + random.Below(dim - i)]);
       }
-      const int64_t bins = std::min(per, count - first);
       coordinates.insert(coordinates.end(), permutation.begin(),
                          permutation.begin() + bins * size);
     }

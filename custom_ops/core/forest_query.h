@@ -16,9 +16,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "core/cleared_if_thrown.h"
 #include "core/hashing_forest.h"
 
 namespace tfxclass {
@@ -37,12 +39,14 @@ class ForestSearcher {
       : forest_(forest),
         kernel_(kernel),
         options_(options),
-        votes_(ThreadVotes(forest.count)),
+        marks_(ThreadVotes(forest.count)),
+        votes_(marks_->data()),
         query_(forest.padded, 0.0f) {}
 
   // Writes num_neighbors ids, best score first, padded with -1, and their
   // scores against the live rows.
   void Search(const float* query, int64_t* ids, float* scores) {
+    const ClearedIfThrown<std::vector<uint8_t>> marks(marks_);
     std::copy_n(query, forest_.dim, query_.begin());
     rounded_.Assign(query_.data(), 1, forest_.padded);
     Pool();
@@ -64,10 +68,10 @@ class ForestSearcher {
   };
 
   // All zero between queries.
-  static uint8_t* ThreadVotes(size_t count) {
+  static std::vector<uint8_t>* ThreadVotes(size_t count) {
     static thread_local std::vector<uint8_t> votes;
     if (votes.size() < count) votes.resize(count, 0);
-    return votes.data();
+    return &votes;
   }
 
   int64_t Bucket() const {
@@ -169,6 +173,8 @@ class ForestSearcher {
         const float squared = Dot(row, row, dim);
         score = squared > 0 ? score / std::sqrt(squared) : 0.0f;
       }
+      // Last: an order with NaN is none.
+      if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
       ranked_[i] = {score, touched_[i]};
     }
   }
@@ -187,7 +193,8 @@ class ForestSearcher {
   const HashingForest& forest_;
   const float* kernel_;
   const QueryOptions options_;
-  uint8_t* const votes_;
+  std::vector<uint8_t>* const marks_;
+  uint8_t* const votes_;  // of marks_
   std::vector<float> query_;
   RoundedRows rounded_;
   std::vector<Walk> walks_;

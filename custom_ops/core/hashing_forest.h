@@ -105,7 +105,7 @@ class TreeBuilder {
     tree_.normals.Reserve(cells, rows_.padded);
     for (int64_t i = 0; i < rows_.count; ++i) tree_.ids[i] = i;
     AddNode(0, rows_.count);
-    if (rows_.count > 4 * CellSize()) {
+    if (rows_.count / 4 > CellSize()) {
       SplitAll(UpperLevels());
     } else {
       Split(0, tree_.ids.data(), options_.leaf_size);

@@ -16,7 +16,7 @@ class IdSet {
   // At most `capacity` ids will be inserted.
   explicit IdSet(int64_t capacity) {
     int bits = 4;
-    while ((int64_t{1} << bits) < capacity * 2) ++bits;
+    while (bits < 62 && (int64_t{1} << bits) / 2 < capacity) ++bits;
     shift_ = 64 - bits;
     slots_.assign(int64_t{1} << bits, Slot{-1, -1});
     ids_.reserve(capacity);

@@ -94,6 +94,15 @@ inline Centres DrawCentres(const PaddedRows& rows, int64_t num_centres,
   return centres;
 }
 
+// sum += rows ids[0, count), in their order.
+template <class Id>
+void AddRows(const PaddedRows& rows, const Id* ids, int64_t count, float* sum) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float* row = rows.row(ids[i]);
+    for (int64_t d = 0; d < rows.padded; ++d) sum[d] += row[d];
+  }
+}
+
 // To the mean direction of their rows. One owner a centre, rows in their
 // order: the same sums on any threads.
 inline void MoveCentres(const PaddedRows& rows, const RowGroups& groups,
@@ -106,10 +115,7 @@ inline void MoveCentres(const PaddedRows& rows, const RowGroups& groups,
       if (size == 0) continue;
       float* centre = centres->row(c);
       std::fill_n(centre, rows.padded, 0.0f);
-      for (int32_t i = 0; i < size; ++i) {
-        const float* row = rows.row(groups.begin(c)[i]);
-        for (int64_t d = 0; d < rows.padded; ++d) centre[d] += row[d];
-      }
+      AddRows(rows, groups.begin(c), size, centre);
       centres->NormalizeRow(c);
     }
   });

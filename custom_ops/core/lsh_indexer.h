@@ -8,6 +8,7 @@
 #ifndef TFXCLASS_CORE_LSH_INDEXER_H_
 #define TFXCLASS_CORE_LSH_INDEXER_H_
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,7 +57,8 @@ struct LshBytes {
         !in.Get(&tables->greatest) || !in.Get(&inner_product) ||
         !functions->Read(&in) || tables->count < 1 ||
         tables->count > INT32_MAX || inner_product < 0 || inner_product > 1 ||
-        tables->dim != functions->dim() - inner_product) {
+        tables->dim < 1 || tables->dim != functions->dim() - inner_product ||
+        !(tables->greatest >= 0) || !std::isfinite(tables->greatest)) {
       return false;
     }
     tables->inner_product = inner_product;

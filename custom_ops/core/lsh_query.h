@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cleared_if_thrown.h"
 #include "core/id_set.h"
 #include "core/lane_rows.h"
 #include "core/lsh_tables.h"
@@ -66,7 +67,9 @@ class LshSearcher {
     Philox random(seed, stream);
     std::vector<int64_t> order(tables_.tables.size());
     std::iota(order.begin(), order.end(), 0);
-    uint64_t* const seen = ThreadSeen();
+    std::vector<uint64_t>* const marks = ThreadSeen();
+    const ClearedIfThrown<std::vector<uint64_t>> guard(marks);
+    uint64_t* const seen = marks->data();
     for (int64_t i = 0; i < num_excluded; ++i) {
       if (excluded[i] >= 0) Flag(seen, excluded[i]);
     }
@@ -122,11 +125,11 @@ class LshSearcher {
   }
 
   // All zero between queries.
-  uint64_t* ThreadSeen() const {
+  std::vector<uint64_t>* ThreadSeen() const {
     static thread_local std::vector<uint64_t> seen;
     const size_t words = (tables_.count + 63) / 64;
     if (seen.size() < words) seen.resize(words, 0);
-    return seen.data();
+    return &seen;
   }
 
   // Whether it was new.

@@ -22,6 +22,9 @@
 //   bool Read(const char* data, size_t size, Index* index), false if the bytes
 //     are no index.
 //
+// An index that could not be built (memory) leaves the old one in place and
+// what was touched marked; the next Advance throws what that build threw.
+//
 // Thread-safe. The one place that starts a thread: a build of seconds must not
 // hold a thread of the pool that the steps compute on.
 #ifndef TFXCLASS_CORE_REFRESHING_H_
@@ -36,6 +39,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "core/sizes.h"
 #include "core/touched_rows.h"
 
 namespace tfxclass {
@@ -61,7 +65,9 @@ class Refreshing {
     std::vector<int64_t> touched;
   };
 
-  ~Refreshing() { Join(); }
+  ~Refreshing() {
+    if (worker_.joinable()) worker_.join();
+  }
 
   // The index that queries use; null before the first one is ready.
   Shared ready() {
@@ -79,10 +85,13 @@ class Refreshing {
   bool Build(const ClassRows& rows, const Options& options,
              const ParallelFor& parallel) {
     std::lock_guard<std::mutex> lock(mutex_);
-    Join();
-    pending_ = nullptr;
+    Drop();
     if (!Take(rows, options, nullptr, parallel)) return false;
-    ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
+    failure_.Run([&] {
+      ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
+    });
+    if (failure_.thrown()) touched_.Merge(taken_);
+    failure_.Rethrow();
     return true;
   }
 
@@ -100,24 +109,22 @@ class Refreshing {
     std::lock_guard<std::mutex> lock(mutex_);
     if (pending_ && step >= swap_at_) {
       Join();
-      ready_ = std::move(pending_);
+      if (pending_) ready_ = std::move(pending_);
       pending_ = nullptr;
     }
+    if (step >= next_start_) Join();
+    failure_.Rethrow();
     if (step < next_start_) return true;
-    Join();
-    next_start_ = step + interval;
-    swap_at_ = step + lag;
+    next_start_ = SaturatedAdd(step, interval);
+    swap_at_ = SaturatedAdd(step, lag);
     if (!Take(rows, options, ready_, parallel)) return false;
-    auto next = std::make_shared<Index>();
-    pending_ = next;
-    worker_ = std::thread(
-        [this, next] { *next = Indexer::Build(&source_, SerialFor); });
+    Start();
     return true;
   }
 
   State Save() {
     std::lock_guard<std::mutex> lock(mutex_);
-    Join();
+    Join();  // a build that failed is not pending
     State state;
     if (ready_) state.ready = Indexer::Write(*ready_);
     if (pending_) state.pending = Indexer::Write(*pending_);
@@ -135,7 +142,7 @@ class Refreshing {
       return false;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    Join();
+    Drop();
     ready_ = std::move(ready);
     pending_ = std::move(pending);
     swap_at_ = state.swap_at;
@@ -159,19 +166,44 @@ class Refreshing {
     if (!Indexer::Take(rows, options, latest, touched_, parallel, &source_)) {
       return false;
     }
+    taken_ = std::move(touched_);
     touched_.Clear();
     return true;
   }
 
+  void Start() {
+    const auto next = std::make_shared<Index>();
+    const auto build = [this, next] {
+      *next = Indexer::Build(&source_, SerialFor);
+    };
+    // Without a thread it fails as a build does.
+    failure_.Run(
+        [&] { worker_ = std::thread([this, build] { failure_.Run(build); }); });
+    pending_ = next;
+  }
+
+  // Waits for the thread; its index is pending no more if it failed.
   void Join() {
     if (worker_.joinable()) worker_.join();
+    if (pending_ == nullptr || !failure_.thrown()) return;
+    pending_ = nullptr;
+    touched_.Merge(taken_);
+  }
+
+  // Waits for the thread; what it made, or why not, is of no use any more.
+  void Drop() {
+    if (worker_.joinable()) worker_.join();
+    pending_ = nullptr;
+    failure_.Clear();
   }
 
   std::mutex mutex_;
   std::thread worker_;
   typename Indexer::Source source_;
   Shared ready_, pending_;
+  FirstException failure_;  // of the thread
   TouchedRows touched_;
+  TouchedRows taken_;  // touched before the last build began
   int64_t swap_at_ = 0, next_start_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace tfxclass {
@@ -44,7 +45,9 @@ struct RoundedRows {
       for (int64_t d = 0; d < dim; ++d) {
         largest = std::max(largest, std::abs(row[d]));
       }
-      const float inverse = largest > 0 ? levels / largest : 0.0f;
+      // Below the least normal number it would be infinite: such a row is 0.
+      const bool is_zero = largest < std::numeric_limits<float>::min();
+      const float inverse = is_zero ? 0.0f : levels / largest;
       int16_t* to = values.data() + i * padded;
       float sum = 0.0f;
       for (int64_t d = 0; d < dim; ++d) {

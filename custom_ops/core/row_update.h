@@ -13,6 +13,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -77,35 +78,45 @@ inline RowRuns GroupRows(const int64_t* ids, int64_t n, int64_t num_rows) {
   return groups;
 }
 
+// What a row of T is computed in: float, or double for double.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 // sum [dim] = the gradients of group i, added up in the order of the batch.
-inline void SumGroup(const RowRuns& groups, int64_t i, const float* grads,
-                     int64_t dim, float* __restrict sum) {
+template <class T>
+void SumGroup(const RowRuns& groups, int64_t i, const T* grads, int64_t dim,
+              Wide<T>* __restrict sum) {
   const int64_t* position = groups.positions.data() + groups.starts[i];
   const int64_t* end = groups.positions.data() + groups.starts[i + 1];
   std::copy_n(grads + *position * dim, dim, sum);
   while (++position < end) {
-    const float* __restrict grad = grads + *position * dim;
-    for (int64_t d = 0; d < dim; ++d) sum[d] += grad[d];
+    const T* __restrict grad = grads + *position * dim;
+    for (int64_t d = 0; d < dim; ++d) sum[d] += static_cast<Wide<T>>(grad[d]);
   }
 }
 
 // Asks for a row that is written soon; random rows defeat the hardware's
 // prefetcher. Only the first 2 kB: it follows by itself from there.
-inline void PrefetchRow(const float* row, int64_t dim) {
-  constexpr int64_t kLine = 16, kMost = 512;
+template <class T>
+void PrefetchRow(const T* row, int64_t dim) {
+  constexpr int64_t kLine = 64 / sizeof(T), kMost = 2048 / sizeof(T);
   for (int64_t d = 0; d < std::min(dim, kMost); d += kLine) {
     __builtin_prefetch(row + d, 1);
   }
 }
 
+// The rules hold rows of T, a matrix and its slots, and compute in Wide<T>.
+// All of them first take `decay` * w from w (decay = lr * weight_decay).
+
 // velocity = momentum * velocity - lr * g; w += velocity. Nesterov:
 // w += momentum * velocity - lr * g. `velocity` is null where momentum is 0.
-// All rules first take `decay` * w from w (decay = lr * weight_decay).
+template <class T>
 struct SgdRule {
-  float* var;
-  float* velocity;
+  using Value = T;
+  using W = Wide<T>;
+  T *var, *velocity;
   int64_t dim;
-  float learning_rate, decay, momentum;
+  W learning_rate, decay, momentum;
   bool nesterov;
 
   void Prefetch(int64_t row) const {
@@ -113,43 +124,49 @@ struct SgdRule {
     if (velocity != nullptr) PrefetchRow(velocity + row * dim, dim);
   }
 
-  void Update(int64_t row, const float* __restrict grad) const {
-    float* __restrict w = var + row * dim;
+  void Update(int64_t row, const W* __restrict grad) const {
+    T* __restrict w = var + row * dim;
     if (velocity == nullptr) {
       for (int64_t d = 0; d < dim; ++d) {
-        w[d] = w[d] - w[d] * decay - grad[d] * learning_rate;
+        const W x = static_cast<W>(w[d]);
+        w[d] = static_cast<T>(x - x * decay - grad[d] * learning_rate);
       }
       return;
     }
-    float* __restrict m = velocity + row * dim;
+    T* __restrict m = velocity + row * dim;
     for (int64_t d = 0; d < dim; ++d) {
-      const float step = grad[d] * learning_rate;
-      m[d] = m[d] * momentum - step;
-      const float move = nesterov ? m[d] * momentum - step : m[d];
-      w[d] = w[d] - w[d] * decay + move;
+      const W x = static_cast<W>(w[d]), step = grad[d] * learning_rate;
+      const W next = static_cast<W>(m[d]) * momentum - step;
+      m[d] = static_cast<T>(next);
+      const W move = nesterov ? next * momentum - step : next;
+      w[d] = static_cast<T>(x - x * decay + move);
     }
   }
 };
 
 // accumulator += g^2; w -= lr * g / sqrt(accumulator + epsilon).
+template <class T>
 struct AdagradRule {
-  float* var;
-  float* accumulator;
+  using Value = T;
+  using W = Wide<T>;
+  T *var, *accumulator;
   int64_t dim;
-  float learning_rate, decay, epsilon;
+  W learning_rate, decay, epsilon;
 
   void Prefetch(int64_t row) const {
     PrefetchRow(var + row * dim, dim);
     PrefetchRow(accumulator + row * dim, dim);
   }
 
-  void Update(int64_t row, const float* __restrict grad) const {
-    float* __restrict w = var + row * dim;
-    float* __restrict a = accumulator + row * dim;
+  void Update(int64_t row, const W* __restrict grad) const {
+    T* __restrict w = var + row * dim;
+    T* __restrict a = accumulator + row * dim;
     for (int64_t d = 0; d < dim; ++d) {
-      a[d] += grad[d] * grad[d];
-      w[d] = w[d] - w[d] * decay -
-             learning_rate * grad[d] / std::sqrt(a[d] + epsilon);
+      const W x = static_cast<W>(w[d]);
+      const W sum = static_cast<W>(a[d]) + grad[d] * grad[d];
+      a[d] = static_cast<T>(sum);
+      w[d] = static_cast<T>(x - x * decay -
+                            learning_rate * grad[d] / std::sqrt(sum + epsilon));
     }
   }
 };
@@ -158,10 +175,13 @@ struct AdagradRule {
 // w -= alpha * m / (sqrt(v) + epsilon), where alpha holds the bias correction
 // (Kingma and Ba, end of section 2) and rate = 1 - beta. AMSGrad divides by
 // the largest v so far, kept in v_hat; elsewhere v_hat is null.
+template <class T>
 struct AdamRule {
-  float *var, *momentum, *velocity, *velocity_hat;
+  using Value = T;
+  using W = Wide<T>;
+  T *var, *momentum, *velocity, *velocity_hat;
   int64_t dim;
-  float alpha, decay, m_rate, v_rate, epsilon;
+  W alpha, decay, m_rate, v_rate, epsilon;
 
   void Prefetch(int64_t row) const {
     PrefetchRow(var + row * dim, dim);
@@ -170,43 +190,50 @@ struct AdamRule {
     if (velocity_hat != nullptr) PrefetchRow(velocity_hat + row * dim, dim);
   }
 
-  void Update(int64_t row, const float* __restrict grad) const {
-    float* __restrict w = var + row * dim;
-    float* __restrict m = momentum + row * dim;
-    float* __restrict v = velocity + row * dim;
+  void Update(int64_t row, const W* __restrict grad) const {
     if (velocity_hat == nullptr) {
-      for (int64_t d = 0; d < dim; ++d) {
-        m[d] += (grad[d] - m[d]) * m_rate;
-        v[d] += (grad[d] * grad[d] - v[d]) * v_rate;
-        w[d] = w[d] - w[d] * decay - m[d] * alpha / (std::sqrt(v[d]) + epsilon);
-      }
-      return;
+      Update<false>(row, grad);
+    } else {
+      Update<true>(row, grad);
     }
-    float* __restrict hat = velocity_hat + row * dim;
+  }
+
+ private:
+  template <bool kAmsGrad>
+  void Update(int64_t row, const W* __restrict grad) const {
+    T* __restrict w = var + row * dim;
+    T* __restrict m = momentum + row * dim;
+    T* __restrict v = velocity + row * dim;
+    T* __restrict hat = kAmsGrad ? velocity_hat + row * dim : nullptr;
     for (int64_t d = 0; d < dim; ++d) {
-      m[d] += (grad[d] - m[d]) * m_rate;
-      v[d] += (grad[d] * grad[d] - v[d]) * v_rate;
-      hat[d] = std::max(hat[d], v[d]);
-      w[d] = w[d] - w[d] * decay - m[d] * alpha / (std::sqrt(hat[d]) + epsilon);
+      W first = static_cast<W>(m[d]), second = static_cast<W>(v[d]);
+      first += (grad[d] - first) * m_rate;
+      second += (grad[d] * grad[d] - second) * v_rate;
+      m[d] = static_cast<T>(first);
+      v[d] = static_cast<T>(second);
+      if (kAmsGrad) {
+        second = std::max(static_cast<W>(hat[d]), second);
+        hat[d] = static_cast<T>(second);
+      }
+      const W x = static_cast<W>(w[d]);
+      w[d] = static_cast<T>(x - x * decay -
+                            first * alpha / (std::sqrt(second) + epsilon));
     }
   }
 };
 
 // grads [n, dim], where n is the number of ids the groups were made of.
 template <class Rule>
-void UpdateRows(const RowRuns& groups, const float* grads, const Rule& rule,
-                const ParallelFor& parallel) {
+void UpdateRows(const RowRuns& groups, const typename Rule::Value* grads,
+                const Rule& rule, const ParallelFor& parallel) {
   constexpr int64_t kAhead = 4;
   const int64_t dim = rule.dim;
   parallel(groups.size(), dim + 50, [&](int64_t begin, int64_t end) {
-    std::vector<float> sum(dim);
+    std::vector<typename Rule::W> sum(dim);
     for (int64_t i = begin; i < end; ++i) {
       if (i + kAhead < end) rule.Prefetch(groups.rows[i + kAhead]);
-      const bool once = groups.starts[i + 1] - groups.starts[i] == 1;
-      if (!once) SumGroup(groups, i, grads, dim, sum.data());
-      rule.Update(
-          groups.rows[i],
-          once ? grads + groups.positions[groups.starts[i]] * dim : sum.data());
+      SumGroup(groups, i, grads, dim, sum.data());
+      rule.Update(groups.rows[i], sum.data());
     }
   });
 }

@@ -15,6 +15,8 @@
 #include <functional>
 #include <limits>
 
+#include "core/vectors.h"
+
 namespace tfxclass {
 
 // exp for x <= 0, relative error 2e-7, vectorised by the compiler: 2^n by the
@@ -62,20 +64,37 @@ inline void ForEachStretch(const float* logits, int64_t block, int64_t offset,
   }
 }
 
+// sum_c exp(logits[c] - top). Eight float sums of 16 numbers each side by side,
+// a relative error below 5e-7 however they fall, and of those a double one:
+// float alone is off by 3e-4 over millions of classes.
+inline double SumOfExp(const float* logits, int64_t count, float top) {
+  constexpr int64_t kStep = 16 * kLanes;
+  float exp[kStep];
+  double total = 0;
+  for (int64_t start = 0; start < count; start += kStep) {
+    const int64_t size = std::min(kStep, count - start);
+    for (int64_t c = 0; c < size; ++c)
+      exp[c] = FastExp(logits[start + c] - top);
+    std::fill(exp + size, exp + kStep, 0.0f);
+    Lanes part{};
+    for (int64_t c = 0; c < kStep; c += kLanes) part += LoadLanes(exp + c);
+    total += SumLanes(part);
+  }
+  return total;
+}
+
 // Folds a row into (max, sum), where sum = sum_c exp(logit_c - max). Logits of
 // the targets within the block, none twice, are first raised by their delta
 // (the margin): added and taken off again, a great one would swallow the rest.
 inline void SoftmaxStatsRow(const float* logits, int64_t block, int64_t offset,
                             const int64_t* targets, const float* delta,
-                            int64_t num_targets, float* max, float* sum) {
+                            int64_t num_targets, float* max, double* sum) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   float top = kLowest;
   ForEachStretch(
       logits, block, offset, targets, delta, num_targets,
       [&](int64_t begin, int64_t end) {
-        float best = kLowest;
-        for (int64_t c = begin; c < end; ++c) best = std::max(best, logits[c]);
-        top = std::max(top, best);
+        top = std::max(top, MaxOf(logits + begin, end - begin));
       },
       [&](float logit) { top = std::max(top, logit); });
   top = std::max(top, *max);
@@ -85,16 +104,14 @@ inline void SoftmaxStatsRow(const float* logits, int64_t block, int64_t offset,
     }
     return;
   }
-  float total = 0;
+  double total = 0;
   ForEachStretch(
       logits, block, offset, targets, delta, num_targets,
       [&](int64_t begin, int64_t end) {
-        float part = 0;
-        for (int64_t c = begin; c < end; ++c) part += FastExp(logits[c] - top);
-        total += part;
+        total += SumOfExp(logits + begin, end - begin, top);
       },
       [&](float logit) { total += FastExp(logit - top); });
-  *sum = *sum * FastExp(*max - top) + total;
+  *sum = *sum * std::exp(static_cast<double>(*max) - top) + total;
   *max = top;
 }
 
@@ -120,8 +137,7 @@ inline void TopKBlockRow(const float* logits, int64_t block, int64_t offset,
   constexpr int64_t kStep = 64;
   for (int64_t start = 0; start < block; start += kStep) {
     const int64_t end = std::min(start + kStep, block);
-    float best = -std::numeric_limits<float>::infinity();
-    for (int64_t c = start; c < end; ++c) best = std::max(best, logits[c]);
+    const float best = MaxOf(logits + start, end - start);
     if (!(best > scores[k - 1]) && ids[k - 1] >= 0) continue;
     for (int64_t c = start; c < end; ++c) {
       const float score = logits[c];

@@ -4,6 +4,7 @@
 #ifndef TFXCLASS_CORE_TOUCHED_ROWS_H_
 #define TFXCLASS_CORE_TOUCHED_ROWS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -34,6 +35,14 @@ class TouchedRows {
       }
     }
     return ids;
+  }
+
+  // Marks what is marked in `other`.
+  void Merge(const TouchedRows& other) {
+    words_.resize(std::max(words_.size(), other.words_.size()), 0);
+    for (size_t i = 0; i < other.words_.size(); ++i) {
+      words_[i] |= other.words_[i];
+    }
   }
 
   void Clear() { words_.clear(); }

@@ -57,6 +57,7 @@ inline void TransposeEight(const float* in, int64_t in_stride, float* out,
 // rows].
 inline void TransposeColumns(const float* in, int64_t rows, int64_t columns,
                              int64_t begin, int64_t end, float* out) {
+  if (rows == 0) return;  // of as many columns as you like
   int64_t c = begin;
   for (; c + kLanes <= end; c += kLanes) {
     int64_t r = 0;

@@ -53,16 +53,17 @@ inline bool TreeSearch(const ClassTree& tree, const float* query,
   heap.clear();
   std::fill_n(ids, k, -1);
   std::fill_n(scores, k, -INFINITY);
-  const auto push = [&](float score, int64_t node) {
+  // Each node has one parent, so none is opened twice.
+  const auto push = [&](float score, int64_t node, int64_t parent) {
     // Also false for NaN.
     if (!(score >= least)) return true;
-    if (!tree.IsSound(node)) return false;
+    if (!tree.IsSound(node) || tree.nodes[node].parent != parent) return false;
     const bool is_leaf = tree.nodes[node].is_leaf();
     heap.push_back({score, is_leaf ? tree.nodes[node].class_id : -1, node});
     std::push_heap(heap.begin(), heap.end(), internal::IsWorse);
     return true;
   };
-  if (!push(0, 0)) return false;
+  if (!push(0, 0, -1)) return false;
   for (int64_t found = 0; found < k && !heap.empty();) {
     std::pop_heap(heap.begin(), heap.end(), internal::IsWorse);
     const internal::SearchItem item = heap.back();
@@ -82,7 +83,8 @@ inline bool TreeSearch(const ClassTree& tree, const float* query,
     ChildLogProbabilities(tree, node, scratch->logits.data(),
                           scratch->logs.data());
     for (int64_t j = 0; j < node.num_children; ++j) {
-      if (!push(item.score + scratch->logs[j], node.first_child + j)) {
+      if (!push(item.score + scratch->logs[j], node.first_child + j,
+                item.node)) {
         return false;
       }
     }
@@ -92,6 +94,7 @@ inline bool TreeSearch(const ClassTree& tree, const float* query,
 
 // Whether TreeLogs may read the whole tree and writes each class once.
 inline bool IsSoundTree(const ClassTree& tree) {
+  if (tree.num_classes > tree.num_nodes) return false;
   int64_t next_child = 1, num_leaves = 0;
   std::vector<bool> seen(tree.num_classes);
   for (int64_t i = 0; i < tree.num_nodes; ++i) {
@@ -123,10 +126,12 @@ inline void TreeLogs(const ClassTree& tree, const float* logits, float* logs) {
 }
 
 // The gradient of the logits [num_rows] from that of the nodes [num_nodes],
-// which are changed: to a node's own is added that of all below it.
+// which are changed: to a node's own is added that of all below it. Rows of
+// several nodes get the sum, rows of none 0.
 inline void TreeLogsGrad(const ClassTree& tree, const float* logits,
                          float* of_nodes, float* grad) {
   std::vector<float> logs;
+  std::fill_n(grad, tree.num_rows, 0.0f);
   for (int64_t i = tree.num_nodes - 1; i >= 0; --i) {
     const TreeNode& node = tree.nodes[i];
     if (node.is_leaf()) continue;
@@ -139,7 +144,7 @@ inline void TreeLogsGrad(const ClassTree& tree, const float* logits,
     float* out = grad + node.first_row;
     for (int64_t j = 0; j < tree.NumRows(node); ++j) {
       const float p = std::exp(logs[j]);
-      out[j] = upstream[j] - p * (tree.independent ? upstream[j] : total);
+      out[j] += upstream[j] - p * (tree.independent ? upstream[j] : total);
     }
   }
 }

@@ -40,17 +40,13 @@ std::vector<Case> Cases() {
 
 // The numbers of a case on the device.
 struct Scalars {
-  explicit Scalars(const Case& c, int64_t steps_done = 0)
-      : floats({c.learning_rate, c.decay}),
-        doubles({c.beta_1, c.beta_2}),
-        step(std::vector<int64_t>{steps_done}) {
-    on_device = {floats.data(), floats.data() + 1, doubles.data(),
-                 doubles.data() + 1, step.data()};
+  explicit Scalars(const Case& c)
+      : doubles({c.learning_rate, c.decay, c.beta_1, c.beta_2}) {
+    on_device = {doubles.data(), doubles.data() + 1, doubles.data() + 2,
+                 doubles.data() + 3};
   }
 
-  Buffer<float> floats;
   Buffer<double> doubles;
-  Buffer<int64_t> step;
   RowScalars on_device;
 };
 
@@ -155,67 +151,110 @@ GPU_TEST(RowUpdateRules) {
   }
 }
 
-tfxclass::SkipRule SkipRuleOf(const Case& c) {
-  if (c.options.rule == RowRule::kAdagrad) {
-    tfxclass::SkipRule rule;
-    rule.keep = 1.0 - c.decay;
-    return rule;
+// A history of `clock` steps, and the terms of them, on host and device.
+struct Steps {
+  Steps(const Case& c, int64_t clock, int64_t capacity, bool each_element)
+      : rates(capacity), log_keeps(capacity + 1), clocks{0}, terms(18) {
+    Random random(9);
+    const auto numbers = Positive(random.Normal(2 * clock + 18));
+    for (int64_t i = 0; i < clock; ++i) {
+      tfxclass::RecordStep(numbers[i], c.decay * numbers[clock + i], capacity,
+                           clocks.data(), rates.data(), log_keeps.data());
+    }
+    std::copy_n(&numbers[2 * clock], 18, terms.begin());
+    const bool is_adam = c.options.rule == RowRule::kAdam;
+    skip.terms = each_element ? 2 : is_adam && c.num_slots < 3 ? 3 : 1;
+    skip.steps = 6;
+    skip.each_element = each_element;
+    skip.values = terms.data();
+    history = {clock, capacity, is_adam ? rates.data() : nullptr,
+               log_keeps.data()};
+    if (is_adam) fade = {c.beta_1, c.beta_2};
+    if (c.options.rule == RowRule::kSgd) fade.momentum = c.options.momentum;
   }
-  if (c.options.rule == RowRule::kAdam) {
-    return tfxclass::AdamSkipRule(c.learning_rate, c.decay, c.beta_1, c.beta_2,
-                                  c.num_slots == 3);
+
+  std::vector<float> rates;
+  std::vector<double> log_keeps;
+  std::vector<int64_t> clocks;
+  std::vector<float> terms;
+  tfxclass::SkipTerms skip;
+  tfxclass::SkipFade fade;
+  tfxclass::StepHistory history;
+};
+
+// `ids` caught up on the device, and by the processor's functions. Row 4 is
+// not among them, but is a row where all rows are meant.
+void CheckCatchUp(const Case& c, int64_t capacity, bool every_row,
+                  bool each_element) {
+  const int64_t num_rows = 5, dim = 40, clock = 9;
+  std::vector<int64_t> lasts = {9, 3, 0, 1, 2};
+  if (capacity == 8) lasts = {9, 8, 9, 8, 8};
+  const std::vector<int64_t> ids = {1, 3, -1, 2, 1, 0};
+  Random random(8);
+  std::vector<float> rows = random.Normal(num_rows * dim);
+  std::vector<float> slots[3];
+  for (auto& slot : slots) slot = Positive(random.Normal(num_rows * dim));
+  Steps steps(c, clock, capacity, each_element);
+  Buffer<float> row_buffer(rows), a(slots[0]), b(slots[1]), v_hat(slots[2]);
+  Buffer<float> rate_buffer(steps.rates), term_buffer(steps.terms);
+  Buffer<double> keep_buffer(steps.log_keeps);
+  Buffer<int64_t> last_step(lasts), id_buffer(ids), clock_buffer(steps.clocks);
+  GpuRows on_device;
+  on_device.num_rows = num_rows;
+  on_device.dim = dim;
+  on_device.rows = row_buffer.data();
+  float* const data[3] = {a.data(), b.data(), v_hat.data()};
+  for (int s = 0; s < c.num_slots; ++s) on_device.slots[s] = data[s];
+  const bool has_rates = steps.history.rates != nullptr;
+  const tfxclass::GpuHistory history = {
+      last_step.data(), clock_buffer.data(),
+      has_rates ? rate_buffer.data() : nullptr, keep_buffer.data(), capacity};
+  tfxclass::SkipTerms terms = steps.skip;
+  terms.values = term_buffer.data();
+  TestScratch scratch;
+  const Scalars scalars(c);
+  Done(tfxclass::CatchUpRows(c.options, scalars.on_device, on_device,
+                             id_buffer.data(), ids.size(), every_row, history,
+                             terms, &scratch, nullptr));
+  std::vector<int64_t> expected_steps = lasts, numbers = {0, 1, 2, 3, 4};
+  if (!every_row && !steps.history.IsFull()) numbers.pop_back();
+  const auto catch_up = [&](const auto& rule) {
+    tfxclass::CatchUpRows(
+        numbers.size(), [&](int64_t i) { return numbers[i]; }, rule,
+        steps.history, steps.skip, steps.fade, expected_steps.data(),
+        tfxclass::SerialFor);
+  };
+  float* const w = rows.data();
+  float* of_slots[3];
+  for (int s = 0; s < 3; ++s) {
+    of_slots[s] = s < c.num_slots ? slots[s].data() : nullptr;
   }
-  return tfxclass::SgdSkipRule(c.decay, c.options.momentum, c.options.nesterov);
+  const RowRuleOptions& o = c.options;
+  if (o.rule == RowRule::kSgd) {
+    catch_up(tfxclass::SgdRule<float>{w, of_slots[0], dim, 0, 0, 0, false});
+  } else if (o.rule == RowRule::kAdagrad) {
+    catch_up(tfxclass::AdagradRule<float>{w, of_slots[0], dim, 0, 0, 0});
+  } else {
+    catch_up(tfxclass::AdamRule<float>{w, of_slots[0], of_slots[1], of_slots[2],
+                                       dim, 0, 0, 0, 0, o.epsilon});
+  }
+  // Sums of six terms near 1 in another order, then a handful of operations.
+  ExpectNear(row_buffer.Read(), Wide(rows), 5e-6, c.name);
+  ExpectNear(a.Read(), Wide(slots[0]), 1e-6, c.name);
+  ExpectNear(b.Read(), Wide(slots[1]), 1e-6, c.name);
+  ExpectEqual(last_step.Read(), expected_steps, "last steps");
 }
 
-// Rows 0 to 4, current after 7, 3, 0, 1 and 7 steps, caught up with step 7 by
-// the processor's functions; row 4 is not asked for.
 GPU_TEST(RowCatchUp) {
-  const int64_t num_rows = 5, dim = 40, step = 7;
-  const std::vector<int64_t> lasts = {7, 3, 0, 1, 2}, ids = {1, 3, -1, 2, 1, 0};
-  Random random(8);
   for (const Case& c : Cases()) {
-    std::vector<float> rows = random.Normal(num_rows * dim);
-    std::vector<float> slots[3];
-    for (auto& slot : slots) slot = Positive(random.Normal(num_rows * dim));
-    Buffer<float> row_buffer(rows), a(slots[0]), b(slots[1]), v_hat(slots[2]);
-    Buffer<int64_t> last_step(lasts), id_buffer(ids);
-    GpuRows on_device;
-    on_device.num_rows = num_rows;
-    on_device.dim = dim;
-    on_device.rows = row_buffer.data();
-    float* const data[3] = {a.data(), b.data(), v_hat.data()};
-    for (int s = 0; s < c.num_slots; ++s) on_device.slots[s] = data[s];
-    TestScratch scratch;
-    const Scalars scalars(c, step);
-    Done(tfxclass::CatchUpRows(c.options, scalars.on_device, on_device,
-                               id_buffer.data(), ids.size(), last_step.data(),
-                               &scratch, nullptr));
-    const auto groups = tfxclass::GroupRows(
-        std::vector<int64_t>{1, 3, 2, 1, 0}.data(), 5, num_rows);
-    std::vector<int64_t> expected_steps = lasts;
-    const auto catch_up = [&](const auto& rule) {
-      tfxclass::CatchUpRows(groups, rule, SkipRuleOf(c), step,
-                            expected_steps.data(), tfxclass::SerialFor);
-    };
-    float* const w = rows.data();
-    float* of_slots[3];
-    for (int s = 0; s < 3; ++s) {
-      of_slots[s] = s < c.num_slots ? slots[s].data() : nullptr;
+    const bool is_adam = c.options.rule == RowRule::kAdam;
+    for (const bool each_element : {false, true}) {
+      if (each_element && !is_adam) continue;
+      CheckCatchUp(c, 16, false, each_element);
+      CheckCatchUp(c, 16, true, each_element);
+      CheckCatchUp(c, 9, false, each_element);  // full
+      CheckCatchUp(c, 8, false, each_element);  // begun anew
     }
-    const RowRuleOptions& o = c.options;
-    if (o.rule == RowRule::kSgd) {
-      catch_up(tfxclass::SgdRule{w, of_slots[0], dim, 0, 0, 0, o.nesterov});
-    } else if (o.rule == RowRule::kAdagrad) {
-      catch_up(tfxclass::AdagradRule{w, of_slots[0], dim, 0, 0, o.epsilon});
-    } else {
-      catch_up(tfxclass::AdamRule{w, of_slots[0], of_slots[1], of_slots[2], dim,
-                                  0, 0, 0, 0, o.epsilon});
-    }
-    ExpectNear(row_buffer.Read(), Wide(rows), 1e-6, c.name);
-    ExpectNear(a.Read(), Wide(slots[0]), 1e-6, c.name);
-    ExpectNear(b.Read(), Wide(slots[1]), 1e-6, c.name);
-    ExpectEqual(last_step.Read(), expected_steps, "last steps");
   }
 }
 
@@ -338,13 +377,32 @@ GPU_TEST(RowSumDuplicates) {
   }
 }
 
-GPU_TEST(RowLastStep) {
+GPU_TEST(RowRecordStep) {
+  const int64_t capacity = 3;
   Buffer<int64_t> ids(std::vector<int64_t>{2, -1, 4, 2, 0});
-  Buffer<int64_t> steps(std::vector<int64_t>{1, 1, 1, 1});
-  Buffer<int64_t> done(std::vector<int64_t>{8});
-  Done(tfxclass::SetLastStep(ids.data(), 5, 4, done.data(), steps.data(),
-                             nullptr));
-  ExpectEqual(steps.Read(), {9, 1, 9, 1}, "steps");
+  Buffer<int64_t> lasts(std::vector<int64_t>{1, 1, 1, 1});
+  Buffer<int64_t> clock(std::vector<int64_t>{1});
+  Buffer<float> rates(std::vector<float>(capacity, 0));
+  Buffer<double> log_keeps(std::vector<double>(capacity + 1, 0));
+  Case c = Cases()[4];
+  c.learning_rate = 0.5f;
+  c.decay = 0.25f;
+  const Scalars scalars(c);
+  const tfxclass::GpuHistory history = {
+      lasts.data(), clock.data(), rates.data(), log_keeps.data(), capacity};
+  for (int step = 0; step < 3; ++step) {
+    Done(tfxclass::RecordStep(scalars.on_device, ids.data(), 5, 4, history,
+                              nullptr));
+  }
+  ExpectEqual(clock.Read(), {4}, "clock");
+  ExpectEqual(lasts.Read(), {4, 1, 4, 1}, "steps");
+  ExpectEqual(rates.Read(), {0.5f, 0.5f, 0.5f}, "rates");
+  const double log = std::log(0.75);  // place 0 is of the fourth step
+  const std::vector<double> expected = {0, log, log, 2 * log};
+  const auto found = log_keeps.Read();
+  for (int i = 0; i < 4; ++i) {
+    Expect(std::abs(found[i] - expected[i]) < 1e-12, "log_keeps");
+  }
 }
 
 GPU_BENCHMARK(RowBenchmarks) {

@@ -14,14 +14,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // NaN equals NaN.
-void ExpectClose(const std::vector<float>& found,
-                 const std::vector<float>& expected, float tolerance,
-                 const std::string& what) {
+template <class T>
+void ExpectClose(const std::vector<T>& found, const std::vector<T>& expected,
+                 double tolerance, const std::string& what) {
   Expect(found.size() == expected.size(), what + ": sizes");
   for (size_t i = 0; i < found.size(); ++i) {
-    const float a = found[i], b = expected[i];
+    const T a = found[i], b = expected[i];
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
-    const float bound = tolerance * std::max(1.0f, std::abs(b));
+    const double bound = tolerance * std::max(T{1}, std::abs(b));
     Expect(std::abs(a - b) <= bound, what + " at " + std::to_string(i) + ": " +
                                          std::to_string(a) + ", expected " +
                                          std::to_string(b));
@@ -64,10 +64,11 @@ GPU_TEST(SoftmaxBlockStatsTest) {
     const Targets targets =
         SomeTargets(&random, c.batch, c.block, c.offset, c.width);
     auto max = random.Normal(c.batch);
-    std::vector<float> sum(c.batch, 2.5f);
+    std::vector<double> sum(c.batch, 2.5);
     if (c.batch > 1) max[1] = -kInfinity, sum[1] = 0;
     Buffer<float> logit_buffer(logits), values(targets.values);
-    Buffer<float> max_buffer(max), sum_buffer(sum);
+    Buffer<float> max_buffer(max);
+    Buffer<double> sum_buffer(sum);
     Buffer<int64_t> ids(targets.ids);
     const tfxclass::GpuTargets delta = {ids.data(), values.data(), c.width};
     Done(tfxclass::SoftmaxBlockStats(logit_buffer.data(), c.batch, c.block,
@@ -76,7 +77,8 @@ GPU_TEST(SoftmaxBlockStatsTest) {
                                      sum_buffer.data(), nullptr));
     std::vector<double> exact;
     std::vector<float> found;
-    const auto found_max = max_buffer.Read(), found_sum = sum_buffer.Read();
+    const auto found_max = max_buffer.Read();
+    const auto found_sum = sum_buffer.Read();
     for (int64_t i = 0; i < c.batch; ++i) {
       double total = sum[i] * std::exp(double{max[i]});
       for (int64_t j = 0; j < c.block; ++j) {
@@ -97,7 +99,7 @@ GPU_TEST(SoftmaxBlockStatsTest) {
     }
     ExpectNear(found, exact, 1e-6, "logsumexp");
     ExpectClose(found_max, max, 0, "max");
-    ExpectClose(found_sum, sum, 1e-5f, "sum");
+    ExpectClose(found_sum, sum, 1e-6, "sum");
   }
 }
 
@@ -118,14 +120,16 @@ GPU_TEST(SoftmaxBlockStatsOfOddRows) {
   std::fill_n(&logits[5 * block], 500, -kInfinity);
   fill(6, -kInfinity);
   fill(7, kNan);
-  std::vector<float> max(batch, 0.5f), sum(batch, 3.0f);
+  std::vector<float> max(batch, 0.5f);
+  std::vector<double> sum(batch, 3.0);
   max[1] = max[5] = max[6] = -kInfinity, sum[1] = sum[5] = sum[6] = 0;
   max[8] = kNan;
   std::vector<int64_t> ids(batch, 17);
   std::vector<float> values(batch, 2.0f);
   values[4] = -kInfinity;
-  Buffer<float> logit_buffer(logits), max_buffer(max), sum_buffer(sum);
-  Buffer<float> new_max(batch), new_sum(batch), value_buffer(values);
+  Buffer<float> logit_buffer(logits), max_buffer(max), new_max(batch);
+  Buffer<float> value_buffer(values);
+  Buffer<double> sum_buffer(sum), new_sum(batch);
   Buffer<int64_t> id_buffer(ids);
   Done(tfxclass::SoftmaxBlockStats(logit_buffer.data(), batch, block, 0,
                                    {id_buffer.data(), value_buffer.data(), 1},
@@ -136,7 +140,7 @@ GPU_TEST(SoftmaxBlockStatsOfOddRows) {
                               1, &max[i], &sum[i]);
   }
   ExpectClose(new_max.Read(), max, 0, "max");
-  ExpectClose(new_sum.Read(), sum, 1e-5f, "sum");
+  ExpectClose(new_sum.Read(), sum, 1e-6, "sum");
 }
 
 GPU_TEST(SoftmaxBlockGradTest) {
@@ -296,8 +300,8 @@ GPU_BENCHMARK(SoftmaxBlockBenchmarks) {
     CopyIn(logits.data() + i * block, &row[i], block * sizeof(float));
   }
   Buffer<float> max(std::vector<float>(batch, -kInfinity));
-  Buffer<float> sum(std::vector<float>(batch, 0)), new_max(batch);
-  Buffer<float> new_sum(batch), delta(random.Normal(batch));
+  Buffer<float> new_max(batch), delta(random.Normal(batch));
+  Buffer<double> sum(std::vector<double>(batch, 0)), new_sum(batch);
   Buffer<int64_t> ids(random.Ids(batch, block));
   const double bytes = 4.0 * batch * block;
   const tfxclass::GpuTargets targets = {ids.data(), delta.data(), 1};
@@ -329,7 +333,7 @@ GPU_BENCHMARK(SoftmaxBlockBenchmarks) {
   Report("gradient of 4,096 x 65,536 logits, in place", MedianMs([&] {
            Done(tfxclass::SoftmaxBlockGrad(
                logits.data(), batch, block, 0, targets, new_max.data(),
-               new_sum.data(), logits.data(), nullptr));
+               delta.data(), logits.data(), nullptr));
          }),
          2 * bytes, 0);
 }

@@ -65,13 +65,13 @@ class GpuActiveClassesOp : public ActiveClassesOp {
   }
 };
 
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("ActiveClasses")
-                            .HostMemory("seed")
-                            .HostMemory("num_sampled")
-                            .HostMemory("max_candidates")
-                            .HostMemory("num_targets")
-                            .HostMemory("num_candidates"),
-                        GpuActiveClassesOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ActiveClasses")
+                      .HostMemory("seed")
+                      .HostMemory("num_sampled")
+                      .HostMemory("max_candidates")
+                      .HostMemory("num_targets")
+                      .HostMemory("num_candidates"),
+                  GpuActiveClassesOp);
 
 }  // namespace
 }  // namespace tfxclass

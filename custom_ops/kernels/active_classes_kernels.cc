@@ -58,9 +58,7 @@ class CpuActiveClassesOp : public ActiveClassesOp {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>ActiveClasses").Device(tensorflow::DEVICE_CPU),
-    CpuActiveClassesOp);
+TFXCLASS_CPU("ActiveClasses", CpuActiveClassesOp);
 
 }  // namespace
 }  // namespace tfxclass

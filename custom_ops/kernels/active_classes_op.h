@@ -39,31 +39,25 @@ class ActiveClassesOp : public tensorflow::OpKernel {
                        ShapeText(candidates.shape()), ". Received: shape ",
                        ShapeText(scores.shape())));
     }
-    const tensorflow::Tensor& seed = c->input(3);
-    if (seed.NumElements() != 2) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "`seed` must have 2 elements. Received: ", seed.NumElements()));
-    }
-    if (c->input(4).NumElements() != 1 || c->input(5).NumElements() != 1) {
-      return absl::InvalidArgumentError(
-          "`num_sampled` and `max_candidates` must be scalars");
-    }
     *options = options_;
-    options->seed = seed.flat<int64_t>()(0);
-    options->stream = seed.flat<int64_t>()(1);
-    options->num_sampled = c->input(4).flat<int64_t>()(0);
-    options->max_candidates = c->input(5).flat<int64_t>()(0);
+    int64_t seed, stream;
+    TF_RETURN_IF_ERROR(ReadSeed(c, &seed, &stream));
+    options->seed = seed;
+    options->stream = stream;
+    TF_RETURN_IF_ERROR(ReadScalar(c, "num_sampled", &options->num_sampled));
+    TF_RETURN_IF_ERROR(
+        ReadScalar(c, "max_candidates", &options->max_candidates));
     return CheckNumbers(*options, c->input(6).NumElements());
   }
 
   static absl::Status Allocate(tensorflow::OpKernelContext* c,
                                int64_t num_sampled, ActiveClassesOutputs* out) {
     const auto& of_targets = c->input(0).shape();
-    TF_RETURN_IF_ERROR(c->allocate_output(0, {num_sampled}, &out->ids));
-    TF_RETURN_IF_ERROR(c->allocate_output(1, {num_sampled}, &out->log_count));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 0, {num_sampled}, &out->ids));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 1, {num_sampled}, &out->log_count));
     TF_RETURN_IF_ERROR(c->allocate_output(2, of_targets, &out->positions));
-    TF_RETURN_IF_ERROR(c->allocate_output(3, {}, &out->num_targets));
-    TF_RETURN_IF_ERROR(c->allocate_output(4, {}, &out->num_candidates));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 3, {}, &out->num_targets));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 4, {}, &out->num_candidates));
     return c->allocate_output(5, of_targets, &out->target_count);
   }
 

@@ -39,13 +39,11 @@ __device__ double Probability(const GpuActiveOptions& options, int64_t id) {
     case FillLaw::kUniform:
       return 0;  // rings after all others, at random
     case FillLaw::kLogUniform:
-      return log1p(1.0 / (id + 1.0)) / log(options.num_classes + 1.0);
+      return LogUniformLaw(options.num_classes).Probability(id);
     case FillLaw::kFrequency:
       break;
   }
-  const double before = id > 0 ? options.cumulative[id - 1] : 0.0;
-  return (options.cumulative[id] - before) /
-         options.cumulative[options.num_classes - 1];
+  return FrequencyLaw(options.cumulative, options.num_classes).Probability(id);
 }
 
 constexpr uint64_t kNever = ~uint64_t{0};
@@ -61,7 +59,7 @@ __global__ void RingKernel(GpuActiveOptions options, SortedIds active,
   const double p = Probability(options, id);
   uint64_t bits = kLastRing | random.Next64() >> 13;
   if (p > 0) {
-    const double at = -log(random.UniformDouble()) / p;
+    const double at = RingAfter(p, &random);
     memcpy(&bits, &at, sizeof(bits));
   }
   keys[id] = active.Contains(id) ? kNever : bits;
@@ -92,8 +90,8 @@ __global__ void FilledKernel(GpuActiveOptions options, const uint64_t* keys,
   const double others = wanted - by_law;
   const double rest = options.num_classes - chosen - by_law;
   filled->time = time;
-  filled->log_rest = others > 0 ? log(others / rest) : 0.0;
-  filled->log_target = log((others + 1) / (rest + 1));
+  filled->log_rest = LogFilled(others, rest);
+  filled->log_target = LogFilledOneMore(others, rest);
 }
 
 __global__ void PlaceRingsKernel(const int32_t* order, GpuActiveOptions options,
@@ -106,7 +104,7 @@ __global__ void PlaceRingsKernel(const int32_t* order, GpuActiveOptions options,
 __device__ float LogCount(const GpuActiveOptions& options, const Filled& filled,
                           int64_t id, double without) {
   const double p = Probability(options, id);
-  return p > 0 ? log(-expm1(-p * filled.time)) : without;
+  return p > 0 ? LogRung(p, filled.time) : without;
 }
 
 // A thread for each active class.

@@ -72,29 +72,29 @@ class GpuForestQueryOp : public ForestQueryOp {
 };
 
 TFXCLASS_GPU_INDEX_KERNELS("Forest", ForestIndexer);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("ForestBuild")
-                            .HostMemory("forest")
-                            .HostMemory("kernel")
-                            .HostMemory("num_trees")
-                            .HostMemory("leaf_size")
-                            .HostMemory("seed"),
-                        ForestBuildOp<GpuRowsCopy>);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("ForestAdvance")
-                            .HostMemory("forest")
-                            .HostMemory("kernel")
-                            .HostMemory("step")
-                            .HostMemory("interval")
-                            .HostMemory("num_trees")
-                            .HostMemory("leaf_size")
-                            .HostMemory("seed"),
-                        ForestAdvanceOp<GpuRowsCopy>);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("ForestQuery")
-                            .HostMemory("forest")
-                            .HostMemory("kernel")
-                            .HostMemory("num_neighbors")
-                            .HostMemory("bucket")
-                            .HostMemory("num_candidates"),
-                        GpuForestQueryOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ForestBuild")
+                      .HostMemory("forest")
+                      .HostMemory("kernel")
+                      .HostMemory("num_trees")
+                      .HostMemory("leaf_size")
+                      .HostMemory("seed"),
+                  ForestBuildOp<GpuRowsCopy>);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ForestAdvance")
+                      .HostMemory("forest")
+                      .HostMemory("kernel")
+                      .HostMemory("step")
+                      .HostMemory("interval")
+                      .HostMemory("num_trees")
+                      .HostMemory("leaf_size")
+                      .HostMemory("seed"),
+                  ForestAdvanceOp<GpuRowsCopy>);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ForestQuery")
+                      .HostMemory("forest")
+                      .HostMemory("kernel")
+                      .HostMemory("num_neighbors")
+                      .HostMemory("bucket")
+                      .HostMemory("num_candidates"),
+                  GpuForestQueryOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -38,10 +38,10 @@ class CpuForestQueryOp : public ForestQueryOp {
   }
 };
 
-TFXCLASS_INDEX_KERNELS("Tfxclass>Forest", ForestIndexer);
-TFXCLASS_CPU("Tfxclass>ForestBuild", ForestBuildOp<RowsInPlace>);
-TFXCLASS_CPU("Tfxclass>ForestAdvance", ForestAdvanceOp<RowsInPlace>);
-TFXCLASS_CPU("Tfxclass>ForestQuery", CpuForestQueryOp);
+TFXCLASS_INDEX_KERNELS("Forest", ForestIndexer);
+TFXCLASS_CPU("ForestBuild", ForestBuildOp<RowsInPlace>);
+TFXCLASS_CPU("ForestAdvance", ForestAdvanceOp<RowsInPlace>);
+TFXCLASS_CPU("ForestQuery", CpuForestQueryOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -2,11 +2,25 @@
 #ifndef TFXCLASS_KERNELS_FOREST_OP_H_
 #define TFXCLASS_KERNELS_FOREST_OP_H_
 
+#include <algorithm>
+
 #include "core/forest_indexer.h"
 #include "core/forest_query.h"
 #include "kernels/index_op.h"
 
 namespace tfxclass {
+
+// Inputs `num_trees` and `leaf_size`. Trees are counted in 32 bits, and so are
+// the rows, more of which no leaf has.
+inline absl::Status ReadForestOptions(tensorflow::OpKernelContext* c,
+                                      ForestOptions* options) {
+  TF_RETURN_IF_ERROR(
+      ReadInteger(c, "num_trees", 1, INT32_MAX, &options->num_trees));
+  TF_RETURN_IF_ERROR(
+      ReadInteger(c, "leaf_size", 1, INT64_MAX, &options->leaf_size));
+  options->leaf_size = std::min<int64_t>(options->leaf_size, INT32_MAX);
+  return absl::OkStatus();
+}
 
 template <class RowReader>
 class ForestBuildOp : public tensorflow::OpKernel {
@@ -14,12 +28,11 @@ class ForestBuildOp : public tensorflow::OpKernel {
   explicit ForestBuildOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {}
 
   void Compute(tensorflow::OpKernelContext* c) override {
-    int64_t sizes[2];
-    OP_REQUIRES_OK(c, PositiveScalars(c, 2, {"num_trees", "leaf_size"}, sizes));
     ForestOptions options;
-    options.num_trees = sizes[0];
-    options.leaf_size = sizes[1];
-    options.seed = c->input(4).flat<int64_t>()(0);
+    int64_t seed;
+    OP_REQUIRES_OK(c, ReadForestOptions(c, &options));
+    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
+    options.seed = seed;
     OP_REQUIRES_OK(c, (BuildIndex<ForestIndexer, RowReader>(c, options)));
   }
 };
@@ -30,17 +43,15 @@ class ForestAdvanceOp : public tensorflow::OpKernel {
   explicit ForestAdvanceOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {}
 
   void Compute(tensorflow::OpKernelContext* c) override {
-    int64_t sizes[3];
-    OP_REQUIRES_OK(c, PositiveScalars(
-                          c, 3, {"interval", "num_trees", "leaf_size"}, sizes));
     ForestOptions options;
-    options.num_trees = sizes[1];
-    options.leaf_size = sizes[2];
-    const int64_t step = c->input(2).flat<int64_t>()(0);
-    // Another forest each time, the same for the same step.
-    options.seed = c->input(6).flat<int64_t>()(0) ^ (step * 0x9E3779B97F4A7C15);
+    int64_t step, interval, seed;
+    OP_REQUIRES_OK(c, ReadForestOptions(c, &options));
+    OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
+    OP_REQUIRES_OK(c, PositiveScalars(c, {"interval"}, &interval));
+    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
+    options.seed = SeedOfStep(seed, step);
     OP_REQUIRES_OK(c, (AdvanceIndex<ForestIndexer, RowReader>(
-                          c, step, sizes[0], sizes[0], options)));
+                          c, step, interval, interval, options)));
   }
 };
 
@@ -49,15 +60,10 @@ inline absl::Status ReadForestQuery(tensorflow::OpKernelContext* c,
                                     QueryOptions* options) {
   TF_RETURN_IF_ERROR(CheckRank("queries", c->input(2), 2));
   TF_RETURN_IF_ERROR(
-      PositiveScalars(c, 3, {"num_neighbors"}, &options->num_neighbors));
-  options->bucket = c->input(4).flat<int64_t>()(0);
-  options->num_candidates = c->input(5).flat<int64_t>()(0);
-  if (options->bucket >= 0 && options->num_candidates >= 0) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "`bucket` and `num_candidates` must be >= 0. Received: ", options->bucket,
-      " and ", options->num_candidates));
+      PositiveScalars(c, {"num_neighbors"}, &options->num_neighbors));
+  TF_RETURN_IF_ERROR(ReadInteger(c, "bucket", 0, INT64_MAX, &options->bucket));
+  return ReadInteger(c, "num_candidates", 0, INT64_MAX,
+                     &options->num_candidates);
 }
 
 inline absl::Status CheckForest(const HashingForest& forest,
@@ -92,9 +98,8 @@ class ForestQueryOp : public tensorflow::OpKernel {
     const int64_t batch = queries.dim_size(0);
     Found found;
     for (int i = 0; i < 2; ++i) {
-      OP_REQUIRES_OK(c,
-                     c->allocate_output(i, {batch, options.num_neighbors},
-                                        i == 0 ? &found.ids : &found.scores));
+      OP_REQUIRES_OK(c, AllocateOutput(c, i, {batch, options.num_neighbors},
+                                       i == 0 ? &found.ids : &found.scores));
     }
     const auto forest = resource->index.ready();
     if (forest == nullptr) {

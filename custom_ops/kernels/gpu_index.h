@@ -71,26 +71,25 @@ absl::Status CopyOfIndex(tensorflow::OpKernelContext* c,
 }
 
 #define TFXCLASS_GPU_INDEX_KERNELS(prefix, Indexer)                           \
-  REGISTER_KERNEL_BUILDER(                                                    \
-      TFXCLASS_GPU_NAME(prefix "Handle").HostMemory("index"),                 \
-      IndexHandleOp<Indexer>);                                                \
-  REGISTER_KERNEL_BUILDER(                                                    \
+  TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(prefix "Handle").HostMemory("index"),   \
+                    IndexHandleOp<Indexer>);                                  \
+  TFXCLASS_REGISTER(                                                          \
       TFXCLASS_GPU_NAME(prefix "Mark").HostMemory("index").HostMemory("ids"), \
       IndexMarkOp<Indexer>);                                                  \
-  REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME(prefix "Save")                    \
-                              .HostMemory("index")                            \
-                              .HostMemory("ready")                            \
-                              .HostMemory("pending")                          \
-                              .HostMemory("steps")                            \
-                              .HostMemory("touched"),                         \
-                          IndexSaveOp<Indexer>);                              \
-  REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME(prefix "Restore")                 \
-                              .HostMemory("index")                            \
-                              .HostMemory("ready")                            \
-                              .HostMemory("pending")                          \
-                              .HostMemory("steps")                            \
-                              .HostMemory("touched"),                         \
-                          IndexRestoreOp<Indexer>)
+  TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(prefix "Save")                          \
+                        .HostMemory("index")                                  \
+                        .HostMemory("ready")                                  \
+                        .HostMemory("pending")                                \
+                        .HostMemory("steps")                                  \
+                        .HostMemory("touched"),                               \
+                    IndexSaveOp<Indexer>);                                    \
+  TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(prefix "Restore")                       \
+                        .HostMemory("index")                                  \
+                        .HostMemory("ready")                                  \
+                        .HostMemory("pending")                                \
+                        .HostMemory("steps")                                  \
+                        .HostMemory("touched"),                               \
+                    IndexRestoreOp<Indexer>)
 
 }  // namespace tfxclass
 

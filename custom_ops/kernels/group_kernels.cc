@@ -12,13 +12,6 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::core::RefCountPtr;
 
-absl::Status CheckScalar(const char* name, const Tensor& tensor) {
-  if (tensor.NumElements() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("`", name, "` must be a scalar. Received: shape ",
-                   ShapeText(tensor.shape())));
-}
-
 template <typename Indexer>
 absl::Status CheckNumGroups(int64_t num_groups) {
   if (num_groups <= Indexer::kMostGroups) return absl::OkStatus();
@@ -37,11 +30,11 @@ class GroupBuildOp : public OpKernel {
 
   void Compute(OpKernelContext* c) override {
     GroupOptions options = options_;
-    OP_REQUIRES_OK(c,
-                   PositiveScalars(c, 2, {"num_groups"}, &options.num_groups));
+    int64_t seed;
+    OP_REQUIRES_OK(c, PositiveScalars(c, {"num_groups"}, &options.num_groups));
     OP_REQUIRES_OK(c, CheckNumGroups<Indexer>(options.num_groups));
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(3)));
-    options.seed = c->input(3).flat<int64_t>()(0);
+    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
+    options.seed = seed;
     OP_REQUIRES_OK(c, (BuildIndex<Indexer, RowsInPlace>(c, options)));
   }
 
@@ -59,19 +52,16 @@ class GroupAdvanceOp : public OpKernel {
 
   void Compute(OpKernelContext* c) override {
     GroupOptions options = options_;
-    int64_t sizes[2];
-    OP_REQUIRES_OK(c, PositiveScalars(c, 3, {"interval", "num_groups"}, sizes));
-    OP_REQUIRES_OK(c, CheckNumGroups<Indexer>(sizes[1]));
-    OP_REQUIRES_OK(c, CheckScalar("step", c->input(2)));
-    OP_REQUIRES_OK(c, CheckScalar("rebuild", c->input(5)));
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(6)));
-    options.num_groups = sizes[1];
-    options.rebuild = c->input(5).flat<bool>()(0);
-    const int64_t step = c->input(2).flat<int64_t>()(0);
-    // Other groups each time, the same for the same step.
-    options.seed = c->input(6).flat<int64_t>()(0) ^ (step * 0x9E3779B97F4A7C15);
-    OP_REQUIRES_OK(c, (AdvanceIndex<Indexer, RowsInPlace>(c, step, sizes[0],
-                                                          sizes[0], options)));
+    int64_t step, interval, seed;
+    OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
+    OP_REQUIRES_OK(c, PositiveScalars(c, {"interval"}, &interval));
+    OP_REQUIRES_OK(c, PositiveScalars(c, {"num_groups"}, &options.num_groups));
+    OP_REQUIRES_OK(c, CheckNumGroups<Indexer>(options.num_groups));
+    OP_REQUIRES_OK(c, ReadScalar(c, "rebuild", &options.rebuild));
+    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
+    options.seed = SeedOfStep(seed, step);
+    OP_REQUIRES_OK(c, (AdvanceIndex<Indexer, RowsInPlace>(c, step, interval,
+                                                          interval, options)));
   }
 
  private:
@@ -88,25 +78,21 @@ class GroupMembersOp : public OpKernel {
     RefCountPtr<IndexResource<Indexer>> resource;
     OP_REQUIRES_OK(c, LookupIndex(c, &resource));
     const Tensor& targets = c->input(1);
-    const Tensor& seed = c->input(3);
-    int64_t limit;
-    OP_REQUIRES_OK(c, PositiveScalars(c, 2, {"limit"}, &limit));
-    OP_REQUIRES(
-        c, seed.NumElements() == 2,
-        absl::InvalidArgumentError(absl::StrCat(
-            "`seed` must have 2 elements. Received: ", seed.NumElements())));
+    int64_t limit, seed, stream;
+    OP_REQUIRES_OK(c, PositiveScalars(c, {"limit"}, &limit));
+    OP_REQUIRES_OK(c, ReadSeed(c, &seed, &stream));
     std::vector<int64_t> members;
     const auto index = resource->index.ready();
     if (index != nullptr) {
       const RowGroups& groups = index->groups;
       OP_REQUIRES_OK(c, CheckIds("targets", targets, groups.count(), -1));
-      Philox random(seed.flat<int64_t>()(0), seed.flat<int64_t>()(1));
+      Philox random(seed, stream);
       members = MembersOfGroups(groups, targets.flat<int64_t>().data(),
                                 targets.NumElements(), limit, &random);
     }
     Tensor* ids;
     const int64_t count = members.size();
-    OP_REQUIRES_OK(c, c->allocate_output(0, {count}, &ids));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {count}, &ids));
     std::copy(members.begin(), members.end(), ids->flat<int64_t>().data());
   }
 };
@@ -128,12 +114,12 @@ class ClusterQueryOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckRank("queries", queries, 2));
     OP_REQUIRES_OK(c, CheckFinite("queries", queries));
     int64_t sizes[2];
-    OP_REQUIRES_OK(
-        c, PositiveScalars(c, 3, {"num_neighbors", "num_probes"}, sizes));
+    OP_REQUIRES_OK(c,
+                   PositiveScalars(c, {"num_neighbors", "num_probes"}, sizes));
     const int64_t batch = queries.dim_size(0);
     Tensor *ids, *scores;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch, sizes[0]}, &ids));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {batch, sizes[0]}, &scores));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch, sizes[0]}, &ids));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {batch, sizes[0]}, &scores));
     const auto index = resource->index.ready();
     if (index == nullptr) {
       ids->flat<int64_t>().setConstant(-1);
@@ -187,16 +173,16 @@ class ClusterQueryOp : public OpKernel {
   bool normalize_;
 };
 
-TFXCLASS_INDEX_KERNELS("Tfxclass>Cluster", ClusterIndexer);
-TFXCLASS_CPU("Tfxclass>ClusterBuild", GroupBuildOp<ClusterIndexer>);
-TFXCLASS_CPU("Tfxclass>ClusterAdvance", GroupAdvanceOp<ClusterIndexer>);
-TFXCLASS_CPU("Tfxclass>ClusterMembers", GroupMembersOp<ClusterIndexer>);
-TFXCLASS_CPU("Tfxclass>ClusterQuery", ClusterQueryOp);
+TFXCLASS_INDEX_KERNELS("Cluster", ClusterIndexer);
+TFXCLASS_CPU("ClusterBuild", GroupBuildOp<ClusterIndexer>);
+TFXCLASS_CPU("ClusterAdvance", GroupAdvanceOp<ClusterIndexer>);
+TFXCLASS_CPU("ClusterMembers", GroupMembersOp<ClusterIndexer>);
+TFXCLASS_CPU("ClusterQuery", ClusterQueryOp);
 
-TFXCLASS_INDEX_KERNELS("Tfxclass>PcaHash", PrincipalIndexer);
-TFXCLASS_CPU("Tfxclass>PcaHashBuild", GroupBuildOp<PrincipalIndexer>);
-TFXCLASS_CPU("Tfxclass>PcaHashAdvance", GroupAdvanceOp<PrincipalIndexer>);
-TFXCLASS_CPU("Tfxclass>PcaHashMembers", GroupMembersOp<PrincipalIndexer>);
+TFXCLASS_INDEX_KERNELS("PcaHash", PrincipalIndexer);
+TFXCLASS_CPU("PcaHashBuild", GroupBuildOp<PrincipalIndexer>);
+TFXCLASS_CPU("PcaHashAdvance", GroupAdvanceOp<PrincipalIndexer>);
+TFXCLASS_CPU("PcaHashMembers", GroupMembersOp<PrincipalIndexer>);
 
 }  // namespace
 }  // namespace tfxclass

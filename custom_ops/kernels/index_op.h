@@ -49,8 +49,7 @@ template <typename Indexer>
 absl::Status LookupIndex(
     tensorflow::OpKernelContext* c,
     tensorflow::core::RefCountPtr<IndexResource<Indexer>>* resource) {
-  return tensorflow::LookupResource(c, tensorflow::HandleFromInput(c, 0),
-                                    resource);
+  return LookupInput(c, 0, resource);
 }
 
 inline absl::Status CheckKernel(const char* index_name,
@@ -61,10 +60,12 @@ inline absl::Status CheckKernel(const char* index_name,
                      tensorflow::DataTypeString(kernel.dtype()), " of shape ",
                      ShapeText(kernel.shape())));
   }
-  if (kernel.dim_size(0) < 1 || kernel.dim_size(0) > INT32_MAX) {
+  const auto fits = [](int64_t n) { return n >= 1 && n <= INT32_MAX; };
+  if (!fits(kernel.dim_size(0)) || !fits(kernel.dim_size(1))) {
     return absl::InvalidArgumentError(absl::StrCat(
         "A ", index_name,
-        " takes 1 to 2^31 - 1 rows. Received: ", kernel.dim_size(0)));
+        " takes 1 to 2^31 - 1 rows of as many numbers. Received: shape ",
+        ShapeText(kernel.shape())));
   }
   return absl::OkStatus();
 }
@@ -81,20 +82,19 @@ inline absl::Status NotFinite(const char* index_name) {
       "gradient clipping helps where training diverged"));
 }
 
-// The scalar inputs of these names from `first` on, each at least 1.
-inline absl::Status PositiveScalars(tensorflow::OpKernelContext* c, int first,
+// The scalar inputs of these names, each at least 1.
+inline absl::Status PositiveScalars(tensorflow::OpKernelContext* c,
                                     std::initializer_list<const char*> names,
                                     int64_t* values) {
   for (const char* name : names) {
-    const tensorflow::Tensor& input = c->input(first++);
-    if (input.NumElements() != 1 || input.flat<int64_t>()(0) < 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "`", name, "` must be one integer >= 1. Received: ",
-          input.SummarizeValue(3), " of shape ", ShapeText(input.shape())));
-    }
-    *values++ = input.flat<int64_t>()(0);
+    TF_RETURN_IF_ERROR(ReadInteger(c, name, 1, INT64_MAX, values++));
   }
   return absl::OkStatus();
+}
+
+// What is drawn at `step`: another each time, the same for the same step.
+inline uint64_t SeedOfStep(int64_t seed, int64_t step) {
+  return seed ^ (static_cast<uint64_t>(step) * 0x9E3779B97F4A7C15ull);
 }
 
 // The rows of a variable where they lie. (Those on a GPU: GpuRowsCopy.)
@@ -173,10 +173,10 @@ class IndexSaveOp : public tensorflow::OpKernel {
     const auto state = resource->index.Save();
     tensorflow::Tensor *ready, *pending, *steps, *touched;
     const int64_t num_touched = state.touched.size();
-    OP_REQUIRES_OK(c, c->allocate_output(0, {}, &ready));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {}, &pending));
-    OP_REQUIRES_OK(c, c->allocate_output(2, {2}, &steps));
-    OP_REQUIRES_OK(c, c->allocate_output(3, {num_touched}, &touched));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {}, &ready));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {}, &pending));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {2}, &steps));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 3, {num_touched}, &touched));
     ready->scalar<tensorflow::tstring>()() = state.ready;
     pending->scalar<tensorflow::tstring>()() = state.pending;
     steps->flat<int64_t>()(0) = state.swap_at;
@@ -217,10 +217,6 @@ class IndexRestoreOp : public tensorflow::OpKernel {
                                  state.pending.size(), " bytes")));
   }
 };
-
-#define TFXCLASS_CPU(name, ...)                                      \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), \
-                          __VA_ARGS__)
 
 // Kernels of the ops that REGISTER_INDEX_OPS of ops/index_ops.h declares.
 #define TFXCLASS_INDEX_KERNELS(prefix, Indexer)          \

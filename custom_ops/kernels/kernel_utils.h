@@ -4,15 +4,22 @@
 
 #include <cmath>
 #include <cstdint>
+#include <exception>
+#include <initializer_list>
+#include <new>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/parallel.h"
+#include "core/sizes.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/util/work_sharder.h"
 
 namespace tfxclass {
@@ -24,7 +31,12 @@ inline ParallelFor PoolOf(tensorflow::OpKernelContext* context) {
   const int num_threads =
       context->device()->tensorflow_cpu_worker_threads()->num_threads;
   return [=](int64_t total, int64_t cost, const RangeBody& body) {
-    tensorflow::Shard(num_threads, threads, total, cost * 3, body);
+    FirstException exception;
+    tensorflow::Shard(num_threads, threads, total, SaturatedProduct(cost, 3),
+                      [&](int64_t begin, int64_t end) {
+                        exception.Run([&] { body(begin, end); });
+                      });
+    exception.Rethrow();
   };
 }
 
@@ -45,12 +57,60 @@ inline absl::Status CheckRank(const char* name,
                                                  ShapeText(tensor.shape())));
 }
 
-inline absl::Status CheckScalar(const char* name,
-                                const tensorflow::Tensor& tensor) {
-  if (tensor.NumElements() == 1) return absl::OkStatus();
+// The input `name`, one number.
+template <class T>
+absl::Status ReadScalar(tensorflow::OpKernelContext* c, const char* name,
+                        T* value) {
+  const tensorflow::Tensor* tensor;
+  *value = T();
+  TF_RETURN_IF_ERROR(c->input(name, &tensor));
+  if (tensor->NumElements() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`", name, "` must be a scalar. Received: shape ",
+                     ShapeText(tensor->shape())));
+  }
+  *value = tensor->flat<T>()(0);
+  return absl::OkStatus();
+}
+
+// The input `name`, one integer in [least, most].
+inline absl::Status ReadInteger(tensorflow::OpKernelContext* c,
+                                const char* name, int64_t least, int64_t most,
+                                int64_t* value) {
+  TF_RETURN_IF_ERROR(ReadScalar(c, name, value));
+  if (*value >= least && *value <= most) return absl::OkStatus();
+  const std::string range = most == INT64_MAX
+                                ? absl::StrCat(">= ", least)
+                                : absl::StrCat("in [", least, ", ", most, "]");
   return absl::InvalidArgumentError(
-      absl::StrCat("`", name, "` must be a scalar. Received: shape ",
-                   ShapeText(tensor.shape())));
+      absl::StrCat("`", name, "` must be ", range, ". Received: ", *value));
+}
+
+// The input `seed`, two integers.
+inline absl::Status ReadSeed(tensorflow::OpKernelContext* c, int64_t* seed,
+                             int64_t* stream) {
+  const tensorflow::Tensor* tensor;
+  *seed = *stream = 0;
+  TF_RETURN_IF_ERROR(c->input("seed", &tensor));
+  if (tensor->NumElements() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`seed` must have 2 elements. Received: ", tensor->NumElements()));
+  }
+  *seed = tensor->flat<int64_t>()(0);
+  *stream = tensor->flat<int64_t>()(1);
+  return absl::OkStatus();
+}
+
+// An output of the shape `dims`, however great they are: TensorFlow ends the
+// process where their product overflows.
+inline absl::Status AllocateOutput(tensorflow::OpKernelContext* c, int index,
+                                   std::initializer_list<int64_t> dims,
+                                   tensorflow::Tensor** output) {
+  tensorflow::TensorShape shape;
+  for (const int64_t dim : dims) {
+    TF_RETURN_IF_ERROR(shape.AddDimWithStatus(dim));
+  }
+  return c->allocate_output(index, shape, output);
 }
 
 // Every id must be in [lowest, num_classes).
@@ -80,13 +140,62 @@ inline absl::Status CheckFinite(const char* name,
   return absl::OkStatus();
 }
 
+// The resource behind input `index`.
+template <class Resource>
+absl::Status LookupInput(tensorflow::OpKernelContext* context, int index,
+                         tensorflow::core::RefCountPtr<Resource>* resource) {
+  tensorflow::ResourceHandle handle;
+  TF_RETURN_IF_ERROR(tensorflow::HandleFromInput(context, index, &handle));
+  return tensorflow::LookupResource(context, handle, resource);
+}
+
 // The variable behind input `index`; the caller locks var->mu().
 inline absl::Status LookupVariable(
     tensorflow::OpKernelContext* context, int index,
     tensorflow::core::RefCountPtr<tensorflow::Var>* variable) {
-  return tensorflow::LookupResource(
-      context, tensorflow::HandleFromInput(context, index), variable);
+  return LookupInput(context, index, variable);
 }
+
+// Calls body(); what it throws as a status. An exception that reached
+// TensorFlow would end the process.
+template <class Body>
+absl::Status StatusOf(const Body& body) {
+  try {
+    body();
+    return absl::OkStatus();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("It takes more memory than is free");
+  } catch (const std::length_error&) {
+    return absl::ResourceExhaustedError("It takes more memory than there is");
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("No thread could be started: ", error.what()));
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+}
+
+// What every kernel is registered as (TFXCLASS_REGISTER).
+template <class Kernel>
+class Guarded : public Kernel {
+ public:
+  using Kernel::Kernel;
+
+  void Compute(tensorflow::OpKernelContext* c) final {
+    const absl::Status status = StatusOf([&] { Kernel::Compute(c); });
+    if (!status.ok()) {
+      c->SetStatus(absl::Status(
+          status.code(),
+          absl::StrCat(this->type_string_view(), ": ", status.message())));
+    }
+  }
+};
+
+#define TFXCLASS_REGISTER(name, ...) \
+  REGISTER_KERNEL_BUILDER(name, ::tfxclass::Guarded<__VA_ARGS__>)
+#define TFXCLASS_CPU(name, ...)                                            \
+  TFXCLASS_REGISTER(Name("Tfxclass>" name).Device(tensorflow::DEVICE_CPU), \
+                    __VA_ARGS__)
 
 }  // namespace tfxclass
 

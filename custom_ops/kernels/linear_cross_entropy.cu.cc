@@ -35,7 +35,7 @@ __global__ void MergeStatsKernel(const SoftmaxStats* stats, int64_t ranges,
   if (b >= batch) return;
   SoftmaxStats all = stats[b];
   for (int64_t r = 1; r < ranges; ++r) all = Merge(all, stats[r * batch + b]);
-  const float total = all.max + logf(all.sum);
+  const float total = static_cast<float>(all.max + log(all.sum));
   const bool is_in = labels[b] >= 0;
   logsumexp[b] = is_in ? total : 0.0f;
   loss[b] = is_in ? total - label_logit[b] : 0.0f;

@@ -22,11 +22,11 @@
 // said to reach. Not measured yet. Float32 rows: tiles of 64 x 64, so that rows
 // twice as long are read four times as often; products in plain float32.
 //
-// Scratch: the features once more, 8 bytes for an example and range of classes,
-// and the ranges' partial gradients of the features. There are as many ranges
-// as fill the device: their partial gradients are no more than 264 tiles of
-// 256 x 128 floats (35 MB); one range, with none, where the batch alone fills
-// it.
+// Scratch: the features once more, 16 bytes for an example and range of
+// classes, and the ranges' partial gradients of the features. There are as many
+// ranges as fill the device: their partial gradients are no more than 264 tiles
+// of 256 x 128 floats (35 MB); one range, with none, where the batch alone
+// fills it.
 //
 // What sm_90 could gain: wgmma, which reads both tiles from shared memory, for
 // mma.sync; the copy engine (TMA), which would free the warps from addresses.

@@ -88,15 +88,18 @@ class GpuLshQueryOp : public OpKernel {
     RefCountPtr<IndexResource<LshIndexer>> resource;
     OP_REQUIRES_OK(c, LookupIndex(c, &resource));
     OP_REQUIRES_OK(c, CheckLshQueries(c));
-    OP_REQUIRES_OK(c, CheckNumbers(c));
+    LshLimits limits;
+    OP_REQUIRES_OK(c, limits.Read(c));
     const auto tables = resource->index.ready();
-    OP_REQUIRES_OK(c, tables == nullptr ? ReturnNone(c)
-                                        : Query(c, resource.get(), tables));
+    OP_REQUIRES_OK(c, tables == nullptr
+                          ? ReturnNone(c)
+                          : Query(c, resource.get(), limits, tables));
   }
 
  private:
   static absl::Status Query(OpKernelContext* c,
                             IndexResource<LshIndexer>* resource,
+                            const LshLimits& limits,
                             const std::shared_ptr<const LshTables>& tables) {
     TF_RETURN_IF_ERROR(CheckFits(*tables, c->input(1)));
     std::shared_ptr<LshOnDevice> on_device;
@@ -105,8 +108,8 @@ class GpuLshQueryOp : public OpKernel {
     GpuLshQueries queries;
     TF_RETURN_IF_ERROR(on_device->Hash(c, &scratch, &queries));
     int64_t room;
-    TF_RETURN_IF_ERROR(RoomBeside(c, &room));
-    const std::vector<int64_t> order = Order(c, tables->tables.size());
+    TF_RETURN_IF_ERROR(RoomBeside(c, limits, &room));
+    const std::vector<int64_t> order = Order(limits, tables->tables.size());
     int64_t* const device_order = scratch.Get<int64_t>(order.size());
     int32_t* const first = scratch.Get<int32_t>(tables->count);
     GpuLshFound* const device_found = scratch.Get<GpuLshFound>(1);
@@ -132,19 +135,16 @@ class GpuLshQueryOp : public OpKernel {
         Return(c, {order.begin(), order.begin() + found.num_probed}, last,
                tables->inner_product ? std::sqrt(tables->greatest) : 0.0f));
     Tensor* candidates;
-    TF_RETURN_IF_ERROR(c->allocate_output(0, {found.num_taken}, &candidates));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 0, {found.num_taken}, &candidates));
     return ToStatus(TakeLshCandidates(
-        first, tables->count, found, Seed(c, 0) ^ Seed(c, 1),
+        first, tables->count, found, limits.seed ^ limits.stream,
         candidates->flat<int64_t>().data(), &scratch, stream));
   }
 
-  static uint64_t Seed(OpKernelContext* c, int64_t i) {
-    return c->input(6).flat<int64_t>()(i);
-  }
-
   // Tables in the order they are probed in.
-  static std::vector<int64_t> Order(OpKernelContext* c, int64_t num_tables) {
-    Philox random(Seed(c, 0), Seed(c, 1));
+  static std::vector<int64_t> Order(const LshLimits& limits,
+                                    int64_t num_tables) {
+    Philox random(limits.seed, limits.stream);
     std::vector<int64_t> order(num_tables);
     std::iota(order.begin(), order.end(), 0);
     for (int64_t i = 0; i < num_tables; ++i) {
@@ -153,18 +153,19 @@ class GpuLshQueryOp : public OpKernel {
     return order;
   }
 
-  static absl::Status RoomBeside(OpKernelContext* c, int64_t* room) {
+  static absl::Status RoomBeside(OpKernelContext* c, const LshLimits& limits,
+                                 int64_t* room) {
     const Tensor& targets = c->input(3);
     std::vector<int64_t> on_host(targets.NumElements());
     TF_RETURN_IF_ERROR(ReadFromDevice(c, targets.flat<int64_t>().data(),
                                       targets.NumElements(), on_host.data()));
-    *room = LshRoom(c, on_host.data());
+    *room = limits.Room(on_host.data(), on_host.size());
     return absl::OkStatus();
   }
 
   static absl::Status ReturnNone(OpKernelContext* c) {
     Tensor* candidates;
-    TF_RETURN_IF_ERROR(c->allocate_output(0, {0}, &candidates));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 0, {0}, &candidates));
     return Return(c, {}, 1.0f, 0.0f);
   }
 
@@ -174,9 +175,9 @@ class GpuLshQueryOp : public OpKernel {
                              float last_fraction, float norm) {
     Tensor *tables, *fraction, *of_rows;
     const int64_t num_probed = probed.size();
-    TF_RETURN_IF_ERROR(c->allocate_output(1, {num_probed}, &tables));
-    TF_RETURN_IF_ERROR(c->allocate_output(2, {}, &fraction));
-    TF_RETURN_IF_ERROR(c->allocate_output(3, {}, &of_rows));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 1, {num_probed}, &tables));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 2, {}, &fraction));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 3, {}, &of_rows));
     std::copy(probed.begin(), probed.end(), tables->flat<int64_t>().data());
     fraction->scalar<float>()() = last_fraction;
     of_rows->scalar<float>()() = norm;
@@ -197,7 +198,7 @@ class GpuLshMembersOp : public OpKernel {
     const int64_t samples = c->input(1).dim_size(0);
     Tensor* mask;
     OP_REQUIRES_OK(c,
-                   c->allocate_output(0, {samples, ids.NumElements()}, &mask));
+                   AllocateOutput(c, 0, {samples, ids.NumElements()}, &mask));
     bool* const out = mask->flat<bool>().data();
     const auto tables = resource->index.ready();
     if (tables == nullptr) {
@@ -220,30 +221,30 @@ class GpuLshMembersOp : public OpKernel {
 };
 
 TFXCLASS_GPU_INDEX_KERNELS("Lsh", LshIndexer);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("LshBuild")
-                            .HostMemory("index")
-                            .HostMemory("kernel")
-                            .HostMemory("seed"),
-                        LshBuildOp<GpuRowsCopy>);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("LshAdvance")
-                            .HostMemory("index")
-                            .HostMemory("kernel")
-                            .HostMemory("seed")
-                            .HostMemory("step")
-                            .HostMemory("interval")
-                            .HostMemory("lag"),
-                        LshAdvanceOp<GpuRowsCopy>);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("LshQuery")
-                            .HostMemory("index")
-                            .HostMemory("num_sampled")
-                            .HostMemory("max_candidates")
-                            .HostMemory("seed")
-                            .HostMemory("probed")
-                            .HostMemory("last_fraction")
-                            .HostMemory("norm"),
-                        GpuLshQueryOp);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("LshMembers").HostMemory("index"),
-                        GpuLshMembersOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshBuild")
+                      .HostMemory("index")
+                      .HostMemory("kernel")
+                      .HostMemory("seed"),
+                  LshBuildOp<GpuRowsCopy>);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshAdvance")
+                      .HostMemory("index")
+                      .HostMemory("kernel")
+                      .HostMemory("seed")
+                      .HostMemory("step")
+                      .HostMemory("interval")
+                      .HostMemory("lag"),
+                  LshAdvanceOp<GpuRowsCopy>);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshQuery")
+                      .HostMemory("index")
+                      .HostMemory("num_sampled")
+                      .HostMemory("max_candidates")
+                      .HostMemory("seed")
+                      .HostMemory("probed")
+                      .HostMemory("last_fraction")
+                      .HostMemory("norm"),
+                  GpuLshQueryOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshMembers").HostMemory("index"),
+                  GpuLshMembersOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -31,8 +31,8 @@ class GpuLshHashOp : public LshHashOp {
   }
 };
 
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("LshHash").HostMemory("seed"),
-                        GpuLshHashOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshHash").HostMemory("seed"),
+                  GpuLshHashOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -62,21 +62,18 @@ class LshSparseHashOp : public OpKernel {
     const Tensor& splits = c->input(0);
     const Tensor& ids = c->input(1);
     const Tensor& values = c->input(2);
-    OP_REQUIRES_OK(c, CheckScalar("dim", c->input(3)));
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(4)));
-    const int64_t dim = c->input(3).flat<int64_t>()(0);
-    OP_REQUIRES(c, dim >= 1 && dim <= INT32_MAX,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`dim` must be in [1, 2^31 - 1]. Received: ", dim)));
+    int64_t dim, seed;
+    OP_REQUIRES_OK(c, ReadInteger(c, "dim", 1, INT32_MAX, &dim));
+    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
     OP_REQUIRES_OK(c, CheckIds("ids", ids, dim));
     OP_REQUIRES_OK(c, CheckFinite("values", values));
     OP_REQUIRES_OK(c, CheckSplits(splits, ids, values));
     HashOptions options = options_;
-    options.seed = c->input(4).flat<int64_t>()(0);
+    options.seed = seed;
     const int64_t count = splits.NumElements() - 1;
     Tensor* codes;
     OP_REQUIRES_OK(c,
-                   c->allocate_output(0, {options.num_tables, count}, &codes));
+                   AllocateOutput(c, 0, {options.num_tables, count}, &codes));
     const HashFunctions functions(options, dim);
     const SparseDwta sparse(functions.bins(), dim, options.function_bits());
     const auto starts = splits.flat<int64_t>();
@@ -114,11 +111,8 @@ class LshSparseHashOp : public OpKernel {
   HashOptions options_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("Tfxclass>LshHash").Device(tensorflow::DEVICE_CPU),
-                        CpuLshHashOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>LshSparseHash").Device(tensorflow::DEVICE_CPU),
-    LshSparseHashOp);
+TFXCLASS_CPU("LshHash", CpuLshHashOp);
+TFXCLASS_CPU("LshSparseHash", LshSparseHashOp);
 
 }  // namespace
 }  // namespace tfxclass

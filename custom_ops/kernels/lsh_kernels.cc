@@ -30,8 +30,8 @@ class LshQueryOp : public OpKernel {
     OP_REQUIRES_OK(c, LookupIndex(c, &resource));
     LshQueries queries;
     OP_REQUIRES_OK(c, GetQueries(c, &queries));
-    const Tensor& seed = c->input(6);
-    OP_REQUIRES_OK(c, CheckNumbers(c));
+    LshLimits limits;
+    OP_REQUIRES_OK(c, limits.Read(c));
     LshCandidates found;
     float norm = 0;
     const auto tables = resource->index.ready();
@@ -40,17 +40,18 @@ class LshQueryOp : public OpKernel {
       const Tensor& targets = c->input(3);
       OP_REQUIRES_OK(c, CheckIds("targets", targets, tables->count, -1));
       if (tables->inner_product) norm = std::sqrt(tables->greatest);
+      const int64_t* t = targets.flat<int64_t>().data();
+      const int64_t num_targets = targets.NumElements();
       const ParallelFor pool = PoolOf(c);
       found = LshSearcher(*tables, queries, pool)
-                  .Find(targets.flat<int64_t>().data(), targets.NumElements(),
-                        LshRoom(c, targets.flat<int64_t>().data()),
-                        seed.flat<int64_t>()(0), seed.flat<int64_t>()(1));
+                  .Find(t, num_targets, limits.Room(t, num_targets),
+                        limits.seed, limits.stream);
     }
     Return(c, 0, found.ids);
     Return(c, 1, found.probed);
     Tensor *last_fraction, *of_rows;
-    OP_REQUIRES_OK(c, c->allocate_output(2, {}, &last_fraction));
-    OP_REQUIRES_OK(c, c->allocate_output(3, {}, &of_rows));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {}, &last_fraction));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 3, {}, &of_rows));
     last_fraction->scalar<float>()() = found.last_fraction;
     of_rows->scalar<float>()() = norm;
   }
@@ -60,7 +61,7 @@ class LshQueryOp : public OpKernel {
                      const std::vector<int64_t>& values) {
     Tensor* tensor;
     const int64_t size = values.size();
-    OP_REQUIRES_OK(c, c->allocate_output(output, {size}, &tensor));
+    OP_REQUIRES_OK(c, AllocateOutput(c, output, {size}, &tensor));
     std::copy(values.begin(), values.end(), tensor->flat<int64_t>().data());
   }
 };
@@ -79,7 +80,7 @@ class LshMembersOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckRank("ids", ids, 1));
     Tensor* mask;
     const int64_t num_ids = ids.NumElements();
-    OP_REQUIRES_OK(c, c->allocate_output(0, {queries.samples, num_ids}, &mask));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {queries.samples, num_ids}, &mask));
     mask->flat<bool>().setConstant(false);
     const auto tables = resource->index.ready();
     if (tables == nullptr) return;
@@ -95,11 +96,11 @@ class LshMembersOp : public OpKernel {
   }
 };
 
-TFXCLASS_INDEX_KERNELS("Tfxclass>Lsh", LshIndexer);
-TFXCLASS_CPU("Tfxclass>LshBuild", LshBuildOp<RowsInPlace>);
-TFXCLASS_CPU("Tfxclass>LshAdvance", LshAdvanceOp<RowsInPlace>);
-TFXCLASS_CPU("Tfxclass>LshQuery", LshQueryOp);
-TFXCLASS_CPU("Tfxclass>LshMembers", LshMembersOp);
+TFXCLASS_INDEX_KERNELS("Lsh", LshIndexer);
+TFXCLASS_CPU("LshBuild", LshBuildOp<RowsInPlace>);
+TFXCLASS_CPU("LshAdvance", LshAdvanceOp<RowsInPlace>);
+TFXCLASS_CPU("LshQuery", LshQueryOp);
+TFXCLASS_CPU("LshMembers", LshMembersOp);
 
 }  // namespace
 }  // namespace tfxclass

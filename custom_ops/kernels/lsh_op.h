@@ -29,9 +29,10 @@ class LshBuildOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* c) override {
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(2)));
     LshOptions options = options_;
-    options.hash.seed = c->input(2).flat<int64_t>()(0);
+    int64_t seed;
+    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
+    options.hash.seed = seed;
     OP_REQUIRES_OK(c, (BuildIndex<LshIndexer, RowReader>(c, options)));
   }
 
@@ -47,13 +48,12 @@ class LshAdvanceOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* c) override {
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(2)));
     LshOptions options = options_;
-    options.hash.seed = c->input(2).flat<int64_t>()(0);
-    OP_REQUIRES_OK(c, CheckScalar("step", c->input(3)));
-    const int64_t step = c->input(3).flat<int64_t>()(0);
-    int64_t sizes[2];
-    OP_REQUIRES_OK(c, PositiveScalars(c, 4, {"interval", "lag"}, sizes));
+    int64_t seed, step, sizes[2];
+    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
+    OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
+    OP_REQUIRES_OK(c, PositiveScalars(c, {"interval", "lag"}, sizes));
+    options.hash.seed = seed;
     OP_REQUIRES(c, sizes[1] <= sizes[0],
                 absl::InvalidArgumentError(absl::StrCat(
                     "`lag` must be at most `interval`. Received: ", sizes[1],
@@ -88,26 +88,27 @@ inline absl::Status CheckFits(const LshTables& tables,
       "). Received: queries of shape ", ShapeText(queries.shape())));
 }
 
-// Inputs 4 to 6: num_sampled, max_candidates, seed.
-inline absl::Status CheckNumbers(tensorflow::OpKernelContext* c) {
-  TF_RETURN_IF_ERROR(CheckScalar("num_sampled", c->input(4)));
-  TF_RETURN_IF_ERROR(CheckScalar("max_candidates", c->input(5)));
-  if (c->input(6).NumElements() == 2) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "`seed` must have 2 elements. Received: ", c->input(6).NumElements()));
-}
+// How many candidates a query may give, and what draws them.
+struct LshLimits {
+  int64_t num_sampled, max_candidates, seed, stream;
 
-// Candidates that fit beside the distinct targets, input 3, whose data on the
-// host is given.
-inline int64_t LshRoom(tensorflow::OpKernelContext* c, const int64_t* targets) {
-  const int64_t count = c->input(3).NumElements();
-  IdSet distinct(count);
-  for (int64_t i = 0; i < count; ++i) {
-    if (targets[i] >= 0) distinct.Insert(targets[i]);
+  absl::Status Read(tensorflow::OpKernelContext* c) {
+    TF_RETURN_IF_ERROR(
+        ReadInteger(c, "num_sampled", 0, INT64_MAX, &num_sampled));
+    TF_RETURN_IF_ERROR(
+        ReadInteger(c, "max_candidates", 0, INT64_MAX, &max_candidates));
+    return ReadSeed(c, &seed, &stream);
   }
-  return std::min(c->input(4).flat<int64_t>()(0) - distinct.size(),
-                  c->input(5).flat<int64_t>()(0));
-}
+
+  // Candidates that fit beside the distinct targets.
+  int64_t Room(const int64_t* targets, int64_t count) const {
+    IdSet distinct(count);
+    for (int64_t i = 0; i < count; ++i) {
+      if (targets[i] >= 0) distinct.Insert(targets[i]);
+    }
+    return std::min(num_sampled - distinct.size(), max_candidates);
+  }
+};
 
 }  // namespace tfxclass
 

@@ -63,13 +63,14 @@ class LshHashOp : public tensorflow::OpKernel {
   void Compute(tensorflow::OpKernelContext* c) override {
     const tensorflow::Tensor& vectors = c->input(0);
     OP_REQUIRES_OK(c, CheckHashed(vectors));
-    OP_REQUIRES_OK(c, CheckScalar("seed", c->input(1)));
     HashOptions options = options_;
-    options.seed = c->input(1).flat<int64_t>()(0);
+    int64_t seed;
+    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
+    options.seed = seed;
     tensorflow::Tensor* codes;
     OP_REQUIRES_OK(
-        c, c->allocate_output(0, {options.num_tables, vectors.dim_size(0)},
-                              &codes));
+        c, AllocateOutput(c, 0, {options.num_tables, vectors.dim_size(0)},
+                          &codes));
     OP_REQUIRES_OK(c, Hash(c, HashFunctions(options, vectors.dim_size(1)),
                            vectors, codes));
   }

@@ -3,30 +3,19 @@
 #define TFXCLASS_KERNELS_ROW_OP_H_
 
 #include <cstdint>
-#include <cstring>
 
-#include "core/row_update.h"
+#include "core/skipped_steps.h"
 #include "kernels/kernel_utils.h"
 #include "kernels/row_variables.h"
 
 namespace tfxclass {
-
-template <class T>
-absl::Status ReadScalar(tensorflow::OpKernelContext* c, const char* name,
-                        T* value) {
-  const tensorflow::Tensor* tensor;
-  TF_RETURN_IF_ERROR(c->input(name, &tensor));
-  TF_RETURN_IF_ERROR(CheckRank(name, *tensor, 0));
-  *value = tensor->scalar<T>()();
-  return absl::OkStatus();
-}
 
 // ids [n], grads [n, ...] with the variable's inner shape.
 inline absl::Status CheckRowGradients(const tensorflow::Tensor& ids,
                                       const tensorflow::Tensor& grads,
                                       const tensorflow::TensorShape& variable) {
   tensorflow::TensorShape expected = variable;
-  expected.set_dim(0, ids.dim_size(0));
+  TF_RETURN_IF_ERROR(expected.SetDimWithStatus(0, ids.dim_size(0)));
   if (grads.shape() == expected) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "`grads` must have a row of the variable's shape for each id, ",
@@ -42,15 +31,17 @@ inline absl::Status CheckGradRows(const tensorflow::Tensor& grads, int64_t n) {
                    " ids. Received: shape ", ShapeText(grads.shape())));
 }
 
-// The matrix (the first variable) and its slots: float32, of one shape.
-inline absl::Status CheckMatrices(const RowVariables& variables, int count) {
+// The matrix (the first variable) and its slots: `dtype`, of one shape.
+inline absl::Status CheckMatrices(const RowVariables& variables, int count,
+                                  tensorflow::DataType dtype) {
   TF_RETURN_IF_ERROR(variables.CheckInitialized());
   const auto& shape = variables[0].shape();
   for (int i = 0; i < count; ++i) {
-    if (variables[i].dtype() != tensorflow::DT_FLOAT) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("The variable and its slots must be float32. Received: ",
-                       tensorflow::DataTypeString(variables[i].dtype())));
+    if (variables[i].dtype() != dtype) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "The variable and its slots must be ",
+          tensorflow::DataTypeString(dtype),
+          ". Received: ", tensorflow::DataTypeString(variables[i].dtype())));
     }
     if (variables[i].shape() != shape) {
       return absl::InvalidArgumentError(
@@ -64,39 +55,75 @@ inline absl::Status CheckMatrices(const RowVariables& variables, int count) {
       "The variable must have rows, so rank 1 or more. Received: shape ()");
 }
 
-inline absl::Status CheckLastStep(const tensorflow::Tensor& last_step,
-                                  int64_t num_rows) {
-  if (last_step.dtype() == tensorflow::DT_INT64 &&
-      last_step.shape() == tensorflow::TensorShape({num_rows})) {
+inline absl::Status CheckHistory(const char* name,
+                                 const tensorflow::Tensor& tensor,
+                                 tensorflow::DataType dtype,
+                                 const tensorflow::TensorShape& shape) {
+  if (tensor.dtype() == dtype && tensor.shape() == shape) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "`last_step` must be int64 of shape (", num_rows,
-      "). Received: ", tensorflow::DataTypeString(last_step.dtype()),
-      " of shape ", ShapeText(last_step.shape())));
+  return absl::InvalidArgumentError(
+      absl::StrCat("`", name, "` must be ", tensorflow::DataTypeString(dtype),
+                   " of shape ", ShapeText(shape),
+                   ". Received: ", tensorflow::DataTypeString(tensor.dtype()),
+                   " of shape ", ShapeText(tensor.shape())));
 }
 
-// What an op knows when its checks are passed. Slots missing: null.
+// The input `terms`, [least to most, steps].
+inline absl::Status ReadTerms(tensorflow::OpKernelContext* c, int64_t least,
+                              int64_t most, SkipTerms* terms) {
+  const tensorflow::Tensor* tensor;
+  TF_RETURN_IF_ERROR(c->input("terms", &tensor));
+  TF_RETURN_IF_ERROR(CheckRank("terms", *tensor, 2));
+  if (tensor->dim_size(0) < least || tensor->dim_size(0) > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`terms` must have ", least, " to ", most,
+                     " rows. Received: shape ", ShapeText(tensor->shape())));
+  }
+  terms->values = tensor->flat<float>().data();
+  terms->terms = tensor->dim_size(0);
+  terms->steps = tensor->dim_size(1);
+  return absl::OkStatus();
+}
+
+// What an op knows when its checks are passed. What is missing is null.
 struct RowMatrices {
-  float* matrices[4] = {nullptr, nullptr, nullptr, nullptr};
+  void* matrices[4] = {nullptr, nullptr, nullptr, nullptr};
   int64_t num_rows = 0, dim = 0;
   int64_t* last_step = nullptr;
-  RowRuns groups;
+  int64_t* clock = nullptr;
+  float* rates = nullptr;
+  double* log_keeps = nullptr;
+
+  template <class T>
+  T* matrix(int i) const {
+    return static_cast<T*>(matrices[i]);
+  }
 };
 
-// Inputs of all ops here: `variable`, `slots` (num_slots of them), `last_step`
-// (none or one), `ids`, then the op's own.
+// Inputs of all ops here: `variable`, `slots` (num_slots of them), `history`
+// (none, or last_step, clock, rates if `has_rates`, and, where rows decay,
+// log_keeps), `ids`, then the op's own. Attributes: T of the rows, capacity.
 class RowOp : public tensorflow::OpKernel {
  public:
   RowOp(tensorflow::OpKernelConstruction* c, int least_slots, int most_slots,
-        int least_last_step)
-      : tensorflow::OpKernel(c) {
+        bool has_rates, bool needs_history)
+      : tensorflow::OpKernel(c), has_rates_(has_rates) {
+    OP_REQUIRES_OK(c, c->GetAttr("T", &dtype_));
     OP_REQUIRES_OK(c, c->GetAttr("num_slots", &num_slots_));
-    OP_REQUIRES_OK(c, c->GetAttr("num_last_step", &num_last_step_));
-    OP_REQUIRES(c, num_last_step_ >= least_last_step && num_last_step_ <= 1,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`last_step` must be ", least_last_step,
-                    " to 1 variables. Received: ", num_last_step_)));
+    OP_REQUIRES_OK(c, c->GetAttr("num_history", &num_history_));
+    OP_REQUIRES_OK(c, c->GetAttr("capacity", &capacity_));
+    constexpr int64_t kMostSteps = int64_t{1} << 40;
+    OP_REQUIRES(c, capacity_ <= kMostSteps,
+                absl::InvalidArgumentError(
+                    absl::StrCat("`capacity` must be in [1, ", kMostSteps,
+                                 "]. Received: ", capacity_)));
+    const int least = has_rates ? 3 : 2;
+    const bool is_some = num_history_ == least || num_history_ == least + 1;
+    OP_REQUIRES(c, is_some || (num_history_ == 0 && !needs_history),
+                absl::InvalidArgumentError(
+                    absl::StrCat("`history` must be ", least, " to ", least + 1,
+                                 " variables. Received: ", num_history_)));
     OP_REQUIRES(c, num_slots_ >= least_slots && num_slots_ <= most_slots,
                 absl::InvalidArgumentError(absl::StrCat(
                     "`slots` must be ", least_slots, " to ", most_slots,
@@ -105,58 +132,86 @@ class RowOp : public tensorflow::OpKernel {
 
  protected:
   const tensorflow::Tensor& Ids(tensorflow::OpKernelContext* c) const {
-    return c->input(1 + num_slots_ + num_last_step_);
+    return c->input(1 + num_slots_ + num_history_);
   }
+  int64_t capacity() const { return capacity_; }
 
   // Locks, checks everything but the groups, and only then makes the variables
-  // writable. check_ids(ids, num_rows) looks at the ids themselves.
-  template <class CheckIds, class Copy>
+  // writable. check_ids(ids, num_rows) looks at the ids themselves;
+  // look(variables, &is_idle) at the clock, and says whether there is nothing
+  // to write: then rows->num_rows stays 0.
+  template <class CheckIds, class Look, class Copy>
   absl::Status Open(tensorflow::OpKernelContext* c,
                     const tensorflow::Tensor* grads, const CheckIds& check_ids,
-                    const Copy& copy, RowVariables* variables,
-                    RowMatrices* rows) {
+                    const Look& look, const Copy& copy, RowVariables* variables,
+                    RowMatrices* rows) const {
     const int matrices = 1 + num_slots_;
     const tensorflow::Tensor& ids = Ids(c);
     TF_RETURN_IF_ERROR(CheckRank("ids", ids, 1));
-    TF_RETURN_IF_ERROR(variables->Lock(c, 0, matrices + num_last_step_));
-    TF_RETURN_IF_ERROR(CheckMatrices(*variables, matrices));
+    TF_RETURN_IF_ERROR(variables->Lock(c, 0, matrices + num_history_));
+    TF_RETURN_IF_ERROR(CheckMatrices(*variables, matrices, dtype_));
     const auto& shape = (*variables)[0].shape();
-    rows->num_rows = shape.dim_size(0);
-    TF_RETURN_IF_ERROR(check_ids(ids, rows->num_rows));
+    const int64_t num_rows = shape.dim_size(0);
+    TF_RETURN_IF_ERROR(check_ids(ids, num_rows));
     if (grads != nullptr) {
       TF_RETURN_IF_ERROR(CheckRowGradients(ids, *grads, shape));
     }
-    if (num_last_step_) {
-      TF_RETURN_IF_ERROR(CheckLastStep((*variables)[matrices], rows->num_rows));
-    }
+    TF_RETURN_IF_ERROR(CheckHistories(*variables, num_rows));
+    bool is_idle = false;
+    TF_RETURN_IF_ERROR(look(variables, &is_idle));
+    if (is_idle) return absl::OkStatus();
     TF_RETURN_IF_ERROR(variables->MakeWritable(c, copy));
     for (int i = 0; i < matrices; ++i) {
-      rows->matrices[i] = variables->data<float>(i);
+      rows->matrices[i] = variables->bytes(i);
     }
-    if (num_last_step_) rows->last_step = variables->data<int64_t>(matrices);
-    rows->dim = rows->num_rows ? shape.num_elements() / rows->num_rows : 0;
+    rows->num_rows = num_rows;
+    rows->dim = num_rows ? shape.num_elements() / num_rows : 0;
+    TakeHistory(variables, rows);
     return absl::OkStatus();
   }
 
-  // On the host, with the groups.
-  absl::Status Open(tensorflow::OpKernelContext* c,
-                    const tensorflow::Tensor* grads, RowVariables* variables,
-                    RowMatrices* rows) {
-    const auto check = [](const tensorflow::Tensor& ids, int64_t num_rows) {
-      return CheckIds("ids", ids, num_rows);
-    };
-    const auto copy = [](void* to, const void* from, size_t bytes) {
-      std::memcpy(to, from, bytes);
-      return absl::OkStatus();
-    };
-    TF_RETURN_IF_ERROR(Open(c, grads, check, copy, variables, rows));
-    rows->groups = GroupRows(Ids(c).flat<int64_t>().data(),
-                             Ids(c).NumElements(), rows->num_rows);
-    return absl::OkStatus();
+  // The clock, in host memory; 0 without a history.
+  absl::Status ReadClock(RowVariables* variables, int64_t* clock) const {
+    *clock = num_history_ ? *variables->data<int64_t>(num_slots_ + 2) : 0;
+    if (*clock >= 0 && *clock < INT64_MAX) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`clock` must be in [0, ", INT64_MAX, "). Received: ", *clock));
   }
 
  private:
-  int num_slots_ = 0, num_last_step_ = 0;
+  absl::Status CheckHistories(const RowVariables& variables,
+                              int64_t num_rows) const {
+    if (num_history_ == 0) return absl::OkStatus();
+    int i = 1 + num_slots_;
+    TF_RETURN_IF_ERROR(CheckHistory("last_step", variables[i++],
+                                    tensorflow::DT_INT64,
+                                    tensorflow::TensorShape({num_rows})));
+    TF_RETURN_IF_ERROR(CheckHistory("clock", variables[i++],
+                                    tensorflow::DT_INT64,
+                                    tensorflow::TensorShape({})));
+    if (has_rates_) {
+      TF_RETURN_IF_ERROR(CheckHistory("rates", variables[i++],
+                                      tensorflow::DT_FLOAT,
+                                      tensorflow::TensorShape({capacity_})));
+    }
+    if (i == variables.size()) return absl::OkStatus();
+    return CheckHistory("log_keeps", variables[i], tensorflow::DT_DOUBLE,
+                        tensorflow::TensorShape({capacity_ + 1}));
+  }
+
+  void TakeHistory(RowVariables* variables, RowMatrices* rows) const {
+    if (num_history_ == 0) return;
+    int i = 1 + num_slots_;
+    rows->last_step = variables->data<int64_t>(i++);
+    rows->clock = variables->data<int64_t>(i++);
+    if (has_rates_) rows->rates = variables->data<float>(i++);
+    if (i < variables->size()) rows->log_keeps = variables->data<double>(i);
+  }
+
+  const bool has_rates_;
+  tensorflow::DataType dtype_;
+  int num_slots_ = 0, num_history_ = 0;
+  int64_t capacity_ = 1;
 };
 
 }  // namespace tfxclass

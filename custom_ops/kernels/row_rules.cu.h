@@ -14,6 +14,56 @@ __device__ T At(const T* scalar) {
   return scalar == nullptr ? T() : *scalar;
 }
 
+// The steps that a row skipped, as a warp sees them.
+struct SkippedSteps {
+  StepHistory history;
+  SkipTerms terms;
+  int64_t first = 0, age = 0, count = 0;  // the first `count` of `age` count
+
+  __device__ SkippedSteps(const GpuHistory& h, const SkipTerms& of_steps,
+                          int64_t last)
+      : history{*h.clock, h.capacity, h.rates, h.log_keeps}, terms(of_steps) {
+    first = history.First(last);
+    age = history.End() - first;
+    count = age < terms.steps ? age : terms.steps;
+  }
+
+  // keep_i rate_i of the i-th, from 0.
+  __device__ float Rate(int64_t i) const {
+    const double keep = history.Kept(first + i + 1);
+    return static_cast<float>(keep * history.Rate(first + i));
+  }
+
+  // By all lanes together.
+  __device__ Skipped Sum(const SkipFade& fade) const {
+    Skipped skipped;
+    skipped.keep = history.Kept(first);
+    skipped.momentum = pow(fade.momentum, static_cast<double>(age));
+    skipped.velocity = pow(fade.velocity, static_cast<double>(age));
+    if (terms.each_element) return skipped;
+    for (int64_t i = Lane(); i < count; i += kWarp) {
+      const float rate = Rate(i);
+      for (int p = 0; p < terms.terms; ++p) {
+        skipped.move[p] += rate * terms.values[p * terms.steps + i];
+      }
+    }
+    for (int p = 0; p < terms.terms; ++p) {
+      skipped.move[p] = WarpSum(skipped.move[p]);
+    }
+    return skipped;
+  }
+
+  // By how much an element with this root of its velocity moves, over m.
+  __device__ float MoveElement(float root, float epsilon) const {
+    const float* const c = terms.values + terms.steps;
+    float sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      sum += Rate(i) * terms.values[i] / (c[i] * root + epsilon);
+    }
+    return sum;
+  }
+};
+
 // What becomes of an element w with a gradient (Step), and of one that steps
 // skipped (Skip): by how much it moves. Both change its slots.
 struct SgdElement {
@@ -22,13 +72,14 @@ struct SgdElement {
 
   __device__ SgdElement(const RowRuleOptions&, const RowScalars& s)
       : learning_rate(At(s.learning_rate)), decay(At(s.decay)) {}
-  __device__ SkipRule Skips() const { return SgdSkipRule(decay, 0, false); }
+  __device__ SkipFade Fade() const { return {}; }
 
   __device__ float Step(float w, float grad, float*) const {
     return -w * decay - grad * learning_rate;
   }
-  __device__ float Skip(float w, const Skipped& s, float*) const {
-    return w * (s.keep - 1);
+  __device__ float Skip(float w, const SkippedSteps&, const Skipped& s,
+                        float*) const {
+    return w * static_cast<float>(s.keep - 1);
   }
 };
 
@@ -42,19 +93,18 @@ struct MomentumElement {
         decay(At(s.decay)),
         momentum(o.momentum),
         nesterov(o.nesterov) {}
-  __device__ SkipRule Skips() const {
-    return SgdSkipRule(decay, momentum, nesterov);
-  }
+  __device__ SkipFade Fade() const { return {momentum, 1}; }
 
   __device__ float Step(float w, float grad, float* slots) const {
     const float step = grad * learning_rate;
     slots[0] = slots[0] * momentum - step;
     return (nesterov ? slots[0] * momentum - step : slots[0]) - w * decay;
   }
-  __device__ float Skip(float w, const Skipped& s, float* slots) const {
+  __device__ float Skip(float w, const SkippedSteps&, const Skipped& s,
+                        float* slots) const {
     const float move = slots[0] * s.move[0];
-    slots[0] *= s.momentum;
-    return w * (s.keep - 1) - move;
+    slots[0] *= static_cast<float>(s.momentum);
+    return w * static_cast<float>(s.keep - 1) - move;
   }
 };
 
@@ -66,14 +116,15 @@ struct AdagradElement {
       : learning_rate(At(s.learning_rate)),
         decay(At(s.decay)),
         epsilon(o.epsilon) {}
-  __device__ SkipRule Skips() const { return SgdSkipRule(decay, 0, false); }
+  __device__ SkipFade Fade() const { return {}; }
 
   __device__ float Step(float w, float grad, float* slots) const {
     slots[0] += grad * grad;
     return -w * decay - learning_rate * grad / sqrtf(slots[0] + epsilon);
   }
-  __device__ float Skip(float w, const Skipped& s, float*) const {
-    return w * (s.keep - 1);
+  __device__ float Skip(float w, const SkippedSteps&, const Skipped& s,
+                        float*) const {
+    return w * static_cast<float>(s.keep - 1);
   }
 };
 
@@ -92,9 +143,7 @@ struct AdamElement {
         epsilon(o.epsilon),
         beta_1(At(s.beta_1)),
         beta_2(At(s.beta_2)) {}
-  __device__ SkipRule Skips() const {
-    return AdamSkipRule(alpha, decay, beta_1, beta_2, kAmsGrad);
-  }
+  __device__ SkipFade Fade() const { return {beta_1, beta_2}; }
 
   __device__ float Step(float w, float grad, float* slots) const {
     slots[0] += (grad - slots[0]) * m_rate;
@@ -104,13 +153,16 @@ struct AdamElement {
     return -w * decay - slots[0] * alpha / (sqrtf(v) + epsilon);
   }
   // AMSGrad's largest v does not change while v only falls.
-  __device__ float Skip(float w, const Skipped& s, float* slots) const {
-    const float h = sqrtf(kAmsGrad ? slots[2] : slots[1]) + epsilon;
-    const float x = epsilon / h;
-    const float move = s.move[0] - x * (s.move[1] - x * s.move[2]);
-    const float step = w * (s.keep - 1) - slots[0] / h * move;
-    slots[0] *= s.momentum;
-    slots[1] *= s.velocity;
+  __device__ float Skip(float w, const SkippedSteps& steps, const Skipped& s,
+                        float* slots) const {
+    const float root = sqrtf(kAmsGrad ? slots[2] : slots[1]);
+    const float h = root + epsilon;
+    const float move = steps.terms.each_element
+                           ? steps.MoveElement(root, epsilon)
+                           : s.Move(epsilon / h) / h;
+    const float step = w * static_cast<float>(s.keep - 1) - slots[0] * move;
+    slots[0] *= static_cast<float>(s.momentum);
+    slots[1] *= static_cast<float>(s.velocity);
     return step;
   }
 };

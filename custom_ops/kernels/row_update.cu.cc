@@ -85,28 +85,58 @@ __global__ void __launch_bounds__(kThreads)
       });
 }
 
-// The same for rows that are behind `step`.
-template <class Element, class Rows, int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    CatchUpRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
-                      Slots slots, int64_t dim, const int64_t* sorted,
-                      int64_t n, int64_t* last_step) {
-  const int64_t i = WarpNumber();
-  if (i >= n || RunEnd(sorted, n, i) == i) return;
-  const int64_t row = sorted[i], step = *scalars.step;
-  const int64_t last = last_step[row];
-  if (last >= step) return;
-  const Element element(options, scalars);
-  const Skipped skipped = SkippedSince(element.Skips(), step, last);
+// A warp brings a row that is behind to the clock.
+template <class Element, int kWidth, class Rows>
+__device__ void CatchUpRow(const Element& element, const Rows& rows,
+                           const Slots& slots, int64_t dim, int64_t row,
+                           const GpuHistory& history, const SkipTerms& terms) {
+  const int64_t last = history.last_step[row];
+  if (*history.clock < 0 || last >= *history.clock) return;
+  const SkippedSteps steps(history, terms, last);
+  const Skipped skipped = steps.Sum(element.Fade());
   MoveRow<Element, kWidth>(
       rows, slots, row * dim, dim,
       [&](int64_t, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
         return EachElement<Element>(of_slots, [&](int j, float* of_element) {
-          return element.Skip(old.at[j], skipped, of_element);
+          return element.Skip(old.at[j], steps, skipped, of_element);
         });
       });
   __syncwarp();  // all have read last_step
-  if (Lane() == 0) last_step[row] = step;
+  if (Lane() == 0) history.last_step[row] = *history.clock;
+}
+
+// A warp for each sorted id.
+template <class Element, class Rows, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    CatchUpRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
+                      Slots slots, int64_t dim, const int64_t* sorted,
+                      int64_t n, GpuHistory history, SkipTerms terms) {
+  const int64_t i = WarpNumber();
+  if (i >= n || RunEnd(sorted, n, i) == i) return;
+  CatchUpRow<Element, kWidth>(Element(options, scalars), rows, slots, dim,
+                              sorted[i], history, terms);
+}
+
+// Warps go through all rows, if the history is full or `every_row`.
+template <class Element, class Rows, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    CatchUpMatrixKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
+                        Slots slots, int64_t dim, int64_t num_rows,
+                        bool every_row, GpuHistory history, SkipTerms terms) {
+  const int64_t clock = *history.clock;
+  if (!every_row && (clock == 0 || clock % history.capacity != 0)) return;
+  const Element element(options, scalars);
+  const int64_t warps = gridDim.x * static_cast<int64_t>(blockDim.x / kWarp);
+  for (int64_t row = WarpNumber(); row < num_rows; row += warps) {
+    CatchUpRow<Element, kWidth>(element, rows, slots, dim, row, history, terms);
+  }
+}
+
+// One thread.
+__global__ void RecordStepKernel(RowScalars scalars, GpuHistory history) {
+  if (ThreadNumber() > 0) return;
+  RecordStep(At(scalars.learning_rate), At(scalars.decay), history.capacity,
+             history.clock, history.rates, history.log_keeps);
 }
 
 // A warp for each sorted id; sums[places[i]] is of the run that begins at i.
@@ -144,10 +174,10 @@ __global__ void GatherRowsKernel(const float* rows, int64_t num_rows,
 
 // A thread for each id. Ids that occur twice write the same.
 __global__ void SetLastStepKernel(const int64_t* ids, int64_t n,
-                                  int64_t num_rows, const int64_t* step,
+                                  int64_t num_rows, const int64_t* clock,
                                   int64_t* last_step) {
   const int64_t i = ThreadNumber();
-  if (i < n && ids[i] >= 0 && ids[i] < num_rows) last_step[ids[i]] = *step + 1;
+  if (i < n && ids[i] >= 0 && ids[i] < num_rows) last_step[ids[i]] = *clock;
 }
 
 template <class T>
@@ -214,21 +244,36 @@ GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
 
 GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
                       const GpuRows& rows, const int64_t* ids, int64_t n,
-                      int64_t* last_step, Scratch* scratch, GpuStream stream) {
-  if (n == 0) return nullptr;
+                      bool every_row, const GpuHistory& history,
+                      const SkipTerms& terms, Scratch* scratch,
+                      GpuStream stream) {
+  constexpr int64_t kMostBlocks = 2048;
+  if (rows.num_rows == 0) return nullptr;
+  if (every_row) n = 0;
   Runs runs;
-  TFXCLASS_RETURN_IF_GPU_ERROR(
-      FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
+  if (n > 0) {
+    TFXCLASS_RETURN_IF_GPU_ERROR(
+        FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
+  }
   const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
   const bool wide = IsWide(rows);
+  const int64_t blocks = BlocksOfWarps(rows.num_rows, kThreads);
   return WithElement(options.rule, rows, [&](auto element) {
     return WithRows(rows, [&](auto kept) {
       using Element = typename decltype(element)::type;
       using Rows = decltype(kept);
+      TFXCLASS_RETURN_IF_GPU_ERROR(
+          Launch(wide ? CatchUpMatrixKernel<Element, Rows, 4>
+                      : CatchUpMatrixKernel<Element, Rows, 1>,
+                 blocks < kMostBlocks ? blocks : kMostBlocks, kThreads, 0,
+                 stream, options, scalars, kept, slots, rows.dim, rows.num_rows,
+                 every_row, history, terms));
+      if (n == 0) return GpuStatus(nullptr);
       return Launch(wide ? CatchUpRowsKernel<Element, Rows, 4>
                          : CatchUpRowsKernel<Element, Rows, 1>,
                     BlocksOfWarps(n, kThreads), kThreads, 0, stream, options,
-                    scalars, kept, slots, rows.dim, runs.sorted, n, last_step);
+                    scalars, kept, slots, rows.dim, runs.sorted, n, history,
+                    terms);
     });
   });
 }
@@ -258,11 +303,14 @@ GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
                 runs.order, places, grads, dim, n, unique_ids, sums);
 }
 
-GpuStatus SetLastStep(const int64_t* ids, int64_t n, int64_t num_rows,
-                      const int64_t* step, int64_t* last_step,
-                      GpuStream stream) {
-  return LaunchEach(SetLastStepKernel, n, stream, ids, n, num_rows, step,
-                    last_step);
+GpuStatus RecordStep(const RowScalars& scalars, const int64_t* ids, int64_t n,
+                     int64_t num_rows, const GpuHistory& history,
+                     GpuStream stream) {
+  TFXCLASS_RETURN_IF_GPU_ERROR(
+      Launch(RecordStepKernel, 1, kWarp, 0, stream, scalars, history));
+  if (n == 0) return nullptr;
+  return LaunchEach(SetLastStepKernel, n, stream, ids, n, num_rows,
+                    history.clock, history.last_step);
 }
 
 }  // namespace tfxclass

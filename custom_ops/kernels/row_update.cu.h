@@ -2,6 +2,7 @@
 #ifndef TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
 #define TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
 
+#include "core/skipped_steps.h"
 #include "kernels/cuda_launch.h"
 
 namespace tfxclass {
@@ -17,15 +18,23 @@ struct RowRuleOptions {
 };
 
 // Each a number on the device, so that no step waits for the host; null where a
-// rule has none. Of UpdateRows with Adam, learning_rate is alpha, with the bias
-// correction; decay is learning rate times weight decay; step counts the steps
-// done before this one.
+// rule has none. With Adam, learning_rate is alpha, with the bias correction;
+// decay is learning rate times weight decay.
 struct RowScalars {
-  const float* learning_rate = nullptr;
-  const float* decay = nullptr;
+  const double* learning_rate = nullptr;
+  const double* decay = nullptr;
   const double* beta_1 = nullptr;
   const double* beta_2 = nullptr;
-  const int64_t* step = nullptr;
+};
+
+// The steps that the matrix has seen (core/skipped_steps.h), on the device:
+// last_step [num_rows], clock, and rates and log_keeps or null.
+struct GpuHistory {
+  int64_t* last_step = nullptr;
+  int64_t* clock = nullptr;
+  float* rates = nullptr;
+  double* log_keeps = nullptr;
+  int64_t capacity = 1;
 };
 
 // A matrix [num_rows, dim] and its slots, float32. The rows themselves may be
@@ -49,11 +58,14 @@ GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
                      const float* grads, int64_t n, Scratch* scratch,
                      GpuStream stream);
 
-// Brings rows that are behind `step` to it (core/skipped_steps.h), and says so
-// in last_step [num_rows].
+// Brings rows that are behind the clock to it, and says so in last_step: those
+// of `ids`, or all of them with `every_row` and where the history is full. The
+// terms are on the device.
 GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
                       const GpuRows& rows, const int64_t* ids, int64_t n,
-                      int64_t* last_step, Scratch* scratch, GpuStream stream);
+                      bool every_row, const GpuHistory& history,
+                      const SkipTerms& terms, Scratch* scratch,
+                      GpuStream stream);
 
 // to[i] = rows[ids[i]]; 0 for ids outside [0, num_rows).
 GpuStatus GatherRows(const float* rows, int64_t num_rows, int64_t dim,
@@ -67,10 +79,11 @@ GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
                            float* sums, int64_t* num_unique, Scratch* scratch,
                            GpuStream stream);
 
-// last_step[ids[i]] = *step + 1, for ids in [0, num_rows).
-GpuStatus SetLastStep(const int64_t* ids, int64_t n, int64_t num_rows,
-                      const int64_t* step, int64_t* last_step,
-                      GpuStream stream);
+// A step: the clock moves on, last_step[ids[i]] is what it says then, for ids
+// in [0, num_rows).
+GpuStatus RecordStep(const RowScalars& scalars, const int64_t* ids, int64_t n,
+                     int64_t num_rows, const GpuHistory& history,
+                     GpuStream stream);
 
 }  // namespace tfxclass
 

@@ -21,11 +21,12 @@ using tensorflow::Tensor;
 struct SgdInputs {
   static constexpr RowRule kRule = RowRule::kSgd;
   static constexpr int kLeastSlots = 0, kMostSlots = 1;
-  static constexpr const char* kUpdateRate = "learning_rate";
-  static constexpr const char* kCatchUpRate = nullptr;
+  static constexpr bool kHasRates = false;
+  static constexpr const char* kRate = "learning_rate";
 
   static absl::Status GetAttrs(OpKernelConstruction* c, RowRuleOptions* o) {
     TF_RETURN_IF_ERROR(c->GetAttr("momentum", &o->momentum));
+    if (!c->HasAttr("nesterov")) return absl::OkStatus();
     return c->GetAttr("nesterov", &o->nesterov);
   }
 };
@@ -33,10 +34,11 @@ struct SgdInputs {
 struct AdagradInputs {
   static constexpr RowRule kRule = RowRule::kAdagrad;
   static constexpr int kLeastSlots = 1, kMostSlots = 1;
-  static constexpr const char* kUpdateRate = "learning_rate";
-  static constexpr const char* kCatchUpRate = nullptr;
+  static constexpr bool kHasRates = false;
+  static constexpr const char* kRate = "learning_rate";
 
   static absl::Status GetAttrs(OpKernelConstruction* c, RowRuleOptions* o) {
+    if (!c->HasAttr("epsilon")) return absl::OkStatus();
     return c->GetAttr("epsilon", &o->epsilon);
   }
 };
@@ -44,8 +46,8 @@ struct AdagradInputs {
 struct AdamInputs {
   static constexpr RowRule kRule = RowRule::kAdam;
   static constexpr int kLeastSlots = 2, kMostSlots = 3;
-  static constexpr const char* kUpdateRate = "alpha";
-  static constexpr const char* kCatchUpRate = "learning_rate";
+  static constexpr bool kHasRates = true;
+  static constexpr const char* kRate = "alpha";
 
   static absl::Status GetAttrs(OpKernelConstruction* c, RowRuleOptions* o) {
     return c->GetAttr("epsilon", &o->epsilon);
@@ -62,71 +64,114 @@ absl::Status ScalarAt(OpKernelContext* c, const char* name, const T** at) {
   return absl::OkStatus();
 }
 
-template <class Inputs, bool kIsUpdate>
+absl::Status NoCheck(const Tensor&, int64_t) { return absl::OkStatus(); }
+
+// What both ops do: Launch puts their work on the stream.
+template <class Inputs>
 class GpuLazyRowsOp : public RowOp {
  public:
-  explicit GpuLazyRowsOp(OpKernelConstruction* c)
-      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, kIsUpdate ? 0 : 1) {
+  GpuLazyRowsOp(OpKernelConstruction* c, bool needs_history)
+      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kHasRates,
+              needs_history) {
     options_.rule = Inputs::kRule;
     OP_REQUIRES_OK(c, Inputs::GetAttrs(c, &options_));
   }
 
-  void Compute(OpKernelContext* c) override {
-    const Tensor* grads = nullptr;
-    if (kIsUpdate) OP_REQUIRES_OK(c, c->input("grads", &grads));
-    RowScalars scalars;
-    OP_REQUIRES_OK(c, GetScalars(c, &scalars));
+ protected:
+  // With the variables locked and writable, launch(scalars, rows, history).
+  template <class Run>
+  absl::Status Compute(OpKernelContext* c, const Tensor* grads,
+                       RowScalars scalars, const Run& launch) const {
+    if (Inputs::kRule == RowRule::kAdam) {
+      TF_RETURN_IF_ERROR(ScalarAt(c, "beta_1", &scalars.beta_1));
+      TF_RETURN_IF_ERROR(ScalarAt(c, "beta_2", &scalars.beta_2));
+    }
     RowVariables variables;
     RowMatrices matrices;
-    const auto any = [](const Tensor&, int64_t) { return absl::OkStatus(); };
     const auto copy = [c](void* to, const void* from, size_t bytes) {
       return ToStatus(CopyInDevice(to, from, bytes, StreamOf(c)));
     };
-    OP_REQUIRES_OK(c, Open(c, grads, any, copy, &variables, &matrices));
+    // The clock is on the device.
+    const auto look = [](RowVariables*, bool*) { return absl::OkStatus(); };
+    TF_RETURN_IF_ERROR(
+        Open(c, grads, NoCheck, look, copy, &variables, &matrices));
     GpuRows rows;
     rows.num_rows = matrices.num_rows;
     rows.dim = matrices.dim;
-    rows.rows = matrices.matrices[0];
-    std::copy_n(matrices.matrices + 1, 3, rows.slots);
-    const float* of_rows =
-        kIsUpdate ? grads->template flat<float>().data() : nullptr;
-    OP_REQUIRES_OK(
-        c, ToStatus(Launch(c, scalars, rows, of_rows, matrices.last_step)));
-  }
-
- private:
-  static absl::Status GetScalars(OpKernelContext* c, RowScalars* scalars) {
-    constexpr const char* kRate =
-        kIsUpdate ? Inputs::kUpdateRate : Inputs::kCatchUpRate;
-    if (kRate != nullptr) {
-      TF_RETURN_IF_ERROR(ScalarAt(c, kRate, &scalars->learning_rate));
-    }
-    if (Inputs::kRule == RowRule::kAdam) {
-      TF_RETURN_IF_ERROR(ScalarAt(c, "beta_1", &scalars->beta_1));
-      TF_RETURN_IF_ERROR(ScalarAt(c, "beta_2", &scalars->beta_2));
-    }
-    TF_RETURN_IF_ERROR(ScalarAt(c, "decay", &scalars->decay));
-    return ScalarAt(c, "step", &scalars->step);
-  }
-
-  GpuStatus Launch(OpKernelContext* c, const RowScalars& scalars,
-                   const GpuRows& rows, const float* grads,
-                   int64_t* last_step) const {
-    OpScratch scratch(c);
-    const GpuStream stream = StreamOf(c);
-    const int64_t* ids = Ids(c).template flat<int64_t>().data();
-    const int64_t n = Ids(c).NumElements();
-    if (!kIsUpdate) {
-      return CatchUpRows(options_, scalars, rows, ids, n, last_step, &scratch,
-                         stream);
-    }
-    TFXCLASS_RETURN_IF_GPU_ERROR(
-        UpdateRows(options_, scalars, rows, ids, grads, n, &scratch, stream));
-    if (last_step == nullptr) return nullptr;
-    return SetLastStep(ids, n, rows.num_rows, scalars.step, last_step, stream);
+    rows.rows = matrices.matrix<float>(0);
+    for (int s = 0; s < 3; ++s) rows.slots[s] = matrices.matrix<float>(s + 1);
+    return ToStatus(
+        launch(scalars, rows,
+               GpuHistory{matrices.last_step, matrices.clock, matrices.rates,
+                          matrices.log_keeps, capacity()}));
   }
 
   RowRuleOptions options_;
+};
+
+template <class Inputs>
+class GpuUpdateOp : public GpuLazyRowsOp<Inputs> {
+ public:
+  explicit GpuUpdateOp(OpKernelConstruction* c)
+      : GpuLazyRowsOp<Inputs>(c, false) {}
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor* grads;
+    OP_REQUIRES_OK(c, c->input("grads", &grads));
+    RowScalars of_step;
+    OP_REQUIRES_OK(c, ScalarAt(c, Inputs::kRate, &of_step.learning_rate));
+    OP_REQUIRES_OK(c, ScalarAt(c, "decay", &of_step.decay));
+    const Tensor& ids = this->Ids(c);
+    const int64_t* of_rows = ids.flat<int64_t>().data();
+    const int64_t n = ids.NumElements();
+    const auto launch = [&](const RowScalars& scalars, const GpuRows& rows,
+                            const GpuHistory& history) {
+      OpScratch scratch(c);
+      TFXCLASS_RETURN_IF_GPU_ERROR(
+          UpdateRows(this->options_, scalars, rows, of_rows,
+                     grads->flat<float>().data(), n, &scratch, StreamOf(c)));
+      if (history.clock == nullptr) return GpuStatus(nullptr);
+      return RecordStep(scalars, of_rows, n, rows.num_rows, history,
+                        StreamOf(c));
+    };
+    OP_REQUIRES_OK(c,
+                   GpuLazyRowsOp<Inputs>::Compute(c, grads, of_step, launch));
+  }
+};
+
+template <class Inputs>
+class GpuCatchUpOp : public GpuLazyRowsOp<Inputs> {
+ public:
+  explicit GpuCatchUpOp(OpKernelConstruction* c)
+      : GpuLazyRowsOp<Inputs>(c, true) {
+    OP_REQUIRES_OK(c, c->GetAttr("every_row", &every_row_));
+    if (c->HasAttr("each_element")) {
+      OP_REQUIRES_OK(c, c->GetAttr("each_element", &each_element_));
+    }
+  }
+
+  void Compute(OpKernelContext* c) override {
+    SkipTerms terms;
+    terms.each_element = each_element_;
+    if (Inputs::kRule != RowRule::kAdagrad) {
+      const int64_t least = each_element_ ? 2 : 1;
+      OP_REQUIRES_OK(
+          c, ReadTerms(c, least, each_element_ ? 2 : kMostSkipTerms, &terms));
+    }
+    const Tensor& ids = this->Ids(c);
+    const auto launch = [&](const RowScalars& scalars, const GpuRows& rows,
+                            const GpuHistory& history) {
+      OpScratch scratch(c);
+      return CatchUpRows(this->options_, scalars, rows,
+                         ids.flat<int64_t>().data(), ids.NumElements(),
+                         every_row_, history, terms, &scratch, StreamOf(c));
+    };
+    OP_REQUIRES_OK(
+        c, GpuLazyRowsOp<Inputs>::Compute(c, nullptr, RowScalars(), launch));
+  }
+
+ private:
+  bool every_row_, each_element_ = false;
 };
 
 class GpuSumDuplicateRowsOp : public OpKernel {
@@ -155,7 +200,7 @@ class GpuSumDuplicateRowsOp : public OpKernel {
     tensorflow::TensorShape shape = grads.shape();
     shape.set_dim(0, num_unique);
     Tensor *ids_out, *sums_out;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {num_unique}, &ids_out));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {num_unique}, &ids_out));
     OP_REQUIRES_OK(c, c->allocate_output(1, shape, &sums_out));
     OP_REQUIRES_OK(
         c, ToStatus(CopyInDevice(ids_out->data(), unique, ids_out->TotalBytes(),
@@ -166,23 +211,24 @@ class GpuSumDuplicateRowsOp : public OpKernel {
   }
 };
 
-#define TFXCLASS_GPU_ROWS(name, Inputs)                     \
-  REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME(name "Update")  \
-                              .HostMemory("variable")       \
-                              .HostMemory("slots")          \
-                              .HostMemory("last_step"),     \
-                          GpuLazyRowsOp<Inputs, true>);     \
-  REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME(name "CatchUp") \
-                              .HostMemory("variable")       \
-                              .HostMemory("slots")          \
-                              .HostMemory("last_step"),     \
-                          GpuLazyRowsOp<Inputs, false>)
+#define TFXCLASS_GPU_OP(name, Op)                   \
+  TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(name)         \
+                        .TypeConstraint<float>("T") \
+                        .HostMemory("variable")     \
+                        .HostMemory("slots")        \
+                        .HostMemory("history"),     \
+                    Op)
+#define TFXCLASS_GPU_ROWS(name, Inputs)                \
+  TFXCLASS_GPU_OP(name "Update", GpuUpdateOp<Inputs>); \
+  TFXCLASS_GPU_OP(name "CatchUp", GpuCatchUpOp<Inputs>)
 TFXCLASS_GPU_ROWS("LazySgd", SgdInputs);
 TFXCLASS_GPU_ROWS("LazyAdagrad", AdagradInputs);
 TFXCLASS_GPU_ROWS("LazyAdam", AdamInputs);
 #undef TFXCLASS_GPU_ROWS
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("SumDuplicateRows"),
-                        GpuSumDuplicateRowsOp);
+#undef TFXCLASS_GPU_OP
+TFXCLASS_REGISTER(
+    TFXCLASS_GPU_NAME("SumDuplicateRows").TypeConstraint<float>("T"),
+    GpuSumDuplicateRowsOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -55,6 +55,8 @@ class RowVariables {
     return variables_[i]->tensor()->flat<T>().data();
   }
 
+  void* bytes(int i) { return variables_[i]->tensor()->data(); }
+
   absl::Status CheckInitialized() const {
     for (const auto& variable : variables_) {
       if (variable->is_initialized) continue;

@@ -69,7 +69,7 @@ template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     StatsKernel(const float* logits, int64_t block, int64_t offset,
                 GpuTargets delta, const float* running_max,
-                const float* running_sum, float* max, float* sum) {
+                const double* running_sum, float* max, double* sum) {
   TFXCLASS_DYNAMIC_SHARED(SoftmaxStats, of_warps);
   const int64_t row = blockIdx.x;
   const int warp = threadIdx.x / kWarp;
@@ -85,16 +85,17 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int i = 1; i < kWarps; ++i) stats = Merge(stats, of_warps[i]);
-  SoftmaxStats running;
-  running.max = running_max[row];
-  running.sum = running_sum[row];
-  if (fmaxf(stats.max, running.max) > kLowest) {
-    running = Merge(stats, running);
-  } else if (stats.sum != stats.sum) {
-    running.sum = stats.sum;
+  const float old_max = running_max[row];
+  const double old_sum = running_sum[row];
+  const float top = fmaxf(stats.max, old_max);
+  if (top > kLowest) {  // exp, not Exp: its errors would add up over blocks
+    max[row] = top;
+    sum[row] = stats.sum * exp(double{stats.max} - top) +
+               old_sum * exp(double{old_max} - top);
+  } else {
+    max[row] = old_max;
+    sum[row] = stats.sum != stats.sum ? stats.sum : old_sum;
   }
-  max[row] = running.max;
-  sum[row] = running.sum;
 }
 
 constexpr int kGradColumns = kThreads * 16;
@@ -165,8 +166,8 @@ bool AreWide(int64_t block, const void* a, const void* b) {
 
 GpuStatus SoftmaxBlockStats(const float* logits, int64_t batch, int64_t block,
                             int64_t offset, const GpuTargets& delta,
-                            const float* running_max, const float* running_sum,
-                            float* max, float* sum, GpuStream stream) {
+                            const float* running_max, const double* running_sum,
+                            float* max, double* sum, GpuStream stream) {
   return Launch(
       AreWide(block, logits, nullptr) ? StatsKernel<4> : StatsKernel<1>, batch,
       kThreads, kWarps * sizeof(SoftmaxStats), stream, logits, block, offset,

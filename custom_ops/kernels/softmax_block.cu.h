@@ -23,8 +23,8 @@ struct GpuTargets {
 // results may lie where the running ones do.
 GpuStatus SoftmaxBlockStats(const float* logits, int64_t batch, int64_t block,
                             int64_t offset, const GpuTargets& delta,
-                            const float* running_max, const float* running_sum,
-                            float* max, float* sum, GpuStream stream);
+                            const float* running_max, const double* running_sum,
+                            float* max, double* sum, GpuStream stream);
 
 // grad[i][c] = upstream[i] * exp(logits[i][c] - logsumexp[i]); at the targets
 // their values. grad may be logits.

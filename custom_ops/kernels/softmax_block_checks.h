@@ -15,14 +15,26 @@ inline absl::Status CheckSame(const char* name,
                    ". Received: shape ", ShapeText(tensor.shape())));
 }
 
+// The offset of logits [batch, block] among the classes.
+inline absl::Status CheckOffset(const tensorflow::Tensor& logits,
+                                const tensorflow::Tensor& offset) {
+  TF_RETURN_IF_ERROR(CheckRank("logits", logits, 2));
+  TF_RETURN_IF_ERROR(CheckRank("offset", offset, 0));
+  const int64_t first = offset.scalar<int64_t>()();
+  const int64_t block = logits.dim_size(1);
+  if (FitsWithin(first, block, INT64_MAX)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`offset` must be in [0, 2^63 - 1 - block]. Received: ", first,
+      " with a block of ", block, " classes"));
+}
+
 // logits [batch, block], targets and values [batch, p], offset scalar.
 inline absl::Status CheckBlock(const tensorflow::Tensor& logits,
                                const tensorflow::Tensor& targets,
                                const tensorflow::Tensor& values,
                                const tensorflow::Tensor& offset) {
-  TF_RETURN_IF_ERROR(CheckRank("logits", logits, 2));
+  TF_RETURN_IF_ERROR(CheckOffset(logits, offset));
   TF_RETURN_IF_ERROR(CheckRank("targets", targets, 2));
-  TF_RETURN_IF_ERROR(CheckRank("offset", offset, 0));
   if (targets.dim_size(0) != logits.dim_size(0)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "`targets` must have a row for each row of `logits`. Received: shape ",
@@ -47,8 +59,7 @@ inline absl::Status CheckTopK(const tensorflow::Tensor& logits,
                               const tensorflow::Tensor& offset,
                               const tensorflow::Tensor& scores,
                               const tensorflow::Tensor& ids) {
-  TF_RETURN_IF_ERROR(CheckRank("logits", logits, 2));
-  TF_RETURN_IF_ERROR(CheckRank("offset", offset, 0));
+  TF_RETURN_IF_ERROR(CheckOffset(logits, offset));
   TF_RETURN_IF_ERROR(CheckRank("scores", scores, 2));
   TF_RETURN_IF_ERROR(CheckSame("ids", ids, scores.shape()));
   const int64_t batch = logits.dim_size(0);
@@ -73,12 +84,10 @@ inline absl::Status CheckWriteRows(const tensorflow::Tensor& buffer,
   }
   const int64_t count = rows.dim_size(0);
   tensorflow::TensorShape expected = buffer.shape();
-  expected.set_dim(0, count);
+  TF_RETURN_IF_ERROR(expected.SetDimWithStatus(0, count));
   TF_RETURN_IF_ERROR(CheckSame("rows", rows, expected));
   const int64_t first = start.scalar<int64_t>()();
-  if (first >= 0 && first + count <= buffer.dim_size(0)) {
-    return absl::OkStatus();
-  }
+  if (FitsWithin(first, count, buffer.dim_size(0))) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("`rows` must fit into `buffer`. Received: start=", first,
                    " and ", count, " rows with ", buffer.dim_size(0)));

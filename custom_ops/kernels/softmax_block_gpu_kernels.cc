@@ -29,14 +29,15 @@ class GpuSoftmaxBlockStatsOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckBlockInputs(c, "running_max", "running_sum"));
     const int64_t batch = logits.dim_size(0);
     Tensor *max, *sum;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &max));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {batch}, &sum));
-    OP_REQUIRES_OK(c, ToStatus(SoftmaxBlockStats(
-                          Floats(logits), batch, logits.dim_size(1),
-                          c->input(3).scalar<int64_t>()(), TargetsOf(c),
-                          Floats(c->input(4)), Floats(c->input(5)),
-                          max->flat<float>().data(), sum->flat<float>().data(),
-                          StreamOf(c))));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &max));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {batch}, &sum));
+    OP_REQUIRES_OK(
+        c,
+        ToStatus(SoftmaxBlockStats(
+            Floats(logits), batch, logits.dim_size(1),
+            c->input(3).scalar<int64_t>()(), TargetsOf(c), Floats(c->input(4)),
+            c->input(5).flat<double>().data(), max->flat<float>().data(),
+            sum->flat<double>().data(), StreamOf(c))));
   }
 };
 
@@ -109,7 +110,7 @@ class GpuTransposeOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckRank("matrix", matrix, 2));
     const int64_t rows = matrix.dim_size(0), columns = matrix.dim_size(1);
     Tensor* transposed;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {columns, rows}, &transposed));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {columns, rows}, &transposed));
     OP_REQUIRES_OK(
         c, ToStatus(Transpose(Floats(matrix), rows, columns,
                               transposed->flat<float>().data(), StreamOf(c))));
@@ -126,18 +127,16 @@ class GpuEmptyLikeOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    TFXCLASS_GPU_NAME("SoftmaxBlockStats").HostMemory("offset"),
-    GpuSoftmaxBlockStatsOp);
-REGISTER_KERNEL_BUILDER(
-    TFXCLASS_GPU_NAME("SoftmaxBlockGrad").HostMemory("offset"),
-    GpuSoftmaxBlockGradOp);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("TopKBlock").HostMemory("offset"),
-                        GpuTopKBlockOp);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("WriteRows").HostMemory("start"),
-                        GpuWriteRowsOp);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("Transpose"), GpuTransposeOp);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("EmptyLike"), GpuEmptyLikeOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("SoftmaxBlockStats").HostMemory("offset"),
+                  GpuSoftmaxBlockStatsOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("SoftmaxBlockGrad").HostMemory("offset"),
+                  GpuSoftmaxBlockGradOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TopKBlock").HostMemory("offset"),
+                  GpuTopKBlockOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("WriteRows").HostMemory("start"),
+                  GpuWriteRowsOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("Transpose"), GpuTransposeOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("EmptyLike"), GpuEmptyLikeOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -23,16 +23,16 @@ class SoftmaxBlockStatsOp : public OpKernel {
     const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
     const int64_t width = targets.dim_size(1);
     Tensor *max, *sum;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &max));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {batch}, &sum));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &max));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {batch}, &sum));
     const int64_t offset = c->input(3).scalar<int64_t>()();
     const float* x = logits.flat<float>().data();
     const int64_t* t = targets.flat<int64_t>().data();
     const float* d = delta.flat<float>().data();
     float* out_max = max->flat<float>().data();
-    float* out_sum = sum->flat<float>().data();
+    double* out_sum = sum->flat<double>().data();
     std::copy_n(c->input(4).flat<float>().data(), batch, out_max);
-    std::copy_n(c->input(5).flat<float>().data(), batch, out_sum);
+    std::copy_n(c->input(5).flat<double>().data(), batch, out_sum);
     PoolOf(c)(batch, block, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         SoftmaxStatsRow(x + i * block, block, offset, t + i * width,
@@ -132,7 +132,7 @@ class TransposeOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckRank("matrix", matrix, 2));
     const int64_t rows = matrix.dim_size(0), columns = matrix.dim_size(1);
     Tensor* transposed;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {columns, rows}, &transposed));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {columns, rows}, &transposed));
     const float* in = matrix.flat<float>().data();
     float* out = transposed->flat<float>().data();
     // Whole groups of columns, so that a cut makes no odd ones.
@@ -154,15 +154,12 @@ class EmptyLikeOp : public OpKernel {
   }
 };
 
-#define TFXCLASS_CPU(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), kernel)
-TFXCLASS_CPU("Tfxclass>SoftmaxBlockStats", SoftmaxBlockStatsOp);
-TFXCLASS_CPU("Tfxclass>SoftmaxBlockGrad", SoftmaxBlockGradOp);
-TFXCLASS_CPU("Tfxclass>TopKBlock", TopKBlockOp);
-TFXCLASS_CPU("Tfxclass>WriteRows", WriteRowsOp);
-TFXCLASS_CPU("Tfxclass>EmptyLike", EmptyLikeOp);
-TFXCLASS_CPU("Tfxclass>Transpose", TransposeOp);
-#undef TFXCLASS_CPU
+TFXCLASS_CPU("SoftmaxBlockStats", SoftmaxBlockStatsOp);
+TFXCLASS_CPU("SoftmaxBlockGrad", SoftmaxBlockGradOp);
+TFXCLASS_CPU("TopKBlock", TopKBlockOp);
+TFXCLASS_CPU("WriteRows", WriteRowsOp);
+TFXCLASS_CPU("EmptyLike", EmptyLikeOp);
+TFXCLASS_CPU("Transpose", TransposeOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -36,8 +36,10 @@ __device__ __forceinline__ float Probability(float x) {
 
 // Of some numbers x: sum = sum exp(x - max). NaN among them makes the sum NaN
 // and not the max, as in core/softmax_block.h: fmaxf leaves them out.
+// The sum is double: float ones lose 3e-4 over millions of numbers.
 struct SoftmaxStats {
-  float max = kLowest, sum = 0;
+  float max = kLowest;
+  double sum = 0;
 };
 
 template <int kCount>

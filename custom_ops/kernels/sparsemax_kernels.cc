@@ -23,9 +23,9 @@ class SparsemaxThresholdOp : public OpKernel {
                     absl::StrCat("`logits` must have a class. Received: shape ",
                                  ShapeText(logits.shape()))));
     Tensor *top, *tau, *sum_squares;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &top));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {batch}, &tau));
-    OP_REQUIRES_OK(c, c->allocate_output(2, {batch}, &sum_squares));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &top));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {batch}, &tau));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {batch}, &sum_squares));
     const float* x = logits.flat<float>().data();
     float* tops = top->flat<float>().data();
     float* taus = tau->flat<float>().data();
@@ -43,9 +43,7 @@ class SparsemaxThresholdOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>SparsemaxThreshold").Device(tensorflow::DEVICE_CPU),
-    SparsemaxThresholdOp);
+TFXCLASS_CPU("SparsemaxThreshold", SparsemaxThresholdOp);
 
 }  // namespace
 }  // namespace tfxclass

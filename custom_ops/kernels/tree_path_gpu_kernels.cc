@@ -66,10 +66,10 @@ class GpuTreePathRowsOp : public GpuTreeOp {
   void Compute(OpKernelContext* c) override {
     const Tensor &leaves = c->input(1), &labels = c->input(2);
     OP_REQUIRES_OK(c, CheckLabels(leaves, labels));
-    OP_REQUIRES_OK(c, CheckScalar("num_rows", c->input(3)));
+    int64_t num_rows;
+    OP_REQUIRES_OK(c, ReadInteger(c, "num_rows", 0, INT64_MAX, &num_rows));
     GpuTree tree;
-    OP_REQUIRES_OK(c, ReadGpuTree(c->input(0), leaves,
-                                  c->input(3).flat<int64_t>()(0), &tree));
+    OP_REQUIRES_OK(c, ReadGpuTree(c->input(0), leaves, num_rows, &tree));
     const PathLabels of_batch = {labels.flat<int64_t>().data(), nullptr,
                                  labels.dim_size(0), labels.dim_size(1)};
     OpScratch scratch(c);
@@ -81,7 +81,7 @@ class GpuTreePathRowsOp : public GpuTreeOp {
     OP_REQUIRES_OK(c,
                    Count(c, tree, of_batch, splits, unsound, &scratch, &total));
     Tensor* rows;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {total}, &rows));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {total}, &rows));
     OP_REQUIRES_OK(c, ToStatus(TreePathRows(tree, of_batch, splits,
                                             rows->flat<int64_t>().data(),
                                             unsound, &scratch, StreamOf(c))));
@@ -110,14 +110,14 @@ class GpuTreePathLossOp : public GpuTreeOp {
     int32_t* const unsound = scratch.Get<int32_t>(1);
     OP_REQUIRES(c, unsound != nullptr, ToStatus(kNoScratch));
     Tensor *losses, *rows, *slopes, *splits;
-    OP_REQUIRES_OK(c, c->allocate_output(3, {batch + 1}, &splits));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 3, {batch + 1}, &splits));
     int64_t* const starts = splits->flat<int64_t>().data();
     int64_t total;
     OP_REQUIRES_OK(c,
                    Count(c, tree, of_batch, starts, unsound, &scratch, &total));
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &losses));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {total}, &rows));
-    OP_REQUIRES_OK(c, c->allocate_output(2, {total}, &slopes));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &losses));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {total}, &rows));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {total}, &slopes));
     OP_REQUIRES_OK(
         c, ToStatus(TreePathLoss(
                tree, of_batch, queries.flat<float>().data(),
@@ -155,8 +155,8 @@ class GpuTreePathGradOp : public OpKernel {
     OP_REQUIRES_OK(c, ReadFromDevice(c, num_touched, 1, &size));
     OP_REQUIRES_OK(c, CheckSound(c, unsound));
     Tensor *touched_out, *grads_out;
-    OP_REQUIRES_OK(c, c->allocate_output(1, {size}, &touched_out));
-    OP_REQUIRES_OK(c, c->allocate_output(2, {size, dim}, &grads_out));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {size}, &touched_out));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {size, dim}, &grads_out));
     OP_REQUIRES_OK(
         c, ToStatus(CopyInDevice(touched_out->data(), touched,
                                  touched_out->TotalBytes(), StreamOf(c))));
@@ -183,11 +183,10 @@ class GpuTreePathGradOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    TFXCLASS_GPU_NAME("TreePathRows").HostMemory("num_rows"),
-    GpuTreePathRowsOp);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("TreePathLoss"), GpuTreePathLossOp);
-REGISTER_KERNEL_BUILDER(TFXCLASS_GPU_NAME("TreePathGrad"), GpuTreePathGradOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TreePathRows").HostMemory("num_rows"),
+                  GpuTreePathRowsOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TreePathLoss"), GpuTreePathLossOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TreePathGrad"), GpuTreePathGradOp);
 
 }  // namespace
 }  // namespace tfxclass

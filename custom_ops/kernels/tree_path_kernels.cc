@@ -67,17 +67,17 @@ class TreePathRowsOp : public TreeOp {
     const Tensor &leaves = c->input(1), &labels = c->input(2);
     OP_REQUIRES_OK(c, CheckLabels(leaves, labels));
     OP_REQUIRES_OK(c, CheckIds("labels", labels, leaves.dim_size(0), -1));
-    OP_REQUIRES_OK(c, CheckScalar("num_rows", c->input(3)));
+    int64_t num_rows;
+    OP_REQUIRES_OK(c, ReadInteger(c, "num_rows", 0, INT64_MAX, &num_rows));
     ClassTree tree;
-    OP_REQUIRES_OK(
-        c, ReadTree(c->input(0), leaves.dim_size(0),
-                    c->input(3).flat<int64_t>()(0), independent_, &tree));
+    OP_REQUIRES_OK(c, ReadTree(c->input(0), leaves.dim_size(0), num_rows,
+                               independent_, &tree));
     const BatchPaths paths(tree, leaves, labels, nullptr);
     const int64_t batch = labels.dim_size(0);
     std::vector<int64_t> splits(batch + 1);
     OP_REQUIRES_OK(c, paths.Count(PoolOf(c), splits.data()));
     Tensor* rows;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {splits[batch]}, &rows));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {splits[batch]}, &rows));
     std::vector<PathStep> steps;
     for (int64_t i = 0; i < batch; ++i) {
       paths.Collect(i, &steps);
@@ -104,12 +104,12 @@ class TreePathLossOp : public TreeOp {
                                kernel.dim_size(0), independent_, &tree));
     const BatchPaths paths(tree, leaves, labels, &weights);
     Tensor *losses, *rows, *slopes, *splits;
-    OP_REQUIRES_OK(c, c->allocate_output(3, {batch + 1}, &splits));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 3, {batch + 1}, &splits));
     int64_t* starts = splits->flat<int64_t>().data();
     OP_REQUIRES_OK(c, paths.Count(PoolOf(c), starts));
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch}, &losses));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {starts[batch]}, &rows));
-    OP_REQUIRES_OK(c, c->allocate_output(2, {starts[batch]}, &slopes));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &losses));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {starts[batch]}, &rows));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {starts[batch]}, &slopes));
     const float* x = queries.flat<float>().data();
     const float* w = kernel.flat<float>().data();
     float* loss = losses->flat<float>().data();
@@ -185,8 +185,8 @@ class TreePathGradOp : public OpKernel {
       std::fill(owner.begin() + starts[i], owner.begin() + starts[i + 1], i);
     }
     Tensor *touched, *grads;
-    OP_REQUIRES_OK(c, c->allocate_output(1, {groups.size()}, &touched));
-    OP_REQUIRES_OK(c, c->allocate_output(2, {groups.size(), dim}, &grads));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {groups.size()}, &touched));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {groups.size(), dim}, &grads));
     std::copy(groups.rows.begin(), groups.rows.end(),
               touched->flat<int64_t>().data());
     float* grad = grads->flat<float>().data();
@@ -206,15 +206,9 @@ class TreePathGradOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>TreePathRows").Device(tensorflow::DEVICE_CPU),
-    TreePathRowsOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>TreePathLoss").Device(tensorflow::DEVICE_CPU),
-    TreePathLossOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>TreePathGrad").Device(tensorflow::DEVICE_CPU),
-    TreePathGradOp);
+TFXCLASS_CPU("TreePathRows", TreePathRowsOp);
+TFXCLASS_CPU("TreePathLoss", TreePathLossOp);
+TFXCLASS_CPU("TreePathGrad", TreePathGradOp);
 
 }  // namespace
 }  // namespace tfxclass

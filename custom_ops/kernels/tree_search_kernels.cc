@@ -23,7 +23,8 @@ class TreeTopKOp : public TreeOp {
   void Compute(OpKernelContext* c) override {
     const Tensor &queries = c->input(0), &kernel = c->input(1);
     OP_REQUIRES_OK(c, CheckProducts(queries, kernel));
-    OP_REQUIRES_OK(c, CheckScalar("least", c->input(3)));
+    float least;
+    OP_REQUIRES_OK(c, ReadScalar(c, "least", &least));
     ClassTree tree;
     // There are fewer classes than nodes; a class is not looked up by its id.
     OP_REQUIRES_OK(c, ReadTree(c->input(2),
@@ -31,9 +32,8 @@ class TreeTopKOp : public TreeOp {
                                kernel.dim_size(0), independent_, &tree));
     const int64_t batch = queries.dim_size(0), dim = queries.dim_size(1);
     Tensor *ids, *scores;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch, k_}, &ids));
-    OP_REQUIRES_OK(c, c->allocate_output(1, {batch, k_}, &scores));
-    const float least = c->input(3).flat<float>()(0);
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch, k_}, &ids));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {batch, k_}, &scores));
     const float* x = queries.flat<float>().data();
     const float* w = kernel.flat<float>().data();
     int64_t* id = ids->flat<int64_t>().data();
@@ -77,7 +77,7 @@ class TreeLogProbabilitiesOp : public TreeOp {
                                     independent_, &tree));
     const int64_t batch = logits.dim_size(0);
     Tensor* result;
-    OP_REQUIRES_OK(c, c->allocate_output(0, {batch, num_classes_}, &result));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch, num_classes_}, &result));
     const float* x = logits.flat<float>().data();
     float* out = result->flat<float>().data();
     PoolOf(c)(batch, tree.num_nodes * 10, [&](int64_t begin, int64_t end) {
@@ -132,14 +132,9 @@ class TreeLogProbabilitiesGradOp : public TreeOp {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>TreeTopK").Device(tensorflow::DEVICE_CPU), TreeTopKOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>TreeLogProbabilities").Device(tensorflow::DEVICE_CPU),
-    TreeLogProbabilitiesOp);
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>TreeLogProbabilitiesGrad").Device(tensorflow::DEVICE_CPU),
-    TreeLogProbabilitiesGradOp);
+TFXCLASS_CPU("TreeTopK", TreeTopKOp);
+TFXCLASS_CPU("TreeLogProbabilities", TreeLogProbabilitiesOp);
+TFXCLASS_CPU("TreeLogProbabilitiesGrad", TreeLogProbabilitiesGradOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -50,14 +50,14 @@ class ParseXcLinesOp : public OpKernel {
                     ShapeText(line_numbers.shape()))));
     Tensor *feature_splits, *features, *values, *label_splits, *labels;
     const int64_t n = lines.NumElements();
-    OP_REQUIRES_OK(c, c->allocate_output(0, {n + 1}, &feature_splits));
-    OP_REQUIRES_OK(c, c->allocate_output(3, {n + 1}, &label_splits));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {n + 1}, &feature_splits));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 3, {n + 1}, &label_splits));
     int64_t* feature_at = feature_splits->flat<int64_t>().data();
     int64_t* label_at = label_splits->flat<int64_t>().data();
     Measure(PoolOf(c), lines, feature_at, label_at);
-    OP_REQUIRES_OK(c, c->allocate_output(1, {feature_at[n]}, &features));
-    OP_REQUIRES_OK(c, c->allocate_output(2, {feature_at[n]}, &values));
-    OP_REQUIRES_OK(c, c->allocate_output(4, {label_at[n]}, &labels));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {feature_at[n]}, &features));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {feature_at[n]}, &values));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 4, {label_at[n]}, &labels));
     FirstError error;
     const XcRow all = {labels->flat<int64_t>().data(),
                        features->flat<int64_t>().data(),
@@ -112,9 +112,7 @@ class ParseXcLinesOp : public OpKernel {
   std::string path_;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("Tfxclass>ParseXcLines").Device(tensorflow::DEVICE_CPU),
-    ParseXcLinesOp);
+TFXCLASS_CPU("ParseXcLines", ParseXcLinesOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -1,8 +1,13 @@
 // Signatures of the optimizers' steps on touched rows.
 //
-// `variable` and `slots` are float32 of one shape [num_rows, ...], `last_step`
-// int64 [num_rows] where rows are caught up. `step` counts the steps done
-// before this one; `decay` is learning rate times weight decay.
+// `variable` and `slots` are of type T and one shape [num_rows, ...]. Where
+// rows are caught up, `history` is
+//   last_step: int64 [num_rows], the steps after which each row was current,
+//   clock: int64, the steps that the variable has seen,
+//   rates: float [capacity], of these steps (Adam alone),
+//   log_keeps: double [capacity + 1], where rows decay.
+// `decay` is learning rate times weight decay. core/skipped_steps.h says what
+// the terms of CatchUp are. With `every_row`, ids are not looked at.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -23,102 +28,65 @@ absl::Status SumShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-REGISTER_OP("Tfxclass>LazySgdUpdate")
-    .Input("variable: resource")
-    .Input("slots: num_slots * resource")
-    .Input("last_step: num_last_step * resource")
-    .Input("ids: int64")
-    .Input("grads: float")
-    .Input("step: int64")
-    .Input("learning_rate: float")
-    .Input("decay: float")
-    .Attr("num_slots: int >= 0")
-    .Attr("num_last_step: int >= 0")
+#define TFXCLASS_ROWS(name)                                  \
+  REGISTER_OP("Tfxclass>" name)                              \
+      .Input("variable: resource")                           \
+      .Input("slots: num_slots * resource")                  \
+      .Input("history: num_history * resource")              \
+      .Attr("T: {half, bfloat16, float, double} = DT_FLOAT") \
+      .Attr("num_slots: int >= 0")                           \
+      .Attr("num_history: int >= 0")                         \
+      .Attr("capacity: int >= 1 = 1")                        \
+      .SetIsStateful()                                       \
+      .SetShapeFn(NoOutput)                                  \
+      .Input("ids: int64")
+
+#define TFXCLASS_UPDATE(name) TFXCLASS_ROWS(name).Input("grads: T")
+
+#define TFXCLASS_CATCH_UP(name) \
+  TFXCLASS_ROWS(name).Attr("every_row: bool = false")
+
+TFXCLASS_UPDATE("LazySgdUpdate")
+    .Input("learning_rate: double")
+    .Input("decay: double")
     .Attr("momentum: float")
-    .Attr("nesterov: bool")
-    .SetIsStateful()
-    .SetShapeFn(NoOutput);
+    .Attr("nesterov: bool");
 
-REGISTER_OP("Tfxclass>LazySgdCatchUp")
-    .Input("variable: resource")
-    .Input("slots: num_slots * resource")
-    .Input("last_step: num_last_step * resource")
-    .Input("ids: int64")
-    .Input("step: int64")
-    .Input("decay: float")
-    .Attr("num_slots: int >= 0")
-    .Attr("num_last_step: int = 1")
-    .Attr("momentum: float")
-    .Attr("nesterov: bool")
-    .SetIsStateful()
-    .SetShapeFn(NoOutput);
+TFXCLASS_CATCH_UP("LazySgdCatchUp")
+    .Input("terms: float")
+    .Attr("momentum: float");
 
-REGISTER_OP("Tfxclass>LazyAdagradUpdate")
-    .Input("variable: resource")
-    .Input("slots: num_slots * resource")
-    .Input("last_step: num_last_step * resource")
-    .Input("ids: int64")
-    .Input("grads: float")
-    .Input("step: int64")
-    .Input("learning_rate: float")
-    .Input("decay: float")
-    .Attr("num_slots: int >= 0")
-    .Attr("num_last_step: int >= 0")
-    .Attr("epsilon: float")
-    .SetIsStateful()
-    .SetShapeFn(NoOutput);
+TFXCLASS_UPDATE("LazyAdagradUpdate")
+    .Input("learning_rate: double")
+    .Input("decay: double")
+    .Attr("epsilon: float");
 
-REGISTER_OP("Tfxclass>LazyAdagradCatchUp")
-    .Input("variable: resource")
-    .Input("slots: num_slots * resource")
-    .Input("last_step: num_last_step * resource")
-    .Input("ids: int64")
-    .Input("step: int64")
-    .Input("decay: float")
-    .Attr("num_slots: int >= 0")
-    .Attr("num_last_step: int = 1")
-    .Attr("epsilon: float")
-    .SetIsStateful()
-    .SetShapeFn(NoOutput);
+TFXCLASS_CATCH_UP("LazyAdagradCatchUp");
 
-REGISTER_OP("Tfxclass>LazyAdamUpdate")
-    .Input("variable: resource")
-    .Input("slots: num_slots * resource")
-    .Input("last_step: num_last_step * resource")
-    .Input("ids: int64")
-    .Input("grads: float")
-    .Input("step: int64")
-    .Input("alpha: float")
-    .Input("decay: float")
+TFXCLASS_UPDATE("LazyAdamUpdate")
+    .Input("alpha: double")
+    .Input("decay: double")
     .Input("beta_1: double")
     .Input("beta_2: double")
-    .Attr("num_slots: int >= 0")
-    .Attr("num_last_step: int >= 0")
-    .Attr("epsilon: float")
-    .SetIsStateful()
-    .SetShapeFn(NoOutput);
+    .Attr("epsilon: float");
 
-REGISTER_OP("Tfxclass>LazyAdamCatchUp")
-    .Input("variable: resource")
-    .Input("slots: num_slots * resource")
-    .Input("last_step: num_last_step * resource")
-    .Input("ids: int64")
-    .Input("step: int64")
-    .Input("learning_rate: float")
-    .Input("decay: float")
+TFXCLASS_CATCH_UP("LazyAdamCatchUp")
+    .Input("terms: float")
     .Input("beta_1: double")
     .Input("beta_2: double")
-    .Attr("num_slots: int >= 0")
-    .Attr("num_last_step: int = 1")
     .Attr("epsilon: float")
-    .SetIsStateful()
-    .SetShapeFn(NoOutput);
+    .Attr("each_element: bool = false");
+
+#undef TFXCLASS_CATCH_UP
+#undef TFXCLASS_UPDATE
+#undef TFXCLASS_ROWS
 
 REGISTER_OP("Tfxclass>SumDuplicateRows")
     .Input("ids: int64")
-    .Input("grads: float")
+    .Input("grads: T")
     .Output("unique_ids: int64")
-    .Output("sums: float")
+    .Output("sums: T")
+    .Attr("T: {float, double} = DT_FLOAT")
     .SetShapeFn(SumShape);
 
 }  // namespace

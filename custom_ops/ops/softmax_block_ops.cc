@@ -18,9 +18,9 @@ REGISTER_OP("Tfxclass>SoftmaxBlockStats")
     .Input("delta: float")
     .Input("offset: int64")
     .Input("running_max: float")
-    .Input("running_sum: float")
+    .Input("running_sum: double")
     .Output("new_max: float")
-    .Output("new_sum: float")
+    .Output("new_sum: double")
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(LikeInput(c, 0, 4));
       return LikeInput(c, 1, 5);

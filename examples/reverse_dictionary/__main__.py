@@ -21,6 +21,7 @@ from examples.reverse_dictionary import tfidf
 from examples.reverse_dictionary import train
 
 LEARNING_RATE = 5e-3
+EXAMPLE = "a tool that drives nails"
 
 
 def parse_arguments(argv=None):
@@ -29,7 +30,7 @@ def parse_arguments(argv=None):
         description="Learns to find words by their definitions.",
     )
     add = parser.add_argument
-    add("definitions", nargs="*", help="asked at the end; else you are")
+    add("definitions", nargs="*", help="asked at the end; else type yours")
     add("--compare", action="store_true", help="train FullSoftmax too: 90 min")
     add("--epochs", type=int, default=12)
     add("--seconds", type=float, default=240, help="training stops then")
@@ -141,17 +142,22 @@ def answer(folder, definitions):
 
 
 def typed_definitions(count=3):
+    """What is typed; without a terminal, the example."""
+    if not sys.stdin.isatty():
+        yield EXAMPLE
+        return
     for _ in range(count):
         try:
             yield input("\nA definition: ")
         except EOFError:
+            print()
             return
 
 
 def ask_server(out, definitions):
     """Asks the development server over REST and gRPC."""
     demo = pathlib.Path(__file__).parents[2] / "serving" / "demo.py"
-    asked = definitions or ["a tool that drives nails"]
+    asked = definitions or [EXAMPLE]
     subprocess.run([sys.executable, demo, out, *asked], check=True)
 
 

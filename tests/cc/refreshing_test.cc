@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 
 namespace tfxclass {
 namespace {
+
+// A row of which no index can be built.
+constexpr float kTooLarge = 13;
 
 // An "index" that notes what its build was given.
 struct NotesIndexer {
@@ -29,7 +33,10 @@ struct NotesIndexer {
     *source = {rows.values[0], options, latest != nullptr, touched.Ids()};
     return rows.values[0] >= 0;
   }
-  static Index Build(Source* source, const ParallelFor&) { return *source; }
+  static Index Build(Source* source, const ParallelFor&) {
+    if (source->first == kTooLarge) throw std::bad_alloc();
+    return *source;
+  }
   static std::string Write(const Index& index) {
     return std::string(1, static_cast<char>(index.option));
   }
@@ -63,6 +70,51 @@ void SwapsAfterTheLag() {
     CHECK(ready->option == begun && ready->first == begun);
     CHECK(ready->has_latest == (begun > 0));
   }
+}
+
+bool Throws(Steps* steps, int64_t step) {
+  try {
+    steps->Advance(step, 4, 2);
+  } catch (const std::bad_alloc&) {
+    return true;
+  }
+  return false;
+}
+
+// It is told where it would have been swapped in, once; the rows that it was
+// to take are touched still.
+void AFailedBuildLeavesTheOldIndex() {
+  Steps steps;
+  const std::vector<int64_t> before = {3}, after = {5}, both = {3, 5};
+  CHECK(!Throws(&steps, 0) && !Throws(&steps, 2));
+  steps.index.Mark(before.data(), 1);
+  steps.row = kTooLarge;
+  CHECK(!Throws(&steps, 4));
+  steps.index.Mark(after.data(), 1);
+  steps.row = 1;
+  CHECK(Throws(&steps, 6) && !Throws(&steps, 7));
+  CHECK(steps.index.ready()->option == 0);
+  const auto state = steps.index.Save();
+  CHECK(state.pending.empty() && state.touched == both);
+  CHECK(!Throws(&steps, 8) && !Throws(&steps, 10));
+  CHECK(steps.index.ready()->option == 8);
+  CHECK(steps.index.ready()->touched == both);
+}
+
+void ABuildOfNowThatFailsLeavesTheOldIndex() {
+  Steps steps;
+  const float too_large = kTooLarge;
+  const int64_t id = 9;
+  CHECK(steps.index.Build({&steps.row, 1, 1}, 7, SerialFor));
+  steps.index.Mark(&id, 1);
+  bool thrown = false;
+  try {
+    steps.index.Build({&too_large, 1, 1}, 8, SerialFor);
+  } catch (const std::bad_alloc&) {
+    thrown = true;
+  }
+  CHECK(thrown && steps.index.ready()->option == 7);
+  CHECK(steps.index.Save().touched == std::vector<int64_t>{9});
 }
 
 void MarksGoToTheNextBuildAndAreSaved() {
@@ -116,6 +168,8 @@ void TouchedRowsAreASet() {
 
 int main() {
   tfxclass::SwapsAfterTheLag();
+  tfxclass::AFailedBuildLeavesTheOldIndex();
+  tfxclass::ABuildOfNowThatFailsLeavesTheOldIndex();
   tfxclass::MarksGoToTheNextBuildAndAreSaved();
   tfxclass::ARefusedBuildChangesNothing();
   tfxclass::TouchedRowsAreASet();

@@ -47,7 +47,8 @@ void StatsSkipWhatTheMarginReplaces() {
       targets.push_back(other);
       delta.push_back(1.0f);
     }
-    float max = -kInfinity, sum = 0;
+    float max = -kInfinity;
+    double sum = 0;
     SoftmaxStatsRow(logits.data(), block, offset, targets.data(), delta.data(),
                     targets.size(), &max, &sum);
     double expected = 0;
@@ -57,6 +58,34 @@ void StatsSkipWhatTheMarginReplaces() {
     } else {
       CHECK(std::abs(max + std::log(sum) - std::log(expected)) < 2e-5);
     }
+  }
+}
+
+void MaximumLeavesNanOut() {
+  for (int64_t count = 0; count < 100; ++count) {
+    std::vector<float> x(count, -2.0f);
+    CHECK(MaxOf(x.data(), count) == (count ? -2.0f : -kInfinity));
+    for (int64_t i = 0; i < count; ++i) {
+      x[i] = -1.0f;
+      CHECK(MaxOf(x.data(), count) == -1.0f);
+      x[i] = std::nanf("");
+      CHECK(MaxOf(x.data(), count) == (count > 1 ? -2.0f : -kInfinity));
+      x[i] = -2.0f;
+    }
+  }
+}
+
+// Equal numbers, whose float sums err to one side at each step.
+void SumsOverMillionsAreExact() {
+  for (const float logit : {-1e-3f, -0.3f, -2.7f}) {
+    std::vector<float> logits(3000001, logit);
+    logits[0] = 0;
+    float max = -kInfinity;
+    double sum = 0;
+    SoftmaxStatsRow(logits.data(), logits.size(), 0, nullptr, nullptr, 0, &max,
+                    &sum);
+    const double exact = 1 + 3e6 * std::exp(static_cast<double>(logit));
+    CHECK(max == 0 && std::abs(sum / exact - 1) < 1e-6);
   }
 }
 
@@ -78,5 +107,7 @@ void TopKWritesNothingPastItsEnd() {
 int main() {
   tfxclass::FastExpIsWithinItsError();
   tfxclass::StatsSkipWhatTheMarginReplaces();
+  tfxclass::MaximumLeavesNanOut();
+  tfxclass::SumsOverMillionsAreExact();
   tfxclass::TopKWritesNothingPastItsEnd();
 }

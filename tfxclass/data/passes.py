@@ -9,6 +9,8 @@ step is mapped, faulted in and unmapped again: half of the CPU time of a step
 
 import itertools
 import threading
+from collections.abc import Callable
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -26,12 +28,14 @@ class Passes:
     to i.
     """
 
-    def __init__(self, make):
+    def __init__(
+        self, make: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+    ) -> None:
         self._make = make
         self._waiting = []
         self._lock = threading.Lock()
 
-    def element(self, i):
+    def element(self, i: int) -> tuple[np.ndarray, np.ndarray] | None:
         """The i-th element, or None past the last one."""
         generator = self._take(i)
         element = next(generator, None)
@@ -52,7 +56,9 @@ class Passes:
         return generator
 
 
-def dataset_of(make):
+def dataset_of(
+    make: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]],
+) -> tf.data.Dataset:
     """Dataset of the pairs that `make()` yields, the same ones each time.
 
     Args:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.data import passes
 from tfxclass.ops.xc_lines import parse_xc_lines
+from tfxclass.types import Path
 
 _OPEN = {".gz": gzip.open, ".xz": lzma.open}
 _DAMAGED = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
@@ -54,7 +55,7 @@ class XCFile:
         http://manikvarma.org/downloads/XC/XMLRepository.html
     """
 
-    def __init__(self, path):
+    def __init__(self, path: Path) -> None:
         self.path = os.fspath(path)
         _, lines = next(self._text_blocks(), (1, [b""]))
         header = _parse_header(self.path, lines[0])
@@ -62,14 +63,14 @@ class XCFile:
 
     def batches(
         self,
-        batch_size,
-        shuffle_buffer_size=None,
-        seed=None,
-        num_epochs=1,
-        max_labels=None,
-        shard=(0, 1),
-        drop_remainder=False,
-    ):
+        batch_size: int,
+        shuffle_buffer_size: int | None = None,
+        seed: int | None = None,
+        num_epochs: int | None = 1,
+        max_labels: int | None = None,
+        shard: tuple[int, int] = (0, 1),
+        drop_remainder: bool = False,
+    ) -> tf.data.Dataset:
         """Batches for `fit`, `evaluate` and `predict`.
 
         Args:
@@ -123,7 +124,7 @@ class XCFile:
             .prefetch(tf.data.AUTOTUNE)
         )
 
-    def counts(self):
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """How often each feature and each class occurs, in one pass.
 
         Returns:

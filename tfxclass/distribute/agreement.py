@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,7 +14,7 @@ _OF_CLUSTERS = (
 )
 
 
-def check_workers_agree(model):
+def check_workers_agree(model: keras.Model) -> None:
     """Raises ValueError in every worker unless their models are equal.
 
     Compares names, shapes and dtypes of all variables.
@@ -43,7 +44,7 @@ def check_workers_agree(model):
         )
 
 
-def check_strategy(model):
+def check_strategy(model: keras.Model) -> None:
     """Raises ValueError unless `model` was made within its strategy's scope."""
     strategy = model.distribute_strategy
     variables = [*model.weights, model.optimizer.iterations]

@@ -1,17 +1,24 @@
 """Steps of workers on their own, with the variables on parameter servers."""
 
+import contextlib
 import threading
+from collections.abc import Iterator
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.distribute.failures import failures_told
+from tfxclass.types import Data
 
 _coordinators = {}
 _lock = threading.Lock()
 
 
-def coordinator_of(strategy):
+def coordinator_of(
+    strategy: tf.distribute.Strategy,
+) -> tf.distribute.coordinator.ClusterCoordinator:
     """The `ClusterCoordinator` of a strategy: one, whoever asks."""
     with _lock:
         if strategy not in _coordinators:
@@ -28,17 +35,21 @@ class WorkerBatches:
     epoch is a number of steps, whoever takes them.
     """
 
-    def __init__(self, coordinator, dataset):
+    def __init__(
+        self,
+        coordinator: tf.distribute.coordinator.ClusterCoordinator,
+        dataset: Data,
+    ) -> None:
         self._coordinator = coordinator
         self._dataset = dataset
         self._iterator = None
 
     @property
-    def element_spec(self):
+    def element_spec(self) -> Any:
         made = self._dataset
         return (made(0) if callable(made) else made).element_spec
 
-    def epoch(self, number, skip=0):
+    def epoch(self, number: int, skip: int = 0) -> Iterator[Any]:
         """Iterator for `schedule`. It has no place: nothing is skipped."""
         if callable(self._dataset):
             return self._iterator_of(lambda: self._dataset(number))
@@ -85,7 +96,7 @@ class AsynchronousSteps:
 
     is_chief = True
 
-    def __init__(self, model, max_staleness):
+    def __init__(self, model: keras.Model, max_staleness: int) -> None:
         self.model = model
         self.max_staleness = max_staleness
         self.coordinator = coordinator_of(model.distribute_strategy)
@@ -126,14 +137,14 @@ class AsynchronousSteps:
 
         return step
 
-    def batches(self, dataset):
+    def batches(self, dataset: Data) -> WorkerBatches:
         return WorkerBatches(self.coordinator, dataset)
 
-    def evaluation_batches(self, dataset):
+    def evaluation_batches(self, dataset: Data) -> "_Passes":
         """Batches from the coordinator, each one once."""
         return _Passes(dataset)
 
-    def build(self, batches):
+    def build(self, batches: WorkerBatches) -> None:
         """Makes all variables, metrics included, without a step."""
         with self.model.distribute_strategy.scope():
             self._test.get_concrete_function(batches.element_spec)
@@ -141,19 +152,19 @@ class AsynchronousSteps:
         for variable in self.model.metrics_variables:
             _count_atomically(variable)
 
-    def reset(self):
+    def reset(self) -> None:
         """Begins to count anew what `logs` tells."""
         self.model.reset_metrics()
         self._staleness = []
 
-    def train(self, iterator):
+    def train(self, iterator: Iterator[Any]) -> bool:
         result = self.coordinator.schedule(self._train, args=(iterator,))
         self._results.append(result)
         if len(self._results) >= self.max_staleness:
             self.finish()
         return True
 
-    def test(self, iterator):
+    def test(self, iterator: Iterator[Any]) -> bool:
         batch = next(iterator, None)
         if batch is None:
             self.finish()
@@ -161,20 +172,20 @@ class AsynchronousSteps:
         self.coordinator.schedule(self._test, args=(batch,))
         return True
 
-    def finish(self):
+    def finish(self) -> None:
         """Waits for the steps under way."""
         self.coordinator.join()
         self._staleness += [r.fetch() for r in self._results]
         self._results = []
 
-    def failures_told(self):
+    def failures_told(self) -> contextlib.AbstractContextManager[None]:
         """A context in which a lost server is a RuntimeError."""
         return failures_told(
             tf.errors.UnavailableError,
             "A parameter server was lost, and the variables on it.",
         )
 
-    def logs(self):
+    def logs(self) -> dict[str, float]:
         """The metrics since `reset` and the staleness of the steps: how many
         updates came between a step's reading and its own."""
         self.finish()

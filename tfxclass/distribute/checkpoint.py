@@ -5,8 +5,12 @@ import os
 import shutil
 import tempfile
 
+import keras
 import numpy as np
 import tensorflow as tf
+
+from tfxclass.types import Config
+from tfxclass.types import Path
 
 _PREFIX = "step-"
 _KEPT = 2
@@ -29,12 +33,14 @@ class Checkpoint:
             which are read by all workers together.
     """
 
-    def __init__(self, folder, model, writes=True):
+    def __init__(
+        self, folder: Path, model: keras.Model, writes: bool = True
+    ) -> None:
         self.folder = folder
         self.model = model
         self.writes = writes
 
-    def save(self, number, position):
+    def save(self, number: int, position: Config) -> None:
         """Writes the state after `number` steps; on every worker.
 
         Args:
@@ -70,7 +76,7 @@ class Checkpoint:
         with open(_position(folder), "w") as file:
             json.dump(position, file)
 
-    def restore(self):
+    def restore(self) -> Config | None:
         """Brings back the last state.
 
         Returns:

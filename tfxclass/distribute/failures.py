@@ -1,10 +1,13 @@
 """What happens when a process of the cluster is gone."""
 
 import contextlib
+from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def failures_told(errors, what):
+def failures_told(
+    errors: type[Exception] | tuple[type[Exception], ...], what: str
+) -> Iterator[None]:
     """Turns what TensorFlow raises for a lost process into a RuntimeError.
 
     Args:

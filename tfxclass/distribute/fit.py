@@ -1,5 +1,8 @@
 """`fit` for every strategy of `tf.distribute`."""
 
+from collections.abc import Sequence
+
+import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
@@ -10,22 +13,24 @@ from tfxclass.distribute.checkpoint import Checkpoint
 from tfxclass.distribute.job import Job
 from tfxclass.distribute.job import known_length
 from tfxclass.distribute.synchronous import SynchronousSteps
+from tfxclass.types import Data
+from tfxclass.types import Path
 
 
 def fit(
-    model,
-    dataset,
-    epochs=1,
-    steps_per_epoch=None,
-    validation_data=None,
-    validation_steps=None,
-    callbacks=None,
-    verbose="auto",
-    checkpoint=None,
-    checkpoint_interval=None,
-    log_interval=10,
-    max_staleness=64,
-):
+    model: keras.Model,
+    dataset: Data,
+    epochs: int = 1,
+    steps_per_epoch: int | None = None,
+    validation_data: Data | None = None,
+    validation_steps: int | None = None,
+    callbacks: Sequence[keras.callbacks.Callback] | None = None,
+    verbose: str | int = "auto",
+    checkpoint: Path | None = None,
+    checkpoint_interval: int | None = None,
+    log_interval: int = 10,
+    max_staleness: int = 64,
+) -> keras.callbacks.History:
     """Trains a compiled Keras model under the strategy it was made in.
 
     Keras' own `fit` fails under `MultiWorkerMirroredStrategy` (keras #20585)

@@ -1,6 +1,12 @@
 """The epochs of a `fit`: callbacks, validation and states."""
 
+from collections.abc import Sequence
+
 import keras
+
+from tfxclass.distribute.asynchronous import AsynchronousSteps
+from tfxclass.distribute.synchronous import SynchronousSteps
+from tfxclass.types import Data
 
 
 class Job:
@@ -10,14 +16,26 @@ class Job:
     checkpoint_interval = None
     validation = None
 
-    def __init__(self, model, steps, steps_per_epoch, log_interval):
+    def __init__(
+        self,
+        model: keras.Model,
+        steps: SynchronousSteps | AsynchronousSteps,
+        steps_per_epoch: int | None,
+        log_interval: int,
+    ) -> None:
         self.model = model
         self.steps = steps
         self.steps_per_epoch = steps_per_epoch
         self.log_interval = log_interval
         self.number = 0  # of steps since the beginning
 
-    def run(self, dataset, epochs, callbacks, verbose):
+    def run(
+        self,
+        dataset: Data,
+        epochs: int,
+        callbacks: Sequence[keras.callbacks.Callback] | None,
+        verbose: str | int,
+    ) -> keras.callbacks.History:
         batches = self.steps.batches(dataset)
         self.steps.build(batches)
         first, skip = self._restore()
@@ -120,7 +138,7 @@ class Job:
             self.model.history.epoch = self._restored["epochs"]
 
 
-def known_length(dataset):
+def known_length(dataset: Data) -> int | None:
     """Batches of an epoch, or None where that is not known."""
     if callable(dataset):
         return None

@@ -1,8 +1,14 @@
 """Steps of all replicas together: one device, mirrored, several workers."""
 
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
 import tensorflow as tf
 
 from tfxclass.distribute.failures import failures_told
+from tfxclass.types import Data
 
 # What TensorFlow raises in the others when a worker is gone.
 _LOST = (
@@ -22,7 +28,7 @@ class Batches:
             takes the number of the epoch and returns one.
     """
 
-    def __init__(self, strategy, dataset):
+    def __init__(self, strategy: tf.distribute.Strategy, dataset: Data) -> None:
         self._strategy = strategy
         self._make = dataset if callable(dataset) else None
         self._distributed = self._iterator = None
@@ -32,7 +38,7 @@ class Batches:
                 dataset
             )
 
-    def epoch(self, number, skip=0):
+    def epoch(self, number: int, skip: int = 0) -> Iterator[Any]:
         """Iterator over an epoch, behind its first `skip` batches."""
         if self._make is not None:
             made = self._make(number)
@@ -55,7 +61,7 @@ class Batches:
 class SynchronousSteps:
     """Runs `model.train_step` and `test_step` under `model`'s strategy."""
 
-    def __init__(self, model):
+    def __init__(self, model: keras.Model) -> None:
         self.model = model
         self.strategy = model.distribute_strategy
         self._train = self._function(model.train_step)
@@ -68,45 +74,45 @@ class SynchronousSteps:
 
         return run
 
-    def batches(self, dataset):
+    def batches(self, dataset: Data) -> Batches:
         return Batches(self.strategy, dataset)
 
     evaluation_batches = batches
 
-    def build(self, batches):
+    def build(self, batches: Batches) -> None:
         """Makes all variables, metrics included, without a step."""
         self._train.get_concrete_function(batches.epoch(0))
 
-    def reset(self):
+    def reset(self) -> None:
         """Begins to count anew what `logs` tells."""
         self.model.reset_metrics()
 
-    def train(self, iterator):
+    def train(self, iterator: Iterator[Any]) -> bool:
         """A training step; False where the data have ended."""
         return _ran(self._train, iterator)
 
-    def test(self, iterator):
+    def test(self, iterator: Iterator[Any]) -> bool:
         """A step of evaluation; False where the data have ended."""
         return _ran(self._test, iterator)
 
-    def logs(self):
+    def logs(self) -> dict[str, float]:
         """The metrics since `reset`, of all replicas: `{name: float}`."""
         result = self.model.get_metrics_result()
         return {name: float(value) for name, value in result.items()}
 
-    def finish(self):
+    def finish(self) -> None:
         """Brings replicas together that went on by themselves (`LocalSGD`)."""
         if hasattr(self.model.optimizer, "average"):
             self.model.optimizer.average()
 
-    def failures_told(self):
+    def failures_told(self) -> contextlib.AbstractContextManager[None]:
         """A context in which a lost worker is a RuntimeError."""
         return failures_told(
             _LOST, "A worker was lost, or did not come to a step in time."
         )
 
     @property
-    def is_chief(self):
+    def is_chief(self) -> bool:
         """Whether this process reports and writes files."""
         resolver = self.strategy.cluster_resolver
         if resolver is None or not resolver.task_type:

@@ -1,5 +1,7 @@
 """Whether an export answers as the model does."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 # Two orders of summation in float32. An absolute 1e-6 alone would say nothing
@@ -14,14 +16,19 @@ _ABSOLUTE = {
 }
 
 
-def check_same(answers, expected, names, activation):
+def check_same(
+    answers: dict[str, np.ndarray],
+    expected: dict[str, np.ndarray],
+    names: Sequence[str] | None,
+    activation: str | None,
+) -> None:
     """Raises unless the answers are those expected.
 
     Ids are equal but where rounding alone may order two classes either way.
 
     Args:
         answers: dict of arrays, `ids`, `scores` and, with names, `labels`
-            (bytes objects), each `[batch, k]`.
+            (bytes objects), each `[..., k]`.
         expected: dict of arrays, `ids` and `scores`.
         names: list of str, or None.
         activation: the head's; None where scores are logits.
@@ -32,7 +39,8 @@ def check_same(answers, expected, names, activation):
     for key, value in expected.items():
         if answers[key].shape != value.shape:
             _differs(f"shape of `{key}`", answers[key].shape, value.shape)
-    ids, scores = expected["ids"], expected["scores"]
+    ids, scores = (_flat(expected[key]) for key in ("ids", "scores"))
+    answers = {key: _flat(value) for key, value in answers.items()}
     tolerance = _ABSOLUTE[activation] + _RELATIVE * np.abs(scores)
     if not np.all(_is_close(answers["scores"], scores, tolerance)):
         _differs("`scores`", answers["scores"], scores)
@@ -46,7 +54,17 @@ def check_same(answers, expected, names, activation):
             _differs("`labels`", answers["labels"], wanted)
 
 
-def check_close(key, answers, expected, activation):
+def _flat(answers):
+    """`[..., k]` as `[rows, k]`."""
+    return answers.reshape(-1, answers.shape[-1])
+
+
+def check_close(
+    key: str,
+    answers: dict[str, np.ndarray],
+    expected: np.ndarray,
+    activation: str | None,
+) -> None:
     """Raises unless `answers[key]` is `expected` up to rounding."""
     received = answers[key]
     if received.shape != expected.shape:

@@ -1,25 +1,29 @@
 """Approximate top k with stock TensorFlow ops alone: inverted lists."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass import stock_top_k
+from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.layers.output_head import unflatten
+from tfxclass.ops import kmeans
+from tfxclass.rows import stock
+from tfxclass.types import Array
+from tfxclass.types import Config
 
-_TRAIN_ROWS_A_LIST = 40
-_ITERATIONS = 8
 _QUERIES = 256
 
 
 class InvertedLists:
     """How an export searches a part of the classes only.
 
-    Class rows are kept by their nearest k-means centre. A query is answered
-    from the `num_probes` lists whose centres answer it most: a product with
-    the centres, a gather, a product, a top_k, all TensorFlow's own ops. For
-    half a million classes and more, where reading every row is too slow. The
-    rows are in the export once, in the order of the lists.
+    Class rows are kept in the clusters of a spherical k-means. A query is
+    answered from the `num_probes` lists whose mean rows answer it most: a
+    product with these, a gather, a product, a top_k, all TensorFlow's own
+    ops. For half a million classes and more, where reading every row is too
+    slow. The rows are in the export once, in the order of the lists.
 
     Scores are logits, exact for the classes found: the sum of a softmax would
     read every row.
@@ -38,8 +42,12 @@ class InvertedLists:
     """
 
     def __init__(
-        self, num_lists=None, num_probes=None, min_recall=0.95, seed=0
-    ):
+        self,
+        num_lists: int | None = None,
+        num_probes: int | None = None,
+        min_recall: float = 0.95,
+        seed: int = 0,
+    ) -> None:
         if num_lists is not None:
             check_positive_int("num_lists", num_lists)
         if num_probes is not None:
@@ -53,7 +61,9 @@ class InvertedLists:
         self.min_recall = min_recall
         self.seed = seed
 
-    def build(self, head, k, features=None):
+    def build(
+        self, head: keras.layers.Layer, k: int, features: Array | None = None
+    ) -> "ListSearch":
         """`ListSearch` of a head; see `saved_model`.
 
         Args:
@@ -65,18 +75,18 @@ class InvertedLists:
             ValueError: another kind of head, or a recall below `min_recall`.
         """
         _check_head(head)
-        rows, bias = head.export_weights()
-        rows = tf.convert_to_tensor(rows)
+        (served,) = head.export_weights()
+        rows, bias = tf.convert_to_tensor(served.kernel), served.bias
         count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
         count = min(count, rows.shape[0])
-        centres = _centres(rows, count, self.seed)
-        search = ListSearch(head, rows, bias, _nearest(rows, centres), count)
+        with progress.told(f"Clustering {rows.shape[0]:,} class rows"):
+            lists = kmeans.clusters(rows, count, self.seed).numpy()
+        search = ListSearch(head, rows, bias, lists, count)
         if features is None:
             queries = _drawn(rows, _QUERIES, self.seed)
         else:
             queries = head.queries(features)
-        bias = None if bias is None else tf.convert_to_tensor(bias)
-        expected, _ = stock_top_k.top_k(queries, rows, k, bias)
+        expected = stock.best(queries, served, k, with_logsumexp=False).ids
         self._choose_probes(search, k, queries, expected.numpy())
         search.measured_on = "class rows" if features is None else "examples"
         return search
@@ -125,7 +135,14 @@ class ListSearch(tf.Module):
         num_lists: int.
     """
 
-    def __init__(self, head, rows, bias, lists, num_lists):
+    def __init__(
+        self,
+        head: keras.layers.Layer,
+        rows: tf.Tensor,
+        bias: tf.Tensor | None,
+        lists: np.ndarray,
+        num_lists: int,
+    ) -> None:
         super().__init__()
         order = np.argsort(lists, kind="stable")
         sizes = np.bincount(lists, minlength=num_lists)
@@ -157,7 +174,7 @@ class ListSearch(tf.Module):
             return centres, tf.zeros(len(sizes))
         return centres, tf.math.segment_max(self.bias, of_list)
 
-    def report(self):
+    def report(self) -> Config:
         """What was measured, a dict."""
         return {
             "num_lists": self.num_lists,
@@ -166,16 +183,20 @@ class ListSearch(tf.Module):
             "measured_on": self.measured_on,
         }
 
-    def least_probes(self, k):
+    def least_probes(self, k: int) -> int:
         """Lists to read that hold `k` classes whichever they are, int."""
         sizes = np.sort(np.diff(self.starts.numpy()))
         return int(np.searchsorted(np.cumsum(sizes), k)) + 1
 
-    def top_k(self, features, k):
-        """`(ids, logits)`: int64 and float32 `[batch, k]`, best first."""
-        return self.top_k_of(self._head().queries(features), k)
+    def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(ids, logits)`: int64 and float32 `[..., k]`, best first."""
+        features = tf.convert_to_tensor(features)
+        found = self.top_k_of(self._head().queries(features), k)
+        return tuple(unflatten(x, features) for x in found)
 
-    def top_k_of(self, queries, k):
+    def top_k_of(
+        self, queries: tf.Tensor, k: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """`top_k` of queries, float32 `[batch, dim]`."""
         check_k(k, self.order.shape[0])
         answers = tf.matmul(queries, self.centres, transpose_b=True)
@@ -208,14 +229,14 @@ class ListSearch(tf.Module):
         )
         return tf.gather(self.order, at), scores
 
-    def scores(self, features):
-        """All scores, exact, float32 `[batch, num_classes]`."""
+    def scores(self, features: tf.Tensor) -> tf.Tensor:
+        """All scores, exact, float32 `[..., num_classes]`."""
         head = self._head()
-        logits = stock_top_k.products(head.queries(features), self.rows)
+        logits = stock.products(head.queries(features), self.rows)
         if self.bias is not None:
             logits += self.bias
         places = tf.math.invert_permutation(tf.identity(self.order))
-        logits = tf.gather(logits, places, axis=1)
+        logits = unflatten(tf.gather(logits, places, axis=1), features)
         return head.activate(logits) if head.activation else logits
 
 
@@ -230,30 +251,6 @@ def _drawn(rows, count, seed):
     count = min(count, rows.shape[0])
     ids = rng.choice(rows.shape[0], count, replace=False)
     return tf.gather(rows, np.sort(ids))
-
-
-def _centres(rows, count, seed):
-    """Centres of Lloyd's k-means on a sample, float32 `[count, dim]`."""
-    sample = _drawn(rows, count * _TRAIN_ROWS_A_LIST, seed)
-    centres = _drawn(sample, count, seed + 1)
-    for _ in range(_ITERATIONS):
-        lists = _nearest(sample, centres)
-        means = tf.math.unsorted_segment_mean(sample, lists, count)
-        is_empty = np.bincount(lists, minlength=count) == 0
-        centres = tf.where(is_empty[:, np.newaxis], centres, means)
-    return centres
-
-
-def _nearest(rows, centres):
-    """Nearest centre of each row, int array, in blocks."""
-    half = tf.reduce_sum(tf.square(centres), axis=1) / 2
-    block = max(2**24 // centres.shape[0], 1)
-    parts = []
-    for start in range(0, rows.shape[0], block):
-        part = rows[start : start + block]
-        closeness = tf.matmul(part, centres, transpose_b=True) - half
-        parts.append(tf.argmax(closeness, axis=1).numpy())
-    return np.concatenate(parts)
 
 
 def _recall(found, expected):

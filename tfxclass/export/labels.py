@@ -1,13 +1,18 @@
 """Class names in an export: a text file beside the graph, one a line."""
 
 import os
+from collections.abc import Sequence
 
 import tensorflow as tf
+
+from tfxclass.types import Path
 
 FILE_NAME = "labels.txt"
 
 
-def read(labels, num_classes):
+def read(
+    labels: Sequence[str] | Path | None, num_classes: int
+) -> list[str] | None:
     """The names as a list of str, checked; None for None.
 
     Args:
@@ -51,7 +56,7 @@ def _check_name(class_id, name):
         )
 
 
-def write(names, folder):
+def write(names: Sequence[str] | None, folder: Path) -> str | None:
     """Writes the names; returns the file's path, or None for None."""
     if names is None:
         return None
@@ -61,7 +66,7 @@ def write(names, folder):
     return path
 
 
-def table(path):
+def table(path: Path) -> tf.lookup.StaticHashTable:
     """Lookup table from int64 class ids to names, read when it is loaded."""
     initializer = tf.lookup.TextFileInitializer(
         path,

@@ -8,6 +8,8 @@ import os
 import shutil
 import uuid
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,7 +20,9 @@ from tfxclass.checks import check_k
 from tfxclass.export import compare
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import questions
-from tfxclass.top_k import encoder_of
+from tfxclass.inference.graph import encoder_of
+from tfxclass.keras_internals import called_graphs
+from tfxclass.types import Path
 
 OPSET = 18
 MODEL = "model.onnx"
@@ -27,7 +31,14 @@ CLASSES = "classes.bin"
 _BLOCK = 65_536
 
 
-def onnx(model, path, top_k=10, labels=None, verify=True, example_inputs=None):
+def onnx(
+    model: keras.Model | Path,
+    path: Path,
+    top_k: int = 10,
+    labels: Sequence[str] | Path | None = None,
+    verify: bool = True,
+    example_inputs: Any = None,
+) -> str:
     """Writes `model` as an ONNX model with the best classes of each request.
 
     The folder `path` gets `model.onnx` (opset 18): the model's inputs by
@@ -76,7 +87,7 @@ def onnx(model, path, top_k=10, labels=None, verify=True, example_inputs=None):
     encoder = keras.Model(inputs, features)
     graph = _convert(encoder, head)
     with _new_folder(path) as folder:
-        _write(folder, graph, head, top_k)
+        _write(folder, graph, head, top_k, len(features.shape))
         labels_lib.write(names, folder)
         if verify:
             _verify(folder, encoder, head, top_k, examples)
@@ -136,7 +147,12 @@ def _convert(encoder, head):
 
     def encode(*inputs):
         features = encoder(list(inputs), training=False)
-        return tf.identity(head.queries(features), name="queries")
+        queries = tf.identity(head.queries(features), name="queries")
+        if features.shape.rank == 2:
+            return queries
+        # Of the answers, which are computed row by row.
+        leading = tf.shape(features, tf.int64)[:-1]
+        return queries, tf.identity(leading, name="leading")
 
     function = tf.function(encode, specs, autograph=False)
     _check_no_text(function.get_concrete_function().graph)
@@ -180,8 +196,8 @@ def _check_no_text(graph):
 def _ops_of(graph):
     """All ops of a FuncGraph, with those of the functions that it calls."""
     yield from graph.get_operations()
-    for function in graph._functions.values():
-        yield from getattr(function, "graph", tf.Graph()).get_operations()
+    for called in called_graphs(graph):
+        yield from called.get_operations()
 
 
 def _check_ops(model):
@@ -196,26 +212,29 @@ def _check_ops(model):
         )
 
 
-def _write(folder, model, head, k):
+def _write(folder, model, head, k, rank):
     """Adds the classifier to `model`, and writes both."""
     import onnx
     from onnx import helper
 
-    rows, bias = head.export_weights()
-    graph = model.graph
-    queries = graph.output[0].name
+    (served,) = head.export_weights()
+    rows, bias = served.kernel, served.bias
+    graph, rest = model.graph, [None] * (rank - 2)
+    queries, *leading = [output.name for output in graph.output]
     tensors = {"rows": rows} if bias is None else {"rows": rows, "bias": bias}
     graph.initializer.extend(_write_tensors(folder, tensors))
     constants = {"k": np.array([k]), "last_axis": np.array([1])}
     for name, value in constants.items():
         value = onnx.numpy_helper.from_array(value.astype("int64"), _own(name))
         graph.initializer.append(value)
-    graph.node.extend(_classifier(queries, list(tensors), head.activation))
+    nodes = _classifier(queries, list(tensors), head.activation, leading)
+    graph.node.extend(nodes)
     del graph.output[:]
     batch = graph.input[0].type.tensor_type.shape.dim[0].dim_param or "batch"
     for name, kind in (("ids", "INT64"), ("scores", "FLOAT")):
         kind = getattr(onnx.TensorProto, kind)
-        info = helper.make_tensor_value_info(name, kind, [batch, k])
+        shape = [batch, k] if not leading else [batch, *rest, k]
+        info = helper.make_tensor_value_info(name, kind, shape)
         graph.output.append(info)
     with open(os.path.join(folder, MODEL), "wb") as f:
         f.write(model.SerializeToString())
@@ -227,23 +246,41 @@ def _own(name):
     return "tfxclass/" + name
 
 
-def _classifier(queries, tensors, activation):
-    """Nodes from queries to `ids` and `scores`."""
+def _classifier(queries, tensors, activation, leading):
+    """Nodes from queries to `ids` and `scores`.
+
+    `leading` names the dimensions of the answers before k, where they are not
+    those of the queries.
+    """
+    from onnx.helper import make_node
+
+    if leading:
+        shape = _own("shape")
+        yield make_node("Concat", [*leading, _own("k")], [shape], axis=0)
+        flat = {name: _own(f"flat_{name}") for name in ("ids", "scores")}
+        yield from _answers(queries, tensors, activation, **flat)
+        for name, rows in flat.items():
+            yield make_node("Reshape", [rows, shape], [name])
+        return
+    yield from _answers(queries, tensors, activation)
+
+
+def _answers(queries, tensors, activation, ids="ids", scores="scores"):
     from onnx.helper import make_node
 
     names = [_own(name) for name in tensors]
     logits, best, k = _own("logits"), _own("best"), _own("k")
     yield make_node("Gemm", [queries, *names], [logits], transB=1)
     if activation is None:
-        yield make_node("TopK", [logits, k], ["scores", "ids"], axis=1)
+        yield make_node("TopK", [logits, k], [scores, ids], axis=1)
         return
-    yield make_node("TopK", [logits, k], [best, "ids"], axis=1)
+    yield make_node("TopK", [logits, k], [best, ids], axis=1)
     total, shifted = _own("logsumexp"), _own("shifted")
     # The best alone are exponentiated once more: no second pass over all.
     axis = _own("last_axis")
     yield make_node("ReduceLogSumExp", [logits, axis], [total], keepdims=1)
     yield make_node("Sub", [best, total], [shifted])
-    yield make_node("Exp", [shifted], ["scores"])
+    yield make_node("Exp", [shifted], [scores])
 
 
 def _write_tensors(folder, tensors):

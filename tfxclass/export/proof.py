@@ -9,18 +9,23 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from tfxclass.types import Path
 from tfxclass_serve import c_loader
 
 LOADER = c_loader.__file__
 
 
-def check(folder, questions=(), records=()):
+def check(
+    folder: Path, questions: Sequence[Any] = (), records: Sequence[Any] = ()
+) -> None:
     """Raises unless the export in `folder` is sound; see `saved_model`.
 
     Args:
@@ -84,7 +89,7 @@ def _run_loader(scratch):
     )
 
 
-def ops_of(graph):
+def ops_of(graph: Any) -> set[str]:
     """Names of the ops of a MetaGraphDef, its functions' too; a set."""
     library = graph.graph_def.library.function
     ops = {node.op for node in graph.graph_def.node}

@@ -2,14 +2,17 @@
 
 import functools
 import typing
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.export import compare
 from tfxclass.export import signatures as signatures_lib
+from tfxclass.inference.top_k import above
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.top_k import above
 
 _TEXTS = ("sample text", "", "Zwei W\u00f6rter")
 # Where an input has a dimension of any size.
@@ -43,7 +46,9 @@ class Best(typing.NamedTuple):
     activation: str | None
 
 
-def best_of(search, k, threshold):
+def best_of(
+    search: OutputHead | tf.Module, k: int, threshold: float | None
+) -> Best:
     """`Best` of a head, or of a `ListSearch`."""
     if not isinstance(search, OutputHead):
         return Best(lambda features: search.top_k(features, k), None)
@@ -55,7 +60,13 @@ def best_of(search, k, threshold):
     )
 
 
-def ask(encoder, head, best, names, examples):
+def ask(
+    encoder: keras.Model,
+    head: OutputHead,
+    best: Best,
+    names: Sequence[str] | None,
+    examples: Sequence[np.ndarray],
+) -> list[Question]:
     """A `Question` for each signature that an export may have.
 
     Args:
@@ -116,7 +127,9 @@ def _ids_of(classes, expected, names):
     return np.where(same == classes, expected, found)
 
 
-def served(inputs, examples):
+def served(
+    inputs: Sequence[keras.KerasTensor], examples: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
     """Dict of the examples by input name, of the types that are served."""
     types = [signatures_lib.spec_of(x).dtype.as_numpy_dtype for x in inputs]
     return {
@@ -125,7 +138,7 @@ def served(inputs, examples):
     }
 
 
-def serialize(inputs):
+def serialize(inputs: dict[str, np.ndarray]) -> list[bytes]:
     """Rows of a dict of arrays as serialised tf.Examples, list of bytes."""
     size = len(next(iter(inputs.values())))
     return [
@@ -150,7 +163,9 @@ def _feature(array):
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
-def examples(inputs, given=None):
+def examples(
+    inputs: Sequence[keras.KerasTensor], given: Any = None
+) -> list[np.ndarray]:
     """Arrays to ask the model with, one for each of the symbolic `inputs`.
 
     Args:

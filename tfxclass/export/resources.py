@@ -1,13 +1,17 @@
 """What a Keras model reads when it runs: variables and lookup tables."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
+
+from tfxclass.keras_internals import flat_layers
 
 _RESOURCES = (tf.Variable, tf.saved_model.experimental.TrackableResource)
 _CONTAINERS = (list, tuple, set)
 
 
-def of(model):
+def of(model: keras.Model) -> list[Any]:
     """The `tf.Variable`s and tables of a model and its layers; a list.
 
     Tables are found where a layer, or a module or container of its
@@ -24,7 +28,7 @@ def of(model):
         for part in _parts(thing):
             visit(part)
 
-    for layer in model._flatten_layers():
+    for layer in flat_layers(model):
         visit(layer)
     return list(found.values())
 
@@ -34,15 +38,9 @@ def _parts(thing):
         return [thing.value]
     if isinstance(thing, keras.layers.Layer):
         # Attributes hold what Keras has no list of.
-        return [*thing.variables, *_own_parts(thing)]
+        return [*thing.variables, *vars(thing).values()]
     if isinstance(thing, tf.Module):
-        return _own_parts(thing)
+        return list(vars(thing).values())
     if isinstance(thing, dict):
         return list(thing.values())
     return list(thing) if isinstance(thing, _CONTAINERS) else []
-
-
-def _own_parts(thing):
-    # Not a layer's nodes and inputs: they lead to the layers around it.
-    ignored = ("_inbound_nodes", "_outbound_nodes", "_parent_path")
-    return [value for key, value in vars(thing).items() if key not in ignored]

@@ -2,16 +2,23 @@
 
 import os
 import re
+from collections.abc import Mapping
+from collections.abc import Sequence
 
 from tfxclass.checks import check_positive_int
+from tfxclass.types import Path
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
 _NAME = re.compile(r"[^/:\s]+")
 
 
 def server_config(
-    folder, models, batch_sizes=(1, 4, 16, 64), versions=None, labels=None
-):
+    folder: Path,
+    models: Mapping[str, str],
+    batch_sizes: Sequence[int] = (1, 4, 16, 64),
+    versions: Mapping[str, Sequence[int]] | None = None,
+    labels: Mapping[str, Mapping[str, int]] | None = None,
+) -> None:
     """Writes `models.config`, `batching.config` and `monitoring.config`.
 
     They are what the flags `--model_config_file`, `--batching_parameters_file`

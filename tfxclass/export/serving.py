@@ -5,6 +5,8 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -17,26 +19,28 @@ from tfxclass.export import proof
 from tfxclass.export import questions
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
+from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.version_folder import version_folder
-from tfxclass.top_k import check_threshold
-from tfxclass.top_k import encoder_of
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.top_k import check_threshold
+from tfxclass.types import Path
 
 # Others are no names of TensorFlow's nodes.
 _INPUT_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 
 
 def saved_model(
-    model,
-    path,
-    top_k=10,
-    labels=None,
-    verify=True,
-    example_inputs=None,
-    full_scores=False,
-    search=None,
-    warmup_batch_sizes=(),
-    threshold=None,
-):
+    model: keras.Model | Path,
+    path: Path,
+    top_k: int = 10,
+    labels: Sequence[str] | Path | None = None,
+    verify: bool = True,
+    example_inputs: Any = None,
+    full_scores: bool = False,
+    search: InvertedLists | None = None,
+    warmup_batch_sizes: Sequence[int] = (),
+    threshold: float | None = None,
+) -> str:
     """Writes `model` as the next version of a servable model.
 
     `path/<version>/` gets these signatures, for all of which dimension 0 is

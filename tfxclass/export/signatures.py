@@ -1,12 +1,15 @@
 """What an export answers: its signatures, as functions of stock ops."""
 
 import typing
+from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import resources
-from tfxclass.top_k import above
+from tfxclass.inference.top_k import above
+from tfxclass.layers.output_head import OutputHead
 
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 FULL_SCORES = "full_scores"
@@ -20,20 +23,25 @@ _NOT_IN_JSON = (tf.float16, tf.bfloat16)
 class ExactSearch(tf.Module):
     """All classes of a head, read for each query."""
 
-    def __init__(self, head):
+    def __init__(self, head: OutputHead) -> None:
         super().__init__()
-        self.weights = head.export_weights()
+        weights = head.export_weights()
+        self.variables_read = [
+            x for x in tf.nest.flatten(weights) if isinstance(x, tf.Variable)
+        ]
         self.query_weights = head.query_weights()
         # Untracked: a layer would be saved with copies of its variables.
-        self._head = lambda: head
+        self._head = lambda: (head, weights)
 
-    def top_k(self, features, k):
-        return self._head().export_top_k(features, k, self.weights)
+    def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        head, weights = self._head()
+        return head.export_top_k(features, k, weights)
 
-    def scores(self, features):
-        return self._head().export_scores(features, self.weights)
+    def scores(self, features: tf.Tensor) -> tf.Tensor:
+        head, weights = self._head()
+        return head.export_scores(features, weights)
 
-    def report(self):
+    def report(self) -> None:
         """What was measured: nothing, it is exact."""
         return None
 
@@ -62,7 +70,13 @@ class Signatures(tf.Module):
         full_scores: whether there is a signature of that name.
     """
 
-    def __init__(self, encoder, answer, asset, full_scores):
+    def __init__(
+        self,
+        encoder: keras.Model,
+        answer: Answer,
+        asset: str | None,
+        full_scores: bool,
+    ) -> None:
         super().__init__()
         # The variables and tables only: a Keras layer as an attribute would be
         # saved with copies of its variables beside those that are read.
@@ -80,7 +94,8 @@ class Signatures(tf.Module):
         if full_scores:
             self.functions[FULL_SCORES] = _function(self._full_scores, specs)
         features = features_of(encoder.inputs)
-        if features is not None:
+        # The Classify API has one list of classes for an example.
+        if features is not None and len(encoder.outputs[0].shape) == 2:
 
             def classify(serialized):
                 examples = tf.io.parse_example(serialized, features)
@@ -121,14 +136,16 @@ def _encode(encoder, inputs):
     return encoder(inputs, training=False)
 
 
-def spec_of(x):
+def spec_of(x: keras.KerasTensor) -> tf.TensorSpec:
     """`tf.TensorSpec` of what is served for a symbolic input."""
     dtype = tf.as_dtype(x.dtype)
     dtype = tf.float32 if dtype in _NOT_IN_JSON else dtype
     return tf.TensorSpec((None, *x.shape[1:]), dtype, name=x.name)
 
 
-def features_of(inputs):
+def features_of(
+    inputs: Sequence[keras.KerasTensor],
+) -> dict[str, tf.io.FixedLenFeature] | None:
     """Features of a tf.Example by input name; None where there are none.
 
     They are in the order of the inputs. An input of unknown size is no

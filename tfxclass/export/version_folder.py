@@ -4,17 +4,20 @@ import contextlib
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+
+from tfxclass.types import Path
 
 
 class _Folder:
     """A folder that will be renamed; `name` is where it is now."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
 
 @contextlib.contextmanager
-def version_folder(path):
+def version_folder(path: Path) -> Iterator[_Folder]:
     """A folder to fill, which becomes `path/<next version>` at the end."""
     if os.path.exists(path) and not os.path.isdir(path):
         raise ValueError(f"`path` must be a folder. Received: {path!r}")

@@ -1,6 +1,8 @@
 """Warm-up requests: what a server runs before a version is available."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -8,13 +10,15 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.export.questions import serialize
+from tfxclass.types import Config
+from tfxclass.types import Path
 
 PATH = os.path.join("assets.extra", "tf_serving_warmup_requests")
 # A server takes no more.
 _MOST_RECORDS = 1_000
 
 
-def check(batch_sizes):
+def check(batch_sizes: Sequence[int]) -> None:
     """Raises for sizes that are not positive ints, or without the extra."""
     for size in batch_sizes:
         check_positive_int("warmup_batch_sizes", size)
@@ -33,7 +37,12 @@ def _prediction_log():
     return prediction_log_pb2
 
 
-def write(folder, signatures, inputs, batch_sizes):
+def write(
+    folder: Path,
+    signatures: Sequence[str],
+    inputs: Config,
+    batch_sizes: Sequence[int],
+) -> list[Any]:
     """Writes one request of each size for each signature.
 
     Args:
@@ -84,10 +93,10 @@ def _log(signature, batch):
     return log
 
 
-def read(folder):
+def read(folder: Path) -> list[Any]:
     """The warm-up of a SavedModel, list of `(signature, inputs)`."""
     path = os.path.join(folder, PATH)
-    logs = tf.compat.v1.io.tf_record_iterator(path)
+    logs = tf.data.TFRecordDataset(path).as_numpy_iterator()
     return [
         _request(_prediction_log().PredictionLog.FromString(x)) for x in logs
     ]

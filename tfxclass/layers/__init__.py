@@ -2,11 +2,9 @@
 
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
-from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
 from tfxclass.layers.dropmax import DropMax
-from tfxclass.layers.frequency import split_by_frequency
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.hierarchical_softmax import HierarchicalSoftmax
 from tfxclass.layers.lsh_softmax import LSHSoftmax
@@ -14,19 +12,17 @@ from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
-from tfxclass.layers.retained_head import RetainedHead
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.selective_softmax import SelectiveSoftmax
-from tfxclass.layers.sharded_head import ShardedHead
 from tfxclass.layers.sharded_softmax import ShardedSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.layers.sparsemax import Sparsemax
+from tfxclass.trees.frequency import split_by_frequency
 
 __all__ = [
     "AdaptiveProjectedSoftmax",
     "AdaptiveSoftmax",
-    "BlockHead",
     "ClassHead",
     "DifferentiatedSoftmax",
     "DropMax",
@@ -37,11 +33,9 @@ __all__ = [
     "LSHSoftmax",
     "OutputHead",
     "ProjectedSoftmax",
-    "RetainedHead",
     "SampledHead",
     "SampledSoftmax",
     "SelectiveSoftmax",
-    "ShardedHead",
     "ShardedSoftmax",
     "SparseDense",
     "Sparsemax",

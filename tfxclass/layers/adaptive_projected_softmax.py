@@ -1,18 +1,27 @@
 """Projected softmax whose rows are narrower for rarer classes."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.block_head import BlockHead
-from tfxclass.layers.frequency import split_by_frequency
+from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.projected_softmax import check_penalty
-from tfxclass.losses import softmax
-from tfxclass.losses.block_softmax import block_cross_entropy
+from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.layers.weight_spec import random_projection
+from tfxclass.losses.forward import Step
+from tfxclass.losses.targets import Targets
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_rows import in_blocks
+from tfxclass.trees.frequency import split_by_frequency
+from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AdaptiveProjectedSoftmax(BlockHead):
+class AdaptiveProjectedSoftmax(OutputHead):
     """Exact softmax over random projections, wide for frequent classes: RP-A.
 
     Classes are numbered by falling frequency and lie in groups; the rows of a
@@ -30,7 +39,7 @@ class AdaptiveProjectedSoftmax(BlockHead):
         projection_dims: ints, width of a row in each group.
         l2: float >= 0: `l2 / 2` times the squares of all rows is added to the
             training loss.
-        **kwargs: `BlockHead`'s arguments.
+        **kwargs: `OutputHead`'s arguments.
 
     Raises:
         ValueError: neither or both of `counts` and `group_sizes`, or sizes
@@ -43,13 +52,13 @@ class AdaptiveProjectedSoftmax(BlockHead):
 
     def __init__(
         self,
-        num_classes,
-        counts=None,
-        group_sizes=None,
-        projection_dims=(100, 70, 40, 10),
-        l2=0.0,
-        **kwargs,
-    ):
+        num_classes: int,
+        counts: ArrayLike | None = None,
+        group_sizes: Sequence[int] | None = None,
+        projection_dims: Sequence[int] = (100, 70, 40, 10),
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         check_positive_int("num_classes", num_classes)
         for width in projection_dims:
             check_positive_int("projection_dims", width)
@@ -57,65 +66,50 @@ class AdaptiveProjectedSoftmax(BlockHead):
         sizes = _group_sizes(
             num_classes, counts, group_sizes, len(projection_dims)
         )
-        super().__init__(num_classes, sizes, **kwargs)
+        super().__init__(num_classes, **kwargs)
         self.group_sizes = sizes
         self.projection_dims = [int(width) for width in projection_dims]
         self.l2 = l2
 
-    def build(self, input_shape):
-        self.check_features(input_shape)
-        self.projection = self.add_weight(
-            name="projection",
-            shape=(input_shape[-1], max(self.projection_dims)),
-            initializer=keras.initializers.RandomNormal(
-                stddev=1.0, seed=self.seed
-            ),
-            trainable=False,
-            dtype="float32",
-            autocast=False,
-        )
-        self.add_kernels(self.projection_dims)
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
+        widest = max(self.projection_dims)
+        return [
+            *self.kernel_specs(self.group_sizes, self.projection_dims),
+            random_projection(dim, widest, 1.0, self.seed),
+        ]
 
-    def weights_by_name(self):
-        return {**super().weights_by_name(), "projection": [self.projection]}
+    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+        self.take_kernels(made)
+        self.projection = made["projection"]
 
-    def block_queries(self, queries, weights):
-        projected = tf.matmul(queries, weights["projection"][0])
+    def class_rows(self) -> list[ClassRows]:
+        return in_blocks(self.kernels)
+
+    def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
+        projected = tf.matmul(features, tf.convert_to_tensor(self.projection))
         return [projected[:, :m] / m**0.5 for m in self.projection_dims]
 
-    def projected_rows(self):
+    def query_weights(self) -> list[tf.Variable]:
+        return [self.projection.value]
+
+    def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """List of `(projection, rows)`: logits are `x . projection . rows`."""
-        weights = self.tensors()
-        projection = weights["projection"][0]
+        self.settle()
+        projection = tf.convert_to_tensor(self.projection)
         return [
-            (projection[:, :m] / m**0.5, rows)
-            for m, rows in zip(self.projection_dims, weights["kernels"])
+            (projection[:, :m] / m**0.5, tf.convert_to_tensor(rows))
+            for m, rows in zip(self.projection_dims, self.kernels)
         ]
 
-    def compute_training_loss(self, queries, targets):
-        losses = self.exact_loss(queries, targets)
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
+        step = super().training_step(features, targets)
         if not self.l2:
-            return losses
-        kernels = self.tensors()["kernels"]
-        return losses + self.l2 * tf.add_n([tf.nn.l2_loss(x) for x in kernels])
+            return step
+        kernels = map(tf.convert_to_tensor, self.kernels)
+        penalty = self.l2 * tf.add_n([tf.nn.l2_loss(x) for x in kernels])
+        return step._replace(losses=step.losses + penalty)
 
-    def exact_loss(self, queries, targets):
-        weights = self.tensors()
-        return block_cross_entropy(
-            self.block_queries(queries, weights), weights["kernels"], targets
-        )
-
-    def parts(self, features):
-        """List of `(queries, softmax.Blocks)` whose logits are all classes'."""
-        queries = self.queries(features)
-        batch = tf.shape(queries)[0]
-        parts = zip(self._blocks(queries, self.tensors()), self.starts)
-        return [
-            (x, softmax.Blocks(rows, None, False, batch, start))
-            for (x, rows), start in parts
-        ]
-
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "group_sizes": self.group_sizes,

@@ -1,22 +1,28 @@
 """Adaptive softmax: rare classes behind the door of their cluster."""
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfxclass import optimizers
-from tfxclass import placement
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.block_head import BlockHead
-from tfxclass.losses.block_softmax import block_cross_entropy
-from tfxclass.losses.softmax import linear_cross_entropy
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import merge_repeats
+from tfxclass.rows import read
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_rows import in_blocks
+from tfxclass.rows.loss import cross_entropy
+from tfxclass.rows.search import Best
+from tfxclass.types import Config
+from tfxclass.types import Margin
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AdaptiveSoftmax(BlockHead):
+class AdaptiveSoftmax(OutputHead):
     """Softmax in two steps: the frequent classes and the clusters of others.
 
     The head holds the first `cutoffs[0]` classes and one entry for each
@@ -39,7 +45,6 @@ class AdaptiveSoftmax(BlockHead):
             any it is a full softmax. `split_by_frequency` finds some.
         div_value: float >= 1: cluster i = 1, 2, ... has rows of width
             `dim // div_value**i`, 1 at least.
-        kernel_initializer: initializer of all weights.
         **kwargs: `OutputHead`'s arguments.
 
     Example:
@@ -54,80 +59,113 @@ class AdaptiveSoftmax(BlockHead):
         Grave et al., Efficient softmax approximation for GPUs, ICML 2017.
     """
 
-    def __init__(self, num_classes, cutoffs, div_value=4.0, **kwargs):
+    def __init__(
+        self,
+        num_classes: int,
+        cutoffs: Iterable[int],
+        div_value: float = 4.0,
+        **kwargs: Any,
+    ) -> None:
         check_positive_int("num_classes", num_classes)
         cutoffs = _check_cutoffs(cutoffs, num_classes)
         if not 1 <= div_value < float("inf"):
             raise ValueError(f"`div_value` must be >= 1. Received: {div_value}")
-        ends = [*cutoffs, int(num_classes)]
-        sizes = [end - start for start, end in zip([0, *cutoffs], ends)]
-        super().__init__(num_classes, sizes, **kwargs)
+        super().__init__(num_classes, **kwargs)
         self.cutoffs = cutoffs
+        self.starts = [0, *cutoffs]
+        ends = [*cutoffs, self.num_classes]
+        self.sizes = [end - start for start, end in zip(self.starts, ends)]
         self.div_value = div_value
 
-    def build(self, input_shape):
-        self.check_features(input_shape)
-        dim = input_shape[-1]
-        widths = [
-            max(int(dim // self.div_value**i), 1)
-            for i in range(1, len(self.sizes))
-        ]
-        self.add_kernels([dim, *widths])
-        init = self.kernel_initializer
-        # A list of one matrix; of none where there is no cluster.
-        self.clusters = [
-            self.add_rows("clusters", (len(widths), dim), init)
-            for _ in self.cutoffs[:1]
-        ]
-        self.projections = [
-            self.add_rows(f"projection_{i}", (dim, width), init)
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
+        init, widths = self.kernel_initializer, self._widths(dim)
+        specs = self.kernel_specs(self.sizes, [dim, *widths])
+        if widths:
+            specs.append(WeightSpec("clusters", (len(widths), dim), init))
+        return specs + [
+            WeightSpec(f"projection_{i}", (dim, width), init)
             for i, width in enumerate(widths, 1)
         ]
 
-    def weights_by_name(self):
-        return {
-            **super().weights_by_name(),
-            "clusters": self.clusters,
-            "projections": self.projections,
-        }
+    def _widths(self, dim):
+        """Width of the rows of each cluster, a list of int."""
+        return [
+            max(int(dim // self.div_value**i), 1)
+            for i in range(1, len(self.sizes))
+        ]
 
-    def block_queries(self, queries, weights):
-        projections = weights["projections"]
-        return [queries, *(tf.matmul(queries, p) for p in projections)]
+    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+        self.take_kernels(made)
+        # A list of one matrix; of none where there is no cluster.
+        self.clusters = [v for k, v in made.items() if k == "clusters"]
+        self.projections = [v for k, v in made.items() if "projection" in k]
 
-    def offsets(self, queries, logsumexps, weights):
+    needs_logsumexp = True
+
+    def class_rows(self) -> list[ClassRows]:
+        return in_blocks(self.kernels)
+
+    def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
+        tails = [tf.matmul(features, self._tensor(p)) for p in self.projections]
+        return [features, *tails]
+
+    def query_weights(self) -> list[tf.Variable]:
+        return [x.value for x in (*self.clusters, *self.projections)]
+
+    def _tensor(self, variable):
+        return tf.convert_to_tensor(variable)
+
+    def adjust_logits(
+        self, features: tf.Tensor, logits: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
         """Logits become log-probabilities, block by block."""
-        if not weights["clusters"]:
-            return [-logsumexps[0]]
-        of_clusters = tf.matmul(
-            queries, weights["clusters"][0], transpose_b=True
-        )
-        in_head = tf.concat([logsumexps[0], of_clusters], axis=1)
+        sums = [tf.reduce_logsumexp(x, 1, keepdims=True) for x in logits]
+        offsets = self._offsets(features, sums)
+        return [x + y for x, y in zip(logits, offsets)]
+
+    def adjust_best(self, features: tf.Tensor, found: list[Best]) -> list[Best]:
+        offsets = self._offsets(features, [x.logsumexp for x in found])
+        return [
+            x._replace(
+                logits=tf.cast(x.logits, y.dtype) + y, logsumexp=x.logsumexp + y
+            )
+            for x, y in zip(found, offsets)
+        ]
+
+    def _offsets(self, features, sums):
+        """From products to log-probabilities, `[rows, 1]` for each block."""
+        if not self.clusters:
+            return [-sums[0]]
+        clusters = self._tensor(self.clusters[0])
+        of_clusters = tf.matmul(features, clusters, transpose_b=True)
+        of_clusters = tf.cast(of_clusters, sums[0].dtype)
+        in_head = tf.concat([sums[0], of_clusters], axis=1)
         total = tf.reduce_logsumexp(in_head, axis=1, keepdims=True)
         of_clusters = tf.split(of_clusters - total, len(self.cutoffs), axis=1)
-        tails = zip(of_clusters, logsumexps[1:])
-        return [-total, *(cluster - sums for cluster, sums in tails)]
+        tails = zip(of_clusters, sums[1:])
+        return [-total, *(cluster - own for cluster, own in tails)]
 
-    def compute_training_loss(self, queries, targets):
-        return self.exact_loss(queries, targets)
-
-    def exact_loss(self, queries, targets):
-        losses = self._head_loss(queries, targets)
+    def exact_loss(
+        self,
+        features: tf.Tensor,
+        targets: Targets,
+        margin: Margin | None = None,
+    ) -> tf.Tensor:
+        losses = self._head_loss(features, targets)
         for tail in range(1, len(self.sizes)):
-            losses += self._tail_loss(tail, queries, targets)
+            losses += self._tail_loss(tail, features, targets)
         return losses
 
-    def _head_loss(self, queries, targets):
+    def _head_loss(self, features, targets):
         """Cross-entropy of the frequent classes and the clusters."""
-        optimizers.catch_up(self.kernels[0])
-        kernels = [self.kernels[0], *self.clusters]
-        kernels = [tf.convert_to_tensor(kernel) for kernel in kernels]
+        rows = in_blocks([self.kernels[0], *self.clusters])
+        read.settle(rows[0])
         tail = sum(tf.cast(targets.ids >= x, tf.int64) for x in self.cutoffs)
         entry = tf.where(tail > 0, self.sizes[0] - 1 + tail, targets.ids)
         entries = merge_repeats(Targets(entry, targets.weights))
-        return block_cross_entropy([queries] * len(kernels), kernels, entries)
+        return cross_entropy([(features, x) for x in rows], entries)
 
-    def _tail_loss(self, tail, queries, targets):
+    def _tail_loss(self, tail, features, targets):
         """Cross-entropy within a cluster, of the rows with a label there."""
         start, size = self.starts[tail], self.sizes[tail]
         is_here = (targets.ids >= start) & (targets.ids < start + size)
@@ -138,12 +176,13 @@ class AdaptiveSoftmax(BlockHead):
         ids = tf.where(is_here, ids - start, -1)
         weights = tf.where(is_here, weights, 0.0)
         share = tf.reduce_sum(weights, axis=1)
-        losses = linear_cross_entropy(
-            tf.matmul(tf.gather(queries, here), self.projections[tail - 1]),
-            self._rows_if(tail, tf.size(here) > 0),
-            Targets(ids, weights / share[:, tf.newaxis]),
+        projection = self._tensor(self.projections[tail - 1])
+        queries = tf.matmul(tf.gather(features, here), projection)
+        rows = self._rows_if(tail, tf.size(here) > 0)
+        losses = cross_entropy(
+            [(queries, rows)], Targets(ids, weights / share[:, tf.newaxis])
         )
-        batch = tf.shape(queries, tf.int64)[:1]
+        batch = tf.shape(features, tf.int64)[:1]
         return tf.scatter_nd(here[:, tf.newaxis], share * losses, batch)
 
     def _rows_if(self, tail, is_touched):
@@ -151,15 +190,15 @@ class AdaptiveSoftmax(BlockHead):
         # Not a tf.cond: its gradient would be dense, zeros for none.
         count = tf.where(is_touched, self.sizes[tail], 0)
         ids = tf.range(tf.cast(count, tf.int64))
-        optimizers.catch_up(self.kernels[tail], ids)
-        return placement.gather(self.kernels[tail], ids)
+        kernel, _ = read.gather(ClassRows(self.kernels[tail]), ids)
+        return ClassRows(kernel)
 
-    def activation_bytes(self, batch):
+    def activation_bytes(self, batch: int, dim: int) -> int:
         # Tails are gathered whole, to have row-sparse gradients.
-        tails = sum(math.prod(kernel.shape) for kernel in self.kernels[1:])
-        return super().activation_bytes(batch) + 4 * tails
+        tails = sum(map(math.prod, zip(self.sizes[1:], self._widths(dim))))
+        return super().activation_bytes(batch, dim) + 4 * tails
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "cutoffs": self.cutoffs,

@@ -1,17 +1,23 @@
 """Differentiated softmax: rarer classes have narrower rows."""
 
 import itertools
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.block_head import BlockHead
-from tfxclass.losses.block_softmax import block_cross_entropy
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_rows import in_blocks
+from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class DifferentiatedSoftmax(BlockHead):
+class DifferentiatedSoftmax(OutputHead):
     """Exact softmax whose rows are as wide as a class deserves: D-Softmax.
 
     The features are cut into slices, one for each block of classes, and the
@@ -26,7 +32,6 @@ class DifferentiatedSoftmax(BlockHead):
             and how many features it reads. Sizes sum up to `num_classes`,
             widths to the number of features. Classes are numbered block by
             block, so by falling frequency; `split_by_frequency` finds sizes.
-        kernel_initializer: initializer of the rows.
         **kwargs: `OutputHead`'s arguments.
 
     Example:
@@ -42,40 +47,38 @@ class DifferentiatedSoftmax(BlockHead):
         Language Models, ACL 2016.
     """
 
-    def __init__(self, num_classes, blocks, **kwargs):
+    def __init__(
+        self, num_classes: int, blocks: Iterable[Sequence[int]], **kwargs: Any
+    ) -> None:
         check_positive_int("num_classes", num_classes)
         blocks = _check_blocks(blocks, num_classes)
-        super().__init__(num_classes, [size for size, _ in blocks], **kwargs)
+        super().__init__(num_classes, **kwargs)
         self.blocks = blocks
 
     @property
-    def widths(self):
+    def widths(self) -> list[int]:
         """Features that each block reads; list of ints."""
         return [width for _, width in self.blocks]
 
-    def build(self, input_shape):
-        self.check_features(input_shape)
-        if sum(self.widths) != input_shape[-1]:
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
+        if sum(self.widths) != dim:
             raise ValueError(
                 "The widths of `blocks` must sum up to the number of features. "
                 f"Received: widths {self.widths} = {sum(self.widths)} with "
-                f"{input_shape[-1]} features."
+                f"{dim} features."
             )
-        self.add_kernels(self.widths)
+        return self.kernel_specs([size for size, _ in self.blocks], self.widths)
 
-    def block_queries(self, queries, weights):
-        return tf.split(queries, self.widths, axis=1)
+    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+        self.take_kernels(made)
 
-    def compute_training_loss(self, queries, targets):
-        return self.exact_loss(queries, targets)
+    def class_rows(self) -> list[ClassRows]:
+        return in_blocks(self.kernels)
 
-    def exact_loss(self, queries, targets):
-        weights = self.tensors()
-        return block_cross_entropy(
-            self.block_queries(queries, weights), weights["kernels"], targets
-        )
+    def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
+        return tf.split(features, self.widths, axis=1)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "blocks": self.blocks}
 
 

@@ -1,14 +1,33 @@
 """DropMax: softmax over classes that are dropped with learned probabilities."""
 
+import math
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.retained_head import RetainedHead
+from tfxclass.layers.output_head import do_not_convert
+from tfxclass.layers.output_head import flatten
+from tfxclass.layers.output_head import unflatten
+from tfxclass.layers.sampled_head import SampledHead
+from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import dropmax
+from tfxclass.losses import softmax
+from tfxclass.losses.forward import Ranking
+from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import Targets
+from tfxclass.rows import products
+from tfxclass.rows import read
+from tfxclass.rows import stock
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.retained import Retained
+from tfxclass.samplers.sampler import Sampler
 from tfxclass.saved_random import SavedRandom
+from tfxclass.types import Array
+from tfxclass.types import Config
+from tfxclass.types import Margin
 
 # Matrices [batch, classes] that a step holds (measured): once, for each mask.
 _MATRICES = {
@@ -21,7 +40,7 @@ _MODES = tuple(_MATRICES)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class DropMax(SavedRandom, RetainedHead):
+class DropMax(SavedRandom, SampledHead):
     """Softmax that drops each class but the label with its own probability.
 
     A regulariser for some thousand classes and few rows: a second class
@@ -66,9 +85,10 @@ class DropMax(SavedRandom, RetainedHead):
         num_samples: int, masks a step.
         temperature: float > 0, of the concrete relaxation.
         kl_weight, auxiliary_weight, entropy_weight: floats >= 0.
-        **kwargs: `retain_probability`, a float in (0, 1], for `"random"`
-            alone; `predict_samples`, int, None for equation 18; and
-            `ClassHead`'s arguments.
+        retain_probability: float in (0, 1], rho of every class, for
+            `"random"` alone.
+        predict_samples: int, masks of a prediction; None for equation 18.
+        **kwargs: `ClassHead`'s arguments.
 
     Example:
 
@@ -81,19 +101,24 @@ class DropMax(SavedRandom, RetainedHead):
         its first version, DropMax: Adaptive Stochastic Softmax.
     """
 
+    sampler_is_optional = True
+    has_plain_logits = False
+
     def __init__(
         self,
-        num_classes,
-        mode="adaptive",
-        num_sampled=None,
-        sampler=None,
-        num_samples=1,
-        temperature=0.1,
-        kl_weight=1.0,
-        auxiliary_weight=1.0,
-        entropy_weight=1.0,
-        **kwargs,
-    ):
+        num_classes: int,
+        mode: str = "adaptive",
+        num_sampled: int | None = None,
+        sampler: str | Sampler | None = None,
+        num_samples: int = 1,
+        temperature: float = 0.1,
+        kl_weight: float = 1.0,
+        auxiliary_weight: float = 1.0,
+        entropy_weight: float = 1.0,
+        retain_probability: float | None = None,
+        predict_samples: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             num_classes, num_sampled=num_sampled, sampler=sampler, **kwargs
         )
@@ -109,10 +134,19 @@ class DropMax(SavedRandom, RetainedHead):
         self.kl_weight = kl_weight
         self.auxiliary_weight = auxiliary_weight
         self.entropy_weight = entropy_weight
+        self.retain_probability = retain_probability
+        self.predict_samples = predict_samples
         self._check()
         self.make_random(self.seed)
 
     def _check(self):
+        p = self.retain_probability
+        if p is not None and not 0 < p <= 1:
+            raise ValueError(
+                f"`retain_probability` must be in (0, 1]. Received: {p}"
+            )
+        if self.predict_samples is not None:
+            check_positive_int("predict_samples", self.predict_samples)
         for name in ("kl_weight", "auxiliary_weight", "entropy_weight"):
             weight = getattr(self, name)
             if not 0 <= weight < float("inf"):
@@ -129,45 +163,160 @@ class DropMax(SavedRandom, RetainedHead):
                 f"masks are not drawn. Received: {self.predict_samples}"
             )
 
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.posterior = None
-        if self.mode == "posterior":
-            self.posterior = self.add_affine("posterior", input_shape[-1])
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
+        # Logits of their own, from zeros.
+        names = ["retain"] if self.retain_probability is None else []
+        names += ["posterior"] if self.mode == "posterior" else []
+        specs = super().weight_specs(dim)
+        for name in names:
+            shape = (self.num_classes, dim)
+            specs.append(WeightSpec(f"{name}_kernel", shape, "zeros"))
+            specs.append(WeightSpec(f"{name}_bias", shape[:1], "zeros"))
+        return specs
 
-    def compute_training_loss(self, queries, targets):
+    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+        super().take_weights(made)
+        self.retain, self.posterior = (
+            (made[f"{name}_kernel"], made[f"{name}_bias"])
+            if f"{name}_kernel" in made
+            else None
+            for name in ("retain", "posterior")
+        )
+
+    def _affine_rows(self, variables):
+        if variables is None:
+            return None
+        return ClassRows(*variables, device=self.rows_device)
+
+    @property
+    def retained(self) -> Retained:
+        """What predicts: `tfxclass.rows.retained.Retained`."""
+        p, logit = self.retain_probability, None
+        if p is not None:
+            logit = math.log(p) - math.log1p(-p) if p < 1 else 1e4
+        return Retained(
+            self.rows,
+            self._affine_rows(self.retain),
+            logit,
+            self.predict_samples,
+            self.seed or 0,
+        )
+
+    def settle(self) -> None:
+        super().settle()
+        for variables in (self.retain, self.posterior):
+            if variables is not None:
+                read.settle(self._affine_rows(variables))
+
+    def _settled(self, settle=True):
+        if settle:
+            self.settle()
+        return self.retained
+
+    @do_not_convert
+    def retain_probabilities(self, features: Array) -> tf.Tensor:
+        """rho, float32 `[..., num_classes]`."""
+        features = self.as_features(features)
+        queries = self.queries(flatten(features))
+        logits = self._settled().all_retain_logits(queries)
+        shape = [tf.shape(queries)[0], self.num_classes]
+        rho = tf.broadcast_to(tf.sigmoid(logits), shape)
+        return unflatten(rho, features)
+
+    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
+        return self._settled(settle).all_logits(self.queries(features))
+
+    def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        found = self._settled().best(
+            self.queries(features), k, self.needs_logsumexp
+        )
+        return self._answer(features, [found], k)
+
+    def exact_loss(
+        self,
+        features: tf.Tensor,
+        targets: Targets,
+        margin: Margin | None = None,
+    ) -> tf.Tensor:
+        """Cross-entropy of the prediction; float32 `[rows]`.
+
+        With a sampler it is streamed in blocks, and has no gradient.
+        """
+        if self.sampler is None or self.predict_samples is not None:
+            logits = self.all_logits(features)
+            return softmax.softmax_cross_entropy(logits, targets)
+        losses = self._settled().losses(self.queries(features), targets)
+        return _without_gradient(losses, self.name)
+
+    def export_weights(self) -> Retained:
+        """`Retained` of variables, not to be normalised."""
+        found = self.retained
+        retain = None if found.retain is None else stock.servable(found.retain)
+        return found._replace(rows=stock.servable(found.rows), retain=retain)
+
+    def stock_best(
+        self, features: tf.Tensor, k: int, weights: Retained
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        found = weights.stock_best(
+            self.queries(features), k, self.needs_logsumexp
+        )
+        return self._answer(features, [found], k)
+
+    def stock_scores(self, features: tf.Tensor, weights: Retained) -> tf.Tensor:
+        return self.sorted_scores(features, weights)
+
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
+        queries = self.queries(features)
         if self.sampler is None:
-            logits = self.raw_logits(queries)
-            return self._loss(queries, logits, targets)
-        sample, logits = self.sampled_logits(queries, targets)
+            self.settle()
+            logits = products.all_products(queries, read.whole(self.rows))
+            return Step(self._loss(queries, logits, targets)[0])
+        sample = self.sample(queries, targets)
+        logits = self.sampled_logits(queries, sample)
         columns = Targets(sample.positions, targets.weights)
-        return self._loss(queries, logits, columns, sample)
+        losses, ranked = self._loss(queries, logits, columns, sample)
+        ranking = Ranking(tf.stop_gradient(ranked), sample.positions)
+        return Step(losses, ranking)
 
-    def activation_bytes(self, batch):
+    def activation_bytes(self, batch: int, dim: int) -> int:
         classes = self.step_rows(batch) or self.num_classes
         once, each = _MATRICES[self.mode]
         return 4 * batch * classes * (once + each * self.num_samples)
 
     def _loss(self, queries, logits, targets, sample=None):
-        """Loss of each row, given the logits of all classes or of a sample."""
+        """`(losses, ranked)`, given the logits of all classes or a sample."""
         ids = None if sample is None else sample.ids
-        retain = self.retain_logits(queries, ids)
+        retain = self._retain_logits(queries, ids)
         target = dropmax.is_target(logits, targets.ids)
         drawn_by, residual = retain, None
         if self.mode == "posterior":
-            residual = self.affine(queries, self.posterior, ids)
+            residual = self._affine(queries, self.posterior, ids)
             drawn_by = tf.stop_gradient(retain) + residual
         log_masks = self._log_masks(logits, drawn_by, target)
         penalties = self._penalties(retain, drawn_by, residual, target)
+        ranked = self.retained.expected(logits, retain)
         if sample is not None:
-            self.leave_ranking(self.expected_logits(logits, retain), sample)
             logits -= sample.log_expected_count
             penalties *= _inverse_counts(sample)
         losses = dropmax.masked_cross_entropy(
             logits, log_masks, targets, self.target_margin()
         )
         losses += tf.reduce_sum(penalties, axis=1)
-        return tf.where(targets.is_labelled > 0, losses, 0.0)
+        return tf.where(targets.is_labelled > 0, losses, 0.0), ranked
+
+    def _retain_logits(self, queries, ids):
+        """Logits of rho, float32 `[rows, n]`; a scalar where rho is given."""
+        if self.retain is None:
+            return tf.constant(self.retained.retain_logit)
+        return self._affine(queries, self.retain, ids)
+
+    def _affine(self, queries, variables, ids):
+        """Logits of the classes `ids`, or of all, which are settled."""
+        rows = self._affine_rows(variables)
+        if ids is None:
+            return products.all_products(queries, read.whole(rows))
+        kernel, bias = read.gather(rows, ids)
+        return products.row_products(queries, kernel) + bias
 
     def _log_masks(self, logits, drawn_by, target):
         """log z, float32 `[num_samples, batch, n]`; 1 sample of attention."""
@@ -204,7 +353,7 @@ class DropMax(SavedRandom, RetainedHead):
             + self.entropy_weight * entropy
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         names = (
             "mode",
             "num_samples",
@@ -212,6 +361,8 @@ class DropMax(SavedRandom, RetainedHead):
             "kl_weight",
             "auxiliary_weight",
             "entropy_weight",
+            "retain_probability",
+            "predict_samples",
         )
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
@@ -223,3 +374,18 @@ def _inverse_counts(sample):
     if sample.mask is None:
         return inverse
     return tf.where(sample.mask, inverse, 0.0)
+
+
+def _without_gradient(losses, name):
+    # TensorFlow keeps gradient functions for ever: nothing of the head's.
+    @tf.custom_gradient
+    def sealed(losses):
+        def grad(upstream):
+            raise ValueError(
+                f"The loss of {name!r} has a gradient with training=True, or "
+                "without a sampler. Received: training=False."
+            )
+
+        return tf.identity(losses), grad
+
+    return sealed(losses)

@@ -28,6 +28,3 @@ class FullSoftmax(ClassHead):
         Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models,
         2024 (blocks in both passes).
     """
-
-    def compute_training_loss(self, queries, targets):
-        return self.exact_loss(queries, targets, margin=self.target_margin())

@@ -1,19 +1,32 @@
 """Hierarchical softmax: a class is a path through a tree."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
-from tfxclass import optimizers
-from tfxclass import stock_tree_search
 from tfxclass import trees
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.output_head import do_not_convert
+from tfxclass.layers.output_head import flatten
+from tfxclass.layers.output_head import unflatten
+from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
+from tfxclass.losses.forward import Step
 from tfxclass.ops import class_tree
-from tfxclass.ops.products import row_products
+from tfxclass.rows import placement
+from tfxclass.rows import read
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.products import row_products
 from tfxclass.saved_random import SavedRandom
+from tfxclass.trees import stock_search
+from tfxclass.types import Array
+from tfxclass.types import Config
+from tfxclass.types import Margin
 
 _MULTI_LABEL = ("all", "pick_one", "plt")
 _TREES = ("balanced", "huffman")
@@ -52,9 +65,8 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         use_bias: whether each row of weights has a bias.
         beam_width: int, nodes that an export keeps a level; `num_classes` of
             them miss nothing. At least `k` of the answer are kept.
-        kernel_initializer: initializer of `kernel`, `[num_rows, dim]`, with
-            the bias as its last column.
-        **kwargs: `OutputHead`'s arguments.
+        **kwargs: `OutputHead`'s arguments; `kernel_initializer` is that of
+            `kernel`, `[num_rows, dim]`, whose last column is the bias.
 
     Example:
 
@@ -76,15 +88,14 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
 
     def __init__(
         self,
-        num_classes,
-        tree="huffman",
-        counts=None,
-        multi_label="all",
-        use_bias=False,
-        beam_width=32,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_classes: int,
+        tree: str | trees.Tree = "huffman",
+        counts: ArrayLike | None = None,
+        multi_label: str = "all",
+        use_bias: bool = False,
+        beam_width: int = 32,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_classes, **kwargs)
         check_choice("multi_label", multi_label, _MULTI_LABEL)
         check_positive_int("beam_width", beam_width)
@@ -94,18 +105,21 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         self.independent = multi_label == "plt"
         self.use_bias = use_bias
         self.beam_width = int(beam_width)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.make_random(self.seed)
 
-    def build(self, input_shape):
-        self.check_features(input_shape)
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
         num_rows = self.tree.num_rows(self.independent)
-        shape = (num_rows, input_shape[-1] + int(self.use_bias))
-        self.kernel = self.add_rows("kernel", shape, self._initial_rows)
-        self.nodes = self._add_constant(
-            "nodes", self.tree.nodes(self.independent)
-        )
-        self.leaves = self._add_constant("leaves", self.tree.leaves)
+        shape = (num_rows, dim + int(self.use_bias))
+        nodes = self.tree.nodes(self.independent)
+        return [
+            WeightSpec("kernel", shape, self._initial_rows),
+            _constant("nodes", nodes),
+            _constant("leaves", self.tree.leaves),
+        ]
+
+    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+        self.kernel = made["kernel"]
+        self.nodes, self.leaves = made["nodes"], made["leaves"]
 
     def _initial_rows(self, shape, dtype=None):
         if not self.use_bias:
@@ -113,31 +127,31 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         rows = self.kernel_initializer((shape[0], shape[1] - 1), dtype=dtype)
         return keras.ops.pad(rows, [[0, 0], [0, 1]])
 
-    def _add_constant(self, name, array):
-        with self._made_beside_rows():
-            return self.add_weight(
-                name=name,
-                shape=array.shape,
-                initializer=lambda shape, dtype: tf.constant(array),
-                dtype="int64",
-                trainable=False,
-                autocast=False,
-            )
-
-    def queries(self, features):
+    def queries(self, features: tf.Tensor) -> tf.Tensor:
         features = super().queries(features)
         if not self.use_bias:
             return features
         return tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)
 
-    def compute_training_loss(self, queries, targets):
+    def training_step(
+        self, features: tf.Tensor, targets: targets_lib.Targets
+    ) -> Step:
         if self.multi_label == "pick_one":
             targets = targets_lib.pick_one(targets, self.next_seed())
-        return self.exact_loss(queries, targets)
+        return Step(self.exact_loss(features, targets))
 
-    def exact_loss(self, queries, targets):
+    def class_rows(self) -> list[ClassRows]:
+        """The rows of the nodes, which are no classes."""
+        return [ClassRows(self.kernel, device=self.rows_device)]
+
+    def exact_loss(
+        self,
+        features: tf.Tensor,
+        targets: targets_lib.Targets,
+        margin: Margin | None = None,
+    ) -> tf.Tensor:
         num_rows = self.kernel.shape[0]
-        with self.beside_rows():
+        with placement.on(self.rows_device):
             nodes = tf.convert_to_tensor(self.nodes)
             leaves = tf.convert_to_tensor(self.leaves)
             rows = class_tree.path_rows(
@@ -148,9 +162,9 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
                 self.independent,
                 self.max_depth,
             )
-            optimizers.catch_up(self.kernel, rows)
+            read.settle(self.class_rows()[0], rows)
             return class_tree.path_loss(
-                queries,
+                self.queries(features),
                 tf.convert_to_tensor(self.kernel),
                 nodes,
                 leaves,
@@ -159,59 +173,68 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
                 self.max_depth,
             )
 
-    def matrix(self, settle=True):
-        """The whole `kernel` as a tensor, with `settle` all rows up to date."""
+    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
         if settle:
-            optimizers.catch_up(self.kernel)
-        return tf.convert_to_tensor(self.kernel)
-
-    def logits(self, features, settle=True):
-        with self.beside_rows():
-            products = row_products(self.queries(features), self.matrix(settle))
+            self.settle()
+        with placement.on(self.rows_device):
+            kernel = tf.convert_to_tensor(self.kernel)
             return class_tree.log_probabilities(
-                products,
+                row_products(self.queries(features), kernel),
                 tf.convert_to_tensor(self.nodes),
                 self.num_classes,
                 self.independent,
             )
 
-    def activate(self, logits):
+    def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return tf.exp(logits)
 
-    def top_k(self, features, k, threshold=0.0):
+    @do_not_convert
+    def top_k(
+        self, features: Array, k: int, threshold: float = 0.0
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """The best classes of each row, exactly.
 
         Args:
-            features: float `[batch, dim]`.
+            features: float `[..., dim]`.
             k: int, at most `num_classes`.
             threshold: float in [0, 1], least probability of a class.
 
         Returns:
-            `(ids, scores)`: int64 and float32 `[batch, k]`, best first;
+            `(ids, scores)`: int64 and float32 `[..., k]`, best first;
             scores are probabilities, or their logarithms with
             `activation=None`. Where fewer than `k` classes reach `threshold`,
             ids are -1 and probabilities 0.
         """
         self._check_search(k, threshold)
-        with self.beside_rows():
+        features = self.as_features(features)
+        self.settle()
+        with placement.on(self.rows_device):
             ids, logs = class_tree.top_k(
-                self.queries(features),
-                self.matrix(),
+                self.queries(flatten(features)),
+                tf.convert_to_tensor(self.kernel),
                 tf.convert_to_tensor(self.nodes),
                 k,
                 self.independent,
                 threshold,
             )
-        return ids, self._scores(logs)
+        found = ids, self._scores(logs)
+        return tuple(unflatten(x, features) for x in found)
 
-    def export_weights(self):
+    def export_weights(self) -> tuple[tf.Variable, tf.Variable]:
         return self.kernel.value, self.nodes.value
 
-    def export_top_k(self, features, k, weights=None, threshold=0.0):
+    @do_not_convert
+    def export_top_k(
+        self,
+        features: Array,
+        k: int,
+        weights: Any = None,
+        threshold: float = 0.0,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """`top_k` with stock ops alone, by a beam of `beam_width` nodes.
 
         Args:
-            features: float `[batch, dim]`.
+            features: float `[..., dim]`.
             k: int, at most `num_classes`.
             weights: what `export_weights` returned; by default it is called.
             threshold: as in `top_k`.
@@ -222,8 +245,15 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         """
         self._check_search(k, threshold)
         weights = self.export_weights() if weights is None else weights
+        features = self.as_features(features)
+        found = self.stock_best(flatten(features), k, weights, threshold)
+        return tuple(unflatten(x, features) for x in found)
+
+    def stock_best(
+        self, features: tf.Tensor, k: int, weights: Any, threshold: float = 0.0
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         kernel, nodes = (tf.convert_to_tensor(x) for x in weights)
-        ids, logs = stock_tree_search.top_k(
+        ids, logs = stock_search.top_k(
             self.queries(features),
             kernel,
             nodes,
@@ -233,6 +263,9 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             threshold,
         )
         return ids, self._scores(logs)
+
+    def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
+        return self.sorted_scores(features, weights)
 
     def _check_search(self, k, threshold):
         check_k(k, self.num_classes)
@@ -244,35 +277,44 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     def _scores(self, logs):
         return logs if self.activation is None else tf.exp(logs)
 
-    def step_rows(self, batch):
+    def step_rows(self, batch: int) -> int | None:
         # Of one label a row: a node on its path has one row, or all of its
         # children's where they are more than two.
         widest = int(self.tree.num_children.max())
         rows = batch * self.max_depth * (widest if widest > 2 else 1)
-        return min(rows, self.kernel.shape[0])
+        return min(rows, self.tree.num_rows(self.independent))
 
-    def activation_bytes(self, batch):
+    def activation_bytes(self, batch: int, dim: int) -> int:
         return 0  # a product a row of the path
 
-    def index_bytes(self):
+    def index_bytes(self, dim: int) -> int:
         return self.tree.nbytes
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "tree": keras.saving.serialize_keras_object(self.tree),
             "multi_label": self.multi_label,
             "use_bias": self.use_bias,
             "beam_width": self.beam_width,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> "HierarchicalSoftmax":
         tree = keras.saving.deserialize_keras_object(config["tree"])
         return cls(**{**config, "tree": tree})
+
+
+def _constant(name, array):
+    """`WeightSpec` of int64 numbers that stay as they are."""
+    return WeightSpec(
+        name,
+        array.shape,
+        lambda shape, dtype: tf.constant(array),
+        dtype="int64",
+        trainable=False,
+        is_rows=False,
+    )
 
 
 def _tree(tree, counts, num_classes):

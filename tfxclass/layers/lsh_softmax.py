@@ -1,10 +1,26 @@
 """LSH softmax: negatives from hash tables, looked up by features or labels."""
 
+from typing import Any
+
 import keras
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers.lsh import LSHSampler
+from tfxclass.types import Config
+
+# What the constructor hands to the sampler.
+_OWN = (
+    "scheme",
+    "hash",
+    "num_hashes",
+    "num_tables",
+    "bucket_size",
+    "rebuild_interval",
+    "negatives",
+    "neighbor_fraction",
+    "correction",
+)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -25,13 +41,14 @@ class LSHSoftmax(SampledSoftmax):
         num_classes: int, number of classes.
         num_sampled: int, classes a step; at least the number of distinct
             labels in a batch. 1 % of the classes is a start.
-        scheme, hash, num_hashes, num_tables, bin_size, bucket_size, measure,
-            rebuild_interval, decay, redraw_interval, incremental, negatives,
-            neighbor_fraction, correction: of the
+        scheme, hash, num_hashes, num_tables, bucket_size, rebuild_interval,
+            negatives, neighbor_fraction, correction: of the
             `tfxclass.samplers.LSHSampler`, which says what happens when the
             negatives do not fit or do not suffice. The paper's own method is
-            `neighbor_fraction=1.0, correction="none"`.
-        **kwargs: `ClassHead`'s arguments.
+            `neighbor_fraction=1.0, correction="none"`. For its other options,
+            `SampledSoftmax(num_classes, sampler=LSHSampler(...))`.
+        seed: int, seed of all that the head draws.
+        **kwargs: `ClassHead`'s arguments, as `similarity`, and `placement`.
 
     Example:
 
@@ -44,19 +61,48 @@ class LSHSoftmax(SampledSoftmax):
         Sampling Distributions, ICML 2021.
     """
 
-    def __init__(self, num_classes, num_sampled, **kwargs):
+    def __init__(
+        self,
+        num_classes: int,
+        num_sampled: int,
+        scheme: str = "embedding",
+        hash: str = "simhash",
+        num_hashes: int | None = None,
+        num_tables: int = 50,
+        bucket_size: int | None = 128,
+        rebuild_interval: int = 50,
+        negatives: str = "batch",
+        neighbor_fraction: float = 0.5,
+        correction: str = "fill",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         check_positive_int("num_classes", num_classes)
         check_positive_int("num_sampled", num_sampled)
-        options = {
-            name: kwargs.pop(name)
-            for name in LSHSampler.option_names
-            if name in kwargs
-        }
-        sampler = kwargs.pop("sampler", None) or LSHSampler(
-            min(num_sampled, num_classes), seed=kwargs.get("seed"), **options
+        for name in kwargs.keys() & set(LSHSampler.option_names):
+            raise ValueError(
+                f"`{name}` is an argument of the sampler. Use SampledSoftmax("
+                f"num_classes, sampler=LSHSampler(num_sampled, {name}=...)). "
+                f"Received: {name}={kwargs[name]!r}"
+            )
+        sampler = LSHSampler(
+            min(num_sampled, num_classes),
+            scheme=scheme,
+            hash=hash,
+            num_hashes=num_hashes,
+            num_tables=num_tables,
+            bucket_size=bucket_size,
+            rebuild_interval=rebuild_interval,
+            negatives=negatives,
+            neighbor_fraction=neighbor_fraction,
+            correction=correction,
+            seed=seed,
         )
-        super().__init__(num_classes, sampler=sampler, **kwargs)
+        super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
 
-    def rebuild(self):
+    def rebuild(self) -> None:
         """Builds tables of the class rows as they are, now."""
         self.sampler.rebuild(self.kernel)
+
+    def get_config(self) -> Config:
+        return self.with_sampler_options(super().get_config(), _OWN)

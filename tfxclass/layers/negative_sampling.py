@@ -1,10 +1,12 @@
 """word2vec's negative sampling."""
 
 import keras
+import tensorflow as tf
 
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.binary import negative_sampling_loss
 from tfxclass.losses.targets import Targets
+from tfxclass.samplers.sampler import Sample
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -44,8 +46,9 @@ class NegativeSampling(SampledHead):
         Factorization, NeurIPS 2014 (what the logits learn).
     """
 
-    def sampled_loss(self, logits, sample, targets):
-        self.leave_ranking(logits, sample)
+    def sampled_loss(
+        self, logits: tf.Tensor, sample: Sample, targets: Targets
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         columns = Targets(sample.positions, targets.weights)
         of_targets = self.target_logits(logits, sample)
-        return negative_sampling_loss(logits, columns, of_targets)
+        return negative_sampling_loss(logits, columns, of_targets), logits

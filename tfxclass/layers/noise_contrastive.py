@@ -1,12 +1,17 @@
 """Noise contrastive estimation."""
 
 import math
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.binary import noise_contrastive_loss
 from tfxclass.losses.targets import Targets
+from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -60,12 +65,12 @@ class NoiseContrastive(SampledHead):
 
     def __init__(
         self,
-        num_classes,
-        num_sampled=None,
-        sampler="uniform",
-        log_normalizer=None,
-        **kwargs,
-    ):
+        num_classes: int,
+        num_sampled: int | None = None,
+        sampler: str | Sampler = "uniform",
+        log_normalizer: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         if log_normalizer is not None and not math.isfinite(log_normalizer):
             raise ValueError(
@@ -74,8 +79,9 @@ class NoiseContrastive(SampledHead):
             )
         self.log_normalizer = log_normalizer
 
-    def sampled_loss(self, logits, sample, targets):
-        self.leave_ranking(logits, sample)
+    def sampled_loss(
+        self, logits: tf.Tensor, sample: Sample, targets: Targets
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         log_z = self.log_normalizer
         if log_z is None:
             log_z = math.log(self.num_classes)
@@ -84,7 +90,7 @@ class NoiseContrastive(SampledHead):
         if sample.target_log_expected_count is not None:
             of_targets -= sample.target_log_expected_count
         columns = Targets(sample.positions, targets.weights)
-        return noise_contrastive_loss(noise, columns, of_targets)
+        return noise_contrastive_loss(noise, columns, of_targets), logits
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "log_normalizer": self.log_normalizer}

@@ -1,14 +1,24 @@
 """Softmax over features in a random projection: a slim class matrix."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.layers.output_head import flatten
 from tfxclass.layers.sampled_softmax import SampledSoftmax
-from tfxclass.losses import softmax
+from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.layers.weight_spec import random_projection
+from tfxclass.losses.forward import Step
+from tfxclass.losses.targets import Targets
+from tfxclass.rows import read
+from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Config
 
 
-def check_penalty(l2):
+def check_penalty(l2: float) -> None:
     """Raises ValueError unless `l2` is a number >= 0."""
     if not 0 <= l2 < float("inf"):
         raise ValueError(f"`l2` must be >= 0. Received: {l2}")
@@ -54,13 +64,13 @@ class ProjectedSoftmax(SampledSoftmax):
 
     def __init__(
         self,
-        num_classes,
-        projection_dim=100,
-        num_sampled=None,
-        sampler=None,
-        l2=0.0,
-        **kwargs,
-    ):
+        num_classes: int,
+        projection_dim: int = 100,
+        num_sampled: int | None = None,
+        sampler: str | Sampler | None = None,
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         check_positive_int("projection_dim", projection_dim)
         check_penalty(l2)
@@ -72,58 +82,45 @@ class ProjectedSoftmax(SampledSoftmax):
         self.projection_dim = int(projection_dim)
         self.l2 = l2
 
-    def build(self, input_shape):
-        self.check_features(input_shape)
-        self.projection = self.add_weight(
-            name="projection",
-            shape=(input_shape[-1], self.projection_dim),
-            initializer=keras.initializers.RandomNormal(
-                stddev=self.projection_dim**-0.5, seed=self.seed
-            ),
-            trainable=False,
-            dtype="float32",
-            autocast=False,
-        )
-        super().build((input_shape[0], self.projection_dim))
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
+        m = self.projection_dim
+        projection = random_projection(dim, m, m**-0.5, self.seed)
+        return [*super().weight_specs(m), projection]
 
-    def queries(self, features):
-        """float32 `[batch, projection_dim]`: logits are `queries . rows`."""
-        features = tf.cast(features, tf.float32)
-        return super().queries(tf.matmul(features, self.projection))
+    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+        super().take_weights(made)
+        self.projection = made["projection"]
 
-    def query_weights(self):
+    def queries(self, features: tf.Tensor) -> tf.Tensor:
+        """float32 `[rows, projection_dim]`: logits are `queries . rows`."""
+        return super().queries(tf.matmul(flatten(features), self.projection))
+
+    def query_weights(self) -> list[tf.Variable]:
         return [self.projection.value]
 
-    def parts(self, features):
-        """List of `(queries, softmax.Blocks)` whose logits are all classes'."""
-        queries = self.queries(features)
-        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
-        normalize = self.similarity == "cosine"
-        batch = tf.shape(queries)[0]
-        kernel = self.class_matrix()
-        return [(queries, softmax.Blocks(kernel, bias, normalize, batch))]
-
-    def projected_rows(self):
+    def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """List of `(projection, rows)`: logits are `x . projection . rows`."""
         return [(tf.convert_to_tensor(self.projection), self.class_matrix())]
 
-    def compute_training_loss(self, queries, targets):
-        if self.sampler is not None:
-            return super().compute_training_loss(queries, targets)
-        losses = self.exact_loss(queries, targets, self.target_margin())
-        if not self.l2:
-            return losses
-        return losses + self.l2 * tf.nn.l2_loss(self.class_matrix())
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
+        step = super().training_step(features, targets)
+        if not self.l2 or self.sampler is not None:
+            return step
+        penalty = self.l2 * tf.nn.l2_loss(self.class_matrix())
+        return step._replace(losses=step.losses + penalty)
 
-    def sampled_loss(self, logits, sample, targets):
-        losses = super().sampled_loss(logits, sample, targets)
+    def sampled_loss(
+        self, logits: tf.Tensor, sample: Sample, targets: Targets
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        losses, ranked = super().sampled_loss(logits, sample, targets)
         if not self.l2:
-            return losses
-        squares = tf.reduce_sum(tf.square(self.rows(sample.ids)), axis=1)
+            return losses, ranked
+        rows, _ = read.gather(self.rows, sample.ids)
+        squares = tf.reduce_sum(tf.square(rows), axis=1)
         squares *= tf.exp(-sample.log_expected_count)
-        return losses + 0.5 * self.l2 * tf.reduce_sum(squares)
+        return losses + 0.5 * self.l2 * tf.reduce_sum(squares), ranked
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "projection_dim": self.projection_dim,

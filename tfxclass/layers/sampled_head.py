@@ -1,15 +1,21 @@
 """What the heads that train on the classes of a sampler share."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
-from tfxclass import placement
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.losses import records
+from tfxclass.losses.forward import Ranking
+from tfxclass.losses.forward import Step
+from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import take_columns
-from tfxclass.ops.products import row_products
+from tfxclass.rows import placement as placement_lib
+from tfxclass.rows import read
+from tfxclass.rows.products import row_products
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import LogUniformSampler
@@ -17,8 +23,11 @@ from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.row_groups import KMeansSampler
 from tfxclass.samplers.row_groups import PCAHashSampler
+from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.top_k import TopKSampler
+from tfxclass.types import Config
+from tfxclass.types import Shape
 
 # Those that need no more than `num_sampled`.
 _SAMPLERS = {
@@ -46,6 +55,7 @@ class SampledHead(ClassHead):
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
             `"hashing_forest"` or `"cluster"`.
+        similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         placement: None, or `"host"`: the class matrix, its optimizer slots and
             the sampler's index lie in the memory of the host. A step brings
             the active rows to the device and their gradients back; what needs
@@ -53,7 +63,7 @@ class SampledHead(ClassHead):
             matrix that the device cannot hold. Needs an optimizer of
             `tfxclass.optimizers`, and no strategy: with several devices, see
             `ShardedSoftmax` and `tfxclass.distribute.fit`.
-        **kwargs: `ClassHead`'s arguments.
+        **kwargs: `OutputHead`'s arguments.
     """
 
     #: Whether `sampler` may be None: no sampling, all classes.
@@ -61,13 +71,26 @@ class SampledHead(ClassHead):
 
     def __init__(
         self,
-        num_classes,
-        num_sampled=None,
-        sampler="uniform",
-        placement=None,
-        **kwargs,
-    ):
-        super().__init__(num_classes, **kwargs)
+        num_classes: int,
+        num_sampled: int | None = None,
+        sampler: str | Sampler | None = "uniform",
+        similarity: str = "dot",
+        scale: float | None = None,
+        margin: float = 0.0,
+        margin_type: str = "cosface",
+        use_bias: bool = False,
+        placement: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            num_classes,
+            similarity,
+            scale,
+            margin,
+            margin_type,
+            use_bias,
+            **kwargs,
+        )
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
         check_choice("placement", placement, (None, "host"))
@@ -108,7 +131,7 @@ class SampledHead(ClassHead):
         return _SAMPLERS[sampler](num_sampled, seed=self.seed)
 
     @property
-    def has_gpu_ops(self):
+    def has_gpu_ops(self) -> bool:
         return self.sampler is None or self.sampler.has_gpu_ops
 
     def _is_on_host(self):
@@ -123,103 +146,116 @@ class SampledHead(ClassHead):
             )
         return True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
         if self.sampler is not None:
             self.sampler.build_for(self)
             self.num_sampled = self.sampler.num_sampled
 
-    def call(self, features, labels=None, training=None):
-        output = super().call(features, labels=labels, training=training)
+    def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
         if training and self.sampler is not None:
-            return self._without_gradient(output)
+            return _without_gradient(output, self.name, type(self).__name__)
         return output
 
-    @tf.custom_gradient
-    def _without_gradient(self, output):
-        """`output`; a loss on it would cost, silently, the full softmax."""
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
+        """`Step` on the classes of the sampler; of all without one."""
+        if self.sampler is None:
+            return super().training_step(features, targets)
+        queries = self.queries(features)
+        sample = self.sample(queries, targets)
+        logits = self.sampled_logits(queries, sample)
+        losses, ranked = self.sampled_loss(logits, sample, targets)
+        ranking = Ranking(tf.stop_gradient(ranked), sample.positions)
+        return Step(losses, ranking)
 
-        def grad(upstream):
-            raise ValueError(
-                f"A loss differentiates the full output of {self.name!r}, a "
-                f"{type(self).__name__}, whose training loss is its own. "
-                "Compile with loss=head.loss, or use a FullSoftmax."
-            )
-
-        return tf.identity(output), grad
-
-    def compute_training_loss(self, queries, targets):
-        sample, logits = self.sampled_logits(queries, targets)
-        return self.sampled_loss(logits, sample, targets)
-
-    def sampled_logits(self, queries, targets):
-        """Classes of a step and their logits.
-
-        Returns:
-            `(sample, logits)`: a `Sample` and float32 `[batch, num_sampled]`,
-            -inf where the sample's mask leaves a class out.
-        """
-        with self.beside_rows():
-            sample = sample_for_replicas(
+    def sample(self, queries: tf.Tensor, targets: Targets) -> Sample:
+        """The `tfxclass.samplers.Sample` of a step."""
+        with placement_lib.on(self.rows_device):
+            return sample_for_replicas(
                 self.sampler,
                 tf.stop_gradient(queries),
                 targets.ids,
                 self.kernel,
             )
-        logits = self.logits_of(queries, sample.ids)
-        if sample.mask is not None:
-            logits = tf.where(sample.mask, logits, float("-inf"))
-        return sample, logits
 
-    def sampled_loss(self, logits, sample, targets):
+    def sampled_logits(self, queries: tf.Tensor, sample: Sample) -> tf.Tensor:
+        """Logits of a step's classes, float32 `[rows, num_sampled]`.
+
+        They are -inf where the sample's mask leaves a class out.
+        """
+        kernel, bias = read.gather(self.rows, sample.ids)
+        logits = row_products(queries, kernel)
+        logits = logits if bias is None else logits + bias
+        if sample.mask is None:
+            return logits
+        return tf.where(sample.mask, logits, float("-inf"))
+
+    def sampled_loss(
+        self, logits: tf.Tensor, sample: Sample, targets: Targets
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss of each row on the classes of a step.
 
         Args:
-            logits: float32 `[batch, num_sampled]`.
+            logits: float32 `[rows, num_sampled]`.
             sample: `tfxclass.samplers.Sample`.
             targets: `tfxclass.losses.Targets`.
 
         Returns:
-            float32 `[batch]`.
+            `(losses, ranked)`: float32 `[rows]`, and `[rows, num_sampled]`,
+            the logits that metrics rank the labels by.
         """
         raise NotImplementedError
 
-    def target_logits(self, logits, sample):
-        """Logits of the labels, the margin taken off; `[batch, p]`."""
+    def target_logits(self, logits: tf.Tensor, sample: Sample) -> tf.Tensor:
+        """Logits of the labels, the margin taken off; `[rows, p]`."""
         of_targets = take_columns(logits, sample.positions)
         margin = self.target_margin()
         return of_targets if margin is None else margin(of_targets)
 
-    def leave_ranking(self, logits, sample):
-        """Leaves what metrics rank the labels of a training step by."""
-        ranking = records.Ranking(tf.stop_gradient(logits), sample.positions)
-        records.leave(self.name, ranking)
-
-    def logits_of(self, queries, ids):
-        """Logits of the classes `ids`, float32 `[batch, len(ids)]`."""
-        logits = row_products(queries, self.rows(ids))
-        if self.bias is None:
-            return logits
-        return logits + placement.gather(self.bias, ids)
-
-    def step_rows(self, batch):
+    def step_rows(self, batch: int) -> int | None:
         return None if self.sampler is None else self.num_sampled
 
-    def activation_bytes(self, batch):
+    def activation_bytes(self, batch: int, dim: int) -> int:
         if self.sampler is None:
-            return super().activation_bytes(batch)
+            return super().activation_bytes(batch, dim)
         # Logits, adjusted logits, their gradient, and a copy for metrics.
         return 16 * batch * self.num_sampled
 
-    def index_bytes(self):
+    def index_bytes(self, dim: int) -> int:
         if self.sampler is None:
             return 0
-        return self.sampler.index_bytes(*self.kernel.shape)
+        return self.sampler.index_bytes(*self.weight_specs(dim)[0].shape)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_sampled": self.num_sampled,
             "placement": self.placement,
             "sampler": keras.saving.serialize_keras_object(self.sampler),
         }
+
+    def with_sampler_options(
+        self, config: Config, names: Sequence[str]
+    ) -> Config:
+        """`config` of a head that makes its sampler of its own arguments."""
+        options = self.sampler.get_config()
+        config = {k: v for k, v in config.items() if k != "sampler"}
+        return {**config, **{name: options[name] for name in names}}
+
+
+def _without_gradient(output, name, kind):
+    """`output`; a loss on it would cost, silently, the full softmax."""
+
+    # TensorFlow keeps gradient functions for ever: nothing of the head's.
+    @tf.custom_gradient
+    def sealed(output):
+        def grad(upstream):
+            raise ValueError(
+                f"A loss differentiates the full output of {name!r}, a {kind}, "
+                "whose training loss is its own. Compile with loss=head.loss, "
+                "or use a FullSoftmax."
+            )
+
+        return tf.identity(output), grad
+
+    return sealed(output)

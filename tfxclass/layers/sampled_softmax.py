@@ -1,10 +1,12 @@
 """Softmax over the classes that a sampler chooses."""
 
 import keras
+import tensorflow as tf
 
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.softmax import softmax_cross_entropy
 from tfxclass.losses.targets import Targets
+from tfxclass.samplers.sampler import Sample
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -25,7 +27,9 @@ class SampledSoftmax(SampledHead):
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
             `"hashing_forest"` or `"cluster"`.
-        **kwargs: `ClassHead`'s arguments.
+        similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
+        placement: None or `"host"`, as in `SampledHead`.
+        **kwargs: `OutputHead`'s arguments.
 
     Example:
 
@@ -37,8 +41,10 @@ class SampledSoftmax(SampledHead):
         Jean et al., On Using Very Large Target Vocabulary, ACL 2015.
     """
 
-    def sampled_loss(self, logits, sample, targets):
+    def sampled_loss(
+        self, logits: tf.Tensor, sample: Sample, targets: Targets
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         logits -= sample.log_expected_count
-        self.leave_ranking(logits, sample)
         columns = Targets(sample.positions, targets.weights)
-        return softmax_cross_entropy(logits, columns, self.target_margin())
+        losses = softmax_cross_entropy(logits, columns, self.target_margin())
+        return losses, logits

@@ -1,12 +1,17 @@
 """Selective softmax: the classes nearest to the batch, by a hashing forest."""
 
+from typing import Any
+
 import keras
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.types import Config
 
-_FOREST_ARGUMENTS = (
+# What the constructor hands to the sampler.
+_OWN = (
     "num_trees",
     "leaf_size",
     "num_neighbors",
@@ -42,7 +47,8 @@ class SelectiveSoftmax(SampledSoftmax):
             method is `neighbor_fraction=1.0, correct_fill=False,
             num_candidates=None`; with `allocation=
             tfxclass.samplers.AdaptiveAllocation(...)` it is the paper's HF-A.
-        **kwargs: `ClassHead`'s arguments.
+        seed: int, seed of all that the head draws.
+        **kwargs: `ClassHead`'s arguments, as `similarity`, and `placement`.
 
     Example:
 
@@ -55,19 +61,40 @@ class SelectiveSoftmax(SampledSoftmax):
         Dynamic Class Selection, AAAI 2018.
     """
 
-    def __init__(self, num_classes, num_sampled, **kwargs):
+    def __init__(
+        self,
+        num_classes: int,
+        num_sampled: int,
+        num_trees: int = 50,
+        leaf_size: int = 100,
+        num_neighbors: int | None = None,
+        num_candidates: int | None = 64,
+        rebuild_interval: int = 500,
+        neighbor_fraction: float = 0.5,
+        correct_fill: bool = True,
+        allocation: AdaptiveAllocation | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         check_positive_int("num_classes", num_classes)
         check_positive_int("num_sampled", num_sampled)
-        forest = {
-            name: kwargs.pop(name)
-            for name in _FOREST_ARGUMENTS
-            if name in kwargs
-        }
-        sampler = kwargs.pop("sampler", None) or HashingForestSampler(
-            min(num_sampled, num_classes), seed=kwargs.get("seed"), **forest
+        sampler = HashingForestSampler(
+            min(num_sampled, num_classes),
+            num_trees=num_trees,
+            leaf_size=leaf_size,
+            num_neighbors=num_neighbors,
+            num_candidates=num_candidates,
+            rebuild_interval=rebuild_interval,
+            neighbor_fraction=neighbor_fraction,
+            correct_fill=correct_fill,
+            allocation=allocation,
+            seed=seed,
         )
-        super().__init__(num_classes, sampler=sampler, **kwargs)
+        super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
 
-    def rebuild(self):
+    def rebuild(self) -> None:
         """Builds a forest of the class rows as they are, now."""
         self.sampler.rebuild(self.kernel)
+
+    def get_config(self) -> Config:
+        return self.with_sampler_options(super().get_config(), _OWN)

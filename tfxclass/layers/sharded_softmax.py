@@ -1,23 +1,35 @@
 """Softmax whose classes are shared out among the replicas of a strategy."""
 
+import contextlib
 import math
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass import optimizers
-from tfxclass import placement
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.sharded_head import ShardedHead
-from tfxclass.losses.sharded import ShardRows
-from tfxclass.losses.sharded import sharded_cross_entropy
-from tfxclass.losses.targets import weighed
+from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.losses.forward import Step
+from tfxclass.losses.targets import Targets
 from tfxclass.ops.active_classes import active_classes
+from tfxclass.rows import placement
+from tfxclass.rows import read
+from tfxclass.rows import stock
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.loss import cross_entropy
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.shards import ShardSamplers
 from tfxclass.saved_random import SavedRandom
+from tfxclass.shards.exchange import Batch
+from tfxclass.shards.state import SavedShards
+from tfxclass.types import Config
+from tfxclass.types import Shape
+from tfxclass.types import Store
+from tfxclass.types import Variable
 
 # Begins the names of the samplers' state in files.
 _SAMPLER = "sampler_state_"
@@ -35,7 +47,7 @@ def _as_sampler(sampler):
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class ShardedSoftmax(SavedRandom, ShardedHead):
+class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     """Softmax with a contiguous range of classes on each replica.
 
     For a class matrix that one device cannot hold, or a step that one cannot
@@ -96,13 +108,13 @@ class ShardedSoftmax(SavedRandom, ShardedHead):
 
     def __init__(
         self,
-        num_classes,
-        sampler=None,
-        num_sampled=None,
-        sample_rate=1.0,
-        correct_fill=False,
-        **kwargs,
-    ):
+        num_classes: int,
+        sampler: Sampler | None = None,
+        num_sampled: int | None = None,
+        sample_rate: float = 1.0,
+        correct_fill: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_classes, **kwargs)
         self._check_sampling(sampler, num_sampled, sample_rate)
         self.sampler = _as_sampler(sampler)
@@ -128,7 +140,7 @@ class ShardedSoftmax(SavedRandom, ShardedHead):
             )
 
     @property
-    def is_sampled(self):
+    def is_sampled(self) -> bool:
         """Whether a training step leaves classes out."""
         return self.sampler is not None or self._rate < 1
 
@@ -138,25 +150,122 @@ class ShardedSoftmax(SavedRandom, ShardedHead):
             return self.sample_rate
         return min(self.num_sampled / self.num_classes, 1.0)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
+        self.shards = shards_lib.make_shards(self.num_classes)
         super().build(input_shape)
-        # Not in an estimate of the memory, which has no numbers.
-        kinds = keras.Variable, shards_lib.SplitRows
-        if self.sampler is not None and isinstance(self.kernel, kinds):
+        if self.sampler is not None:
             self._samplers = ShardSamplers(self.sampler, self)
 
-    def compute_training_loss(self, queries, targets):
-        batch = shards_lib.batch_of(self.shards, queries)
-        self._check_can_train(batch)
-        batch.check_equal_parts()
-        return self._loss(
-            queries, targets, batch, self.is_sampled, self.target_margin()
-        )
+    def device_specs(self, dim: int) -> list[WeightSpec]:
+        capacity = shards_lib.make_shards(self.num_classes).capacity
+        return [
+            spec._replace(shape=(capacity, *spec.shape[1:]))
+            for spec in self.weight_specs(dim)
+        ]
 
-    def _check_can_train(self, batch):
+    def add_rows(
+        self, spec: WeightSpec, kernel: keras.Variable | None = None
+    ) -> keras.Variable | shards_lib.SplitRows:
+        def add(shape, initializer, suffix=""):
+            part = spec._replace(
+                name=spec.name + suffix, shape=shape, initializer=initializer
+            )
+            return super(ShardedSoftmax, self).add_rows(part)
+
+        return self.shards.add(add, spec.shape, spec.initializer)
+
+    def exchange(self, features: tf.Tensor) -> Batch:
+        return shards_lib.batch_of(self.shards, features)
+
+    def class_rows(self) -> list[ClassRows]:
+        """Those of this replica's shard; outside of the replicas, of all."""
+        return list(self._numbered_rows().values())
+
+    def _numbered_rows(self):
+        """`ClassRows` by the number of the shard."""
+        shards = self.shards
+        number = shards_lib.batch_of(shards).shard
+        if number is not None or shards.count == 1:
+            parts = {number or 0: (self.kernel, self.bias)}
+        else:
+            kernels = dict(shards.components(self.kernel))
+            biases = {}
+            if self.bias is not None:
+                biases = dict(shards.components(self.bias))
+            parts = {i: (x, biases.get(i)) for i, x in kernels.items()}
+        return {
+            i: ClassRows(
+                *variables,
+                self.similarity == "cosine",
+                shards.starts[i],
+                shards.sizes[i],
+                None
+                if shards.is_of_replicas
+                else placement.host_of(variables[0]),
+            )
+            for i, variables in parts.items()
+        }
+
+    def settle(self) -> None:
+        scope = contextlib.nullcontext()
+        shards = self.shards
+        is_outside = shards_lib.batch_of(shards).shard is None
+        if shards.count > 1 and is_outside and shards.is_of_replicas:
+            # TensorFlow would take the first component for the variable.
+            scope = shards.strategy.scope()
+        with scope:
+            for variable in self.shard_variables:
+                for part in shards_lib.parts_of(variable):
+                    optimizers.catch_up(part)
+
+    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
+        if self.exchange(features).needs_collectives:
+            return tf.fill([tf.shape(features)[0], self.num_classes], math.nan)
+        return super().all_logits(features, settle)
+
+    def class_matrix(self, settle: bool = True) -> tf.Tensor:
+        """The rows of all shards as one tensor: for exports and diagnoses."""
+        if settle:
+            self.settle()
+        exchange = shards_lib.batch_of(self.shards)
+        parts = [read.whole(rows).kernel for rows in self.class_rows()]
+        return tf.concat([exchange.gather(x) for x in parts], axis=0)
+
+    def export_weights(self) -> list[ClassRows]:
+        if self.shards.count == 1:
+            return super().export_weights()
+        self.settle()
+        with tf.device("CPU:0"):
+            kernel, *bias = (
+                tf.Variable(self.shards.read(x), trainable=False)
+                for x in self.shard_variables
+            )
+        normalize = self.similarity == "cosine"
+        return [stock.servable(ClassRows(kernel, *bias, normalize=normalize))]
+
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
+        exchange = self.exchange(features)
+        self._check_can_train(exchange)
+        exchange.check_equal_parts()
+        if not self.is_sampled:
+            return super().training_step(features, targets)
+        targets = Targets(*map(exchange.gather, targets))
+        queries = self.queries(features)
+        parts, columns = zip(
+            *[
+                self._sampled(number, rows, queries, exchange, targets.ids)
+                for number, rows in self._numbered_rows().items()
+            ]
+        )
+        losses = cross_entropy(
+            list(parts), targets, columns, exchange, self.target_margin()
+        )
+        return Step(losses)
+
+    def _check_can_train(self, exchange):
         if self.shards.count == 1 or not self.shards.is_of_replicas:
             return
-        if batch.shard is None:
+        if exchange.shard is None:
             raise ValueError(
                 f"{self.name!r} has its classes on {self.shards.count} "
                 "replicas and trains in all of them together. Received: "
@@ -172,90 +281,59 @@ class ShardedSoftmax(SavedRandom, ShardedHead):
                 f"in {self.shards.count} shards."
             )
 
-    def exact_loss(self, queries, targets, margin=None):
-        batch = shards_lib.batch_of(self.shards, queries)
-        return self._loss(queries, targets, batch, False, margin)
-
-    def _loss(self, queries, targets, batch, is_sampled, margin):
-        if not is_sampled:
-            self.settle(batch)
-        targets = weighed(batch.gather(targets.ids))
-        shards = self.shards_in(batch)
-        if is_sampled:
-            rows = [
-                self._sampled_rows(x, queries, batch, targets.ids)
-                for x in shards
-            ]
-        else:
-            rows = [self._all_rows(shard, targets.ids) for shard in shards]
-        return sharded_cross_entropy(
-            queries,
-            rows,
-            batch,
-            targets,
-            normalize=self.similarity == "cosine",
-            margin=margin,
-        )
-
-    def _all_rows(self, shard, ids):
-        return ShardRows(
-            shard.matrix(), shard.biases(), shard.local_ids(ids), shard.device
-        )
-
-    def _sampled_rows(self, shard, queries, batch, ids):
-        local = shard.local_ids(ids)
+    def _sampled(self, number, rows, queries, exchange, ids):
+        """The part that a shard computes, and its rows of the targets."""
+        local = rows.local_ids(ids)
         if self.sampler is None:
-            sample = self._partial(shard, local)
+            sample = self._partial(number, rows, local)
         else:
-            everyone = batch.gather(tf.stop_gradient(queries))
-            sample = self._samplers.sample(batch, everyone, local, shard.number)
-        optimizers.catch_up(shard.kernel, sample.ids)
-        rows = placement.gather(shard.kernel, sample.ids)
-        bias = tf.zeros_like(sample.ids, tf.float32)
+            everyone = exchange.gather(tf.stop_gradient(queries))
+            sample = self._samplers.sample(exchange, everyone, local, number)
+        kernel, bias = read.gather(rows, sample.ids)
+        bias = tf.zeros_like(sample.ids, tf.float32) if bias is None else bias
         if self.correct_fill:
             bias -= sample.log_expected_count
-        if shard.bias is not None:
-            optimizers.catch_up(shard.bias, sample.ids)
-            bias += placement.gather(shard.bias, sample.ids)
         # A sampler may choose padding.
-        bias = tf.where(sample.ids < shard.size, bias, -math.inf)
-        return ShardRows(rows, bias, sample.positions)
+        bias = tf.where(sample.ids < rows.num_classes, bias, -math.inf)
+        part = ClassRows(kernel, bias)
+        return (queries, part), sample.positions
 
-    def _partial(self, shard, local):
+    def _partial(self, number, rows, local):
         """Partial FC's choice: the labels, and others drawn uniformly."""
         labels = tf.unique(tf.boolean_mask(local, local >= 0)).y
         return active_classes(
             local,
             num_sampled=tf.maximum(
-                tf.size(labels, tf.int64), self._share(shard.size)
+                tf.size(labels, tf.int64), self._share(rows.num_classes)
             ),
-            num_classes=shard.size,
+            num_classes=rows.num_classes,
             # The replicas count their steps alike.
-            seed=self.next_seed() + [0, shard.number << 32],
+            seed=self.next_seed() + [0, number << 32],
         )
 
     def _share(self, size):
         """Classes of `size` in a training step, int."""
         return max(math.ceil(self._rate * size), 1)
 
-    def step_rows(self, batch):
+    def step_rows(self, batch: int) -> int | None:
+        shards = shards_lib.make_shards(self.num_classes)
         if self.sampler is not None:
-            return -(-self.sampler.num_sampled // self.shards.count)
-        return self._share(self.shards.capacity) if self.is_sampled else None
+            return -(-self.sampler.num_sampled // shards.count)
+        return self._share(shards.capacity) if self.is_sampled else None
 
-    def index_bytes(self):
+    def index_bytes(self, dim: int) -> int:
         if self.sampler is None:
             return 0
-        return self.sampler.index_bytes(*self.kernel.shape)
+        return self.sampler.index_bytes(*self.device_specs(dim)[0].shape)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
         if self._saves_samplers:
             store["sampler_shards"] = np.array(self.shards.count)
             for name, value in self._samplers.state().items():
                 store[_SAMPLER + name] = value
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Store) -> None:
         super().load_own_variables(store)
         names = [x for x in store.keys() if x.startswith(_SAMPLER)]
         # Those of another number of shards are of other classes: the indexes
@@ -266,12 +344,16 @@ class ShardedSoftmax(SavedRandom, ShardedHead):
             )
 
     @property
+    def shard_variables(self) -> list[Variable | shards_lib.SplitRows]:
+        return [self.kernel] if self.bias is None else [self.kernel, self.bias]
+
+    @property
     def _saves_samplers(self):
         # Of several workers none knows all indexes.
         local = self.shards.components(self.kernel)
         return self.sampler is not None and len(local) == self.shards.count
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "sample_rate": self.sample_rate,

@@ -1,11 +1,19 @@
 """A dense layer on sparse features, with row-sparse gradients."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
-from tfxclass import optimizers
-from tfxclass import placement
 from tfxclass.checks import check_positive_int
+from tfxclass.rows import read
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.types import Array
+from tfxclass.types import Config
+from tfxclass.types import Initializer
+from tfxclass.types import Scalar
+from tfxclass.types import Shape
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -48,14 +56,14 @@ class SparseDense(keras.layers.Layer):
 
     def __init__(
         self,
-        num_features,
-        units,
-        activation=None,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
+        num_features: int,
+        units: int,
+        activation: str | Callable[..., Any] | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_int("num_features", num_features)
         check_positive_int("units", units)
@@ -68,7 +76,7 @@ class SparseDense(keras.layers.Layer):
         # tf.unique and the sparse products have no XLA kernels.
         self.supports_jit = False
 
-    def build(self, ids_shape, values_shape):
+    def build(self, ids_shape: Shape, values_shape: Shape) -> None:
         if len(ids_shape) != 2 or len(values_shape) != 2:
             raise ValueError(
                 "`ids` and `values` must have shape [batch, n]. Received: "
@@ -90,16 +98,14 @@ class SparseDense(keras.layers.Layer):
                 initializer=self.bias_initializer,
             )
 
-    def call(self, ids, values):
+    def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         _check_integers(ids)
         values = tf.cast(values, tf.float32)
         where = tf.where(values != 0)
         present, columns = tf.unique(tf.gather_nd(ids, where), tf.int64)
-        optimizers.catch_up(self.kernel, present)
-        # A read and a gather, as in `ClassHead.rows`.
-        rows = placement.gather(self.kernel, present)
+        rows, _ = read.gather(ClassRows(self.kernel), present)
         batch = tf.shape(ids, tf.int64)[0]
-        outputs = _sparse_product(
+        outputs = sparse_product(
             tf.stack([where[:, 0], columns], axis=1),
             tf.gather_nd(values, where),
             # TensorFlow's sparse product divides by the number of rows.
@@ -111,10 +117,12 @@ class SparseDense(keras.layers.Layer):
             outputs += self.bias
         return self.activation(outputs)
 
-    def compute_output_shape(self, ids_shape, values_shape):
+    def compute_output_shape(
+        self, ids_shape: Shape, values_shape: Shape
+    ) -> Shape:
         return (ids_shape[0], self.units)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.initializers.serialize
         return {
             **super().get_config(),
@@ -136,7 +144,9 @@ def _check_integers(ids):
         )
 
 
-def _sparse_product(places, values, num_rows, rows):
+def sparse_product(
+    places: Array, values: Array, num_rows: Scalar, rows: tf.Tensor
+) -> tf.Tensor:
     """The sparse matrix of `values` at `places` times `rows`.
 
     `tf.sparse.sparse_dense_matmul` takes three times as long (measured).

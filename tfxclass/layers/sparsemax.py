@@ -1,17 +1,22 @@
 """Sparsemax as an output layer."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
-from tfxclass import stock_top_k
-from tfxclass import streaming
-from tfxclass.checks import check_k
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.losses import softmax
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
+from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import places_of
 from tfxclass.losses.targets import take_columns
+from tfxclass.rows import placement
+from tfxclass.rows import read
+from tfxclass.rows import search
+from tfxclass.rows import stock
+from tfxclass.rows.blocks import Blocks
+from tfxclass.types import Margin
 
 # Logits that `top_k` asks for at least: most often the whole support is among
 # them, and no further pass over the classes is needed.
@@ -48,19 +53,27 @@ class Sparsemax(ClassHead):
 
     activations = ("sparsemax",)
     has_gpu_ops = False
+    has_plain_logits = False
 
-    def __init__(self, num_classes, activation="sparsemax", **kwargs):
+    def __init__(
+        self,
+        num_classes: int,
+        activation: str | None = "sparsemax",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_classes, activation=activation, **kwargs)
 
-    def activate(self, logits):
+    def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return sparsemax(logits)
 
-    def compute_training_loss(self, queries, targets):
-        return self.exact_loss(queries, targets, margin=self.target_margin())
-
-    def exact_loss(self, queries, targets, margin=None):
-        """The sparsemax loss; holds `[batch, num_classes]` logits."""
-        logits = self.all_logits(queries)
+    def exact_loss(
+        self,
+        features: tf.Tensor,
+        targets: Targets,
+        margin: Margin | None = None,
+    ) -> tf.Tensor:
+        """The sparsemax loss; holds `[rows, num_classes]` logits."""
+        logits = self.all_logits(features)
         if margin is not None:
             moved = margin(take_columns(logits, targets.ids))
             places, at = places_of(targets.ids)
@@ -68,46 +81,36 @@ class Sparsemax(ClassHead):
             logits = tf.tensor_scatter_nd_update(logits, at, moved)
         return sparsemax_loss(logits, targets)
 
-    def activation_bytes(self, batch):
+    def activation_bytes(self, batch: int, dim: int) -> int:
         # Logits of all classes, and their probabilities or gradient.
         return 8 * batch * self.num_classes
 
-    def top_k(self, features, k):
-        with self.beside_rows():
-            kernel, bias = self.class_matrix(), self._all_biases()
-            normalize = self.similarity == "cosine"
-            return self._top_k(
-                lambda queries, most: streaming.top_k(
-                    queries, kernel, most, bias, normalize
-                ),
-                self.queries(features),
-                k,
-                (kernel, bias, normalize),
-            )
+    def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        [(queries, rows)] = self.parts(features)
+        with placement.on(rows.device):
+            return self._best(search.best, queries, rows, k)
 
-    def export_top_k(self, features, k, weights=None):
-        rows, bias = self.export_weights() if weights is None else weights
-        rows = tf.convert_to_tensor(rows)
-        bias = None if bias is None else tf.convert_to_tensor(bias)
-        return self._top_k(
-            lambda queries, most: stock_top_k.top_k(queries, rows, most, bias),
-            self.queries(features),
-            k,
-            (rows, bias, False),
-        )
+    def stock_best(
+        self, features: tf.Tensor, k: int, weights: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._best(stock.best, self.queries(features), *weights, k)
 
-    def _top_k(self, best_logits, queries, k, matrix):
-        check_k(k, self.num_classes)
+    def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
+        return self.sorted_scores(features, weights)
+
+    def _best(self, find, queries, rows, k):
+        """`(ids, scores)`, from the best logits that `find` gives."""
         if self.activation is None:
-            return best_logits(queries, k)
+            return find(queries, rows, k, with_logsumexp=False)[:2]
         most = min(max(k, _SUPPORT), self.num_classes)
-        ids, logits = best_logits(queries, most)
-        blocks = softmax.Blocks(*matrix, tf.shape(queries)[0])
-        top, tau = _threshold(blocks, queries, logits, self.num_classes)
+        ids, logits, _ = find(queries, rows, most, with_logsumexp=False)
+        top, tau = _threshold(
+            Blocks(queries, read.whole(rows)), logits, self.num_classes
+        )
         return ids[:, :k], tf.nn.relu(logits[:, :k] - top - tau)
 
 
-def _threshold(blocks, queries, best, num_classes):
+def _threshold(blocks, best, num_classes):
     """`(top, tau)` `[batch, 1]`: the greatest logit, the threshold less it.
 
     Newton's method in the sum of max(z - tau, 0), from below: the threshold of
@@ -125,7 +128,7 @@ def _threshold(blocks, queries, best, num_classes):
 
     def correct(tau, before, _):
         def add(start, total, count):
-            logits = blocks.logits(queries, start, blocks.rows(start)) - top
+            logits = blocks.logits(start) - top
             more, others = _support(logits, logits > tau)
             return total + more, count + others
 

@@ -2,9 +2,9 @@
 
 from tfxclass.losses.binary import negative_sampling_loss
 from tfxclass.losses.binary import noise_contrastive_loss
-from tfxclass.losses.block_softmax import block_cross_entropy
 from tfxclass.losses.head_loss import HeadLoss
-from tfxclass.losses.softmax import linear_cross_entropy
+from tfxclass.losses.linear import block_cross_entropy
+from tfxclass.losses.linear import linear_cross_entropy
 from tfxclass.losses.softmax import softmax_cross_entropy
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss

@@ -2,11 +2,14 @@
 
 import tensorflow as tf
 
+from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import places_of
 from tfxclass.losses.targets import take_columns
 
 
-def noise_contrastive_loss(logits, targets, target_logits=None):
+def noise_contrastive_loss(
+    logits: tf.Tensor, targets: Targets, target_logits: tf.Tensor | None = None
+) -> tf.Tensor:
     """Tells each row's label from noise, by logistic regression.
 
     `-log sigmoid(s_label) - sum log sigmoid(-s_noise)` for logits `s` less the
@@ -34,7 +37,9 @@ def noise_contrastive_loss(logits, targets, target_logits=None):
     return _loss(logits, targets, of_targets)
 
 
-def negative_sampling_loss(logits, targets, target_logits=None):
+def negative_sampling_loss(
+    logits: tf.Tensor, targets: Targets, target_logits: tf.Tensor | None = None
+) -> tf.Tensor:
     """word2vec's: `-log sigmoid(s_label) - sum log sigmoid(-s_negative)`.
 
     Negatives are all columns but the row's labels; with several labels the

@@ -5,11 +5,15 @@ exponential of a class's logit. Equations are those of the first version of the
 paper (Lee et al., "DropMax: Adaptive Stochastic Softmax").
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.softmax import softmax_cross_entropy
+from tfxclass.types import Margin
+from tfxclass.types import Scalar
 
 #: Added to a mask, so that a row whose classes are all dropped has a softmax.
 EPSILON = 1e-20
@@ -18,7 +22,7 @@ _LOG_EPSILON = float(np.log(EPSILON))
 _TINY = float(np.finfo(np.float32).tiny)
 
 
-def add_epsilon(log_mask):
+def add_epsilon(log_mask: tf.Tensor) -> tf.Tensor:
     """log(z + epsilon) of log z."""
     top = tf.stop_gradient(tf.maximum(log_mask, _LOG_EPSILON))
     return top + tf.math.log(
@@ -26,12 +30,16 @@ def add_epsilon(log_mask):
     )
 
 
-def uniform(shape, seed):
+def uniform(
+    shape: tf.Tensor | Sequence[Scalar], seed: tf.Tensor | Sequence[Scalar]
+) -> tf.Tensor:
     """Draws in (0, 1), float32, the same for the same `seed`, ints `[2]`."""
     return tf.random.stateless_uniform(shape, seed, minval=_TINY, alg="philox")
 
 
-def concrete_log_mask(retain_logits, draws, temperature):
+def concrete_log_mask(
+    retain_logits: tf.Tensor, draws: tf.Tensor, temperature: float
+) -> tf.Tensor:
     """log z of the concrete relaxation, differentiable by `retain_logits`.
 
     z = sigmoid((logit(rho) + logit(u)) / temperature): above a half with
@@ -52,13 +60,13 @@ def concrete_log_mask(retain_logits, draws, temperature):
     return tf.math.log_sigmoid((retain_logits + noise) / temperature)
 
 
-def bernoulli_log_mask(retain_logits, draws):
+def bernoulli_log_mask(retain_logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     """log z of Bernoulli masks: 0, or -inf for a dropped class."""
     is_kept = draws < tf.sigmoid(retain_logits)
     return tf.where(is_kept, 0.0, float("-inf"))
 
 
-def is_target(logits, columns):
+def is_target(logits: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
     """bool, shape of `logits`: which `columns` are targets of their row."""
     shape = tf.shape(logits, tf.int64)
     _, at = targets_lib.places_of(columns)
@@ -66,7 +74,12 @@ def is_target(logits, columns):
     return tf.scatter_nd(at, ones, shape) > 0
 
 
-def masked_cross_entropy(logits, log_masks, targets, margin=None):
+def masked_cross_entropy(
+    logits: tf.Tensor,
+    log_masks: tf.Tensor,
+    targets: targets_lib.Targets,
+    margin: Margin | None = None,
+) -> tf.Tensor:
     """Cross-entropy of the masked softmax, the mean over samples of masks.
 
     The first term of equation 15: p(c | z) is (z_c + epsilon) exp(o_c) over
@@ -92,7 +105,7 @@ def masked_cross_entropy(logits, log_masks, targets, margin=None):
     return tf.reduce_mean(tf.reshape(losses, [num_samples, batch]), axis=0)
 
 
-def target_penalty(retain_logits, target):
+def target_penalty(retain_logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """-log rho of each target, 0 elsewhere: equation 10.
 
     The KL divergence of a posterior that keeps the target for certain and is
@@ -108,7 +121,9 @@ def target_penalty(retain_logits, target):
     return tf.where(target, tf.math.softplus(-retain_logits), 0.0)
 
 
-def bernoulli_kl(posterior_logits, retain_logits, target):
+def bernoulli_kl(
+    posterior_logits: tf.Tensor, retain_logits: tf.Tensor, target: tf.Tensor
+) -> tf.Tensor:
     """KL(q || rho) of each class, where q of a target is 1.
 
     Args:
@@ -131,12 +146,12 @@ def bernoulli_kl(posterior_logits, retain_logits, target):
     return tf.where(target, of_targets, kept + dropped)
 
 
-def auxiliary_loss(logits, target):
+def auxiliary_loss(logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """Binary cross-entropy of each class: targets 1, others 0; `[batch, n]`."""
     return tf.math.softplus(tf.where(target, -logits, logits))
 
 
-def negative_entropy(retain_logits):
+def negative_entropy(retain_logits: tf.Tensor) -> tf.Tensor:
     """rho log rho + (1 - rho) log(1 - rho), from -log 2 to 0."""
     return sum(
         tf.sigmoid(sign * retain_logits)
@@ -145,7 +160,7 @@ def negative_entropy(retain_logits):
     )
 
 
-def expected_logits(logits, retain_logits):
+def expected_logits(logits: tf.Tensor, retain_logits: tf.Tensor) -> tf.Tensor:
     """o + log(rho + epsilon): equation 18, the expected mask, is its softmax.
 
     Args:
@@ -158,7 +173,9 @@ def expected_logits(logits, retain_logits):
     return logits + add_epsilon(tf.math.log_sigmoid(retain_logits))
 
 
-def mixture_log_probabilities(logits, retain_logits, num_samples, seed):
+def mixture_log_probabilities(
+    logits: tf.Tensor, retain_logits: tf.Tensor, num_samples: int, seed: int
+) -> tf.Tensor:
     """Equation 17: log of the mean softmax over samples of Bernoulli masks.
 
     All rows share the draws, so that the answer for one does not depend on

@@ -3,56 +3,91 @@
 import keras
 import tensorflow as tf
 
-from tfxclass.losses import records
+from tfxclass.keras_internals import argument_of_fit
+from tfxclass.keras_internals import is_keras_building
+from tfxclass.keras_internals import set_mask
+from tfxclass.losses import forward as forward_lib
+from tfxclass.types import Array
+from tfxclass.types import Config
+from tfxclass.types import Labels
 
 
 @keras.saving.register_keras_serializable("tfxclass")
 class HeadLoss(keras.losses.Loss):
-    """Calls `compute_loss` of the head that made `y_pred`.
+    """The loss of the head that made `y_pred`.
 
-    `y_pred` itself is not read, so in a `tf.function` the
-    [batch, num_classes] product that would make it is pruned. Labels keep
-    their integer dtype (Keras' own losses cast them to float32, where id
-    16,777,217 becomes 16,777,216).
+    `y_pred` itself is not read, only the forward pass that travels with it,
+    so in a `tf.function` the [batch, num_classes] product that would make it
+    is pruned. Labels keep their integer dtype (Keras' own losses cast them to
+    float32, where id 16,777,217 becomes 16,777,216). Positions that a Keras
+    mask leaves out have loss 0 and do not count in the mean.
 
     Args:
         head_name: name of the head. Use `head.loss`.
         reduction: as in `keras.losses.Loss`.
         name: name of the loss.
         dtype: as in `keras.losses.Loss`.
+
+    Raises:
+        ValueError: when called with a `y_pred` that is not the head's output,
+            or in a `fit` with `class_weight` and labels `[batch, p]`.
     """
 
     def __init__(
         self,
-        head_name,
-        reduction="sum_over_batch_size",
-        name="head_loss",
-        dtype=None,
-    ):
+        head_name: str,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "head_loss",
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.head_name = head_name
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        """Reduced loss of integer `y_true`, `[batch]` or `[batch, p]`."""
-        if records.is_keras_building():
+    @tf.autograph.experimental.do_not_convert
+    def __call__(
+        self,
+        y_true: Labels,
+        y_pred: tf.Tensor,
+        sample_weight: Array | None = None,
+    ) -> tf.Tensor:
+        """Reduced loss.
+
+        Args:
+            y_true: integers `[batch, ...]` like the features without their
+                last dimension, or one dimension more, padded with -1.
+            y_pred: float32 `[batch, ..., num_classes]`, of the head.
+            sample_weight: float, `[batch, ...]`, or None.
+        """
+        if is_keras_building():
             return tf.zeros([])
-        forward = records.take(self.head_name, records.Forward)
-        if forward is None:
-            raise ValueError(
-                f"`{type(self).__name__}` found no forward pass of a head "
-                f"named {self.head_name!r} before it. It works with the "
-                "output of that head alone, called in the same step. "
-                f"Received: y_pred={y_pred!r}"
-            )
-        records.take(self.head_name, records.Ranking)
-        records.leave(self.head_name, records.Scored(*forward))
-        losses = forward.head.compute_loss(
-            forward.features, y_true, training=forward.training
+        if sample_weight is not None:
+            _check_fit_class_weight(y_true)
+        forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
+        losses, forward.ranking = forward.head.compute_step(
+            forward.features, y_true, forward.training
         )
+        set_mask(losses, forward_lib.mask_of(forward.features))
         return super().__call__(losses, losses, sample_weight)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         return y_pred
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "head_name": self.head_name}
+
+
+def _check_fit_class_weight(labels):
+    """Refuses what Keras makes of `class_weight` and rows of several ids.
+
+    It takes the column of the greatest id as the class.
+    """
+    shape = tf.TensorShape(getattr(labels, "shape", []))
+    if shape.rank in (None, 0, 1) or shape[-1] == 1:
+        return
+    if argument_of_fit("class_weight") is not None:
+        raise ValueError(
+            "`class_weight` of `fit` is for labels of shape [batch]: of others "
+            "Keras takes the place of the greatest id as the class. Give each "
+            "row its weight with `sample_weight`. Received: labels of shape "
+            f"{shape}."
+        )

@@ -1,34 +1,27 @@
-"""Softmax cross-entropy that reads the logits once, and in blocks.
+"""Softmax cross-entropy that reads the logits once.
 
 `softmax_cross_entropy` takes logits that fit in memory (an active set);
-`linear_cross_entropy` takes features and the class matrix and never holds more
-than [batch, block] logits, as cut cross-entropy (Wijmans et al., 2024) does:
-the forward pass keeps the log-sum-exp alone, the backward pass computes each
-block of logits again.
+`tfxclass.rows.loss` streams those of all classes, with the same terms at the
+targets.
 """
 
 import tensorflow as tf
 
 from tfxclass.losses import targets as targets_lib
 from tfxclass.ops import library
-from tfxclass.ops import products
-
-# Logits of a block: 8 MiB of float32, about what stays in a last-level cache.
-BLOCK_LOGITS = 1 << 21
-# Classes of a block at least.
-LEAST_BLOCK = 1024
-
-
-def block_size(batch):
-    """Classes a block for a batch, int64 scalar tensor."""
-    batch = tf.maximum(tf.cast(batch, tf.int64), 1)
-    return tf.maximum(tf.constant(BLOCK_LOGITS, tf.int64) // batch, LEAST_BLOCK)
+from tfxclass.types import Margin
+from tfxclass.types import Scalar
 
 
 class TargetTerms:
     """Loss and gradient at the targets, given their logits `[batch, p]`."""
 
-    def __init__(self, logits, targets, margin):
+    def __init__(
+        self,
+        logits: tf.Tensor,
+        targets: targets_lib.Targets,
+        margin: Margin | None,
+    ) -> None:
         with tf.GradientTape() as tape:
             tape.watch(logits)
             adjusted = logits if margin is None else margin(logits)
@@ -41,24 +34,25 @@ class TargetTerms:
         self.adjusted = adjusted
         self.delta = tf.where(targets.ids >= 0, adjusted - logits, 0.0)
 
-    def loss(self, logsumexp):
+    def weighted(self) -> tf.Tensor:
+        """Mean logit of a row's targets, margin taken off; `[batch]`."""
         # Padding has the logit of class 0, which may be infinite.
-        target = tf.reduce_sum(
+        return tf.reduce_sum(
             tf.math.multiply_no_nan(self.adjusted, self.targets.weights), axis=1
         )
-        labelled = self.targets.is_labelled
-        # Not a product: a row without labels may have an infinite logsumexp.
-        return tf.where(labelled > 0, logsumexp - target, 0.0)
 
-    def grad(self, logsumexp, upstream):
-        """d loss / d logit at the targets, and the factor elsewhere."""
-        softmax = tf.exp(self.adjusted - logsumexp[:, tf.newaxis])
+    def grad(self, logsumexp: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+        """Gradient at the targets, `[batch, p]`."""
+        softmax = probabilities(self.adjusted, logsumexp[:, tf.newaxis])
         at_targets = (softmax - self.targets.weights) * self.slope
-        factor = upstream * self.targets.is_labelled
-        return at_targets * upstream[:, tf.newaxis], factor
+        return at_targets * upstream[:, tf.newaxis]
 
 
-def softmax_cross_entropy(logits, targets, margin=None):
+def softmax_cross_entropy(
+    logits: tf.Tensor,
+    targets: targets_lib.Targets,
+    margin: Margin | None = None,
+) -> tf.Tensor:
     """Cross-entropy of each row against the mean of its targets.
 
     Args:
@@ -77,170 +71,49 @@ def softmax_cross_entropy(logits, targets, margin=None):
             targets_lib.take_columns(logits, targets.ids), targets, margin
         )
         empty = empty_stats(tf.shape(logits)[0])
-        top, total = library.ops.tfxclass_softmax_block_stats(
-            logits, targets.ids, terms.delta, offset, *empty
+        logsumexp = logsumexp_of(
+            *library.ops.tfxclass_softmax_block_stats(
+                logits, targets.ids, terms.delta, offset, *empty
+            )
         )
-        logsumexp = top + tf.math.log(total)
 
         def grad(upstream):
-            at_targets, factor = terms.grad(logsumexp, upstream)
             return library.ops.tfxclass_softmax_block_grad(
-                logits, targets.ids, at_targets, offset, logsumexp, factor
+                logits,
+                targets.ids,
+                terms.grad(logsumexp, upstream),
+                offset,
+                tf.cast(logsumexp, tf.float32),
+                upstream * targets.is_labelled,
             )
 
-        return terms.loss(logsumexp), grad
+        # Not a product: a row without labels may have an infinite logsumexp.
+        losses = log_ratio(logsumexp, terms.weighted())
+        return tf.where(targets.is_labelled > 0, losses, 0.0), grad
 
     return loss_of(logits)
 
 
-def empty_stats(batch):
-    return tf.fill([batch], float("-inf")), tf.zeros([batch])
+def empty_stats(batch: Scalar) -> tuple[tf.Tensor, tf.Tensor]:
+    """Max and sum of exponentials of no logits, `[batch]`.
 
-
-class Blocks:
-    """The class matrix, block by block, as rows of the logits' similarity.
-
-    Its first row is that of class `first_class`.
+    The sum is float64, as what is made of it: a float32 sum over 3M classes is
+    off by 3e-4, and a float32 logsumexp moves probabilities by 1e-6 or more.
     """
-
-    def __init__(self, kernel, bias, normalize, batch, first_class=0):
-        self.kernel, self.bias, self.normalize = kernel, bias, normalize
-        self.first_class = first_class
-        self.size = block_size(batch)
-        self.num_classes = tf.shape(kernel, tf.int64)[0]
-
-    def rows(self, start):
-        rows = self.kernel[start : start + self.size]
-        return tf.math.l2_normalize(rows, axis=1) if self.normalize else rows
-
-    def logits(self, queries, start, rows):
-        logits = tf.matmul(queries, rows, transpose_b=True)
-        if self.bias is None:
-            return logits
-        return logits + self.bias[start : start + self.size]
-
-    def kernel_grad(self, start, rows, rows_grad):
-        if not self.normalize:
-            return rows_grad
-        raw = self.kernel[start : start + self.size]
-        norm = tf.norm(raw, axis=1, keepdims=True)
-        along = tf.reduce_sum(rows * rows_grad, axis=1, keepdims=True)
-        return tf.math.divide_no_nan(rows_grad - along * rows, norm)
-
-    def fold(self, step, state, **options):
-        """state = step(start, *state) for each block."""
-        return tf.while_loop(
-            lambda start, *_: start < self.num_classes,
-            lambda start, *state: (start + self.size, *step(start, *state)),
-            (tf.zeros([], tf.int64), *state),
-            parallel_iterations=1,
-            **options,
-        )[1:]
+    return tf.fill([batch], float("-inf")), tf.zeros([batch], tf.float64)
 
 
-def target_logits(queries, kernel, bias, normalize, ids):
-    """Logits `[batch, p]` of `ids`, that of class 0 for padding."""
-    safe = tf.maximum(ids, 0)
-    rows = tf.gather(kernel, safe)
-    rows = tf.math.l2_normalize(rows, axis=2) if normalize else rows
-    logits = tf.einsum("bd,bpd->bp", queries, rows)
-    return logits if bias is None else logits + tf.gather(bias, safe)
+def logsumexp_of(top: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+    """float64, of stats."""
+    return tf.cast(top, tf.float64) + tf.math.log(tf.cast(total, tf.float64))
 
 
-def linear_cross_entropy(
-    queries, kernel, targets, bias=None, normalize=False, margin=None
-):
-    """Cross-entropy over all classes in O(batch x block) memory.
-
-    Costs one product of [batch, dim] by [dim, num_classes] forward and three
-    backward (the logits are computed again).
-
-    Args:
-        queries: float32 `[batch, dim]`.
-        kernel: float32 tensor `[num_classes, dim]`.
-        targets: `Targets`.
-        bias: float32 `[num_classes]` or None.
-        normalize: whether rows of `kernel` are normalised (cosine).
-        margin: function of the target logits, or None.
-
-    Returns:
-        float32 `[batch]`.
-    """
-    has_bias = bias is not None
-
-    @tf.custom_gradient
-    def loss_of(queries, kernel, bias):
-        # Out of sight of an eager tape, which would keep every block.
-        queries, kernel = tf.stop_gradient(queries), tf.stop_gradient(kernel)
-        bias = tf.stop_gradient(bias) if has_bias else None
-        blocks = Blocks(kernel, bias, normalize, tf.shape(queries)[0])
-        terms = TargetTerms(
-            target_logits(queries, kernel, bias, normalize, targets.ids),
-            targets,
-            margin,
-        )
-
-        stats = empty_stats(tf.shape(queries)[0])
-        top, total = add_stats(stats, blocks, queries, terms)
-        logsumexp = top + tf.math.log(total)
-
-        def grad(upstream):
-            return linear_grad(
-                blocks, queries, terms, logsumexp, upstream, has_bias
-            )
-
-        return terms.loss(logsumexp), grad
-
-    return loss_of(queries, kernel, bias if has_bias else tf.zeros([0]))
+def log_ratio(logsumexp: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """-log of the softmax, float32, of float32 `logits`."""
+    return tf.cast(logsumexp - tf.cast(logits, tf.float64), tf.float32)
 
 
-def add_stats(stats, blocks, queries, terms):
-    """`stats` with the classes of `blocks` folded in."""
-
-    def step(start, top, total):
-        logits = blocks.logits(queries, start, blocks.rows(start))
-        return library.ops.tfxclass_softmax_block_stats(
-            logits,
-            terms.targets.ids,
-            terms.delta,
-            start + blocks.first_class,
-            top,
-            total,
-        )
-
-    return blocks.fold(step, stats)
-
-
-def linear_grad(blocks, queries, terms, logsumexp, upstream, has_bias):
-    """Gradients of the loss by queries, kernel and bias of `blocks`."""
-    at_targets, factor = terms.grad(logsumexp, upstream)
-
-    def step(start, queries_grad, kernel_grad, bias_grad):
-        rows = blocks.rows(start)
-        logits_grad = library.ops.tfxclass_softmax_block_grad(
-            blocks.logits(queries, start, rows),
-            terms.targets.ids,
-            at_targets,
-            start + blocks.first_class,
-            logsumexp,
-            factor,
-        )
-        rows_grad = products.rows_grad(logits_grad, queries)
-        kernel_grad = library.ops.tfxclass_write_rows(
-            kernel_grad, blocks.kernel_grad(start, rows, rows_grad), start
-        )
-        if has_bias:
-            bias_grad = library.ops.tfxclass_write_rows(
-                bias_grad, tf.reduce_sum(logits_grad, axis=0), start
-            )
-        return queries_grad + logits_grad @ rows, kernel_grad, bias_grad
-
-    empty = library.ops.tfxclass_empty_like
-    return blocks.fold(
-        step,
-        (
-            tf.zeros_like(queries),
-            empty(blocks.kernel),
-            empty(blocks.bias) if has_bias else tf.zeros([0]),
-        ),
-    )
+def probabilities(logits: tf.Tensor, logsumexp: tf.Tensor) -> tf.Tensor:
+    """Softmax of float32 `logits`, given their float64 `logsumexp`."""
+    shifted = tf.cast(logits, tf.float64) - logsumexp
+    return tf.cast(tf.exp(shifted), tf.float32)

@@ -4,11 +4,12 @@ import tensorflow as tf
 
 from tfxclass.losses import targets as targets_lib
 from tfxclass.ops import library
+from tfxclass.types import Array
 
 tf.no_gradient("Tfxclass>SparsemaxThreshold")
 
 
-def sparsemax(logits):
+def sparsemax(logits: Array) -> tf.Tensor:
     """Euclidean projection of logits onto the probability simplex.
 
     `max(z - tau, 0)` with the tau that makes it sum to 1, found in one pass
@@ -56,7 +57,9 @@ def _above(logits, top, tau):
     return tf.nn.relu(shifted - tau[:, tf.newaxis])
 
 
-def sparsemax_loss(logits, targets):
+def sparsemax_loss(
+    logits: tf.Tensor, targets: targets_lib.Targets
+) -> tf.Tensor:
     """The loss whose gradient is `sparsemax(z) - q`.
 
     q is uniform on the labels of a row. The loss is 0 where each label leads

@@ -5,6 +5,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.losses.require import require
+from tfxclass.types import Labels
+
+_SHAPES = (
+    "`labels` must have the shape of the features without their last "
+    "dimension, or one dimension more."
+)
+
 
 class Targets(NamedTuple):
     """Labels of a batch, padded.
@@ -18,27 +26,37 @@ class Targets(NamedTuple):
     weights: tf.Tensor
 
     @property
-    def is_labelled(self):
+    def is_labelled(self) -> tf.Tensor:
         """float32 `[batch]`: 1 for rows with a label, else 0."""
         return tf.cast(tf.reduce_any(self.ids >= 0, axis=1), tf.float32)
 
 
-def as_targets(labels, num_classes):
+def as_targets(
+    labels: Labels,
+    num_classes: int,
+    leading_shape: tf.Tensor | None = None,
+    mask: tf.Tensor | None = None,
+) -> Targets:
     """Checks labels and pads them.
 
     Args:
         labels: integers, `[batch]`, or `[batch, p]` padded with -1. A row
             without labels has loss 0. A repeated label counts once.
         num_classes: int.
+        leading_shape: int32 tensor, shape of the features without their last
+            dimension, where it is not `[batch]`: labels have this shape, or
+            one dimension more, and become `[rows, p]`.
+        mask: bool of that shape, or None: where there are no labels.
 
     Returns:
         `Targets`.
 
     Raises:
         ValueError: labels that are not integers, or of another rank.
-        InvalidArgumentError: ids outside `[-1, num_classes)`.
+        InvalidArgumentError: ids outside `[-1, num_classes)`, labels of
+            another length than the features, one-hot labels.
     """
-    labels = tf.convert_to_tensor(labels)
+    labels = _as_tensor(labels)
     if not labels.dtype.is_integer:
         raise ValueError(
             "`labels` must be integer class ids of shape [batch], or "
@@ -46,29 +64,109 @@ def as_targets(labels, num_classes):
             f"{labels.dtype.name}. Cast them, e.g. y.astype('int64'); "
             "one-hot labels become ids by argmax."
         )
-    if labels.shape.rank not in (1, 2):
-        raise ValueError(
-            "`labels` must have shape [batch] or [batch, p]. Received: shape "
-            f"{labels.shape}."
-        )
-    ids = tf.cast(labels, tf.int64)
-    ids = ids[:, tf.newaxis] if ids.shape.rank == 1 else ids
-    check = tf.debugging.Assert(
-        tf.reduce_all((ids >= -1) & (ids < num_classes)),
-        [
-            "`labels` must be in [0, num_classes), or -1 for padding. "
-            f"Received: num_classes={num_classes} with labels from",
-            tf.reduce_min(ids),
-            "to",
-            tf.reduce_max(ids),
-        ],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+    ids = _as_rows(labels, leading_shape)
+    if mask is not None:
+        ids = tf.where(tf.reshape(mask, [-1, 1]), ids, -1)
+    checks = [_check_range(ids, num_classes), _check_one_hot(ids, num_classes)]
+    with tf.control_dependencies([x for x in checks if x is not None]):
         ids = _without_repeats(ids)
     return weighed(ids)
 
 
-def weighed(ids):
+def _as_tensor(labels):
+    if isinstance(labels, tf.RaggedTensor):
+        return labels.to_tensor(-1)
+    if isinstance(labels, tf.SparseTensor):
+        raise ValueError(
+            "`labels` must be dense class ids. Received: a SparseTensor of "
+            f"shape {labels.shape}. If its values are ids, use "
+            "tf.sparse.to_dense(labels, default_value=-1)."
+        )
+    return tf.convert_to_tensor(labels)
+
+
+def _as_rows(labels, leading_shape):
+    """int64 `[rows, p]`."""
+    ids = tf.cast(labels, tf.int64)
+    leading = tf.shape(ids)[:1] if leading_shape is None else leading_shape
+    rank = 1 if leading_shape is None else leading.shape[0]
+    if labels.shape.rank not in (None, rank, rank + 1):
+        wanted = ["batch", "time", *"abcdefgh"][:rank]
+        raise ValueError(
+            f"`labels` must have shape {_names(wanted)} or "
+            f"{_names([*wanted, 'p'])}. Received: shape {labels.shape}."
+        )
+    _check_static_shape(labels, leading)
+    shape = tf.shape(ids)
+    check = require(
+        tf.reduce_all(_padded(shape, rank) == leading),
+        "labels_must_have_the_shape_of_features",
+        f"{_SHAPES} Received: shapes of labels and features",
+        shape,
+        leading,
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        # A trace may be of labels of either rank.
+        width = tf.reduce_prod(shape[rank:])
+        ids = tf.reshape(ids, [tf.reduce_prod(leading), width])
+    if labels.shape.rank == rank:
+        return tf.ensure_shape(ids, [None, 1])
+    if labels.shape.rank == rank + 1:
+        return tf.ensure_shape(ids, [None, labels.shape[-1]])
+    return ids
+
+
+def _check_static_shape(labels, leading):
+    """What is known while a step is traced is told there, as a ValueError."""
+    if tf.executing_eagerly():
+        return
+    # Never computed: it has the shape that is known of `leading`.
+    known = tf.zeros(leading, tf.bool).shape
+    shape = labels.shape
+    if not shape[: known.rank].is_compatible_with(known):
+        raise ValueError(
+            f"{_SHAPES} Received: labels of shape {shape} with features of "
+            f"shape {known} without their last dimension."
+        )
+
+
+def _padded(shape, rank):
+    """The first `rank` numbers of `shape`, -1 where there are fewer."""
+    return tf.pad(shape, [[0, rank]], constant_values=-1)[:rank]
+
+
+def _names(names):
+    return f"[{', '.join(names)}]"
+
+
+def _check_range(ids, num_classes):
+    return require(
+        tf.reduce_all((ids >= -1) & (ids < num_classes)),
+        "labels_must_be_less_than_num_classes",
+        "`labels` must be in [0, num_classes), or -1 for padding. "
+        f"Received: num_classes={num_classes} with labels from .. to",
+        tf.reduce_min(ids),
+        tf.reduce_max(ids),
+    )
+
+
+def _check_one_hot(ids, num_classes):
+    """No row of ids repeats 0 and 1 as often as there are classes."""
+    if num_classes < 3 or ids.shape[1] not in (None, num_classes):
+        return None
+    is_one_hot = (tf.size(ids) > 0) & (tf.shape(ids)[1] == num_classes)
+    is_one_hot &= tf.reduce_all((ids == 0) | (ids == 1))
+    return require(
+        ~is_one_hot,
+        "labels_must_be_class_ids_not_one_hot",
+        "`labels` must be class ids, and these look like one-hot or "
+        "multi-hot rows. Use their places: one-hot labels become ids by "
+        "argmax. Received: zeros and ones of shape",
+        tf.shape(ids),
+    )
+
+
+def weighed(ids: tf.Tensor) -> Targets:
     """`Targets` of ids without repeats: those of a row weigh the same."""
     present = tf.cast(ids >= 0, tf.float32)
     count = tf.reduce_sum(present, axis=1, keepdims=True)
@@ -87,7 +185,7 @@ def _same(ids):
     return ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :]
 
 
-def merge_repeats(targets):
+def merge_repeats(targets: Targets) -> Targets:
     """`Targets` in which repeated ids are one, their weights summed."""
     ids, weights = targets
     if ids.shape[1] == 1:
@@ -98,7 +196,7 @@ def merge_repeats(targets):
     return Targets(ids, tf.where(ids >= 0, weights, 0.0))
 
 
-def pick_one(targets, seed):
+def pick_one(targets: Targets, seed: tf.Tensor) -> Targets:
     """`Targets` with one label of each row, all as likely.
 
     Args:
@@ -112,12 +210,12 @@ def pick_one(targets, seed):
     return Targets(ids, tf.cast(ids >= 0, tf.float32))
 
 
-def take_columns(logits, ids):
+def take_columns(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """`logits[i, ids[i, j]]`, that of column 0 for padding; `[batch, p]`."""
     return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
 
 
-def places_of(ids):
+def places_of(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Where labels are, and in which columns, padding left out.
 
     Returns:
@@ -128,12 +226,12 @@ def places_of(ids):
     return places, tf.stack([places[:, 0], tf.gather_nd(ids, places)], axis=1)
 
 
-def cosface(logits, margin, scale):
+def cosface(logits: tf.Tensor, margin: float, scale: float) -> tf.Tensor:
     """CosFace (Wang et al., CVPR 2018, eq. 4): cos - margin, times scale."""
     return logits - scale * margin
 
 
-def arcface(logits, margin, scale):
+def arcface(logits: tf.Tensor, margin: float, scale: float) -> tf.Tensor:
     """ArcFace (Deng et al., CVPR 2019, eq. 3): cos(angle + margin).
 
     Past pi the angle would come round again; from there on the cosine falls

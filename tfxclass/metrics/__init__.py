@@ -1,10 +1,10 @@
 """Metrics that never make the [batch, num_classes] output.
 
 A Keras metric that reads `y_pred` is right with a head of tfxclass, but makes
-the full output live again in every step. These read what the head's loss left
-behind instead: in training they rank the labels among the classes that the
-step computed anyway (where the head computes all, or in evaluation, among all
-classes, streamed in blocks).
+the full output live again in every step. These read the forward pass that
+travels with `y_pred` instead: in training they rank the labels among the
+classes that the step computed anyway (where the head computes all, or in
+evaluation, among all classes, streamed in blocks).
 """
 
 from tfxclass.metrics.calibration import ExpectedCalibrationError
@@ -16,6 +16,8 @@ from tfxclass.metrics.propensity import propensities
 from tfxclass.metrics.ranking import NDCGAtK
 from tfxclass.metrics.ranking import PrecisionAtK
 from tfxclass.metrics.ranking import TopKAccuracy
+from tfxclass.metrics.tagging import F1Scores
+from tfxclass.metrics.tagging import RankingScores
 from tfxclass.metrics.verification import hit_rate
 from tfxclass.metrics.verification import true_positive_rate
 from tfxclass.metrics.verification import verification_accuracy
@@ -23,11 +25,13 @@ from tfxclass.metrics.verification import verification_accuracy
 __all__ = [
     "CumulativeProbability",
     "ExpectedCalibrationError",
+    "F1Scores",
     "HeadMetric",
     "NDCGAtK",
     "NormalizedCumulativeGain",
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
+    "RankingScores",
     "TopKAccuracy",
     "hit_rate",
     "propensities",

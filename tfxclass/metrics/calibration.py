@@ -4,7 +4,11 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.losses.forward import Forward
+from tfxclass.losses.targets import Targets
 from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -26,7 +30,13 @@ class ExpectedCalibrationError(HeadMetric):
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
     """
 
-    def __init__(self, head, num_bins=15, name=None, dtype=None):
+    def __init__(
+        self,
+        head: OutputHead | str,
+        num_bins: int = 15,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
         check_positive_int("num_bins", num_bins)
         super().__init__(head, name or "expected_calibration_error", dtype)
         self.num_bins = int(num_bins)
@@ -34,19 +44,20 @@ class ExpectedCalibrationError(HeadMetric):
             (self.num_bins, 3), initializer="zeros", name="sums"
         )
 
-    def values_of(self, scored, targets):
-        """Confidence, and 1 where the best class is a label; `[batch, 2]`."""
-        head = scored.head
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        """Confidence, and 1 where the best class is a label; `[rows, 2]`."""
+        head = forward.head
         if head.activation is None:
             raise ValueError(
                 "ExpectedCalibrationError needs probabilities. Received: the "
                 f"head {head.name!r} with activation=None."
             )
-        ids, scores = head.top_k(scored.features, 1)
+        found = head.top_k(forward.features, 1)
+        ids, scores = (tf.reshape(x, [-1, 1]) for x in found)
         hits = tf.reduce_any((targets.ids == ids) & (ids >= 0), axis=1)
         return tf.stack([scores[:, 0], tf.cast(hits, tf.float32)], axis=1)
 
-    def add_values(self, values, weight):
+    def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
         bins = tf.cast(values[:, 0] * self.num_bins, tf.int32)
         bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
         ones = tf.ones_like(values[:, :1])
@@ -54,14 +65,14 @@ class ExpectedCalibrationError(HeadMetric):
         added = tf.math.unsorted_segment_sum(parts, bins, self.num_bins)
         self.sums.assign_add(tf.cast(added, self.sums.dtype))
 
-    def result(self):
+    def result(self) -> tf.Tensor:
         total, confidence, hits = tf.unstack(self.sums.value, axis=1)
         gap = tf.reduce_sum(tf.abs(confidence - hits))
         return tf.math.divide_no_nan(gap, tf.reduce_sum(total))
 
-    def reset_state(self):
+    def reset_state(self) -> None:
         super().reset_state()
         self.sums.assign(tf.zeros_like(self.sums.value))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "num_bins": self.num_bins}

@@ -3,9 +3,13 @@
 import keras
 import tensorflow as tf
 
-from tfxclass import streaming
 from tfxclass.checks import check_positive_int
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.losses.forward import Forward
+from tfxclass.losses.targets import Targets
+from tfxclass.losses.targets import take_columns
 from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -25,15 +29,24 @@ class CumulativeProbability(HeadMetric):
         Zhang et al., AAAI 2018.
     """
 
-    def __init__(self, head, k, name=None, dtype=None):
+    def __init__(
+        self,
+        head: OutputHead | str,
+        k: int,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
         check_positive_int("k", k)
         super().__init__(head, name or f"cumulative_probability_{k}", dtype)
         self.k = k
 
-    def values_of(self, scored, targets):
-        return tf.reduce_sum(_top_probabilities(scored, self.k), axis=1)
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        head = forward.head
+        probabilities = head.activate(_logits(forward))
+        best = tf.math.top_k(probabilities, min(self.k, head.num_classes))
+        return tf.reduce_sum(best.values, axis=1)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "k": self.k}
 
 
@@ -54,39 +67,34 @@ class NormalizedCumulativeGain(CumulativeProbability):
         Zhang et al., AAAI 2018.
     """
 
-    def __init__(self, head, k, name=None, dtype=None):
+    def __init__(
+        self,
+        head: OutputHead | str,
+        k: int,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
         name = name or f"normalized_cumulative_gain_{k}"
         super().__init__(head, k, name, dtype)
 
-    def values_of(self, scored, targets):
-        head = scored.head
-        queries = tf.stop_gradient(head.queries(scored.features))
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        head = forward.head
         if not hasattr(getattr(head, "sampler", None), "neighbors"):
             raise ValueError(
                 "NormalizedCumulativeGain needs a head whose sampler searches "
                 f"an index. Received: {type(head).__name__} {head.name!r}."
             )
-        ids, scores = head.sampler.neighbors(queries, head.kernel, self.k)
-        if head.bias is not None:
-            scores += tf.gather(head.bias.value, tf.maximum(ids, 0))
-        with head.beside_rows():
-            best = streaming.top_logits(
-                queries,
-                head.class_matrix(),
-                min(self.k, head.num_classes),
-                bias=_bias_of(head),
-                normalize=head.similarity == "cosine",
-            )
+        logits = _logits(forward)
+        best = tf.math.top_k(logits, min(self.k, head.num_classes)).values
+        queries = tf.stop_gradient(head.queries(forward.features))
+        ids, _ = head.sampler.neighbors(queries, head.kernel, self.k)
         top = best[:, :1]
-        found = tf.where(ids >= 0, tf.exp(scores - top), 0.0)
+        found = tf.exp(take_columns(logits, ids) - top)
+        found = tf.where(ids >= 0, found, 0.0)
         return tf.reduce_sum(found, 1) / tf.reduce_sum(tf.exp(best - top), 1)
 
 
-def _bias_of(head):
-    return None if head.bias is None else tf.convert_to_tensor(head.bias)
-
-
-def _top_probabilities(scored, k):
-    head = scored.head
-    probabilities = head.activate(head.logits(scored.features))
-    return tf.math.top_k(probabilities, min(k, head.num_classes)).values
+def _logits(forward):
+    """Logits of all classes, float32 `[rows, num_classes]`."""
+    logits = forward.head.logits(forward.features)
+    return tf.reshape(logits, [-1, forward.head.num_classes])

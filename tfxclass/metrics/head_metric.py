@@ -1,58 +1,84 @@
-"""What the metrics share: they read what the head's loss left behind."""
+"""What the metrics share: they read the forward pass that made `y_pred`."""
 
 import keras
 import tensorflow as tf
 
+from tfxclass.keras_internals import is_keras_building
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses import records
-from tfxclass.losses.targets import as_targets
+from tfxclass.losses import forward as forward_lib
+from tfxclass.losses.targets import Targets
+from tfxclass.types import Array
+from tfxclass.types import Config
+from tfxclass.types import Labels
 
 
 class HeadMetric(keras.metrics.Mean):
     """Base class: the mean of `values_of`, each row weighed by `weights_of`.
 
     Args:
-        head: the head, or its name. The model must be compiled with its loss.
+        head: the head, or its name.
         name: name of the metric.
         dtype: as in `keras.metrics.Metric`.
     """
 
-    def __init__(self, head, name=None, dtype=None):
+    def __init__(
+        self,
+        head: OutputHead | str,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.head_name = head.name if isinstance(head, OutputHead) else head
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        if records.is_keras_building():
+    @tf.autograph.experimental.do_not_convert
+    def update_state(
+        self,
+        y_true: Labels,
+        y_pred: tf.Tensor,
+        sample_weight: Array | None = None,
+    ) -> None:
+        if is_keras_building():
             return
-        scored = records.find(self.head_name, records.Scored)
-        if scored is None:
-            raise ValueError(
-                f"{type(self).__name__} needs a model compiled with the loss "
-                f"of the head {self.head_name!r}: loss=head.loss."
-            )
-        targets = as_targets(y_true, scored.head.num_classes)
-        values = self.values_of(scored, targets)
+        forward = forward_lib.forward_of(
+            y_pred, self.head_name, type(self).__name__
+        )
+        targets = forward.head.targets(forward.features, y_true)
+        values = self.values_of(forward, targets)
         weight = self.weights_of(targets)
         if sample_weight is not None:
-            weight *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1])
+            weight *= _per_row(sample_weight, forward.features)
         self.add_values(values, weight)
 
-    def add_values(self, values, weight):
-        """Takes in what `values_of` gave, and weights `[batch]`."""
+    def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
+        """Takes in what `values_of` gave, and weights `[rows]`."""
         super().update_state(values, weight)
 
-    def values_of(self, scored, targets):
-        """float32 `[batch]`."""
+    def values_of(
+        self, forward: forward_lib.Forward, targets: Targets
+    ) -> tf.Tensor:
+        """float32 `[rows]`: of a `Forward` and the `Targets` of its rows."""
         raise NotImplementedError
 
-    def weights_of(self, targets):
-        """float32 `[batch]`: rows without a label count for nothing."""
+    def weights_of(self, targets: Targets) -> tf.Tensor:
+        """float32 `[rows]`: those without a label count for nothing."""
         return targets.is_labelled
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         return {
             "head": self.head_name,
             "name": config["name"],
             "dtype": config["dtype"],
         }
+
+
+def _per_row(sample_weight, features):
+    """Weights `[batch]`, or like the features' rows, as float32 `[rows]`."""
+    weights = tf.cast(sample_weight, tf.float32)
+    leading = tf.shape(features)[:-1]
+    missing = features.shape.rank - 1 - weights.shape.rank
+    for _ in range(missing):
+        weights = weights[..., tf.newaxis]
+    if missing > 0:
+        weights = tf.broadcast_to(weights, leading)
+    return tf.reshape(weights, [-1])

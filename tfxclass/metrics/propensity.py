@@ -3,11 +3,18 @@
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.losses.forward import Forward
+from tfxclass.losses.targets import Targets
 from tfxclass.metrics.ranking import RankingMetric
+from tfxclass.types import Config
 
 
-def propensities(label_counts, num_rows, a=0.55, b=1.5):
+def propensities(
+    label_counts: ArrayLike, num_rows: int, a: float = 0.55, b: float = 1.5
+) -> np.ndarray:
     """How likely a label that applies to a row is among its labels.
 
     `p = 1 / (1 + C (N_l + b)^-a)` with `C = (log N - 1) (b + 1)^a`, where
@@ -75,7 +82,14 @@ class PropensityScoredPrecisionAtK(RankingMetric):
 
     _prefix = "psp_at"
 
-    def __init__(self, head, propensities, k=1, name=None, dtype=None):
+    def __init__(
+        self,
+        head: OutputHead | str,
+        propensities: ArrayLike,
+        k: int = 1,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
         super().__init__(head, k, name, dtype)
         self.propensities = np.asarray(propensities, np.float32)
         usable = (self.propensities > 0) & (self.propensities <= 1)
@@ -85,15 +99,15 @@ class PropensityScoredPrecisionAtK(RankingMetric):
                 f"Received: {propensities}"
             )
 
-    def values_of(self, scored, targets):
-        self._check_num_classes(scored.head)
-        gains = self._gains(targets) * self.hits(scored, targets)
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        self._check_num_classes(forward.head)
+        gains = self._gains(targets) * self.hits(forward, targets)
         # The mean weighs rows by the best sum: a ratio of sums comes out.
         return tf.math.divide_no_nan(
             tf.reduce_sum(gains, axis=1), self.weights_of(targets)
         )
 
-    def weights_of(self, targets):
+    def weights_of(self, targets: Targets) -> tf.Tensor:
         """What the best ranking of each row gains, float32 `[batch]`."""
         gains = self._gains(targets)
         k = tf.minimum(self.k, tf.shape(gains)[1])
@@ -111,7 +125,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
                 f"num_classes={head.num_classes}."
             )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "propensities": self.propensities.tolist(),

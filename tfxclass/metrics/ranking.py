@@ -5,8 +5,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.losses import records
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.losses.forward import Forward
+from tfxclass.losses.targets import Targets
 from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.types import Config
 
 
 class RankingMetric(HeadMetric):
@@ -21,28 +24,33 @@ class RankingMetric(HeadMetric):
         dtype: as in `keras.metrics.Metric`.
     """
 
-    def __init__(self, head, k=1, name=None, dtype=None):
+    def __init__(
+        self,
+        head: OutputHead | str,
+        k: int = 1,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
         check_positive_int("k", k)
         super().__init__(head, name or f"{self._prefix}_{k}", dtype)
         self.k = k
 
-    def ranks(self, scored, targets):
-        """int32 `[batch, p]`: ranks of the labels from 0; k past the k best
+    def ranks(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        """int32 `[rows, p]`: ranks of the labels from 0; k past the k best
         and for padding."""
-        ranking = records.find(self.head_name, records.Ranking)
-        if scored.training and ranking is not None:
-            return tf.minimum(_ranks_in(ranking), self.k)
-        ids, _ = scored.head.top_k(scored.features, self.k)
-        same = targets.ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :]
+        if forward.training and forward.ranking is not None:
+            return tf.minimum(_ranks_in(forward.ranking), self.k)
+        ids, _ = forward.head.top_k(forward.features, self.k)
+        ids = tf.reshape(ids, [-1, 1, self.k])
         # Ids are -1, as padding is, where a logit is NaN.
-        same &= ids[:, tf.newaxis, :] >= 0
+        same = (targets.ids[:, :, tf.newaxis] == ids) & (ids >= 0)
         return tf.reduce_min(tf.where(same, tf.range(self.k), self.k), axis=2)
 
-    def hits(self, scored, targets):
-        """float32 `[batch, p]`: 1 for labels among the k best, else 0."""
-        return tf.cast(self.ranks(scored, targets) < self.k, tf.float32)
+    def hits(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        """float32 `[rows, p]`: 1 for labels among the k best, else 0."""
+        return tf.cast(self.ranks(forward, targets) < self.k, tf.float32)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "k": self.k}
 
 
@@ -82,8 +90,8 @@ class TopKAccuracy(RankingMetric):
 
     _prefix = "accuracy_at"
 
-    def values_of(self, scored, targets):
-        return tf.reduce_max(self.hits(scored, targets), axis=1)
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        return tf.reduce_max(self.hits(forward, targets), axis=1)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -101,8 +109,8 @@ class PrecisionAtK(RankingMetric):
 
     _prefix = "precision_at"
 
-    def values_of(self, scored, targets):
-        return tf.reduce_sum(self.hits(scored, targets), axis=1) / self.k
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        return tf.reduce_sum(self.hits(forward, targets), axis=1) / self.k
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -126,11 +134,11 @@ class NDCGAtK(RankingMetric):
 
     _prefix = "ndcg_at"
 
-    def values_of(self, scored, targets):
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         gains = 1 / np.log2(np.arange(2, self.k + 2))
         gain_at = tf.constant([*gains, 0.0], tf.float32)
         best = tf.constant([0.0, *np.cumsum(gains)], tf.float32)
-        gained = tf.gather(gain_at, self.ranks(scored, targets))
+        gained = tf.gather(gain_at, self.ranks(forward, targets))
         num_labels = tf.math.count_nonzero(targets.ids >= 0, axis=1)
         return tf.math.divide_no_nan(
             tf.reduce_sum(gained, axis=1),

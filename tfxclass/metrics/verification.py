@@ -1,13 +1,16 @@
 """How well features tell identities apart: the metrics of face recognition."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_k
 
 _BLOCK_ROWS = 1024
 
 
-def verification_accuracy(similarities, same, folds=10):
+def verification_accuracy(
+    similarities: ArrayLike, same: ArrayLike, folds: int = 10
+) -> float:
     """Share of pairs that a threshold judges right, as LFW measures it.
 
     Of each fold the threshold is the one that is best on all other folds.
@@ -41,7 +44,9 @@ def verification_accuracy(similarities, same, folds=10):
     return float(np.mean([hits.mean() for hits in accuracies]))
 
 
-def true_positive_rate(similarities, same, false_positive_rate=1e-3):
+def true_positive_rate(
+    similarities: ArrayLike, same: ArrayLike, false_positive_rate: float = 1e-3
+) -> float:
     """Share of equal pairs above the threshold that few unequal ones pass.
 
     Args:
@@ -73,7 +78,13 @@ def true_positive_rate(similarities, same, false_positive_rate=1e-3):
     return float((similarities[same] > unequal[allowed]).mean())
 
 
-def hit_rate(queries, gallery, query_labels, gallery_labels, k=1):
+def hit_rate(
+    queries: ArrayLike,
+    gallery: ArrayLike,
+    query_labels: ArrayLike,
+    gallery_labels: ArrayLike,
+    k: int = 1,
+) -> float:
     """Share of queries whose label is among the k nearest of the gallery.
 
     Identification by cosine, exactly, in blocks; equal cosines rank by place

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxclass.ops import library
+from tfxclass.types import Scalar
 
 tf.no_gradient("Tfxclass>ActiveClasses")
 
@@ -37,17 +38,17 @@ class ActiveClasses(NamedTuple):
 
 
 def active_classes(
-    labels,
-    num_sampled,
-    num_classes,
-    seed,
-    candidates=None,
-    scores=None,
-    max_candidates=None,
-    fill="uniform",
-    cumulative=None,
-    sample_overflow=True,
-):
+    labels: tf.Tensor,
+    num_sampled: Scalar,
+    num_classes: Scalar,
+    seed: tf.Tensor,
+    candidates: tf.Tensor | None = None,
+    scores: tf.Tensor | None = None,
+    max_candidates: Scalar | None = None,
+    fill: str = "uniform",
+    cumulative: tf.Tensor | None = None,
+    sample_overflow: bool = True,
+) -> ActiveClasses:
     """Chooses exactly `num_sampled` distinct classes.
 
     All labels are in; then the candidates, the best-scored occurrence of each

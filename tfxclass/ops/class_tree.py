@@ -15,16 +15,24 @@ range and arrays that are no tree.
 
 import tensorflow as tf
 
-from tfxclass import placement
 from tfxclass.ops import library
+from tfxclass.rows import placement
+from tfxclass.types import Scalar
 
 for _name in ("TreePathRows", "TreePathGrad", "TreeTopK"):
     tf.no_gradient("Tfxclass>" + _name)
 
 
 def path_loss(
-    queries, kernel, nodes, leaves, labels, weights, independent, max_depth=64
-):
+    queries: tf.Tensor,
+    kernel: tf.Tensor,
+    nodes: tf.Tensor,
+    leaves: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    independent: bool,
+    max_depth: int = 64,
+) -> tf.Tensor:
     """The loss along the paths from the root to the labels of each row.
 
     `-sum of weight * log p(label)`; if independent the sum of the binary
@@ -67,7 +75,14 @@ def _path_loss_grad(op, upstream, *_):
     return grads.queries_grad, of_kernel, None, None, None, None
 
 
-def path_rows(nodes, leaves, labels, num_rows, independent, max_depth=64):
+def path_rows(
+    nodes: tf.Tensor,
+    leaves: tf.Tensor,
+    labels: tf.Tensor,
+    num_rows: Scalar,
+    independent: bool,
+    max_depth: int = 64,
+) -> tf.Tensor:
     """Rows of weights that `path_loss` reads, int64 `[n]`, with repeats."""
     return library.ops.tfxclass_tree_path_rows(
         nodes,
@@ -79,7 +94,14 @@ def path_rows(nodes, leaves, labels, num_rows, independent, max_depth=64):
     )
 
 
-def top_k(queries, kernel, nodes, k, independent, threshold=0.0):
+def top_k(
+    queries: tf.Tensor,
+    kernel: tf.Tensor,
+    nodes: tf.Tensor,
+    k: Scalar,
+    independent: bool,
+    threshold: float = 0.0,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """The likeliest classes, exactly, by a best-first search of the tree.
 
     Args:
@@ -101,7 +123,9 @@ def top_k(queries, kernel, nodes, k, independent, threshold=0.0):
     )
 
 
-def log_probabilities(logits, nodes, num_classes, independent):
+def log_probabilities(
+    logits: tf.Tensor, nodes: tf.Tensor, num_classes: int, independent: bool
+) -> tf.Tensor:
     """Log-probabilities of all classes, float32 `[batch, num_classes]`.
 
     Args:

@@ -1,9 +1,13 @@
 """The hashing forest: built, kept fresh and queried by compiled ops."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfxclass.ops.index import RefreshingIndex
 from tfxclass.ops.index import handle_of
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 tf.no_gradient("Tfxclass>ForestQuery")
 
@@ -22,7 +26,13 @@ class HashingForest(RefreshingIndex):
     prefix = "forest"
     has_gpu_ops = True
 
-    def build(self, kernel, num_trees=50, leaf_size=100, seed=0):
+    def build(
+        self,
+        kernel: Variable,
+        num_trees: Scalar = 50,
+        leaf_size: Scalar = 100,
+        seed: Scalar = 0,
+    ) -> Any:
         """Builds from the rows as they are, now.
 
         Args:
@@ -38,7 +48,15 @@ class HashingForest(RefreshingIndex):
             self.handle, handle_of(kernel), num_trees, leaf_size, seed
         )
 
-    def advance(self, kernel, step, interval, num_trees, leaf_size, seed):
+    def advance(
+        self,
+        kernel: Variable,
+        step: Scalar,
+        interval: Scalar,
+        num_trees: Scalar,
+        leaf_size: Scalar,
+        seed: Scalar,
+    ) -> Any:
         """Refreshes in the background as is due at `step`.
 
         Every `interval` steps a new forest is begun; it takes the old one's
@@ -56,13 +74,13 @@ class HashingForest(RefreshingIndex):
 
     def query(
         self,
-        kernel,
-        queries,
-        num_neighbors,
-        bucket=0,
-        num_candidates=0,
-        normalize=False,
-    ):
+        kernel: Variable,
+        queries: tf.Tensor,
+        num_neighbors: Scalar,
+        bucket: int = 0,
+        num_candidates: Scalar = 0,
+        normalize: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """The classes with the greatest scores that the forest finds.
 
         Args:

@@ -2,13 +2,17 @@
 
 import uuid
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass import placement
+from tfxclass import keras_internals
 from tfxclass.ops import library
+from tfxclass.rows import placement
+from tfxclass.types import Variable
 
 
 class RefreshingIndex:
@@ -23,13 +27,13 @@ class RefreshingIndex:
     #: What `state` holds.
     state_names = ("ready", "pending", "steps", "touched")
 
-    def __init__(self):
+    def __init__(self) -> None:
         #: Where it lies, if elsewhere than its user; set before the first use.
         self.device = None
         self._handle = None
 
     @property
-    def handle(self):
+    def handle(self) -> tf.Tensor:
         """The resource, made at the first use."""
         if self._handle is None:
             with tf.init_scope(), placement.on(self.device):
@@ -39,15 +43,15 @@ class RefreshingIndex:
             weakref.finalize(self, _destroy, self._handle)
         return self._handle
 
-    def op(self, name):
+    def op(self, name: str) -> Callable[..., Any]:
         """The compiled op `name` of this kind of index."""
         return getattr(library.ops, f"tfxclass_{self.prefix}_{name}")
 
-    def mark(self, ids):
+    def mark(self, ids: tf.Tensor) -> Any:
         """Notes rows that change, int64, for the next refresh."""
         return self.op("mark")(self.handle, ids)
 
-    def state(self):
+    def state(self) -> dict[str, np.ndarray]:
         """All of the state as a dict of NumPy arrays, waiting for a build."""
         ready, pending, steps, touched = self.op("save")(self.handle)
         return {
@@ -57,7 +61,7 @@ class RefreshingIndex:
             "touched": touched.numpy(),
         }
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Restores what `state` returned.
 
         Raises:
@@ -73,13 +77,13 @@ class RefreshingIndex:
 
 
 def _destroy(handle):
-    # The collector may run while a graph is being built, whose lock it holds:
-    # the op must not become a node of that graph.
-    with tf.init_scope():
+    # The collector may run while any graph is being built, whose lock it
+    # holds: the op must not become a node of that graph.
+    with keras_internals.eager_mode():
         tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
-def handle_of(variable):
+def handle_of(variable: Variable) -> tf.Tensor:
     """The resource handle of a Keras or TensorFlow variable."""
     if isinstance(variable, keras.Variable):
         variable = variable.value

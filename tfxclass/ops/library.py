@@ -16,7 +16,11 @@ REBUILD = (
 )
 
 
-def check(library=LIBRARY, build_info=BUILD_INFO, version=tf.__version__):
+def check(
+    library: str = LIBRARY,
+    build_info: str = BUILD_INFO,
+    version: str = tf.__version__,
+) -> None:
     """Raises ImportError, with the fix, if the ops cannot be loaded."""
     for path in (library, build_info):
         if not os.path.exists(path):
@@ -42,7 +46,7 @@ def check(library=LIBRARY, build_info=BUILD_INFO, version=tf.__version__):
 
 
 @functools.cache
-def cuda_version():
+def cuda_version() -> str | None:
     """Of the CUDA that the ops were built with, "12.5"; None without."""
     with open(BUILD_INFO) as f:
         return json.load(f).get("cuda")

@@ -1,18 +1,27 @@
 """Locality-sensitive hashing: codes, and tables of the rows of a kernel."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfxclass.ops import library
 from tfxclass.ops.index import RefreshingIndex
 from tfxclass.ops.index import handle_of
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 for _name in ("LshHash", "LshSparseHash", "LshQuery", "LshMembers"):
     tf.no_gradient("Tfxclass>" + _name)
 
 
 def hash_codes(
-    vectors, num_hashes, num_tables, hash="simhash", bin_size=8, seed=0
-):
+    vectors: tf.Tensor,
+    num_hashes: int,
+    num_tables: int,
+    hash: str = "simhash",
+    bin_size: int = 8,
+    seed: Scalar = 0,
+) -> tf.Tensor:
     """Codes of vectors: `num_hashes` functions for each of `num_tables`.
 
     Args:
@@ -41,7 +50,13 @@ def hash_codes(
     )
 
 
-def sparse_hash_codes(vectors, num_hashes, num_tables, bin_size=8, seed=0):
+def sparse_hash_codes(
+    vectors: tf.SparseTensor,
+    num_hashes: int,
+    num_tables: int,
+    bin_size: int = 8,
+    seed: Scalar = 0,
+) -> tf.Tensor:
     """DWTA codes of sparse vectors, those of `hash_codes` of the dense ones.
 
     Args:
@@ -91,15 +106,15 @@ class LSHTables(RefreshingIndex):
 
     def __init__(
         self,
-        num_hashes,
-        num_tables,
-        hash="simhash",
-        bin_size=8,
-        inner_product=False,
-        bucket_size=0,
-        redraw_interval=0,
-        incremental=True,
-    ):
+        num_hashes: int,
+        num_tables: int,
+        hash: str = "simhash",
+        bin_size: int = 8,
+        inner_product: bool = False,
+        bucket_size: int = 0,
+        redraw_interval: int = 0,
+        incremental: bool = True,
+    ) -> None:
         super().__init__()
         self.options = {
             "num_hashes": num_hashes,
@@ -112,7 +127,7 @@ class LSHTables(RefreshingIndex):
             "incremental": incremental,
         }
 
-    def build(self, kernel, seed=0):
+    def build(self, kernel: Variable, seed: Scalar = 0) -> Any:
         """Builds from the rows as they are, now.
 
         Args:
@@ -129,7 +144,14 @@ class LSHTables(RefreshingIndex):
             **self.options,
         )
 
-    def advance(self, kernel, step, interval, lag, seed=0):
+    def advance(
+        self,
+        kernel: Variable,
+        step: Scalar,
+        interval: Scalar,
+        lag: Scalar,
+        seed: Scalar = 0,
+    ) -> Any:
         """Refreshes in the background as is due at `step`.
 
         After `interval` steps new tables are begun; they take the old ones'
@@ -146,7 +168,15 @@ class LSHTables(RefreshingIndex):
             **self.options,
         )
 
-    def query(self, queries, valid, targets, num_sampled, max_candidates, seed):
+    def query(
+        self,
+        queries: tf.Tensor,
+        valid: tf.Tensor,
+        targets: tf.Tensor,
+        num_sampled: Scalar,
+        max_candidates: Scalar | None,
+        seed: tf.Tensor,
+    ) -> Any:
         """Classes in the buckets of the queries.
 
         All tables are probed where their union has room, else tables in a
@@ -177,7 +207,13 @@ class LSHTables(RefreshingIndex):
             seed,
         )
 
-    def members(self, queries, valid, probed, ids):
+    def members(
+        self,
+        queries: tf.Tensor,
+        valid: tf.Tensor,
+        probed: tf.Tensor,
+        ids: tf.Tensor,
+    ) -> tf.Tensor:
         """Which of the classes are in a sample's own buckets.
 
         Args:

@@ -1,9 +1,13 @@
 """Groups of class rows: built, kept fresh and asked by compiled ops."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfxclass.ops.index import RefreshingIndex
 from tfxclass.ops.index import handle_of
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 for _name in ("ClusterMembers", "ClusterQuery", "PcaHashMembers"):
     tf.no_gradient("Tfxclass>" + _name)
@@ -12,7 +16,13 @@ for _name in ("ClusterMembers", "ClusterQuery", "PcaHashMembers"):
 class RowGroups(RefreshingIndex):
     """Each row of a class matrix is in one group; a subclass says which."""
 
-    def build(self, kernel, num_groups, seed=0, normalize=False):
+    def build(
+        self,
+        kernel: Variable,
+        num_groups: Scalar,
+        seed: Scalar = 0,
+        normalize: bool = False,
+    ) -> Any:
         """Builds from the rows as they are, now.
 
         Args:
@@ -34,14 +44,14 @@ class RowGroups(RefreshingIndex):
 
     def advance(
         self,
-        kernel,
-        step,
-        interval,
-        num_groups,
-        seed,
-        rebuild=True,
-        normalize=False,
-    ):
+        kernel: Variable,
+        step: Scalar,
+        interval: Scalar,
+        num_groups: Scalar,
+        seed: Scalar,
+        rebuild: bool | tf.Tensor = True,
+        normalize: bool = False,
+    ) -> Any:
         """Refreshes in the background as is due at `step`.
 
         Where nothing is under way, a refresh begins; it takes its place, and
@@ -65,7 +75,9 @@ class RowGroups(RefreshingIndex):
             normalize=normalize,
         )
 
-    def members(self, targets, limit, seed):
+    def members(
+        self, targets: tf.Tensor, limit: Scalar, seed: tf.Tensor
+    ) -> tf.Tensor:
         """Classes in the groups that hold `targets`, these included.
 
         Args:
@@ -92,8 +104,13 @@ class ClusterIndex(RowGroups):
     prefix = "cluster"
 
     def query(
-        self, kernel, queries, num_neighbors, num_probes, normalize=False
-    ):
+        self,
+        kernel: Variable,
+        queries: tf.Tensor,
+        num_neighbors: Scalar,
+        num_probes: int,
+        normalize: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """The classes with the greatest scores in the lists that are read.
 
         Args:

@@ -1,52 +1,75 @@
 """Optimizer steps on the rows of a variable that a batch touched.
 
 In all functions:
-    variable, slots: handles (scalar resource tensors) of float32 variables of
-        one shape [num_rows, ...].
-    last_step: handle of an int64 variable [num_rows], the number of steps
-        after which each row was last current, or None where rows are not
-        caught up.
+    variable, slots: handles (scalar resource tensors) of variables of one type
+        and one shape [num_rows, ...]: float32, float64, float16 or bfloat16
+        (on a GPU float32). 16-bit rows are computed in float32 and rounded
+        once.
+    history: a `History`, or None where rows are not caught up.
     ids: int64 [n] in [0, num_rows), repeated as they come.
-    grads: float32 [n, ...]; those of one row are summed in order.
-    step: int64 scalar, the number of steps done so far.
-    decay: float32 scalar, learning rate times weight decay. The row loses
+    grads: [n, ...] of the variable's type; those of one row are summed in
+        order.
+    decay: float64 scalar, learning rate times weight decay. The row loses
         this share of itself before the step.
 
 The work is O(n), whatever num_rows is, and the result does not depend on the
 number of threads. `tf.errors.InvalidArgumentError` for ids out of range,
 shapes or types that do not fit, the same variable twice and uninitialised
 variables; nothing is changed then.
+
+An update is a step of the history: its clock moves on. `*_catch_up` brings rows
+to the clock: `ids`, or all of them with `every_row` and where the history is
+full (the clock is a multiple of its capacity), since the next step begins it
+anew. custom_ops/core/skipped_steps.h has the mathematics.
 """
+
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfxclass.ops.library import ops
+from tfxclass.types import Array
+
+
+class History(NamedTuple):
+    """The steps that a variable has seen.
+
+    Args:
+        handles: list of handles of variables: last_step, int64 [num_rows], the
+            clock at which each row was current; clock, int64 scalar; with Adam
+            rates, float32 [capacity]; where rows decay log_keeps, float64
+            [capacity + 1], sums of log(1 - decay).
+        capacity: int, steps it holds before all rows are caught up.
+    """
+
+    handles: list[tf.Tensor]
+    capacity: int
+
+
+_NO_HISTORY = History([], 1)
 
 
 def sgd_update(
-    variable,
-    momentum_slot,
-    last_step,
-    ids,
-    grads,
+    variable: tf.Tensor,
+    momentum_slot: tf.Tensor | None,
+    history: History | None,
+    ids: tf.Tensor,
+    grads: tf.Tensor,
     *,
-    step,
-    learning_rate,
-    decay,
-    momentum,
-    nesterov,
-):
+    learning_rate: tf.Tensor,
+    decay: tf.Tensor,
+    momentum: Any,
+    nesterov: bool,
+) -> Any:
     """One step of SGD; `momentum_slot` is None where there is no momentum.
 
     Source: `keras.optimizers.SGD.update_step`.
     """
     return ops.tfxclass_lazy_sgd_update(
-        variable=variable,
-        slots=_present(momentum_slot),
-        last_step=_present(last_step),
-        ids=ids,
+        **_rows(variable, _present(momentum_slot), history, ids),
         grads=grads,
-        step=step,
         learning_rate=learning_rate,
         decay=decay,
         momentum=momentum,
@@ -55,44 +78,49 @@ def sgd_update(
 
 
 def sgd_catch_up(
-    variable, momentum_slot, last_step, ids, *, step, decay, momentum, nesterov
-):
-    """Applies the steps that these rows skipped since `last_step`, exactly."""
+    variable: tf.Tensor,
+    momentum_slot: tf.Tensor | None,
+    history: History,
+    ids: tf.Tensor,
+    *,
+    dtype: tf.DType,
+    every_row: bool,
+    terms: Array,
+    momentum: Any,
+) -> Any:
+    """Applies the steps that rows skipped.
+
+    Args:
+        dtype: of the variable.
+        terms: float32 [1, steps], `skipped_steps.sgd_terms`.
+    """
     return ops.tfxclass_lazy_sgd_catch_up(
-        variable=variable,
-        slots=_present(momentum_slot),
-        last_step=[last_step],
-        ids=ids,
-        step=step,
-        decay=decay,
+        **_rows(variable, _present(momentum_slot), history, ids),
+        T=dtype,
+        every_row=every_row,
+        terms=terms,
         momentum=momentum,
-        nesterov=nesterov,
     )
 
 
 def adagrad_update(
-    variable,
-    accumulator,
-    last_step,
-    ids,
-    grads,
+    variable: tf.Tensor,
+    accumulator: tf.Tensor,
+    history: History | None,
+    ids: tf.Tensor,
+    grads: tf.Tensor,
     *,
-    step,
-    learning_rate,
-    decay,
-    epsilon,
-):
+    learning_rate: tf.Tensor,
+    decay: tf.Tensor,
+    epsilon: float,
+) -> Any:
     """One step of Adagrad.
 
     Source: `keras.optimizers.Adagrad.update_step`.
     """
     return ops.tfxclass_lazy_adagrad_update(
-        variable=variable,
-        slots=[accumulator],
-        last_step=_present(last_step),
-        ids=ids,
+        **_rows(variable, [accumulator], history, ids),
         grads=grads,
-        step=step,
         learning_rate=learning_rate,
         decay=decay,
         epsilon=epsilon,
@@ -100,50 +128,47 @@ def adagrad_update(
 
 
 def adagrad_catch_up(
-    variable, accumulator, last_step, ids, *, step, decay, epsilon
-):
-    """Applies the weight decay that these rows skipped since `last_step`."""
+    variable: tf.Tensor,
+    accumulator: tf.Tensor,
+    history: History,
+    ids: tf.Tensor,
+    *,
+    dtype: tf.DType,
+    every_row: bool,
+) -> Any:
+    """Applies the weight decay that rows skipped; `dtype` as `sgd_catch_up`."""
     return ops.tfxclass_lazy_adagrad_catch_up(
-        variable=variable,
-        slots=[accumulator],
-        last_step=[last_step],
-        ids=ids,
-        step=step,
-        decay=decay,
-        epsilon=epsilon,
+        **_rows(variable, [accumulator], history, ids),
+        T=dtype,
+        every_row=every_row,
     )
 
 
 def adam_update(
-    variable,
-    slots,
-    last_step,
-    ids,
-    grads,
+    variable: tf.Tensor,
+    slots: Sequence[tf.Tensor],
+    history: History | None,
+    ids: tf.Tensor,
+    grads: tf.Tensor,
     *,
-    step,
-    alpha,
-    decay,
-    beta_1,
-    beta_2,
-    epsilon,
-):
+    alpha: tf.Tensor,
+    decay: tf.Tensor,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+) -> Any:
     """One step of Adam.
 
     Args:
         slots: momentum, velocity and, for AMSGrad, the largest velocity.
-        alpha: float32 scalar, the learning rate with the bias correction.
+        alpha: float64 scalar, the learning rate with the bias correction.
 
     Source: `keras.optimizers.Adam.update_step`; Kingma and Ba, 2014, end of
     section 2.
     """
     return ops.tfxclass_lazy_adam_update(
-        variable=variable,
-        slots=slots,
-        last_step=_present(last_step),
-        ids=ids,
+        **_rows(variable, slots, history, ids),
         grads=grads,
-        step=step,
         alpha=alpha,
         decay=decay,
         beta_1=tf.constant(beta_1, tf.float64),
@@ -153,49 +178,61 @@ def adam_update(
 
 
 def adam_catch_up(
-    variable,
-    slots,
-    last_step,
-    ids,
+    variable: tf.Tensor,
+    slots: Sequence[tf.Tensor],
+    history: History,
+    ids: tf.Tensor,
     *,
-    step,
-    learning_rate,
-    decay,
-    beta_1,
-    beta_2,
-    epsilon,
-):
-    """Applies the steps that these rows skipped since `last_step`.
+    dtype: tf.DType,
+    every_row: bool,
+    terms: Array,
+    each_element: bool,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+) -> Any:
+    """Applies the steps that rows skipped.
 
-    All of them with the given learning rate, each with the bias correction of
-    its own step. custom_ops/core/row_catch_up.h has the closed form and the
-    bound of its error, 1e-6 of the move for the default betas.
+    Args:
+        dtype: of the variable.
+        terms, each_element: `skipped_steps.adam_terms`.
     """
     return ops.tfxclass_lazy_adam_catch_up(
-        variable=variable,
-        slots=slots,
-        last_step=[last_step],
-        ids=ids,
-        step=step,
-        learning_rate=learning_rate,
-        decay=decay,
+        **_rows(variable, slots, history, ids),
+        T=dtype,
+        every_row=every_row,
+        terms=terms,
+        each_element=each_element,
         beta_1=tf.constant(beta_1, tf.float64),
         beta_2=tf.constant(beta_2, tf.float64),
         epsilon=epsilon,
     )
 
 
-def sum_duplicate_rows(ids, grads):
+def sum_duplicate_rows(
+    ids: tf.Tensor, grads: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Sums the rows that belong to the same id.
 
     Args:
         ids: int64 [n], not negative.
-        grads: float32 [n, ...].
+        grads: float32 or, on the CPU, float64 [n, ...].
 
     Returns:
-        The distinct ids, rising, int64 [u], and the sums, float32 [u, ...].
+        The distinct ids, rising, int64 [u], and the sums, [u, ...].
     """
     return ops.tfxclass_sum_duplicate_rows(ids=ids, grads=grads)
+
+
+def _rows(variable, slots, history, ids):
+    handles, capacity = _NO_HISTORY if history is None else history
+    return {
+        "variable": variable,
+        "slots": slots,
+        "history": handles,
+        "capacity": capacity,
+        "ids": ids,
+    }
 
 
 def _present(handle):

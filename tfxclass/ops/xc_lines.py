@@ -28,7 +28,13 @@ class XCRows(NamedTuple):
     labels: tf.Tensor
 
 
-def parse_xc_lines(lines, line_numbers, num_features, num_classes, path=""):
+def parse_xc_lines(
+    lines: tf.Tensor,
+    line_numbers: tf.Tensor,
+    num_features: int,
+    num_classes: int,
+    path: str = "",
+) -> XCRows:
     """Parses rows `l1,l2 f:v f:v ...`, in parallel over the lines.
 
     Args:

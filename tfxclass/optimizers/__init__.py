@@ -4,8 +4,9 @@ from tfxclass.optimizers.adagrad import LazyAdagrad
 from tfxclass.optimizers.adam import LazyAdam
 from tfxclass.optimizers.adam import LazyAdamW
 from tfxclass.optimizers.average_replicas import AverageReplicas
-from tfxclass.optimizers.lazy_rows import catch_up
+from tfxclass.optimizers.catching_up import catch_up
 from tfxclass.optimizers.local_sgd import LocalSGD
+from tfxclass.optimizers.multi_optimizer import MultiOptimizer
 from tfxclass.optimizers.sgd import LazySGD
 from tfxclass.optimizers.sharded_rows import keeps_shards
 from tfxclass.optimizers.stages import Stage
@@ -18,6 +19,7 @@ __all__ = [
     "LazyAdamW",
     "LazySGD",
     "LocalSGD",
+    "MultiOptimizer",
     "Stage",
     "catch_up",
     "growing_stages",

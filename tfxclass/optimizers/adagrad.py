@@ -1,7 +1,9 @@
 """Adagrad on touched rows."""
 
 import keras
+import tensorflow as tf
 
+from tfxclass.keras_internals import adagrad_slots
 from tfxclass.ops import row_update
 from tfxclass.optimizers.lazy_rows import LazyRows
 
@@ -31,20 +33,21 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
     """
 
     def _slots(self, index):
-        return [self._accumulators[index]]
+        return adagrad_slots(self, index)
 
-    def _update_op(self, variable, slots, last_step, ids, grads, **scalars):
+    def _update_op(
+        self, variable, slots, history, ids, grads, *, learning_rate, decay
+    ):
         row_update.adagrad_update(
             variable,
             slots[0],
-            last_step,
+            history,
             ids,
             grads,
+            learning_rate=tf.cast(learning_rate, tf.float64),
+            decay=decay,
             epsilon=self.epsilon,
-            **scalars,
         )
 
-    def _catch_up_op(self, variable, slots, last_step, ids, **scalars):
-        row_update.adagrad_catch_up(
-            variable, slots[0], last_step, ids, epsilon=self.epsilon, **scalars
-        )
+    def _catch_up_op(self, variable, slots, history, ids, **options):
+        row_update.adagrad_catch_up(variable, slots[0], history, ids, **options)

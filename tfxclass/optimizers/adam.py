@@ -1,89 +1,76 @@
 """Adam and AdamW on touched rows."""
 
-import math
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfxclass.keras_internals import adam_slots
 from tfxclass.ops import row_update
+from tfxclass.optimizers import skipped_steps
 from tfxclass.optimizers.lazy_rows import LazyRows
 
 
 class _LazyAdamRows(LazyRows):
-    def __init__(self, *args, **kwargs):
+    _HAS_RATES = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        error = _catch_up_error(self.beta_1, self.beta_2)
-        # AMSGrad's divisor stands still: its closed form is exact.
-        if self.catch_up and not self.amsgrad and not error < 0.02:
-            raise ValueError(
-                "`catch_up=True` needs a beta_2 nearer to 1, for beta_1=0.9 "
-                "at least 0.98: its closed form would be off by up to "
-                f"{error:.2g} of a skipped move. Received: "
-                f"beta_1={self.beta_1}, beta_2={self.beta_2}"
-            )
+        if self.catch_up and not self.amsgrad:
+            skipped_steps.check_betas(self.beta_1, self.beta_2, self.epsilon)
 
     def _slots(self, index):
-        slots = [self._momentums[index], self._velocities[index]]
-        if self.amsgrad:
-            slots.append(self._velocity_hats[index])
-        return slots
+        return adam_slots(self, index)
 
     def _update_op(
-        self,
-        variable,
-        slots,
-        last_step,
-        ids,
-        grads,
-        *,
-        learning_rate,
-        **scalars,
+        self, variable, slots, history, ids, grads, *, learning_rate, decay
     ):
-        # In float32 like Keras: 1 - beta_2 ** 1 differs by 1e-5 in float64.
-        step = tf.cast(self.iterations + 1, tf.float32)
-        beta_1_power = tf.pow(tf.cast(self.beta_1, tf.float32), step)
-        beta_2_power = tf.pow(tf.cast(self.beta_2, tf.float32), step)
-        alpha = learning_rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
         row_update.adam_update(
             variable,
             slots,
-            last_step,
+            history,
             ids,
             grads,
-            alpha=alpha,
+            alpha=tf.cast(self._alpha(learning_rate, grads.dtype), tf.float64),
+            decay=decay,
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
-            **scalars,
         )
 
-    def _catch_up_op(self, variable, slots, last_step, ids, **scalars):
+    def _alpha(self, learning_rate, dtype):
+        """The learning rate with the bias correction of this step.
+
+        In the type of the rows, as Keras: for beta_2 = 0.999 the first one
+        differs by 1e-5 between float32 and float64.
+        """
+        dtype = tf.float64 if dtype == tf.float64 else tf.float32
+        step = tf.cast(self.iterations + 1, dtype)
+        beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), step)
+        beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), step)
+        rate = tf.cast(learning_rate, dtype)
+        return rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
+
+    def _catch_up_op(self, variable, slots, history, ids, **options):
+        terms, each_element = skipped_steps.adam_terms(
+            self.beta_1,
+            self.beta_2,
+            self.epsilon,
+            self.amsgrad,
+            history.capacity,
+        )
         row_update.adam_catch_up(
             variable,
             slots,
-            last_step,
+            history,
             ids,
-            learning_rate=tf.cast(self.learning_rate, tf.float32),
+            terms=terms,
+            each_element=each_element,
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
-            **scalars,
+            **options,
         )
-
-
-def _catch_up_error(beta_1, beta_2):
-    """Bound of the closed form's error, relative to the skipped move.
-
-    The mean of delta_i^3 in custom_ops/core/row_catch_up.h. It is reached
-    where gradients are far below epsilon.
-    """
-    if not (0 <= beta_1 < beta_2**2 <= 1):
-        return math.inf
-    root = math.sqrt(beta_2)
-    sums = [beta_1 / (root**p - beta_1) for p in (4, 3, 2, 1)]
-    if not beta_1:
-        return 0.0
-    return (sums[0] - 3 * sums[1] + 3 * sums[2] - sums[3]) / sums[3]
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
@@ -97,28 +84,37 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
     moving after its last gradient and its moments fade.
 
     With `catch_up=True` it is Adam after all: before a row is read, the steps
-    that it skipped are applied in closed form. Layers have to ask for it:
-    tfxclass's heads do, others call `tfxclass.optimizers.catch_up(variable,
-    ids)` before they read. What is read equals dense Adam's but for rounding
-    (the closed form is within 1e-6 of the skipped move for the default
-    betas), under these conditions:
+    that it skipped are applied, each with the learning rate, bias correction
+    and decay that it had. Layers have to ask for it: tfxclass's heads do,
+    others call `tfxclass.optimizers.catch_up(variable, ids)` before they read.
+    What is read equals dense Adam's but for rounding, under any schedule; it is
+    within 1e-6 of the skipped moves. To know:
 
-    - The learning rate changes slowly. The skipped steps all take the present
-      one, each with the bias correction of its own step.
-    - The variable gets some gradient in every step; a step without one counts
-      as a zero gradient, where Keras would leave the variable out.
+    - A variable without a gradient in a step rests in it, as with Keras: it is
+      frozen, or a part of the model that the step did not use. Pending steps
+      are those from before.
+    - A Keras variable that is assigned (`set_weights`, `load_weights`) goes on
+      from there, as with Keras. An assignment to the `tf.Variable` inside is
+      not seen: call `catch_up(variable)` before it.
     - Before the whole matrix is read (an evaluation, an export), `catch_up(
       variable)` without ids. A saved model that goes on training needs none:
-      the file holds the step each row is at.
+      the file holds the step each row is at and the rates of the steps since.
+    - `learning_rate * weight_decay` is below 1.
 
     Args:
         *args: as for `keras.optimizers.Adam`.
-        catch_up: see above. Costs 8 bytes a row, and a second pass over the
-            rows that are read.
+        catch_up: see above. Costs 8 bytes a row, 4 a step (16 with weight
+            decay) of at most 65,536 steps, and a second pass over the rows
+            that are read, in time that does not depend on how long they
+            rested. Once in as many steps as there are rows, or in 65,536, all
+            rows are brought up.
         **kwargs: as for `keras.optimizers.Adam`. Clipping, weight decay, loss
             scale and learning rate schedules keep to the touched rows. With
             row gradients, `use_ema` and `gradient_accumulation_steps` raise a
             `ValueError`, and so does a constraint on the variable.
+
+    Variables may be float32, float64, float16 or bfloat16 (on a GPU float32
+    where they have row gradients); 16-bit rows are computed in float32.
 
     Example:
 

@@ -2,6 +2,8 @@
 
 import keras
 
+from tfxclass.types import Config
+
 
 class AverageReplicas(keras.callbacks.Callback):
     """Averages a model under `LocalSGD` before evaluations and epochs' ends.
@@ -18,7 +20,7 @@ class AverageReplicas(keras.callbacks.Callback):
     ... )
     """
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         if not hasattr(model.optimizer, "average"):
             raise ValueError(
@@ -26,8 +28,8 @@ class AverageReplicas(keras.callbacks.Callback):
                 f"Received: {model.optimizer}"
             )
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: Config | None = None) -> None:
         self.model.optimizer.average()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Config | None = None) -> None:
         self.model.optimizer.average()

@@ -1,18 +1,25 @@
 """Local SGD in stages, with a proximal term."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.optimizers.lazy_rows import tf_variable
+from tfxclass.keras_internals import merge_call
+from tfxclass.keras_internals import tf_variable
 from tfxclass.optimizers.local_steps import LocalSteps
 from tfxclass.optimizers.row_gradients import summed_rows
 from tfxclass.optimizers.sgd import LazySGD
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import StageSchedule
 from tfxclass.optimizers.stages import check_stages
+from tfxclass.types import Config
+from tfxclass.types import Gradient
+from tfxclass.types import LearningRate
+from tfxclass.types import Variable
 
 _FOR_EVER = 2**62
 
@@ -85,12 +92,12 @@ class LocalSGD(LocalSteps, LazySGD):
 
     def __init__(
         self,
-        learning_rate=None,
-        interval=None,
-        stages=None,
-        gamma=None,
-        **kwargs,
-    ):
+        learning_rate: LearningRate | None = None,
+        interval: int | None = None,
+        stages: Sequence[Stage | tuple[float, int, int]] | None = None,
+        gamma: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         _check_stages(learning_rate, interval, stages)
         _check_gamma(gamma, stages)
         _check_options(kwargs)
@@ -106,7 +113,7 @@ class LocalSGD(LocalSteps, LazySGD):
         self.gamma = gamma
         self._schedule = schedule
 
-    def build(self, variables):
+    def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
         super().build(variables)
@@ -122,16 +129,14 @@ class LocalSGD(LocalSteps, LazySGD):
     def _is_average(self, step):
         return self._schedule.is_average(step)
 
-    def _backend_apply_gradients(self, grads, trainable_variables):
+    def _on_apply(self, grads, variables):
         if self._pulls:
-            tf.__internal__.distribute.interim.maybe_merge_call(
-                self._start_stage, self._distribution_strategy
-            )
-        super()._backend_apply_gradients(grads, trainable_variables)
+            merge_call(self._start_stage, self._strategy)
+        super()._on_apply(grads, variables)
 
     def _start_stage(self, strategy):
         def copy():
-            pairs = zip(self._stage_starts, self._trainable_variables)
+            pairs = zip(self._stage_starts, self._built_for)
             for start, variable in pairs:
                 strategy.extended.update(
                     tf_variable(start),
@@ -141,14 +146,16 @@ class LocalSGD(LocalSteps, LazySGD):
 
         tf.cond(self._schedule.is_start(self.iterations), copy, lambda: None)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Gradient, variable: Variable, learning_rate: Any
+    ) -> None:
         if self._pulls:
             gradient = self._pulled(gradient, variable)
         super().update_step(gradient, variable, learning_rate)
 
     def _pulled(self, gradient, variable):
         """The gradient and the proximal term's, of the rows of the step."""
-        index = self._get_variable_index(variable)
+        index = self._index_of(variable)
         # Not gathers from variables: they would make each read a copy.
         here = tf.convert_to_tensor(variable)
         start = tf.convert_to_tensor(tf_variable(self._stage_starts[index]))
@@ -159,7 +166,7 @@ class LocalSGD(LocalSteps, LazySGD):
         pull = (tf.gather(here, ids) - tf.gather(start, ids)) / self.gamma
         return tf.IndexedSlices(gradient.values + pull, ids)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         del config["catch_up"]
         if self.stages:

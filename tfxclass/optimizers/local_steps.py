@@ -1,10 +1,17 @@
 """Steps that each replica takes by itself, and the averages between them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
-from tfxclass.optimizers.lazy_rows import tf_variable
+from tfxclass.keras_internals import merge_call
+from tfxclass.keras_internals import tf_variable
 from tfxclass.optimizers.replica_mean import assign_means
 from tfxclass.optimizers.row_gradients import times
+from tfxclass.types import Gradient
+from tfxclass.types import Store
+from tfxclass.types import Variable
 
 
 class LocalSteps:
@@ -14,7 +21,7 @@ class LocalSteps:
     step, a bool tensor.
     """
 
-    def build(self, variables):
+    def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
         if self._is_replicated and tf.inside_function():
@@ -40,14 +47,14 @@ class LocalSteps:
         """
         if not self._is_replicated or len(variable.shape) < 2:
             return None
-        extended = self._distribution_strategy.extended
+        extended = self._strategy.extended
         with extended.colocate_vars_with(tf_variable(variable)):
             marks = tf.zeros(variable.shape[:1], tf.bool)
             return tf.Variable(marks, trainable=False)
 
     @property
     def _is_replicated(self):
-        return self._distribution_strategy.num_replicas_in_sync > 1
+        return self._strategy.num_replicas_in_sync > 1
 
     def _check_shards(self, variable):
         raise ValueError(
@@ -57,45 +64,49 @@ class LocalSteps:
             "a head that is the same on all replicas, e.g. a SampledSoftmax"
         )
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(
+        self,
+        grads: Sequence[Gradient],
+        trainable_variables: Sequence[Variable] | None = None,
+    ) -> None:
         self._check_strategy()
         return super().apply(grads, trainable_variables)
 
     def _check_strategy(self):
         strategy = tf.distribute.get_strategy()
-        if strategy is not self._distribution_strategy:
+        if strategy is not self._strategy:
             raise ValueError(
                 f"`{type(self).__name__}` must be made in the "
                 "`strategy.scope()` that the model is trained in. Received: "
                 "one made under "
-                f"{type(self._distribution_strategy).__name__}, in a step "
+                f"{type(self._strategy).__name__}, in a step "
                 f"under {type(strategy).__name__}"
             )
 
-    def _backend_apply_gradients(self, grads, trainable_variables):
+    def _on_apply(self, grads, variables):
         # Keras divides the loss by their number, for a sum of gradients.
-        num_replicas = self._distribution_strategy.num_replicas_in_sync
+        num_replicas = self._strategy.num_replicas_in_sync
         grads = [times(gradient, num_replicas) for gradient in grads]
-        super()._backend_apply_gradients(grads, trainable_variables)
+        super()._on_apply(grads, variables)
         if self._is_replicated:
-            self._find_row_variables(grads, trainable_variables)
-            tf.__internal__.distribute.interim.maybe_merge_call(
-                self._end_step, self._distribution_strategy
-            )
+            self._find_row_variables(grads, variables)
+            merge_call(self._end_step, self._strategy)
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        """Keras' hook: here each replica keeps its own gradient."""
-        return grads_and_vars
+    def _on_all_reduce(self, pairs):
+        """Each replica keeps its own gradient."""
+        return pairs
 
-    def _find_row_variables(self, grads, trainable_variables):
-        for gradient, variable in zip(grads, trainable_variables):
-            index = self._get_variable_index(variable)
+    def _find_row_variables(self, grads, variables):
+        for gradient, variable in zip(grads, variables):
+            index = self._index_of(variable)
             if isinstance(gradient, tf.IndexedSlices):
                 if self._touched[index] is not None:
                     self._row_indices.add(index)
 
-    def update_step(self, gradient, variable, learning_rate):
-        index = self._get_variable_index(variable)
+    def update_step(
+        self, gradient: Gradient, variable: Variable, learning_rate: Any
+    ) -> None:
+        index = self._index_of(variable)
         touched = self._touched[index]
         if touched is not None:
             if isinstance(gradient, tf.IndexedSlices):
@@ -115,7 +126,7 @@ class LocalSteps:
 
     def _average(self, strategy):
         whole, rows = [], []
-        for index, variable in enumerate(self._trainable_variables):
+        for index, variable in enumerate(self._built_for):
             group = [variable, *self._slots(index)]
             group = [tf_variable(one) for one in group]
             if index in self._row_indices:
@@ -124,7 +135,7 @@ class LocalSteps:
                 whole += group
         assign_means(strategy, whole, rows)
 
-    def average(self):
+    def average(self) -> None:
         """Replaces each replica's model and momentum by their means.
 
         Call it outside of `strategy.run`, on every worker, before anything
@@ -132,7 +143,7 @@ class LocalSteps:
         """
         if not self._replicas_differ():
             return
-        strategy = self._distribution_strategy
+        strategy = self._strategy
         with strategy.scope():
             tf.function(self._average, autograph=False)(strategy)
         self._averaged_at = self._num_steps()
@@ -148,12 +159,12 @@ class LocalSteps:
     def _num_steps(self):
         return int(self.iterations.numpy())
 
-    def finalize_variable_values(self, var_list):
+    def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
         # Keras' hook at the end of `fit`.
         super().finalize_variable_values(var_list)
         self.average()
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Store) -> None:
         if self._replicas_differ():
             raise ValueError(
                 "The model cannot be saved: its replicas differ, and only the "
@@ -165,6 +176,6 @@ class LocalSteps:
             )
         super().save_own_variables(store)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Store) -> None:
         super().load_own_variables(store)
         self._averaged_at = self._num_steps()

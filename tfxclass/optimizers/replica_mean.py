@@ -1,9 +1,18 @@
 """The mean over replicas of variables that have gone apart."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
+from tfxclass.types import Variable
 
-def assign_means(strategy, whole, rows):
+
+def assign_means(
+    strategy: tf.distribute.Strategy,
+    whole: Sequence[Variable],
+    rows: Sequence[Any],
+) -> None:
     """Gives each replica the mean of all; in cross-replica context.
 
     Args:

@@ -3,6 +3,8 @@
 import tensorflow as tf
 
 from tfxclass.ops import row_update
+from tfxclass.types import Gradient
+from tfxclass.types import Scalar
 
 
 class _RowGradient(tf.IndexedSlices):
@@ -12,39 +14,41 @@ class _RowGradient(tf.IndexedSlices):
         return _RowGradient(self.values / scale, self.indices, self.dense_shape)
 
 
-def divisible(gradient):
+def divisible(gradient: Gradient) -> Gradient:
     """A gradient that Keras can divide by a number."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return _RowGradient(gradient.values, gradient.indices, gradient.dense_shape)
 
 
-def times(gradient, number):
+def times(gradient: Gradient, number: Scalar) -> Gradient:
     """A gradient times a number, rows or dense."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient * number
     return with_values(gradient, gradient.values * number)
 
 
-def summed_rows(gradient):
+def summed_rows(gradient: Gradient) -> Gradient:
     """A gradient where each row is named once."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
+    values = gradient.values
+    if values.dtype != tf.float64:
+        values = tf.cast(values, tf.float32)
     ids, sums = row_update.sum_duplicate_rows(
-        tf.cast(gradient.indices, tf.int64),
-        tf.cast(gradient.values, tf.float32),
+        tf.cast(gradient.indices, tf.int64), values
     )
     return tf.IndexedSlices(sums, ids, gradient.dense_shape)
 
 
-def values_of(gradient):
+def values_of(gradient: Gradient) -> tf.Tensor:
     """The numbers of a gradient, rows or dense."""
     if isinstance(gradient, tf.IndexedSlices):
         return gradient.values
     return gradient
 
 
-def with_values(gradient, values):
+def with_values(gradient: Gradient, values: tf.Tensor) -> Gradient:
     """A gradient of the same rows, or a dense one."""
     if not isinstance(gradient, tf.IndexedSlices):
         return values

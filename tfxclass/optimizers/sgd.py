@@ -1,8 +1,10 @@
 """SGD with momentum on touched rows."""
 
 import keras
+import tensorflow as tf
 
 from tfxclass.ops import row_update
+from tfxclass.optimizers import skipped_steps
 from tfxclass.optimizers.lazy_rows import LazyRows
 
 
@@ -19,8 +21,7 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
     Args:
         *args: as for `keras.optimizers.SGD`.
         catch_up: if True, rows are brought to where dense SGD would have them
-            before they are read; see `LazyAdam`. For SGD this is exact while
-            the learning rate stands still.
+            before they are read; see `LazyAdam`.
         **kwargs: as for `keras.optimizers.SGD`. With row gradients, `use_ema`
             and `gradient_accumulation_steps` raise a `ValueError`.
 
@@ -37,25 +38,30 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
     def _slots(self, index):
         return [self.momentums[index]] if self.momentum else []
 
-    def _update_op(self, variable, slots, last_step, ids, grads, **scalars):
+    def _update_op(
+        self, variable, slots, history, ids, grads, *, learning_rate, decay
+    ):
         row_update.sgd_update(
             variable,
             slots[0] if slots else None,
-            last_step,
+            history,
             ids,
             grads,
+            learning_rate=tf.cast(learning_rate, tf.float64),
+            decay=decay,
             momentum=self.momentum,
             nesterov=self.nesterov,
-            **scalars,
         )
 
-    def _catch_up_op(self, variable, slots, last_step, ids, **scalars):
+    def _catch_up_op(self, variable, slots, history, ids, **options):
         row_update.sgd_catch_up(
             variable,
             slots[0] if slots else None,
-            last_step,
+            history,
             ids,
+            terms=skipped_steps.sgd_terms(
+                self.momentum, self.nesterov, history.capacity
+            ),
             momentum=self.momentum,
-            nesterov=self.nesterov,
-            **scalars,
+            **options,
         )

@@ -1,26 +1,33 @@
 """Optimizers of variables whose rows are shared out to the replicas."""
 
 import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 
 from tfxclass import shards as shards_lib
+from tfxclass.keras_internals import OptimizerHooks
+from tfxclass.types import Store
+from tfxclass.types import Variable
 
 _KEEPS_SHARDS = "_tfxclass_keeps_shards"
 
 
-def keeps_shards(variable):
+def keeps_shards(variable: Variable) -> bool:
     """Whether an optimizer that keeps shards apart was built for it."""
     reference = getattr(variable, _KEEPS_SHARDS, None)
     return reference is not None and reference() is not None
 
 
-class ShardedRows:
+class ShardedRows(OptimizerHooks):
     """Mixin in front of a Keras optimizer: shards stay on their replica.
 
     Their gradients are not summed over the replicas, their slots are in the
     same shards, and files hold slots in the order of all rows.
     """
 
-    def build(self, variables):
+    def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
         for variable in variables:
@@ -44,7 +51,9 @@ class ShardedRows:
                     f"{name}={getattr(self, name)}"
                 )
 
-    def add_variable_from_reference(self, reference_variable, **kwargs):
+    def add_variable_from_reference(
+        self, reference_variable: Variable, **kwargs: Any
+    ) -> keras.Variable:
         add = super().add_variable_from_reference
         return self._add_in_shards(
             reference_variable, lambda: add(reference_variable, **kwargs)
@@ -60,19 +69,19 @@ class ShardedRows:
         shards.mark(variable)
         return variable
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        pairs = list(grads_and_vars)
+    def _on_all_reduce(self, pairs):
+        pairs = list(pairs)
         whole = [x for x in pairs if shards_lib.shards_of(x[1]) is None]
-        reduced = iter(super()._all_reduce_sum_gradients(whole))
+        reduced = iter(super()._on_all_reduce(whole))
         return [
             next(reduced) if shards_lib.shards_of(pair[1]) is None else pair
             for pair in pairs
         ]
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Store) -> None:
         shards_lib.save(self.variables, store)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Store) -> None:
         in_shards = map(shards_lib.shards_of, self.variables)
         if len(store.keys()) != len(self.variables) or not any(in_shards):
             super().load_own_variables(store)

@@ -3,11 +3,14 @@
 import itertools
 import math
 import typing
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.types import Config
+from tfxclass.types import Scalar
 
 
 class Stage(typing.NamedTuple):
@@ -26,8 +29,13 @@ class Stage(typing.NamedTuple):
 
 
 def growing_stages(
-    learning_rate, steps, interval, num_stages, growth=2.0, identical=True
-):
+    learning_rate: float,
+    steps: int,
+    interval: int,
+    num_stages: int,
+    growth: float = 2.0,
+    identical: bool = True,
+) -> list[Stage]:
     """Stages whose rate falls and whose length and interval grow.
 
     The geometric schedule of RP's Theorem 2. Stage s = 1, 2, ... has
@@ -79,7 +87,9 @@ def growing_stages(
     return check_stages(stages)
 
 
-def check_stages(stages):
+def check_stages(
+    stages: Sequence[Stage | tuple[float, int, int]],
+) -> list[Stage]:
     """`stages` as a list of `Stage`; raises ValueError if one is not."""
     if not len(stages):
         raise ValueError(
@@ -108,14 +118,16 @@ def _check_stage(number, stage):
 class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Where a step is in the stages; the last one is repeated for ever."""
 
-    def __init__(self, stages):
+    def __init__(
+        self, stages: Sequence[Stage | tuple[float, int, int]]
+    ) -> None:
         self.stages = stages
         columns = zip(*stages, strict=True)
         self._rates, self._steps, self._intervals = columns
         ends = list(itertools.accumulate(self._steps))
         self._starts = [0, *ends[:-1]]
 
-    def __call__(self, step):
+    def __call__(self, step: Scalar) -> tf.Tensor:
         rates = tf.constant(self._rates, tf.float32)
         return tf.gather(rates, self._at(step)[0])
 
@@ -127,18 +139,18 @@ class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):
         done = step - tf.gather(starts, stage)
         return stage, done % _nth(self._steps, stage)
 
-    def is_start(self, step):
+    def is_start(self, step: Scalar) -> tf.Tensor:
         """Whether a stage begins with this step."""
         return self._at(step)[1] == 0
 
-    def is_average(self, step):
+    def is_average(self, step: Scalar) -> tf.Tensor:
         """Whether models are averaged after this step."""
         stage, done = self._at(step)
         done += 1
         is_end = done == _nth(self._steps, stage)
         return is_end | (done % _nth(self._intervals, stage) == 0)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"stages": [list(stage) for stage in self.stages]}
 
 

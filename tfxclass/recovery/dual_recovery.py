@@ -2,17 +2,21 @@
 
 import os
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass import streaming
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
+from tfxclass.layers.output_head import flatten
 from tfxclass.losses import softmax
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import as_targets
 from tfxclass.ops import library
-from tfxclass.ops import products
+from tfxclass.rows import products
+from tfxclass.rows import search
+from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.read import whole
+from tfxclass.types import Array
+from tfxclass.types import Path
 
 
 class DualRecovery:
@@ -37,7 +41,9 @@ class DualRecovery:
         num_batches: int.
     """
 
-    def __init__(self, head, top_k=None):
+    def __init__(
+        self, head: keras.layers.Layer, top_k: int | None = None
+    ) -> None:
         if top_k is not None:
             check_k(top_k, head.num_classes)
         self.head = head
@@ -47,7 +53,9 @@ class DualRecovery:
         self.num_rows = 0
         self.num_batches = 0
 
-    def add(self, features, labels, sample_weight=None):
+    def add(
+        self, features: Array, labels: Array, sample_weight: Array | None = None
+    ) -> None:
         """Adds a batch.
 
         Args:
@@ -59,8 +67,8 @@ class DualRecovery:
             ValueError: NaN or infinity in features, weights or logits; the
                 sums are as they were.
         """
-        targets = as_targets(labels, self.head.num_classes)
-        features = tf.cast(features, tf.float32)
+        targets = self.head.targets(features, labels)
+        features = flatten(tf.convert_to_tensor(features))
         parts = self.head.parts(features)
         if sample_weight is not None:
             # A row's dual times its weight: the same as its features.
@@ -74,7 +82,7 @@ class DualRecovery:
         self.num_rows += int(features.shape[0])
         self.num_batches += 1
 
-    def merge(self, other):
+    def merge(self, other: "DualRecovery") -> None:
         """Adds the sums of `other`, of the same head over other rows."""
         if other.kernel.shape != self.kernel.shape:
             raise ValueError(
@@ -84,7 +92,7 @@ class DualRecovery:
         self.kernel += other.kernel
         self.num_rows += other.num_rows
 
-    def result(self, l2, reduction="mean"):
+    def result(self, l2: float, reduction: str = "mean") -> np.ndarray:
         """The class matrix, float32 `[num_classes, dim]`.
 
         Args:
@@ -101,7 +109,7 @@ class DualRecovery:
         count = self.num_rows if reduction == "mean" else 1
         return self.kernel * np.float32(1 / (count * l2))
 
-    def stationarity_error(self, l2, reduction="mean"):
+    def stationarity_error(self, l2: float, reduction: str = "mean") -> float:
         """How far from its optimum the slim model is, float.
 
         `|W R - V| / |V|` of the recovered W, the projection R and the slim
@@ -120,7 +128,7 @@ class DualRecovery:
             first = last
         return (squares / total) ** 0.5 if total else float("inf")
 
-    def save(self, path):
+    def save(self, path: Path) -> None:
         """Writes the sums so far; the file appears whole or not at all."""
         unfinished = f"{path}.unfinished"
         with open(unfinished, "wb") as f:
@@ -128,7 +136,7 @@ class DualRecovery:
             np.savez(f, kernel=self.kernel, counts=counts)
         os.replace(unfinished, path)
 
-    def load(self, path):
+    def load(self, path: Path) -> None:
         """Reads what `save` wrote for a head of the same sizes."""
         with np.load(path) as stored:
             kernel = stored["kernel"]
@@ -141,49 +149,45 @@ class DualRecovery:
             self.num_rows, self.num_batches = map(int, stored["counts"])
 
     def _check_finite(self, name, values):
-        if not np.all(np.isfinite(values)):
+        rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(rows):
             raise ValueError(
-                f"The {name} of a batch hold NaN or infinity. Received in "
-                f"batch {self.num_batches}, counted from 0."
+                f"The {name} must be finite. Received: NaN or infinity in row "
+                f"{rows[0]} of batch {self.num_batches}, counted from 0."
             )
 
     def _add_all(self, features, parts, targets):
-        logsumexp = _logsumexp(parts, len(features))
-        self._check_finite("logits", logsumexp)
+        logsumexp = _logsumexp(parts)
+        self._check_finite("logits", logsumexp[:, tf.newaxis])
         # Every class as if none were a label; labels are added below.
         no_labels = tf.fill([len(features), 1], tf.constant(-1, tf.int64))
-        for queries, blocks in parts:
+        for queries, rows in parts:
+            blocks = Blocks(queries, whole(rows))
             size, count = int(blocks.size), int(blocks.num_classes)
             for start in range(0, count, size):
                 duals = library.ops.tfxclass_softmax_block_grad(
-                    blocks.logits(queries, start, blocks.rows(start)),
+                    blocks.logits(start),
                     no_labels,
                     tf.zeros_like(no_labels, tf.float32),
                     start,
-                    logsumexp,
+                    tf.cast(logsumexp, tf.float32),
                     targets.is_labelled,
                 )
-                first = blocks.first_class + start
-                rows = products.rows_grad(duals, features).numpy()
-                self.kernel[first : first + len(rows)] -= rows
+                first = rows.first + start
+                added = products.rows_grad(duals, features).numpy()
+                self.kernel[first : first + len(added)] -= added
         self._add_sparse(features, targets.ids, -targets.weights)
 
     def _add_top_k(self, features, parts, targets):
-        best = []
-        for queries, blocks in parts:
-            count = min(self.top_k, int(blocks.num_classes))
-            ids, logits, logsumexp = streaming.top_k_and_logsumexp(
-                queries, blocks.kernel, count, bias=blocks.bias
-            )
-            best.append((ids + blocks.first_class, logits, logsumexp))
-        found, logits, sums = (tf.concat(x, axis=1) for x in zip(*best))
-        logits, places = tf.math.top_k(logits, self.top_k)
-        found = tf.gather(found, places, axis=1, batch_dims=1)
-        total = tf.reduce_logsumexp(sums, axis=1, keepdims=True)
+        found = search.merge(
+            [search.best(queries, rows, self.top_k) for queries, rows in parts],
+            self.top_k,
+        )
+        total = found.logsumexp
         self._check_finite("logits", total)
         labelled = targets.is_labelled[:, tf.newaxis]
-        probabilities = tf.exp(logits - total) * labelled
-        self._add_sparse(features, found, probabilities)
+        probabilities = softmax.probabilities(found.logits, total) * labelled
+        self._add_sparse(features, found.ids, probabilities)
         self._add_sparse(features, targets.ids, -targets.weights)
 
     def _add_sparse(self, features, ids, duals):
@@ -201,7 +205,7 @@ class DualRecovery:
         self.kernel[touched] -= rows.numpy()
 
 
-def check_l2(l2):
+def check_l2(l2: float) -> None:
     """Raises ValueError unless `l2` is a number > 0."""
     if not 0 < l2 < float("inf"):
         raise ValueError(
@@ -211,13 +215,7 @@ def check_l2(l2):
         )
 
 
-def _logsumexp(parts, batch):
-    """Of all classes of `parts`, float32 `[batch]`."""
-    nothing = Targets(
-        tf.fill([batch, 1], tf.constant(-1, tf.int64)), tf.zeros([batch, 1])
-    )
-    no_terms = softmax.TargetTerms(tf.zeros([batch, 1]), nothing, margin=None)
-    stats = softmax.empty_stats(batch)
-    for queries, blocks in parts:
-        stats = softmax.add_stats(stats, blocks, queries, no_terms)
-    return stats[0] + tf.math.log(stats[1])
+def _logsumexp(parts):
+    """Of all classes of `parts`, float64 `[batch]`."""
+    found = [search.best(queries, rows, 1) for queries, rows in parts]
+    return search.merge(found, 1).logsumexp[:, 0]

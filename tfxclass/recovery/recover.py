@@ -1,32 +1,36 @@
 """`recover`: a model with its class matrix in full width."""
 
 import os
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.data.batches import Batches
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.recovery.dual_recovery import DualRecovery
 from tfxclass.recovery.dual_recovery import check_l2
-from tfxclass.top_k import encoder_of
-from tfxclass.top_k import inputs_as_given
+from tfxclass.types import Path
 
 
 def recover(
-    model,
-    dataset=None,
-    l2=None,
-    reduction="mean",
-    method="dual",
-    top_k=None,
-    checkpoint=None,
-    checkpoint_interval=100,
-    verbose=1,
-):
+    model: keras.Model,
+    dataset: Any = None,
+    l2: float | None = None,
+    reduction: str = "mean",
+    method: str = "dual",
+    top_k: int | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_interval: int = 100,
+    verbose: int = 1,
+    batch_size: int = 32,
+) -> keras.Model:
     """The model with its class matrix in full width, from one pass.
 
     `method="dual"`, the paper's: a slim model, trained to the optimum of its
@@ -46,9 +50,10 @@ def recover(
         model: a Sequential or functional model that ends in a
             `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`. It is left as
             it is; its encoder is shared.
-        dataset: `tf.data.Dataset` of `(inputs, labels)` or `(inputs, labels,
-            sample_weight)` batches: the training data, once, in any order;
-            only for the dual.
+        dataset: the training data, once, in any order; only for the dual. As
+            `fit` takes them: arrays `(inputs, labels)` or `(inputs, labels,
+            sample_weight)`, or batches of them, a `tf.data.Dataset` or a
+            `keras.utils.PyDataset`.
         l2: float > 0; that of the head by default.
         reduction: `"mean"` of the losses, as Keras trains, or `"sum"`.
         method: `"dual"` or `"lift"`.
@@ -59,6 +64,8 @@ def recover(
             there (over the same batches), and removes it at the end.
         checkpoint_interval: int, in batches.
         verbose: 1 shows a progress bar, 0 does not.
+        batch_size: int, rows of arrays that are computed at a time; a dataset
+            has batches of its own.
 
     Returns:
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
@@ -80,9 +87,10 @@ def recover(
     else:
         sums = DualRecovery(head, top_k)
         l2 = head.l2 if l2 is None else l2
-        _check_dual(dataset, l2, reduction)
+        _check_dual(l2, reduction)
         encoder = keras.Model(inputs, features)
-        _run(sums, encoder, dataset, checkpoint, checkpoint_interval, verbose)
+        batches = Batches("dataset", dataset, batch_size)
+        _run(sums, encoder, batches, checkpoint, checkpoint_interval, verbose)
         kernel = sums.result(l2, reduction)
         if verbose:
             error = sums.stationarity_error(l2, reduction)
@@ -90,26 +98,9 @@ def recover(
     return _full_model(inputs, features, head, kernel)
 
 
-def _check_dual(dataset, l2, reduction):
+def _check_dual(l2, reduction):
     check_l2(l2)
     check_choice("reduction", reduction, ("mean", "sum"))
-    is_dataset = isinstance(dataset, tf.data.Dataset)
-    spec = dataset.element_spec if is_dataset else None
-    if not _has_batches_of_labels(spec):
-        found = f"elements {spec}" if is_dataset else type(dataset).__name__
-        raise ValueError(
-            '`dataset` is the training data that method="dual" needs: a '
-            "tf.data.Dataset of (inputs, labels) or (inputs, labels, "
-            f"sample_weight), in batches. Received: {found}"
-        )
-
-
-def _has_batches_of_labels(spec):
-    """Whether an `element_spec` is of `(x, y)` or `(x, y, weight)` batches."""
-    if not isinstance(spec, tuple) or len(spec) not in (2, 3):
-        return False
-    shape = getattr(spec[1], "shape", None)
-    return shape is not None and shape.rank != 0
 
 
 def _lifted(head):
@@ -133,13 +124,12 @@ def _check_head(head):
         )
 
 
-def _run(sums, encoder, dataset, checkpoint, interval, verbose):
+def _run(sums, encoder, batches, checkpoint, interval, verbose):
     if checkpoint is not None and os.path.exists(checkpoint):
         sums.load(checkpoint)
     done = sums.num_batches
-    size = int(dataset.cardinality())
-    bar = keras.utils.Progbar(size if size > 0 else None, verbose=verbose)
-    for number, batch in enumerate(dataset.skip(done), done + 1):
+    bar = keras.utils.Progbar(batches.count, verbose=verbose)
+    for number, batch in enumerate(batches.after(done), done + 1):
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         sums.add(encoder(x, training=False), y, weight)
         if checkpoint is not None and number % interval == 0:

@@ -4,6 +4,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.types import Config
+from tfxclass.types import Scalar
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -30,12 +32,12 @@ class AdaptiveAllocation:
 
     def __init__(
         self,
-        phase_steps=1000,
-        cumulative_probability=(0.6, 0.95),
-        ramp_steps=10_000,
-        num_trees=(10, 50),
-        rebuild_interval=(50, 500),
-    ):
+        phase_steps: int = 1000,
+        cumulative_probability: tuple[float, float] = (0.6, 0.95),
+        ramp_steps: int = 10_000,
+        num_trees: tuple[int, int] = (10, 50),
+        rebuild_interval: tuple[int, int] = (50, 500),
+    ) -> None:
         low, high = cumulative_probability
         if not 0 < low <= high <= 1:
             raise ValueError(
@@ -55,20 +57,22 @@ class AdaptiveAllocation:
         self.num_trees = tuple(num_trees)
         self.rebuild_interval = tuple(rebuild_interval)
 
-    def forest_schedule(self, step):
+    def forest_schedule(self, step: Scalar) -> tuple[tf.Tensor, tf.Tensor]:
         """`(num_trees, rebuild_interval)` at `step`, int64 scalars."""
         done = tf.cast(step % self.phase_steps, tf.float32) / self.phase_steps
         return _between(self.num_trees, done), _between(
             self.rebuild_interval, done
         )
 
-    def threshold(self, step):
+    def threshold(self, step: Scalar) -> tf.Tensor:
         """The cumulative probability asked for at `step`, float32 scalar."""
         low, high = self.cumulative_probability
         done = tf.cast(step, tf.float32) / self.ramp_steps
         return low + (high - low) * tf.minimum(done, 1.0)
 
-    def num_classes_for(self, step, probabilities):
+    def num_classes_for(
+        self, step: Scalar, probabilities: tf.Tensor
+    ) -> tf.Tensor:
         """The number of classes to compute from `step` on, int64 scalar.
 
         Args:
@@ -81,7 +85,7 @@ class AdaptiveAllocation:
         most = tf.shape(probabilities, tf.int64)[1]
         return tf.minimum(tf.reduce_sum(short) + 1, most)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "phase_steps": self.phase_steps,
             "cumulative_probability": self.cumulative_probability,
@@ -91,7 +95,7 @@ class AdaptiveAllocation:
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> "AdaptiveAllocation":
         return cls(**config)
 
 

@@ -1,10 +1,15 @@
 """What the samplers share that propose classes, and fill up at random."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Config
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 
 class CandidateSampler(Sampler):
@@ -29,8 +34,12 @@ class CandidateSampler(Sampler):
     sample_overflow = True
 
     def __init__(
-        self, num_sampled, neighbor_fraction=0.5, correct_fill=True, **kwargs
-    ):
+        self,
+        num_sampled: int,
+        neighbor_fraction: float = 0.5,
+        correct_fill: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_sampled, **kwargs)
         if not 0 < neighbor_fraction <= 1:
             raise ValueError(
@@ -40,10 +49,16 @@ class CandidateSampler(Sampler):
         self.neighbor_fraction = neighbor_fraction
         self.correct_fill = correct_fill
 
-    def refresh(self, kernel):
+    def refresh(self, kernel: Variable) -> None:
         """Keeps an index current; called before each search."""
 
-    def candidates(self, queries, target_ids, kernel, places):
+    def candidates(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        places: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)`, of one shape; -1 is padding.
 
         Args:
@@ -52,11 +67,15 @@ class CandidateSampler(Sampler):
         """
         raise NotImplementedError
 
-    def num_active_classes(self, queries, target_ids, kernel):
+    def num_active_classes(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> tf.Tensor:
         """How many classes this step computes, int64 scalar."""
         return tf.constant(self.num_sampled, tf.int64)
 
-    def sample(self, queries, target_ids, kernel):
+    def sample(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
         self.refresh(kernel)
         num_sampled = self.num_active_classes(queries, target_ids, kernel)
         places = tf.cast(
@@ -78,7 +97,7 @@ class CandidateSampler(Sampler):
             chosen.positions,
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "neighbor_fraction": self.neighbor_fraction,
@@ -96,17 +115,27 @@ class NeighborSampler(CandidateSampler):
         neighbor_fraction, correct_fill, seed: of `CandidateSampler`.
     """
 
-    def __init__(self, num_sampled, num_neighbors=None, **kwargs):
+    def __init__(
+        self, num_sampled: int, num_neighbors: int | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(num_sampled, **kwargs)
         if num_neighbors is not None:
             check_positive_int("num_neighbors", num_neighbors)
         self.num_neighbors = num_neighbors
 
-    def neighbors(self, queries, kernel, num_neighbors):
+    def neighbors(
+        self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)` `[batch, num_neighbors]`, scores are logits."""
         raise NotImplementedError
 
-    def candidates(self, queries, target_ids, kernel, places):
+    def candidates(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        places: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         if self.num_neighbors is not None:
             wanted = tf.constant(self.num_neighbors, tf.int64)
         else:
@@ -115,5 +144,5 @@ class NeighborSampler(CandidateSampler):
         wanted = tf.minimum(wanted, self.num_classes)
         return self.neighbors(queries, kernel, wanted)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "num_neighbors": self.num_neighbors}

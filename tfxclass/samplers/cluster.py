@@ -1,5 +1,7 @@
 """Negatives that a cluster index finds: the classes nearest to the batch."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -8,6 +10,9 @@ from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import grouped_bytes
+from tfxclass.types import Config
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -43,13 +48,13 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
 
     def __init__(
         self,
-        num_sampled,
-        num_clusters=None,
-        num_probes=8,
-        update_interval=50,
-        rebuild_interval=500,
-        **kwargs,
-    ):
+        num_sampled: int,
+        num_clusters: int | None = None,
+        num_probes: int = 8,
+        update_interval: int = 50,
+        rebuild_interval: int = 500,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_sampled, **kwargs)
         if num_clusters is not None:
             check_positive_int("num_clusters", num_clusters)
@@ -67,7 +72,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         self.rebuild_interval = rebuild_interval
         self.index = ClusterIndex()
 
-    def index_bytes(self, num_classes, dim):
+    def index_bytes(self, num_classes: int, dim: int) -> int:
         return grouped_bytes(num_classes, dim, self._num_clusters())
 
     def _num_clusters(self):
@@ -75,11 +80,11 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
             return self.num_clusters
         return max(round(4 * self.num_classes**0.5), 1)
 
-    def rebuild(self, kernel):
+    def rebuild(self, kernel: Variable) -> None:
         """Builds the index of the rows as they are, now."""
         self.index.build(kernel, self._num_clusters(), seed=self.seed or 0)
 
-    def refresh(self, kernel):
+    def refresh(self, kernel: Variable) -> None:
         step = tf.convert_to_tensor(self.step)
         since = step % self.rebuild_interval
         rebuild = tf.equal(since, 0)
@@ -96,7 +101,9 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
             rebuild=rebuild,
         )
 
-    def neighbors(self, queries, kernel, num_neighbors):
+    def neighbors(
+        self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         return self.index.query(
             kernel,
             queries,
@@ -105,11 +112,11 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
             normalize=self.similarity == "cosine",
         )
 
-    def update(self, kernel, touched_ids):
+    def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         self.index.mark(touched_ids)
         super().update(kernel, touched_ids)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = {
             name: getattr(self, name)
             for name in (

@@ -1,13 +1,20 @@
 """Negatives that a hashing forest finds: the classes nearest to the batch."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
-from tfxclass import streaming
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.products import all_products
+from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.types import Config
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 # Rows whose softmax is computed in full to choose the number of classes.
 _ALLOCATION_ROWS = 32
@@ -52,14 +59,14 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
 
     def __init__(
         self,
-        num_sampled,
-        num_trees=50,
-        leaf_size=100,
-        num_candidates=64,
-        rebuild_interval=500,
-        allocation=None,
-        **kwargs,
-    ):
+        num_sampled: int,
+        num_trees: int = 50,
+        leaf_size: int = 100,
+        num_candidates: int | None = 64,
+        rebuild_interval: int = 500,
+        allocation: AdaptiveAllocation | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_sampled, **kwargs)
         check_positive_int("num_trees", num_trees)
         check_positive_int("leaf_size", leaf_size)
@@ -75,24 +82,24 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         self.allocation = allocation
         self.index = HashingForest()
 
-    def build(self, kernel_shape):
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
         self.num_active = self.counter("num_active", self.num_sampled)
 
-    def index_bytes(self, num_classes, dim):
+    def index_bytes(self, num_classes: int, dim: int) -> int:
         # Cells come out half full; a node has 16 bytes, a plane 16-bit
         # numbers and 8 bytes. The copy is in floats and in 16 bits.
         cells = 2 * num_classes // self.leaf_size + 1
         tree = 4 * num_classes + cells * (2 * 16 + 2 * dim + 8)
         return 2 * self.num_trees * tree + num_classes * (6 * dim + 8)
 
-    def rebuild(self, kernel):
+    def rebuild(self, kernel: Variable) -> None:
         """Builds a forest of the rows as they are, now."""
         self.index.build(
             kernel, self.num_trees, self.leaf_size, seed=self.seed or 0
         )
 
-    def refresh(self, kernel):
+    def refresh(self, kernel: Variable) -> None:
         step = tf.convert_to_tensor(self.step)
         num_trees, interval = self._schedule(step)
         self.index.advance(
@@ -104,7 +111,9 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             seed=self.seed or 0,
         )
 
-    def neighbors(self, queries, kernel, num_neighbors):
+    def neighbors(
+        self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)` `[batch, Q]` of the forest, scores are logits."""
         num_neighbors = tf.cast(num_neighbors, tf.int64)
         num_candidates = tf.zeros([], tf.int64)  # score all
@@ -126,7 +135,9 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             )
         return self.allocation.forest_schedule(step)
 
-    def num_active_classes(self, queries, target_ids, kernel):
+    def num_active_classes(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> tf.Tensor:
         if self.allocation is None:
             return super().num_active_classes(queries, target_ids, kernel)
         step = tf.convert_to_tensor(self.step)
@@ -141,15 +152,14 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         return tf.minimum(tf.maximum(active, labels), self.num_sampled)
 
     def _allocate(self, step, queries, kernel):
-        gains = streaming.top_probabilities(
-            queries[:_ALLOCATION_ROWS],
-            tf.convert_to_tensor(kernel),
-            self.num_sampled,
-            normalize=self.similarity == "cosine",
+        rows = ClassRows(
+            tf.convert_to_tensor(kernel), normalize=self.similarity == "cosine"
         )
+        logits = all_products(queries[:_ALLOCATION_ROWS], rows)
+        gains = tf.math.top_k(tf.nn.softmax(logits), self.num_sampled).values
         return self.allocation.num_classes_for(step, gains)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = {
             name: getattr(self, name)
             for name in (

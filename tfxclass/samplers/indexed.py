@@ -1,9 +1,14 @@
 """What the samplers share that keep an index of the class rows."""
 
-import keras
+from typing import Any
 
-from tfxclass import placement
+import keras
+import tensorflow as tf
+
+from tfxclass.rows import placement
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Store
+from tfxclass.types import Variable
 
 
 class IndexedSampler(Sampler):
@@ -14,22 +19,22 @@ class IndexedSampler(Sampler):
     """
 
     is_exact = False
-    index = None
+    index: Any = None
 
     @property
-    def has_gpu_ops(self):
+    def has_gpu_ops(self) -> bool:
         return self.index.has_gpu_ops
 
-    def build_for(self, head):
+    def build_for(self, head: keras.layers.Layer) -> None:
         self.index.device = placement.of_index(
             head.kernel, self.index.has_gpu_ops
         )
         super().build_for(head)
 
-    def build(self, kernel_shape):
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
         self.step = self.counter("step", 0)
 
-    def counter(self, name, value):
+    def counter(self, name: str, value: int) -> keras.Variable:
         """An int64 weight."""
         return self.add_weight(
             name=name,
@@ -39,15 +44,15 @@ class IndexedSampler(Sampler):
             initializer=keras.initializers.Constant(value),
         )
 
-    def update(self, kernel, touched_ids):
+    def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         self.step.assign_add(1)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
         for name, value in self.index.state().items():
             store["index_" + name] = value
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Store) -> None:
         names = self.index.state_names
         self.index.set_state({n: store["index_" + n][()] for n in names})
         super().load_own_variables(store)
@@ -57,7 +62,9 @@ class IndexedSampler(Sampler):
 _ROWS_A_CENTRE = 64
 
 
-def grouped_bytes(num_classes, dim, num_groups, is_trained=True):
+def grouped_bytes(
+    num_classes: int, dim: int, num_groups: int, is_trained: bool = True
+) -> int:
     """Bytes of `num_groups` groups with a vector each, refresh included."""
     row = 4 * dim + 4
     groups = 8 * num_classes + row * num_groups

@@ -1,20 +1,26 @@
 """Negatives from locality-sensitive hash tables of the class rows."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfxclass import optimizers
-from tfxclass import placement
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.lsh import LSHTables
+from tfxclass.rows import placement
+from tfxclass.rows import read
+from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
+from tfxclass.samplers.sampler import Sample
+from tfxclass.types import Config
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 _NUM_HASHES = {"simhash": 9, "sparse_simhash": 9, "dwta": 6}
 
@@ -103,24 +109,24 @@ class LSHSampler(IndexedSampler):
 
     def __init__(
         self,
-        num_sampled,
-        scheme="embedding",
-        hash="simhash",
-        num_hashes=None,
-        num_tables=50,
-        bin_size=8,
-        bucket_size=128,
-        measure="cosine",
-        rebuild_interval=50,
-        decay=0.05,
-        redraw_interval=20,
-        incremental=True,
-        negatives="batch",
-        neighbor_fraction=0.5,
-        correction="fill",
-        seed=None,
-        **kwargs,
-    ):
+        num_sampled: int,
+        scheme: str = "embedding",
+        hash: str = "simhash",
+        num_hashes: int | None = None,
+        num_tables: int = 50,
+        bin_size: int = 8,
+        bucket_size: int | None = 128,
+        measure: str = "cosine",
+        rebuild_interval: int = 50,
+        decay: float = 0.05,
+        redraw_interval: int | None = 20,
+        incremental: bool = True,
+        negatives: str = "batch",
+        neighbor_fraction: float = 0.5,
+        correction: str = "fill",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
         check_choice("hash", hash, tuple(_NUM_HASHES))
         self.scheme = scheme
@@ -199,7 +205,7 @@ class LSHSampler(IndexedSampler):
             return self.num_hashes * math.ceil(math.log2(self.bin_size))
         return self.num_hashes
 
-    def index_bytes(self, num_classes, dim):
+    def index_bytes(self, num_classes: int, dim: int) -> int:
         bits = min(self._code_bits(), 18, math.ceil(math.log2(num_classes)) + 4)
         ids = num_classes
         if self.bucket_size is not None:
@@ -207,11 +213,11 @@ class LSHSampler(IndexedSampler):
         tables = 2 * self.num_tables * 4 * (ids + (1 << bits))
         return tables + 4 * num_classes * (dim + 1)
 
-    def rebuild(self, kernel):
+    def rebuild(self, kernel: Variable) -> None:
         """Builds tables of the rows as they are, now."""
         self.index.build(kernel, seed=self.seed or 0)
 
-    def interval(self, step):
+    def interval(self, step: Scalar) -> tf.Tensor:
         """Steps from a refresh at `step` to the next, int64 scalar.
 
         With refresh r at rebuild_interval (e^(decay r) - 1) / (e^decay - 1),
@@ -220,7 +226,9 @@ class LSHSampler(IndexedSampler):
         grown = tf.cast(step, tf.float64) * math.expm1(self.decay)
         return self.rebuild_interval + tf.cast(grown, tf.int64)
 
-    def sample(self, queries, target_ids, kernel):
+    def sample(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
         step = tf.convert_to_tensor(self.step)
         self.index.advance(
             kernel,
@@ -267,7 +275,9 @@ class LSHSampler(IndexedSampler):
         # Weights are constants of a step, as in any importance sampling.
         return tf.stop_gradient(tf.reduce_sum(log_none, axis=1))
 
-    def hashed_queries(self, queries, target_ids, kernel):
+    def hashed_queries(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """What buckets are looked up for.
 
         Returns:
@@ -276,16 +286,14 @@ class LSHSampler(IndexedSampler):
         if self.scheme == "embedding":
             valid = tf.ones([tf.shape(queries)[0], 1], tf.bool)
             return queries[:, tf.newaxis], valid
-        safe = tf.maximum(target_ids, 0)
-        optimizers.catch_up(kernel, tf.reshape(safe, [-1]))
-        rows = placement.gather(kernel, safe)
+        rows, _ = read.gather(ClassRows(kernel), tf.maximum(target_ids, 0))
         return rows, target_ids >= 0
 
-    def update(self, kernel, touched_ids):
+    def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         if self.incremental:
             self.index.mark(touched_ids)
         super().update(kernel, touched_ids)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         options = {name: getattr(self, name) for name in self.option_names}
         return {**super().get_config(), **options}

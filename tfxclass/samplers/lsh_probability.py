@@ -1,18 +1,20 @@
 """With which probability hash tables find a class, and what it then counts."""
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
 from tfxclass.samplers.sampler import Sample
+from tfxclass.types import Scalar
 
 
-def collision_probability(cosine):
+def collision_probability(cosine: tf.Tensor) -> tf.Tensor:
     """Of one SimHash function: 1 - angle / pi."""
     return 1.0 - tf.acos(tf.clip_by_value(cosine, -1.0, 1.0)) / math.pi
 
 
-def cosines(queries, rows, norm):
+def cosines(queries: tf.Tensor, rows: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
     """Cosines by which functions collide, float32 `[batch, p, n]`.
 
     Args:
@@ -30,7 +32,12 @@ def cosines(queries, rows, norm):
     return tf.einsum("bpd,nd->bpn", queries, rows)
 
 
-def log_not_found(cosine, num_hashes, num_tables, last_fraction=1.0):
+def log_not_found(
+    cosine: tf.Tensor,
+    num_hashes: int,
+    num_tables: Scalar,
+    last_fraction: float | tf.Tensor = 1.0,
+) -> tf.Tensor:
     """log (1 - p^K)^(t - 1) (1 - f p^K): none of t tables gives the class.
 
     Args:
@@ -49,7 +56,9 @@ def log_not_found(cosine, num_hashes, num_tables, last_fraction=1.0):
     ) + tf.math.log1p(-last * in_table)
 
 
-def log_found(log_none, num_classes, filled=0.0):
+def log_found(
+    log_none: tf.Tensor, num_classes: int, filled: float | tf.Tensor = 0.0
+) -> tf.Tensor:
     """log(1 - (1 - P)(1 - r)): found, or else filled with probability r.
 
     At least 1 / num_classes, which bounds the weight of a class.
@@ -63,7 +72,12 @@ def log_found(log_none, num_classes, filled=0.0):
     return tf.maximum(found, -math.log(num_classes))
 
 
-def batch_sample(chosen, correction, log_none, num_classes):
+def batch_sample(
+    chosen: Any,
+    correction: str,
+    log_none: tf.Tensor | None,
+    num_classes: int,
+) -> Sample:
     """A `Sample` whose classes count for all rows alike.
 
     Args:
@@ -89,7 +103,13 @@ def batch_sample(chosen, correction, log_none, num_classes):
     return Sample(chosen.ids, count, chosen.positions)
 
 
-def per_sample(chosen, members, correction, log_none, num_classes):
+def per_sample(
+    chosen: Any,
+    members: tf.Tensor,
+    correction: str,
+    log_none: tf.Tensor,
+    num_classes: int,
+) -> Sample:
     """A `Sample` of which each row sees its own classes.
 
     Args:

@@ -1,21 +1,28 @@
 """Samplers that know nothing of the features."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Config
+from tfxclass.types import Variable
 
 
 class _RandomSampler(Sampler):
     _fill = None
     _cumulative = None
 
-    def build(self, kernel_shape):
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
         self.built = True
 
-    def sample(self, queries, target_ids, kernel):
+    def sample(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
         chosen = self.choose(
             target_ids, fill=self._fill, cumulative=self._cumulative
         )
@@ -86,7 +93,14 @@ class FrequencySampler(_RandomSampler):
 
     _fill = "frequency"
 
-    def __init__(self, num_sampled, counts, power=1.0, seed=None, **kwargs):
+    def __init__(
+        self,
+        num_sampled: int,
+        counts: ArrayLike,
+        power: float = 1.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
         if not 0 <= power < float("inf"):
             raise ValueError(f"`power` must be >= 0. Received: {power}")
@@ -98,10 +112,10 @@ class FrequencySampler(_RandomSampler):
         with tf.init_scope():
             self._cumulative = tf.constant(sums, tf.float64)
 
-    def index_bytes(self, num_classes, dim):
+    def index_bytes(self, num_classes: int, dim: int) -> int:
         return 16 * num_classes  # counts and their running sums
 
-    def build_for(self, head):
+    def build_for(self, head: keras.layers.Layer) -> None:
         if len(self.counts) != head.num_classes:
             raise ValueError(
                 "`counts` must have a number for each class. Received: "
@@ -110,7 +124,7 @@ class FrequencySampler(_RandomSampler):
             )
         super().build_for(head)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         # An array: Keras writes a list element by element.
         return {
             **super().get_config(),

@@ -1,11 +1,17 @@
 """Sampling once for all replicas of a `tf.distribute` strategy."""
 
+from typing import Any
+
 import tensorflow as tf
 
-from tfxclass.replicas import gather
+from tfxclass.samplers.sampler import Sample
+from tfxclass.shards.replicas import gather
+from tfxclass.types import Variable
 
 
-def sample_for_replicas(sampler, queries, target_ids, kernel):
+def sample_for_replicas(
+    sampler: Any, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+) -> Sample:
     """`sampler.sample` and `update`, once a step for the whole batch.
 
     The replicas' parts of the batch are brought together (features and

@@ -1,5 +1,7 @@
 """Negatives from the groups of the labels: k-means and PCA hash."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -9,10 +11,14 @@ from tfxclass.ops.row_groups import PCAHash
 from tfxclass.samplers.candidates import CandidateSampler
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import grouped_bytes
+from tfxclass.types import Config
+from tfxclass.types import Variable
 
 
 class _GroupSampler(CandidateSampler, IndexedSampler):
-    def __init__(self, num_sampled, rebuild_interval=500, **kwargs):
+    def __init__(
+        self, num_sampled: int, rebuild_interval: int = 500, **kwargs: Any
+    ) -> None:
         super().__init__(num_sampled, **kwargs)
         check_positive_int("rebuild_interval", rebuild_interval)
         self.rebuild_interval = rebuild_interval
@@ -20,7 +26,7 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
     def _num_groups(self):
         raise NotImplementedError
 
-    def rebuild(self, kernel):
+    def rebuild(self, kernel: Variable) -> None:
         """Groups the rows as they are, now."""
         self.index.build(
             kernel,
@@ -29,7 +35,7 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
             normalize=self.similarity == "cosine",
         )
 
-    def refresh(self, kernel):
+    def refresh(self, kernel: Variable) -> None:
         self.index.advance(
             kernel,
             tf.convert_to_tensor(self.step),
@@ -39,7 +45,13 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
             normalize=self.similarity == "cosine",
         )
 
-    def candidates(self, queries, target_ids, kernel, places):
+    def candidates(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        places: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         # The labels themselves are members, and take no places.
         limit = places + tf.size(target_ids, tf.int64)
         ids = self.index.members(
@@ -47,7 +59,7 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
         )
         return ids, tf.zeros_like(ids, tf.float32)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "rebuild_interval": self.rebuild_interval,
@@ -78,7 +90,9 @@ class KMeansSampler(_GroupSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
-    def __init__(self, num_sampled, num_groups=1024, **kwargs):
+    def __init__(
+        self, num_sampled: int, num_groups: int = 1024, **kwargs: Any
+    ) -> None:
         super().__init__(num_sampled, **kwargs)
         check_positive_int("num_groups", num_groups)
         self.num_groups = num_groups
@@ -87,10 +101,10 @@ class KMeansSampler(_GroupSampler):
     def _num_groups(self):
         return self.num_groups
 
-    def index_bytes(self, num_classes, dim):
+    def index_bytes(self, num_classes: int, dim: int) -> int:
         return grouped_bytes(num_classes, dim, self.num_groups)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "num_groups": self.num_groups}
 
 
@@ -116,7 +130,9 @@ class PCAHashSampler(_GroupSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
-    def __init__(self, num_sampled, num_bits=10, **kwargs):
+    def __init__(
+        self, num_sampled: int, num_bits: int = 10, **kwargs: Any
+    ) -> None:
         super().__init__(num_sampled, **kwargs)
         check_positive_int("num_bits", num_bits)
         if num_bits > 30:
@@ -129,9 +145,9 @@ class PCAHashSampler(_GroupSampler):
     def _num_groups(self):
         return self.num_bits
 
-    def index_bytes(self, num_classes, dim):
+    def index_bytes(self, num_classes: int, dim: int) -> int:
         groups = min(1 << self.num_bits, num_classes)
         return grouped_bytes(num_classes, dim, groups, is_trained=False)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "num_bits": self.num_bits}

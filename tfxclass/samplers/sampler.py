@@ -4,10 +4,15 @@ from typing import Any
 from typing import NamedTuple
 
 import keras
+import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.saved_random import SavedRandom
+from tfxclass.types import Config
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 
 class Sample(NamedTuple):
@@ -52,7 +57,9 @@ class Sampler(SavedRandom, keras.layers.Layer):
     #: Whether its compiled ops run on GPUs.
     has_gpu_ops = True
 
-    def __init__(self, num_sampled, seed=None, **kwargs):
+    def __init__(
+        self, num_sampled: int, seed: int | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_int("num_sampled", num_sampled)
         self.num_sampled = int(num_sampled)
@@ -60,7 +67,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.head_name = None
         self.make_random(seed)
 
-    def build_for(self, head):
+    def build_for(self, head: keras.layers.Layer) -> None:
         """Prepares for the class matrix of `head`, which has been built."""
         if self.head_name not in (None, head.name):
             raise ValueError(
@@ -75,7 +82,9 @@ class Sampler(SavedRandom, keras.layers.Layer):
         if not self.built:  # a loaded one is
             self.build((head.num_classes, head.kernel.shape[1]))
 
-    def sample(self, queries, target_ids, kernel):
+    def sample(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
         """Classes for a batch.
 
         Args:
@@ -91,10 +100,10 @@ class Sampler(SavedRandom, keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def update(self, kernel, touched_ids):
+    def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         """Keeps the index current; called each step after `sample`."""
 
-    def index_bytes(self, num_classes, dim):
+    def index_bytes(self, num_classes: int, dim: int) -> int:
         """Bytes of the index for `[num_classes, dim]` rows, refresh included.
 
         An index that is refreshed in the background is there twice while the
@@ -102,7 +111,12 @@ class Sampler(SavedRandom, keras.layers.Layer):
         """
         return 0
 
-    def choose(self, target_ids, num_sampled=None, **options):
+    def choose(
+        self,
+        target_ids: tf.Tensor,
+        num_sampled: Scalar | None = None,
+        **options: Any,
+    ) -> ActiveClasses:
         """`active_classes` for this sampler's sizes."""
         return active_classes(
             target_ids,
@@ -114,7 +128,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
             **options,
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_sampled": self.num_sampled,

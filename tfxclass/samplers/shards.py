@@ -1,11 +1,15 @@
 """Samplers of the classes of each shard, with their indexes."""
 
 import types
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass import placement
+from tfxclass.rows import placement
+from tfxclass.samplers.sampler import Sample
+from tfxclass.types import Scalar
 
 
 class ShardSamplers:
@@ -16,7 +20,7 @@ class ShardSamplers:
         head: a built head with `shards`.
     """
 
-    def __init__(self, sampler, head):
+    def __init__(self, sampler: Any, head: keras.layers.Layer) -> None:
         self._shards = head.shards
         self._kernels = dict(head.shards.components(head.kernel))
         self._samplers = {
@@ -38,7 +42,13 @@ class ShardSamplers:
         copy.build_for(shard)
         return copy
 
-    def sample(self, batch, queries, local_ids, number):
+    def sample(
+        self,
+        batch: Any,
+        queries: tf.Tensor,
+        local_ids: tf.Tensor,
+        number: Scalar,
+    ) -> Sample:
         """A `Sample` for a shard, of its rows.
 
         Args:
@@ -81,7 +91,7 @@ class ShardSamplers:
         sampler.update(kernel, sample.ids)
         return sample
 
-    def state(self):
+    def state(self) -> dict[str, np.ndarray]:
         """Arrays by name."""
         found = {}
         for number, sampler in self._samplers.items():
@@ -91,7 +101,7 @@ class ShardSamplers:
                 found[f"{number}_{name}"] = np.asarray(value)
         return found
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Takes what `state` gave; of other numbers of shards, nothing."""
         for number, sampler in self._samplers.items():
             prefix = f"{number}_"

@@ -3,8 +3,10 @@
 import keras
 import tensorflow as tf
 
-from tfxclass import streaming
+from tfxclass.rows import search
 from tfxclass.samplers.candidates import NeighborSampler
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -32,11 +34,13 @@ class TopKSampler(NeighborSampler):
     is_exact = True
     sample_overflow = False
 
-    def build(self, kernel_shape):
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
         self.built = True
 
-    def neighbors(self, queries, kernel, num_neighbors):
-        return streaming.top_k(
+    def neighbors(
+        self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return search.top_k(
             queries,
             tf.convert_to_tensor(kernel),
             tf.cast(num_neighbors, tf.int32),

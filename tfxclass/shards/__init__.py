@@ -1,7 +1,5 @@
 """Variables whose rows are shared out among replicas or servers."""
 
-from tfxclass.shards.class_shard import ClassShard
-from tfxclass.shards.class_shard import class_shards
 from tfxclass.shards.exchange import batch_of
 from tfxclass.shards.server_shards import SplitRows
 from tfxclass.shards.server_shards import make_shards
@@ -13,11 +11,9 @@ from tfxclass.shards.state import load
 from tfxclass.shards.state import save
 
 __all__ = [
-    "ClassShard",
     "Shards",
     "SplitRows",
     "batch_of",
-    "class_shards",
     "load",
     "make_shards",
     "memory_per_replica",

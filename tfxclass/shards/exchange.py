@@ -8,10 +8,11 @@ to it. With several workers they are collectives, which always run.
 
 import tensorflow as tf
 
-from tfxclass import replicas
+from tfxclass.shards import replicas
+from tfxclass.shards.shards import Shards
 
 
-def batch_of(shards, rows=None):
+def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "Batch":
     """A `Batch` for tensors of the size of `rows`, `[batch, ...]`.
 
     Without `rows` it gathers only.
@@ -46,35 +47,44 @@ class Batch:
     shard = None
     needs_collectives = False
 
-    def __init__(self, shards):
+    def __init__(self, shards: Shards | None) -> None:
         self.shards = shards
 
-    def gather(self, x):
+    def gather(self, x: tf.Tensor) -> tf.Tensor:
         """Rows of all replicas, from those of each, `[batch, ...]`."""
         return x
 
-    def from_all(self, values):
+    def from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         """`[batch of all, ...]` of each shard, from those computed here."""
         return values
 
-    def own_from_all(self, values):
+    def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         """As `from_all`, the rows of this replica only."""
         return values
 
-    def own(self, x):
+    def own(self, x: tf.Tensor) -> tf.Tensor:
         """The rows of this replica, from those of all."""
         return x
 
-    def sum_own(self, x):
+    def sum_own(self, x: tf.Tensor) -> tf.Tensor:
         """The sum over replicas, of the rows of this replica."""
         return x
 
-    def check_equal_parts(self):
+    def check_equal_parts(self) -> None:
         """Raises unless all replicas have as many rows."""
 
 
+#: Of a head whose rows are not shared out.
+ALONE = Batch(None)
+
+
 class _ReplicaBatch(Batch):
-    def __init__(self, shards, context, rows):
+    def __init__(
+        self,
+        shards: Shards,
+        context: tf.distribute.ReplicaContext,
+        rows: tf.Tensor | None,
+    ) -> None:
         super().__init__(shards)
         self._context = context
         number = tf.get_static_value(context.replica_id_in_sync_group)
@@ -93,13 +103,13 @@ class _ReplicaBatch(Batch):
     def _sizes_of(self, rows):
         raise NotImplementedError
 
-    def gather(self, x):
+    def gather(self, x: tf.Tensor) -> tf.Tensor:
         return replicas.gather(self._context, x)
 
-    def own(self, x):
+    def own(self, x: tf.Tensor) -> tf.Tensor:
         return tf.split(x, self._sizes)[self.shard]
 
-    def check_equal_parts(self):
+    def check_equal_parts(self) -> None:
         sizes = self._sizes
         static = [tf.get_static_value(size) for size in sizes]
         message = (
@@ -129,14 +139,14 @@ class MirroredBatch(_ReplicaBatch):
         items = [replicas.parts(self._context, x) for x in outgoing]
         return items[self.shard]
 
-    def from_all(self, values):
+    def from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         return replicas.parts(self._context, values[0])
 
-    def own_from_all(self, values):
+    def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         # Cut where it was computed: only what is needed crosses.
         return self._exchange(tf.split(values[0], self._sizes))
 
-    def sum_own(self, x):
+    def sum_own(self, x: tf.Tensor) -> tf.Tensor:
         return tf.add_n(self._exchange(tf.split(x, self._sizes)))
 
 
@@ -149,12 +159,12 @@ class WorkerBatch(_ReplicaBatch):
         sizes = self._context.all_gather(tf.shape(rows)[:1], axis=0)
         return tf.unstack(sizes, num=self.shards.count)
 
-    def from_all(self, values):
+    def from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         gathered = self.gather(values[0][tf.newaxis])
         return tf.unstack(gathered, num=self.shards.count)
 
-    def own_from_all(self, values):
+    def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         return [self.own(x) for x in self.from_all(values)]
 
-    def sum_own(self, x):
+    def sum_own(self, x: tf.Tensor) -> tf.Tensor:
         return self.own(self._context.all_reduce(tf.distribute.ReduceOp.SUM, x))

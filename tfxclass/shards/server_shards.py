@@ -1,10 +1,15 @@
 """Rows that are shared out among parameter servers."""
 
+from collections.abc import Callable
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.shards.shards import Shards
+from tfxclass.types import Initializer
+from tfxclass.types import Variable
 
 
 class SplitRows:
@@ -16,7 +21,9 @@ class SplitRows:
         path: str.
     """
 
-    def __init__(self, parts, shape):
+    def __init__(
+        self, parts: Sequence[Variable], shape: tuple[int, ...]
+    ) -> None:
         self.parts = parts
         self.shape = tuple(shape)
         self.path = parts[0].path
@@ -35,10 +42,15 @@ class ServerShards(Shards):
         devices = tf.config.list_logical_devices("CPU")
         return max(sum("/job:ps/" in device.name for device in devices), 1)
 
-    def rows_of(self, number):
+    def rows_of(self, number: int) -> int:
         return self.sizes[number]
 
-    def add(self, add_weight, shape, initializer):
+    def add(
+        self,
+        add_weight: Callable[..., Variable],
+        shape: tuple[int, ...],
+        initializer: Initializer,
+    ) -> Variable | SplitRows:
         if self.count == 1:
             return add_weight(shape, initializer)
         parts = [
@@ -54,24 +66,26 @@ class ServerShards(Shards):
                 self.write(split, values.numpy())
         return split
 
-    def components(self, variable):
+    def components(
+        self, variable: Variable | SplitRows
+    ) -> list[tuple[int, Variable]]:
         return list(enumerate(parts_of(variable)))
 
-    def read(self, variable):
+    def read(self, variable: Variable | SplitRows) -> np.ndarray:
         return np.concatenate([x.numpy() for x in parts_of(variable)])
 
-    def write(self, variable, rows):
+    def write(self, variable: Variable | SplitRows, rows: np.ndarray) -> None:
         self._check_rows(variable, rows)
         for part, start in zip(parts_of(variable), self.starts):
             part.assign(rows[start : start + part.shape[0]])
 
 
-def parts_of(variable):
+def parts_of(variable: Variable | SplitRows) -> list[Variable]:
     """The variables of a `SplitRows`, or a variable alone; a list."""
     return getattr(variable, "parts", [variable])
 
 
-def make_shards(num_rows):
+def make_shards(num_rows: int) -> Shards:
     """`Shards` for the strategy in scope."""
     strategy = tf.distribute.get_strategy()
     servers = tf.distribute.ParameterServerStrategy

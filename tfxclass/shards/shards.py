@@ -1,10 +1,17 @@
 """Which replica owns which rows, and the variables that hold them."""
 
+import contextlib
 import itertools
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+
+from tfxclass.types import Initializer
+from tfxclass.types import Variable
 
 _SHARDS = "_tfxclass_shards"
 
@@ -33,7 +40,7 @@ class Shards:
     #: Whether each replica owns a shard.
     is_of_replicas = True
 
-    def __init__(self, num_rows):
+    def __init__(self, num_rows: int) -> None:
         if tf.distribute.in_cross_replica_context():
             self.strategy = tf.distribute.get_strategy()
         else:
@@ -50,7 +57,7 @@ class Shards:
     def _count(self):
         return self.strategy.num_replicas_in_sync
 
-    def rows_of(self, number):
+    def rows_of(self, number: int) -> int:
         """Rows of a component, int."""
         return self.capacity
 
@@ -72,7 +79,12 @@ class Shards:
                 "keras.Input."
             )
 
-    def add(self, add_weight, shape, initializer):
+    def add(
+        self,
+        add_weight: Callable[..., Variable],
+        shape: tuple[int, ...],
+        initializer: Initializer,
+    ) -> Variable:
         """A Keras variable whose rows are in shards.
 
         The initial rows are drawn once on the host for all shards, so that
@@ -95,7 +107,7 @@ class Shards:
                 self.write(variable, values.numpy())
         return variable
 
-    def creator(self):
+    def creator(self) -> contextlib.AbstractContextManager[Any]:
         """Scope in which variables get components of their own."""
 
         def create(next_creator, **options):
@@ -106,18 +118,18 @@ class Shards:
 
         return tf.variable_creator_scope(create)
 
-    def mark(self, variable):
+    def mark(self, variable: Any) -> None:
         """Makes `shards_of` find these shards for a variable."""
         setattr(variable, _SHARDS, self)
         if isinstance(variable, keras.Variable):
             setattr(variable.value, _SHARDS, self)
 
-    def components(self, variable):
+    def components(self, variable: Variable) -> list[tuple[int, Variable]]:
         """`[(shard, tf.Variable)]`: those of this worker's devices."""
         parts = self.strategy.experimental_local_results(variable.value)
         return list(zip(self.local_numbers(len(parts)), parts, strict=True))
 
-    def local_numbers(self, num_local):
+    def local_numbers(self, num_local: int) -> list[int]:
         """The shards of this worker, a list of int."""
         if num_local == self.count:
             return list(range(self.count))
@@ -126,7 +138,7 @@ class Shards:
             self._numbers = [int(number) for number in numbers]
         return self._numbers
 
-    def read(self, variable):
+    def read(self, variable: Variable) -> np.ndarray:
         """All rows in their order, a NumPy array.
 
         With several workers all of them have to call it.
@@ -147,7 +159,7 @@ class Shards:
         with tf.init_scope():
             return self.strategy.experimental_local_results(run())
 
-    def write(self, variable, rows):
+    def write(self, variable: Variable, rows: np.ndarray) -> None:
         """Gives each shard its rows of an array `[num_rows, ...]`."""
         self._check_rows(variable, rows)
         for number, part in self.components(variable):
@@ -165,12 +177,12 @@ class Shards:
             )
 
 
-def shards_of(variable):
+def shards_of(variable: Any) -> Shards | None:
     """The `Shards` of a Keras or TensorFlow variable, or None."""
     return getattr(variable, _SHARDS, None)
 
 
-def memory_per_replica(model):
+def memory_per_replica(model: keras.Model) -> list[int]:
     """Bytes of the variables on each replica of this worker, a list of int.
 
     Those of the model and, once it is built, of its optimizer. A row-wise
@@ -185,7 +197,7 @@ def memory_per_replica(model):
     return bytes_per_replica(variables)
 
 
-def bytes_per_replica(variables):
+def bytes_per_replica(variables: Sequence[Variable]) -> list[int]:
     """As `memory_per_replica`, of a list of Keras variables."""
     values = [variable.value for variable in variables]
     parts = [getattr(value, "values", None) or (value,) for value in values]

@@ -1,11 +1,16 @@
 """Saving and loading of variables of which some are in shards."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from tfxclass.shards.server_shards import SplitRows
 from tfxclass.shards.shards import shards_of
+from tfxclass.types import Store
+from tfxclass.types import Variable
 
 
-def save(variables, store):
+def save(variables: Sequence[Variable | SplitRows], store: Store) -> None:
     """Puts variables into `store` by number, rows in their global order."""
     for number, variable in enumerate(variables):
         shards = shards_of(variable)
@@ -14,7 +19,7 @@ def save(variables, store):
         )
 
 
-def load(variables, store):
+def load(variables: Sequence[Variable | SplitRows], store: Store) -> None:
     """Gives variables what `save` wrote, for any number of shards."""
     for number, variable in enumerate(variables):
         shards = shards_of(variable)
@@ -22,3 +27,17 @@ def load(variables, store):
             variable.assign(store[str(number)])
         else:
             shards.write(variable, np.asarray(store[str(number)]))
+
+
+class SavedShards:
+    """Mixin of layers whose variables are in shards: files have all rows.
+
+    A subclass gives `shard_variables`, a list of all of its variables, and
+    derives from `keras.layers.Layer` after this.
+    """
+
+    def save_own_variables(self, store: Store) -> None:
+        save(self.shard_variables, store)
+
+    def load_own_variables(self, store: Store) -> None:
+        load(self.shard_variables, store)

@@ -6,7 +6,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.trees.tree import Tree
 
 
-def balanced(num_classes, arity=2):
+def balanced(num_classes: int, arity: int = 2) -> Tree:
     """A tree of least depth, classes in their order from left to right.
 
     Args:

@@ -1,13 +1,22 @@
 """Vectors of classes from sparse features of their rows, for `clustered`."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_positive_int
 
 
 def class_vectors(
-    batches, num_features, num_classes, dim=64, feature_weights=None, seed=0
-):
+    batches: Iterable[Any],
+    num_features: int,
+    num_classes: int,
+    dim: int = 64,
+    feature_weights: ArrayLike | None = None,
+    seed: int = 0,
+) -> np.ndarray:
     """The sum of the normalised rows of each class, in a random projection.
 
     Cosines are kept by the projection up to about `1 / sqrt(dim)`. One pass:

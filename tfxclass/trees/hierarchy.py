@@ -1,14 +1,22 @@
 """The user's own hierarchy as a tree of classes."""
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_choice
+from tfxclass.trees.tree import Tree
 from tfxclass.trees.tree import as_ints
 from tfxclass.trees.tree import from_parents
 from tfxclass.trees.tree import ranges
 
 
-def hierarchy(parents, classes=None, several_parents="refuse"):
+def hierarchy(
+    parents: np.ndarray | Sequence[int | Sequence[int]],
+    classes: ArrayLike | None = None,
+    several_parents: str = "refuse",
+) -> Tree:
     """A tree of classes from the parent of each node.
 
     Several roots get a common one. A class that has others below it gets a

@@ -1,7 +1,10 @@
 """Trees drawn as text."""
 
+from collections.abc import Sequence
+from typing import Any
 
-def draw(tree, names=None):
+
+def draw(tree: Any, names: Sequence[str] | None = None) -> str:
     """Lines of `tree`, a node a line, children below their parent."""
     of_leaf = dict(zip(tree.leaves.tolist(), range(tree.num_classes)))
 

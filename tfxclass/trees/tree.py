@@ -2,11 +2,14 @@
 
 import base64
 import zlib
+from collections.abc import Sequence
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tfxclass.trees.text import draw
+from tfxclass.types import Config
 
 #: Columns of `Tree.nodes`.
 PARENT, FIRST_CHILD, NUM_CHILDREN, FIRST_ROW, CLASS = range(5)
@@ -38,7 +41,7 @@ class Tree:
         ValueError: arrays that are no such tree.
     """
 
-    def __init__(self, num_children, classes):
+    def __init__(self, num_children: ArrayLike, classes: ArrayLike) -> None:
         self.num_children = as_ints("num_children", num_children)
         self.classes = as_ints("classes", classes)
         self._check()
@@ -74,20 +77,20 @@ class Tree:
             )
 
     @property
-    def num_nodes(self):
+    def num_nodes(self) -> int:
         return len(self.num_children)
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         return len(self.classes)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of its arrays, int."""
         arrays = (self.num_children, self.first_children, self.parents)
         return sum(x.nbytes for x in (*arrays, self.classes, self.leaves))
 
-    def depths(self):
+    def depths(self) -> np.ndarray:
         """int64 `[num_classes]`: edges from the root to each class."""
         depths = np.zeros(self.num_nodes, np.int64)
         begin, end = 0, 1
@@ -97,14 +100,14 @@ class Tree:
             begin, end = end, end + len(children)
         return depths[self.leaves]
 
-    def path(self, class_id):
+    def path(self, class_id: int) -> list[int]:
         """Nodes from the root to the leaf of `class_id`; a list of ints."""
         path = [int(self.leaves[class_id])]
         while path[-1]:
             path.append(int(self.parents[path[-1]]))
         return path[::-1]
 
-    def num_rows(self, independent=False):
+    def num_rows(self, independent: bool = False) -> int:
         """Rows of weights: one for a node with two children, else one a child.
 
         With `independent`, as for a probabilistic label tree, each child of
@@ -112,7 +115,7 @@ class Tree:
         """
         return int(self._rows_of_nodes(independent).sum())
 
-    def nodes(self, independent=False):
+    def nodes(self, independent: bool = False) -> np.ndarray:
         """What the compiled ops read; int64 `[num_nodes, 5]`.
 
         Columns: parent, first child, number of children, first row of weights
@@ -133,7 +136,9 @@ class Tree:
         degrees = self.num_children
         return degrees if independent else np.where(degrees == 2, 1, degrees)
 
-    def text(self, names=None, max_nodes=200):
+    def text(
+        self, names: Sequence[str] | None = None, max_nodes: int = 200
+    ) -> str:
         """The tree drawn as text, a line a node.
 
         Args:
@@ -159,18 +164,18 @@ class Tree:
 
     __hash__ = None
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "num_children": _packed(self.num_children),
             "classes": _packed(self.classes),
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> "Tree":
         return cls(**{name: _unpacked(x) for name, x in config.items()})
 
 
-def from_parents(parents, leaves):
+def from_parents(parents: np.ndarray, leaves: np.ndarray) -> Tree:
     """A `Tree` of nodes in any order, each leaf a class.
 
     Children of a node keep the order of their numbers.
@@ -193,13 +198,13 @@ def from_parents(parents, leaves):
     return Tree(degrees[order], classes[degrees[order] == 0])
 
 
-def ranges(starts, sizes):
+def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """The ranges `[start, start + size)`, one after the other."""
     offsets = np.cumsum(sizes) - sizes
     return np.arange(sizes.sum()) + np.repeat(starts - offsets, sizes)
 
 
-def as_ints(name, values):
+def as_ints(name: str, values: ArrayLike) -> np.ndarray:
     """`values` as int64 `[n]`."""
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

@@ -1,0 +1,86 @@
+"""The text under a title of RESULTS.md: results/<name>.md, and only there.
+
+A figure that compares rows of the table is not written by hand but computed
+from them when the page is made:
+
+    {{median_ms: classes=670091; method=dense}}
+    {{median_ms: method=dense / method=tfxclass}}
+    {{cpu_s: method=dense / wall_s: method=dense}}
+
+is the cell of the one row with these values, or the ratio of two cells. The
+column of the second one may be left out where it is that of the first.
+"""
+
+import os
+import re
+import textwrap
+
+import measure
+
+_FIGURE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
+
+
+def note(name, rows):
+    """The text of results/<name>.md with its figures, or None.
+
+    Args:
+        name: str, of the results.
+        rows: list of dicts, of their table.
+
+    Raises:
+        ValueError: a figure that names no cell, or several.
+    """
+    path = os.path.join(measure.RESULTS, name + ".md")
+    if not os.path.exists(path):
+        return None
+    with open(path) as f:
+        text = filled(f.read().strip(), rows)
+    return "\n\n".join(map(_wrapped, text.split("\n\n")))
+
+
+def _wrapped(paragraph):
+    # Lists are as they are written, and no line begins one with a plus.
+    if paragraph.startswith("- "):
+        return paragraph
+    lines = textwrap.wrap(
+        " ".join(paragraph.split()).replace(" + ", "\0+ "),
+        80,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
+
+
+def filled(text, rows):
+    """`text` with its figures computed from `rows`."""
+    return _FIGURE.sub(lambda found: figure(found[1], rows), text)
+
+
+def figure(expression, rows):
+    """What stands for `expression`, the inside of two pairs of braces."""
+    expression = " ".join(expression.split())
+    first, slash, second = expression.partition(" / ")
+    column, value = _cell(first, None, rows)
+    if not slash:
+        return f"{value:,.0f}" if value >= 1000 else measure.cell(value)
+    ratio = value / _cell(second, column, rows)[1]
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
+def _cell(text, column, rows):
+    """A column, `column` where the text has none, and the value in it."""
+    own, colon, where = text.partition(": ")
+    if not colon or "=" in own:
+        own, where = column, text
+    wanted = [pair.split("=", 1) for pair in where.split("; ")]
+    found = [
+        row[own]
+        for row in rows
+        if own in row and all(str(row.get(k)) == v for k, v in wanted)
+    ]
+    if len(found) != 1:
+        raise ValueError(
+            "A figure of a note must name one cell. Received: "
+            f"{text!r} with {len(found)} cells in column {own!r}"
+        )
+    return own, found[0]

@@ -1,0 +1,254 @@
+// Linear one-vs-rest classifiers on sparse rows, by dual coordinate descent.
+//
+// For each label l of a tile, minimises over w (and a bias, penalised as w is)
+//
+//     |w|^2 / 2 + C sum_i loss(y_i (w . x_i + b)),      y_i = +1 or -1,
+//
+// loss(z) = max(0, 1 - z)^2 or log(1 + exp(-z)). The dual has one variable a
+// row and label. An epoch visits the rows in a random order and solves for the
+// variables of all labels of the tile, given the rest (Hsieh et al., ICML 2008,
+// algorithm 1; for the logistic loss Yu, Huang and Lin, 2011). Labels do not
+// depend on each other: side by side they share the reading of the row, and
+// their weights of a feature are one row of memory, so that a row's weights
+// are still in the first cache when the step is added to them. That is why the
+// Gram matrix of a block of rows, which a matrix product would need, is not.
+//
+// Time O(epochs * nonzeros * labels): 4 flops each. Memory of a tile: features
+// of its rows x kTileLabels floats, and rows x kTileLabels. Tiles are
+// independent: thread-safe.
+#ifndef TFXCLASS_CORE_LINEAR_DUAL_H_
+#define TFXCLASS_CORE_LINEAR_DUAL_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "core/philox.h"
+#include "core/vectors.h"
+
+namespace tfxclass {
+
+// Eight vectors of eight: their sums stay in registers.
+constexpr int kTileVectors = 8;
+constexpr int64_t kTileLabels = kTileVectors * kLanes;
+
+enum class DualLoss { kSquaredHinge, kLogistic };
+
+struct DualOptions {
+  DualLoss loss = DualLoss::kSquaredHinge;
+  float c = 1.0f;
+  float bias = 1.0f;  // The value of a feature that all rows have; 0: none.
+  int64_t num_epochs = 8;
+  float tolerance = 0.0f;  // Ends when the mean |step| of an epoch is less.
+  uint64_t seed = 0;
+};
+
+// Rows of a problem: features in [0, num_features), of any order.
+struct DualRows {
+  int64_t num_features = 0;
+  std::vector<int64_t> splits{0};
+  std::vector<int32_t> features;
+  std::vector<float> values;
+  int64_t size() const { return splits.size() - 1; }
+};
+
+// Which rows have which labels of a tile: those of row i are
+// columns[splits[i]] to columns[splits[i + 1]], in [0, kTileLabels).
+struct TileLabels {
+  std::vector<int64_t> splits{0};
+  std::vector<uint8_t> columns;
+};
+
+// The order of rows in an epoch, the same for all tiles of a problem.
+inline void ShuffleRows(uint64_t seed, int64_t epoch,
+                        std::vector<int32_t>* order) {
+  std::iota(order->begin(), order->end(), 0);
+  Philox random(seed, epoch);
+  for (int64_t i = order->size(); i > 1; --i) {
+    std::swap((*order)[i - 1], (*order)[random.Below(i)]);
+  }
+}
+
+namespace internal {
+
+typedef int32_t LaneMask __attribute__((vector_size(sizeof(Lanes))));
+
+inline Lanes Spread(float value) { return Lanes{} + value; }
+
+inline void StoreLanes(Lanes lanes, float* to) {
+  std::memcpy(to, &lanes, sizeof(lanes));
+}
+
+inline Lanes MaxZero(Lanes x) { return x > 0.0f ? x : Lanes{}; }
+
+// The new variables of squared hinge: the minimum along each, at least 0.
+struct SquaredHinge {
+  explicit SquaredHinge(const DualOptions& options)
+      : diagonal(0.5f / options.c) {}
+
+  Lanes Solve(Lanes a, Lanes margin, float norm) const {
+    const Lanes gradient = margin - 1.0f + diagonal * a;
+    return MaxZero(a - gradient / (norm + diagonal));
+  }
+  float diagonal;
+};
+
+// The new variables of the logistic loss, in [0, C]: a few steps of Newton on
+//     a log a + (C - a) log(C - a) + norm (a - before)^2 / 2 + margin a.
+// Solved for t = logit(a / C), where it is smooth and has no borders:
+// t + norm (C sigmoid(t) - before) + margin = 0, whose left side grows.
+struct Logistic {
+  explicit Logistic(const DualOptions& options) : c(options.c) {}
+  Lanes Solve(Lanes a, Lanes margin, float norm) const {
+    Lanes after;
+    for (int i = 0; i < kLanes; ++i) after[i] = One(a[i], margin[i], norm);
+    return after;
+  }
+  float One(float a, float margin, float norm) const {
+    // Between the roots for a = 0 and a = C.
+    float low = -margin - norm * (c - a), high = -margin + norm * a;
+    // From where it was, so that an optimum stays where it is.
+    float t = std::log(a / (c - a));
+    t = std::isfinite(t) ? std::min(std::max(t, low), high)
+                         : 0.5f * (low + high);
+    for (int step = 0; step < 4; ++step) {
+      const float p = 1.0f / (1.0f + std::exp(-t));
+      const float value = t + norm * (c * p - a) + margin;
+      (value > 0 ? high : low) = t;
+      t -= value / (1.0f + norm * c * p * (1.0f - p));
+      t = std::min(std::max(t, low), high);
+    }
+    return c / (1.0f + std::exp(-t));
+  }
+  float c;
+};
+
+// One of V vectors of labels; a dual variable a row and label.
+template <int V, typename Rule>
+class TileSolver {
+ public:
+  TileSolver(const DualRows& rows, const TileLabels& labels,
+             const DualOptions& options)
+      : rows_(rows),
+        labels_(labels),
+        options_(options),
+        weights_((rows.num_features + 1) * kWidth),
+        duals_(rows.size() * kWidth),
+        norms_(rows.size()) {
+    for (int64_t i = 0; i < rows.size(); ++i) {
+      float norm = options.bias * options.bias;
+      for (int64_t n = rows.splits[i]; n < rows.splits[i + 1]; ++n) {
+        norm += rows.values[n] * rows.values[n];
+      }
+      norms_[i] = norm;
+    }
+  }
+
+  std::vector<float> Solve() {
+    std::vector<int32_t> order(rows_.size());
+    const Rule rule(options_);
+    for (int64_t epoch = 0; epoch < options_.num_epochs; ++epoch) {
+      ShuffleRows(options_.seed, epoch, &order);
+      double moved = 0;
+      for (const int32_t row : order) moved += Visit(rule, row);
+      if (moved < options_.tolerance * double(rows_.size()) * kWidth) break;
+    }
+    return std::move(weights_);
+  }
+
+ private:
+  static constexpr int64_t kWidth = V * kLanes;
+
+  float* Bias() { return weights_.data() + rows_.num_features * kWidth; }
+
+  // The step of one row; the sum of its sizes.
+  float Visit(const Rule& rule, int64_t row) {
+    alignas(32) float sign[kWidth];
+    std::fill_n(sign, kWidth, -1.0f);
+    for (int64_t n = labels_.splits[row]; n < labels_.splits[row + 1]; ++n) {
+      sign[labels_.columns[n]] = 1.0f;
+    }
+    Lanes sums[V];
+    Margins(row, sums);
+    float* duals = duals_.data() + row * kWidth;
+    Lanes moved{};
+    for (int v = 0; v < V; ++v) {
+      const Lanes y = LoadLanes(sign + v * kLanes);
+      const Lanes before = LoadLanes(duals + v * kLanes);
+      const Lanes after = rule.Solve(before, y * sums[v], norms_[row]);
+      StoreLanes(after, duals + v * kLanes);
+      const Lanes step = after - before;
+      moved += step > 0.0f ? step : -step;
+      sums[v] = y * step;
+    }
+    const float total = SumLanes(moved);
+    if (total > 0) AddStep(row, sums);
+    return total;
+  }
+
+  void Margins(int64_t row, Lanes* sums) {
+    const float* bias = Bias();
+    for (int v = 0; v < V; ++v) {
+      sums[v] = options_.bias * LoadLanes(bias + v * kLanes);
+    }
+    const int64_t end = rows_.splits[row + 1];
+    for (int64_t n = rows_.splits[row]; n < end; ++n) {
+      const float* w = weights_.data() + rows_.features[n] * kWidth;
+      const Lanes x = Spread(rows_.values[n]);
+      for (int v = 0; v < V; ++v) sums[v] += x * LoadLanes(w + v * kLanes);
+    }
+  }
+
+  void AddStep(int64_t row, const Lanes* step) {
+    Add(options_.bias, step, Bias());
+    const int64_t end = rows_.splits[row + 1];
+    for (int64_t n = rows_.splits[row]; n < end; ++n) {
+      Add(rows_.values[n], step, weights_.data() + rows_.features[n] * kWidth);
+    }
+  }
+
+  static void Add(float value, const Lanes* step, float* w) {
+    const Lanes x = Spread(value);
+    for (int v = 0; v < V; ++v) {
+      StoreLanes(LoadLanes(w + v * kLanes) + x * step[v], w + v * kLanes);
+    }
+  }
+
+  const DualRows& rows_;
+  const TileLabels& labels_;
+  const DualOptions& options_;
+  std::vector<float> weights_;  // [num_features + 1, kWidth], the bias last.
+  std::vector<float> duals_;    // [rows, kWidth]
+  std::vector<float> norms_;
+};
+
+template <int V>
+std::vector<float> SolveWidth(const DualRows& rows, const TileLabels& labels,
+                              const DualOptions& options) {
+  if (options.loss == DualLoss::kLogistic) {
+    return TileSolver<V, Logistic>(rows, labels, options).Solve();
+  }
+  return TileSolver<V, SquaredHinge>(rows, labels, options).Solve();
+}
+
+}  // namespace internal
+
+// Weights [num_features + 1, vectors * kLanes], those of the bias last, of the
+// labels of a tile; `vectors` in [1, kTileVectors].
+inline std::vector<float> SolveTile(const DualRows& rows,
+                                    const TileLabels& labels, int vectors,
+                                    const DualOptions& options) {
+  using Solver = std::vector<float> (*)(const DualRows&, const TileLabels&,
+                                        const DualOptions&);
+  static constexpr Solver kSolvers[kTileVectors] = {
+      internal::SolveWidth<1>, internal::SolveWidth<2>, internal::SolveWidth<3>,
+      internal::SolveWidth<4>, internal::SolveWidth<5>, internal::SolveWidth<6>,
+      internal::SolveWidth<7>, internal::SolveWidth<8>};
+  return kSolvers[vectors - 1](rows, labels, options);
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_CORE_LINEAR_DUAL_H_

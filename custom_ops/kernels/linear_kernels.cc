@@ -1,0 +1,179 @@
+// CPU kernel of linear one-vs-rest classifiers on sparse rows.
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/linear_groups.h"
+#include "kernels/kernel_utils.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+// `splits` must cut `values` into `count` rows, or any number if count < 0.
+absl::Status CheckSplits(const char* name, const Tensor& splits,
+                         const Tensor& values, int64_t count = -1) {
+  const auto at = splits.flat<int64_t>();
+  const int64_t n = at.size();
+  bool sound = n >= 1 && (count < 0 || n == count + 1) && at(0) == 0 &&
+               at(n - 1) == values.NumElements();
+  for (int64_t i = 1; sound && i < n; ++i) sound = at(i - 1) <= at(i);
+  if (sound) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`", name, "` must grow from 0 to the number of values, ",
+                   values.NumElements(),
+                   count < 0 ? "" : absl::StrCat(", with ", count, " rows"),
+                   ". Received: shape ", ShapeText(splits.shape()),
+                   n ? absl::StrCat(", from ", at(0), " to ", at(n - 1)) : ""));
+}
+
+absl::Status CheckDistinct(const Tensor& labels, int64_t num_labels) {
+  std::vector<bool> seen(num_labels);
+  const auto ids = labels.flat<int64_t>();
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    if (seen[ids(i)]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("A label must be in one group, once. Received: ", ids(i),
+                       " again at position ", i));
+    }
+    seen[ids(i)] = true;
+  }
+  return absl::OkStatus();
+}
+
+RaggedIds Ragged(const Tensor& splits, const Tensor& values) {
+  return {splits.flat<int64_t>().data(), values.flat<int64_t>().data()};
+}
+
+// The weights of all tiles as one matrix, by feature; in the order of the
+// tiles, and so of the columns.
+void Transpose(const std::vector<TileWeights>& tiles, int64_t num_features,
+               int64_t* splits, int32_t* columns, float* weights) {
+  std::vector<int64_t> next(splits, splits + num_features);
+  for (const TileWeights& tile : tiles) {
+    for (size_t i = 0; i < tile.weights.size(); ++i) {
+      const int64_t at = next[tile.features[i]]++;
+      columns[at] = tile.columns[i];
+      weights[at] = tile.weights[i];
+    }
+  }
+}
+
+class LinearOneVsRestOp : public OpKernel {
+ public:
+  explicit LinearOneVsRestOp(OpKernelConstruction* c) : OpKernel(c) {
+    std::string loss;
+    int64_t seed;
+    OP_REQUIRES_OK(c, c->GetAttr("num_features", &num_features_));
+    OP_REQUIRES_OK(c, c->GetAttr("num_labels", &num_labels_));
+    OP_REQUIRES_OK(c, c->GetAttr("loss", &loss));
+    OP_REQUIRES_OK(c, c->GetAttr("c", &options_.c));
+    OP_REQUIRES_OK(c, c->GetAttr("bias", &options_.bias));
+    OP_REQUIRES_OK(c, c->GetAttr("num_epochs", &options_.num_epochs));
+    OP_REQUIRES_OK(c, c->GetAttr("tolerance", &options_.tolerance));
+    OP_REQUIRES_OK(c, c->GetAttr("threshold", &threshold_));
+    OP_REQUIRES_OK(c, c->GetAttr("seed", &seed));
+    options_.seed = seed;
+    if (loss == "logistic") options_.loss = DualLoss::kLogistic;
+    OP_REQUIRES(c, options_.c > 0 && std::isfinite(options_.c),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`c` must be positive. Received: ", options_.c)));
+    for (const float value : {options_.bias, options_.tolerance, threshold_}) {
+      OP_REQUIRES(
+          c, value >= 0 && std::isfinite(value),
+          absl::InvalidArgumentError(absl::StrCat(
+              "`bias`, `tolerance` and `threshold` must be at least 0. "
+              "Received: ",
+              options_.bias, ", ", options_.tolerance, ", ", threshold_)));
+    }
+    constexpr int64_t kMostEpochs = 100000;
+    OP_REQUIRES(c, options_.num_epochs <= kMostEpochs,
+                absl::InvalidArgumentError(
+                    absl::StrCat("`num_epochs` must be at most ", kMostEpochs,
+                                 ". Received: ", options_.num_epochs)));
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    OP_REQUIRES(c, num_features_ < kMost && num_labels_ < kMost,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`num_features` and `num_labels` must be below ", kMost,
+                    ". Received: ", num_features_, ", ", num_labels_)));
+  }
+
+  void Compute(OpKernelContext* c) override {
+    OP_REQUIRES_OK(c, Check(c));
+    LinearProblem problem;
+    problem.num_features = num_features_;
+    problem.num_labels = num_labels_;
+    problem.num_groups = c->input(5).NumElements() - 1;
+    problem.features = Ragged(c->input(0), c->input(1));
+    problem.values = c->input(2).flat<float>().data();
+    problem.labels = Ragged(c->input(3), c->input(4));
+    problem.group_labels = Ragged(c->input(5), c->input(6));
+    problem.group_rows = Ragged(c->input(7), c->input(8));
+    const std::vector<TileWeights> tiles =
+        TrainGroups(problem, options_, threshold_, PoolOf(c));
+    OP_REQUIRES_OK(c, Write(c, tiles));
+  }
+
+ private:
+  absl::Status Check(OpKernelContext* c) const {
+    static const char* const kNames[] = {
+        "feature_splits", "features",         "values",
+        "label_splits",   "labels",           "group_label_splits",
+        "group_labels",   "group_row_splits", "group_rows"};
+    for (int i = 0; i < 9; ++i) {
+      TF_RETURN_IF_ERROR(CheckRank(kNames[i], c->input(i), 1));
+    }
+    if (c->input(1).NumElements() != c->input(2).NumElements()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`values` must have the shape of `features` ",
+                       ShapeText(c->input(1).shape()), ". Received: shape ",
+                       ShapeText(c->input(2).shape())));
+    }
+    TF_RETURN_IF_ERROR(CheckSplits(kNames[0], c->input(0), c->input(1)));
+    const int64_t rows = c->input(0).NumElements() - 1;
+    TF_RETURN_IF_ERROR(CheckSplits(kNames[3], c->input(3), c->input(4), rows));
+    TF_RETURN_IF_ERROR(CheckSplits(kNames[5], c->input(5), c->input(6)));
+    const int64_t groups = c->input(5).NumElements() - 1;
+    TF_RETURN_IF_ERROR(
+        CheckSplits(kNames[7], c->input(7), c->input(8), groups));
+    TF_RETURN_IF_ERROR(CheckIds(kNames[1], c->input(1), num_features_));
+    TF_RETURN_IF_ERROR(CheckFinite(kNames[2], c->input(2)));
+    TF_RETURN_IF_ERROR(CheckIds(kNames[4], c->input(4), num_labels_));
+    TF_RETURN_IF_ERROR(CheckIds(kNames[6], c->input(6), num_labels_));
+    TF_RETURN_IF_ERROR(CheckIds(kNames[8], c->input(8), rows));
+    return CheckDistinct(c->input(6), num_labels_);
+  }
+
+  absl::Status Write(OpKernelContext* c,
+                     const std::vector<TileWeights>& tiles) const {
+    Tensor *splits, *columns, *weights, *biases;
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 0, {num_features_ + 1}, &splits));
+    TF_RETURN_IF_ERROR(c->allocate_output(3, c->input(6).shape(), &biases));
+    int64_t* at = splits->flat<int64_t>().data();
+    float* bias = biases->flat<float>().data();
+    std::fill_n(at, num_features_ + 1, 0);
+    for (const TileWeights& tile : tiles) {
+      for (const int64_t feature : tile.features) ++at[feature + 1];
+      bias = std::copy(tile.biases.begin(), tile.biases.end(), bias);
+    }
+    for (int64_t f = 0; f < num_features_; ++f) at[f + 1] += at[f];
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 1, {at[num_features_]}, &columns));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 2, {at[num_features_]}, &weights));
+    Transpose(tiles, num_features_, at, columns->flat<int32_t>().data(),
+              weights->flat<float>().data());
+    return absl::OkStatus();
+  }
+
+  int64_t num_features_ = 0, num_labels_ = 0;
+  float threshold_ = 0;
+  DualOptions options_;
+};
+
+TFXCLASS_CPU("LinearOneVsRest", LinearOneVsRestOp);
+
+}  // namespace
+}  // namespace tfxclass

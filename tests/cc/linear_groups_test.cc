@@ -1,0 +1,132 @@
+// Linear one-vs-rest: the optimum, threads, sparse rows and odd shapes.
+#include "core/linear_groups.h"
+
+#include <cmath>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+namespace tfxclass {
+namespace {
+
+void ThreadedFor(int64_t total, int64_t /*cost*/, const RangeBody& body) {
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < total; ++i) {
+    threads.emplace_back([&body, i] { body(i, i + 1); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Random sparse rows, labels and groups, in the arrays that a problem reads.
+struct Case {
+  Case(int64_t rows, int64_t features, int64_t labels, int64_t groups) {
+    Philox random(7);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t f = 0; f < features; ++f) {
+        if (random.Below(3)) continue;
+        feature.push_back(f);
+        value.push_back(random.Uniform() - 0.3f);
+      }
+      feature_split.push_back(feature.size());
+      for (int64_t l = 0; l < labels; ++l) {
+        if (random.Below(4) == 0) label.push_back(l);
+      }
+      label_split.push_back(label.size());
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int64_t l = g; l < labels; l += groups) group_label.push_back(l);
+      group_label_split.push_back(group_label.size());
+      for (int64_t i = 0; i < rows; ++i) {
+        if (groups == 1 || random.Below(4)) group_row.push_back(i);
+      }
+      group_row_split.push_back(group_row.size());
+    }
+    problem.num_features = features;
+    problem.num_labels = labels;
+    problem.num_groups = groups;
+    problem.features = {feature_split.data(), feature.data()};
+    problem.values = value.data();
+    problem.labels = {label_split.data(), label.data()};
+    problem.group_labels = {group_label_split.data(), group_label.data()};
+    problem.group_rows = {group_row_split.data(), group_row.data()};
+  }
+  std::vector<int64_t> feature, label, group_label, group_row;
+  std::vector<int64_t> feature_split{0}, label_split{0};
+  std::vector<int64_t> group_label_split{0}, group_row_split{0};
+  std::vector<float> value;
+  LinearProblem problem;
+};
+
+void SameWhateverTheThreads() {
+  const Case some(60, 20, 150, 3);
+  for (const DualLoss loss : {DualLoss::kSquaredHinge, DualLoss::kLogistic}) {
+    DualOptions options;
+    options.loss = loss;
+    options.num_epochs = 3;
+    const auto one = TrainGroups(some.problem, options, 0, SerialFor);
+    const auto many = TrainGroups(some.problem, options, 0, ThreadedFor);
+    CHECK(one.size() == 3 && many.size() == 3);
+    for (size_t t = 0; t < one.size(); ++t) {
+      CHECK(one[t].features == many[t].features);
+      CHECK(one[t].columns == many[t].columns);
+      CHECK(one[t].weights == many[t].weights);
+      CHECK(one[t].biases == many[t].biases);
+    }
+  }
+}
+
+// A label's weights do not depend on the labels beside it.
+void LabelsAreIndependent() {
+  const Case many(40, 12, 100, 1), one(40, 12, 1, 1);
+  Case alone(40, 12, 100, 1);
+  alone.group_label = {99};
+  alone.group_label_split = {0, 1};
+  alone.problem.group_labels = {alone.group_label_split.data(),
+                                alone.group_label.data()};
+  DualOptions options;
+  const auto all = TrainGroups(many.problem, options, 0, SerialFor);
+  const auto single = TrainGroups(alone.problem, options, 0, SerialFor);
+  CHECK(all.size() == 2 && single.size() == 1);
+  CHECK(all[1].biases.back() == single[0].biases[0]);
+  std::vector<float> of_last;
+  for (size_t i = 0; i < all[1].weights.size(); ++i) {
+    if (all[1].columns[i] == 99) of_last.push_back(all[1].weights[i]);
+  }
+  CHECK(of_last == single[0].weights);
+}
+
+void NothingToLearn() {
+  const Case no_rows(0, 5, 3, 1), no_labels(10, 5, 0, 1), wide(3, 0, 70, 2);
+  DualOptions options;
+  const auto empty = TrainGroups(no_rows.problem, options, 0, SerialFor);
+  CHECK(empty.size() == 1 && empty[0].weights.empty());
+  CHECK(empty[0].biases == std::vector<float>(3, 0.0f));
+  CHECK(TrainGroups(no_labels.problem, options, 0, SerialFor).empty());
+  const auto biases = TrainGroups(wide.problem, options, 0, SerialFor);
+  CHECK(biases.size() == 2 && biases[0].weights.empty());
+  for (const float bias : biases[0].biases) CHECK(std::isfinite(bias));
+}
+
+void WeightsBelowTheThresholdAreDropped() {
+  const Case some(50, 20, 9, 1);
+  const auto all = TrainGroups(some.problem, {}, 0, SerialFor);
+  const auto kept = TrainGroups(some.problem, {}, 0.2f, SerialFor);
+  std::vector<float> expected;
+  for (const float weight : all[0].weights) {
+    if (std::fabs(weight) >= 0.2f) expected.push_back(weight);
+  }
+  CHECK(!expected.empty() && expected.size() < all[0].weights.size());
+  CHECK(kept[0].weights == expected);
+}
+
+}  // namespace
+}  // namespace tfxclass
+
+int main() {
+  tfxclass::SameWhateverTheThreads();
+  tfxclass::LabelsAreIndependent();
+  tfxclass::NothingToLearn();
+  tfxclass::WeightsBelowTheThresholdAreDropped();
+}

@@ -1,0 +1,239 @@
+"""Optimizer steps on rows, active classes, lines of text."""
+
+import numpy as np
+
+from tests.fuzz_ops.calls import read
+from tests.fuzz_ops.descriptions import assert_distinct
+from tests.fuzz_ops.descriptions import assert_ids
+from tests.fuzz_ops.descriptions import assert_near
+from tests.fuzz_ops.descriptions import described
+from tests.fuzz_ops.descriptions import is_moderate
+from tests.fuzz_ops.values import Typed
+from tests.fuzz_ops.values import Variable
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+# bfloat16's name is NumPy's, once TensorFlow is imported.
+ROW_DTYPES = ["float32", "float32", "float64", "float16", "bfloat16"]
+
+
+def number(value):
+    """Of an array with one element, as Python has it."""
+    return int(np.ravel(getattr(value, "value", value))[0])
+
+
+def check_update(args, outputs, live):
+    """Rows that were not touched stay; the clock says when the others moved."""
+    del outputs
+    others = check_rows(args, live, np.ravel(args["ids"]))
+    if not args["history"]:
+        return
+    clock = number(args["history"][1]) + 1
+    assert number(read(live["history"][1], np.int64)) == clock
+    steps = read(live["history"][0], np.int64)
+    assert np.all(steps[np.ravel(args["ids"])] == clock), steps
+    before = args["history"][0].value
+    np.testing.assert_array_equal(steps[others], before[others])
+
+
+def check_catch_up(args, outputs, live):
+    """Rows that were not asked for stay, unless all of them are due."""
+    del outputs
+    clock, count = number(args["history"][1]), len(args["variable"].value)
+    is_full = clock > 0 and clock % args["capacity"] == 0
+    ids = np.ravel(args["ids"])
+    ids = np.arange(count) if args["every_row"] or is_full else ids
+    others = check_rows(args, live, ids if clock else [])
+    assert number(read(live["history"][1], np.int64)) == clock
+    steps, before = read(live["history"][0], np.int64), args["history"][0].value
+    np.testing.assert_array_equal(steps[others], before[others])
+    if clock:
+        np.testing.assert_array_equal(
+            steps[ids], np.maximum(before[ids], clock)
+        )
+
+
+def check_rows(args, live, ids):
+    """All but `ids`, which it returns, are as before, and so in the slots."""
+    others = np.setdiff1d(np.arange(len(args["variable"].value)), ids)
+    variables = [args["variable"], *args["slots"]]
+    for variable, handle in zip(variables, [live["variable"], *live["slots"]]):
+        after = read(handle, variable.value.dtype)
+        np.testing.assert_array_equal(after[others], variable.value[others])
+    return others
+
+
+def draw_history(d, num_rows, has_rates):
+    """`history` and its `capacity`."""
+    clock, capacity = d.integer(0, 30), int(d.choice([1, 5, 8, 100]))
+    history = [
+        Variable(d.ids((num_rows,), int(clock) + 1)),
+        Variable(clock),
+    ]
+    if has_rates:
+        history.append(Variable(np.abs(d.floats(capacity))))
+    if d.chance():
+        lost = 0.01 * np.abs(d.floats(capacity + 1)).astype(np.float64)
+        history.append(Variable(-np.cumsum(lost)))
+    return history, capacity
+
+
+def describe_rule(rule, least_slots, most_slots, attrs):
+    is_adam = rule == "adam"
+
+    def common(d, has_history):
+        shape = (d.size(), *[d.size() for _ in range(d.choice([0, 1, 1, 2]))])
+        dtype, slots = (
+            d.choice(ROW_DTYPES),
+            int(d.integer(least_slots, most_slots)),
+        )
+        history, capacity = draw_history(d, shape[0], is_adam)
+        args = {
+            "variable": Variable(d.floats(*shape).astype(dtype)),
+            "slots": [
+                Variable(np.abs(d.floats(*shape)).astype(dtype))
+                for _ in range(slots)
+            ],
+            "history": history if has_history else [],
+            "capacity": capacity,
+            "ids": d.ids((d.size() if shape[0] else 0,), shape[0]),
+        }
+        if is_adam:
+            args["beta_1"] = np.float64(d.choice([0.0, 0.9]))
+            args["beta_2"] = np.float64(d.choice([0.99, 0.999]))
+        return args
+
+    def drawn_attrs(d, names):
+        return {
+            name: d.chance() if name == "nesterov" else d.choice([0.9, 0.1])
+            for name in names
+        }
+
+    @described(f"lazy_{rule}_update", check_update)
+    def draw_update(d):
+        args = common(d, d.chance())
+        value = args["variable"].value
+        shape = (len(args["ids"]), *value.shape[1:])
+        rate = "alpha" if is_adam else "learning_rate"
+        return {
+            **args,
+            "grads": Typed(d.floats(*shape).astype(value.dtype)),
+            rate: np.float64(d.choice([0, 0.01, 0.1])),
+            "decay": np.float64(d.choice([0, 0.01, 0.1])),
+            **drawn_attrs(d, attrs),
+        }
+
+    @described(f"lazy_{rule}_catch_up", check_catch_up)
+    def draw_catch_up(d):
+        args = {**common(d, True), "every_row": d.chance(0.3)}
+        args["T"] = args["variable"].value.dtype.name
+        if rule == "adagrad":
+            return args
+        terms = 1
+        if is_adam:
+            args["each_element"] = d.chance()
+            terms = 2 if args["each_element"] else int(d.integer(1, 6))
+        args["terms"] = np.abs(d.floats(terms, d.size(0)))
+        return {**args, **drawn_attrs(d, [x for x in attrs if x != "nesterov"])}
+
+
+describe_rule("sgd", 0, 1, ["momentum", "nesterov"])
+describe_rule("adagrad", 1, 1, ["epsilon"])
+describe_rule("adam", 2, 3, ["epsilon"])
+
+
+def check_sums(args, outputs, live):
+    del live
+    unique, sums = outputs
+    expected, places = np.unique(args["ids"], return_inverse=True)
+    np.testing.assert_array_equal(unique, expected)
+    grads = args["grads"].value
+    if not is_moderate(grads):
+        return
+    shape = (len(unique), *grads.shape[1:])
+    total, size = np.zeros(shape), np.zeros(shape)
+    np.add.at(total, places, grads.astype(np.float64))
+    np.add.at(size, places, np.abs(grads.astype(np.float64)))
+    assert_near(sums, total, len(grads) * EPSILON * size)
+
+
+@described("sum_duplicate_rows", check_sums)
+def _draw_sum_duplicate_rows(d):
+    ids = d.ids((d.size(0),), d.choice([3, 100, 2**40, 2**62]))
+    shape = (len(ids), *[d.size() for _ in range(d.choice([0, 1, 2]))])
+    dtype = d.choice(["float32", "float64"])
+    return {"ids": ids, "grads": Typed(d.floats(*shape).astype(dtype))}
+
+
+def check_active(args, outputs, live):
+    del live
+    ids, log_count, positions, num_targets, num_candidates, of_targets = outputs
+    num_classes, targets = args["num_classes"], args["targets"]
+    assert len(ids) == len(log_count) == np.ravel(args["num_sampled"])[0]
+    assert_distinct(ids)
+    assert_ids(ids, num_classes)
+    assert positions.shape == of_targets.shape == targets.shape
+    present = targets >= 0
+    np.testing.assert_array_equal(ids[positions[present]], targets[present])
+    assert np.all(positions[~present] == -1)
+    assert num_targets == len(np.unique(targets[present]))
+    assert 0 <= num_candidates <= len(ids) - num_targets
+    if args["fill"] != "frequency" or np.all(np.diff(args["cumulative"]) > 0):
+        assert np.all(log_count <= 0) and not np.any(np.isnan(of_targets))
+
+
+@described("active_classes", check_active)
+def _draw_active(d):
+    num_classes = int(d.choice([1, 5, 40, 300, 10**6]))
+    fill = str(d.choice(["uniform", "log_uniform", "frequency"]))
+    if fill == "frequency":
+        num_classes = min(num_classes, 300)
+    num_sampled = int(d.integer(1, min(num_classes, 60)))
+    candidates = d.ids((d.size(0, 30),), num_classes, padded=True)
+    weights = np.abs(d.floats(num_classes)) if fill == "frequency" else [1.0]
+    return {
+        "targets": d.ids((min(d.size(0), num_sampled),), num_classes, True),
+        "candidates": candidates,
+        "scores": d.floats(*candidates.shape),
+        "seed": d.seed(2),
+        "num_sampled": np.int64(num_sampled),
+        "max_candidates": d.integer(0, 30),
+        "cumulative": np.cumsum(weights, dtype=np.float64),
+        "num_classes": num_classes,
+        "fill": fill,
+        "sample_overflow": d.chance(),
+    }
+
+
+def check_parsed(args, outputs, live):
+    del live
+    feature_splits, features, values, label_splits, labels = outputs
+    for splits, items in ((feature_splits, features), (label_splits, labels)):
+        assert splits[0] == 0 and splits[-1] == len(items)
+        assert np.all(np.diff(splits) >= 0)
+    assert_ids(features, args["num_features"])
+    assert_ids(labels, args["num_classes"])
+    assert np.all(np.isfinite(values))
+
+
+@described("parse_xc_lines", check_parsed)
+def _draw_lines(d):
+    num_features, num_classes, lines = 50, 20, []
+    for _ in range(d.size(0)):
+        labels = d.ids((d.size(0, 4),), num_classes)
+        features = d.ids((d.size(0, 6),), num_features)
+        pairs = "".join(
+            f" {f}:{v:.6g}" for f, v in zip(features, d.floats(len(features)))
+        )
+        line = ",".join(map(str, labels)) + (pairs or " ")
+        lines.append(line.encode())
+    array = np.empty(len(lines), object)
+    array[:] = lines
+    return {
+        "lines": array,
+        "line_numbers": np.arange(len(lines), dtype=np.int64),
+        "num_features": num_features,
+        "num_classes": num_classes,
+        "path": "file.txt",
+    }

@@ -1,0 +1,223 @@
+"""What the indexes of class rows find, and hash codes."""
+
+import numpy as np
+
+from tests.fuzz_ops.descriptions import assert_distinct
+from tests.fuzz_ops.descriptions import assert_ids
+from tests.fuzz_ops.descriptions import assert_near
+from tests.fuzz_ops.descriptions import assert_ranked
+from tests.fuzz_ops.descriptions import described
+from tests.fuzz_ops.descriptions import is_moderate
+from tests.fuzz_ops.index_ops import draw_hash
+from tests.fuzz_ops.index_ops import draw_index
+from tests.fuzz_ops.index_ops import queries_of
+from tests.fuzz_ops.values import Variable
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def check_scores(args, outputs, live):
+    del live
+    ids, scores = outputs
+    kernel, queries = args["kernel"].value, args["queries"]
+    count = int(np.ravel(args["num_neighbors"])[0])
+    assert ids.shape == scores.shape == (len(queries), count)
+    index = args["forest"] if "forest" in args else args["index"]
+    if index.kernel is None:
+        assert np.all(ids == -1) and np.all(scores == 0)
+        return
+    if ids.size > 10**5 or not is_moderate(kernel, queries):
+        return
+    assert_ranked(ids, scores, len(kernel))
+    rows = kernel[ids].astype(np.float64)
+    if args["normalize"]:
+        norms = np.linalg.norm(rows, axis=-1, keepdims=True)
+        if np.any((norms > 0) & (norms < 1e-15)):
+            return  # squares underflow
+        rows /= np.where(norms > 0, norms, 1)
+    products = queries[:, None].astype(np.float64) * rows
+    bound = (kernel.shape[1] + 8) * EPSILON * np.abs(products).sum(-1)
+    found = ids >= 0
+    assert_near(scores[found], products.sum(-1)[found], bound[found] + 1e-37)
+
+
+def check_members(args, outputs, live):
+    del live
+    (ids,) = outputs
+    assert_distinct(ids)
+    assert len(ids) <= np.ravel(args["limit"])[0]
+    index = args["index"]
+    bound = 0 if index.kernel is None else len(index.kernel)
+    assert_ids(ids, bound)
+
+
+@described("forest_query", check_scores)
+def _draw_forest_query(d):
+    index, kernel = draw_index(d, "forest")
+    return {
+        "forest": index,
+        "kernel": Variable(kernel),
+        "queries": queries_of(d, kernel),
+        "num_neighbors": d.integer(1, 12),
+        "bucket": d.integer(0, 9),
+        "num_candidates": d.integer(0, 9),
+        "normalize": d.chance(),
+    }
+
+
+@described("cluster_query", check_scores)
+def _draw_cluster_query(d):
+    index, kernel = draw_index(d, "cluster")
+    return {
+        "index": index,
+        "kernel": Variable(kernel),
+        "queries": queries_of(d, kernel),
+        "num_neighbors": d.integer(1, 12),
+        "num_probes": d.integer(1, 9),
+        "normalize": d.chance(),
+    }
+
+
+def describe_members(kind):
+    @described(f"{kind}_members", check_members)
+    def draw_members(d):
+        index, kernel = draw_index(d, kind)
+        return {
+            "index": index,
+            "targets": d.ids((d.size(), d.size(1, 3)), len(kernel), True),
+            "limit": d.integer(1, 30),
+            "seed": d.seed(2),
+        }
+
+
+describe_members("cluster")
+describe_members("pca_hash")
+
+
+def draw_lsh_queries(d):
+    index, kernel = draw_index(d, "lsh")
+    samples, each = d.size(), d.size(1, 3)
+    return kernel, {
+        "index": index,
+        "queries": d.floats(samples, each, kernel.shape[1]),
+        "valid": d.flags(samples, each),
+    }
+
+
+def check_found(args, outputs, live):
+    del live
+    ids, probed, last_fraction, norm = outputs
+    index = args["index"]
+    if index.kernel is None:
+        assert len(ids) == len(probed) == 0
+        return
+    assert_distinct(ids)
+    assert_ids(ids, len(index.kernel))
+    assert not np.intersect1d(ids, args["targets"]).size
+    assert_distinct(probed)
+    assert_ids(probed, index.options["num_tables"])
+    assert len(ids) <= max(np.ravel(args["max_candidates"])[0], 0)
+    assert 0 < last_fraction <= 1 and np.isfinite(norm)
+
+
+@described("lsh_query", check_found)
+def _draw_lsh_query(d):
+    kernel, args = draw_lsh_queries(d)
+    return {
+        **args,
+        "targets": d.ids((d.size(),), len(kernel), padded=True),
+        "num_sampled": d.integer(1, 40),
+        "max_candidates": d.integer(0, 40),
+        "seed": d.seed(2),
+    }
+
+
+def check_mask(args, outputs, live):
+    del live
+    assert outputs[0].shape == (len(args["queries"]), len(args["ids"]))
+
+
+@described("lsh_members", check_mask)
+def _draw_lsh_members(d):
+    kernel, args = draw_lsh_queries(d)
+    num_tables = args["index"].options.get("num_tables", 1)
+    return {
+        **args,
+        "probed": d.ids((d.size(1, 4),), num_tables),
+        "ids": d.ids((d.size(),), len(kernel)),
+    }
+
+
+def check_codes(args, outputs, live):
+    del live
+    (codes,) = outputs
+    bits = args["num_hashes"]
+    if args.get("hash", "dwta") == "dwta":
+        bits *= int(args["bin_size"] - 1).bit_length()
+    assert len(codes) == args["num_tables"]
+    assert_ids(codes, 2**bits)
+
+
+@described("lsh_hash", check_codes)
+def _draw_lsh_hash(d):
+    vectors = d.floats(d.size(), max(d.size(1, 20), 1))
+    return {"vectors": vectors, "seed": d.seed(), **draw_hash(d)}
+
+
+@described("lsh_sparse_hash", check_codes)
+def _draw_lsh_sparse_hash(d):
+    rows, dim, count = d.size(), max(d.size(1, 40), 1), d.size(0, 30)
+    rows = max(rows, 1)
+    options = draw_hash(d)
+    del options["hash"]
+    return {
+        "row_splits": d.splits(rows, count),
+        "ids": d.ids((count,), dim),
+        "values": d.floats(count),
+        "dim": np.int64(dim),
+        "seed": d.seed(),
+        **options,
+    }
+
+
+def check_clusters(args, outputs, live):
+    del live
+    (clusters,) = outputs
+    count = int(np.ravel(args["num_clusters"])[0])
+    assert clusters.shape == (len(args["rows"]),)
+    assert_ids(clusters, count)
+
+
+@described("k_means", check_clusters)
+def _draw_k_means(d):
+    rows = d.floats(d.size(1, 40), d.size())
+    return {
+        "rows": rows,
+        "num_clusters": d.integer(1, 12),
+        "seed": d.integer(0, 9),
+    }
+
+
+def check_halves(args, outputs, live):
+    """Each group has the ids that it had."""
+    del live
+    (ids,) = outputs
+    ends = np.cumsum(args["sizes"])[:-1]
+    groups = zip(np.split(args["ids"], ends), np.split(ids, ends), strict=True)
+    for before, after in groups:
+        assert np.array_equal(np.sort(before), np.sort(after))
+
+
+@described("halve_groups", check_halves)
+def _draw_halve_groups(d):
+    rows = d.floats(d.size(1, 40), d.size())
+    ids = d.ids([d.size(1, 40)], len(rows))
+    groups = d.size()
+    return {
+        "rows": rows,
+        "ids": ids,
+        "sizes": np.diff(d.splits(groups, len(ids))),
+        "splits": d.flags(groups),
+        "passes": d.integer(1, 5),
+        "seed": d.integer(0, 9),
+    }

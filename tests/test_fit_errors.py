@@ -1,0 +1,148 @@
+"""What `fit` says of labels that it cannot take,."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.contract import make_model
+from tfxclass import layers
+
+CLASSES, DIM, ROWS = 20, 8, 16
+OPTIONS = {"batch_size": 8, "verbose": 0}
+
+
+def data():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(ROWS, DIM)).astype(np.float32)
+    return x, random.integers(0, CLASSES, ROWS)
+
+
+def batches(x, y):
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+
+def make(**options):
+    head = layers.SampledSoftmax(CLASSES, num_sampled=18, seed=1)
+    return make_model(head, **options)
+
+
+def through_py_function(x, y):
+    return x, tf.py_function(lambda labels: labels, [y], tf.int64)
+
+
+def loss_of(dataset):
+    """Of a `fit` in graph mode, always from the same weights."""
+    keras.utils.set_random_seed(0)
+    model = make_model(layers.FullSoftmax(CLASSES))
+    return model.fit(dataset, verbose=0, shuffle=False).history["loss"]
+
+
+def fit_error(*arguments, **options):
+    """The error of a `fit` in graph mode."""
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)) as error:
+        make().fit(*arguments, shuffle=False, **options)
+    return error
+
+
+def assert_text_comes_first(error, text):
+    """Before it: no calls, two lines of TensorFlow's and the node's name."""
+    lines = str(error.value).splitlines()
+    (place,) = [i for i, line in enumerate(lines) if text in line]
+    assert place <= 4 and len(lines) <= 6
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (np.eye(CLASSES, dtype=int)[data()[1]], "one-hot labels become ids"),
+        (data()[1] + CLASSES, f"num_classes={CLASSES}"),
+        (np.full(ROWS, -2), "-1 for padding"),
+    ],
+    ids=["one_hot", "too_great", "negative"],
+)
+def test_values_are_told_before_any_trace(labels, text):
+    error = fit_error(data()[0], labels, **OPTIONS)
+    assert_text_comes_first(error, text)
+
+
+def test_one_hot_labels_of_unknown_shape():
+    x, y = data()
+    labels = np.eye(CLASSES, dtype=np.int64)[y]
+    dataset = batches(x, labels).map(through_py_function)
+    error = fit_error(dataset, verbose=0)
+    assert_text_comes_first(error, "one-hot labels become ids")
+
+
+def test_sparse_labels():
+    x, y = data()
+    labels = tf.sparse.from_dense(np.eye(CLASSES, dtype=np.int64)[y])
+    error = fit_error(batches(x, labels), verbose=0)
+    assert "tf.sparse.to_dense" in str(error.value)
+
+
+def test_ragged_labels():
+    x, y = data()
+    labels = tf.RaggedTensor.from_row_lengths(
+        np.concatenate([y, y[:8]]), [2] * 8 + [1] * 8
+    )
+    padded = labels.to_tensor(-1).numpy()
+    np.testing.assert_allclose(
+        loss_of(batches(x, labels)), loss_of(batches(x, padded)), rtol=1e-5
+    )
+
+
+def test_labels_of_a_py_function():
+    x, y = data()
+    dataset = batches(x, y).map(through_py_function)
+    np.testing.assert_allclose(
+        loss_of(dataset), loss_of(batches(x, y)), rtol=1e-5
+    )
+
+
+class TestAnotherLength:
+    def test_of_arrays(self):
+        x, y = data()
+        error = fit_error(x, y[:9], **OPTIONS)
+        assert "'y' sizes: 9" in str(error.value)
+
+    def test_of_a_known_batch(self):
+        x, y = data()
+        dataset = tf.data.Dataset.from_tensors((x, y[:9]))
+        error = fit_error(dataset, verbose=0)
+        text = str(error.value)
+        assert "shape of the features" in text
+        assert f"labels of shape (9,) with features of shape ({ROWS},)" in text
+
+    def test_of_an_unknown_batch(self):
+        x, y = data()
+        dataset = tf.data.Dataset.from_generator(
+            lambda: iter([(x, y[:9])]),
+            output_signature=(
+                tf.TensorSpec([None, DIM]),
+                tf.TensorSpec([None], tf.int64),
+            ),
+        )
+        error = fit_error(dataset, verbose=0)
+        assert_text_comes_first(error, "must have the shape of the features")
+
+
+class TestClassWeightOfFit:
+    WEIGHTS = {0: 2.0}
+
+    @pytest.mark.parametrize("of", ["arrays", "dataset"])
+    def test_rows_of_labels_are_refused(self, of):
+        x, y = data()
+        labels = np.stack([y, np.full_like(y, -1)], axis=1)
+        arguments = (x, labels) if of == "arrays" else (batches(x, labels),)
+        error = fit_error(*arguments, verbose=0, class_weight=self.WEIGHTS)
+        assert "`sample_weight`" in str(error.value)
+        assert "labels of shape (None, 2)" in str(error.value)
+
+    def test_one_label_a_row_and_sample_weights_are_not(self):
+        x, y = data()
+        options = {"class_weight": self.WEIGHTS, **OPTIONS}
+        make().fit(x, y, **options)
+        make().fit(x, y[:, np.newaxis], **options)
+        labels = np.stack([y, np.full_like(y, -1)], axis=1)
+        make().fit(x, labels, sample_weight=np.ones(ROWS), **OPTIONS)

@@ -1,0 +1,416 @@
+"""Private names of Keras and TensorFlow: in one module, and each at work."""
+
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfxclass import keras_internals
+from tfxclass import layers
+
+ROOT = pathlib.Path(__file__).parent.parent
+FOLDERS = ("tfxclass", "tfxclass_serve", "examples", "benchmarks", "serving")
+# Of NamedTuple and os, by Python's documentation.
+PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
+
+
+class Recorded(keras_internals.OptimizerHooks, keras.optimizers.Adam):
+    """Names of what Keras called, in order."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.called = []
+
+    def _on_apply(self, grads, variables):
+        self.called.append("apply")
+        super()._on_apply(grads, variables)
+
+    def _on_clip(self, grads):
+        self.called.append("clip")
+        return super()._on_clip(grads)
+
+    def _on_all_reduce(self, pairs):
+        self.called.append("all_reduce")
+        return super()._on_all_reduce(pairs)
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.called.append("update")
+        super().update_step(gradient, variable, learning_rate)
+
+
+@pytest.fixture
+def variables():
+    values = np.arange(6, dtype=np.float32).reshape(3, 2)
+    return [keras.Variable(values, name="a"), keras.Variable(values, name="b")]
+
+
+def gradients():
+    return [tf.fill([3, 2], 3.0), tf.fill([3, 2], 4.0)]
+
+
+@pytest.fixture
+def model():
+    inputs = keras.Input((3,))
+    hidden = keras.layers.Dense(2, name="hidden")(inputs)
+    inner = keras.Sequential([keras.layers.Dense(2, name="inner")])
+    return keras.Model(inputs, layers.FullSoftmax(4)(inner(hidden)))
+
+
+class TestOptimizer:
+    def test_keras_calls_hooks_in_this_order(self, variables):
+        optimizer = Recorded(0.1)
+        optimizer.apply(gradients(), variables)
+        assert optimizer.called == [
+            *("apply", "clip", "all_reduce", "update", "update")
+        ]
+
+    def test_step_is_that_of_keras(self, variables):
+        options = {"weight_decay": 0.1, "global_clipnorm": 1.0}
+        ours, plain = (
+            Recorded(0.1, **options),
+            keras.optimizers.Adam(0.1, **options),
+        )
+        others = [keras.Variable(variable) for variable in variables]
+        ours.apply(gradients(), variables)
+        plain.apply(gradients(), others)
+        for variable, other in zip(variables, others):
+            np.testing.assert_array_equal(variable, other)
+
+    def test_clipping(self, variables):
+        optimizer = Recorded(0.1, clipvalue=0.5)
+        clipped = optimizer._on_clip(gradients())
+        np.testing.assert_array_equal(clipped[0], np.full((3, 2), 0.5))
+
+    def test_all_reduce_keeps_pairs(self, variables):
+        optimizer = Recorded(0.1)
+        pairs = list(zip(gradients(), variables))
+        found = list(optimizer._on_all_reduce(pairs))
+        assert [pair[1] is v for pair, v in zip(found, variables)] == [True] * 2
+        np.testing.assert_array_equal(found[1][0], pairs[1][0])
+
+    def test_update_all(self, variables):
+        optimizer = Recorded(0.1)
+        optimizer.build(variables)
+        optimizer._update_all(gradients(), variables)
+        assert optimizer.called == ["all_reduce", "update", "update"]
+        assert (variables[0].numpy() < [[0, 1], [2, 3], [4, 5]]).all()
+
+    def test_decay_all(self, variables):
+        optimizer = Recorded(0.1, weight_decay=0.5)
+        optimizer.exclude_from_weight_decay(var_names=["b"])
+        optimizer.build(variables)
+        before = variables[0].numpy()
+        optimizer._decay_all(variables)
+        np.testing.assert_allclose(variables[0], before * 0.95, rtol=1e-6)
+        np.testing.assert_array_equal(variables[1], before)
+
+    def test_has_decay(self, variables):
+        optimizer = Recorded(0.1, weight_decay=0.5)
+        optimizer.exclude_from_weight_decay(var_names=["b"])
+        optimizer.build(variables)
+        assert list(map(optimizer._has_decay, variables)) == [True, False]
+
+    def test_index_of(self, variables):
+        optimizer = Recorded(0.1)
+        optimizer.build(variables)
+        assert [optimizer._index_of(v) for v in variables] == [0, 1]
+        assert [optimizer._index_of(v.value) for v in variables] == [0, 1]
+
+    def test_key_of(self, variables):
+        optimizer = Recorded(0.1)
+        a, b = map(optimizer._key_of, variables)
+        assert a != b
+        assert a == optimizer._key_of(variables[0].value)
+
+    def test_count_step(self, variables):
+        optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+        optimizer.build(variables)
+        counts = []
+        for _ in range(3):
+            keras_internals.count_step(optimizer)
+            counts.append(int(optimizer.iterations))
+        assert counts == [0, 1, 1]
+
+    def test_built_for_adds_no_state(self, variables):
+        ours, plain = Recorded(0.1), keras.optimizers.Adam(0.1)
+        ours.build(variables)
+        plain.build(variables)
+        assert [x is v for x, v in zip(ours._built_for, variables)] == [
+            True
+        ] * 2
+        assert len(ours.variables) == len(plain.variables)
+
+    def test_strategy_is_that_of_the_constructor(self):
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        with strategy.scope():
+            optimizer = Recorded(0.1)
+        assert optimizer._strategy is strategy
+
+    @pytest.mark.parametrize("amsgrad", [False, True])
+    def test_adam_slots(self, variables, amsgrad):
+        optimizer = keras.optimizers.Adam(0.1, amsgrad=amsgrad)
+        optimizer.apply(gradients(), variables)
+        expected = [0.1 * 4.0, 0.001 * 16.0, 0.001 * 16.0][: 2 + amsgrad]
+        slots = keras_internals.adam_slots(optimizer, 1)
+        assert len(slots) == len(expected)
+        for slot, value in zip(slots, expected):
+            # One rounding of beta, 1 - 0.999 in float32: 2^-24 / 0.001.
+            np.testing.assert_allclose(slot, np.full((3, 2), value), rtol=1e-4)
+
+    def test_adagrad_slots(self, variables):
+        optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=1)
+        optimizer.apply(gradients(), variables)
+        (slot,) = keras_internals.adagrad_slots(optimizer, 1)
+        np.testing.assert_array_equal(slot, np.full((3, 2), 17.0))
+
+    def test_merge_call(self):
+        def add(strategy, x):
+            return x + strategy.num_replicas_in_sync
+
+        strategy = tf.distribute.get_strategy()
+        assert keras_internals.merge_call(add, strategy, 2) == 3
+
+
+    def test_eager_mode(self):
+        with tf.Graph().as_default() as graph:
+            assert not tf.executing_eagerly()
+            with keras_internals.eager_mode():
+                assert int(tf.constant(1) + 2) == 3
+        assert not graph.get_operations()
+
+
+class TestLayers:
+    def test_tf_variable_under_autocast(self):
+        class Layer(keras.layers.Layer):
+            def build(self, shape):
+                self.kernel = self.add_weight(shape=(2,))
+
+            def call(self, x):
+                assert self.kernel.value.dtype == "bfloat16"
+                self.found = keras_internals.tf_variable(self.kernel)
+                return x
+
+        layer = Layer(dtype="mixed_bfloat16")
+        layer(np.zeros(2, np.float32))
+        assert layer.found.dtype == "float32"
+        assert layer.found.handle is layer.kernel.value.handle
+
+    def test_tf_variable_of_others(self):
+        variable = tf.Variable(1.0)
+        assert keras_internals.tf_variable(variable) is variable
+
+    def test_flat_layers(self, model):
+        found = keras_internals.flat_layers(model)
+        names = [layer.name for layer in found]
+        assert found[0] is model
+        assert {"hidden", "inner"} <= set(names)
+        assert len(set(map(id, found))) == len(found)
+
+    def test_arguments_of(self, model):
+        hidden = model.get_layer("hidden")
+        (argument,) = keras_internals.arguments_of(hidden.output)
+        assert argument is model.inputs[0]
+        assert not keras_internals.arguments_of(argument)
+
+    def test_is_keras_building(self):
+        seen = []
+
+        class Loss(keras.losses.Loss):
+            def call(self, y_true, y_pred):
+                seen.append(keras_internals.is_keras_building())
+                return tf.reduce_sum(y_pred, axis=-1)
+
+        strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+            model.compile("sgd", loss=Loss())
+        x = np.ones((4, 2), np.float32)
+        model.fit(x, x, verbose=0)
+        assert seen[0] and not seen[-1]
+        assert not keras_internals.is_keras_building()
+
+    def test_called_graphs(self):
+        inner = tf.function(lambda x: tf.strings.lower(x), autograph=False)
+        outer = tf.function(lambda x: inner(x), autograph=False)
+        graph = outer.get_concrete_function(tf.TensorSpec([], tf.string)).graph
+        (found,) = keras_internals.called_graphs(graph)
+        assert "StringLower" in [op.type for op in found.get_operations()]
+        assert not list(keras_internals.called_graphs(found))
+
+
+class TestCheck:
+    def test_names_what_is_gone_and_the_versions(self):
+        uses = {
+            **keras_internals._methods(keras.optimizers.Adam, "_momentums"),
+            **keras_internals._attributes(
+                keras.optimizers.Adam, "_no_such_name", "_velocities"
+            ),
+            "Tensor._history": lambda: keras_internals.arguments_of(None),
+        }
+        expected = (
+            f"Keras {keras.__version__} with TensorFlow {tf.__version__} lacks "
+            ".*: Adam._momentums, Adam._no_such_name, Tensor._history. It was"
+        )
+        with pytest.raises(ImportError, match=expected) as raised:
+            keras_internals.check(uses)
+        assert "_velocities" not in str(raised.value)
+
+    def test_tested_versions_are_those_required(self):
+        text = (ROOT / "pyproject.toml").read_text()
+        assert f'dependencies = ["{keras_internals.TESTED}", ' in text
+
+    @pytest.mark.parametrize(
+        "owner, name, instead, expected",
+        [
+            (
+                "keras.src.optimizers.base_optimizer.BaseOptimizer",
+                "_clip_gradients",
+                None,
+                "Optimizer._clip_gradients",
+            ),
+            (
+                "keras.src.backend.tensorflow.core",
+                "compute_output_spec",
+                lambda *args: "other_graph",
+                "a graph named 'scratch_graph'",
+            ),
+            (
+                "keras.src.ops.node",
+                "KerasHistory",
+                lambda *x: None,
+                "KerasTensor._keras_history",
+            ),
+            ("keras.backend", "backend", lambda: "jax", "Received: 'jax'"),
+        ],
+    )
+    def test_finds_changes(self, monkeypatch, owner, name, instead, expected):
+        if instead:
+            monkeypatch.setattr(f"{owner}.{name}", instead)
+        else:
+            monkeypatch.delattr(f"{owner}.{name}")
+        with pytest.raises(ImportError, match=re.escape(expected)):
+            keras_internals.check()
+
+    def test_import_of_the_package(self):
+        code = "import keras.src.layers.layer as x; del x.Layer._flatten_layers"
+        ran = subprocess.run(
+            [sys.executable, "-c", f"{code}; import tfxclass"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 1
+        last = ran.stderr.strip().splitlines()[-1]
+        assert last.startswith(f"ImportError: Keras {keras.__version__} ")
+        assert "Model._flatten_layers" in last
+
+    def test_import_leaves_tensorflow_unconfigured(self):
+        """Devices cannot be set up once the first variable is made."""
+        code = (
+            "import tensorflow as tf, keras, tfxclass\n"
+            "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+            "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
+            "tf.config.set_logical_device_configuration(cpu, two)\n"
+            "assert keras.Input((1,)).name == 'keras_tensor'"
+        )
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+class _Names(ast.NodeVisitor):
+    """Names that a file defines and uses, by their line, and its strings."""
+
+    def __init__(self):
+        self.defined, self.used, self.strings = set(PUBLIC), {}, set()
+
+    def visit_FunctionDef(self, node):
+        self.defined.add(node.name)
+        self.generic_visit(node)
+
+    def visit_Name(self, node):
+        if isinstance(node.ctx, ast.Store):
+            self.defined.add(node.id)
+
+    def visit_Attribute(self, node):
+        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+        if isinstance(node.ctx, ast.Store) and is_own:
+            self.defined.add(node.attr)
+        else:
+            self.used[node.attr] = node.lineno
+        self.generic_visit(node)
+
+    def visit_Call(self, node):
+        if getattr(node.func, "id", "") in ("getattr", "setattr", "hasattr"):
+            name = getattr(node.args[1], "value", None)
+            if isinstance(name, str):
+                self.used[name] = node.lineno
+        self.generic_visit(node)
+
+    def visit_Constant(self, node):
+        self.strings.add(node.value)
+
+
+def _names_in(path):
+    names = _Names()
+    names.visit(ast.parse(path.read_text()))
+    return names
+
+
+def _is_listed(name):
+    """Whether the module has to be asked for it."""
+    if not isinstance(name, str):
+        return False
+    uses = " ".join(keras_internals._USES)
+    listed = {part.strip(",'") for x in uses.split() for part in x.split(".")}
+    return name in listed and (name.startswith("_") or "_graph" in name)
+
+
+class TestOneModule:
+    """Nothing else in the repository spells a private name of theirs."""
+
+    @pytest.fixture
+    def files(self):
+        paths = [p for f in FOLDERS for p in sorted((ROOT / f).rglob("*.py"))]
+        paths.remove(ROOT / "tfxclass" / "keras_internals.py")
+        return {path: _names_in(path) for path in paths}
+
+    def test_names_are_known_to_the_search(self):
+        assert _is_listed("_clip_gradients") and _is_listed("_inbound_nodes")
+        assert _is_listed("scratch_graph") and not _is_listed("Adam")
+
+    def test_listed_names(self, files):
+        found = [
+            f"{path.relative_to(ROOT)}: {name}"
+            for path, names in files.items()
+            for name in {*names.used, *names.defined, *names.strings}
+            if _is_listed(name)
+        ]
+        assert not found
+
+    def test_other_private_names_are_our_own(self, files):
+        inside = _names_in(ROOT / "tfxclass" / "keras_internals.py")
+        own = {x for x in inside.defined if not _is_listed(x)}
+        own = own.union(*(names.defined for names in files.values()))
+        found = [
+            f"{path.relative_to(ROOT)}:{line}: {name}"
+            for path, names in files.items()
+            for name, line in names.used.items()
+            if name.startswith("_")
+            and not name.startswith("__")
+            and name not in own
+        ]
+        assert not found
+
+    def test_modules(self, files):
+        found = []
+        for path in files:
+            text = path.read_text()
+            for inside in ("keras.src", "tensorflow.python", "__internal__"):
+                if inside in text:
+                    found.append(f"{path.relative_to(ROOT)}: {inside}")
+        assert not found

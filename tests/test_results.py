@@ -1,0 +1,131 @@
+"""Committed results: one source for each note, and no path of a machine."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import measure
+
+ROOT = pathlib.Path(__file__).parent.parent
+FOLDER = ROOT / "benchmarks"
+_HOMES = ("work", "tmp", "home", "root", "opt", "mnt", "scratch", "Users")
+# A slash after a word is a part of a relative path or of an address.
+MACHINE_PATH = re.compile(rf"(?<![\w.~}}])/(?:{'|'.join(_HOMES)})/\w+")
+
+ROWS = [
+    {"classes": 10, "method": "a", "ms": 2.0, "mb": 5},
+    {"classes": 20, "method": "floor: b, c", "ms": 50.0},
+]
+
+
+@pytest.fixture
+def report(monkeypatch):
+    """The module, a script that imports its neighbours."""
+    monkeypatch.syspath_prepend(FOLDER)
+    for name in ("measure", "notes", "report"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import report
+
+    yield report
+    for name in ("measure", "notes", "report"):
+        sys.modules.pop(name, None)
+
+
+class TestPage:
+    def test_is_what_the_results_say(self, report):
+        assert (FOLDER / "RESULTS.md").read_text() == report.page()
+
+    def test_notes_are_in_files_of_their_own(self):
+        paths = sorted((FOLDER / "results").rglob("*.json"))
+        records = [json.loads(path.read_text()) for path in paths]
+        assert paths
+        for path, record in zip(paths, records):
+            assert {*record} == {"date", "machine", "command", "rows"}, path
+
+    def test_each_note_belongs_to_a_table(self, report):
+        parts = [""] + [f"_{part}" for part in report.PARTS]
+        names = [name + part for name in report.TITLES for part in parts]
+        results = FOLDER / "results"
+        for path in sorted(results.rglob("*.md")):
+            assert str(path.relative_to(results))[:-3] in names
+
+
+class TestFigures:
+    @pytest.mark.parametrize(
+        "expression, expected",
+        [
+            ("ms: classes=10", "2"),
+            ("ms: classes=20; method=floor: b, c", "50"),
+            ("ms: method=floor: b, c / method=a", "25"),
+            ("ms: method=a / method=floor: b, c", "0.04"),
+            ("mb: method=a / ms: method=a", "2.5"),
+        ],
+    )
+    def test_value_or_ratio(self, report, expression, expected):
+        filled = report.notes.filled(f"x {{{{{expression}}}}} y", ROWS)
+        assert filled == f"x {expected} y"
+
+    @pytest.mark.parametrize(
+        "expression", ["ms: classes=30", "mb: classes=20", "s: classes=10"]
+    )
+    def test_names_one_cell(self, report, expression):
+        with pytest.raises(ValueError, match="one cell. Received: .* 0 cells"):
+            report.notes.filled(f"{{{{{expression}}}}}", ROWS)
+
+    def test_several_cells(self, report):
+        with pytest.raises(ValueError, match="with 2 cells"):
+            report.notes.filled("{{ms: other=None}}", ROWS)
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        "text, expected",
+        [
+            (
+                "python x.py /a/b-c --out=/d/e.f g/h",
+                "python x.py ... --out=... g/h",
+            ),
+            (
+                "rows/s, 1 / 20, https://a.b/c/d",
+                "rows/s, 1 / 20, https://a.b/c/d",
+            ),
+            ("No file '/a/b c'", "No file '... c'"),
+        ],
+    )
+    def test_written_without(self, tmp_path, text, expected):
+        path = tmp_path / "x.json"
+        measure.write(path, {"command": text, "rows": [{"error": text}]})
+        found = json.loads(path.read_text())
+        assert found == {"command": expected, "rows": [{"error": expected}]}
+
+    def test_command_of_a_module(self, monkeypatch):
+        script = str(FOLDER / "growth.py")
+        monkeypatch.setattr(sys, "argv", [script, "100"])
+        assert measure.command() == "python benchmarks/growth.py 100"
+
+    def test_committed_files(self):
+        if not (ROOT / ".git").exists() or not shutil.which("git"):
+            pytest.skip("no git checkout")
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+        )
+        paths = [
+            ROOT / name for name in listed.stdout.decode().split("\0")[:-1]
+        ]
+        assert len(paths) > 100
+        found = []
+        for path in filter(pathlib.Path.is_file, paths):
+            text = path.read_bytes().decode("latin-1")
+            if "\0" not in text:
+                found += [f"{path}: {x}" for x in MACHINE_PATH.findall(text)]
+        assert not found
+
+    def test_search_finds_paths(self):
+        home = "/".join(["", "home", "someone"])
+        assert MACHINE_PATH.findall(f"x={home}/a, '{home}'") == [home] * 2
+        assert not MACHINE_PATH.findall("a/home/b, ${x}/tmp/y, ./work/z")

@@ -1,0 +1,80 @@
+"""The server under odd requests, and under load; see fuzz_server/."""
+
+import collections
+
+import pytest
+
+from tests.fuzz_server import bodies
+from tests.fuzz_server.raw_client import Answer
+from tests.serving_cases import needs_grpc
+
+
+def test_bodies(server):
+    assert bodies.run(server.rest.port, 600, seed=7) == []
+
+
+def test_they_are_of_all_kinds():
+    cases = [bodies.make(7, number) for number in range(600)]
+    counts = collections.Counter(case.status for case in cases)
+    assert counts[200] > 100 and counts[400] > 150
+    assert {404, 405, 413, 415, 431, 501} - {413} <= set(counts)
+
+
+@pytest.mark.parametrize(
+    "answer, is_right",
+    [
+        (Answer(200, b'{"predictions": [1, 2]}', False), True),
+        (Answer(200, b'{"outputs": {"ids": [1, 2]}}', False), True),
+        (Answer(200, b'{"predictions": [1]}', False), False),
+        (Answer(500, b'{"error": "no"}', False), False),
+        (Answer(400, b'{"error": "no"}', False), False),
+    ],
+)
+def test_wrong_answers_are_seen(answer, is_right):
+    assert bodies.is_right(bodies.Case(b"", 200, 2), answer) is is_right
+
+
+def test_long_errors_are_seen():
+    answer = Answer(400, b'{"error": "%s"}' % (b"x" * 2_000), False)
+    assert not bodies.is_right(bodies.Case(b"", 400, None), answer)
+
+
+@needs_grpc
+def test_calls(server):
+    from tests.fuzz_server import calls
+
+    wrong, counts = calls.run(server.grpc.port, 400, seed=7)
+    assert wrong == []
+    assert min(counts[code] for code in ("OK", "INVALID_ARGUMENT")) > 20
+
+
+@needs_grpc
+@pytest.mark.parametrize(
+    "seconds", [4, pytest.param(60, marks=pytest.mark.slow)]
+)
+def test_load(seconds, served_models, tmp_path):
+    """Versions come, break and go; SIGTERM; the command line, too."""
+    from tests.fuzz_server.load import Load
+
+    load = Load(served_models, tmp_path / "served")
+    load.run(seconds)
+    assert load.lost == []
+    assert load.counts["answered over REST"] > 500
+    assert load.counts["answered over gRPC"] > 50
+    assert load.growth < 100e6
+    # All that it prints is for its user.
+    assert (load.status, load.errors) == (0, "")
+    assert load.seconds < 10.0
+    assert "for development" in load.printed[0]
+    wanted = [
+        "numbers version 1 AVAILABLE",
+        "numbers version 2 AVAILABLE",
+        "numbers version 3 did not load; the next try is",
+        "numbers version 3 AVAILABLE",
+        "numbers version 4 AVAILABLE",
+        "numbers version 4 unloaded",
+        "numbers version 5 did not load; the next try is",
+        "Stopped.",
+    ]
+    printed = iter(load.printed)
+    assert all(any(line.startswith(x) for line in printed) for x in wanted)

@@ -1,0 +1,1 @@
+"""Models that answer: the best classes, features, retain probabilities."""

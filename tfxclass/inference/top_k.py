@@ -1,0 +1,98 @@
+"""A model that answers with the best classes instead of all of them."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfxclass.checks import check_k
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.layers.output_head import OutputHead
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class TopK(keras.layers.Layer):
+    """The k best classes of a head, `(ids, scores)`; see `OutputHead.top_k`.
+
+    Scores below `threshold` are 0 and their ids -1.
+    """
+
+    def __init__(
+        self,
+        head: OutputHead,
+        k: int,
+        threshold: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.head = head
+        self.k = k
+        self.threshold = threshold
+        self.supports_jit = False
+        self.supports_masking = True
+
+    def call(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return above(self.threshold, *self.search(features))
+
+    def search(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.head.top_k(features, self.k)
+
+    def compute_output_spec(
+        self, features: keras.KerasTensor
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        shape = (*features.shape[:-1], self.k)
+        return (
+            keras.KerasTensor(shape, dtype="int64"),
+            keras.KerasTensor(shape, dtype="float32"),
+        )
+
+
+def check_threshold(threshold: float | None, head: OutputHead) -> None:
+    """Raises ValueError unless `threshold` may be one of the scores."""
+    if threshold is None:
+        return
+    if head.activation is None or not 0 <= threshold <= 1:
+        raise ValueError(
+            "`threshold` must be None, or in [0, 1] for a head with "
+            f"probabilities. Received: {threshold} with "
+            f"activation={head.activation!r}"
+        )
+
+
+def above(
+    threshold: float | None, ids: tf.Tensor, scores: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(ids, scores)` with ids -1 and scores 0 below `threshold`."""
+    if threshold is None:
+        return ids, scores
+    is_above = scores >= threshold
+    return tf.where(is_above, ids, -1), tf.where(is_above, scores, 0.0)
+
+
+def top_k(
+    model: keras.Model, k: int = 10, threshold: float | None = None
+) -> keras.Model:
+    """A model of the same inputs and weights that returns the k best classes.
+
+    Its memory is O(batch x block): the [batch, num_classes] output is never
+    made.
+
+    Args:
+        model: a Sequential or functional model that ends in a head.
+        k: int, at most `num_classes`.
+        threshold: float in [0, 1], least probability of a class, or None;
+            where fewer than `k` reach it, ids are -1 and scores 0.
+
+    Returns:
+        A `keras.Model` with outputs `(ids, scores)`, int64 and float32
+        `[batch, k]`, or `[batch, time, k]` of sequences, best first.
+
+    Raises:
+        ValueError: no single head, `k` out of range, or an unbuilt model.
+    """
+    inputs, features, head = encoder_of(model)
+    check_k(k, head.num_classes)
+    check_threshold(threshold, head)
+    best = TopK(head, k, threshold)(features)
+    return keras.Model(inputs_as_given(model, inputs), best)

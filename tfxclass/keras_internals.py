@@ -1,0 +1,310 @@
+"""What tfxclass uses of the insides of Keras and TensorFlow: all of it, here.
+
+Private names may go with any release. Each has one function or method below,
+under a name of ours; nothing else in the package spells it. Importing this
+module checks that they are all there (`_USES`), without making a variable: the
+devices of TensorFlow can still be configured after it.
+"""
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfxclass.types import Variable
+
+#: What the private names were tested with, as pip spells it.
+TESTED = "keras>=3.12,<3.16"
+# Public, says Keras' guide to masking.
+_MASK = "_keras_mask"
+_SCRATCH_GRAPH = "scratch_graph"
+
+
+class OptimizerHooks:
+    """Mixin in front of a Keras optimizer: its private methods, renamed.
+
+    Keras calls the hooks `_on_apply`, `_on_clip` and `_on_all_reduce`; a
+    subclass overrides them, and `super()` leads to what Keras does. The other
+    methods are for subclasses to call.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: The strategy in scope when the optimizer was made.
+        self._strategy = tf.distribute.get_strategy()
+
+    def _backend_apply_gradients(self, grads, trainable_variables):
+        self._on_apply(grads, trainable_variables)
+
+    def _on_apply(self, grads, variables):
+        """All of a step after the loss scale: clip, decay, update."""
+        super()._backend_apply_gradients(grads, variables)
+
+    def _clip_gradients(self, grads):
+        return self._on_clip(grads)
+
+    def _on_clip(self, grads):
+        """The gradients, clipped as the constructor's arguments say."""
+        return super()._clip_gradients(grads)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return self._on_all_reduce(grads_and_vars)
+
+    def _on_all_reduce(self, pairs):
+        """Pairs of gradient and variable, gradients summed over replicas."""
+        return super()._all_reduce_sum_gradients(pairs)
+
+    def _update_all(self, grads, variables):
+        """Calls `update_step` for each variable, where it lies."""
+        self._backend_update_step(grads, variables, self.learning_rate)
+
+    def _decay_all(self, variables):
+        """Applies weight decay to variables as a whole."""
+        self._apply_weight_decay(variables)
+
+    def _has_decay(self, variable):
+        """Whether a variable is not excluded from weight decay."""
+        return self._use_weight_decay(variable)
+
+    @property
+    def _built_for(self):
+        """The variables that `build` was given, a list.
+
+        An attribute of ours would make them variables of the optimizer.
+        """
+        return self._trainable_variables
+
+    def _index_of(self, variable):
+        """Place of a variable, or of a replica's copy, in `build`'s list."""
+        return self._get_variable_index(variable)
+
+    def _key_of(self, variable):
+        """What tells variables apart, the same for a replica's copy."""
+        return self._var_key(variable)
+
+
+def count_step(optimizer: keras.optimizers.Optimizer) -> None:
+    """Moves the count of steps on, without one.
+
+    `iterations` itself is another number where gradients are accumulated.
+    """
+    optimizer._iterations.assign_add(1)
+
+
+def adam_slots(
+    optimizer: keras.optimizers.Optimizer, index: int
+) -> list[keras.Variable]:
+    """Momentum, velocity and with AMSGrad its maximum, of a variable."""
+    slots = [optimizer._momentums[index], optimizer._velocities[index]]
+    if optimizer.amsgrad:
+        slots.append(optimizer._velocity_hats[index])
+    return slots
+
+
+def adagrad_slots(
+    optimizer: keras.optimizers.Optimizer, index: int
+) -> list[keras.Variable]:
+    """The accumulator of a variable, in a list."""
+    return [optimizer._accumulators[index]]
+
+
+def merge_call(
+    function: Callable[..., Any], strategy: tf.distribute.Strategy, *args: Any
+) -> Any:
+    """Calls `function(strategy, *args)` once for all replicas.
+
+    Where the strategy need not wait for the others, in each replica.
+    """
+    merge = tf.__internal__.distribute.interim.maybe_merge_call
+    return merge(function, strategy, *args)
+
+
+def eager_mode() -> contextlib.AbstractContextManager[None]:
+    """Where ops run at once, whatever graph is being built around it.
+
+    `tf.init_scope` leaves functions, but not a plain `tf.Graph`.
+    """
+    return tf.__internal__.eager_context.eager_mode()
+
+
+def tf_variable(variable: Variable) -> tf.Variable:
+    """The `tf.Variable` of a Keras variable; another is returned as it is.
+
+    Not `.value`, which under autocast is a tensor and has no handle.
+    """
+    if isinstance(variable, keras.Variable):
+        return variable._value
+    return variable
+
+
+def flat_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """A model and all layers in it, however deep; a list."""
+    return list(model._flatten_layers())
+
+
+def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
+    """The symbolic tensors that a symbolic tensor was computed from."""
+    operation, node_index, _ = tensor._keras_history
+    return operation._inbound_nodes[node_index].input_tensors
+
+
+def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:
+    """The mask that Keras attached to what a layer returned, or None."""
+    return getattr(tensor, _MASK, None)
+
+
+def set_mask(tensor: tf.Tensor, mask: tf.Tensor | None) -> None:
+    """Attaches a mask, which Keras' losses and layers read."""
+    setattr(tensor, _MASK, mask)
+
+
+def is_keras_building() -> bool:
+    """Whether Keras calls the loss and the metrics on placeholders.
+
+    Under a `tf.distribute` strategy it does so ahead of training, metrics
+    before the loss and with labels that it has averaged over the replicas:
+    floats. Ours have nothing to build.
+    """
+    if tf.executing_eagerly():
+        return False
+    return tf.compat.v1.get_default_graph().name.startswith(_SCRATCH_GRAPH)
+
+
+def argument_of_fit(name: str) -> Any:
+    """What the `fit` that is running was given, None outside of one.
+
+    A loss is not told. It asks while a step is traced, below `fit`.
+    """
+    code = inspect.unwrap(keras.Model.fit).__code__
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is code:
+            return frame.f_locals[name]
+        frame = frame.f_back
+    return None
+
+
+def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
+    """The graphs of the functions that a graph calls; yields each."""
+    for function in graph._functions.values():
+        if hasattr(function, "graph"):
+            yield function.graph
+
+
+def _has_argument_of_fit():
+    return "class_weight" in inspect.signature(keras.Model.fit).parameters
+
+
+def _has_scratch_graph():
+    # Not tried: a graph that is made at import starts TensorFlow, and
+    # processes that are forked afterwards draw the same names for functions.
+    from keras.src.backend.tensorflow import core
+
+    return _SCRATCH_GRAPH in core.compute_output_spec.__code__.co_consts
+
+
+def _has_history():
+    arguments_of(keras.Input((1,), name="probe"))
+    return True
+
+
+def _has_merge_call():
+    return callable(tf.__internal__.distribute.interim.maybe_merge_call)
+
+
+def _has_eager_mode():
+    return callable(tf.__internal__.eager_context.eager_mode)
+
+
+def _methods(owner, *names):
+    """Checks of what a class has, each with its name."""
+    return {
+        f"{owner.__name__}.{name}": lambda name=name: hasattr(owner, name)
+        for name in names
+    }
+
+
+def _attributes(owner, *names):
+    """Checks of what the methods of a class set, each with its name."""
+    return {
+        f"{owner.__name__}.{name}": lambda name=name: _is_read(owner, name)
+        for name in names
+    }
+
+
+def _is_read(owner, name):
+    """Whether a method of a class uses an attribute; none is made for it."""
+    functions = [f for base in owner.__mro__ for f in vars(base).values()]
+    codes = [f.__code__ for f in functions if hasattr(f, "__code__")]
+    return any(name in code.co_names for code in codes)
+
+
+#: Every private name, and a function that tells whether it is there.
+_USES = {
+    # Row gradients: what a step does in which order, and where.
+    **_methods(
+        keras.optimizers.Optimizer,
+        "_all_reduce_sum_gradients",
+        "_apply_weight_decay",
+        "_backend_apply_gradients",
+        "_backend_update_step",
+        "_clip_gradients",
+        "_get_variable_index",
+        "_use_weight_decay",
+        "_var_key",
+    ),
+    **_attributes(
+        keras.optimizers.Optimizer, "_iterations", "_trainable_variables"
+    ),
+    # Slots, which the fused updates write.
+    **_attributes(
+        keras.optimizers.Adam, "_momentums", "_velocities", "_velocity_hats"
+    ),
+    **_attributes(keras.optimizers.Adagrad, "_accumulators"),
+    # The resource that ops update in place.
+    **_attributes(keras.Variable, "_value"),
+    # The head of a model, and what it reads.
+    **_methods(keras.Model, "_flatten_layers"),
+    "KerasTensor._keras_history, Operation._inbound_nodes": _has_history,
+    # Losses that Keras calls before there are data.
+    f"a graph named '{_SCRATCH_GRAPH}'": _has_scratch_graph,
+    "Model.fit(class_weight=...)": _has_argument_of_fit,
+    # TensorFlow's.
+    "tf.__internal__.distribute.interim.maybe_merge_call": _has_merge_call,
+    "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
+    **_attributes(tf.Graph, "_functions"),
+}
+
+
+def _is_there(probe):
+    try:
+        return probe()
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return False
+
+
+def check(uses: dict[str, Callable[[], bool]] | None = None) -> None:
+    """Raises ImportError, with the versions, if a private name is gone."""
+    if keras.backend.backend() != "tensorflow":
+        raise ImportError(
+            "tfxclass needs Keras with the backend TensorFlow. Fix: "
+            "KERAS_BACKEND=tensorflow in the environment, before Keras is "
+            f"imported. Received: {keras.backend.backend()!r}"
+        )
+    uses = _USES if uses is None else uses
+    gone = [name for name, probe in uses.items() if not _is_there(probe)]
+    if gone:
+        raise ImportError(
+            f"Keras {keras.__version__} with TensorFlow {tf.__version__} "
+            "lacks what tfxclass uses of their insides: "
+            f"{', '.join(gone)}. It was tested with {TESTED}. Fix: pip "
+            f"install '{TESTED}', or take a newer tfxclass."
+        )
+
+
+check()

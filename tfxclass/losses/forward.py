@@ -1,0 +1,110 @@
+"""A head's forward pass, which travels with the output that it made.
+
+Keras hands a loss `y_pred` alone. A head never wants `y_pred`, the full
+[..., num_classes] output, but the features that it came from. So `call`
+attaches them to its output, as Keras attaches `_keras_mask`, and the loss and
+the metrics read them from the `y_pred` that they are given: no other pass can
+be taken for it, and nothing outlives the output.
+"""
+
+import weakref
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfxclass.keras_internals import get_mask
+
+_FORWARD = "_tfxclass_forward"
+
+
+class Ranking(NamedTuple):
+    """What metrics rank the labels of a training step by.
+
+    Attributes:
+        logits: float32 `[rows, n]`, of the classes that the step computed.
+        positions: int64 `[rows, p]`, columns of the labels, -1 for padding.
+    """
+
+    logits: Any
+    positions: Any
+
+
+class Step(NamedTuple):
+    """What a training step computes.
+
+    Attributes:
+        losses: float32 `[rows]`.
+        ranking: `Ranking`, or None where all classes were computed.
+    """
+
+    losses: Any
+    ranking: Any = None
+
+
+class Forward:
+    """A forward pass of a head.
+
+    Attributes:
+        features: float `[..., dim]`.
+        training: bool, or None.
+        ranking: `Ranking` of the loss, once it is computed, or None.
+    """
+
+    def __init__(
+        self,
+        head: keras.layers.Layer,
+        features: tf.Tensor,
+        training: bool | None,
+    ) -> None:
+        # A graph, and with it this, may outlive the model.
+        self._head = weakref.ref(head)
+        self.features = features
+        self.training = training
+        self.ranking = None
+
+    @property
+    def head(self) -> keras.layers.Layer | None:
+        return self._head()
+
+
+def attach(output: tf.Tensor, forward: Forward) -> tf.Tensor:
+    """`output`, a tensor, with the pass that made it."""
+    setattr(output, _FORWARD, forward)
+    return output
+
+
+def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
+    """The `Forward` that made `y_pred`.
+
+    Args:
+        y_pred: what a loss or a metric is given.
+        head_name: str, name of the head that should have made it.
+        reader: str, name of the loss or metric.
+
+    Raises:
+        ValueError: `y_pred` is not the output of that head as it returned it.
+    """
+    forward = getattr(y_pred, _FORWARD, None)
+    head = None if forward is None else forward.head
+    if head is not None and head.name == head_name:
+        return forward
+    if forward is None:
+        received = f"y_pred={y_pred!r}, which is not a head's output"
+    elif head is None:
+        received = "the output of a head that no longer exists"
+    else:
+        received = f"the output of the head {head.name!r}"
+    raise ValueError(
+        f"`{reader}` works with what the head {head_name!r} returned, as it "
+        "is. Make the head the last layer, without an Activation, a cast or a "
+        "tf.identity after it; features [batch, time, dim] go straight into "
+        "it, without TimeDistributed; the gradient of a pass that is computed "
+        f"again needs head.compute_loss. Received: {received}."
+    )
+
+
+def mask_of(features: tf.Tensor) -> tf.Tensor | None:
+    """The mask that Keras attached, bool `[batch, ...]`, or None."""
+    return get_mask(features)

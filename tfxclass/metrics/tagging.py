@@ -1,0 +1,192 @@
+"""Metrics of ranked labels, streamed in NumPy: never [rows, classes].
+
+They take the best k classes of each row, as `tfxclass.top_k` and
+`tfxclass.text.Tagger` give them, batch after batch.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfxclass.checks import check_positive_int
+
+
+class RankingScores:
+    """Precision, recall, R-precision, nDCG, PSP, coverage at k, and MRR.
+
+    Rows without labels count for nothing. With h(k) the labels of a row among
+    its k best classes, of n labels:
+
+    - `precision_at_k`: h(k) / k;
+    - `recall_at_k`: h(k) / n;
+    - `r_precision_at_k`: h(k) / min(k, n);
+    - `ndcg_at_k`: gains 1 / log2(rank + 1), over those of the best ranking;
+    - `psp_at_k`, with propensities: the sum of 1 / propensity of the labels
+      found over all rows, divided by that of the best ranking;
+    - `coverage_at_k`: share of the classes among the labels that were found
+      in a row at least once;
+    - `mean_reciprocal_rank`: 1 / rank of the first label, 0 past the greatest
+      k.
+
+    Args:
+        ks: ints.
+        propensities: floats in (0, 1], one a class, see
+            `tfxclass.metrics.propensities`; or None.
+
+    Example:
+
+    >>> scores = RankingScores(ks=(1, 5))
+    >>> for x, labels in batches:
+    ...     ids, _ = best.predict(x)
+    ...     scores.update(ids, labels)
+    >>> scores.result()["recall_at_5"]
+
+    References:
+        Chalkidis et al., ACL 2019, of R-precision at k. Jain, Prabhu and
+        Varma, KDD 2016, of PSP.
+    """
+
+    def __init__(
+        self,
+        ks: Iterable[int] = (1, 3, 5),
+        propensities: ArrayLike | None = None,
+    ) -> None:
+        self.ks = tuple(ks)
+        for k in self.ks:
+            check_positive_int("ks", k)
+        if not self.ks:
+            raise ValueError(f"`ks` must have a number. Received: {ks!r}")
+        self._gain = None
+        if propensities is not None:
+            self._gain = 1 / np.asarray(propensities, np.float64)
+        self._rows = 0
+        self._sums = {}
+        self._seen = set()
+        self._found = {k: set() for k in self.ks}
+
+    def update(self, ids: ArrayLike, labels: ArrayLike) -> None:
+        """Takes in a batch.
+
+        Args:
+            ids: integers `[batch, k]`, best first; -1 where there are fewer.
+                At least as many columns as the greatest of `ks`, or all
+                classes.
+            labels: integers `[batch, p]`, padded with -1; none twice in a
+                row.
+
+        Raises:
+            ValueError: shapes that do not agree.
+        """
+        ids, labels = np.asarray(ids), np.asarray(labels)
+        if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):
+            raise ValueError(
+                "`ids` must have shape [batch, k], `labels` [batch, p]. "
+                f"Received: shapes {ids.shape} and {labels.shape}"
+            )
+        kept = (labels >= 0).any(axis=1)
+        ids, labels = ids[kept], labels[kept]
+        same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
+        hits = (same & (labels >= 0)[:, np.newaxis, :]).any(axis=2)
+        self._rows += len(ids)
+        self._seen.update(np.unique(labels[labels >= 0]).tolist())
+        numbers = (labels >= 0).sum(axis=1)
+        first = np.where(hits.any(axis=1), hits.argmax(axis=1) + 1.0, np.inf)
+        self._add("mean_reciprocal_rank", 1 / first)
+        for k in self.ks:
+            self._update_at(k, ids, hits, labels, numbers)
+
+    def _update_at(self, k, ids, hits, labels, numbers):
+        hits = hits[:, :k]
+        found = hits.sum(axis=1)
+        self._add(f"precision_at_{k}", found / k)
+        self._add(f"recall_at_{k}", found / numbers)
+        self._add(f"r_precision_at_{k}", found / np.minimum(numbers, k))
+        gains = 1 / np.log2(np.arange(2, max(k, hits.shape[1]) + 2))
+        best = np.concatenate([[0], np.cumsum(gains)])
+        reached = hits @ gains[: hits.shape[1]]
+        self._add(f"ndcg_at_{k}", reached / best[np.minimum(numbers, k)])
+        self._found[k].update(np.unique(ids[:, :k][hits]).tolist())
+        if self._gain is not None:
+            self._update_propensity(k, ids[:, :k], hits, labels)
+
+    def _update_propensity(self, k, ids, hits, labels):
+        own = np.where(labels >= 0, self._gain[np.maximum(labels, 0)], 0.0)
+        most = -np.sort(-own, axis=1)[:, :k]
+        reached = np.where(hits, self._gain[np.maximum(ids, 0)], 0.0)
+        self._add(f"psp_at_{k}", reached.sum(axis=1))
+        self._add(f"most_at_{k}", most.sum(axis=1))
+
+    def _add(self, name, values):
+        self._sums[name] = self._sums.get(name, 0.0) + float(values.sum())
+
+    def result(self) -> dict[str, float]:
+        """dict of floats by name; zeros without a row."""
+        rows = max(self._rows, 1)
+        results = {}
+        for name, total in self._sums.items():
+            if name.startswith("psp_at_"):
+                most = self._sums["most_at_" + name[len("psp_at_") :]]
+                results[name] = total / most if most else 0.0
+            elif not name.startswith("most_at_"):
+                results[name] = total / rows
+        for k in self.ks:
+            share = len(self._found[k]) / max(len(self._seen), 1)
+            results[f"coverage_at_{k}"] = share
+        return results
+
+
+class F1Scores:
+    """Micro- and macro-F1 of the classes whose probability reaches a threshold.
+
+    `micro_f1` counts all pairs of row and class together; `macro_f1` is the
+    mean over the classes that were a label or were predicted, of each class'
+    2 tp / (2 tp + fp + fn).
+
+    Args:
+        num_classes: int.
+        thresholds: floats.
+    """
+
+    def __init__(
+        self, num_classes: int, thresholds: ArrayLike = (0.5,)
+    ) -> None:
+        check_positive_int("num_classes", num_classes)
+        self.thresholds = np.asarray(thresholds, np.float64)
+        if self.thresholds.ndim != 1 or np.isnan(self.thresholds).any():
+            raise ValueError(
+                f"`thresholds` must be numbers. Received: {thresholds!r}"
+            )
+        shape = len(self.thresholds), num_classes
+        self._hits = np.zeros(shape, np.int64)
+        self._predicted = np.zeros(shape, np.int64)
+        self._labels = np.zeros(num_classes, np.int64)
+
+    def update(
+        self, ids: ArrayLike, probabilities: ArrayLike, labels: ArrayLike
+    ) -> None:
+        """Takes in a batch.
+
+        Args:
+            ids: integers `[batch, k]`, classes of each row, -1 for none; all
+                that reach the least threshold must be among them.
+            probabilities: floats `[batch, k]`.
+            labels: integers `[batch, p]`, padded with -1.
+        """
+        ids, labels = np.asarray(ids), np.asarray(labels)
+        probabilities = np.asarray(probabilities)
+        same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
+        hits = same.any(axis=2) & (ids >= 0)
+        np.add.at(self._labels, labels[labels >= 0], 1)
+        for number, threshold in enumerate(self.thresholds):
+            above = (probabilities >= threshold) & (ids >= 0)
+            np.add.at(self._predicted[number], ids[above], 1)
+            np.add.at(self._hits[number], ids[above & hits], 1)
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        """`(micro, macro)`, float64 `[thresholds]` each."""
+        total = self._predicted + self._labels
+        micro = 2 * self._hits.sum(axis=1) / np.maximum(total.sum(axis=1), 1)
+        counted = np.maximum((total > 0).sum(axis=1), 1)
+        macro = (2 * self._hits / np.maximum(total, 1)).sum(axis=1) / counted
+        return micro, macro

@@ -1,0 +1,100 @@
+"""Linear one-vs-rest classifiers on sparse rows."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxclass.ops import library
+from tfxclass.types import Array
+
+tf.no_gradient("Tfxclass>LinearOneVsRest")
+
+
+class SparseWeights(NamedTuple):
+    """A sparse matrix `[num_features, num_columns]` and a bias a column.
+
+    Attributes:
+        splits: int64 `[num_features + 1]`; feature f has the entries
+            `splits[f]` to `splits[f + 1]`.
+        columns: int32 `[entries]`, ascending within a feature.
+        values: float32 `[entries]`.
+        biases: float32 `[num_columns]`.
+    """
+
+    splits: tf.Tensor
+    columns: tf.Tensor
+    values: tf.Tensor
+    biases: tf.Tensor
+
+
+def linear_one_vs_rest(
+    rows: tuple[Array, Array, Array],
+    labels: tuple[Array, Array],
+    group_labels: tuple[Array, Array],
+    group_rows: tuple[Array, Array],
+    num_features: int,
+    num_labels: int,
+    loss: str = "squared_hinge",
+    c: float = 1.0,
+    bias: float = 1.0,
+    num_epochs: int = 8,
+    tolerance: float = 0.0,
+    threshold: float = 0.0,
+    seed: int = 0,
+) -> SparseWeights:
+    """Trains a linear classifier for each label, on the rows of its group.
+
+    Minimises `|w|^2 / 2 + c sum_i loss(y_i (w . x_i + b))` for each label, the
+    bias penalised as the weights are, by dual coordinate descent in random
+    order. Costs 4 flops for each nonzero, label and epoch; threads take 64
+    labels at a time, and the result does not depend on their number.
+
+    Args:
+        rows: `(splits, features, values)`: int64 `[n + 1]`, int64 and float32
+            `[nonzeros]`; row i has the features `splits[i]` to
+            `splits[i + 1]`.
+        labels: `(splits, ids)`: int64 `[n + 1]` and `[m]`, labels of the rows.
+        group_labels: `(splits, ids)`: int64, labels of each group; a label is
+            in one group at most.
+        group_rows: `(splits, ids)`: int64, rows of each group.
+        num_features: int, features are below it.
+        num_labels: int, labels are below it.
+        loss: `"squared_hinge"` or `"logistic"`.
+        c: float > 0, weight of the losses.
+        bias: float >= 0, value of a feature that all rows have.
+        num_epochs: int, most passes over the rows.
+        tolerance: float, ends the passes when the mean step of a dual
+            variable is below.
+        threshold: float, weights of less than this are dropped.
+        seed: int, of the order of the rows.
+
+    Returns:
+        A `SparseWeights` with a column for each of `group_labels`, in their
+        order.
+
+    Raises:
+        InvalidArgumentError: shapes that do not agree, ids out of range, a
+            label in two groups, values that are not finite.
+
+    References:
+        Hsieh et al., A Dual Coordinate Descent Method for Large-scale Linear
+        SVM, ICML 2008. Yu, Huang and Lin, Dual Coordinate Descent Methods for
+        Logistic Regression, Machine Learning 2011.
+    """
+    return SparseWeights(
+        *library.ops.tfxclass_linear_one_vs_rest(
+            *rows,
+            *labels,
+            *group_labels,
+            *group_rows,
+            num_features=num_features,
+            num_labels=num_labels,
+            loss=loss,
+            c=c,
+            bias=bias,
+            num_epochs=num_epochs,
+            tolerance=tolerance,
+            threshold=threshold,
+            seed=seed,
+        )
+    )

@@ -1,0 +1,298 @@
+"""An optimizer for each part of a model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfxclass.keras_internals import OptimizerHooks
+from tfxclass.keras_internals import count_step
+from tfxclass.optimizers import row_gradients
+from tfxclass.optimizers.variable_groups import Owner
+from tfxclass.optimizers.variable_groups import VariableGroups
+from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.types import Config
+from tfxclass.types import Gradient
+from tfxclass.types import Scalar
+from tfxclass.types import Store
+from tfxclass.types import Variable
+
+
+@keras.saving.register_keras_serializable(package="tfxclass")
+class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
+    """One optimizer for several parts of a model, each with its own.
+
+    TensorFlow Addons' `MultiOptimizer` for Keras 3: an encoder that is
+    fine-tuned at 2e-5 under class rows that learn at 5e-3, in one `fit` and one
+    file. Each group keeps its schedule, decay, clipping, average and
+    accumulated gradients. (`keras.optimizers.MultiOptimizer` finds an optimizer
+    by patterns of paths, which are others when a model comes back from a file;
+    it keeps the state of each group twice in it, and cannot clip over groups.)
+
+    All groups count all steps, also those in which a group had no gradient.
+    A dynamic loss scale goes around it: `keras.optimizers.LossScaleOptimizer(
+    MultiOptimizer(...))`, as `compile` does under "mixed_float16".
+
+    `learning_rates` is a list. `learning_rate` is that of the first group; to
+    set it moves the rates of all by one factor, and raises a `TypeError` if a
+    group has a schedule. Callbacks of Keras (`ReduceLROnPlateau`,
+    `LearningRateScheduler`, `SwapEMAWeights`) go through the `optimizers`.
+
+    Args:
+        optimizers_and_layers: list of pairs `(optimizer, layers)`, where
+            `layers` is a layer, model, variable or path of a variable
+            (`variable.path`), or a list of these. Layers may be built later.
+        global_clipnorm: float, greatest norm of the gradients of all groups
+            together. That of a group's optimizer is of the group alone.
+        loss_scale_factor: float, as for Keras' optimizers; not to be set for
+            the optimizers of the groups.
+        name: str.
+
+    Raises:
+        ValueError: a variable in two groups; when training begins, a trainable
+            variable in none. (Addons applies both optimizers to the first, and
+            leaves the second untrained.)
+
+    Example:
+
+    >>> optimizer = tfxclass.optimizers.MultiOptimizer([
+    ...     (keras.optimizers.AdamW(2e-5), encoder),
+    ...     (tfxclass.optimizers.LazyAdam(5e-3), head),
+    ... ])
+    >>> model.compile(optimizer, loss=head.loss)
+
+    References:
+
+    - TensorFlow Addons 0.23, `tfa.optimizers.MultiOptimizer`
+    - [keras#21741](https://github.com/keras-team/keras/issues/21741)
+    """
+
+    def __init__(
+        self,
+        optimizers_and_layers: Sequence[
+            tuple[keras.optimizers.Optimizer, Owner]
+        ],
+        global_clipnorm: float | None = None,
+        loss_scale_factor: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            learning_rate=0.0,
+            global_clipnorm=global_clipnorm,
+            loss_scale_factor=loss_scale_factor,
+            name=name,
+        )
+        optimizers, owners = _checked(optimizers_and_layers)
+        self.optimizers = optimizers
+        self._groups = VariableGroups(owners, self._key_of)
+
+    def build(self, variables: Sequence[Variable]) -> None:
+        if self.built:
+            return
+        self._group_of = {}
+        numbers = self._groups.split(variables)
+        for variable, number in zip(variables, numbers):
+            self._group_of[self._key_of(variable)] = number
+        for optimizer, group in zip(self.optimizers, self._split(variables)):
+            optimizer.build(group)
+        super().build(variables)
+
+    def _split(self, variables, *others):
+        """The variables of each group, or what goes with them, lists."""
+        values = others[0] if others else variables
+        groups = [[] for _ in self.optimizers]
+        for variable, value in zip(variables, values):
+            groups[self._group_of[self._key_of(variable)]].append(value)
+        return groups
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        of_groups = [v for group in self.optimizers for v in group.variables]
+        return super().variables + of_groups
+
+    def apply(
+        self,
+        grads: Sequence[Gradient | None],
+        trainable_variables: Sequence[Variable] | None = None,
+    ) -> None:
+        if not len(grads):
+            return
+        variables = self._known_variables(trainable_variables)
+        grads = [g if g is None else row_gradients.divisible(g) for g in grads]
+        if self.loss_scale_factor is not None:
+            scale = self.loss_scale_factor
+            grads = [g if g is None else g / scale for g in grads]
+        grads = self._clip_over_groups(grads)
+        for optimizer, of_group, names in zip(
+            self.optimizers,
+            self._split(variables, grads),
+            self._split(variables),
+        ):
+            if any(gradient is not None for gradient in of_group):
+                optimizer.apply(of_group, names)
+            else:
+                count_step(optimizer)
+        count_step(self)
+
+    def _known_variables(self, variables):
+        if variables is None:
+            if not self.built:
+                raise ValueError(
+                    "`apply` without `trainable_variables` needs an optimizer "
+                    "that is built. Fix: `optimizer.build(variables)` first."
+                )
+            return self._built_for
+        variables = list(variables)
+        if not self.built:
+            self.build(variables)
+        self._check_known(variables)
+        return variables
+
+    def _check_known(self, variables):
+        unknown = [
+            v for v in variables if self._key_of(v) not in self._group_of
+        ]
+        if unknown:
+            raise ValueError(
+                "An optimizer takes the variables that it was built with. Fix: "
+                "make a new one for others. Received: "
+                f"{list(map(path_of, unknown))}"
+            )
+
+    def _clip_over_groups(self, grads):
+        """As Keras, with the sums of the rows: a norm counts each row once."""
+        if not self.global_clipnorm:
+            return grads
+        grads = list(map(row_gradients.summed_rows, grads))
+        values = self._on_clip(list(map(row_gradients.values_of, grads)))
+        return list(map(row_gradients.with_values, grads, values))
+
+    @property
+    def learning_rates(self) -> list[Any]:
+        """The learning rate of each group, a list."""
+        return [optimizer.learning_rate for optimizer in self.optimizers]
+
+    @property
+    def learning_rate(self) -> Any:
+        return self.optimizers[0].learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: float | Scalar) -> None:
+        first, *rates = (_number(rate) for rate in self.learning_rates)
+        if not first:
+            raise ValueError(
+                "`learning_rate` moves the rates of all groups by one factor, "
+                "but the first one's is 0. Fix: set that of each group, "
+                "`optimizer.optimizers[i].learning_rate`. Received: "
+                f"learning_rate={learning_rate}"
+            )
+        self.optimizers[0].learning_rate = learning_rate
+        factor = _number(learning_rate) / first
+        for optimizer, rate in zip(self.optimizers[1:], rates):
+            optimizer.learning_rate = rate * factor
+
+    def exclude_from_weight_decay(
+        self,
+        var_list: Sequence[Variable] | None = None,
+        var_names: Sequence[str] | None = None,
+    ) -> None:
+        raise ValueError(
+            "Weight decay belongs to the groups. Fix: call "
+            "`exclude_from_weight_decay` of the group's optimizer. Received: "
+            f"var_list={var_list}, var_names={var_names}"
+        )
+
+    def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
+        for optimizer, group in zip(self.optimizers, self._split(var_list)):
+            optimizer.finalize_variable_values(group)
+
+    def save_own_variables(self, store: Store) -> None:
+        # Keras saves the optimizers of the groups, each by its own rule.
+        for i, variable in enumerate(super().variables):
+            store[str(i)] = variable.numpy()
+
+    def load_own_variables(self, store: Store) -> None:
+        for i, variable in enumerate(super().variables):
+            variable.assign(store[str(i)])
+
+    def get_config(self) -> Config:
+        serialize = keras.saving.serialize_keras_object
+        variables = self._built_for if self.built else None
+        return {
+            "name": self.name,
+            "optimizers": [serialize(x) for x in self.optimizers],
+            "variables": self._groups.order(variables),
+            "global_clipnorm": self.global_clipnorm,
+            "loss_scale_factor": self.loss_scale_factor,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: Config, custom_objects: dict[str, Any] | None = None
+    ) -> "MultiOptimizer":
+        config = dict(config)
+        optimizers = [
+            keras.saving.deserialize_keras_object(x, custom_objects)
+            for x in config.pop("optimizers")
+        ]
+        order = config.pop("variables")
+        none = [(optimizer, []) for optimizer in optimizers]
+        self = cls(none, **config)
+        owners = [
+            [path for path, owner in order if owner == number]
+            for number in range(len(optimizers))
+        ]
+        # By position where paths repeat or are others now.
+        self._groups = VariableGroups(owners, self._key_of, order)
+        return self
+
+
+def _number(rate):
+    return float(np.asarray(keras.ops.convert_to_numpy(rate)))
+
+
+def _checked(pairs):
+    """The optimizers, and what is named with each."""
+    if isinstance(pairs, (str, dict)) or not len(pairs):
+        raise ValueError(
+            "`optimizers_and_layers` must be a list of pairs (optimizer, "
+            f"layers). Received: {pairs!r}"
+        )
+    for number, pair in enumerate(pairs):
+        _check_pair(f"optimizers_and_layers[{number}]", pair)
+    optimizers = [optimizer for optimizer, _ in pairs]
+    if len(set(map(id, optimizers))) < len(optimizers):
+        raise ValueError(
+            "An optimizer may be named once in `optimizers_and_layers`: give "
+            "it a list of layers. Received: the same one twice"
+        )
+    return optimizers, [owner for _, owner in pairs]
+
+
+def _check_pair(name, pair):
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        raise ValueError(
+            f"`{name}` must be a pair (optimizer, layers). Received: {pair!r}"
+        )
+    optimizer = pair[0]
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(
+            f"`{name}` must begin with a Keras optimizer. Received: "
+            f"{optimizer!r}"
+        )
+    if isinstance(optimizer, (MultiOptimizer, keras.optimizers.MultiOptimizer)):
+        raise ValueError(
+            f"`{name}` is of several groups itself. Fix: name its groups here."
+        )
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "A loss has one scale. Fix: wrap the MultiOptimizer in "
+            f"LossScaleOptimizer. Received: one in `{name}`"
+        )
+    if optimizer.loss_scale_factor is not None:
+        raise ValueError(
+            "A loss has one scale. Fix: set `loss_scale_factor` of the "
+            f"MultiOptimizer. Received: in `{name}` "
+            f"loss_scale_factor={optimizer.loss_scale_factor}"
+        )

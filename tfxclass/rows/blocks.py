@@ -1,0 +1,89 @@
+"""Logits of all classes, block by block: [batch, num_classes] is never held."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfxclass.rows import products
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.types import Scalar
+
+# Logits of a block: 8 MiB of float32, about what stays in a last-level cache.
+BLOCK_LOGITS = 1 << 21
+# Classes of a block at least.
+LEAST_BLOCK = 1024
+
+
+def block_size(batch: Scalar) -> tf.Tensor:
+    """Classes a block for a batch, int64 scalar tensor."""
+    batch = tf.maximum(tf.cast(batch, tf.int64), 1)
+    return tf.maximum(tf.constant(BLOCK_LOGITS, tf.int64) // batch, LEAST_BLOCK)
+
+
+class Blocks:
+    """Products of queries with class rows, a block of classes at a time.
+
+    Args:
+        queries: float32 `[batch, dim]`.
+        rows: `ClassRows` of tensors without padding.
+
+    Attributes:
+        batch: int32 scalar tensor.
+        num_classes: int64 scalar tensor.
+        size: int64 scalar tensor, classes of a block; the last may have fewer.
+    """
+
+    def __init__(self, queries: tf.Tensor, rows: ClassRows) -> None:
+        self.queries, self.class_rows = queries, rows
+        self.batch = tf.shape(queries)[0]
+        self.num_classes = tf.shape(rows.kernel, tf.int64)[0]
+        self.size = block_size(self.batch)
+
+    def rows(self, start: Scalar) -> tf.Tensor:
+        """Rows as they are multiplied, float32 `[size, dim]`."""
+        rows = self.class_rows.kernel[start : start + self.size]
+        return products.normalize(rows) if self.class_rows.normalize else rows
+
+    def logits(self, start: Scalar, rows: tf.Tensor | None = None) -> tf.Tensor:
+        """float32 `[batch, size]`; `rows` are those of `start`, if at hand."""
+        rows = self.rows(start) if rows is None else rows
+        logits = tf.matmul(self.queries, rows, transpose_b=True)
+        if self.class_rows.bias is None:
+            return logits
+        return logits + self.class_rows.bias[start : start + self.size]
+
+    def kernel_grad(
+        self, start: Scalar, rows: tf.Tensor, rows_grad: tf.Tensor
+    ) -> tf.Tensor:
+        """Gradient of the kernel's rows from that of the normalised ones."""
+        if not self.class_rows.normalize:
+            return rows_grad
+        raw = self.class_rows.kernel[start : start + self.size]
+        return products.normalize_grad(raw, rows, rows_grad)
+
+    def fold(
+        self,
+        step: Callable[..., Any],
+        state: tuple[tf.Tensor, ...],
+        **options: Any,
+    ) -> tuple[tf.Tensor, ...]:
+        """state = step(start, *state) for each block."""
+        return tf.while_loop(
+            lambda start, *_: start < self.num_classes,
+            lambda start, *state: (start + self.size, *step(start, *state)),
+            (tf.zeros([], tf.int64), *state),
+            parallel_iterations=1,
+            **options,
+        )[1:]
+
+
+def logits_at(
+    queries: tf.Tensor, rows: ClassRows, columns: tf.Tensor
+) -> tf.Tensor:
+    """Logits `[batch, p]` of the rows `columns`, of row 0 for padding."""
+    safe = tf.maximum(columns, 0)
+    taken = tf.gather(rows.kernel, safe)
+    taken = products.normalize(taken) if rows.normalize else taken
+    logits = tf.einsum("bd,bpd->bp", queries, taken)
+    return logits if rows.bias is None else logits + tf.gather(rows.bias, safe)

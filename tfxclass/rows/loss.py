@@ -1,0 +1,217 @@
+"""Softmax cross-entropy over class rows, streamed in blocks.
+
+No more than [batch, block] logits are held, as in cut cross-entropy (Wijmans
+et al., Cut Your Losses in Large-Vocabulary Language Models, 2024): the forward
+pass keeps the log-sum-exp alone, the backward pass computes each block of
+logits again. Costs one product of [batch, dim] by [dim, num_classes] forward
+and three backward.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfxclass.losses import first_order
+from tfxclass.losses.softmax import TargetTerms
+from tfxclass.losses.softmax import empty_stats
+from tfxclass.losses.softmax import log_ratio
+from tfxclass.losses.softmax import logsumexp_of
+from tfxclass.losses.targets import Targets
+from tfxclass.ops import library
+from tfxclass.rows import placement
+from tfxclass.rows import products
+from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.blocks import logits_at
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.read import whole
+from tfxclass.shards.exchange import ALONE
+from tfxclass.shards.exchange import Batch
+from tfxclass.types import Margin
+
+
+def cross_entropy(
+    parts: Sequence[tuple[tf.Tensor, ClassRows]],
+    targets: Targets,
+    columns: Sequence[tf.Tensor] | None = None,
+    exchange: Batch = ALONE,
+    margin: Margin | None = None,
+) -> tf.Tensor:
+    """Cross-entropy over the classes of all parts; float32 `[batch]`.
+
+    In a replica, queries and parts are its own: each part's max and sum of
+    exponentials are computed for the batch of all, 12 bytes a row and shard
+    cross, and the gradients of the queries are summed; those of the rows stay
+    where the rows are.
+
+    Args:
+        parts: list of `(queries, ClassRows)`, float32 `[batch, width_i]`; all
+            have biases or none has. Rows are read as they are.
+        targets: `Targets` of the batch of all.
+        columns: list of int64 `[batch of all, p]`: which row of each part is
+            that of each target, -1 where none is; by default that of its id.
+        exchange: a batch of `tfxclass.shards`.
+        margin: function of the target logits, or None.
+    """
+    queries = [x for x, _ in parts]
+    given = [whole(rows) for _, rows in parts]
+    if columns is None:
+        columns = [rows.local_ids(targets.ids) for rows in given]
+    kernels = [rows.kernel for rows in given]
+    biases = [rows.bias for rows in given if rows.bias is not None]
+
+    @tf.custom_gradient
+    def loss_of(*inputs):
+        # Out of sight of an eager tape, which would keep every block.
+        unseen = _there(tf.stop_gradient, inputs, given)
+        queries, kernels, biases = _cut(unseen, len(parts))
+        found = [
+            _Part(exchange.gather(x), rows._replace(kernel=kernel, bias=bias))
+            for x, rows, kernel, bias in zip(queries, given, kernels, biases)
+        ]
+        for part, own in zip(found, columns):
+            part.find_targets(targets, own, margin)
+        stats = exchange.from_all([part.stats() for part in found])
+        logsumexp, target = _merged(tf.stack(stats))
+        # Not a product: a row without labels may have an infinite logsumexp.
+        losses = log_ratio(logsumexp, target)
+        losses = tf.where(targets.is_labelled > 0, losses, 0.0)
+
+        def grad(upstream):
+            upstream = exchange.gather(upstream)
+            of_queries, of_kernels, of_biases = zip(
+                *[part.grad(logsumexp, upstream) for part in found]
+            )
+            of_queries = [exchange.sum_own(x) for x in of_queries]
+            of_biases = [x for x in of_biases if x is not None]
+            grads = [*of_queries, *of_kernels, *of_biases]
+            first_rows = _there(lambda x: x[:1], inputs, given)
+            return first_order.gradients("The streamed loss", grads, first_rows)
+
+        return exchange.own(losses), grad
+
+    with placement.on(_common_device(given)):
+        return loss_of(*queries, *kernels, *biases)
+
+
+def _common_device(parts):
+    """That of all parts, str; None where they have several."""
+    devices = {rows.device for rows in parts}
+    return devices.pop() if len(devices) == 1 else None
+
+
+def _there(function, inputs, parts):
+    """`function` of each input, computed where its part's rows lie."""
+    devices = [rows.device for rows in parts]
+    # Queries, kernels and, if there are, biases.
+    devices = [None] * len(parts) + 2 * devices
+    found = []
+    for x, device in zip(inputs, devices):
+        with placement.on(device):
+            found.append(function(x))
+    return found
+
+
+def _cut(inputs, count):
+    """Queries, kernels and biases, or as many None, of `count` parts."""
+    biases = inputs[2 * count :] or [None] * count
+    return inputs[:count], inputs[count : 2 * count], biases
+
+
+class _Part:
+    """A part's arithmetic on the batch of all, where its rows lie."""
+
+    def __init__(self, queries, rows):
+        self.queries, self.rows = queries, rows
+        with self._there():
+            self.blocks = Blocks(queries, rows)
+
+    def _there(self):
+        return placement.on(self.rows.device)
+
+    def find_targets(self, targets, columns, margin):
+        with self._there():
+            logits = logits_at(self.queries, self.rows, columns)
+        # Most rows may have their targets in other parts.
+        weights = tf.where(columns >= 0, targets.weights, 0.0)
+        self.is_labelled = targets.is_labelled
+        self.terms = TargetTerms(logits, Targets(columns, weights), margin)
+
+    def stats(self):
+        """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
+        with self._there():
+            top, total = add_stats(
+                empty_stats(self.blocks.batch), self.blocks, self.terms
+            )
+        # Of a finished sum float32 loses nothing that shows.
+        total = tf.cast(total, tf.float32)
+        return tf.stack([top, total, self.terms.weighted()], axis=1)
+
+    def grad(self, logsumexp, upstream):
+        """Gradients of the queries, the rows and, or None, the bias."""
+        with self._there():
+            at_targets = self.terms.grad(logsumexp, upstream)
+            factor = upstream * self.is_labelled
+            logsumexp = tf.cast(logsumexp, tf.float32)
+            return _grad(self.blocks, self.terms, at_targets, logsumexp, factor)
+
+
+def add_stats(
+    stats: tuple[tf.Tensor, tf.Tensor], blocks: Blocks, terms: TargetTerms
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`stats` with the classes of `blocks` folded in."""
+
+    def step(start, top, total):
+        return library.ops.tfxclass_softmax_block_stats(
+            blocks.logits(start),
+            terms.targets.ids,
+            terms.delta,
+            start,
+            top,
+            total,
+        )
+
+    return blocks.fold(step, stats)
+
+
+def _grad(blocks, terms, at_targets, logsumexp, factor):
+    """Gradients of the loss by queries, kernel and bias of `blocks`."""
+    rows = blocks.class_rows
+    has_bias = rows.bias is not None
+    empty = library.ops.tfxclass_empty_like
+
+    def step(start, queries_grad, kernel_grad, bias_grad):
+        part = blocks.rows(start)
+        logits_grad = library.ops.tfxclass_softmax_block_grad(
+            blocks.logits(start, part),
+            terms.targets.ids,
+            at_targets,
+            start,
+            logsumexp,
+            factor,
+        )
+        rows_grad = products.rows_grad(logits_grad, blocks.queries)
+        kernel_grad = library.ops.tfxclass_write_rows(
+            kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
+        )
+        if has_bias:
+            bias_grad = library.ops.tfxclass_write_rows(
+                bias_grad, tf.reduce_sum(logits_grad, axis=0), start
+            )
+        return queries_grad + logits_grad @ part, kernel_grad, bias_grad
+
+    found = blocks.fold(
+        step,
+        (
+            tf.zeros_like(blocks.queries),
+            empty(rows.kernel),
+            empty(rows.bias) if has_bias else tf.zeros([0]),
+        ),
+    )
+    return found if has_bias else (*found[:2], None)
+
+
+def _merged(stats):
+    """`(logsumexp, target)`, `[batch]`, of stats `[parts, batch, 3]`."""
+    tops, totals, targets = tf.unstack(stats, num=3, axis=2)
+    sums = logsumexp_of(tops, totals)
+    return tf.reduce_logsumexp(sums, axis=0), tf.reduce_sum(targets, axis=0)

@@ -1,0 +1,102 @@
+"""Ops beside the variables that they read.
+
+A variable may lie in another place than the step that uses it: in the memory
+of the host, or of a parameter server. A gather there sends the ids to the
+variable and the rows back; elsewhere TensorFlow would send the whole matrix.
+"""
+
+import contextlib
+import functools
+import warnings
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfxclass.ops import library
+from tfxclass.types import Variable
+
+
+def on(device: str | None) -> contextlib.AbstractContextManager[Any]:
+    """A context in which ops are placed on `device`; None changes nothing.
+
+    `tf.device(None)` would undo what is around it.
+    """
+    return contextlib.nullcontext() if device is None else tf.device(device)
+
+
+def beside(variable: Variable) -> contextlib.AbstractContextManager[Any]:
+    """A context in which ops are placed on the device of `variable`."""
+    return on(device_of(variable))
+
+
+def host_of(variable: Any) -> str | None:
+    """Name of a CPU: that of `variable`, or of the machine that it is on.
+
+    None where the variable is a mere shape, in an estimate of the memory.
+    """
+    device = device_of(variable)
+    spec = tf.DeviceSpec.from_string(device or "")
+    if not device or spec.device_type == "CPU":
+        return device
+    return spec.replace(device_type="CPU", device_index=0).to_string()
+
+
+def has_gpu() -> bool:
+    """Whether this process computes on a GPU."""
+    # Not the logical devices: to list them would fix their configuration.
+    return bool(tf.config.get_visible_devices("GPU"))
+
+
+def why_not_on_gpu(head: keras.layers.Layer) -> str | None:
+    """Why the rows of `head` cannot lie on the GPU that computes, or None."""
+    if not has_gpu():
+        return None
+    if library.cuda_version() is None:
+        return (
+            "TensorFlow computes on a GPU, but tfxclass's ops were built "
+            "without CUDA. Fix: install CUDA's compiler, nvcc, and build them "
+            f"again. {library.REBUILD}."
+        )
+    if head.has_gpu_ops:
+        return None
+    return (
+        f"{head.name!r}, a {type(head).__name__}, or its sampler has ops for "
+        "CPUs only."
+    )
+
+
+@functools.cache
+def warn_once(reason: str) -> None:
+    """Says once what it means that rows cannot lie on the GPU."""
+    warnings.warn(
+        f"{reason} Class matrices stay in host memory, and only active rows "
+        "cross at a step (under a strategy of several GPUs the whole matrix).",
+        stacklevel=2,
+    )
+
+
+def of_index(variable: Variable, has_gpu_ops: bool) -> str | None:
+    """Name of the device of an index of the rows of `variable`.
+
+    Beside them where its ops run there, else on a CPU of their machine.
+    """
+    if has_gpu_ops and library.cuda_version() is not None:
+        return device_of(variable)
+    return host_of(variable)
+
+
+def gather(variable: Variable, ids: tf.Tensor) -> tf.Tensor:
+    """Rows of `variable`; their gradient is row-sparse."""
+    with beside(variable):
+        # A read and a gather, not a sparse read of the variable: after that
+        # TensorFlow copies the whole matrix at each full read, also at the
+        # one whose product, the full output, has been pruned.
+        return tf.gather(tf.convert_to_tensor(variable), ids)
+
+
+def device_of(variable: Any) -> str | None:
+    """Name of the device of `variable`, str, or None of a mere shape."""
+    if isinstance(variable, keras.Variable):
+        variable = variable.value
+    return getattr(variable, "device", None)

@@ -1,0 +1,158 @@
+"""Class rows with retain probabilities: how DropMax predicts.
+
+With the expected mask (equation 18 of its first version) in blocks of
+classes, or as the mean over samples of masks (equation 17), which holds
+[batch, num_classes].
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxclass.losses import dropmax
+from tfxclass.losses import softmax
+from tfxclass.losses.targets import Targets
+from tfxclass.rows import placement
+from tfxclass.rows import products
+from tfxclass.rows import search
+from tfxclass.rows import stock
+from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.blocks import logits_at
+from tfxclass.rows.read import whole
+
+
+class Retained(NamedTuple):
+    """Classes that are retained with probabilities rho.
+
+    Attributes:
+        rows: `ClassRows` of the logits o.
+        retain: `ClassRows` of the logits of rho; None where it is given.
+        retain_logit: float, logit of the given rho.
+        predict_samples: int, masks of a prediction; None for the expected one.
+        seed: int, of the masks.
+    """
+
+    rows: Any
+    retain: Any
+    retain_logit: float | None
+    predict_samples: int | None
+    seed: int
+
+    def here(self) -> "Retained":
+        """The same of tensors without padding."""
+        retain = None if self.retain is None else whole(self.retain)
+        return self._replace(rows=whole(self.rows), retain=retain)
+
+    def expected(
+        self, logits: tf.Tensor, retain_logits: tf.Tensor
+    ) -> tf.Tensor:
+        """Logits of equation 18."""
+        # A rho that is the same for all classes moves no probability.
+        if self.retain is None:
+            return logits
+        return dropmax.expected_logits(logits, retain_logits)
+
+    def predicted(
+        self, logits: tf.Tensor, retain_logits: tf.Tensor
+    ) -> tf.Tensor:
+        """Logits whose softmax is the prediction, of all classes."""
+        if self.predict_samples is None:
+            return self.expected(logits, retain_logits)
+        return dropmax.mixture_log_probabilities(
+            logits, retain_logits, self.predict_samples, self.seed
+        )
+
+    def all_retain_logits(self, queries: tf.Tensor) -> tf.Tensor:
+        """Logits of rho, float32 `[batch, num_classes]`, or a scalar."""
+        if self.retain is None:
+            return tf.constant(self.retain_logit)
+        return products.all_products(queries, whole(self.retain))
+
+    def all_logits(self, queries: tf.Tensor) -> tf.Tensor:
+        """float32 `[batch, num_classes]`, of the prediction."""
+        with placement.on(self.rows.device):
+            logits = products.all_products(queries, whole(self.rows))
+            return self.predicted(logits, self.all_retain_logits(queries))
+
+    def best(
+        self, queries: tf.Tensor, k: int, with_logsumexp: bool = True
+    ) -> search.Best:
+        """`search.Best` of the prediction."""
+        if self.predict_samples is not None:
+            return _of_probabilities(
+                search.best_of_logits(self.all_logits(queries), k)
+            )
+        with placement.on(self.rows.device):
+            blocks = _ExpectedBlocks(queries, self.here())
+            return search.best_of_blocks(blocks, k, with_logsumexp)
+
+    def losses(self, queries: tf.Tensor, targets: Targets) -> tf.Tensor:
+        """Cross-entropy of the expected mask, streamed, without gradient.
+
+        Args:
+            queries: float32 `[batch, dim]`.
+            targets: `Targets`.
+
+        Returns:
+            float32 `[batch]`.
+        """
+        here = self.here()
+        with placement.on(self.rows.device):
+            logits = logits_at(queries, here.rows, targets.ids)
+            if self.retain is not None:
+                logits = self.expected(
+                    logits, logits_at(queries, here.retain, targets.ids)
+                )
+            logsumexp = self.best(queries, 1).logsumexp[:, 0]
+        target = softmax.TargetTerms(logits, targets, None).weighted()
+        losses = softmax.log_ratio(logsumexp, target)
+        return tf.where(targets.is_labelled > 0, losses, 0.0)
+
+    def stock_best(
+        self, queries: tf.Tensor, k: int, with_logsumexp: bool = True
+    ) -> search.Best:
+        """`best` with stock ops alone."""
+        here, batch = self.here(), tf.shape(queries)[0]
+
+        def logits_of(start, size):
+            logits = stock.block_logits(queries, here.rows, start, size)
+            if here.retain is None:
+                return logits, tf.constant(self.retain_logit)
+            return logits, stock.block_logits(queries, here.retain, start, size)
+
+        num_classes = here.rows.num_classes
+        if self.predict_samples is not None:
+            logits = self.predicted(*logits_of(0, num_classes))
+            scores, ids = tf.math.top_k(logits, k)
+            ids = tf.cast(ids, tf.int64)
+            return _of_probabilities(search.Best(ids, scores, None))
+        return stock.best_of_blocks(
+            lambda *block: self.expected(*logits_of(*block)),
+            batch,
+            num_classes,
+            k,
+            with_logsumexp,
+        )
+
+
+def _of_probabilities(best):
+    """`best` whose logits are log-probabilities already."""
+    zeros = tf.zeros_like(best.logits[:, :1], tf.float64)
+    return best._replace(logsumexp=zeros)
+
+
+class _ExpectedBlocks(Blocks):
+    """Blocks of logits with the expected mask."""
+
+    def __init__(self, queries, retained):
+        super().__init__(queries, retained.rows)
+        self.retained = retained
+        if retained.retain is not None:
+            self.retain = Blocks(queries, retained.retain)
+
+    def logits(self, start, rows=None):
+        logits = super().logits(start, rows)
+        if self.retained.retain is None:
+            return logits
+        return self.retained.expected(logits, self.retain.logits(start))

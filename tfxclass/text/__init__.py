@@ -1,0 +1,17 @@
+"""Text in, names out."""
+
+from tfxclass.text.fields import Field
+from tfxclass.text.linear_tree import train_linear
+from tfxclass.text.sparse_linear import SparseLinear
+from tfxclass.text.sparse_rows import SparseRows
+from tfxclass.text.tagger import Tagger
+from tfxclass.text.text_features import TextFeatures
+
+__all__ = [
+    "Field",
+    "SparseLinear",
+    "SparseRows",
+    "Tagger",
+    "TextFeatures",
+    "train_linear",
+]

@@ -1,0 +1,182 @@
+"""What a tagger chooses on held-out rows: fields, C, and probabilities."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfxclass.text import linear_tree
+from tfxclass.text.centroids import centroids
+from tfxclass.text.sparse_rows import SparseRows
+
+# A candidate is tried on so many labels where all take longer than this.
+_MOST_SECONDS = 6.0
+_SOME_LABELS = 256
+_EPOCHS = 4
+# Of the centroids, where a row has one label; many labels gain nothing by them.
+_SHARES = (0.0, 0.5, 1.0, 2.0)
+# Pairs of row and label for each true one that a sigmoid is fitted to.
+_PAIRS = 5
+
+
+class Trial(NamedTuple):
+    """Margins of held-out rows, and which of them are of labels they have.
+
+    Attributes:
+        margins: float32 `[rows, labels]`, of some of the labels.
+        truth: bool `[rows, labels]`.
+        share: float, of the labels' centroids beside the weights.
+        score: float, the higher the better.
+    """
+
+    margins: np.ndarray
+    truth: np.ndarray
+    share: float
+    score: float
+
+
+def split(
+    size: int, share: float, most: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`(training rows, held-out rows)`, int arrays in ascending order."""
+    order = np.random.default_rng(seed).permutation(size)
+    held = min(int(size * share), most)
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def try_out(
+    rows: SparseRows,
+    labels: SparseRows,
+    held: SparseRows,
+    held_labels: SparseRows,
+    num_features: int,
+    num_labels: int,
+    one: bool,
+    c: float,
+) -> Trial:
+    """Trains on `rows`, and answers `held`; a `Trial`.
+
+    Args:
+        rows: `SparseRows`.
+        labels: `SparseRows`, ids of labels.
+        held: `SparseRows`, held-out rows.
+        held_labels: `SparseRows`, their labels.
+        num_features: int.
+        num_labels: int.
+        one: whether a row has one label.
+        c: float, weight of the losses.
+    """
+    some = _labels_to_try(rows, labels, num_labels)
+    place = np.full(num_labels, -1)
+    place[some] = np.arange(len(some))
+    weights, _ = linear_tree.train_linear(
+        rows, _only(labels, place), num_features, len(some), c=c,
+        num_epochs=_EPOCHS, threshold=0.02,
+    )  # fmt: skip
+    margins = linear_tree.margins(held, weights)
+    truth = np.zeros(margins.shape, bool)
+    own = _only(held_labels, place)
+    truth[own.row_ids(), own.ids] = True
+    if not one:
+        return Trial(margins, truth, 0.0, average_precision(margins, truth))
+    means = centroids(rows, _only(labels, place), num_features, len(some))
+    cosines = linear_tree.margins(held, means)
+    trials = [
+        Trial(mixed, truth, share, _reciprocal_rank(mixed, truth))
+        for share in _SHARES
+        for mixed in [margins + share * cosines]
+    ]
+    return max(trials, key=lambda trial: trial.score)
+
+
+def _labels_to_try(rows, labels, num_labels):
+    """All where they are few; else some of each frequency."""
+    if linear_tree.seconds(rows, num_labels, _EPOCHS) <= _MOST_SECONDS:
+        return np.arange(num_labels)
+    counts = np.bincount(labels.ids, minlength=num_labels)
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    places = np.linspace(0, len(order) - 1, _SOME_LABELS).astype(np.int64)
+    return order[np.unique(places)]
+
+
+def _only(labels, place):
+    """Labels that have a place, renumbered by it."""
+    kept = place[labels.ids] >= 0
+    ends = np.concatenate([[0], np.cumsum(kept)])[labels.splits]
+    ids = place[labels.ids[kept]]
+    return SparseRows(ends, ids, labels.values[kept])
+
+
+def _reciprocal_rank(margins, truth):
+    rows = truth.any(axis=1)
+    best = np.where(truth, margins, -np.inf).max(axis=1, keepdims=True)
+    ranks = 1 + (margins > best).sum(axis=1)
+    return float(np.mean(rows / ranks)) if len(rows) else 0.0
+
+
+def average_precision(scores: np.ndarray, truth: np.ndarray) -> float:
+    """Area under precision and recall of all pairs of row and label."""
+    order = np.argsort(-scores, axis=None, kind="stable")
+    hits = truth.ravel()[order]
+    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+    return float(precision[hits].mean()) if hits.any() else 0.0
+
+
+def fit_sigmoid(
+    margins: np.ndarray, truth: np.ndarray, steps: int = 50
+) -> tuple[float, float]:
+    """`(slope, intercept)` of the log-likelihood's maximum, one for all.
+
+    References:
+        Platt, Probabilistic Outputs for Support Vector Machines, 1999; its
+        targets, which no finite number of rows drives to 0 or 1.
+    """
+    z, hits = margins.ravel().astype(np.float64), truth.ravel()
+    # Where it matters: the mass of labels far off would bend the line.
+    kept = min(len(z), _PAIRS * max(np.count_nonzero(hits), 1))
+    best = np.argpartition(-z, kept - 1)[:kept]
+    z, hits = z[best], hits[best]
+    up, down = np.count_nonzero(hits), np.count_nonzero(~hits)
+    if not up or not down:
+        return 3.0, 0.0
+    target = np.where(hits, (up + 1) / (up + 2), 1 / (down + 2))
+    fit = np.array([3.0, 0.0])
+    for _ in range(steps):
+        p = 1 / (1 + np.exp(-np.clip(fit[0] * z + fit[1], -50, 50)))
+        wrong, curve = p - target, p * (1 - p)
+        gradient = np.array([wrong @ z, wrong.sum()])
+        cross = curve @ z
+        hessian = np.array([[curve @ z**2, cross], [cross, curve.sum()]])
+        step = np.linalg.solve(hessian + 1e-6 * np.eye(2), gradient)
+        fit -= np.clip(step, -1, 1)
+        if np.abs(step).max() < 1e-6:
+            break
+    return max(float(fit[0]), 1e-3), float(fit[1])
+
+
+def fit_temperature(margins: np.ndarray, truth: np.ndarray) -> float:
+    """The factor of the margins whose softmax is likeliest, from a grid."""
+    rows = truth.any(axis=1)
+    if not rows.any():
+        return 3.0
+    margins, truth = margins[rows], truth[rows]
+    best, least = 3.0, np.inf
+    for factor in np.geomspace(0.5, 30, 25):
+        scaled = factor * margins
+        scaled -= scaled.max(axis=1, keepdims=True)
+        total = np.log(np.exp(scaled).sum(axis=1))
+        own = np.where(truth, scaled, -np.inf).max(axis=1)
+        loss = float(np.mean(total - own))
+        if loss < least:
+            best, least = float(factor), loss
+    return best
+
+
+def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    """The least probability of a tag that makes micro-F1 greatest."""
+    flat = probabilities.ravel()
+    order = np.argsort(-flat, kind="stable")
+    hits = np.cumsum(truth.ravel()[order])
+    if not len(hits) or not hits[-1]:
+        return 0.5
+    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])
+    return float(np.clip(flat[order[np.argmax(f1)]], 0.01, 0.99))

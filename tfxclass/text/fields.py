@@ -1,0 +1,169 @@
+"""Fields: what is read from the columns of a text, and how it is weighed."""
+
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
+from tfxclass.text import terms
+from tfxclass.types import Columns
+
+#: `(rows, hashes or ids, counts or values)`, an entry a pair of both.
+Terms = tuple[np.ndarray, np.ndarray, np.ndarray]
+_BATCH = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """Terms of one or more columns, with a vocabulary and a weight of its own.
+
+    Args:
+        columns: names of the columns that are read as one text.
+        kind: `"words"` or `"chars"`, runs of characters within words.
+        shortest: int, words or characters of the shortest run.
+        longest: int, of the longest.
+        min_count: int, texts that a term of the vocabulary is in at least.
+        max_share: float, share of the texts that it is in at most.
+        weight: float, norm of the field's part of a row.
+    """
+
+    columns: Iterable[str]
+    kind: str = "words"
+    shortest: int = 1
+    longest: int = 1
+    min_count: int = 2
+    max_share: float = 0.5
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        check_choice("kind", self.kind, ("words", "chars"))
+        check_positive_int("shortest", self.shortest)
+        check_positive_int("longest", self.longest)
+        check_positive_int("min_count", self.min_count)
+        if self.kind == "words" and self.shortest != 1:
+            raise ValueError(
+                "`shortest` must be 1 for words. Received: "
+                f"shortest={self.shortest}"
+            )
+        if not self.columns or self.shortest > self.longest:
+            raise ValueError(
+                "A field needs a column, and `shortest` must be at most "
+                f"`longest`. Received: {self}"
+            )
+        if not (0 < self.max_share <= 1 and 0 < self.weight < np.inf):
+            raise ValueError(
+                "`max_share` must be in (0, 1] and `weight` positive. "
+                f"Received: {self}"
+            )
+
+    def terms_of(
+        self, plain: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(rows, hashes)` of plain texts, a dict by column."""
+        texts = [plain[column] for column in self.columns]
+        # A mark between the columns would be a word; a space parts them.
+        text = texts[0] if len(texts) == 1 else tf.strings.join(texts, " ")
+        if self.kind == "words":
+            return terms.word_ngrams(text, self.longest)
+        return terms.char_ngrams(text, self.shortest, self.longest)
+
+
+@dataclasses.dataclass
+class Vocabulary:
+    """Terms of a field, int64 hashes in ascending order, and their idf."""
+
+    hashes: np.ndarray
+    idf: np.ndarray
+
+
+def read_terms(
+    columns: Columns,
+    fields: list[Field],
+    progress: Callable[[int], Any] | None = None,
+) -> list[Terms]:
+    """The terms of all texts, counted in each, by field.
+
+    Args:
+        columns: dict of lists of str, a text each, by name.
+        fields: list of `Field`.
+        progress: function of the number of texts read, or None.
+
+    Returns:
+        A list of `(rows, hashes, counts)`, one a field: int64, int64 and
+        float32 arrays `[pairs]`, ascending by row.
+    """
+    size = len(next(iter(columns.values())))
+    parts = [[] for _ in fields]
+    for begin in range(0, size, _BATCH):
+        batch = {
+            name: terms.plain(tf.constant(texts[begin : begin + _BATCH]))
+            for name, texts in columns.items()
+        }
+        for part, field in zip(parts, fields):
+            part.append(_counted(field, batch, begin))
+        if progress is not None:
+            progress(min(begin + _BATCH, size))
+    return [
+        tuple(np.concatenate(arrays) for arrays in zip(*part)) for part in parts
+    ]
+
+
+def _counted(field, batch, begin):
+    counted = terms.count(*field.terms_of(batch))
+    rows, hashes, counts = (x.numpy() for x in counted)
+    order = np.argsort(rows, kind="stable")
+    return rows[order] + begin, hashes[order], counts[order]
+
+
+def learn(field: Field, size: int, hashes: np.ndarray) -> Vocabulary:
+    """The vocabulary of a field.
+
+    Args:
+        field: `Field`.
+        size: int, number of texts.
+        hashes: int64 `[pairs]`, each text's distinct terms.
+
+    Returns:
+        A `Vocabulary`; idf is log((texts + 1) / (texts with the term + 1)) +
+        1, as scikit-learn's.
+    """
+    distinct, counts = np.unique(hashes, return_counts=True)
+    # Of few texts, a term may be in most of them and tell nothing yet.
+    most = max(field.max_share * size, field.min_count)
+    kept = (counts >= min(field.min_count, max(size // 2, 1))) & (
+        counts <= most
+    )
+    idf = np.log((size + 1) / (counts[kept] + 1)) + 1
+    return Vocabulary(distinct[kept], idf.astype(np.float32))
+
+
+def weigh(
+    field: Field,
+    vocabulary: Vocabulary,
+    rows: np.ndarray,
+    hashes: np.ndarray,
+    counts: np.ndarray,
+    size: int,
+) -> Terms:
+    """TF-IDF of counted terms.
+
+    Returns:
+        `(rows, ids, values)`: values (1 + log count) idf, each row's of norm
+        `field.weight`; terms outside the vocabulary are left out.
+    """
+    if not len(vocabulary.hashes):
+        return rows[:0], hashes[:0], counts[:0]
+    ids = np.searchsorted(vocabulary.hashes, hashes)
+    ids = np.minimum(ids, len(vocabulary.hashes) - 1)
+    known = vocabulary.hashes[ids] == hashes
+    rows, ids, counts = rows[known], ids[known], counts[known]
+    values = (1 + np.log(counts)) * vocabulary.idf[ids]
+    norms = np.sqrt(np.bincount(rows, values**2, minlength=size))
+    values *= field.weight / np.maximum(norms[rows], 1e-12)
+    return rows, ids, values.astype(np.float32)

@@ -1,0 +1,249 @@
+"""Training of linear one-vs-rest classifiers, flat or along a label tree."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.layers.sparse_dense import sparse_product
+from tfxclass.ops.linear import SparseWeights
+from tfxclass.ops.linear import linear_one_vs_rest
+from tfxclass.text.sparse_rows import SparseRows
+from tfxclass.text.sparse_rows import ragged
+from tfxclass.trees import clustered
+from tfxclass.types import Array
+
+# CPU seconds for a nonzero, label and epoch: 4 flops at 15 GFLOP/s, what a
+# core of a server does, rows of 166 features (measured).
+_SECONDS = 2.5e-10
+_MOST_GROUP = 512
+_LEAST_GROUPS = 8
+# Rows whose margin for a group is above are its hard negatives.
+_HARD_MARGIN = -0.5
+_BATCH = 4096
+# Columns that are made dense at a time.
+_COLUMNS = 256
+
+
+def seconds(rows: SparseRows, num_labels: int, num_epochs: int) -> float:
+    """CPU seconds that training all labels on all rows takes, roughly."""
+    return _SECONDS * len(rows.ids) * num_labels * num_epochs
+
+
+def choose_groups(
+    rows: SparseRows, num_labels: int, num_epochs: int, most_seconds: float
+) -> int:
+    """Number of groups of a label tree, 1 where none is needed."""
+    if seconds(rows, num_labels, num_epochs) <= most_seconds:
+        return 1
+    groups = _LEAST_GROUPS
+    while groups * _MOST_GROUP * 2 < num_labels:
+        groups *= 2
+    return groups if groups * 4 <= num_labels else 1
+
+
+def train_linear(
+    rows: SparseRows,
+    labels: SparseRows,
+    num_features: int,
+    num_labels: int,
+    num_groups: int = 1,
+    loss: str = "squared_hinge",
+    c: float = 0.5,
+    num_epochs: int = 5,
+    threshold: float = 0.05,
+    seed: int = 0,
+) -> tuple[SparseWeights, np.ndarray | None]:
+    """Trains a linear classifier for each label.
+
+    With one group, each label on all rows. With more, the labels are parted
+    in groups of like ones; a first level learns which rows have a label of a
+    group, and each label is trained on the rows that its group has labels in,
+    and on those that the first level takes for such (hard negatives).
+
+    Args:
+        rows: `SparseRows`.
+        labels: `SparseRows`, ids of the labels of each row; the values do not
+            count.
+        num_features: int.
+        num_labels: int.
+        num_groups: int, a power of 2.
+        loss: `"squared_hinge"` or `"logistic"`.
+        c: float > 0, weight of the losses.
+        num_epochs: int, passes over the rows.
+        threshold: float, weights of less than this are dropped.
+        seed: int.
+
+    Returns:
+        `(weights, groups)`: `SparseWeights` of arrays, whose columns are the
+        labels and then the groups; and int32 `[num_labels]`, the group of
+        each label, None without.
+
+    References:
+        Prabhu et al., Parabel, WWW 2018. Yu et al., PECOS, JMLR 2022, 4.2, of
+        the negatives that the matcher finds.
+    """
+    options = {
+        "loss": loss, "c": c, "num_epochs": num_epochs, "seed": seed,
+    }  # fmt: skip
+    every = np.arange(len(rows))
+    if num_groups == 1:
+        members = [np.arange(num_labels)]
+        flat = _train(
+            rows, labels, members, [every], num_features, threshold, options
+        )
+        return flat, None
+    members = part_labels(rows, labels, num_features, num_labels, num_groups)
+    groups = np.zeros(num_labels, np.int32)
+    for group, ids in enumerate(members):
+        groups[ids] = group
+    of_groups = _groups_of_rows(labels, groups)
+    first = _train(
+        rows, of_groups, [np.arange(len(members))], [every], num_features, 0.0,
+        options,
+    )  # fmt: skip
+    negatives = hard_negatives(rows, first)
+    group_rows = [
+        np.union1d(*pair)
+        for pair in zip(_members_of(of_groups, len(members)), negatives)
+    ]
+    second = _train(
+        rows, labels, members, group_rows, num_features, threshold, options
+    )
+    order = np.concatenate(members).astype(np.int32)
+    return join(reorder(second, order), first), groups
+
+
+def _train(rows, labels, members, group_rows, num_features, threshold, options):
+    weights = linear_one_vs_rest(
+        rows,
+        labels[:2],
+        ragged(members),
+        ragged(group_rows),
+        num_features,
+        1 + int(max(x.max(initial=0) for x in [labels.ids, *members])),
+        threshold=threshold,
+        **options,
+    )
+    return SparseWeights(*(x.numpy() for x in weights))
+
+
+def part_labels(
+    rows: SparseRows,
+    labels: SparseRows,
+    num_features: int,
+    num_labels: int,
+    num_groups: int,
+    seed: int = 0,
+) -> list[np.ndarray]:
+    """Groups of like labels, int arrays: by the sum of a label's rows.
+
+    Sums are random projections of 64 dimensions; groups are halved by
+    spherical 2-means (`tfxclass.trees.clustered`).
+    """
+    random = np.random.default_rng(seed)
+    axes = random.standard_normal((num_features, 64), np.float32)
+    vectors = np.zeros((num_labels, 64), np.float32)
+    for begin in range(0, len(rows), _BATCH):
+        part = np.arange(begin, min(begin + _BATCH, len(rows)))
+        projected = products(rows.take(part), axes)
+        own = labels.take(part)
+        np.add.at(vectors, own.ids, projected[own.row_ids()])
+    # A label without rows has no direction.
+    vectors[~vectors.any(axis=1), 0] = 1.0
+    leaf_size = -(-num_labels // num_groups)
+    tree = clustered(vectors, num_groups, leaf_size, seed=seed)
+    # Node 0 is the root, and its children follow.
+    groups = tree.parents[tree.leaves] - 1
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups, minlength=num_groups)
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def hard_negatives(
+    rows: SparseRows, weights: SparseWeights
+) -> list[np.ndarray]:
+    """Rows that the first level takes for each group's, int arrays."""
+    dense = to_dense(weights)
+    found = [[] for _ in weights.biases]
+    for begin in range(0, len(rows), _BATCH):
+        part = np.arange(begin, min(begin + _BATCH, len(rows)))
+        margins = products(rows.take(part), dense) + weights.biases
+        for group, of_group in enumerate(margins.T):
+            found[group].append(part[of_group > _HARD_MARGIN])
+    return [np.concatenate(parts) for parts in found]
+
+
+def products(rows: SparseRows, matrix: Array) -> np.ndarray:
+    """Sparse rows times a dense matrix, float32."""
+    at = np.stack([rows.row_ids(), rows.ids], axis=1)
+    return sparse_product(
+        at, rows.values, np.int64(len(rows)), tf.constant(matrix)
+    ).numpy()
+
+
+def margins(rows: SparseRows, weights: SparseWeights) -> np.ndarray:
+    """float32 `[rows, columns]`: scores by `SparseWeights`, biases too."""
+    lengths = np.diff(weights.splits)
+    features = np.repeat(np.arange(len(lengths)), lengths)
+    result = np.empty((len(rows), len(weights.biases)), np.float32)
+    for begin in range(0, len(weights.biases), _COLUMNS):
+        end = min(begin + _COLUMNS, len(weights.biases))
+        some = (weights.columns >= begin) & (weights.columns < end)
+        dense = np.zeros((len(lengths), end - begin), np.float32)
+        dense[features[some], weights.columns[some] - begin] = weights.values[
+            some
+        ]
+        result[:, begin:end] = products(rows, dense)
+    return result + weights.biases
+
+
+def to_dense(weights: SparseWeights) -> np.ndarray:
+    """`[num_features, columns]` of `SparseWeights`."""
+    lengths = np.diff(weights.splits)
+    dense = np.zeros((len(lengths), len(weights.biases)), np.float32)
+    features = np.repeat(np.arange(len(lengths)), lengths)
+    dense[features, weights.columns] = weights.values
+    return dense
+
+
+def _groups_of_rows(labels, groups):
+    """The groups that each row has labels in, once."""
+    size = int(groups.max()) + 1
+    pairs = np.unique(labels.row_ids() * size + groups[labels.ids])
+    rows = pairs // size
+    splits = np.searchsorted(rows, np.arange(len(labels) + 1))
+    return SparseRows(
+        splits.astype(np.int64), pairs % size, np.ones(len(pairs), np.float32)
+    )
+
+
+def _members_of(labels, size):
+    """The rows that have each label."""
+    rows = labels.row_ids()
+    order = np.argsort(labels.ids, kind="stable")
+    ends = np.cumsum(np.bincount(labels.ids, minlength=size))
+    return np.split(rows[order], ends[:-1])
+
+
+def reorder(weights: SparseWeights, order: np.ndarray) -> SparseWeights:
+    """Weights whose column i is of label `order[i]`, by label."""
+    biases = np.zeros(len(order), np.float32)
+    biases[order] = weights.biases
+    return weights._replace(columns=order[weights.columns], biases=biases)
+
+
+def join(one: SparseWeights, other: SparseWeights) -> SparseWeights:
+    """The columns of `one`, then those of `other`."""
+    lengths = np.diff(one.splits) + np.diff(other.splits)
+    splits = np.concatenate([[0], np.cumsum(lengths)])
+    features = [
+        np.repeat(np.arange(len(lengths)), np.diff(w.splits))
+        for w in (one, other)
+    ]
+    order = np.argsort(np.concatenate(features), kind="stable")
+    columns = [one.columns, other.columns + len(one.biases)]
+    return SparseWeights(
+        splits,
+        np.concatenate(columns).astype(np.int32)[order],
+        np.concatenate([one.values, other.values])[order],
+        np.concatenate([one.biases, other.biases]),
+    )

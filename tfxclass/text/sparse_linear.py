@@ -1,0 +1,232 @@
+"""A linear classifier with sparse weights on sparse features, for serving."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
+from tfxclass.layers.sparse_dense import sparse_product
+from tfxclass.ops.linear import SparseWeights
+from tfxclass.types import Config
+from tfxclass.types import Shape
+
+# An entry of a list costs as much as 40 columns of a dense row (measured), so
+# longer lists are dense rows, the longest first, while these take little.
+_DENSE_SHARE = 1 / 40
+_MOST_DENSE_BYTES = 1 << 28
+# Of the margin of a group, in the logit of its probability.
+_GROUP_SLOPE = 3.0
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class SparseLinear(keras.layers.Layer):
+    """One-vs-rest scores of sparse features by sparse weights.
+
+    Weights are kept by feature, so that a row reads those of its own features
+    only: features with many weights as dense rows, the others as lists.
+    Stock ops alone; it is trained by `tfxclass.text.train_linear`, not by
+    gradients.
+
+    Args:
+        num_features: int, ids are below it.
+        num_labels: int, width of the output.
+        num_dense: int, features with a dense row.
+        num_entries: int, weights of the other features.
+        activation: `None` for margins, `"sigmoid"` for each label's own
+            probability, `"softmax"` where a row has one label.
+        num_groups: int, columns that tell the group of the labels, the first
+            level of a label tree; a label's probability is multiplied by its
+            group's. 0 without.
+        **kwargs: `keras.layers.Layer`'s arguments.
+
+    Call arguments:
+        ids: int64 `[batch, n]`.
+        values: float32 `[batch, n]`; where they are 0 there is no feature.
+
+    Output shape:
+        `[batch, num_labels]`.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_labels: int,
+        num_dense: int,
+        num_entries: int,
+        activation: str | None = None,
+        num_groups: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive_int("num_features", num_features)
+        check_positive_int("num_labels", num_labels)
+        check_choice("activation", activation, (None, "sigmoid", "softmax"))
+        self.num_features = int(num_features)
+        self.num_labels = int(num_labels)
+        self.num_dense = int(num_dense)
+        self.num_entries = int(num_entries)
+        self.activation = activation
+        self.num_groups = int(num_groups)
+        self.supports_jit = False
+        width = self.num_labels + self.num_groups
+        self.places = self._weight("places", (self.num_features,), "int32")
+        self.dense = self._weight("dense", (max(self.num_dense, 1), width))
+        self.splits = self._weight("splits", (self.num_features + 1,), "int64")
+        self.columns = self._weight("columns", (self.num_entries,), "int32")
+        self.entries = self._weight("entries", (self.num_entries,))
+        self.biases = self._weight("biases", (width,))
+        self.groups = None
+        if self.num_groups:
+            self.groups = self._weight("groups", (self.num_labels,), "int32")
+        # Probability is sigmoid(slope * margin + intercept), or the softmax.
+        self.slope = self._weight("slope", (), initializer="ones")
+        self.intercept = self._weight("intercept", ())
+        self.built = True
+
+    def _weight(self, name, shape, dtype="float32", initializer="zeros"):
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            dtype=dtype,
+            autocast=False,
+            trainable=False,
+        )
+
+    def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        margins = self.margins(ids, values)
+        labels = margins[:, : self.num_labels]
+        if self.activation is None:
+            return labels
+        scaled = self.slope * labels + self.intercept
+        if self.groups is not None:
+            of_groups = _GROUP_SLOPE * margins[:, self.num_labels :]
+            log_group = tf.gather(
+                tf.math.log_sigmoid(of_groups), self.groups.value, axis=1
+            )
+        if self.activation == "softmax":
+            if self.groups is not None:
+                scaled += log_group
+            return tf.nn.softmax(scaled)
+        if self.groups is None:
+            return tf.sigmoid(scaled)
+        return tf.exp(tf.math.log_sigmoid(scaled) + log_group)
+
+    def margins(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """float32 `[batch, num_labels + num_groups]`, raw scores."""
+        where = tf.where(values != 0)
+        size = tf.shape(ids, tf.int64)[0]
+        rows, values = where[:, 0], tf.gather_nd(values, where)
+        ids = tf.gather_nd(ids, where)
+        places = tf.gather(self.places.value, ids)
+        is_dense = places >= 0
+        result = self._of_dense(
+            tf.boolean_mask(rows, is_dense),
+            tf.cast(tf.boolean_mask(places, is_dense), tf.int64),
+            tf.boolean_mask(values, is_dense),
+            size,
+        )
+        result += self._of_lists(
+            tf.boolean_mask(rows, ~is_dense),
+            tf.boolean_mask(ids, ~is_dense),
+            tf.boolean_mask(values, ~is_dense),
+            size,
+        )
+        return result + self.biases.value
+
+    def _of_dense(self, rows, places, values, size):
+        matrix = tf.convert_to_tensor(self.dense)
+        # TensorFlow's sparse product divides by the number of rows.
+        product = sparse_product(
+            tf.stack([rows, places], axis=1),
+            values,
+            tf.maximum(size, 1),
+            matrix,
+        )
+        return product[:size]
+
+    def _of_lists(self, rows, ids, values, size):
+        splits = tf.convert_to_tensor(self.splits)
+        begins = tf.gather(splits, ids)
+        places = tf.ragged.range(begins, tf.gather(splits, ids + 1))
+        owner, places = places.value_rowids(), places.flat_values
+        width = self.num_labels + self.num_groups
+        columns = tf.gather(self.columns.value, places)
+        at = tf.gather(rows, owner) * width + tf.cast(columns, tf.int64)
+        added = tf.gather(values, owner) * tf.gather(self.entries.value, places)
+        summed = tf.math.unsorted_segment_sum(added, at, size * width)
+        return tf.reshape(summed, [size, width])
+
+    def compute_output_shape(
+        self, ids_shape: Shape, values_shape: Shape
+    ) -> Shape:
+        return (ids_shape[0], self.num_labels)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "num_features": self.num_features,
+            "num_labels": self.num_labels,
+            "num_dense": self.num_dense,
+            "num_entries": self.num_entries,
+            "activation": self.activation,
+            "num_groups": self.num_groups,
+        }
+
+
+def from_weights(
+    weights: SparseWeights,
+    num_labels: int,
+    activation: str | None = None,
+    groups: np.ndarray | None = None,
+    name: str | None = None,
+) -> SparseLinear:
+    """A `SparseLinear` that holds trained weights.
+
+    Args:
+        weights: `tfxclass.ops.linear.SparseWeights` of arrays; columns are
+            labels, then groups.
+        num_labels: int.
+        activation: of the layer.
+        groups: int array `[num_labels]`, the group of each label, or None.
+        name: of the layer.
+    """
+    splits, columns, values, biases = (np.asarray(x) for x in weights)
+    width, lengths = len(biases), np.diff(splits)
+    is_dense = _choose_dense(lengths, width)
+    places = np.full(len(lengths), -1, np.int32)
+    places[is_dense] = np.arange(is_dense.sum())
+    features = np.repeat(np.arange(len(lengths)), lengths)
+    of_dense = is_dense[features]
+    dense = np.zeros((max(is_dense.sum(), 1), width), np.float32)
+    dense[places[features[of_dense]], columns[of_dense]] = values[of_dense]
+    kept = np.concatenate([[0], np.cumsum(np.where(is_dense, 0, lengths))])
+    layer = SparseLinear(
+        len(lengths),
+        num_labels,
+        int(is_dense.sum()),
+        int(kept[-1]),
+        activation,
+        width - num_labels,
+        name=name,
+    )
+    layer.places.assign(places)
+    layer.dense.assign(dense)
+    layer.splits.assign(kept)
+    layer.columns.assign(columns[~of_dense])
+    layer.entries.assign(values[~of_dense])
+    layer.biases.assign(biases)
+    if groups is not None:
+        layer.groups.assign(groups)
+    return layer
+
+
+def _choose_dense(lengths, width):
+    """Which features get a dense row, bool `[num_features]`."""
+    most = _MOST_DENSE_BYTES // (4 * width)
+    is_dense = np.zeros(len(lengths), bool)
+    is_dense[np.argsort(-lengths, kind="stable")[:most]] = True
+    return is_dense & (lengths > _DENSE_SHARE * width)

@@ -1,0 +1,67 @@
+"""Sparse rows as flat arrays, as the compiled ops take them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class SparseRows(NamedTuple):
+    """Row i has the entries `splits[i]` to `splits[i + 1]`.
+
+    Attributes:
+        splits: int64 `[rows + 1]`.
+        ids: int64 `[entries]`.
+        values: float32 `[entries]`.
+    """
+
+    splits: np.ndarray
+    ids: np.ndarray
+    values: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.splits) - 1
+
+    def row_ids(self) -> np.ndarray:
+        """int64 `[entries]`, the row of each."""
+        return np.repeat(np.arange(len(self)), np.diff(self.splits))
+
+    def take(self, rows: np.ndarray) -> "SparseRows":
+        """The given rows, in their order."""
+        lengths = np.diff(self.splits)[rows]
+        splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        places = np.repeat(self.splits[:-1][rows] - splits[:-1], lengths)
+        places += np.arange(splits[-1])
+        return SparseRows(splits, self.ids[places], self.values[places])
+
+    def padded(self) -> tuple[np.ndarray, np.ndarray]:
+        """`(ids, values)` `[rows, longest]`, padded with id 0, value 0."""
+        lengths = np.diff(self.splits)
+        width = max(int(lengths.max(initial=0)), 1)
+        inside = np.arange(width) < lengths[:, np.newaxis]
+        ids = np.zeros(inside.shape, np.int64)
+        values = np.zeros(inside.shape, np.float32)
+        ids[inside], values[inside] = self.ids, self.values
+        return ids, values
+
+
+def from_pairs(
+    size: int, rows: np.ndarray, ids: ArrayLike, values: ArrayLike | None = None
+) -> SparseRows:
+    """`SparseRows` of entries in any order of rows."""
+    order = np.argsort(rows, kind="stable")
+    counts = np.bincount(rows, minlength=size)
+    if values is None:
+        values = np.ones(len(order), np.float32)
+    return SparseRows(
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        np.asarray(ids, np.int64)[order],
+        np.asarray(values, np.float32)[order],
+    )
+
+
+def ragged(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """`(splits, ids)` of lists of ids."""
+    splits = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    return splits, np.concatenate([np.zeros(0, np.int64), *lists])

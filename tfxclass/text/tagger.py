@@ -1,0 +1,343 @@
+"""`Tagger`: texts in, names out."""
+
+import time
+from collections.abc import Iterable
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass import metrics
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_k
+from tfxclass.ops.linear import SparseWeights
+from tfxclass.text import columns as columns_lib
+from tfxclass.text import linear_tree
+from tfxclass.text import sparse_linear
+from tfxclass.text import tagger_files
+from tfxclass.text import text_features
+from tfxclass.text.centroids import add
+from tfxclass.text.centroids import centroids
+from tfxclass.text.fields import Field
+from tfxclass.text.sparse_rows import from_pairs
+from tfxclass.text.trials import EFFORTS
+from tfxclass.text.trials import Trials
+from tfxclass.types import Path
+from tfxclass.types import Tags
+from tfxclass.types import Texts
+
+_BATCH = 64
+
+
+class Tagger:
+    """Names for texts: linear classifiers of TF-IDF terms, chosen for you.
+
+    One tag a text or many, of a few to hundreds of thousands. Weights are
+    squared-hinge one-vs-rest, all labels on all texts where that is affordable
+    and along a label tree otherwise. `model` is a plain Keras model, from
+    strings to probabilities, in stock TensorFlow ops.
+
+    Args:
+        fields: list of `Field`, what is read and how; by default chosen: the
+            words of all columns and, of each short column (40 words on
+            average), its words and pairs of words, and where it is a text's
+            only column, the characters within words, if they help.
+        effort: `"best"` or `"fast"`.
+        c: float, weight of the losses; chosen on held-out texts by default.
+        threshold: float, weights of less than this are dropped.
+        seed: int.
+        verbose: 0 or 1, whether progress is printed.
+
+    Attributes:
+        tags: list of str, the name of each class; refits add to it.
+        model: `keras.Model`, columns to probabilities `[batch, tags]`.
+        summary: dict of what was chosen and how long it took.
+
+    Example:
+
+    >>> tagger = tfxclass.text.Tagger()
+    >>> tagger.fit(["milk and eggs", "red paint"], [["food"], ["colour"]])
+    >>> tagger.predict(["eggs, red"], k=1)
+    """
+
+    def __init__(
+        self,
+        fields: Iterable[Field] | None = None,
+        effort: str = "best",
+        c: float | None = None,
+        threshold: float = 0.05,
+        seed: int = 0,
+        verbose: int = 1,
+    ) -> None:
+        check_choice("effort", effort, tuple(EFFORTS))
+        if c is not None and not 0 < c < np.inf:
+            raise ValueError(f"`c` must be positive. Received: {c!r}")
+        if not 0 <= threshold < np.inf:
+            raise ValueError(
+                f"`threshold` must be at least 0. Received: {threshold!r}"
+            )
+        self.fields = None if fields is None else list(fields)
+        self.effort, self.c, self.threshold = effort, c, threshold
+        self.seed, self.verbose = int(seed), verbose
+        self.tags, self.model, self.summary = [], None, {}
+
+    def fit(
+        self,
+        texts: Texts,
+        tags: Tags,
+        validation_data: tuple[Texts, Tags] | None = None,
+    ) -> "Tagger":
+        """Learns from texts and their tags; a refit starts anew.
+
+        Args:
+            texts: list of str, or a dict of such lists, the columns.
+            tags: list, of each text a list of str or one str.
+            validation_data: `(texts, tags)` that the choices are made on; by
+                default a tenth of the texts, which are learned from, too.
+
+        Returns:
+            The tagger.
+
+        Raises:
+            ValueError: no texts, no tags, columns of different lengths.
+        """
+        began = time.process_time()
+        columns = columns_lib.read(texts)
+        size = columns_lib.size(columns)
+        names = columns_lib.read_tags(tags, size)
+        self._number_tags(names)
+        labels = self._labels(names)
+        held = None
+        if validation_data is not None:
+            held = self._validation(validation_data, columns)
+        one = bool(np.all(np.diff(labels.splits) == 1))
+        trial = Trials(self, columns, labels, one, held)
+        fields, rows, num_features, vocabularies = trial.choose()
+        self.say(f"training {len(self.tags)} tags on {size} texts")
+        weights = self._train(rows, labels, num_features, trial, one)
+        features = text_features.make(fields, vocabularies)
+        self._make_model(list(columns), features, weights)
+        self.summary.update(
+            texts=size,
+            tags=len(self.tags),
+            fields=[str(field) for field in fields],
+            features=num_features,
+            terms_a_text=round(len(rows.ids) / size, 1),
+            cpu_seconds=round(time.process_time() - began, 1),
+            # Ids and weights: 4 bytes each.
+            megabytes=round(
+                sum(w.numpy().nbytes for w in self.model.weights) / 1e6, 1
+            ),
+        )
+        self.say(str(self.summary))
+        return self
+
+    def predict(
+        self, texts: Texts, k: int | None = None, threshold: float | None = None
+    ) -> list[list[tuple[str, float]]]:
+        """The best tags of each text.
+
+        Args:
+            texts: list of str, or a dict of columns.
+            k: int, most tags of a text; by default 5, and without end where
+                there is a threshold.
+            threshold: float, least probability of a tag.
+
+        Returns:
+            A list of lists of `(tag, probability)`, best first.
+        """
+        self._check_fitted()
+        if k is None:
+            k = 5 if threshold is None else len(self.tags)
+        k = min(k, len(self.tags))
+        check_k(k, len(self.tags))
+        least = -1.0 if threshold is None else threshold
+        return [
+            [
+                (self.tags[i], float(p))
+                for i, p in zip(ids, probabilities)
+                if p >= least
+            ]
+            for batch in self._answers(texts, k)
+            for ids, probabilities in zip(*batch)
+        ]
+
+    def evaluate(
+        self, texts: Texts, tags: Tags, ks: Sequence[int] = (1, 3, 5)
+    ) -> dict[str, float]:
+        """How good the answers are; a dict of floats.
+
+        `precision_at_k`, `recall_at_k`, `r_precision_at_k`, `ndcg_at_k`,
+        `psp_at_k`, `coverage_at_k` for each of `ks`, `mean_reciprocal_rank`,
+        and `micro_f1`, `macro_f1` at the threshold of the summary. Tags that
+        were not learned count as missed.
+        """
+        self._check_fitted()
+        columns = columns_lib.read(texts)
+        size = columns_lib.size(columns)
+        names = columns_lib.read_tags(tags, size)
+        labels = columns_lib.padded_ids(names, self.tags)
+        num_classes = max(int(labels.max(initial=0)) + 1, len(self.tags))
+        ranking = metrics.RankingScores(ks, self._propensities(num_classes))
+        f1 = metrics.F1Scores(num_classes, [self.summary["threshold"]])
+        # Past so many, none reaches the threshold.
+        k = min(max(*ks, 100), len(self.tags))
+        begin = 0
+        for ids, probabilities in self._answers(columns, k):
+            own = labels[begin : begin + len(ids)]
+            ranking.update(ids, own)
+            f1.update(ids, probabilities, own)
+            begin += len(ids)
+        micro, macro = f1.result()
+        scores = {"micro_f1": float(micro[0]), "macro_f1": float(macro[0])}
+        return {**ranking.result(), **scores}
+
+    def save(self, folder: Path) -> None:
+        """Writes the tagger to a folder; `Tagger.load` reads it."""
+        self._check_fitted()
+        tagger_files.save(self, folder)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tagger":
+        """The tagger that `save` wrote."""
+        return tagger_files.load(cls, folder)
+
+    def export(
+        self,
+        folder: Path,
+        k: int = 10,
+        threshold: float | None = None,
+        verify: bool = True,
+    ) -> str:
+        """Writes the next version of a servable model, texts to names.
+
+        Args:
+            folder: of the model's versions.
+            k: int, tags of an answer.
+            threshold: float or None; tags of a lesser probability are "".
+            verify: whether the result is loaded through TensorFlow's C API
+                and its answers are compared.
+
+        Returns:
+            The folder written, str. Its signature `serving_default` takes the
+            columns, string `[batch]`, and gives `ids` int64, `scores` float32
+            and `labels` string, `[batch, k]`.
+        """
+        from tfxclass.text import tagger_export
+
+        self._check_fitted()
+        return tagger_export.export(self, folder, k, threshold, verify)
+
+    def _number_tags(self, names):
+        known = set(self.tags)
+        new = {name for of_text in names for name in of_text} - known
+        self.tags = [*self.tags, *sorted(new)]
+
+    def _labels(self, names):
+        """`SparseRows` of ids; names that are no tag are left out."""
+        numbers = {name: i for i, name in enumerate(self.tags)}
+        pairs = [
+            (row, numbers[name])
+            for row, of_text in enumerate(names)
+            for name in of_text
+            if name in numbers
+        ]
+        pairs = np.array(pairs, np.int64).reshape(-1, 2)
+        return from_pairs(len(names), pairs[:, 0], pairs[:, 1])
+
+    def _validation(self, data, columns):
+        try:
+            texts, tags = data
+        except (TypeError, ValueError) as e:
+            raise ValueError(
+                "`validation_data` must be (texts, tags). Received: "
+                f"{type(data).__name__}"
+            ) from e
+        held = columns_lib.read(texts)
+        columns_lib.check_same(held, columns)
+        names = columns_lib.read_tags(tags, columns_lib.size(held))
+        return held, self._labels(names)
+
+    def _train(self, rows, labels, num_features, trial, one):
+        epochs, most, _ = EFFORTS[self.effort]
+        groups = linear_tree.choose_groups(rows, len(self.tags), epochs, most)
+        weights, group_of = linear_tree.train_linear(
+            rows, labels, num_features, len(self.tags), groups, c=trial.c,
+            num_epochs=epochs, threshold=self.threshold, seed=self.seed,
+        )  # fmt: skip
+        if trial.share:
+            means = centroids(rows, labels, num_features, len(self.tags))
+            if group_of is not None:
+                means = linear_tree.join(means, _no_columns(means, groups))
+            weights = add(weights, means, trial.share)
+        self._counts = np.bincount(labels.ids, minlength=len(self.tags))
+        self.summary = {
+            "c": trial.c,
+            "centroids": trial.share,
+            "groups": groups,
+            "threshold": trial.threshold,
+            "tried": trial.report,
+            "one_tag_a_text": one,
+            "weights": int(len(weights.values)),
+        }
+        layer = sparse_linear.from_weights(
+            weights, len(self.tags), "softmax" if one else "sigmoid", group_of,
+            name="tags",
+        )  # fmt: skip
+        layer.slope.assign(trial.slope)
+        layer.intercept.assign(trial.intercept)
+        return layer
+
+    def _make_model(self, names, features, linear):
+        inputs = {
+            name: keras.Input((), dtype="string", name=name) for name in names
+        }
+        outputs = linear(*features(inputs))
+        self.model = keras.Model(inputs, outputs)
+        self._make_answer()
+
+    def _make_answer(self):
+        model = self.model
+
+        @tf.function(reduce_retracing=True)
+        def answer(columns, k):
+            best = tf.math.top_k(model(columns, training=False), k)
+            return best.indices, best.values
+
+        self._answer = answer
+
+    def _answers(self, texts, k):
+        """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
+        columns = columns_lib.read(texts)
+        columns_lib.check_same(columns, self.model.input)
+        for begin in range(0, columns_lib.size(columns), _BATCH):
+            batch = {
+                name: tf.constant(texts[begin : begin + _BATCH])
+                for name, texts in columns.items()
+            }
+            best = self._answer(batch, tf.constant(k))
+            yield tuple(x.numpy() for x in best)
+
+    def _propensities(self, num_classes):
+        counts = np.zeros(num_classes)
+        counts[: len(self._counts)] = self._counts
+        return metrics.propensities(counts, max(self.summary["texts"], 3))
+
+    def _check_fitted(self):
+        if self.model is None:
+            raise ValueError("The tagger must be fitted first: `fit`.")
+
+    def say(self, message: str) -> None:
+        """Prints progress, unless told not to."""
+        if self.verbose:
+            print(f"tagger: {message}", flush=True)
+
+
+def _no_columns(weights, count):
+    """As many columns without weights, for the same features."""
+    none = np.zeros(0, np.int32)
+    return SparseWeights(
+        np.zeros_like(weights.splits), none, none.astype(np.float32),
+        np.zeros(count, np.float32),
+    )  # fmt: skip

@@ -1,0 +1,53 @@
+"""Blocks of classes by frequency, for heads that treat the rare ones apart."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfxclass.checks import check_positive_int
+
+
+def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
+    """Sizes of blocks that hold about equal shares of all occurrences.
+
+    For `DifferentiatedSoftmax` (`blocks=zip(sizes, widths)`) and
+    `AdaptiveSoftmax` (`cutoffs=np.cumsum(sizes)[:-1]`).
+
+    Args:
+        counts: numbers >= 0, `[num_classes]`, how often each class occurs,
+            falling: number the classes by frequency first.
+        num_blocks: int, at most `num_classes`.
+
+    Returns:
+        List of `num_blocks` ints >= 1 whose sum is `num_classes`.
+
+    Raises:
+        ValueError: counts that are not falling, not finite or below zero.
+    """
+    counts = np.asarray(counts, np.float64)
+    check_positive_int("num_blocks", num_blocks)
+    if counts.ndim != 1 or len(counts) < num_blocks:
+        raise ValueError(
+            "`counts` must have shape [num_classes], with a class for each "
+            f"block at least. Received: shape {counts.shape} with "
+            f"num_blocks={num_blocks}."
+        )
+    if not np.all(np.isfinite(counts) & (counts >= 0)):
+        raise ValueError(
+            "`counts` must be finite and >= 0. Received: from "
+            f"{counts.min()} to {counts.max()}"
+        )
+    if np.any(np.diff(counts) > 0):
+        first = int(np.flatnonzero(np.diff(counts) > 0)[0])
+        raise ValueError(
+            "`counts` must be falling: number the classes by frequency. "
+            f"Received: {counts[first]} for class {first} and "
+            f"{counts[first + 1]} for class {first + 1}."
+        )
+    shares = np.cumsum(counts)
+    wanted = shares[-1] * np.arange(1, num_blocks) / num_blocks
+    ends = np.searchsorted(shares, wanted) + 1
+    # At least one class for each block, before and after.
+    least = np.arange(1, num_blocks)
+    ends = np.maximum.accumulate(np.maximum(ends - least, 0)) + least
+    ends = np.minimum(ends, len(counts) - num_blocks + least)
+    return np.diff([0, *ends, len(counts)]).tolist()

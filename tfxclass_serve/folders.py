@@ -1,0 +1,82 @@
+"""Folders of models: which versions are there, and whether they change."""
+
+import os
+import time
+import typing
+
+# A version is an int64, as in the protocol.
+_LAST = 2**63 - 1
+
+
+class Source(typing.NamedTuple):
+    """Where the versions of a model are, and which are wanted.
+
+    Attributes:
+        path: folder of the versions.
+        versions: set of ints, or None for the latest.
+        labels: dict of versions by label.
+    """
+
+    path: str
+    versions: frozenset | None = None
+    labels: dict = {}
+
+
+def to_version(text):
+    """The number that `text` spells, or None: an int64 in ASCII digits."""
+    # As isdecimal() alone would take digits of all scripts.
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(_LAST)) or int(digits) > _LAST:
+        return None
+    return int(digits)
+
+
+def versions_in(path):
+    """Folders of the versions in `path`, a dict by number."""
+    try:
+        with os.scandir(path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+    except OSError:
+        return {}
+    found = {to_version(name): os.path.join(path, name) for name in names}
+    found.pop(None, None)
+    return found
+
+
+def discover(folder):
+    """Sources in a folder of models, or in that of one; dict by name."""
+    folder = os.path.abspath(folder)
+    if versions_in(folder):
+        return {os.path.basename(folder): Source(folder)}
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return {}
+    paths = {name: os.path.join(folder, name) for name in names}
+    return {k: Source(path) for k, path in paths.items() if versions_in(path)}
+
+
+def fingerprint(folder):
+    """What changes when a file of a folder does: names, sizes, times."""
+    found = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            try:
+                status = os.stat(path)
+            except OSError:  # It went while we looked.
+                continue
+            found.append((path, status.st_size, status.st_ctime_ns))
+    return tuple(sorted(found))
+
+
+def is_settled(files, seconds):
+    """Whether no file of a fingerprint changed in the last `seconds`.
+
+    A copy that is under way is not settled. A time that is to come is the
+    clock of another machine, and tells nothing.
+    """
+    last = max((time_ns for _, _, time_ns in files), default=0)
+    return abs(time.time_ns() - last) >= 1e9 * seconds

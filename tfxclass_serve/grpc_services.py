@@ -1,0 +1,167 @@
+"""What the gRPC API answers: PredictionService and ModelService."""
+
+import logging
+import time
+
+import grpc
+import tensorflow as tf
+from tensorflow_serving.apis import classification_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2
+from tensorflow_serving.apis import get_model_status_pb2
+from tensorflow_serving.apis import model_management_pb2
+from tensorflow_serving.apis import model_service_pb2_grpc
+from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+from tfxclass_serve import errors
+from tfxclass_serve.c_loader import TensorFlowError
+from tfxclass_serve.model_config import sources_of
+from tfxclass_serve.servable import examples_of
+from tfxclass_serve.servable import to_array
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+_log = logging.getLogger("tfxclass_serve")
+
+
+def _where(spec):
+    """`(name, version, label)` of a ModelSpec."""
+    kind = spec.WhichOneof("version_choice")
+    if not spec.name:
+        raise errors.invalid("Missing ModelSpec")
+    return (
+        spec.name,
+        spec.version.value if kind == "version" else None,
+        spec.version_label if kind == "version_label" else None,
+    )
+
+
+def _guarded(method):
+    """A method whose exceptions become the status of the call."""
+
+    def call(self, request, context):
+        try:
+            return method(self, request)
+        except TensorFlowError as e:
+            code = _CODES.get(e.code, grpc.StatusCode.INTERNAL)
+            context.abort(code, errors.message_of(e))
+        except Exception as e:  # A bug of ours: the server goes on.
+            _log.exception("A request failed.")
+            context.abort(grpc.StatusCode.INTERNAL, errors.message_of(e))
+
+    return call
+
+
+class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """Predict, Classify and GetModelMetadata; the rest is refused."""
+
+    def __init__(self, models, metrics):
+        self._models = models
+        self._metrics = metrics
+
+    @_guarded
+    def Predict(self, request):
+        return self._timed("Predict", request.model_spec, request, _predict)
+
+    @_guarded
+    def Classify(self, request):
+        return self._timed("Classify", request.model_spec, request, _classify)
+
+    @_guarded
+    def Regress(self, request):
+        raise errors.unimplemented("These models do not regress.")
+
+    @_guarded
+    def MultiInference(self, request):
+        raise errors.unimplemented("MultiInference is not supported.")
+
+    @_guarded
+    def GetModelMetadata(self, request):
+        asked = set(request.metadata_field)
+        if asked != {"signature_def"}:
+            told = errors.short(str(sorted(asked)))
+            raise errors.invalid(
+                "GetModelMetadataRequest must have the metadata_field "
+                f"'signature_def'. Received: {told}."
+            )
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        where = _where(request.model_spec)
+        with self._models.use(*where) as (servable, version):
+            for key, signature in servable.signatures.items():
+                signatures.signature_def[key].CopyFrom(signature)
+        response.model_spec.name = where[0]
+        response.model_spec.version.value = version
+        response.metadata["signature_def"].Pack(signatures)
+        return response
+
+    def _timed(self, api, spec, request, answer):
+        begin, status, where = time.perf_counter(), "OK", _where(spec)
+        with self._models.use(*where) as (servable, version):
+            try:
+                response = answer(servable, request)
+            except TensorFlowError as e:
+                status = errors.NAMES.get(e.code, "UNKNOWN")
+                raise
+            finally:
+                seconds = time.perf_counter() - begin
+                self._metrics.add(where[0], api, "GRPC", status, seconds)
+        response.model_spec.name = spec.name
+        response.model_spec.version.value = version
+        response.model_spec.signature_name = spec.signature_name
+        return response
+
+
+def _predict(servable, request):
+    key = request.model_spec.signature_name
+    inputs = {name: to_array(x) for name, x in request.inputs.items()}
+    answers = servable.predict(key, inputs, request.output_filter)
+    response = predict_pb2.PredictResponse()
+    for name, value in answers.items():
+        response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return response
+
+
+def _classify(servable, request):
+    key = request.model_spec.signature_name
+    examples = examples_of(request.input)
+    classes, scores = servable.classify(key, examples)
+    response = classification_pb2.ClassificationResponse()
+    for row in range(len(examples)):
+        result = response.result.classifications.add()
+        for place in range((scores if classes is None else classes).shape[1]):
+            one = result.classes.add()
+            if classes is not None:
+                label = classes[row, place]
+                one.label = label.decode("utf-8", errors="replace")
+            if scores is not None:
+                one.score = scores[row, place]
+    return response
+
+
+class Management(model_service_pb2_grpc.ModelServiceServicer):
+    """GetModelStatus and HandleReloadConfigRequest."""
+
+    def __init__(self, models):
+        self._models = models
+
+    @_guarded
+    def GetModelStatus(self, request):
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for row in self._models.status(*_where(request.model_spec)):
+            version, state, error = row
+            one = response.model_version_status.add(
+                version=version, state=state
+            )
+            one.status.error_code = errors.code_of(error)
+            one.status.error_message = (
+                "" if error is None else errors.message_of(error)
+            )
+        return response
+
+    @_guarded
+    def HandleReloadConfigRequest(self, request):
+        if not request.config.HasField("model_config_list"):
+            raise errors.invalid("The config must have a model_config_list.")
+        self._models.configure(sources_of(request.config))
+        return model_management_pb2.ReloadConfigResponse()
