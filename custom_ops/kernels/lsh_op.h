@@ -3,6 +3,7 @@
 #define TFXCLASS_KERNELS_LSH_OP_H_
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/id_set.h"
 #include "core/lsh_indexer.h"
@@ -90,14 +91,17 @@ inline absl::Status CheckFits(const LshTables& tables,
 
 // How many candidates a query may give, and what draws them.
 struct LshLimits {
-  int64_t num_sampled, max_candidates, seed, stream;
+  int64_t num_sampled, max_candidates, seed;
 
   absl::Status Read(tensorflow::OpKernelContext* c) {
     TF_RETURN_IF_ERROR(
         ReadInteger(c, "num_sampled", 0, INT64_MAX, &num_sampled));
     TF_RETURN_IF_ERROR(
         ReadInteger(c, "max_candidates", 0, INT64_MAX, &max_candidates));
-    return ReadSeed(c, &seed, &stream);
+    int64_t stream;
+    TF_RETURN_IF_ERROR(ReadSeed(c, &seed, &stream));
+    seed ^= stream;
+    return absl::OkStatus();
   }
 
   // Candidates that fit beside the distinct targets.
@@ -109,6 +113,30 @@ struct LshLimits {
     return std::min(num_sampled - distinct.size(), max_candidates);
   }
 };
+
+// Outputs 1 to 5 of a query, scalars but for the tables, in host memory.
+inline absl::Status ReturnLshFound(tensorflow::OpKernelContext* c,
+                                   const LshCandidates& found, float norm) {
+  tensorflow::Tensor *probed, *votes, *fraction, *pool, *of_rows;
+  const int64_t num_probed = found.probed.size();
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 1, {num_probed}, &probed));
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 2, {}, &votes));
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 3, {}, &fraction));
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 4, {}, &pool));
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 5, {}, &of_rows));
+  std::copy(found.probed.begin(), found.probed.end(),
+            probed->flat<int64_t>().data());
+  votes->scalar<int64_t>()() = found.least_votes;
+  fraction->scalar<float>()() = found.last_fraction;
+  pool->scalar<int64_t>()() = found.pool;
+  of_rows->scalar<float>()() = norm;
+  return absl::OkStatus();
+}
+
+// Norm of the rows with their extra coordinate, 0 where they have none.
+inline float NormOf(const LshTables& tables) {
+  return tables.inner_product ? std::sqrt(tables.greatest) : 0.0f;
+}
 
 }  // namespace tfxclass
 

@@ -119,7 +119,7 @@ def use(d, kind, handle, variable, kernel):
             index_op(kind, "query"), handle, queries, valid, ids, 20, 9, seed
         )
         with_refusals(
-            index_op(kind, "members"), handle, queries, valid, ids % 2, ids
+            index_op(kind, "members"), handle, queries, valid, ids % 2, 1, ids
         )
     if kind in ("forest", "cluster"):
         last = {"bucket": 0, "num_candidates": 0}

@@ -68,7 +68,7 @@ class LSHSoftmax(SampledSoftmax):
         scheme: str = "embedding",
         hash: str = "simhash",
         num_hashes: int | None = None,
-        num_tables: int = 50,
+        num_tables: int | None = None,
         bucket_size: int | None = 128,
         rebuild_interval: int = 50,
         negatives: str = "batch",

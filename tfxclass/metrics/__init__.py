@@ -16,6 +16,7 @@ from tfxclass.metrics.propensity import propensities
 from tfxclass.metrics.ranking import NDCGAtK
 from tfxclass.metrics.ranking import PrecisionAtK
 from tfxclass.metrics.ranking import TopKAccuracy
+from tfxclass.metrics.sampler_state import SamplerState
 from tfxclass.metrics.tagging import F1Scores
 from tfxclass.metrics.tagging import RankingScores
 from tfxclass.metrics.verification import hit_rate
@@ -32,6 +33,7 @@ __all__ = [
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
     "RankingScores",
+    "SamplerState",
     "TopKAccuracy",
     "hit_rate",
     "propensities",

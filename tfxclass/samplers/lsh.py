@@ -1,6 +1,7 @@
 """Negatives from locality-sensitive hash tables of the class rows."""
 
 import math
+import sys
 from typing import Any
 
 import keras
@@ -22,7 +23,7 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-_NUM_HASHES = {"simhash": 9, "sparse_simhash": 9, "dwta": 6}
+_HASHES = ("simhash", "sparse_simhash", "dwta")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -36,9 +37,11 @@ class LSHSampler(IndexedSampler):
     1 - (1 - p^K)^L, which follows the weights as they are trained.
 
     Room: the batch's union gets the places that labels leave, at most
-    `neighbor_fraction` of all. A larger union is cut: tables are probed in a
-    random order, one for the whole batch at a time, until the room is used
-    up, and of what the last one adds a uniform sample is kept. Places that
+    `neighbor_fraction` of all. Each query reads all tables, and each table that
+    gives a class is a vote for it. A larger union is cut by votes: classes with
+    the most (of one query) stay, and of those with the least votes that stay a
+    uniform sample. A class is then kept with the probability of so many votes,
+    which are Binomial(L, p^K): the more similar, the more surely. Places that
     are left are filled uniformly.
 
     Every `rebuild_interval` steps, growing by `decay`, new tables are begun in
@@ -53,8 +56,10 @@ class LSHSampler(IndexedSampler):
         hash: `"simhash"`, `"sparse_simhash"` (its functions look at a third
             of the coordinates) or `"dwta"` (winner take all; zeros count as
             absent, so it suits sparse features).
-        num_hashes: int K, functions a table; 9 by default, 6 for `"dwta"`.
-        num_tables: int L.
+        num_hashes: int K, functions a table; by default such that a query
+            visits about twice as many ids as a step computes classes.
+        num_tables: int L; by default 16 to 50, so that hashing costs about
+            what the products of a step do.
         bin_size: int, coordinates that a function of `"dwta"` compares.
         bucket_size: int, most classes of a bucket, a random sample of those
             that hash there; None keeps all, and the cost of a step then grows
@@ -70,8 +75,10 @@ class LSHSampler(IndexedSampler):
             since. Right for optimizers that move no other row (those of
             `tfxclass.optimizers`, plain SGD); False hashes all of them.
         negatives: `"batch"`: a sample's softmax covers the classes of the
-            whole batch. `"sample"`: its own labels and buckets only, or, if
-            these give nothing, the classes of the batch.
+            whole batch. `"sample"`: its own labels and buckets only, as in the
+            paper, or, if these give nothing, the classes of the batch. Where
+            not all samples' buckets have room, those classes that have the
+            votes to be kept.
         neighbor_fraction: float in (0, 1], most places for the union.
         correction: `"fill"`: classes of the fill stand for all that were not
             found, which makes the sum of exponentials an unbiased estimate,
@@ -88,6 +95,8 @@ class LSHSampler(IndexedSampler):
         Sampling). Chen et al., SLIDE, MLSys 2020. Neyshabur and Srebro, On
         Symmetric and Asymmetric LSHs for Inner Product Search, ICML 2015.
     """
+
+    has_gpu_ops = LSHTables.has_gpu_ops
 
     #: Arguments beside `num_sampled` and `seed`.
     option_names = (
@@ -113,7 +122,7 @@ class LSHSampler(IndexedSampler):
         scheme: str = "embedding",
         hash: str = "simhash",
         num_hashes: int | None = None,
-        num_tables: int = 50,
+        num_tables: int | None = None,
         bin_size: int = 8,
         bucket_size: int | None = 128,
         measure: str = "cosine",
@@ -128,12 +137,9 @@ class LSHSampler(IndexedSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
-        check_choice("hash", hash, tuple(_NUM_HASHES))
         self.scheme = scheme
         self.hash = hash
-        self.num_hashes = (
-            _NUM_HASHES[hash] if num_hashes is None else num_hashes
-        )
+        self.num_hashes = num_hashes
         self.num_tables = num_tables
         self.bin_size = bin_size
         self.bucket_size = bucket_size
@@ -146,32 +152,61 @@ class LSHSampler(IndexedSampler):
         self.neighbor_fraction = neighbor_fraction
         self.correction = correction
         self._check()
+        self.index = None  # its sizes follow the number of classes
+
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        super().build(kernel_shape)
+        self.gauge("tables_probed")
+        self.gauge("yield")
+
+    def prepare(self, num_classes: int) -> None:
+        num_hashes, num_tables = self.functions(num_classes)
         self.index = LSHTables(
-            self.num_hashes,
+            num_hashes,
             num_tables,
-            hash=hash,
-            bin_size=bin_size,
-            inner_product=measure == "inner_product",
-            bucket_size=bucket_size or 0,
-            redraw_interval=redraw_interval or 0,
-            incremental=incremental,
+            hash=self.hash,
+            bin_size=self.bin_size,
+            inner_product=self.measure == "inner_product",
+            bucket_size=self.bucket_size or 0,
+            redraw_interval=self.redraw_interval or 0,
+            incremental=self.incremental,
         )
 
+    def functions(self, num_classes: int) -> tuple[int, int]:
+        """`(num_hashes, num_tables)`, chosen where they are not given.
+
+        A query visits L N / 2^bits ids beside K L products. Fewer bits tell
+        near classes better from far ones, whatever the batch is (votes rank
+        what its queries find), so there are as few as the visits allow: about
+        twice the classes that a step computes for a row. L is the paper's 50
+        where hashing then costs no more than those products.
+        """
+        num_sampled = min(self.num_sampled, num_classes)
+        num_tables = self.num_tables
+        if num_tables is None:
+            num_tables = min(max(num_sampled // 4, 16), 50)
+        if self.num_hashes is not None:
+            return self.num_hashes, num_tables
+        buckets = num_tables * num_classes / (2 * num_sampled)
+        bits = min(max(round(math.log2(max(buckets, 1))), 1), 18)
+        return max(round(bits / self._function_bits()), 1), num_tables
+
     def _check(self):
+        check_choice("hash", self.hash, _HASHES)
         check_choice("scheme", self.scheme, ("embedding", "label"))
         check_choice("measure", self.measure, ("cosine", "inner_product"))
         check_choice("negatives", self.negatives, ("batch", "sample"))
         check_choice(
             "correction", self.correction, ("fill", "sampling", "none")
         )
+        for name in ("bin_size", "rebuild_interval"):
+            check_positive_int(name, getattr(self, name))
         for name in (
             "num_hashes",
             "num_tables",
-            "bin_size",
-            "rebuild_interval",
+            "bucket_size",
+            "redraw_interval",
         ):
-            check_positive_int(name, getattr(self, name))
-        for name in ("bucket_size", "redraw_interval"):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
         if self.bin_size < 2:
@@ -185,7 +220,7 @@ class LSHSampler(IndexedSampler):
                 "`neighbor_fraction` must be in (0, 1]. Received: "
                 f"{self.neighbor_fraction}"
             )
-        bits = self._code_bits()
+        bits = (self.num_hashes or 1) * self._function_bits()
         if bits > 30:
             raise ValueError(
                 "A code takes at most 30 bits. Received: num_hashes="
@@ -200,17 +235,17 @@ class LSHSampler(IndexedSampler):
                 f"{self.hash!r}, bucket_size={self.bucket_size}."
             )
 
-    def _code_bits(self):
-        if self.hash == "dwta":
-            return self.num_hashes * math.ceil(math.log2(self.bin_size))
-        return self.num_hashes
+    def _function_bits(self):
+        return math.ceil(math.log2(self.bin_size)) if self.hash == "dwta" else 1
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        bits = min(self._code_bits(), 18, math.ceil(math.log2(num_classes)) + 4)
+        num_hashes, num_tables = self.functions(num_classes)
+        bits = num_hashes * self._function_bits()
+        bits = min(bits, 18, math.ceil(math.log2(num_classes)) + 4)
         ids = num_classes
         if self.bucket_size is not None:
             ids = min(ids, self.bucket_size << bits)
-        tables = 2 * self.num_tables * 4 * (ids + (1 << bits))
+        tables = 2 * num_tables * 4 * (ids + (1 << bits))
         return tables + 4 * num_classes * (dim + 1)
 
     def rebuild(self, kernel: Variable) -> None:
@@ -246,6 +281,7 @@ class LSHSampler(IndexedSampler):
             math.ceil(self.neighbor_fraction * self.num_sampled),
             self.next_seed(),
         )
+        self._measure(found)
         chosen = self.choose(
             target_ids,
             candidates=found.candidates,
@@ -259,16 +295,33 @@ class LSHSampler(IndexedSampler):
         rest = (self.correction, log_none, self.num_classes)
         if self.negatives == "batch":
             return batch_sample(chosen, *rest)
-        members = self.index.members(asked, valid, found.probed, chosen.ids)
+        members = self.index.members(
+            asked, valid, found.probed, chosen.ids, found.least_votes
+        )
         return per_sample(chosen, members, *rest)
+
+    def _measure(self, found):
+        probed = tf.size(found.probed)
+        wanted = self.index.options["num_tables"]
+        before = tf.cast(self.measured["tables_probed"], tf.int32)
+        tf.cond(
+            (probed > 0) & (probed < wanted) & (probed != before),
+            lambda: _warn_of_few(probed, wanted),
+            tf.no_op,
+        )
+        self.measured["tables_probed"].assign(tf.cast(probed, tf.float32))
+        kept = tf.size(found.candidates, tf.int64) / found.pool
+        kept = tf.where(found.pool > 0, kept, 0.0)
+        self.measured["yield"].assign(tf.cast(kept, tf.float32))
 
     def _log_not_found(self, asked, valid, ids, kernel, found):
         """log(1 - P) of each class for each row, `[batch, num_sampled]`."""
         rows = placement.gather(kernel, ids)
         log_none = log_not_found(
             cosines(asked, rows, found.norm),
-            self.num_hashes,
+            self.index.options["num_hashes"],
             tf.size(found.probed),
+            found.least_votes,
             found.last_fraction,
         )
         log_none = tf.where(valid[:, :, tf.newaxis], log_none, 0.0)
@@ -297,3 +350,15 @@ class LSHSampler(IndexedSampler):
     def get_config(self) -> Config:
         options = {name: getattr(self, name) for name in self.option_names}
         return {**super().get_config(), **options}
+
+
+def _warn_of_few(probed, wanted):
+    return tf.print(
+        "WARNING: an LSHSampler reads",
+        probed,
+        "tables of",
+        wanted,
+        "(they were restored from another model's state, until the next "
+        "refresh).",
+        output_stream=sys.stderr,
+    )
