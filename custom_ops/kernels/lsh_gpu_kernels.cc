@@ -209,7 +209,8 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshAdvance")
                       .HostMemory("seed")
                       .HostMemory("step")
                       .HostMemory("interval")
-                      .HostMemory("lag"),
+                      .HostMemory("lag")
+                      .HostMemory("drifted"),
                   LshAdvanceOp<GpuRowsCopy>);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshQuery")
                       .HostMemory("index")

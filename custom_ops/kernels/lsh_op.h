@@ -50,17 +50,12 @@ class LshAdvanceOp : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* c) override {
     LshOptions options = options_;
-    int64_t seed, step, sizes[2];
+    RefreshSteps steps;
+    int64_t seed;
     OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
-    OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
-    OP_REQUIRES_OK(c, PositiveScalars(c, {"interval", "lag"}, sizes));
+    OP_REQUIRES_OK(c, ReadRefreshSteps(c, &steps));
     options.hash.seed = seed;
-    OP_REQUIRES(c, sizes[1] <= sizes[0],
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`lag` must be at most `interval`. Received: ", sizes[1],
-                    " and ", sizes[0])));
-    OP_REQUIRES_OK(c, (AdvanceIndex<LshIndexer, RowReader>(c, step, sizes[0],
-                                                           sizes[1], options)));
+    OP_REQUIRES_OK(c, (AdvanceIndex<LshIndexer, RowReader>(c, steps, options)));
   }
 
  private:

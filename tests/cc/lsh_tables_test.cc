@@ -137,8 +137,8 @@ LshTables Refreshed(const std::vector<float>& before,
   Refreshing<LshIndexer> index;
   CHECK(index.Build(Rows(before), options, SerialFor));
   index.Mark(touched.data(), touched.size());
-  CHECK(index.Advance(0, 1, 1, Rows(after), options, SerialFor));
-  CHECK(index.Advance(1, 9, 1, Rows(after), options, SerialFor));
+  CHECK(index.Advance({0, 1, 1}, Rows(after), options, SerialFor));
+  CHECK(index.Advance({1, 9, 1}, Rows(after), options, SerialFor));
   LshTables tables = *index.ready();
   CHECK(tables.generation == 1);
   tables.generation = 0;
@@ -220,7 +220,7 @@ void FunctionsAreDrawnAnewWhenDue() {
   std::vector<const HashFunctions*> seen;
   std::vector<std::shared_ptr<const LshTables>> kept;
   for (int64_t step = 0; step < 8; ++step) {
-    CHECK(index.Advance(step, 1, 1, Rows(rows), options, SerialFor));
+    CHECK(index.Advance({step, 1, 1}, Rows(rows), options, SerialFor));
     if (step == 0) continue;
     kept.push_back(index.ready());
     seen.push_back(kept.back()->functions.get());

@@ -70,7 +70,7 @@ class LSHSoftmax(SampledSoftmax):
         num_hashes: int | None = None,
         num_tables: int | None = None,
         bucket_size: int | None = 128,
-        rebuild_interval: int = 50,
+        rebuild_interval: int | str = "auto",
         negatives: str = "batch",
         neighbor_fraction: float = 0.5,
         correction: str = "fill",

@@ -10,6 +10,7 @@ evaluation, among all classes, streamed in blocks).
 from tfxclass.metrics.calibration import ExpectedCalibrationError
 from tfxclass.metrics.cumulative import CumulativeProbability
 from tfxclass.metrics.cumulative import NormalizedCumulativeGain
+from tfxclass.metrics.cumulative import NormalizedCumulativeGradient
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.metrics.propensity import PropensityScoredPrecisionAtK
 from tfxclass.metrics.propensity import propensities
@@ -30,6 +31,7 @@ __all__ = [
     "HeadMetric",
     "NDCGAtK",
     "NormalizedCumulativeGain",
+    "NormalizedCumulativeGradient",
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
     "RankingScores",

@@ -151,11 +151,13 @@ class LSHTables(RefreshingIndex):
         interval: Scalar,
         lag: Scalar,
         seed: Scalar = 0,
+        drifted: bool | tf.Tensor = False,
     ) -> Any:
         """Refreshes in the background as is due at `step`.
 
-        After `interval` steps new tables are begun; they take the old ones'
-        place exactly `lag` steps later, at most `interval`. Arguments are
+        The first call builds tables. After `interval` steps, or where
+        `drifted` and none are under way, new ones are begun; they take the old
+        ones' place exactly `lag` steps later, at most `interval`. Arguments are
         int64 scalars.
         """
         return self.op("advance")(
@@ -165,6 +167,7 @@ class LSHTables(RefreshingIndex):
             step,
             interval,
             lag,
+            drifted,
             **self.options,
         )
 

@@ -13,6 +13,9 @@ from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers.drift import Drift
+from tfxclass.samplers.drift import Refresh
+from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
@@ -44,11 +47,12 @@ class LSHSampler(IndexedSampler):
     which are Binomial(L, p^K): the more similar, the more surely. Places that
     are left are filled uniformly.
 
-    Every `rebuild_interval` steps, growing by `decay`, new tables are begun in
+    The first step builds tables of the rows as they are. New ones are begun in
     the background from the rows that were sampled since (from all rows when
-    the functions are drawn anew, or when over half of the rows were sampled);
-    they take the old ones' place `rebuild_interval` steps later. Before the
-    first ones are ready, classes are drawn uniformly.
+    the functions are drawn anew, or when over half of the rows were sampled),
+    and take the old ones' place some steps later: when the tables have drifted,
+    `rebuild_interval="auto"` (as `HashingForestSampler` says), or every
+    `rebuild_interval` steps, growing by `decay`.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -66,7 +70,7 @@ class LSHSampler(IndexedSampler):
             with them.
         measure: what functions collide by: `"cosine"`, or `"inner_product"`
             (the rows get a coordinate with which their norms are equal).
-        rebuild_interval: int, in steps, the first interval.
+        rebuild_interval: int, in steps, the first interval; or `"auto"`.
         decay: float >= 0: refresh r comes exp(decay r) times the first
             interval after the one before it. 0 keeps the interval.
         redraw_interval: int, in refreshes: how often hash functions are drawn
@@ -126,7 +130,7 @@ class LSHSampler(IndexedSampler):
         bin_size: int = 8,
         bucket_size: int | None = 128,
         measure: str = "cosine",
-        rebuild_interval: int = 50,
+        rebuild_interval: int | str = "auto",
         decay: float = 0.05,
         redraw_interval: int | None = 20,
         incremental: bool = True,
@@ -152,12 +156,21 @@ class LSHSampler(IndexedSampler):
         self.neighbor_fraction = neighbor_fraction
         self.correction = correction
         self._check()
+        self.drift = None
         self.index = None  # its sizes follow the number of classes
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
         self.gauge("tables_probed")
         self.gauge("yield")
+        if self.rebuild_interval == "auto":
+            nanoseconds = self._refresh_nanoseconds(*kernel_shape)
+            self.drift = Drift(self, *kernel_shape, nanoseconds)
+
+    def _refresh_nanoseconds(self, num_classes, dim):
+        """Half of the rows hashed and all tables written, on one core."""
+        num_hashes, num_tables = self.functions(num_classes)
+        return num_classes * num_tables * (5 + num_hashes * dim / 60)
 
     def prepare(self, num_classes: int) -> None:
         num_hashes, num_tables = self.functions(num_classes)
@@ -199,8 +212,8 @@ class LSHSampler(IndexedSampler):
         check_choice(
             "correction", self.correction, ("fill", "sampling", "none")
         )
-        for name in ("bin_size", "rebuild_interval"):
-            check_positive_int(name, getattr(self, name))
+        check_positive_int("bin_size", self.bin_size)
+        check_rebuild_interval(self.rebuild_interval)
         for name in (
             "num_hashes",
             "num_tables",
@@ -265,14 +278,23 @@ class LSHSampler(IndexedSampler):
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         step = tf.convert_to_tensor(self.step)
+        refresh = self._refresh(step, tf.shape(queries)[0])
         self.index.advance(
             kernel,
             step,
-            self.interval(step),
-            tf.constant(self.rebuild_interval, tf.int64),
+            refresh.interval,
+            refresh.lag,
             seed=self.seed or 0,
+            drifted=refresh.drifted,
         )
         asked, valid = self.hashed_queries(queries, target_ids, kernel)
+        if self.drift is not None:
+            self.drift.watch(
+                step,
+                queries,
+                kernel,
+                lambda probes, ids: self._finds(asked, valid, ids),
+            )
         found = self.index.query(
             asked,
             valid,
@@ -299,6 +321,21 @@ class LSHSampler(IndexedSampler):
             asked, valid, found.probed, chosen.ids, found.least_votes
         )
         return per_sample(chosen, members, *rest)
+
+    def _refresh(self, step, batch):
+        if self.drift is not None:
+            return self.drift.steps(step, batch)
+        lag = tf.constant(self.rebuild_interval, tf.int64)
+        return Refresh(self.interval(step), lag)
+
+    def _finds(self, asked, valid, ids):
+        """Which of the first rows' `ids` `[n, k]` are in their buckets."""
+        rows = tf.shape(ids)[0]
+        unique, places = tf.unique(tf.reshape(tf.maximum(ids, 0), [-1]))
+        tables = tf.range(self.index.options["num_tables"], dtype=tf.int64)
+        mask = self.index.members(asked[:rows], valid[:rows], tables, unique)
+        places = tf.reshape(places, tf.shape(ids))
+        return tf.gather(mask, places, axis=1, batch_dims=1)
 
     def _measure(self, found):
         probed = tf.size(found.probed)

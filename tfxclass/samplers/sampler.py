@@ -84,15 +84,19 @@ class Sampler(SavedRandom, keras.layers.Layer):
         if not self.built:  # a loaded one is
             self.build((head.num_classes, head.kernel.shape[1]))
 
-    def gauge(self, name: str, value: float = 0.0) -> keras.Variable:
-        """A float32 weight in `measured`, for `metrics.SamplerState`."""
-        self.measured[name] = self.add_weight(
+    def weight(self, name: str, value: float) -> keras.Variable:
+        """A float32 weight that is not trained."""
+        return self.add_weight(
             name=name,
             shape=(),
             dtype="float32",
             trainable=False,
             initializer=keras.initializers.Constant(value),
         )
+
+    def gauge(self, name: str, value: float = 0.0) -> keras.Variable:
+        """A weight in `measured`, for `metrics.SamplerState`."""
+        self.measured[name] = self.weight(name, value)
         return self.measured[name]
 
     def sample(
