@@ -7,8 +7,10 @@ devices of TensorFlow can still be configured after it.
 """
 
 import contextlib
+import functools
 import inspect
 import sys
+import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +18,7 @@ from typing import NamedTuple
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
 
 from tfxclass.types import Variable
 
@@ -23,6 +26,8 @@ from tfxclass.types import Variable
 TESTED = "keras>=3.12,<3.16"
 # Public, says Keras' guide to masking.
 _MASK = "_keras_mask"
+# Ours, on a graph.
+_GRADIENTS = "_tfxclass_gradients"
 _SCRATCH_GRAPH = "scratch_graph"
 
 
@@ -58,6 +63,11 @@ class OptimizerHooks:
 
     def _on_all_reduce(self, pairs):
         """Pairs of gradient and variable, gradients summed over replicas."""
+        pairs = list(pairs)
+        is_given = any(gradient is not None for gradient, _ in pairs)
+        if is_given and not tf.distribute.has_strategy():
+            # Without one TensorFlow sums nothing, but keeps the graph for ever.
+            return pairs
         return super()._all_reduce_sum_gradients(pairs)
 
     def _update_all(self, grads, variables):
@@ -226,6 +236,38 @@ def running_fit() -> RunningFit | None:
     return None
 
 
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`tf.custom_gradient` whose gradient goes when its graph goes.
+
+    TensorFlow keeps each gradient function of a graph in a list of the process,
+    and with it the graph and the variables in it: a class matrix a model. Here
+    the list has a weak reference; the graph itself has the function.
+    """
+    decorated = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def call(*args):
+        result = decorated(*args)
+        first = tf.nest.flatten(result)[0]
+        if isinstance(first, tf.Tensor) and not hasattr(first, "numpy"):
+            _keep_with_graph(first.op)
+        return result
+
+    return call
+
+
+def _keep_with_graph(operation):
+    """Moves the gradient function of an operation to its graph."""
+    gradients = tf_ops.gradient_registry._registry
+    name = operation.get_attr("_gradient_op_type").decode()
+    function = gradients[name]["type"]
+    # The graph of an operation is a proxy, without a __dict__.
+    kept = getattr(operation.graph, _GRADIENTS, [])
+    setattr(operation.graph, _GRADIENTS, [*kept, function])
+    reference = weakref.ref(function, lambda _: gradients.pop(name, None))
+    gradients[name]["type"] = lambda *args: reference()(*args)
+
+
 def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
     """The graphs of the functions that a graph calls; yields each."""
     for function in graph._functions.values():
@@ -259,6 +301,11 @@ def _has_history():
 
 def _has_merge_call():
     return callable(tf.__internal__.distribute.interim.maybe_merge_call)
+
+
+def _has_gradients():
+    registered = tf_ops.gradient_registry._registry["MatMul"]
+    return callable(registered["type"])
 
 
 def _has_eager_mode():
@@ -326,6 +373,7 @@ _USES = {
     # TensorFlow's.
     "tf.__internal__.distribute.interim.maybe_merge_call": _has_merge_call,
     "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
+    "ops.gradient_registry._registry": _has_gradients,
     **_attributes(tf.Graph, "_functions"),
 }
 
