@@ -1,4 +1,4 @@
-"""Recovery of the full class matrix, against its definition and its theorem."""
+"""The dual of a slim class matrix, against its definition and its theorem."""
 
 import keras
 import numpy as np
@@ -12,6 +12,15 @@ from tfxclass import recovery
 from tfxclass.rows import blocks
 
 CLASSES, DIM, ROWS = 13, 12, 96
+
+# Told where it matters: test_the_dual_warns_of_long_steps.
+pytestmark = pytest.mark.filterwarnings("ignore:The dual is a gradient step")
+
+
+def dual(model, dataset=None, **options):
+    return recovery.recover(
+        model, dataset, method="dual", **{"verbose": 0, **options}
+    )
 
 
 def make_model(projection_dim=5, seed=0, **options):
@@ -84,9 +93,7 @@ def test_recover_is_the_definition(reduction, labels, use_bias):
     if use_bias:
         head.bias.assign(np.linspace(-1, 1, CLASSES))
     x, y = data(labels=labels)
-    full = recovery.recover(
-        model, batches(x, y), l2=0.3, reduction=reduction, verbose=0
-    )
+    full = dual(model, batches(x, y), l2=0.3, reduction=reduction)
     factor = 1 / 0.3 / (ROWS if reduction == "mean" else 1)
     expected = factor * duals(head, x, y).T @ x
     found = full.layers[-1]
@@ -99,9 +106,7 @@ def test_recover_is_the_definition(reduction, labels, use_bias):
 def test_adaptive_projection_is_recovered_by_the_definition(top_k):
     model, head = make_adaptive()
     x, y = data(labels=3)
-    full = recovery.recover(
-        model, batches(x, y), l2=0.3, reduction="sum", top_k=top_k, verbose=0
-    )
+    full = dual(model, batches(x, y), l2=0.3, reduction="sum", top_k=top_k)
     expected = duals(head, x, y).T @ x / 0.3
     found = full.layers[-1].kernel
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
@@ -111,11 +116,11 @@ def test_several_blocks(monkeypatch):
 
     model, head = make_model()
     x, y = data()
-    one = recovery.recover(model, batches(x, y), l2=1.0, verbose=0)
+    one = dual(model, batches(x, y), l2=1.0)
     monkeypatch.setattr(
         blocks, "block_size", lambda batch: tf.constant(7, tf.int64)
     )
-    many = recovery.recover(model, batches(x, y), l2=1.0, verbose=0)
+    many = dual(model, batches(x, y), l2=1.0)
     np.testing.assert_allclose(
         one.layers[-1].kernel, many.layers[-1].kernel, rtol=1e-5, atol=1e-6
     )
@@ -192,16 +197,16 @@ def test_resumes_from_the_checkpoint(tmp_path):
             tf.TensorSpec([None], tf.int64),
         ),
     )
-    options = {"checkpoint": path, "checkpoint_interval": 2, "verbose": 0}
+    options = {"checkpoint": path, "checkpoint_interval": 2}
     with pytest.raises(tf.errors.UnknownError, match="Interrupted"):
-        recovery.recover(model, dataset, l2=1.0, **options)
+        dual(model, dataset, l2=1.0, **options)
     kept = recovery.DualRecovery(head)
     kept.load(path)
     assert kept.num_batches == 4
     fail[0] = False
-    resumed = recovery.recover(model, dataset, l2=1.0, **options)
+    resumed = dual(model, dataset, l2=1.0, **options)
     assert not path.exists()
-    whole = recovery.recover(model, dataset, l2=1.0, verbose=0)
+    whole = dual(model, dataset, l2=1.0)
     np.testing.assert_array_equal(
         resumed.layers[-1].kernel, whole.layers[-1].kernel
     )
@@ -210,7 +215,7 @@ def test_resumes_from_the_checkpoint(tmp_path):
 def test_fit_goes_on_from_the_recovered_model():
     model, head = make_model(l2=1e-2)
     x, y = data()
-    full = recovery.recover(model, batches(x, y), verbose=0)
+    full = dual(model, batches(x, y))
     full.compile("adam", loss=full.layers[-1].loss)
     history = full.fit(x, y, epochs=3, verbose=0).history["loss"]
     assert history[-1] < history[0]
@@ -230,7 +235,7 @@ def test_errors(name):
     options, message = ERRORS[name]
     model, _ = make_model()
     with pytest.raises(ValueError, match=message):
-        recovery.recover(model, batches(*data()), verbose=0, **options)
+        dual(model, batches(*data()), **options)
 
 
 @pytest.mark.parametrize("top_k", [None, 3])
@@ -261,7 +266,7 @@ def test_other_heads_are_refused():
     ):
         model = keras.Sequential([keras.Input((DIM,)), head])
         with pytest.raises(ValueError, match="must end in a ProjectedSoftmax"):
-            recovery.recover(model, batches(x, y), l2=1.0)
+            dual(model, batches(x, y), l2=1.0)
 
 
 def minimize(x, y, l2):
@@ -297,7 +302,7 @@ def recovered(x, y, projection, slim_l2, **options):
     head.projection.assign(projection)
     head.kernel.assign(slim)
     dataset = batches(x.astype(np.float32), y)
-    full = recovery.recover(model, dataset, verbose=0, **options)
+    full = dual(model, dataset, **options)
     return full.layers[-1].kernel.numpy()
 
 
@@ -411,10 +416,10 @@ def test_the_dual_needs_data(capsys):
         (batches(x, {"head": y}), "elements"),
     ):
         with pytest.raises(ValueError, match=f"batches. Received: .*{found}"):
-            recovery.recover(model, dataset)
+            dual(model, dataset)
     with pytest.raises(ValueError, match="`method` must be one of"):
         recovery.recover(model, method="primal")
-    recovery.recover(model, batches(*data()))
+    dual(model, batches(*data()), verbose=1)
     assert "stationarity error" in capsys.readouterr().out
 
 
@@ -441,7 +446,7 @@ def test_recover_takes_what_fit_takes(kind, weighed):
         arrays += (np.linspace(0.5, 2.0, ROWS).astype(np.float32),)
     given = {"tuple": arrays, "list": list(arrays), "pydataset": Rows(*arrays)}
     kernels = [
-        recovery.recover(model, d, verbose=0, batch_size=20).get_weights()[-1]
+        dual(model, d, batch_size=20).get_weights()[-1]
         for d in (batches(*arrays), given[kind])
     ]
     np.testing.assert_array_equal(*kernels)
@@ -459,4 +464,4 @@ def test_recover_takes_what_fit_takes(kind, weighed):
 def test_recover_from_no_data(given, part):
     model, _ = make_model(l2=0.1)
     with pytest.raises(ValueError, match="`dataset` must.*" + part):
-        recovery.recover(model, given, verbose=0)
+        dual(model, given)
