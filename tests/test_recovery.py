@@ -1,5 +1,7 @@
 """The dual of a slim class matrix, against its definition and its theorem."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -161,6 +163,103 @@ def test_weights_count_rows_that_often():
     np.testing.assert_allclose(sums.kernel, expected, rtol=2e-5, atol=2e-5)
 
 
+def slim_gradient(model, x, y, weight):
+    """Of what Keras minimises, by the slim class rows."""
+    head = model.layers[-1]
+    model.compile("sgd", loss=head.loss)
+    with tf.GradientTape() as tape:
+        output = model(x, training=True)
+        loss = model.compute_loss(x, y, output, weight, training=True)
+    return tape.gradient(loss, head.kernel.value).numpy()
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_at_the_optimum_with_weights_nothing_is_left(scale):
+    """n is the sum of the weights: Keras scales l2 by their mean, too."""
+    l2 = 1e-2
+    x, y = data(labels=3)
+    x[:, 5:] = 0.0
+    weight = scale * np.linspace(0.2, 1.8, ROWS).astype(np.float32)
+    model, head = make_model(l2=l2)
+    slim = x.astype(np.float64) @ head.projection.numpy()
+    head.kernel.assign(minimize(slim, y, l2, weight))
+    gradient = slim_gradient(model, x, y, weight)
+    assert np.abs(gradient).max() < 1e-6 * scale
+    sums = recovery.DualRecovery(head)
+    sums.add(x, y, weight)
+    assert sums.stationarity_error(l2) < 1e-4
+    assert sums.total_weight == pytest.approx(scale * ROWS)
+    # Features of rank r <= m: the rows are recovered from what they show.
+    np.testing.assert_allclose(
+        sums.result(l2) @ head.projection.numpy(), head.kernel, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_dual_is_a_gradient_step_from_the_lifted_matrix(reduction):
+    """W = V R^T - grad F(V R^T) / l2, F the objective in full width."""
+    _, head = make_model()
+    x, y = data(labels=3)
+    weight = np.linspace(0.5, 2.0, ROWS)
+    sums = recovery.DualRecovery(head)
+    sums.add(x, y, weight)
+    l2 = 0.7
+    lifted = head.kernel.numpy() @ head.projection.numpy().T.astype(float)
+    logits = x @ lifted.T
+    gradient = (reference.softmax(logits) - target_matrix(y)) * weight[:, None]
+    gradient[np.all(y < 0, axis=1)] = 0
+    count = weight.sum() if reduction == "mean" else 1
+    gradient = gradient.T @ x / count + l2 * lifted
+    expected = lifted - gradient / l2
+    error = np.linalg.norm(sums.result(l2, reduction) - expected)
+    assert error < 1e-6 * np.linalg.norm(expected)
+
+
+def target_matrix(y):
+    """Each row's labels with equal shares, `[rows, CLASSES]`."""
+    target = np.zeros((len(y), CLASSES))
+    for row, labels in enumerate(y):
+        ids = reference.distinct_labels(labels)
+        target[row, ids] = 1 / max(len(ids), 1)
+    return target
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_dual_warns_of_long_steps(reduction):
+    _, head = make_model()
+    x, y = data()
+    sums = recovery.DualRecovery(head)
+    sums.add(x, y)
+    top = np.linalg.eigvalsh(x.T.astype(float) @ x / ROWS)[-1]
+    assert sums.smoothness() == pytest.approx(top / 2, rel=1e-5)
+    count = 1 if reduction == "mean" else ROWS
+    message = rf"1/l2 = 1e\+03 from .* above 2/L = {4 / top:.3g} may"
+    with pytest.warns(UserWarning, match=message):
+        sums.result(1e-3 * count, reduction)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sums.result(1.01 * top / 4 * count, reduction)
+
+
+def test_weights_that_are_all_zero():
+    _, head = make_model()
+    sums = recovery.DualRecovery(head)
+    sums.add(*data(), np.zeros(ROWS))
+    with pytest.raises(ValueError, match="sum is > 0. Received: 0.0, of 96"):
+        sums.result(0.1)
+
+
+def test_files_of_something_else(tmp_path):
+    _, head = make_model()
+    path = tmp_path / "sums.npz"
+    recovery.StepRecovery(head).save(path)
+    with pytest.raises(ValueError, match="of the method 'dual'.*'step'"):
+        recovery.DualRecovery(head).load(path)
+    sums = recovery.StepRecovery(make_adaptive()[1], number=1)
+    with pytest.raises(ValueError, match="step 1, counted from 0.*step 0"):
+        sums.load(path)
+
+
 def test_merge_adds_workers():
     model, head = make_model()
     x, y = data()
@@ -269,19 +368,22 @@ def test_other_heads_are_refused():
             dual(model, batches(x, y), l2=1.0)
 
 
-def minimize(x, y, l2):
+def minimize(x, y, l2, weight=None):
     """Minimum of mean cross-entropy + l2 / 2 |W|^2, [classes, dim]."""
-    n = len(x)
-    target = np.eye(CLASSES)[y]
+    target = target_matrix(y.reshape(len(x), -1))
+    labelled = target.sum(axis=1)
+    weight = np.ones(len(x)) if weight is None else weight.astype(np.float64)
+    n = weight.sum()
+    weight = weight * labelled
 
     def objective(flat):
         w = flat.reshape(CLASSES, -1)
         logits = x @ w.T
         p = reference.softmax(logits)
-        loss = (
-            reference.logsumexp(logits) - logits[np.arange(n), y]
-        ).mean() + l2 / 2 * (w * w).sum()
-        return loss, ((p - target).T @ x / n + l2 * w).ravel()
+        losses = reference.logsumexp(logits) - (logits * target).sum(axis=1)
+        loss = weight @ losses / n + l2 / 2 * (w * w).sum()
+        slopes = (p - target) * weight[:, None]
+        return loss, (slopes.T @ x / n + l2 * w).ravel()
 
     start = np.zeros(CLASSES * x.shape[1])
     found = scipy.optimize.minimize(

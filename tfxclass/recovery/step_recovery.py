@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from tfxclass.checks import check_positive_int
 from tfxclass.recovery.held_out_rows import HeldOutRows
 from tfxclass.recovery.lifted import lifted_blocks
 from tfxclass.recovery.line_search import Direction
@@ -100,6 +101,7 @@ class StepRecovery(RecoverySums):
         number: int = 0,
     ) -> None:
         super().__init__(head, top_k)
+        check_positive_int("held_out", held_out)
         self.held_out = HeldOutRows(held_out, seed)
         self.number = number
         self.report = None
