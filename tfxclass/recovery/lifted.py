@@ -8,8 +8,15 @@ import tensorflow as tf
 
 from tfxclass.layers.full_softmax import FullSoftmax
 
-# Classes of a block.
-_BLOCK = 1 << 14
+# Numbers of a block of rows: 8 MiB of float32.
+_BLOCK = 1 << 21
+
+
+def row_blocks(count: int, dim: int) -> Iterator[slice]:
+    """`[count, dim]` in blocks of rows that are small beside it."""
+    size = max(_BLOCK // dim, 1)
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
 
 
 def full_dim(head: keras.layers.Layer) -> int:
@@ -30,11 +37,11 @@ def lifted_blocks(
     """
     first = 0
     for projection, rows in _parts(head):
-        for start in range(0, rows.shape[0], _BLOCK):
-            block = rows[start : start + _BLOCK]
+        for at in row_blocks(rows.shape[0], full_dim(head)):
+            block = rows[at]
             if projection is not None:
                 block = tf.matmul(block, projection, transpose_b=True)
-            yield first + start, block.numpy()
+            yield first + at.start, block.numpy()
         first += rows.shape[0]
 
 

@@ -128,7 +128,7 @@ def _fold(stats, blocks, first, direction, steps):
     for start in range(0, int(blocks.num_classes), size):
         logits = blocks.logits(start)
         at = slice(first + start, first + start + logits.shape[1])
-        gradient = direction.gradient[at]
+        gradient = tf.constant(direction.gradient[at])
         slopes = {
             mu: tf.matmul(queries, gradient, transpose_b=True)
             for mu, queries in direction.queries.items()

@@ -8,6 +8,7 @@ import numpy as np
 from tfxclass.data.batches import Batches
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.recovery.lifted import full_dim
+from tfxclass.recovery.lifted import row_blocks
 from tfxclass.recovery.recovery_sums import RecoverySums
 from tfxclass.recovery.step_recovery import StepRecovery
 from tfxclass.types import Path
@@ -57,10 +58,12 @@ class Passes:
         for number in range(done, count):
             sums = StepRecovery(head, top_k, number=number)
             self.run(sums)
-            head = full_head(head, sums.result())
-            self._tell(str(sums.report))
             if not number and l2:
                 self.tell_stationarity(sums, l2, reduction)
+            kernel = sums.result()
+            self._tell(str(sums.report))
+            del sums  # as large as the class matrix
+            head = full_head(head, kernel)
             if number + 1 < count and self.checkpoint is not None:
                 # What the next step begins at is nowhere else.
                 following = StepRecovery(head, top_k, number=number + 1)
@@ -129,7 +132,9 @@ def full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
         name=head.name.removesuffix(_SUFFIX) + _SUFFIX,
     )
     full.build((None, full_dim(head)))
-    full.kernel.assign(kernel)
+    # At once, it would be copied twice.
+    for at in row_blocks(*kernel.shape):
+        full.kernel.value[at].assign(kernel[at])
     if bias is not None:
         full.bias.assign(bias)
     return full

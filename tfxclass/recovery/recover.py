@@ -131,6 +131,7 @@ def recover(
     passes.tell_stationarity(sums, l2, reduction)
     kernel = sums.result(l2, reduction)
     passes.end()
+    del sums  # as large as the class matrix
     return _full_model(inputs, features, full_head(head, kernel))
 
 
