@@ -198,11 +198,6 @@ def check_interval_one(strategy):
             )
 
 
-# Drawn by each replica; and by a worker, for what it keeps an index of.
-ALONE = {
-    "uniform": lambda: layers.SampledSoftmax(CLASSES, 10, seed=1),
-    "top_k": lambda: layers.SampledSoftmax(CLASSES, 10, "top_k", seed=1),
-}
 INDEXED = {
     "selective": lambda: layers.SelectiveSoftmax(
         CLASSES, 10, rebuild_interval=2, leaf_size=5, num_trees=3, seed=1
@@ -235,11 +230,10 @@ def check_local_draws(strategy):
     x, y = small_data(3)
     x2, y2 = others(x, random), others(y, random)
     assert np.any(x != x2) and np.any(y != y2)
-    for name, make_head in ALONE.items():
-        found, _ = after_steps(strategy, make_head, 100, x, y)
-        other, _ = after_steps(strategy, make_head, 100, x2, y2)
-        for (ours, _), (theirs, _) in zip(found, other, strict=True):
-            np.testing.assert_array_equal(ours, theirs, name)
+    found, _ = after_steps(strategy, HEADS["uniform"], 100, x, y)
+    other, _ = after_steps(strategy, HEADS["uniform"], 100, x2, y2)
+    for (ours, _), (theirs, _) in zip(found, other, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def check_indexes(strategy):
@@ -262,14 +256,9 @@ def check_draws_differ(strategy):
     half = slice(0, BATCH // 2)
     x, y = np.concatenate([x[half]] * 2), np.concatenate([y[half]] * 2)
     for interval, is_equal in ((100, False), (1, True)):
-        found, model = after_steps(
-            strategy, HEADS["uniform"], interval, x, y, 1
-        )
-        first, second = found[-1]
-        moved = [np.any(rows != first[0], axis=1) for rows in (first, second)]
+        found, _ = after_steps(strategy, HEADS["uniform"], interval, x, y, 1)
+        first, second = found[-1]  # of the class matrix
         assert np.array_equal(first, second) == is_equal
-        assert not np.array_equal(*moved) or is_equal
-        assert len(found) == 3  # the class matrix is the last one
 
 
 class Follower:
@@ -284,21 +273,19 @@ class Follower:
 
 
 def check_averages_are_told(strategy):
-    """An index hears of the rows that an average moves, in a step or not."""
-    x, y = small_data(2)
-    for num_steps in (1, 2):
-        with strategy.scope():
-            model = small_model(HEADS["uniform"], optimizers.LocalSGD(0.3, 2))
-        kernel = model.layers[-1].kernel
-        start, follower = components(kernel)[0], Follower()
-        follow(kernel, follower.told)
-        train_steps(strategy, model, x, y, num_steps)
-        told = follower.marks.numpy().copy()
-        model.optimizer.average()
-        moved = np.any(components(kernel)[0] != start, axis=1)
-        assert 10 <= moved.sum() < CLASSES
-        assert np.any(told) == (num_steps == 2)
-        np.testing.assert_array_equal(follower.marks.numpy(), moved)
+    """An index hears of the rows that an average moves."""
+    x, y = small_data(1)
+    with strategy.scope():
+        model = small_model(HEADS["uniform"], optimizers.LocalSGD(0.3, 2))
+    kernel = model.layers[-1].kernel
+    start, follower = components(kernel)[0], Follower()
+    follow(kernel, follower.told)
+    train_steps(strategy, model, x, y, 1)
+    assert not np.any(follower.marks)
+    model.optimizer.average()
+    moved = np.any(components(kernel)[0] != start, axis=1)
+    assert 10 <= moved.sum() < CLASSES
+    np.testing.assert_array_equal(follower.marks.numpy(), moved)
 
 
 def check_end_of_fit(strategy):

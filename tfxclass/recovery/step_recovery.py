@@ -16,7 +16,7 @@ from tfxclass.recovery.recovery_sums import RecoverySums
 from tfxclass.recovery.rows import Rows
 
 # Most rows that the search is made on; those of its first part.
-_HELD_OUT, _COARSE = 4096, 1024
+HELD_OUT, _COARSE = 4096, 1024
 # In mean eigenvalues of S, and in 1 / num_classes.
 _RIDGES = (1e-2, 1e-1, 1.0)
 _SHARES = (1.0, 10.0, 100.0)
@@ -96,7 +96,7 @@ class StepRecovery(RecoverySums):
         self,
         head: keras.layers.Layer,
         top_k: int | None = None,
-        held_out: int = _HELD_OUT,
+        held_out: int = HELD_OUT,
         seed: int = 0,
         number: int = 0,
     ) -> None:
