@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.forward import Ranking
 from tfxclass.losses.forward import Step
@@ -248,8 +249,7 @@ class SampledHead(ClassHead):
 def _without_gradient(output, name, kind):
     """`output`; a loss on it would cost, silently, the full softmax."""
 
-    # TensorFlow keeps gradient functions for ever: nothing of the head's.
-    @tf.custom_gradient
+    @custom_gradient
     def sealed(output):
         def grad(upstream):
             raise ValueError(
