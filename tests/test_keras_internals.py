@@ -176,7 +176,6 @@ class TestOptimizer:
         strategy = tf.distribute.get_strategy()
         assert keras_internals.merge_call(add, strategy, 2) == 3
 
-
     def test_eager_mode(self):
         with tf.Graph().as_default() as graph:
             assert not tf.executing_eagerly()

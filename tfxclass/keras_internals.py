@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -175,8 +176,43 @@ def is_keras_building() -> bool:
     return tf.compat.v1.get_default_graph().name.startswith(_SCRATCH_GRAPH)
 
 
-def argument_of_fit(name: str) -> Any:
-    """What the `fit` that is running was given, None outside of one.
+class RunningFit(NamedTuple):
+    """What the `fit` that is running was given.
+
+    Attributes:
+        class_weight: dict, or None.
+        model: the model that is fitted.
+    """
+
+    class_weight: dict[int, float] | None
+    model: keras.Model
+
+    def metrics_of(self, output_name: str) -> list[Any]:
+        """`metrics` and `weighted_metrics` as `compile` was given them.
+
+        Args:
+            output_name: str, of the one output whose metrics are asked for.
+
+        Returns:
+            List of names, functions and `keras.metrics.Metric`.
+        """
+        compiled = self.model._compile_metrics
+        if compiled is None:
+            return []
+        # Sequential and subclassed models have one, or no names.
+        names = getattr(self.model, "output_names", None) or [output_name]
+        found = []
+        for given in (compiled._user_metrics, compiled._user_weighted_metrics):
+            if len(names) > 1 and isinstance(given, (list, tuple)):
+                given = dict(zip(names, given))
+            if len(names) > 1 and isinstance(given, dict):
+                given = given.get(output_name)
+            found += tf.nest.flatten(given)
+        return [metric for metric in found if metric is not None]
+
+
+def running_fit() -> RunningFit | None:
+    """The `fit` that is running, None outside of one.
 
     A loss is not told. It asks while a step is traced, below `fit`.
     """
@@ -184,7 +220,8 @@ def argument_of_fit(name: str) -> Any:
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code is code:
-            return frame.f_locals[name]
+            given = frame.f_locals
+            return RunningFit(given["class_weight"], given["self"])
         frame = frame.f_back
     return None
 
@@ -198,6 +235,13 @@ def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
 
 def _has_argument_of_fit():
     return "class_weight" in inspect.signature(keras.Model.fit).parameters
+
+
+def _has_compiled_metrics():
+    from keras.src.trainers import compile_utils
+
+    names = ("_user_metrics", "_user_weighted_metrics")
+    return all(_is_read(compile_utils.CompileMetrics, x) for x in names)
 
 
 def _has_scratch_graph():
@@ -274,6 +318,11 @@ _USES = {
     # Losses that Keras calls before there are data.
     f"a graph named '{_SCRATCH_GRAPH}'": _has_scratch_graph,
     "Model.fit(class_weight=...)": _has_argument_of_fit,
+    # What `compile` was given.
+    **_attributes(keras.Model, "_compile_metrics"),
+    "CompileMetrics._user_metrics, ._user_weighted_metrics": (
+        _has_compiled_metrics
+    ),
     # TensorFlow's.
     "tf.__internal__.distribute.interim.maybe_merge_call": _has_merge_call,
     "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
