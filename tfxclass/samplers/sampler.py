@@ -38,6 +38,18 @@ class Sample(NamedTuple):
     target_log_expected_count: Any = None
     mask: Any = None
 
+    @property
+    def inverse_counts(self) -> tf.Tensor:
+        """1 / expected count of each class; 0 for those the mask leaves out.
+
+        float32, `[num_sampled]` or `[batch, num_sampled]`: with these weights
+        a sum over the sample is an estimate of that over all classes.
+        """
+        inverse = tf.exp(-self.log_expected_count)
+        return (
+            inverse if self.mask is None else tf.where(self.mask, inverse, 0.0)
+        )
+
 
 class Sampler(SavedRandom, keras.layers.Layer):
     """Chooses the classes that a training step computes.
