@@ -81,6 +81,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.num_sampled = int(num_sampled)
         self.seed = seed
         self.head_name = None
+        #: What `sample` measures of itself: float32 weights by name.
+        self.measured = {}
         self.make_random(seed)
 
     def build_for(self, head: keras.layers.Layer) -> None:
@@ -97,6 +99,21 @@ class Sampler(SavedRandom, keras.layers.Layer):
             self.num_sampled = self.num_classes
         if not self.built:  # a loaded one is
             self.build((head.num_classes, head.kernel.shape[1]))
+
+    def weight(self, name: str, value: float) -> keras.Variable:
+        """A float32 weight that is not trained."""
+        return self.add_weight(
+            name=name,
+            shape=(),
+            dtype="float32",
+            trainable=False,
+            initializer=keras.initializers.Constant(value),
+        )
+
+    def gauge(self, name: str, value: float = 0.0) -> keras.Variable:
+        """A weight in `measured`, for `metrics.SamplerState`."""
+        self.measured[name] = self.weight(name, value)
+        return self.measured[name]
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
