@@ -135,7 +135,15 @@ print(status("VmHWM") - before)
 """
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("sampled", "hierarchical", "full")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in HEADS
+    ],
+)
 def test_peak_of_a_process(name):
     """Within 15 %, and what a traced step costs at any size."""
     measured = in_fresh_process(CHILD, name)
@@ -210,7 +218,11 @@ print((t.status("VmHWM") - before) / (4 * 2_000_000 * t.DIM))
 
 
 @pytest.mark.parametrize(
-    ("initializer", "matrices"), [("glorot_uniform", 3), ("zeros", 1)]
+    ("initializer", "matrices"),
+    [
+        ("glorot_uniform", 3),
+        pytest.param("zeros", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_peak_of_an_initializer(initializer, matrices):
     assert in_fresh_process(BUILD, initializer) == pytest.approx(

@@ -18,6 +18,7 @@ from tfxclass.optimizers.apart import follow
 from tfxclass.rows import placement as placement_lib
 from tfxclass.rows import read
 from tfxclass.rows.products import row_products
+from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import LogUniformSampler
@@ -40,6 +41,7 @@ _SAMPLERS = {
     "kmeans": KMeansSampler,
     "hashing_forest": HashingForestSampler,
     "cluster": ClusterSampler,
+    "auto": AutoSampler,
 }
 
 
@@ -56,7 +58,8 @@ class SampledHead(ClassHead):
         sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"` or `"cluster"`.
+            `"hashing_forest"`, `"cluster"`, or `"auto"` (uniform while that is
+            nearly exact, a forest where it is not: `AutoSampler`).
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         placement: None, or `"host"`: the class matrix, its optimizer slots and
             the sampler's index lie in the memory of the host. A step brings

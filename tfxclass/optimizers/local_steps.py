@@ -56,10 +56,6 @@ class LocalSteps:
             marks = tf.zeros(variable.shape[:1], tf.bool)
             return tf.Variable(marks, trainable=False)
 
-    @property
-    def _is_replicated(self):
-        return self._strategy.num_replicas_in_sync > 1
-
     def _check_shards(self, variable):
         raise ValueError(
             f"`{type(self).__name__}` averages the rows of all replicas, but "

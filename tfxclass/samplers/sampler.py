@@ -38,6 +38,18 @@ class Sample(NamedTuple):
     target_log_expected_count: Any = None
     mask: Any = None
 
+    @property
+    def inverse_counts(self) -> tf.Tensor:
+        """1 / expected count of each class; 0 for those the mask leaves out.
+
+        float32, `[num_sampled]` or `[batch, num_sampled]`: with these weights
+        a sum over the sample is an estimate of that over all classes.
+        """
+        inverse = tf.exp(-self.log_expected_count)
+        return (
+            inverse if self.mask is None else tf.where(self.mask, inverse, 0.0)
+        )
+
 
 class Sampler(SavedRandom, keras.layers.Layer):
     """Chooses the classes that a training step computes.
@@ -69,6 +81,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.num_sampled = int(num_sampled)
         self.seed = seed
         self.head_name = None
+        #: What `sample` measures of itself: float32 weights by name.
+        self.measured = {}
         self.make_random(seed)
 
     def build_for(self, head: keras.layers.Layer) -> None:
@@ -85,6 +99,21 @@ class Sampler(SavedRandom, keras.layers.Layer):
             self.num_sampled = self.num_classes
         if not self.built:  # a loaded one is
             self.build((head.num_classes, head.kernel.shape[1]))
+
+    def weight(self, name: str, value: float) -> keras.Variable:
+        """A float32 weight that is not trained."""
+        return self.add_weight(
+            name=name,
+            shape=(),
+            dtype="float32",
+            trainable=False,
+            initializer=keras.initializers.Constant(value),
+        )
+
+    def gauge(self, name: str, value: float = 0.0) -> keras.Variable:
+        """A weight in `measured`, for `metrics.SamplerState`."""
+        self.measured[name] = self.weight(name, value)
+        return self.measured[name]
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
