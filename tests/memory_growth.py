@@ -22,7 +22,7 @@ HEADS = {
     "sampled": lambda n: layers.SampledSoftmax(n, num_sampled=1_000),
     "selective": lambda n: layers.SelectiveSoftmax(n, num_sampled=1_000),
     "lsh": lambda n: layers.LSHSoftmax(n, num_sampled=1_000),
-    "hierarchical": layers.HierarchicalSoftmax,
+    "hierarchical": lambda n: layers.HierarchicalSoftmax(n, tree="balanced"),
 }
 
 
@@ -52,8 +52,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=30)
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--heads", nargs="+", choices=HEADS, default=HEADS)
     args = parser.parse_args()
-    for name, make_head in HEADS.items():
+    for name in args.heads:
+        make_head = HEADS[name]
         after = []
         for _ in range(args.models):
             train(make_head, 2)

@@ -290,6 +290,7 @@ def dropmax_loss(mode, logits, retain_logits, draws, columns, **options):
     if mode == "posterior":
         losses += options["kl"] * terms["kl"]
         losses += options["auxiliary"] * terms["auxiliary"]
+    if mode in ("posterior", "attention"):
         losses -= options["entropy"] * terms["entropy"]
     is_labelled = [bool(distinct_labels(ids)) for ids in columns]
     return np.where(is_labelled, losses, 0.0)

@@ -172,6 +172,7 @@ def test_a_step_draws_anew_and_each_row_for_itself():
 def test_cosine_with_a_margin():
     """rho reads the scaled unit features; the margin is on the label."""
     options = {"similarity": "cosine", "scale": 5.0, "num_samples": 1}
+    options["entropy_weight"] = 0.0
     plain = built(make_head("attention", **options))
     head = built(make_head("attention", margin=0.2, **options))
     x, y = data()
@@ -209,8 +210,22 @@ INVALID = {
         ["`kl_weight` must be >= 0", "-1.0"],
     ),
     "auxiliary_weight": (
-        lambda: layers.DropMax(9, auxiliary_weight=float("nan")),
+        lambda: layers.DropMax(9, "posterior", auxiliary_weight=float("nan")),
         ["`auxiliary_weight`", "nan"],
+    ),
+    "auxiliary_weight_of_adaptive": (
+        lambda: layers.DropMax(9, auxiliary_weight=1.0),
+        ["`auxiliary_weight` must be None", "mode='adaptive'", "1.0"],
+    ),
+    "kl_weight_of_attention": (
+        lambda: layers.DropMax(9, "attention", kl_weight=0.5),
+        ["`kl_weight` must be None", "mode='attention'", "0.5"],
+    ),
+    "entropy_weight_of_random": (
+        lambda: layers.DropMax(
+            9, "random", retain_probability=0.5, entropy_weight=0.0
+        ),
+        ["`entropy_weight` must be None", "mode='random'", "0.0"],
     ),
     "entropy_weight": (
         lambda: layers.DropMax(9, entropy_weight=float("inf")),

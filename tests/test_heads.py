@@ -288,7 +288,8 @@ def test_custom_loop(kind):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(kind, policy):
     keras.config.set_dtype_policy(policy)
-    model = make_model(make_head(kind))
+    # Once as a graph.
+    model = make_model(make_head(kind), run_eagerly=kind != "full")
     x, y = data()
     model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
     head = model.layers[-1]

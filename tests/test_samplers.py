@@ -174,8 +174,6 @@ def test_sum_of_exponentials_is_unbiased(kind):
     """Given the index, over the draws; also where the candidates do not
     fit."""
     sampler = make(kind, 24, **({} if kind == "frequency" else SMALL))
-    if kind == "frequency":
-        sampler = make(kind, 24, counts=1 + COUNTS)
     head = head_of(sampler)
     if kind in INDEXED:
         sampler.rebuild(head.kernel)
@@ -195,16 +193,35 @@ SMALL = {"neighbor_fraction": 0.25}
 
 def test_frequency_follows_the_power_of_the_counts():
     counts = np.array([0, 1, 16, 81, 0, 256.0])
-    for power, relative in ((0.75, counts**0.75), (0.0, counts > 0)):
-        sampler = samplers.FrequencySampler(2, counts, power=power, seed=0)
+    for power, least in ((0.75, None), (0.0, None), (0.5, 9.0)):
+        relative = np.maximum(counts, least or 1.0) ** power
+        sampler = samplers.FrequencySampler(
+            2, counts, power=power, min_count=least, seed=0
+        )
         head = head_of(sampler, num_classes=6)
         hits = np.zeros(6)
         for _ in range(2000):
             ids, _, _ = sample(head, [[0]])
             hits[ids] += 1
-        chance = relative / relative.sum()
+        # Class 0 is the label, and drawn for no other place.
+        chance = relative / relative[1:].sum()
         error = 5 * np.sqrt(chance * (1 - chance) / 2000) + 1e-9
         assert np.all(np.abs(hits / 2000 - chance)[1:] <= error[1:])
+
+
+@pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
+@pytest.mark.parametrize("min_count", [None, 0.3])
+def test_classes_without_a_count_are_in_the_estimate(power, min_count):
+    """Of 20 classes with logit 0, 10 of them without a count: Z is 20."""
+    counts = np.array([5.0, 50.0] * 5 + [0.0] * 10)
+    sampler = samplers.FrequencySampler(
+        8, counts, power=power, min_count=min_count, seed=3
+    )
+    head = head_of(sampler, num_classes=20)
+    found = [sample(head, [[2], [11]]) for _ in range(1000)]
+    z = np.array([np.exp(-log_count).sum() for _, log_count, _ in found])
+    error = 4 * z.std() / np.sqrt(len(z))
+    assert abs(z.mean() - 20) < error < 5
 
 
 def test_frequency_draws_do_not_grow_with_the_classes():
@@ -388,6 +405,10 @@ INVALID = {
     "power": (
         lambda: samplers.FrequencySampler(3, [1], power=-1),
         ["`power` must be >= 0", "-1"],
+    ),
+    "min_count": (
+        lambda: samplers.FrequencySampler(3, [1], min_count=0.0),
+        ["`min_count` must be > 0", "0.0"],
     ),
     "num_bits": (
         lambda: samplers.PCAHashSampler(3, num_bits=31),

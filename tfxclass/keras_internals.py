@@ -83,6 +83,35 @@ class OptimizerHooks:
         return self._use_weight_decay(variable)
 
     @property
+    def _model_variables_moving_average(self):
+        # Keras and its callbacks read the averages by this name alone.
+        if tf.executing_eagerly():
+            self._before_averages_are_read()
+        return self._averages
+
+    @_model_variables_moving_average.setter
+    def _model_variables_moving_average(self, averages):
+        #: With `use_ema` the average of each variable, or None.
+        self._averages = averages
+
+    def _before_averages_are_read(self):
+        """Called between steps, when Keras is about to read the averages."""
+
+    @property
+    def _gradient_sums(self):
+        """With `gradient_accumulation_steps` that of each variable."""
+        return self._accumulated_gradients
+
+    def _track(self, variable):
+        """Makes a variable part of the optimizer's state, after all others."""
+        self._track_variable(variable)
+
+    @property
+    def _is_replicated(self):
+        """Whether several replicas take a step together."""
+        return self._strategy.num_replicas_in_sync > 1
+
+    @property
     def _built_for(self):
         """The variables that `build` was given, a list.
 
@@ -105,6 +134,14 @@ def count_step(optimizer: keras.optimizers.Optimizer) -> None:
     `iterations` itself is another number where gradients are accumulated.
     """
     optimizer._iterations.assign_add(1)
+
+
+def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
+    """How often gradients were applied, int64 scalar.
+
+    `iterations` is fewer where they are accumulated.
+    """
+    return tf.cast(optimizer._iterations, tf.int64)
 
 
 def adam_slots(
@@ -346,11 +383,16 @@ _USES = {
         "_backend_update_step",
         "_clip_gradients",
         "_get_variable_index",
+        "_track_variable",
         "_use_weight_decay",
         "_var_key",
     ),
     **_attributes(
-        keras.optimizers.Optimizer, "_iterations", "_trainable_variables"
+        keras.optimizers.Optimizer,
+        "_accumulated_gradients",
+        "_iterations",
+        "_model_variables_moving_average",
+        "_trainable_variables",
     ),
     # Slots, which the fused updates write.
     **_attributes(

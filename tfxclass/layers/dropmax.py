@@ -38,6 +38,17 @@ _MATRICES = {
     "attention": (7, 0),
 }
 _MODES = tuple(_MATRICES)
+# The weights that a mode has, and their defaults.
+_WEIGHTS = {
+    "adaptive": {"kl_weight": 1.0, "entropy_weight": 1.0},
+    "posterior": {
+        "kl_weight": 1.0,
+        "auxiliary_weight": 1.0,
+        "entropy_weight": 3.0,
+    },
+    "random": {},
+    "attention": {"entropy_weight": 0.0},
+}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -65,12 +76,18 @@ class DropMax(SavedRandom, SampledHead):
       KL(q || rho) + `auxiliary_weight` (binary cross-entropy of sigmoid(r)
       with the labels) - `entropy_weight` (entropy of rho): NeurIPS 2018.
     * `"random"`: rho is the number `retain_probability`.
-    * `"attention"`: z is rho itself, for labels too; nothing is drawn.
+    * `"attention"`: z is rho itself, for labels too; nothing is drawn. The
+      loss is cross-entropy - `entropy_weight` (entropy of rho).
 
     The regularisers are sums over classes, so they grow with `num_classes`
-    while cross-entropy does not: tune their weights. With too little weight
-    on its KL divergence, q drops all but the label and nothing is learned; 1,
-    1 and, for entropy, 3 did best on 1,000 images of ten digits.
+    while cross-entropy does not. For a class that is no label they have a
+    stationary point that depends on the three weights alone, and there the
+    biases of "posterior" begin: with 1, 1 and 3 rho is 0.40 and q 0.12, with
+    1, 1 and 1 they are 0.23 and 0.01. (From zeros every class would first
+    learn to be dropped, in a gradient that grows with `num_classes` and
+    drowns the features.) That q is the share of the other classes that a step
+    keeps: raise `entropy_weight` where too few are left to learn from. The
+    other modes have theirs at rho = 1/2, a bias of zero.
 
     Prediction is deterministic: with rho in place of z (equation 18), or with
     `predict_samples` the mean softmax over that many masks (equation 17),
@@ -85,11 +102,17 @@ class DropMax(SavedRandom, SampledHead):
         sampler: None for all classes, or as in `SampledSoftmax`.
         num_samples: int, masks a step.
         temperature: float > 0, of the concrete relaxation.
-        kl_weight, auxiliary_weight, entropy_weight: floats >= 0.
+        kl_weight: float >= 0, for "adaptive" and "posterior"; 1 by default.
+        auxiliary_weight: float >= 0, for "posterior" alone; 1 by default.
+        entropy_weight: float >= 0, for all but "random"; by default 3 with
+            "posterior", 1 with "adaptive" and 0 with "attention".
         retain_probability: float in (0, 1], rho of every class, for
             `"random"` alone.
         predict_samples: int, masks of a prediction; None for equation 18.
         **kwargs: `ClassHead`'s arguments.
+
+    Raises:
+        ValueError: an argument out of range, or one that the mode has not.
 
     Example:
 
@@ -113,9 +136,9 @@ class DropMax(SavedRandom, SampledHead):
         sampler: str | Sampler | None = None,
         num_samples: int = 1,
         temperature: float = 0.1,
-        kl_weight: float = 1.0,
-        auxiliary_weight: float = 1.0,
-        entropy_weight: float = 1.0,
+        kl_weight: float | None = None,
+        auxiliary_weight: float | None = None,
+        entropy_weight: float | None = None,
         retain_probability: float | None = None,
         predict_samples: int | None = None,
         **kwargs: Any,
@@ -132,13 +155,29 @@ class DropMax(SavedRandom, SampledHead):
         self.mode = mode
         self.num_samples = int(num_samples)
         self.temperature = temperature
-        self.kl_weight = kl_weight
-        self.auxiliary_weight = auxiliary_weight
-        self.entropy_weight = entropy_weight
+        self.kl_weight = self._weight("kl_weight", kl_weight)
+        self.auxiliary_weight = self._weight(
+            "auxiliary_weight", auxiliary_weight
+        )
+        self.entropy_weight = self._weight("entropy_weight", entropy_weight)
         self.retain_probability = retain_probability
         self.predict_samples = predict_samples
         self._check()
         self.make_random(self.seed)
+
+    def _weight(self, name, given):
+        """The weight of a regulariser; None where the mode has none."""
+        defaults = _WEIGHTS[self.mode]
+        if given is None:
+            return defaults.get(name)
+        if name not in defaults:
+            raise ValueError(
+                f"`{name}` must be None with mode={self.mode!r}, whose loss "
+                f"has no such term. Received: {given}"
+            )
+        if not 0 <= given < float("inf"):
+            raise ValueError(f"`{name}` must be >= 0. Received: {given}")
+        return given
 
     def _check(self):
         p = self.retain_probability
@@ -148,10 +187,6 @@ class DropMax(SavedRandom, SampledHead):
             )
         if self.predict_samples is not None:
             check_positive_int("predict_samples", self.predict_samples)
-        for name in ("kl_weight", "auxiliary_weight", "entropy_weight"):
-            weight = getattr(self, name)
-            if not 0 <= weight < float("inf"):
-                raise ValueError(f"`{name}` must be >= 0. Received: {weight}")
         if (self.mode == "random") == (self.retain_probability is None):
             raise ValueError(
                 '`retain_probability` is for mode="random", which needs it. '
@@ -165,15 +200,24 @@ class DropMax(SavedRandom, SampledHead):
             )
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
-        # Logits of their own, from zeros.
-        names = ["retain"] if self.retain_probability is None else []
-        names += ["posterior"] if self.mode == "posterior" else []
         specs = super().weight_specs(dim)
-        for name in names:
+        for name, bias in self._first_biases().items():
             shape = (self.num_classes, dim)
+            constant = keras.initializers.Constant(bias)
             specs.append(WeightSpec(f"{name}_kernel", shape, "zeros"))
-            specs.append(WeightSpec(f"{name}_bias", shape[:1], "zeros"))
+            specs.append(WeightSpec(f"{name}_bias", shape[:1], constant))
         return specs
+
+    def _first_biases(self):
+        """Of the class matrices beside `kernel`, whose rows begin as zeros."""
+        if self.mode == "random":
+            return {}
+        if self.mode != "posterior":
+            return {"retain": 0.0}
+        retain, residual = dropmax.stationary_logits(
+            self.kl_weight, self.auxiliary_weight, self.entropy_weight
+        )
+        return {"retain": retain, "posterior": residual}
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
         super().take_weights(made)
@@ -339,9 +383,11 @@ class DropMax(SavedRandom, SampledHead):
 
     def _penalties(self, retain, posterior, residual, target):
         """Regularisers of each class, float32 `[batch, n]`."""
-        if self.mode in ("random", "attention"):
+        if self.mode == "random":
             return tf.zeros_like(target, tf.float32)
         entropy = dropmax.negative_entropy(retain)
+        if self.mode == "attention":
+            return self.entropy_weight * entropy
         if self.mode == "adaptive":
             kl = dropmax.target_penalty(retain, target)
             entropy = tf.where(target, 0.0, entropy)

@@ -14,6 +14,7 @@ from tfxclass.losses.forward import Ranking
 from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import take_columns
+from tfxclass.optimizers.apart import follow
 from tfxclass.rows import placement as placement_lib
 from tfxclass.rows import read
 from tfxclass.rows.products import row_products
@@ -154,6 +155,7 @@ class SampledHead(ClassHead):
         super().build(input_shape)
         if self.sampler is not None:
             self.sampler.build_for(self)
+            follow(self.kernel, self.sampler.rows_moved)
             self.num_sampled = self.sampler.num_sampled
 
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:

@@ -5,6 +5,7 @@ exponential of a class's logit. Equations are those of the first version of the
 paper (Lee et al., "DropMax: Adaptive Stochastic Softmax").
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,10 @@ EPSILON = 1e-20
 _LOG_EPSILON = float(np.log(EPSILON))
 # The least number above 0: the log of a uniform draw is finite.
 _TINY = float(np.finfo(np.float32).tiny)
+# Where a bias begins at the least, and the most steps to it; some hundreds are
+# the rule, a millisecond.
+_LEAST_LOGIT = -10.0
+_MOST_STEPS = 100_000
 
 
 def add_epsilon(log_mask: tf.Tensor) -> tf.Tensor:
@@ -158,6 +163,42 @@ def negative_entropy(retain_logits: tf.Tensor) -> tf.Tensor:
         * tf.math.log_sigmoid(sign * retain_logits)
         for sign in (1.0, -1.0)
     )
+
+
+def stationary_logits(
+    kl_weight: float, auxiliary_weight: float, entropy_weight: float
+) -> tuple[float, float]:
+    """Where the regularisers of a class that is no label are in balance.
+
+    With rho = sigmoid(p) and q = sigmoid(p + r) their gradients are zero for
+
+        kl_weight (rho - q) + entropy_weight rho (1 - rho) p = 0,
+        auxiliary_weight sigmoid(r) + kl_weight q (1 - q) r = 0.
+
+    Of several solutions it is the one that gradient descent reaches from
+    zeros, the greatest in p and in r: with p and r on the left sides, either
+    right side rises with the other unknown, and short steps only fall.
+
+    Args:
+        kl_weight, auxiliary_weight, entropy_weight: floats >= 0.
+
+    Returns:
+        `(p, r)`, floats from -10 to 0; -10 where the weights have no greater
+        solution.
+    """
+    of_retain = kl_weight / max(entropy_weight, 1e-6)
+    of_residual = auxiliary_weight / max(kl_weight, 1e-6)
+    p = r = 0.0
+    for _ in range(_MOST_STEPS):
+        x, c = math.exp(p), math.exp(r)
+        next_p = -of_retain * (1 - c) * (1 + x) / (1 + x * c)
+        next_r = -of_residual * (1 + x * c) ** 2 / (x * (1 + c))
+        before = p, r
+        p = max(p + (next_p - p) / (1 + of_retain), _LEAST_LOGIT)
+        r = max(r + (next_r - r) / (1 + of_residual), _LEAST_LOGIT)
+        if math.dist(before, (p, r)) < 1e-10:
+            break
+    return p, r
 
 
 def expected_logits(logits: tf.Tensor, retain_logits: tf.Tensor) -> tf.Tensor:

@@ -113,8 +113,11 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         )
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
-        self.index.mark(touched_ids)
+        self.rows_moved(touched_ids)
         super().update(kernel, touched_ids)
+
+    def rows_moved(self, ids: tf.Tensor) -> None:
+        self.index.mark(ids)
 
     def get_config(self) -> Config:
         config = {

@@ -380,9 +380,12 @@ class LSHSampler(IndexedSampler):
         return rows, target_ids >= 0
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
-        if self.incremental:
-            self.index.mark(touched_ids)
+        self.rows_moved(touched_ids)
         super().update(kernel, touched_ids)
+
+    def rows_moved(self, ids: tf.Tensor) -> None:
+        if self.incremental:
+            self.index.mark(ids)
 
     def get_config(self) -> Config:
         options = {name: getattr(self, name) for name in self.option_names}

@@ -14,6 +14,7 @@ from tfxclass.types import Variable
 
 
 class _RandomSampler(Sampler):
+    draws_alone = True
     _fill = None
     _cumulative = None
 
@@ -75,14 +76,16 @@ class FrequencySampler(_RandomSampler):
     probability 1 - exp(-P(c) t), where t is when the first class that is left
     out would have come; with it the loss's estimate of the sum of exponentials
     is unbiased. A draw is a binary search among `num_classes` running sums (8
-    bytes a class). Classes of count zero come last, uniformly, where the
-    others do not fill the places.
+    bytes a class). For that every class must be drawn now and then: a count
+    below `min_count`, and zero above all, counts as `min_count`.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
         counts: numbers >= 0, `[num_classes]`, how frequent the classes are.
-        power: float >= 0; 0.75 is word2vec's, 0 draws uniformly among the
-            classes whose count is not zero.
+        power: float >= 0; 0.75 is word2vec's, 0 draws uniformly.
+        min_count: float > 0, the least that a class counts; by default the
+            least count above zero: a class that never occurred is drawn as
+            often as the rarest that did.
         seed: int.
 
     References:
@@ -98,19 +101,28 @@ class FrequencySampler(_RandomSampler):
         num_sampled: int,
         counts: ArrayLike,
         power: float = 1.0,
+        min_count: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
         if not 0 <= power < float("inf"):
             raise ValueError(f"`power` must be >= 0. Received: {power}")
+        if min_count is not None and not 0 < min_count < float("inf"):
+            raise ValueError(f"`min_count` must be > 0. Received: {min_count}")
         self.counts = _check_counts(counts)
         self.power = power
-        # A class without a count is never drawn, whatever the power.
-        relative = self.counts / self.counts.max()
-        sums = np.cumsum(np.where(relative > 0, relative**power, 0.0))
+        self.min_count = min_count
         with tf.init_scope():
-            self._cumulative = tf.constant(sums, tf.float64)
+            self._cumulative = tf.constant(self._sums(), tf.float64)
+
+    def _sums(self):
+        """Running sums of the weights of the classes, float64."""
+        least = self.min_count
+        if least is None:
+            least = self.counts[self.counts > 0].min()
+        counts = np.maximum(self.counts, least)
+        return np.cumsum((counts / counts.max()) ** self.power)
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return 16 * num_classes  # counts and their running sums
@@ -130,6 +142,7 @@ class FrequencySampler(_RandomSampler):
             **super().get_config(),
             "counts": self.counts,
             "power": self.power,
+            "min_count": self.min_count,
         }
 
 

@@ -38,6 +38,18 @@ class Sample(NamedTuple):
     target_log_expected_count: Any = None
     mask: Any = None
 
+    @property
+    def inverse_counts(self) -> tf.Tensor:
+        """1 / expected count of each class; 0 for those the mask leaves out.
+
+        float32, `[num_sampled]` or `[batch, num_sampled]`: with these weights
+        a sum over the sample is an estimate of that over all classes.
+        """
+        inverse = tf.exp(-self.log_expected_count)
+        return (
+            inverse if self.mask is None else tf.where(self.mask, inverse, 0.0)
+        )
+
 
 class Sampler(SavedRandom, keras.layers.Layer):
     """Chooses the classes that a training step computes.
@@ -56,6 +68,10 @@ class Sampler(SavedRandom, keras.layers.Layer):
 
     #: Whether its compiled ops run on GPUs.
     has_gpu_ops = True
+
+    #: Whether each of several replicas may `sample` by itself: it keeps
+    #: nothing but its random state, and needs no `update`.
+    draws_alone = False
 
     def __init__(
         self, num_sampled: int, seed: int | None = None, **kwargs: Any
@@ -119,6 +135,18 @@ class Sampler(SavedRandom, keras.layers.Layer):
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         """Keeps the index current; called each step after `sample`."""
+
+    def rows_moved(self, ids: tf.Tensor) -> None:
+        """Told of rows, int64 `[n]`, that moved without being sampled."""
+
+    def next_seed(self) -> tf.Tensor:
+        seed = super().next_seed()
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            return seed
+        # Replicas that draw by themselves draw other classes.
+        number = tf.cast(context.replica_id_in_sync_group, tf.int64)
+        return seed + tf.stack([tf.zeros_like(number), number])
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         """Bytes of the index for `[num_classes, dim]` rows, refresh included.
