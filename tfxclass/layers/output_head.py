@@ -1,6 +1,7 @@
 """The contract of an output layer: what Keras, metrics and exports call."""
 
 import contextlib
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ from tfxclass.losses import forward as forward_lib
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
 from tfxclass.losses.head_loss import HeadLoss
+from tfxclass.losses.options import ALL_OPTIONS
+from tfxclass.losses.options import OF_LOSSES
+from tfxclass.losses.options import LossOptions
+from tfxclass.losses.options import as_loss_options
 from tfxclass.losses.softmax import probabilities
 from tfxclass.rows import blocks
 from tfxclass.rows import placement
@@ -57,6 +62,8 @@ class OutputHead(keras.layers.Layer):
         activation: `"softmax"`, or None for logits.
         kernel_initializer: initializer of the class rows.
         seed: int, seed of all that the head draws.
+        loss_options: `tfxclass.losses.LossOptions`: class weights, label
+            smoothing, logit adjustment and the like, in training.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -78,6 +85,9 @@ class OutputHead(keras.layers.Layer):
     #: Names that `activation` may have, beside None.
     activations = ("softmax",)
 
+    #: Names of the `LossOptions` that the head's loss may have.
+    supported_options = ALL_OPTIONS
+
     #: Whether `export_top_k` returns what `top_k` does.
     export_is_exact = True
 
@@ -97,6 +107,7 @@ class OutputHead(keras.layers.Layer):
         activation: str | None = "softmax",
         kernel_initializer: Initializer = "glorot_uniform",
         seed: int | None = None,
+        loss_options: LossOptions | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -106,6 +117,9 @@ class OutputHead(keras.layers.Layer):
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
+        self.loss_options = as_loss_options(loss_options)
+        if self.loss_options is not None:
+            self.loss_options.check_for(self)
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
@@ -417,9 +431,45 @@ class OutputHead(keras.layers.Layer):
     ) -> Step:
         """`Step` of a training step; the one place where heads differ.
 
-        By default the exact loss, with the margin.
+        By default the exact loss, with the margin and the loss options.
         """
-        return Step(self.exact_loss(features, targets, self.target_margin()))
+        options, margin = self.loss_options, self.target_margin()
+        targets, finish = self.weighed(targets)
+        if options is None or set(options.used) <= set(OF_LOSSES):
+            losses = self.exact_loss(features, targets, margin)
+        else:
+            losses = self._shaped_loss(features, targets, margin)
+        return Step(finish(losses))
+
+    def weighed(
+        self, targets: targets_lib.Targets
+    ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
+        """What `loss_options` make of labels, and of a loss on them.
+
+        Args:
+            targets: `Targets` whose ids are classes.
+
+        Returns:
+            `(targets, finish)`: `Targets` with their masses, and a function
+            of the rows' losses `[rows]`, without penalties.
+        """
+        options = self.loss_options
+        if options is None:
+            return targets, lambda losses: losses
+        targets, row_weights = options.weigh(targets, self.num_classes)
+        return targets, lambda losses: options.finish(losses, row_weights)
+
+    def _shaped_loss(self, features, targets, margin):
+        """`exact_loss` of the logits of `loss_options`."""
+        exchange, options = self.exchange(features), self.loss_options
+        parts = [(x, read.whole(rows)) for x, rows in self.parts(features)]
+        return cross_entropy(
+            options.shape_parts(parts, self.num_classes),
+            targets_lib.Targets(*map(exchange.gather, targets)),
+            exchange=exchange,
+            margin=margin,
+            uniform=options.label_smoothing / self.num_classes,
+        )
 
     def exact_loss(
         self,
@@ -537,6 +587,9 @@ class OutputHead(keras.layers.Layer):
                 self.kernel_initializer
             ),
             "seed": self.seed,
+            "loss_options": keras.saving.serialize_keras_object(
+                self.loss_options
+            ),
         }
 
 
