@@ -1,7 +1,8 @@
 # Every target sets up what it needs in .venv; a second run is quick.
 #   make demo            words from their definitions, about five minutes
 #   make demo-compare    the same, beside other output layers
-#   make test            lint, then all tests (PYTEST_ARGS="-k export --slow")
+#   make test            lint, then the tests (PYTEST_ARGS="-k export")
+#   make test-all        those that take a minute and more, too
 #   make bench           benchmarks (BENCH_ARGS=...)
 #   make gpu-test        the CUDA kernels on this machine's GPU, and their times
 #   make peers           .peers, the environment of TensorFlow Addons
@@ -25,7 +26,7 @@ FORMATTED := $(shell find custom_ops tests \
 export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo demo-compare test bench gpu-test peers lint format clean
+.PHONY: setup demo demo-compare test test-all bench gpu-test peers lint format clean
 
 setup: $(OPS)
 
@@ -39,6 +40,9 @@ demo-compare: $(OPS)
 
 test: lint $(OPS)
 	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+test-all: lint $(OPS)
+	@$(BIN)/python -m pytest -n 2 --slow $(PYTEST_ARGS)
 
 bench: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -110,19 +110,39 @@ def finished(name):
 def run_rows(name, script, args, rows):
     """Runs `script --child folder row` for each row that has no result yet.
 
-    Those that `args`, of `row_arguments`, name, or all `rows`. A child prints
-    one dict or a list of them, whose first has the row's name.
+    Those that `args`, of `row_arguments`, name, or all `rows`; for each seed
+    once. A child prints one dict or a list of them, whose first has the row's
+    name, and always the same ones.
     """
     done = finished(name)
     for row in args.rows or rows:
         if any(line["row"] == row for line in done):
             continue
-        result = in_fresh_process(
-            script, "--child", args.folder, row, "--epochs", args.epochs
-        )
-        result = result if isinstance(result, list) else [result]
-        done += [{"row": row, **line} for line in result]
+        options = ("--child", args.folder, row, "--epochs", args.epochs)
+        found = []
+        for seed in range(args.seeds):
+            lines = in_fresh_process(script, *options, "--seed", seed)
+            found.append(lines if isinstance(lines, list) else [lines])
+        done += [{"row": row, **of_seeds(lines)} for lines in zip(*found)]
         save(name, done)
+
+
+def of_seeds(lines):
+    """One dict of those of several seeds: means, and their deviations.
+
+    Seconds and rates have no deviation; an error stands for all.
+    """
+    failed = [line for line in lines if "error" in line]
+    if failed or len(lines) == 1:
+        return (failed or list(lines))[0]
+    found = {**lines[0], "seeds": len(lines)}
+    for key, value in lines[0].items():
+        values = [line[key] for line in lines]
+        if isinstance(value, float):
+            found[key] = statistics.fmean(values)
+            if not key.endswith("_s") and key != "rate":
+                found[f"{key} +-"] = statistics.pstdev(values)
+    return found
 
 
 def run_methods(name, script, child, methods, num_classes):
@@ -153,6 +173,8 @@ def row_arguments(description, epochs):
     parser.add_argument("folder")
     parser.add_argument("rows", nargs="*", metavar="row")
     parser.add_argument("--epochs", type=type(epochs), default=epochs)
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true")
     return parser.parse_args()
 

@@ -39,6 +39,8 @@ TITLES = {
     "local_sgd_loss": "Local SGD: loss on digits, four replicas",
     "cluster": "The cluster index: build, query and recall",
     "projected_steps": "Random projection: a step with 2,048-wide features",
+    "recovery_digits": "Recovery on digits: a gradient step, and the dual",
+    "recovery_trigram": "Recovery after usual training: King James trigrams",
     "recovery": "Dual recovery: error against the projected width",
     "language_model": "Random projection on a language model",
     "verification": "Random projection: embedding quality on verses",

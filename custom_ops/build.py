@@ -123,9 +123,13 @@ def build(output=TARGET):
     plain, of_cuda = sources(with_cuda=cuda is not None)
     folder = os.path.dirname(output)
     os.makedirs(folder, exist_ok=True)
-    jobs = compile_jobs([compiler, *flags], plain, key=version)
+    command = [compiler, *flags]
+    headers = header_job(command, key=version)
+    jobs = []
     if cuda:
-        jobs += compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
+        jobs = compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
+    compile_all([headers, *jobs])
+    jobs += compile_jobs([*command, *with_headers(headers)], plain, version)
     # The CUDA runtime goes in, and looks for a driver when it is used.
     linker = [cuda, "-cudart", "static"] if cuda else [compiler]
     compiled = sum(not is_current(target, path) for _, path, target in jobs)
@@ -174,6 +178,24 @@ def op_flags(compile_flags):
         *machine_flags(),
         *[f for f in compile_flags if not f.startswith("-std=")],
     ]
+
+
+def header_job(command, key=""):
+    """The job that compiles TensorFlow's headers, for `compile_all`."""
+    source = os.path.join(HERE, "tensorflow_headers.h")
+    target = os.path.join(_object_folder([key, *command]), "headers.h.gch")
+    return [*command, "-x", "c++-header"], source, target
+
+
+def with_headers(job):
+    """Flags by which a source uses the headers of a `header_job`.
+
+    The compiler must have been given the same flags, but for macros.
+    """
+    header = job[-1].removesuffix(".gch")
+    # What it reads where it cannot use the compiled one.
+    shutil.copyfile(job[1], header)
+    return ["-include", header]
 
 
 def compile_jobs(command, paths, key=""):

@@ -5,15 +5,16 @@
 Wide features make a class matrix that is dear to train: 2,048 features and a
 million classes are 8 GB, and 25 with Adam's slots. `ProjectedSoftmax` trains
 rows of 64 numbers instead, against a random projection of the features.
-After training, one pass over the data gives the class matrix in full width
-(the dual of the slim problem), and a short fine-tuning goes on from there.
+After training, one pass over the data gives the class matrix in full width:
+the slim rows lifted by the projection, and one step along the gradient, whose
+length is looked for on a tenth of the rows. A short fine-tuning goes on from
+there.
 
-The dual is that of the optimum: the rate falls to zero, and `l2` is not
-small. The "stationarity error" tells how near the optimum is; from above 0.5
-the recovered classifier would be worse than the slim one by far (then
-`recover(model, method="lift")` is the better start). The numbers at the end
-are the accuracies on rows that were kept back: the three stages lie within a
-few points of each other.
+`recover` prints what it found: eta (the length of the step), mu and q (what
+damps it along features and classes), L (the loss's smoothness), and the loss
+of the rows that were held out, before and after. The paper's own recovery, the
+dual, is a step of 1 / l2, which is right for a large `l2` alone. The numbers at
+the end are the accuracies on rows that were kept back.
 """
 
 import argparse
@@ -21,7 +22,6 @@ import tempfile
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfxclass
 
@@ -45,9 +45,8 @@ def make_data(num_classes, rows_per_class, dim, seed=0):
 
 # ## Stage 1: slim
 #
-# `l2` on the class rows is what makes the recovery well-posed: the best full
-# matrix is (Y - P)^T X / (n l2). A class has 1 / num_classes of the rows, and
-# `l2` goes with that.
+# A little `l2` on the class rows, as ten rows a class want. A class has
+# 1 / num_classes of the rows, and `l2` goes with that.
 
 
 def make_model(num_classes, dim, steps):
@@ -93,8 +92,9 @@ def main(num_classes=2000, dim=512, rows=10, epochs=30, folder=None, verbose=2):
     model.fit(x, y, batch_size=BATCH, epochs=epochs, verbose=verbose)
     found = {"slim": accuracy(model, test_x, test_y)}
 
-    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
-    full = tfxclass.recovery.recover(model, data, verbose=bool(verbose))
+    full = tfxclass.recovery.recover(
+        model, (x, y), batch_size=BATCH, verbose=bool(verbose)
+    )
     found["recovered"] = accuracy(full, test_x, test_y)
 
     loss = full.layers[-1].loss

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tests import helpers
 from tfxclass import layers
 from tfxclass import optimizers
+from tfxclass.optimizers.apart import follow
 
 CLASSES, DIM, BATCH, STEPS = 20, 6, 8, 17
 # The last one is repeated; its end is no multiple of its interval.
@@ -195,6 +196,96 @@ def check_interval_one(strategy):
             np.testing.assert_allclose(
                 ours, theirs, rtol=1e-4, atol=1e-6, err_msg=name
             )
+
+
+INDEXED = {
+    "selective": lambda: layers.SelectiveSoftmax(
+        CLASSES, 10, rebuild_interval=2, leaf_size=5, num_trees=3, seed=1
+    ),
+    "lsh": lambda: layers.LSHSoftmax(
+        CLASSES, 10, num_hashes=3, num_tables=4, rebuild_interval=2, seed=1
+    ),
+}
+
+
+def after_steps(strategy, make_head, interval, x, y, num_steps=3):
+    """What each replica has, and the head."""
+    with strategy.scope():
+        model = small_model(make_head, optimizers.LocalSGD(0.3, interval))
+    train_steps(strategy, model, x, y, num_steps)
+    return [components(v) for v in model.trainable_weights], model
+
+
+def others(values, random):
+    """The second half of each batch drawn anew."""
+    values = values.reshape(-1, BATCH, *values.shape[1:]).copy()
+    second = values[:, BATCH // 2 :]
+    second[:] = random.permuted(second, axis=0)[::-1]
+    return values.reshape(-1, *values.shape[2:])
+
+
+def check_local_draws(strategy):
+    """Between averages nothing of a replica depends on another's data."""
+    random = np.random.default_rng(0)
+    x, y = small_data(3)
+    x2, y2 = others(x, random), others(y, random)
+    assert np.any(x != x2) and np.any(y != y2)
+    found, _ = after_steps(strategy, HEADS["uniform"], 100, x, y)
+    other, _ = after_steps(strategy, HEADS["uniform"], 100, x2, y2)
+    for (ours, _), (theirs, _) in zip(found, other, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def check_indexes(strategy):
+    """Counted once a step; refreshed while replicas differ."""
+    x, y = small_data(5)
+    for make_head in INDEXED.values():
+        found, model = after_steps(strategy, make_head, 3, x, y, 5)
+        if len(found[0]) == 2:
+            assert any(np.any(first != second) for first, second in found)
+        steps = components(model.layers[-1].sampler.step)
+        assert set(map(int, steps)) == {5}
+        model.optimizer.average()
+        if len(found[0]) == 2:
+            assert_equal_replicas(model)
+
+
+def check_draws_differ(strategy):
+    """Of the same data, each replica draws classes of its own."""
+    x, y = small_data(1)
+    half = slice(0, BATCH // 2)
+    x, y = np.concatenate([x[half]] * 2), np.concatenate([y[half]] * 2)
+    for interval, is_equal in ((100, False), (1, True)):
+        found, _ = after_steps(strategy, HEADS["uniform"], interval, x, y, 1)
+        first, second = found[-1]  # of the class matrix
+        assert np.array_equal(first, second) == is_equal
+
+
+class Follower:
+    """Marks the rows that it is told of."""
+
+    def __init__(self):
+        self.marks = tf.Variable(tf.zeros([CLASSES], tf.bool))
+
+    def told(self, ids):
+        marks = tf.ones_like(ids, dtype=tf.bool)
+        self.marks.scatter_update(tf.IndexedSlices(marks, ids))
+
+
+def check_averages_are_told(strategy):
+    """An index hears of the rows that an average moves."""
+    x, y = small_data(1)
+    with strategy.scope():
+        model = small_model(HEADS["uniform"], optimizers.LocalSGD(0.3, 2))
+    kernel = model.layers[-1].kernel
+    start, follower = components(kernel)[0], Follower()
+    follow(kernel, follower.told)
+    train_steps(strategy, model, x, y, 1)
+    assert not np.any(follower.marks)
+    model.optimizer.average()
+    moved = np.any(components(kernel)[0] != start, axis=1)
+    assert 10 <= moved.sum() < CLASSES
+    np.testing.assert_array_equal(follower.marks.numpy(), moved)
 
 
 def check_end_of_fit(strategy):

@@ -1,6 +1,6 @@
 """A worker that trains with `tfxclass.distribute.fit`; by test_distribute.py.
 
-    python -m tests.multi_worker RANK PORTS FOLDER [--classes C] [--kill STEP]
+    python -m tests.multi_worker RANK PORTS FOLDER [--arrays] [--kill STEP]
 
 PORTS, one a worker, are separated by commas; one worker trains on one device.
 Writes FOLDER/result-RANK.npz; with --kill it kills itself after that step.
@@ -28,6 +28,7 @@ def parse_arguments():
     parser.add_argument("--classes", type=int, default=CLASSES)
     parser.add_argument("--kill", type=int)
     parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--arrays", action="store_true")
     return parser.parse_args()
 
 
@@ -64,14 +65,15 @@ def make_model(classes, dropout):
     return model
 
 
-def make_data():
+def make_data(as_arrays):
     """Four whole batches and a part of one, in an order of its own a pass."""
     random = np.random.default_rng(0)
     rows = 4 * BATCH + 6
     x = random.normal(size=(rows, DIM)).astype(np.float32)
     y = random.integers(0, CLASSES, rows)
     train = tf.data.Dataset.from_tensor_slices((x, y))
-    return train.shuffle(rows, seed=3).batch(BATCH), train.batch(BATCH)
+    shuffled = train.shuffle(rows, seed=3).batch(BATCH)
+    return (x, y) if as_arrays else shuffled, train.batch(BATCH)
 
 
 class Kill(keras.callbacks.Callback):
@@ -93,11 +95,12 @@ def main():
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = make_model(args.classes, args.dropout)
-    train, validation = make_data()
+    train, validation = make_data(args.arrays)
     history = tfxclass.distribute.fit(
         model,
         train,
         epochs=EPOCHS,
+        batch_size=BATCH,
         validation_data=validation,
         callbacks=[Kill(args.kill)] if args.kill else None,
         verbose=2,

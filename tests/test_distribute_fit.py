@@ -13,6 +13,7 @@ from tests.processes import free_ports
 from tests.processes import run_all
 from tfxclass import distribute
 from tfxclass.distribute.checkpoint import Checkpoint
+from tfxclass.distribute.datasets import as_datasets
 from tfxclass.distribute.synchronous import Batches
 from tfxclass.shards import Shards
 
@@ -39,8 +40,8 @@ def check_done(codes, outputs):
 
 
 def test_two_workers_equal_one_device(tmp_path):
-    check_done(*run_workers(tmp_path / "two"))
-    check_done(*run_workers(tmp_path / "one", count=1))
+    check_done(*run_workers(tmp_path / "two", "--arrays"))
+    check_done(*run_workers(tmp_path / "one", "--arrays", count=1))
     one, two = results(tmp_path / "one"), results(tmp_path / "two")
     other = results(tmp_path / "two", rank=1)
     assert one.keys() == two.keys() and len(one["val_loss"]) == 3
@@ -109,6 +110,62 @@ def test_fit_equals_keras_fit(model):
         np.testing.assert_allclose(found.history[name], values, rtol=1e-6)
     for ours, theirs in zip(model.get_weights(), other.get_weights()):
         np.testing.assert_array_equal(ours, theirs)
+
+
+class Few(keras.utils.PyDataset):
+    """The batches of `dataset`, and how many passes have ended."""
+
+    passes = 0
+
+    def __init__(self):
+        super().__init__()
+        self.batches = list(dataset().as_numpy_iterator())
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, number):
+        return self.batches[number]
+
+    def on_epoch_end(self):
+        self.passes += 1
+
+
+@pytest.mark.parametrize("kind", ["arrays", "py_dataset"])
+def test_data_as_keras_takes_them(model, kind):
+    model.build([None, 4])
+    weights = model.get_weights()
+    options = {"epochs": 2, "verbose": 0, "batch_size": 4, "shuffle": False}
+
+    def history(data):
+        model.set_weights(weights)
+        found = distribute.fit(model, data, validation_data=data, **options)
+        return found.history
+
+    expected = history(dataset())
+    x, y = map(np.concatenate, zip(*dataset().as_numpy_iterator()))
+    data = (x, y) if kind == "arrays" else Few()
+    for name, values in history(data).items():
+        np.testing.assert_allclose(expected[name], values, rtol=1e-6)
+    if kind == "py_dataset":
+        assert data.passes == 4
+
+
+def test_arrays_have_an_order_of_their_own_in_each_epoch():
+    arrays = (np.arange(10), np.arange(10))
+    data = as_datasets("dataset", arrays, 4, True, False)
+    passes = [np.concatenate([x for x, _ in data]) for _ in range(2)]
+    assert all(sorted(x) == list(range(10)) for x in passes)
+    assert list(passes[0]) != list(passes[1])
+    again = as_datasets("dataset", arrays, 4, True, False)
+    np.testing.assert_array_equal(
+        np.concatenate([x for x, _ in again]), passes[0]
+    )
+
+
+def test_workers_in_other_processes_cannot_read_a_py_dataset():
+    with pytest.raises(ValueError, match="`dataset`: the workers .* Few"):
+        as_datasets("dataset", Few(), 4, True, True)
 
 
 def test_callbacks_progress_and_stop(model, capsys):
@@ -233,9 +290,11 @@ def test_each_pass_has_its_own_order_whoever_starts():
         ({"log_interval": 0}, "log_interval"),
         (
             {"dataset": np.zeros(3)},
-            "`dataset` must be a .* Received: .*ndarray",
+            "`dataset` must be arrays .* Received: .*ndarray",
         ),
-        ({"validation_data": [1]}, "`validation_data` must be a .*list"),
+        ({"validation_data": [1]}, "`validation_data` must be .*1 arrays"),
+        ({"dataset": (1, 2)}, "`dataset` must be .* a single value, 1"),
+        ({"batch_size": 0}, "batch_size"),
         ({"checkpoint_interval": 3}, "`checkpoint_interval` needs"),
         ({"checkpoint_interval": 0, "checkpoint": "x"}, "checkpoint_interval"),
     ],

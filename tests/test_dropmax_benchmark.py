@@ -23,6 +23,7 @@ class TestCommand:
         options = ["--smoke", "--steps", "12", "--methods", *methods]
         return [*options, *map(str, folders)]
 
+    @pytest.mark.slow
     def test_table_and_figures(self, given, tmp_path, capsys):
         assert dropmax.main(given) == 0
         with open(tmp_path / "out" / "dropmax.json") as f:

@@ -24,6 +24,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_end_to_end(folder, capsys):
     dropmax_mnist.main([str(folder), "--epochs=20"])
     output = capsys.readouterr().out

@@ -1,10 +1,11 @@
-"""What `fit` says of labels that it cannot take,."""
+"""What `fit` says of labels that it cannot take, and of what costs too much."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfxclass
 from tests.contract import make_model
 from tfxclass import layers
 
@@ -147,3 +148,42 @@ class TestClassWeightOfFit:
         make().fit(x, y[:, np.newaxis], **options)
         labels = np.stack([y, np.full_like(y, -1)], axis=1)
         make().fit(x, labels, sample_weight=np.ones(ROWS), **OPTIONS)
+
+
+class TestMetricsOfTheFullOutput:
+    """They cost a sampled head all of its classes: one warning a head."""
+
+    @pytest.mark.parametrize("named", ["accuracy", "object"])
+    def test_a_sampled_head_warns_once(self, named):
+        metric = named
+        if named == "object":
+            metric = keras.metrics.SparseCategoricalAccuracy(name="right")
+        model = make(metrics=[metric])
+        x, y = data()
+        with pytest.warns(UserWarning, match="TopKAccuracy") as caught:
+            model.fit(x, y, **OPTIONS)
+        (warning,) = caught
+        shown = "right" if named == "object" else "accuracy"
+        assert f"['{shown}']" in str(warning.message)
+        model.fit(x, y, **OPTIONS)  # warnings are errors in tests
+
+    def test_our_own_metrics_and_full_heads_do_not(self):
+        x, y = data()
+        head = layers.SampledSoftmax(CLASSES, num_sampled=18)
+        metrics = [tfxclass.metrics.TopKAccuracy(head)]
+        make_model(head, metrics=metrics).fit(x, y, **OPTIONS)
+        full = make_model(layers.FullSoftmax(CLASSES), metrics=["accuracy"])
+        full.fit(x, y, **OPTIONS)
+
+    def test_a_metric_of_another_output_does_not(self):
+        x, y = data()
+        inputs = keras.Input((DIM,))
+        head = layers.SampledSoftmax(CLASSES, num_sampled=18, name="words")
+        outputs = [keras.layers.Dense(1, name="size")(inputs), head(inputs)]
+        model = keras.Model(inputs, outputs)
+        model.compile(
+            "sgd",
+            loss={"size": "mse", "words": head.loss},
+            metrics={"size": ["mae"]},
+        )
+        model.fit(x, {"size": x[:, :1], "words": y}, **OPTIONS)

@@ -31,7 +31,8 @@ TESTS = {
     ),
     "lsh": (
         "test_a_full_bucket_keeps_a_uniform_sample",
-        "test_a_union_that_does_not_fit_is_cut",
+        "test_a_union_that_does_not_fit_is_cut_by_votes",
+        "test_of_equal_votes_a_uniform_sample_is_kept",
         "test_another_seed_gives_other_functions",
         "test_codes_are_scale_free_and_zero_for_zero_vectors",
         "test_dwta_is_winner_take_all_where_nothing_is_zero",

@@ -464,19 +464,42 @@ def advance(forest, kernel, step, interval=3, seed=9):
 
 
 def test_swap_exactly_at_the_fixed_step():
+    """The first at once; the one begun at 3 is whole at 6, that of 6 at 9."""
     kernel = variable(clustered(400, 6))
     forest = HashingForest()
-    seen = []
-    for step in range(13):
-        seen.append(advance(forest, kernel, step))
+    ready = []
+    for step in range(10):
+        forest.advance(kernel, step, 3, 2, 10, 9)
+        ready.append(ready_bytes(forest))
         kernel.assign_add(np.float32(0.05) * clustered(400, 6, seed=step + 1))
-        if step == 6:
-            forest.state()  # waits for the build: nothing is swapped earlier
-            again = forest.query(kernel, kernel.numpy()[:5], 8)
-            del again
-    nothing = [[-1] * 8] * 5
-    assert all(ids == nothing for ids in seen[:3])
-    assert all(ids != nothing for ids in seen[3:])
+    assert b"" != ready[0] == ready[1] == ready[2] == ready[3]
+    assert ready[3] != ready[6] == ready[7] != ready[9]
+
+
+def test_trees_are_replaced_one_by_one():
+    kernel = variable(clustered(400, 6))
+    forest = HashingForest()
+    trees = []
+    for step in range(11):
+        forest.advance(kernel, step, 5, 5, 10, 9, lag=4)
+        parsed = parse_forest(ready_bytes(forest)).trees
+        trees.append([tree.ids.tobytes() for tree in parsed])
+    # Of those begun at 5 the first n are there 4 n / 5 steps later.
+    for step, num_new in [(5, 0), (6, 1), (7, 2), (8, 3), (9, 5), (10, 5)]:
+        assert trees[step] == trees[9][:num_new] + trees[0][num_new:]
+    assert all(new != old for new, old in zip(trees[9], trees[0]))
+
+
+def test_a_forest_that_drifted_is_refreshed_at_once():
+    kernel = variable(clustered(400, 6))
+    forest = HashingForest()
+    ready = []
+    for step in range(8):
+        forest.advance(
+            kernel, step, 2**40, 1, 10, 9, lag=2, drifted=step in (3, 4)
+        )
+        ready.append(ready_bytes(forest))
+    assert ready[0] == ready[4] != ready[5] == ready[7]
 
 
 def forests_seen(steps, waits):
@@ -497,27 +520,18 @@ def test_timing_does_not_matter():
     assert forests_seen(12, ()) == forests_seen(12, range(12))
 
 
-def test_each_refresh_is_another_forest_of_its_own_snapshot():
-    kernel = variable(clustered(400, 6))
-    forest = HashingForest()
-    ready = []
-    for step in range(10):
-        forest.advance(kernel, step, 3, 2, 10, 9)
-        ready.append(ready_bytes(forest))
-    assert ready[:3] == [b""] * 3
-    assert ready[3] == ready[4] == ready[5] != ready[6] == ready[8] != ready[9]
-
-
 def test_snapshot_is_of_the_step_that_begins_it():
-    rows, other = clustered(300, 6), clustered(300, 6, seed=1)
-    kernel = variable(rows)
+    rows = [clustered(300, 6, seed=n) for n in range(3)]
+    kernel = variable(rows[0])
     forest = HashingForest()
-    advance(forest, kernel, 0)
-    kernel.assign(other)
-    for step in (1, 2, 3):
+    for step in range(7):
         advance(forest, kernel, step)
+        if step == 2:
+            for tree in parse_forest(ready_bytes(forest)).trees:
+                check_tree(tree, rows[0], 10)
+        kernel.assign(rows[1] if step < 3 else rows[2])
     for tree in parse_forest(ready_bytes(forest)).trees:
-        check_tree(tree, rows, 10)
+        check_tree(tree, rows[1], 10)
 
 
 def test_advance_says_which_input_is_wrong():
@@ -628,7 +642,8 @@ def test_forest_dropped_while_it_is_being_built():
     kernel = variable(clustered(3000, 32))
     for _ in range(3):
         forest = HashingForest()
-        forest.advance(kernel, 0, 100, 5, 10, 0)
+        for step in (0, 1):
+            forest.advance(kernel, step, 100, 5, 10, 0, drifted=True)
         del forest
         gc.collect()
     # The kernel is still whole, and the process alive.

@@ -142,6 +142,7 @@ def test_growth_in_a_process_of_its_own(tmp_path):
     assert all(row["median_ms"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_smoke(tmp_path, capsys):
     folders = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path)]
     options = ["--parts", "eurlex57k", "--sizes", "12", "--epochs", "6"]

@@ -46,6 +46,7 @@ def test_end_to_end(files, capsys):
     assert float(line.split()[4]) > 0.7
 
 
+@pytest.mark.slow
 def test_with_the_classes_own_hierarchy(files, tmp_path, capsys):
     # Three groups of four topics, and a concept without any.
     header = [("concept_id", "label", "parent_concept_ids")]

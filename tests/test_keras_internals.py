@@ -1,15 +1,18 @@
 """Private names of Keras and TensorFlow: in one module, and each at work."""
 
 import ast
+import gc
 import pathlib
 import re
 import subprocess
 import sys
+import weakref
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
 
 from tfxclass import keras_internals
 from tfxclass import layers
@@ -176,13 +179,73 @@ class TestOptimizer:
         strategy = tf.distribute.get_strategy()
         assert keras_internals.merge_call(add, strategy, 2) == 3
 
-
     def test_eager_mode(self):
         with tf.Graph().as_default() as graph:
             assert not tf.executing_eagerly()
             with keras_internals.eager_mode():
                 assert int(tf.constant(1) + 2) == 3
         assert not graph.get_operations()
+
+
+class TestCustomGradient:
+    @staticmethod
+    def doubled():
+        @keras_internals.custom_gradient
+        def doubled(x):
+            return 2.0 * x, lambda upstream: 5.0 * upstream
+
+        return doubled
+
+    def in_function(self, x):
+        return self.doubled()(x)
+
+    def in_branch(self, x):
+        return tf.cond(x > 0, lambda: self.doubled()(x), lambda: x)
+
+    def in_loop(self, x):
+        def body(i, x):
+            return i + 1, self.doubled()(x)
+
+        return tf.while_loop(lambda i, _: i < 1, body, [0, x])[1]
+
+    @pytest.mark.parametrize("name", ["in_function", "in_branch", "in_loop"])
+    @pytest.mark.parametrize("is_outer", [True, False])
+    def test_gradients(self, name, is_outer):
+        function = getattr(self, name)
+
+        def gradient(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = traced(x)
+            return y, tape.gradient(y, x)
+
+        traced = tf.function(function) if is_outer else function
+        run = gradient if is_outer else tf.function(gradient)
+        y, found = run(tf.constant(3.0))
+        assert float(y) == 6.0 and float(found) == 5.0
+
+    def test_eager(self):
+        x = tf.constant(3.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = self.doubled()(x)
+        assert float(tape.gradient(y, x)) == 5.0
+
+    def test_goes_with_the_graph(self):
+        def names():
+            return set(tf_ops.gradient_registry.list())
+
+        def use():
+            function = tf.function(self.doubled())
+            graph = function.get_concrete_function(tf.constant(1.0)).graph
+            assert names() - before
+            return weakref.ref(graph)
+
+        gc.collect()
+        before = names()
+        graph = use()
+        gc.collect()
+        assert graph() is None and names() <= before
 
 
 class TestLayers:

@@ -39,7 +39,7 @@ def test_two_workers(tmp_path):
     tasks = [{"type": "worker", "index": index} for index in range(2)]
     configs = [{"cluster": {"worker": workers}, "task": x} for x in tasks]
     environments = [{"TF_CONFIG": json.dumps(config)} for config in configs]
-    check(tmp_path, ["dense_oracle", "row_oracle"], environments)
+    check(tmp_path, ["dense_oracle", "row_oracle", "indexes"], environments)
 
 
 @settings(deadline=None, max_examples=20)
@@ -69,20 +69,24 @@ def test_schedule_is_the_plan(stages):
     assert [step[1:] for step in steps] == [step[1:] for step in expected]
 
 
-def test_growing_stages():
-    assert optimizers.growing_stages(0.8, 10, 2, num_stages=3) == [
-        (0.8, 10, 2),
+def test_growing_stages_are_those_of_theorem_2():
+    """I_s = I_1 sqrt(eta_1 / eta_s), rounded down."""
+    assert optimizers.growing_stages(0.8, 10, 3, num_stages=3) == [
+        (0.8, 10, 3),
         (0.4, 20, 4),
-        (0.2, 40, 8),
+        (0.2, 40, 6),
     ]
-    assert optimizers.growing_stages(
-        0.9, 5, 3, num_stages=3, growth=4.0, identical=False
-    ) == [(0.9, 5, 3), (0.225, 20, 6), (0.05625, 80, 12)]
-    slow = optimizers.growing_stages(
-        1.0, 10, 1, num_stages=4, growth=1.3, identical=False
-    )
+    stages = optimizers.growing_stages(0.9, 5, 3, num_stages=9, growth=4.0)
+    assert stages[:3] == [(0.9, 5, 3), (0.225, 20, 6), (0.05625, 80, 12)]
+    assert [stage.interval for stage in stages] == [3 * 2**s for s in range(9)]
+    slow = optimizers.growing_stages(1.0, 10, 1, num_stages=4, growth=1.3)
     assert [stage.interval for stage in slow] == [1, 1, 1, 1]
     assert [stage.steps for stage in slow] == [10, 13, 17, 22]
+
+
+def test_growing_stages_of_stl_sgd():
+    stages = optimizers.growing_stages(0.8, 10, 2, num_stages=3, rule="stl_sgd")
+    assert stages == [(0.8, 10, 2), (0.4, 20, 4), (0.2, 40, 8)]
 
 
 INVALID = {
@@ -130,6 +134,7 @@ def test_invalid(name):
     "arguments, message",
     [
         ({"growth": 1.0}, "`growth` must be > 1"),
+        ({"rule": "geometric"}, "`rule` must be one of"),
         ({"num_stages": 0}, "`num_stages` must be a positive"),
         ({"interval": 0}, "`interval` must be a positive"),
         ({"steps": 0}, "`steps` must be a positive"),

@@ -31,7 +31,13 @@ def lsh_head(num_classes, num_sampled, **options):
 
 def make_head(num_sampled=40, num_classes=CLASSES, ready=True, **options):
     """A head with random rows, and tables of them."""
-    options = {**HASHING, "bucket_size": None, "seed": 5, **options}
+    options = {
+        **HASHING,
+        "bucket_size": None,
+        "rebuild_interval": 50,
+        "seed": 5,
+        **options,
+    }
     head = lsh_head(num_classes, num_sampled, **options)
     head.build((None, DIM))
     head.kernel.assign(normal(num_classes, DIM, seed=1))
@@ -107,17 +113,11 @@ def test_a_union_that_is_too_large_leaves_room_for_the_fill():
     assert np.all(counts[num_labels + 15 :] < 0)
 
 
-def test_before_the_tables_are_ready_classes_are_uniform():
-    head = make_head(20, ready=False, rebuild_interval=3, seed=0)
+def test_the_first_step_has_tables():
+    head = make_head(20, ready=False, seed=0)
     features, labels = batch(rows=1)
-    times = np.zeros(CLASSES)
-    for _ in range(3):
-        sample = sample_of(head, features, labels)
-        assert np.all(sample.log_expected_count[1:] < np.log(0.4))
-        head.sampler.update(head.kernel, sample.ids)
-        times[sample.ids] += 1
     sample = sample_of(head, features, labels)
-    assert sample.log_expected_count[1] == 0  # step 3: a candidate
+    assert sample.log_expected_count[1] == 0  # a candidate
 
 
 @each_scheme
@@ -382,9 +382,78 @@ def test_options_of_the_sampler_alone_are_told():
         LSHSoftmax(10, 5, decay=0.1)
 
 
-def test_functions_a_table_follow_the_family():
-    assert LSHSampler(4).num_hashes == 9
-    assert LSHSampler(4, hash="dwta").num_hashes == 6
-    assert LSHSampler(4, hash="dwta", num_hashes=3).num_hashes == 3
+def test_functions_follow_the_sizes_unless_given():
+    """A query visits about twice as many ids as there are places."""
+    for num_classes, num_sampled in [(31_077, 1024), (10**6, 10**4), (300, 40)]:
+        sampler = LSHSampler(num_sampled)
+        num_hashes, num_tables = sampler.functions(num_classes)
+        visits = num_tables * num_classes / 2**num_hashes
+        assert 2**-0.5 < visits / (2 * num_sampled) < 2**0.5
+        dwta = LSHSampler(num_sampled, hash="dwta").functions(num_classes)
+        assert dwta == (max(round(num_hashes / 3), 1), num_tables)
+    assert LSHSampler(228).functions(10**4)[1] == 50
+    assert LSHSampler(4).functions(10)[1] == 16
+    given = LSHSampler(4, num_hashes=3, num_tables=7)
+    assert given.functions(10**6) == (3, 7)
     config = LSHSampler(4, bucket_size=None, redraw_interval=None).get_config()
+    assert config["num_hashes"] is config["num_tables"] is None
     assert LSHSampler.from_config(config).get_config() == config
+
+
+def test_a_step_reads_all_tables_and_says_so():
+    head = make_head(30)
+    features, labels = batch()
+    sample_of(head, features, labels)
+    measured = {k: float(v) for k, v in head.sampler.measured.items()}
+    assert measured["tables_probed"] == HASHING["num_tables"]
+    pool = buckets_of(head, features, labels).any(axis=0)
+    pool[labels.ravel()] = False
+    assert pool.sum() > 15
+    np.testing.assert_allclose(measured["yield"], 15 / pool.sum(), rtol=1e-6)
+
+
+def test_fewer_tables_than_asked_for_are_told(capfd):
+    head = make_head(30)
+    other = make_head(30, num_tables=3)
+    head.sampler.index.set_state(other.sampler.index.state())
+    features, labels = batch()
+    for _ in range(2):
+        sample_of(head, features, labels)
+    assert float(head.sampler.measured["tables_probed"]) == 3
+    told = capfd.readouterr().err
+    assert told.count("LSHSampler reads 3 tables of 4") == 1
+
+
+def test_a_sample_sees_what_has_the_votes_to_be_kept():
+    """Where the batch's union does not fit: the classes of a row are those
+    of the step's that have enough votes of its own."""
+    head = make_head(
+        25, negatives="sample", neighbor_fraction=1.0, num_tables=9
+    )
+    features, labels = batch()
+    sample = sample_of(head, features, labels)
+    hashing = {"num_hashes": 5, "num_tables": 9}
+    votes = brute_force(head.kernel.numpy(), features, hashing, seed=5).sum(0)
+    most = votes.max(axis=0)
+    most[labels.ravel()] = 0
+    least = np.sort(most)[::-1][25 - len(np.unique(labels)) - 1]
+    assert least > 1
+    own = (votes[:, sample.ids] >= least) | (sample.ids == labels)
+    empty = ~(own & (sample.ids != labels)).any(axis=1, keepdims=True)
+    np.testing.assert_array_equal(sample.mask, own | empty)
+
+
+def test_what_a_sampler_measures_is_in_the_logs():
+    head = lsh_head(CLASSES, 20, **HASHING, rebuild_interval=1, seed=5)
+    model = keras.Sequential([keras.Input([DIM]), head])
+    names = ("tables_probed", "yield")
+    measures = [tfxclass.metrics.SamplerState(head, name) for name in names]
+    model.compile("sgd", loss=head.loss, metrics=measures)
+    x, y = batch(rows=16)
+    logs = model.fit(x, y, batch_size=8, epochs=2, verbose=0).history
+    assert logs["tables_probed"][1] == 4 and 0 < logs["yield"][1] <= 1
+    again = tfxclass.metrics.SamplerState.from_config(measures[1].get_config())
+    assert (again.name, again.measure) == ("yield", "yield")
+    wrong = tfxclass.metrics.SamplerState(head, "speed")
+    with pytest.raises(ValueError, match="`measure` must be.*'speed'"):
+        wrong.update_state(y, head(x, training=True))

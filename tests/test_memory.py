@@ -162,12 +162,64 @@ def test_posterior_dropmax_holds_eight_matrices():
     assert peak_of("dropmax") - rest < 8 * matrix + 20e6
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("sampled", "hierarchical", "full")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in HEADS
+    ],
+)
 def test_peak_of_a_process(name):
     """Within 15 %, and what a traced step costs at any size."""
     measured = peak_of(name)
     estimate = tfxclass.estimate(HEADS[name](), DIM, 256)
     assert 0.85 * measured - 40e6 < estimate.total_bytes < 1.15 * measured
+
+
+RECOVERY = """
+import gc, sys
+import keras, numpy as np
+import tfxclass
+from tests import test_memory as t
+
+def recover(num_classes, dim, steps):
+    head = tfxclass.layers.ProjectedSoftmax(num_classes, 16)
+    model = keras.Sequential([keras.Input([dim]), head])
+    x = np.random.default_rng(0).normal(size=(1024, dim)).astype("float32")
+    y = np.arange(1024) % num_classes
+    gc.collect()
+    before = t.status("VmRSS")
+    options = {"verbose": 0, "batch_size": 256, "steps": steps}
+    full = tfxclass.recovery.recover(model, (x, y), **options)
+    return before
+
+recover(100, 8, 1)  # what TensorFlow needs
+sizes = map(int, sys.argv[1].split())
+print(-recover(*sizes) + t.status("VmHWM"))
+"""
+
+
+@pytest.mark.parametrize("sizes", ["200000 128 1", "20000 2100 1"])
+def test_peak_of_a_recovery(sizes):
+    measured = in_fresh_process(RECOVERY, sizes)
+    classes, dim, _ = map(int, sizes.split())
+    head = layers.ProjectedSoftmax(classes, 16)
+    estimate = tfxclass.estimate(head, dim, 256).recovery_bytes
+    assert 0.85 * measured - 40e6 < estimate < 1.15 * measured + 40e6
+
+
+def test_recovery_is_estimated_of_heads_that_it_takes():
+    for head in (
+        layers.SampledSoftmax(50, 9),
+        layers.ProjectedSoftmax(50, 4, similarity="cosine"),
+    ):
+        assert tfxclass.estimate(head, 8, 16).recovery_bytes == 0
+    head = layers.AdaptiveProjectedSoftmax(
+        50, group_sizes=[10, 40], projection_dims=(3, 2)
+    )
+    assert tfxclass.estimate(head, 8, 16).recovery_bytes > 3 * 4 * 50 * 8
 
 
 def test_initializers_that_draw_hold_more_than_constants():
@@ -193,7 +245,11 @@ print((t.status("VmHWM") - before) / (4 * 2_000_000 * t.DIM))
 
 
 @pytest.mark.parametrize(
-    ("initializer", "matrices"), [("glorot_uniform", 3), ("zeros", 1)]
+    ("initializer", "matrices"),
+    [
+        ("glorot_uniform", 3),
+        pytest.param("zeros", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_peak_of_an_initializer(initializer, matrices):
     assert in_fresh_process(BUILD, initializer) == pytest.approx(

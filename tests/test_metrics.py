@@ -240,6 +240,24 @@ def test_gain_of_more_classes_than_there_are():
     np.testing.assert_allclose(result, 1.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("k", [1, 4, 30])
+def test_gradient_energy_equals_numpy(k):
+    head = layers.FullSoftmax(12, seed=0)
+    head.build((None, 6))
+    x = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+    labels = np.array([[3, -1], [5, 6], [-1, -1], [0, -1]])
+    gradient = reference.softmax(x @ head.kernel.numpy().T)
+    gradient[0, 3] -= 1
+    gradient[1, [5, 6]] -= 0.5
+    gradient[3, 0] -= 1
+    energy = -np.sort(-(gradient**2), axis=1)[[0, 1, 3]]
+    expected = (energy[:, :k].sum(axis=1) / energy.sum(axis=1)).mean()
+    metric = metrics.NormalizedCumulativeGradient(head, k)
+    np.testing.assert_allclose(
+        result_of(metric, head, labels, x=x), expected, rtol=1e-5
+    )
+
+
 @pytest.mark.parametrize("kind", ["full", "sampled", "selective"])
 def test_in_fit_and_evaluate(kind):
     head = {
@@ -291,6 +309,7 @@ METRICS = [
     metrics.PrecisionAtK,
     metrics.CumulativeProbability,
     metrics.NormalizedCumulativeGain,
+    metrics.NormalizedCumulativeGradient,
 ]
 
 

@@ -26,7 +26,9 @@ def launch(out, *options):
     )
 
 
-@pytest.mark.parametrize("servers", ["0", "2"])
+@pytest.mark.parametrize(
+    "servers", [pytest.param("0", marks=pytest.mark.slow), "2"]
+)
 def test_cluster_trains_and_exports(tmp_path, servers):
     done = launch(tmp_path, "--servers", servers)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
@@ -36,6 +38,7 @@ def test_cluster_trains_and_exports(tmp_path, servers):
     assert (tmp_path / "worker-1.log").exists()
 
 
+@pytest.mark.slow
 def test_failure_of_a_process_is_the_status(tmp_path):
     (tmp_path / "states" / "step-000000001").mkdir(parents=True)
     done = launch(tmp_path)

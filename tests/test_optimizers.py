@@ -354,29 +354,6 @@ def test_excluded_variable_does_not_decay():
     np.testing.assert_array_equal(variable, np.ones((3, 2)))
 
 
-REFUSED = {
-    "ema": ({"use_ema": True}, {}, "use_ema=True.*keras.optimizers.Adam"),
-    "accumulation": (
-        {"gradient_accumulation_steps": 2},
-        {},
-        "gradient_accumulation_steps=2",
-    ),
-    "constraint": ({}, {"constraint": "non_neg"}, "constraint on the var"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_would_cost_all_rows_is_refused(case):
-    arguments, of_variable, message = REFUSED[case]
-    layer = keras.layers.Layer()
-    constraint = of_variable.get("constraint")
-    variable = layer.add_weight(shape=(3, 2), constraint=constraint)
-    optimizer = optimizers.LazyAdam(**arguments)
-    rows = tf.IndexedSlices(tf.ones([1, 2], variable.dtype), [1], [3, 2])
-    with pytest.raises(ValueError, match=message):
-        optimizer.apply([rows], [variable])
-
-
 def test_dense_gradients_may_use_ema_and_accumulation():
     arguments = {"use_ema": True, "gradient_accumulation_steps": 2}
     lazy, dense = pair("adam", **arguments)

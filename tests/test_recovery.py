@@ -1,4 +1,6 @@
-"""Recovery of the full class matrix, against its definition and its theorem."""
+"""The dual of a slim class matrix, against its definition and its theorem."""
+
+import warnings
 
 import keras
 import numpy as np
@@ -12,6 +14,15 @@ from tfxclass import recovery
 from tfxclass.rows import blocks
 
 CLASSES, DIM, ROWS = 13, 12, 96
+
+# Told where it matters: test_the_dual_warns_of_long_steps.
+pytestmark = pytest.mark.filterwarnings("ignore:The dual is a gradient step")
+
+
+def dual(model, dataset=None, **options):
+    return recovery.recover(
+        model, dataset, method="dual", **{"verbose": 0, **options}
+    )
 
 
 def make_model(projection_dim=5, seed=0, **options):
@@ -84,9 +95,7 @@ def test_recover_is_the_definition(reduction, labels, use_bias):
     if use_bias:
         head.bias.assign(np.linspace(-1, 1, CLASSES))
     x, y = data(labels=labels)
-    full = recovery.recover(
-        model, batches(x, y), l2=0.3, reduction=reduction, verbose=0
-    )
+    full = dual(model, batches(x, y), l2=0.3, reduction=reduction)
     factor = 1 / 0.3 / (ROWS if reduction == "mean" else 1)
     expected = factor * duals(head, x, y).T @ x
     found = full.layers[-1]
@@ -99,9 +108,7 @@ def test_recover_is_the_definition(reduction, labels, use_bias):
 def test_adaptive_projection_is_recovered_by_the_definition(top_k):
     model, head = make_adaptive()
     x, y = data(labels=3)
-    full = recovery.recover(
-        model, batches(x, y), l2=0.3, reduction="sum", top_k=top_k, verbose=0
-    )
+    full = dual(model, batches(x, y), l2=0.3, reduction="sum", top_k=top_k)
     expected = duals(head, x, y).T @ x / 0.3
     found = full.layers[-1].kernel
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
@@ -111,11 +118,11 @@ def test_several_blocks(monkeypatch):
 
     model, head = make_model()
     x, y = data()
-    one = recovery.recover(model, batches(x, y), l2=1.0, verbose=0)
+    one = dual(model, batches(x, y), l2=1.0)
     monkeypatch.setattr(
         blocks, "block_size", lambda batch: tf.constant(7, tf.int64)
     )
-    many = recovery.recover(model, batches(x, y), l2=1.0, verbose=0)
+    many = dual(model, batches(x, y), l2=1.0)
     np.testing.assert_allclose(
         one.layers[-1].kernel, many.layers[-1].kernel, rtol=1e-5, atol=1e-6
     )
@@ -156,6 +163,103 @@ def test_weights_count_rows_that_often():
     np.testing.assert_allclose(sums.kernel, expected, rtol=2e-5, atol=2e-5)
 
 
+def slim_gradient(model, x, y, weight):
+    """Of what Keras minimises, by the slim class rows."""
+    head = model.layers[-1]
+    model.compile("sgd", loss=head.loss)
+    with tf.GradientTape() as tape:
+        output = model(x, training=True)
+        loss = model.compute_loss(x, y, output, weight, training=True)
+    return tape.gradient(loss, head.kernel.value).numpy()
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_at_the_optimum_with_weights_nothing_is_left(scale):
+    """n is the sum of the weights: Keras scales l2 by their mean, too."""
+    l2 = 1e-2
+    x, y = data(labels=3)
+    x[:, 5:] = 0.0
+    weight = scale * np.linspace(0.2, 1.8, ROWS).astype(np.float32)
+    model, head = make_model(l2=l2)
+    slim = x.astype(np.float64) @ head.projection.numpy()
+    head.kernel.assign(minimize(slim, y, l2, weight))
+    gradient = slim_gradient(model, x, y, weight)
+    assert np.abs(gradient).max() < 1e-6 * scale
+    sums = recovery.DualRecovery(head)
+    sums.add(x, y, weight)
+    assert sums.stationarity_error(l2) < 1e-4
+    assert sums.total_weight == pytest.approx(scale * ROWS)
+    # Features of rank r <= m: the rows are recovered from what they show.
+    np.testing.assert_allclose(
+        sums.result(l2) @ head.projection.numpy(), head.kernel, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_dual_is_a_gradient_step_from_the_lifted_matrix(reduction):
+    """W = V R^T - grad F(V R^T) / l2, F the objective in full width."""
+    _, head = make_model()
+    x, y = data(labels=3)
+    weight = np.linspace(0.5, 2.0, ROWS)
+    sums = recovery.DualRecovery(head)
+    sums.add(x, y, weight)
+    l2 = 0.7
+    lifted = head.kernel.numpy() @ head.projection.numpy().T.astype(float)
+    logits = x @ lifted.T
+    gradient = (reference.softmax(logits) - target_matrix(y)) * weight[:, None]
+    gradient[np.all(y < 0, axis=1)] = 0
+    count = weight.sum() if reduction == "mean" else 1
+    gradient = gradient.T @ x / count + l2 * lifted
+    expected = lifted - gradient / l2
+    error = np.linalg.norm(sums.result(l2, reduction) - expected)
+    assert error < 1e-6 * np.linalg.norm(expected)
+
+
+def target_matrix(y):
+    """Each row's labels with equal shares, `[rows, CLASSES]`."""
+    target = np.zeros((len(y), CLASSES))
+    for row, labels in enumerate(y):
+        ids = reference.distinct_labels(labels)
+        target[row, ids] = 1 / max(len(ids), 1)
+    return target
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_dual_warns_of_long_steps(reduction):
+    _, head = make_model()
+    x, y = data()
+    sums = recovery.DualRecovery(head)
+    sums.add(x, y)
+    top = np.linalg.eigvalsh(x.T.astype(float) @ x / ROWS)[-1]
+    assert sums.smoothness() == pytest.approx(top / 2, rel=1e-5)
+    count = 1 if reduction == "mean" else ROWS
+    message = rf"1/l2 = 1e\+03 from .* above 2/L = {4 / top:.3g} may"
+    with pytest.warns(UserWarning, match=message):
+        sums.result(1e-3 * count, reduction)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sums.result(1.01 * top / 4 * count, reduction)
+
+
+def test_weights_that_are_all_zero():
+    _, head = make_model()
+    sums = recovery.DualRecovery(head)
+    sums.add(*data(), np.zeros(ROWS))
+    with pytest.raises(ValueError, match="sum is > 0. Received: 0.0, of 96"):
+        sums.result(0.1)
+
+
+def test_files_of_something_else(tmp_path):
+    _, head = make_model()
+    path = tmp_path / "sums.npz"
+    recovery.StepRecovery(head).save(path)
+    with pytest.raises(ValueError, match="of the method 'dual'.*'step'"):
+        recovery.DualRecovery(head).load(path)
+    sums = recovery.StepRecovery(make_adaptive()[1], number=1)
+    with pytest.raises(ValueError, match="step 1, counted from 0.*step 0"):
+        sums.load(path)
+
+
 def test_merge_adds_workers():
     model, head = make_model()
     x, y = data()
@@ -192,16 +296,16 @@ def test_resumes_from_the_checkpoint(tmp_path):
             tf.TensorSpec([None], tf.int64),
         ),
     )
-    options = {"checkpoint": path, "checkpoint_interval": 2, "verbose": 0}
+    options = {"checkpoint": path, "checkpoint_interval": 2}
     with pytest.raises(tf.errors.UnknownError, match="Interrupted"):
-        recovery.recover(model, dataset, l2=1.0, **options)
+        dual(model, dataset, l2=1.0, **options)
     kept = recovery.DualRecovery(head)
     kept.load(path)
     assert kept.num_batches == 4
     fail[0] = False
-    resumed = recovery.recover(model, dataset, l2=1.0, **options)
+    resumed = dual(model, dataset, l2=1.0, **options)
     assert not path.exists()
-    whole = recovery.recover(model, dataset, l2=1.0, verbose=0)
+    whole = dual(model, dataset, l2=1.0)
     np.testing.assert_array_equal(
         resumed.layers[-1].kernel, whole.layers[-1].kernel
     )
@@ -210,7 +314,7 @@ def test_resumes_from_the_checkpoint(tmp_path):
 def test_fit_goes_on_from_the_recovered_model():
     model, head = make_model(l2=1e-2)
     x, y = data()
-    full = recovery.recover(model, batches(x, y), verbose=0)
+    full = dual(model, batches(x, y))
     full.compile("adam", loss=full.layers[-1].loss)
     history = full.fit(x, y, epochs=3, verbose=0).history["loss"]
     assert history[-1] < history[0]
@@ -230,7 +334,7 @@ def test_errors(name):
     options, message = ERRORS[name]
     model, _ = make_model()
     with pytest.raises(ValueError, match=message):
-        recovery.recover(model, batches(*data()), verbose=0, **options)
+        dual(model, batches(*data()), **options)
 
 
 @pytest.mark.parametrize("top_k", [None, 3])
@@ -261,22 +365,25 @@ def test_other_heads_are_refused():
     ):
         model = keras.Sequential([keras.Input((DIM,)), head])
         with pytest.raises(ValueError, match="must end in a ProjectedSoftmax"):
-            recovery.recover(model, batches(x, y), l2=1.0)
+            dual(model, batches(x, y), l2=1.0)
 
 
-def minimize(x, y, l2):
+def minimize(x, y, l2, weight=None):
     """Minimum of mean cross-entropy + l2 / 2 |W|^2, [classes, dim]."""
-    n = len(x)
-    target = np.eye(CLASSES)[y]
+    target = target_matrix(y.reshape(len(x), -1))
+    labelled = target.sum(axis=1)
+    weight = np.ones(len(x)) if weight is None else weight.astype(np.float64)
+    n = weight.sum()
+    weight = weight * labelled
 
     def objective(flat):
         w = flat.reshape(CLASSES, -1)
         logits = x @ w.T
         p = reference.softmax(logits)
-        loss = (
-            reference.logsumexp(logits) - logits[np.arange(n), y]
-        ).mean() + l2 / 2 * (w * w).sum()
-        return loss, ((p - target).T @ x / n + l2 * w).ravel()
+        losses = reference.logsumexp(logits) - (logits * target).sum(axis=1)
+        loss = weight @ losses / n + l2 / 2 * (w * w).sum()
+        slopes = (p - target) * weight[:, None]
+        return loss, (slopes.T @ x / n + l2 * w).ravel()
 
     start = np.zeros(CLASSES * x.shape[1])
     found = scipy.optimize.minimize(
@@ -297,7 +404,7 @@ def recovered(x, y, projection, slim_l2, **options):
     head.projection.assign(projection)
     head.kernel.assign(slim)
     dataset = batches(x.astype(np.float32), y)
-    full = recovery.recover(model, dataset, verbose=0, **options)
+    full = dual(model, dataset, **options)
     return full.layers[-1].kernel.numpy()
 
 
@@ -411,10 +518,10 @@ def test_the_dual_needs_data(capsys):
         (batches(x, {"head": y}), "elements"),
     ):
         with pytest.raises(ValueError, match=f"batches. Received: .*{found}"):
-            recovery.recover(model, dataset)
+            dual(model, dataset)
     with pytest.raises(ValueError, match="`method` must be one of"):
         recovery.recover(model, method="primal")
-    recovery.recover(model, batches(*data()))
+    dual(model, batches(*data()), verbose=1)
     assert "stationarity error" in capsys.readouterr().out
 
 
@@ -441,7 +548,7 @@ def test_recover_takes_what_fit_takes(kind, weighed):
         arrays += (np.linspace(0.5, 2.0, ROWS).astype(np.float32),)
     given = {"tuple": arrays, "list": list(arrays), "pydataset": Rows(*arrays)}
     kernels = [
-        recovery.recover(model, d, verbose=0, batch_size=20).get_weights()[-1]
+        dual(model, d, batch_size=20).get_weights()[-1]
         for d in (batches(*arrays), given[kind])
     ]
     np.testing.assert_array_equal(*kernels)
@@ -459,4 +566,4 @@ def test_recover_takes_what_fit_takes(kind, weighed):
 def test_recover_from_no_data(given, part):
     model, _ = make_model(l2=0.1)
     with pytest.raises(ValueError, match="`dataset` must.*" + part):
-        recovery.recover(model, given, verbose=0)
+        dual(model, given)

@@ -1,5 +1,6 @@
 """Keras output layers for classifiers with 10^4 to 10^7 classes."""
 
+from tfxclass import callbacks
 from tfxclass import data
 from tfxclass import distribute
 from tfxclass import export
@@ -15,11 +16,14 @@ from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
+from tfxclass.saving import save_model
+from tfxclass.saving import save_weights
 from tfxclass.shards import memory_per_replica
 
 __version__ = "0.1.0"
 __all__ = [
     "Estimate",
+    "callbacks",
     "data",
     "distribute",
     "estimate",
@@ -32,6 +36,8 @@ __all__ = [
     "recovery",
     "retain_probabilities",
     "samplers",
+    "save_model",
+    "save_weights",
     "text",
     "top_k",
     "trees",

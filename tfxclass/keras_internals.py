@@ -7,14 +7,18 @@ devices of TensorFlow can still be configured after it.
 """
 
 import contextlib
+import functools
 import inspect
 import sys
+import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
 
 from tfxclass.types import Variable
 
@@ -22,6 +26,8 @@ from tfxclass.types import Variable
 TESTED = "keras>=3.12,<3.16"
 # Public, says Keras' guide to masking.
 _MASK = "_keras_mask"
+# Ours, on a graph.
+_GRADIENTS = "_tfxclass_gradients"
 _SCRATCH_GRAPH = "scratch_graph"
 
 
@@ -57,6 +63,11 @@ class OptimizerHooks:
 
     def _on_all_reduce(self, pairs):
         """Pairs of gradient and variable, gradients summed over replicas."""
+        pairs = list(pairs)
+        is_given = any(gradient is not None for gradient, _ in pairs)
+        if is_given and not tf.distribute.has_strategy():
+            # Without one TensorFlow sums nothing, but keeps the graph for ever.
+            return pairs
         return super()._all_reduce_sum_gradients(pairs)
 
     def _update_all(self, grads, variables):
@@ -70,6 +81,35 @@ class OptimizerHooks:
     def _has_decay(self, variable):
         """Whether a variable is not excluded from weight decay."""
         return self._use_weight_decay(variable)
+
+    @property
+    def _model_variables_moving_average(self):
+        # Keras and its callbacks read the averages by this name alone.
+        if tf.executing_eagerly():
+            self._before_averages_are_read()
+        return self._averages
+
+    @_model_variables_moving_average.setter
+    def _model_variables_moving_average(self, averages):
+        #: With `use_ema` the average of each variable, or None.
+        self._averages = averages
+
+    def _before_averages_are_read(self):
+        """Called between steps, when Keras is about to read the averages."""
+
+    @property
+    def _gradient_sums(self):
+        """With `gradient_accumulation_steps` that of each variable."""
+        return self._accumulated_gradients
+
+    def _track(self, variable):
+        """Makes a variable part of the optimizer's state, after all others."""
+        self._track_variable(variable)
+
+    @property
+    def _is_replicated(self):
+        """Whether several replicas take a step together."""
+        return self._strategy.num_replicas_in_sync > 1
 
     @property
     def _built_for(self):
@@ -94,6 +134,14 @@ def count_step(optimizer: keras.optimizers.Optimizer) -> None:
     `iterations` itself is another number where gradients are accumulated.
     """
     optimizer._iterations.assign_add(1)
+
+
+def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
+    """How often gradients were applied, int64 scalar.
+
+    `iterations` is fewer where they are accumulated.
+    """
+    return tf.cast(optimizer._iterations, tf.int64)
 
 
 def adam_slots(
@@ -175,8 +223,43 @@ def is_keras_building() -> bool:
     return tf.compat.v1.get_default_graph().name.startswith(_SCRATCH_GRAPH)
 
 
-def argument_of_fit(name: str) -> Any:
-    """What the `fit` that is running was given, None outside of one.
+class RunningFit(NamedTuple):
+    """What the `fit` that is running was given.
+
+    Attributes:
+        class_weight: dict, or None.
+        model: the model that is fitted.
+    """
+
+    class_weight: dict[int, float] | None
+    model: keras.Model
+
+    def metrics_of(self, output_name: str) -> list[Any]:
+        """`metrics` and `weighted_metrics` as `compile` was given them.
+
+        Args:
+            output_name: str, of the one output whose metrics are asked for.
+
+        Returns:
+            List of names, functions and `keras.metrics.Metric`.
+        """
+        compiled = self.model._compile_metrics
+        if compiled is None:
+            return []
+        # Sequential and subclassed models have one, or no names.
+        names = getattr(self.model, "output_names", None) or [output_name]
+        found = []
+        for given in (compiled._user_metrics, compiled._user_weighted_metrics):
+            if len(names) > 1 and isinstance(given, (list, tuple)):
+                given = dict(zip(names, given))
+            if len(names) > 1 and isinstance(given, dict):
+                given = given.get(output_name)
+            found += tf.nest.flatten(given)
+        return [metric for metric in found if metric is not None]
+
+
+def running_fit() -> RunningFit | None:
+    """The `fit` that is running, None outside of one.
 
     A loss is not told. It asks while a step is traced, below `fit`.
     """
@@ -184,9 +267,42 @@ def argument_of_fit(name: str) -> Any:
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code is code:
-            return frame.f_locals[name]
+            given = frame.f_locals
+            return RunningFit(given["class_weight"], given["self"])
         frame = frame.f_back
     return None
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`tf.custom_gradient` whose gradient goes when its graph goes.
+
+    TensorFlow keeps each gradient function of a graph in a list of the process,
+    and with it the graph and the variables in it: a class matrix a model. Here
+    the list has a weak reference; the graph itself has the function.
+    """
+    decorated = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def call(*args):
+        result = decorated(*args)
+        first = tf.nest.flatten(result)[0]
+        if isinstance(first, tf.Tensor) and not hasattr(first, "numpy"):
+            _keep_with_graph(first.op)
+        return result
+
+    return call
+
+
+def _keep_with_graph(operation):
+    """Moves the gradient function of an operation to its graph."""
+    gradients = tf_ops.gradient_registry._registry
+    name = operation.get_attr("_gradient_op_type").decode()
+    function = gradients[name]["type"]
+    # The graph of an operation is a proxy, without a __dict__.
+    kept = getattr(operation.graph, _GRADIENTS, [])
+    setattr(operation.graph, _GRADIENTS, [*kept, function])
+    reference = weakref.ref(function, lambda _: gradients.pop(name, None))
+    gradients[name]["type"] = lambda *args: reference()(*args)
 
 
 def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
@@ -198,6 +314,13 @@ def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
 
 def _has_argument_of_fit():
     return "class_weight" in inspect.signature(keras.Model.fit).parameters
+
+
+def _has_compiled_metrics():
+    from keras.src.trainers import compile_utils
+
+    names = ("_user_metrics", "_user_weighted_metrics")
+    return all(_is_read(compile_utils.CompileMetrics, x) for x in names)
 
 
 def _has_scratch_graph():
@@ -215,6 +338,11 @@ def _has_history():
 
 def _has_merge_call():
     return callable(tf.__internal__.distribute.interim.maybe_merge_call)
+
+
+def _has_gradients():
+    registered = tf_ops.gradient_registry._registry["MatMul"]
+    return callable(registered["type"])
 
 
 def _has_eager_mode():
@@ -255,11 +383,16 @@ _USES = {
         "_backend_update_step",
         "_clip_gradients",
         "_get_variable_index",
+        "_track_variable",
         "_use_weight_decay",
         "_var_key",
     ),
     **_attributes(
-        keras.optimizers.Optimizer, "_iterations", "_trainable_variables"
+        keras.optimizers.Optimizer,
+        "_accumulated_gradients",
+        "_iterations",
+        "_model_variables_moving_average",
+        "_trainable_variables",
     ),
     # Slots, which the fused updates write.
     **_attributes(
@@ -274,9 +407,15 @@ _USES = {
     # Losses that Keras calls before there are data.
     f"a graph named '{_SCRATCH_GRAPH}'": _has_scratch_graph,
     "Model.fit(class_weight=...)": _has_argument_of_fit,
+    # What `compile` was given.
+    **_attributes(keras.Model, "_compile_metrics"),
+    "CompileMetrics._user_metrics, ._user_weighted_metrics": (
+        _has_compiled_metrics
+    ),
     # TensorFlow's.
     "tf.__internal__.distribute.interim.maybe_merge_call": _has_merge_call,
     "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
+    "ops.gradient_registry._registry": _has_gradients,
     **_attributes(tf.Graph, "_functions"),
 }
 

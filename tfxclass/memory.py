@@ -9,6 +9,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers.lazy_rows import LazyRows
+from tfxclass.recovery.pass_memory import pass_bytes
 
 # What Keras' initializers hold beside the matrix that they fill: the drawn
 # numbers and the scaled ones; constants become the matrix (measured).
@@ -37,6 +38,9 @@ class Estimate:
         index_bytes: int, the sampler's index and its refresh, or the tree.
         initialization_bytes: int, the most that an initializer holds for a
             moment beside what it fills, before slots and steps.
+        recovery_bytes: int, what `tfxclass.recovery.recover` holds at most
+            beside the model, after training, so not in the total; 0 for
+            heads that it does not take.
     """
 
     parameters: int
@@ -47,6 +51,7 @@ class Estimate:
     activation_bytes: int
     index_bytes: int
     initialization_bytes: int
+    recovery_bytes: int
 
     @property
     def total_bytes(self) -> int:
@@ -121,6 +126,7 @@ def estimate(
         activation_bytes=head.activation_bytes(batch, dim),
         index_bytes=head.index_bytes(dim),
         initialization_bytes=max(map(_initializer_bytes, weights), default=0),
+        recovery_bytes=pass_bytes(head, dim, batch),
     )
 
 

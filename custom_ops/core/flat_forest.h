@@ -36,7 +36,8 @@ inline FlatForest FlattenForest(const HashingForest& forest) {
   flat.dim = forest.dim;
   flat.padded = (forest.padded + 15) / 16 * 16;
   flat.levels = RoundingLevels(forest.padded);
-  for (const HashingTree& tree : forest.trees) {
+  for (const auto& shared : forest.trees) {
+    const HashingTree& tree = *shared;
     flat.first_node.push_back(flat.nodes.size());
     flat.first_plane.push_back(flat.scales.size());
     flat.nodes.insert(flat.nodes.end(), tree.nodes.begin(), tree.nodes.end());

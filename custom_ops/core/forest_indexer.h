@@ -3,9 +3,11 @@
 #ifndef TFXCLASS_CORE_FOREST_INDEXER_H_
 #define TFXCLASS_CORE_FOREST_INDEXER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/bytes.h"
 #include "core/hashing_forest.h"
@@ -21,11 +23,11 @@ class ForestBytes {
     out.Put(forest.count);
     out.Put(forest.dim);
     out.Put(static_cast<int64_t>(forest.trees.size()));
-    for (const HashingTree& tree : forest.trees) {
-      out.PutAll(tree.nodes);
-      out.PutAll(tree.ids);
-      out.PutAll(tree.normals.values);
-      out.PutAll(tree.normals.rounding);
+    for (const auto& tree : forest.trees) {
+      out.PutAll(tree->nodes);
+      out.PutAll(tree->ids);
+      out.PutAll(tree->normals.values);
+      out.PutAll(tree->normals.rounding);
     }
     return out.Take();
   }
@@ -42,13 +44,15 @@ class ForestBytes {
     }
     forest->padded = PaddedDim(forest->dim);
     forest->trees.resize(num_trees);
-    for (HashingTree& tree : forest->trees) {
+    for (auto& shared : forest->trees) {
+      HashingTree tree;
       tree.normals.padded = (forest->padded + 15) / 16 * 16;
       if (!in.GetAll(&tree.nodes) || !in.GetAll(&tree.ids) ||
           !in.GetAll(&tree.normals.values) ||
           !in.GetAll(&tree.normals.rounding) || !IsSound(*forest, tree)) {
         return false;
       }
+      shared = std::make_shared<HashingTree>(std::move(tree));
     }
     return in.left() == 0;
   }
@@ -107,9 +111,43 @@ struct ForestIndexer : ForestBytes {
   }
 
   static Index Build(Source* source, const ParallelFor& parallel) {
+    Round(source);
+    return BuildForest(source->rows, source->options, parallel);
+  }
+
+  static int64_t NumParts(const Index& forest) { return forest.trees.size(); }
+
+  // As many trees as there will be, none of them built.
+  static Index Begin(const Source& source) {
+    Index forest{source.rows.count, source.rows.dim, source.rows.padded, {}};
+    forest.trees.resize(source.options.num_trees);
+    return forest;
+  }
+
+  static void BuildPart(Source* source, int64_t part, Index* forest) {
+    if (part == 0) Round(source);
+    forest->trees[part] = BuildTree(source->rows, source->options, part);
+  }
+
+  // `latest` with the first trees of `next` in place of its own.
+  static Index Replace(const Index& latest, const Index& next,
+                       int64_t num_parts) {
+    Index forest = latest;
+    if (static_cast<int64_t>(forest.trees.size()) < num_parts) {
+      forest.trees.resize(num_parts);
+    }
+    std::copy_n(next.trees.begin(), num_parts, forest.trees.begin());
+    return forest;
+  }
+
+  static bool InParts(const Source& source) {
+    return source.options.one_by_one;
+  }
+
+ private:
+  static void Round(Source* source) {
     ForestRows& rows = source->rows;
     rows.rounded.Assign(rows.values.data(), rows.count, rows.padded);
-    return BuildForest(rows, source->options, parallel);
   }
 };
 

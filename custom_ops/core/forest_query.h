@@ -85,7 +85,7 @@ class ForestSearcher {
   }
 
   void PrefetchPlane(const Walk& walk) const {
-    const HashingTree& tree = forest_.trees[walk.tree];
+    const HashingTree& tree = *forest_.trees[walk.tree];
     const ForestNode& node = tree.nodes[walk.node];
     if (node.child >= 0 && node.plane >= 0) tree.normals.Prefetch(node.plane);
   }
@@ -101,7 +101,7 @@ class ForestSearcher {
       moved = false;
       for (const Walk& walk : walks_) PrefetchPlane(walk);
       for (Walk& walk : walks_) {
-        const HashingTree& tree = forest_.trees[walk.tree];
+        const HashingTree& tree = *forest_.trees[walk.tree];
         const ForestNode& node = tree.nodes[walk.node];
         if (node.child < 0 || node.end - node.begin < bucket) continue;
         walk.parent = walk.node;
@@ -115,7 +115,7 @@ class ForestSearcher {
   }
 
   void Vote(const Walk& walk) {
-    const HashingTree& tree = forest_.trees[walk.tree];
+    const HashingTree& tree = *forest_.trees[walk.tree];
     const ForestNode* node = &tree.nodes[walk.node];
     if (node->end - node->begin < Bucket()) node = &tree.nodes[walk.parent];
     const int32_t* ids = tree.ids.data() + node->begin;

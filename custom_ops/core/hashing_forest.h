@@ -25,6 +25,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -59,12 +60,14 @@ struct HashingTree {
 
 struct HashingForest {
   int64_t count = 0, dim = 0, padded = 0;
-  std::vector<HashingTree> trees;
+  // Shared with the forests before and after, of which most trees are these.
+  std::vector<std::shared_ptr<const HashingTree>> trees;
 };
 
 struct ForestOptions {
   int64_t num_trees = 50, leaf_size = 100;
   uint64_t seed = 0;
+  bool one_by_one = true;  // a refresh replaces a tree at a time
 };
 
 // Copies and normalises kernel [count, dim]: the snapshot that is taken while
@@ -298,6 +301,12 @@ class TreeBuilder {
   std::vector<int32_t> right_;
 };
 
+inline std::shared_ptr<const HashingTree> BuildTree(
+    const ForestRows& rows, const ForestOptions& options, int64_t tree) {
+  return std::make_shared<HashingTree>(
+      TreeBuilder(rows, options, tree).Build());
+}
+
 // Trees are independent, each from its own random stream: the result does not
 // depend on the threads.
 inline HashingForest BuildForest(const ForestRows& rows,
@@ -308,7 +317,7 @@ inline HashingForest BuildForest(const ForestRows& rows,
   const int64_t cost = rows.count * 200 + 1000;
   parallel(options.num_trees, cost, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      forest.trees[t] = TreeBuilder(rows, options, t).Build();
+      forest.trees[t] = BuildTree(rows, options, t);
     }
   });
   return forest;

@@ -1,21 +1,26 @@
 // The classes in the buckets of a batch: the candidates of LSH sampling.
 //
-// A sample has one or more queries (its features, or the rows of its labels);
-// its own candidates are the union of its queries' buckets in the probed
-// tables. All tables are probed where the batch's union has room; else tables
-// are probed in a random order, one for all samples at a time, until the room
-// is used up, and of what the last one adds a uniform sample is kept. So a
-// class whose function collides with probability p is found for a query with
-// probability 1 - (1 - p^K)^(t-1) (1 - f p^K), t tables probed, the last one
-// counted as f; that is 1 - (1 - p^K)^L where all fits.
+// A sample has one or more queries (its features, or the rows of its labels).
+// Every query reads its bucket in every table; a table that gives a class is a
+// vote for it. Of all that is found those with the most votes are kept (of one
+// query: the most that any gives), as many as there is room for, and of those
+// with the least votes T that are in a uniform sample, a fraction f. A class
+// whose function collides with probability p has votes ~ Binomial(L, p^K), so a
+// query finds it with probability P(votes > T) + f P(votes = T). Where all
+// fits, T = f = 1, that is 1 - (1 - p^K)^L.
+//
+// Why votes: a batch finds some ten times what it has room for, and a uniform
+// cut of that, or of the tables, is a uniform sample of nearly all classes.
 //
 // Time: the codes, two cache misses a query and table (asked for ahead), one
-// visit of each id in a probed bucket. Memory: a bit a class for each thread,
-// kept between queries. Thread-safe.
+// visit of each id in a bucket. Memory: two bytes a class for each thread, kept
+// between queries. Thread-safe; the result does not depend on the threads.
 #ifndef TFXCLASS_CORE_LSH_QUERY_H_
 #define TFXCLASS_CORE_LSH_QUERY_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -25,7 +30,6 @@
 #include "core/lane_rows.h"
 #include "core/lsh_tables.h"
 #include "core/parallel.h"
-#include "core/philox.h"
 
 namespace tfxclass {
 
@@ -40,8 +44,24 @@ struct LshQueries {
 
 struct LshCandidates {
   std::vector<int64_t> ids;     // distinct
-  std::vector<int64_t> probed;  // tables, in order
-  float last_fraction = 1;      // of what the last one added
+  std::vector<int64_t> probed;  // tables that were read
+  int64_t least_votes = 1;      // T
+  float last_fraction = 1;      // f, kept of those with T votes
+  int64_t pool = 0;             // classes found, those not kept included
+};
+
+// How many of `with` [votes + 1], classes by their votes, are kept of those
+// with the least votes that are: all with more are.
+struct VoteCut {
+  int64_t least_votes, above, kept;
+
+  VoteCut(const std::vector<int64_t>& with, int64_t room)
+      : least_votes(with.size() - 1), above(0) {
+    while (least_votes > 1 && above + with[least_votes] < room) {
+      above += with[least_votes--];
+    }
+    kept = std::max<int64_t>(std::min(room - above, with[least_votes]), 0);
+  }
 };
 
 class LshSearcher {
@@ -60,54 +80,47 @@ class LshSearcher {
     });
   }
 
-  // Candidates of the batch, at most `room`, none of `excluded`.
+  // Candidates of the batch, at most `room`, none of `excluded`: first those
+  // above the least votes, rising, then the sample of the others.
   LshCandidates Find(const int64_t* excluded, int64_t num_excluded,
-                     int64_t room, uint64_t seed, uint64_t stream) {
+                     int64_t room, uint64_t seed) {
     LshCandidates found;
-    Philox random(seed, stream);
-    std::vector<int64_t> order(tables_.tables.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::vector<uint64_t>* const marks = ThreadSeen();
-    const ClearedIfThrown<std::vector<uint64_t>> guard(marks);
-    uint64_t* const seen = marks->data();
+    found.probed.resize(tables_.tables.size());
+    std::iota(found.probed.begin(), found.probed.end(), 0);
+    static thread_local std::vector<uint16_t> kept_marks;
+    const ClearedIfThrown<std::vector<uint16_t>> guard(&kept_marks);
+    uint16_t* const most = AllZero(&kept_marks);
+    const std::vector<int32_t> pool = Vote(most);
     for (int64_t i = 0; i < num_excluded; ++i) {
-      if (excluded[i] >= 0) Flag(seen, excluded[i]);
+      if (excluded[i] >= 0) most[excluded[i]] = 0;
     }
-    std::vector<int64_t> dropped;
-    for (size_t i = 0; i < order.size() && Size(found) < room; ++i) {
-      std::swap(order[i], order[i + random.Below(order.size() - i)]);
-      const int64_t before = found.ids.size();
-      ReadTable(order[i], seen, &found.ids);
-      found.probed.push_back(order[i]);
-      if (Size(found) > room) KeepSome(before, room, &random, &found, &dropped);
-    }
-    for (const int64_t id : found.ids) seen[id >> 6] = 0;
-    for (const int64_t id : dropped) seen[id >> 6] = 0;
-    for (int64_t i = 0; i < num_excluded; ++i) {
-      if (excluded[i] >= 0) seen[excluded[i] >> 6] = 0;
-    }
+    Keep(pool, most, room, seed, &found);
+    for (const int32_t id : pool) most[id] = 0;
     return found;
   }
 
-  // mask[sample, column]: whether ids[column] is in a bucket of the sample, in
-  // the tables `probed`. The mask comes as all false.
-  void Members(const std::vector<int64_t>& probed, const int64_t* ids,
-               int64_t num_ids, bool* mask) const {
+  // mask[sample, column]: whether a query of the sample has `least_votes` for
+  // ids[column], of the tables `probed`. The mask comes as all false.
+  void Members(const std::vector<int64_t>& probed, int64_t least_votes,
+               const int64_t* ids, int64_t num_ids, bool* mask) const {
     IdSet columns(num_ids);
     for (int64_t i = 0; i < num_ids; ++i) columns.Insert(ids[i]);
     const int64_t cost = queries_.per_sample * probed.size() * 1000;
     parallel_(queries_.samples, cost, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s) {
-        for (const int64_t table : probed) {
-          MarkSample(table, s, columns, mask + s * num_ids);
+      std::vector<int64_t> votes(num_ids);
+      for (int64_t q = begin * queries_.per_sample;
+           q < end * queries_.per_sample; ++q) {
+        if (!queries_.valid[q]) continue;
+        CountColumns(probed, q, columns, &votes);
+        bool* const of_sample = mask + q / queries_.per_sample * num_ids;
+        for (int64_t i = 0; i < num_ids; ++i) {
+          if (votes[i] >= least_votes) of_sample[i] = true;
         }
       }
     });
   }
 
  private:
-  static int64_t Size(const LshCandidates& found) { return found.ids.size(); }
-
   void HashBlock(int64_t b, LaneRows* rows) {
     const int64_t first = b * kBlockRows;
     const int64_t last = std::min(first + kBlockRows, queries_.count());
@@ -124,67 +137,125 @@ class LshSearcher {
     }
   }
 
-  // All zero between queries.
-  std::vector<uint64_t>* ThreadSeen() const {
-    static thread_local std::vector<uint64_t> seen;
-    const size_t words = (tables_.count + 63) / 64;
-    if (seen.size() < words) seen.resize(words, 0);
-    return &seen;
+  // `marks` with an element a class, which are zero between queries.
+  uint16_t* AllZero(std::vector<uint16_t>* marks) const {
+    const size_t count = tables_.count;
+    if (marks->size() < count) marks->resize(count, 0);
+    return marks->data();
   }
 
-  // Whether it was new.
-  static bool Flag(uint64_t* seen, int64_t id) {
-    const uint64_t bit = uint64_t{1} << (id & 63);
-    const bool is_new = !(seen[id >> 6] & bit);
-    seen[id >> 6] |= bit;
-    return is_new;
-  }
-
-  void ReadTable(int64_t number, uint64_t* seen, std::vector<int64_t>* ids) {
-    const LshTable& table = tables_.tables[number];
-    const int32_t* buckets = buckets_.data() + number * stride_;
-    const int64_t count = queries_.count();
-    for (int64_t q = 0; q < count; ++q) {
-      __builtin_prefetch(&table.offsets[buckets[q]]);
-    }
-    constexpr int64_t kAhead = 16;
-    for (int64_t q = 0; q < count + kAhead; ++q) {
-      if (q < count) {
-        __builtin_prefetch(table.ids.data() + table.offsets[buckets[q]]);
+  // most[id]: the most votes that a query gives. Returns the classes that have
+  // any, in no order.
+  std::vector<int32_t> Vote(uint16_t* most) const {
+    std::vector<int32_t> pool;
+    std::mutex mutex;
+    const int64_t cost = tables_.tables.size() * 100;
+    parallel_(queries_.count(), cost, [&](int64_t begin, int64_t end) {
+      static thread_local std::vector<uint16_t> marks;
+      const ClearedIfThrown<std::vector<uint16_t>> guard(&marks);
+      uint16_t* const votes = AllZero(&marks);
+      std::vector<int32_t> own, first;
+      for (int64_t q = begin; q < end; ++q) {
+        if (q + 1 < end) PrefetchOffsets(q + 1);
+        if (!queries_.valid[q]) continue;
+        ReadBuckets(q, votes, &own);
+        for (const int32_t id : own) {
+          if (RaiseTo(votes[id], &most[id])) first.push_back(id);
+          votes[id] = 0;
+        }
       }
-      if (q < kAhead || !queries_.valid[q - kAhead]) continue;
-      const int32_t bucket = buckets[q - kAhead];
+      std::lock_guard<std::mutex> lock(mutex);
+      pool.insert(pool.end(), first.begin(), first.end());
+    });
+    return pool;
+  }
+
+  // A restored table may have a class twice: never past this.
+  static int64_t MostVotes(int64_t num_tables) {
+    return std::min<int64_t>(std::max<int64_t>(num_tables, 1), UINT16_MAX);
+  }
+
+  void PrefetchOffsets(int64_t query) const {
+    const int64_t num_tables = tables_.tables.size();
+    for (int64_t t = 0; t < num_tables; ++t) {
+      const int32_t bucket = buckets_[t * stride_ + query];
+      __builtin_prefetch(&tables_.tables[t].offsets[bucket]);
+    }
+  }
+
+  // Counts the votes of a query; `own` gets the classes that have any.
+  void ReadBuckets(int64_t query, uint16_t* votes,
+                   std::vector<int32_t>* own) const {
+    constexpr int64_t kAhead = 8;
+    const int64_t num_tables = tables_.tables.size();
+    const int64_t most_votes = MostVotes(num_tables);
+    own->clear();
+    for (int64_t t = 0; t < num_tables + kAhead; ++t) {
+      if (t < num_tables) {
+        const LshTable& next = tables_.tables[t];
+        const int32_t bucket = buckets_[t * stride_ + query];
+        __builtin_prefetch(next.ids.data() + next.offsets[bucket]);
+      }
+      if (t < kAhead) continue;
+      const LshTable& table = tables_.tables[t - kAhead];
+      const int32_t bucket = buckets_[(t - kAhead) * stride_ + query];
       const int64_t end = table.offsets[bucket + 1];
       for (int64_t i = table.offsets[bucket]; i < end; ++i) {
-        if (Flag(seen, table.ids[i])) ids->push_back(table.ids[i]);
+        uint16_t& of_id = votes[table.ids[i]];
+        if (of_id == 0) own->push_back(table.ids[i]);
+        of_id += of_id < most_votes;
       }
     }
   }
 
-  // Leaves `room` ids, of those from `before` on a uniform sample.
-  static void KeepSome(int64_t before, int64_t room, Philox* random,
-                       LshCandidates* found, std::vector<int64_t>* dropped) {
-    std::vector<int64_t>& ids = found->ids;
-    const int64_t added = ids.size() - before;
-    found->last_fraction = static_cast<float>(room - before) / added;
-    for (int64_t i = before; i < room; ++i) {
-      std::swap(ids[i], ids[i + random->Below(ids.size() - i)]);
+  // Whether it was 0. The greatest wins, in whatever order.
+  static bool RaiseTo(uint16_t votes, uint16_t* most) {
+    uint16_t before = __atomic_load_n(most, __ATOMIC_RELAXED);
+    while (before < votes) {
+      if (__atomic_compare_exchange_n(most, &before, votes, /*weak=*/true,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        return before == 0;
+      }
     }
-    dropped->assign(ids.begin() + room, ids.end());
-    ids.resize(room);
+    return false;
   }
 
-  void MarkSample(int64_t number, int64_t sample, const IdSet& columns,
-                  bool* mask) const {
-    const LshTable& table = tables_.tables[number];
-    for (int64_t p = 0; p < queries_.per_sample; ++p) {
-      const int64_t q = sample * queries_.per_sample + p;
-      if (!queries_.valid[q]) continue;
-      const int32_t bucket = buckets_[number * stride_ + q];
+  static void Keep(const std::vector<int32_t>& pool, const uint16_t* most,
+                   int64_t room, uint64_t seed, LshCandidates* found) {
+    const int64_t most_votes = MostVotes(found->probed.size());
+    std::vector<int64_t> with(most_votes + 1, 0);
+    for (const int32_t id : pool) ++with[most[id]];
+    const VoteCut cut(with, room);
+    std::vector<std::pair<uint64_t, int32_t>> last;
+    for (const int32_t id : pool) {
+      if (most[id] > cut.least_votes) found->ids.push_back(id);
+      if (most[id] == cut.least_votes) {
+        last.emplace_back(BucketPriority(seed, 0, id), id);
+      }
+    }
+    std::sort(found->ids.begin(), found->ids.end());
+    std::nth_element(last.begin(), last.begin() + cut.kept, last.end());
+    std::sort(last.begin(), last.begin() + cut.kept);
+    for (int64_t i = 0; i < cut.kept; ++i) {
+      found->ids.push_back(last[i].second);
+    }
+    found->pool = pool.size() - with[0];
+    found->least_votes = cut.least_votes;
+    if (!last.empty()) {
+      found->last_fraction = static_cast<float>(cut.kept) / last.size();
+    }
+  }
+
+  void CountColumns(const std::vector<int64_t>& probed, int64_t query,
+                    const IdSet& columns, std::vector<int64_t>* votes) const {
+    std::fill(votes->begin(), votes->end(), 0);
+    for (const int64_t number : probed) {
+      const LshTable& table = tables_.tables[number];
+      const int32_t bucket = buckets_[number * stride_ + query];
       const int64_t end = table.offsets[bucket + 1];
       for (int64_t i = table.offsets[bucket]; i < end; ++i) {
         const int64_t column = columns.Position(table.ids[i]);
-        if (column >= 0) mask[column] = true;
+        if (column >= 0) ++(*votes)[column];
       }
     }
   }

@@ -1,10 +1,13 @@
 // An index that follows the class rows while they are trained.
 //
-// Every `interval` steps what a build needs of the rows is copied and a new
-// index is built from it by a thread of its own, while steps go on with the
-// old one; the new one takes its place exactly `lag` steps later, waited for
-// if need be. So what a step sees depends on the step number alone, never on
-// timing. Memory: two indexes and the copy.
+// The first step builds an index from the rows as they are. Every `interval`
+// steps, or where it has drifted, what a build needs of the rows is copied and
+// a new index is built from it by a thread of its own, while steps go on with
+// the old one; the new one takes its place exactly `lag` steps later, waited
+// for if need be. Where an index has parts (the trees of a forest), they are
+// replaced one by one as they are built: of n parts the first i are there i lag
+// / n steps after the begin. So what a step sees depends on the step number
+// alone, never on timing. Memory: two indexes and the copy.
 //
 // What an index is, an Indexer tells. It has the types
 //   Index    what queries use, immutable once built;
@@ -18,6 +21,9 @@
 //     copies, while training waits; false if the rows are not finite. `latest`
 //     is the index before this one or null, `touched` what was marked since;
 //   Index Build(Source* source, const ParallelFor& parallel);
+//   and, if it has parts that are built one after the other, InParts(source),
+//   Begin(source), BuildPart(&source, part, &index), NumParts(index), and
+//   Replace(latest, next, n), `latest` with the first n parts of `next`;
 //   std::string Write(const Index& index) and
 //   bool Read(const char* data, size_t size, Index* index), false if the bytes
 //     are no index.
@@ -30,11 +36,15 @@
 #ifndef TFXCLASS_CORE_REFRESHING_H_
 #define TFXCLASS_CORE_REFRESHING_H_
 
+#include <algorithm>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -50,6 +60,19 @@ struct ClassRows {
   int64_t count, dim;
 };
 
+// When refreshes begin, 1 <= lag <= interval.
+struct RefreshSteps {
+  int64_t step, interval, lag;
+  bool drifted = false;  // begin one now, unless one is under way
+};
+
+// Whether an Indexer has parts.
+template <typename Indexer, typename = void>
+struct HasParts : std::false_type {};
+template <typename Indexer>
+struct HasParts<Indexer, std::void_t<decltype(&Indexer::BuildPart)>>
+    : std::true_type {};
+
 template <typename Indexer>
 class Refreshing {
  public:
@@ -61,7 +84,7 @@ class Refreshing {
   // such index.
   struct State {
     std::string ready, pending;
-    int64_t swap_at = 0, next_start = 0;
+    int64_t swap_at = 0, next_start = 0, begun = 0;
     std::vector<int64_t> touched;
   };
 
@@ -86,37 +109,30 @@ class Refreshing {
              const ParallelFor& parallel) {
     std::lock_guard<std::mutex> lock(mutex_);
     Drop();
-    if (!Take(rows, options, nullptr, parallel)) return false;
-    failure_.Run([&] {
-      ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
-    });
-    if (failure_.thrown()) touched_.Merge(taken_);
-    failure_.Rethrow();
-    return true;
+    return BuildNow(rows, options, parallel);
   }
 
-  // Whether Advance reads rows at `step`.
-  bool IsDue(int64_t step) {
+  // Whether Advance reads rows.
+  bool IsDue(const RefreshSteps& steps) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return step >= next_start_;
+    return Begins(steps);
   }
 
-  // Swaps and starts what is due at `step`, 1 <= lag <= interval. False if
-  // rows are not finite.
-  bool Advance(int64_t step, int64_t interval, int64_t lag,
-               const ClassRows& rows, const Options& options,
-               const ParallelFor& parallel) {
+  // Swaps and starts what is due. False if rows are not finite.
+  bool Advance(const RefreshSteps& steps, const ClassRows& rows,
+               const Options& options, const ParallelFor& parallel) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (pending_ && step >= swap_at_) {
-      Join();
-      if (pending_) ready_ = std::move(pending_);
-      pending_ = nullptr;
+    const bool begins = Begins(steps);
+    Swap(steps.step);
+    if (begins) Join();
+    if (!worker_.joinable()) failure_.Rethrow();
+    if (!begins) return true;
+    next_start_ = SaturatedAdd(steps.step, steps.interval);
+    if (ready_ == nullptr && pending_ == nullptr) {
+      return BuildNow(rows, options, parallel);
     }
-    if (step >= next_start_) Join();
-    failure_.Rethrow();
-    if (step < next_start_) return true;
-    next_start_ = SaturatedAdd(step, interval);
-    swap_at_ = SaturatedAdd(step, lag);
+    begun_ = steps.step;
+    swap_at_ = SaturatedAdd(steps.step, steps.lag);
     if (!Take(rows, options, ready_, parallel)) return false;
     Start();
     return true;
@@ -130,6 +146,8 @@ class Refreshing {
     if (pending_) state.pending = Indexer::Write(*pending_);
     state.swap_at = swap_at_;
     state.next_start = next_start_;
+    // Where it is swapped in at once, no part is due before.
+    state.begun = in_parts_ ? begun_ : swap_at_;
     state.touched = touched_.Ids();
     return state;
   }
@@ -147,6 +165,9 @@ class Refreshing {
     pending_ = std::move(pending);
     swap_at_ = state.swap_at;
     next_start_ = state.next_start;
+    begun_ = state.begun;
+    in_parts_ = true;
+    num_swapped_ = 0;  // what has been is replaced again by the same
     touched_.Clear();
     touched_.Mark(state.touched.data(), state.touched.size());
     return true;
@@ -171,15 +192,105 @@ class Refreshing {
     return true;
   }
 
+  bool BuildNow(const ClassRows& rows, const Options& options,
+                const ParallelFor& parallel) {
+    if (!Take(rows, options, nullptr, parallel)) return false;
+    failure_.Run([&] {
+      ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
+    });
+    if (failure_.thrown()) touched_.Merge(taken_);
+    failure_.Rethrow();
+    return true;
+  }
+
+  bool Begins(const RefreshSteps& steps) const {
+    const bool is_first = ready_ == nullptr && pending_ == nullptr;
+    const bool is_free = pending_ == nullptr || steps.step >= swap_at_;
+    return is_first || steps.step >= next_start_ || (steps.drifted && is_free);
+  }
+
+  // Parts of the pending index that are there at `step`.
+  int64_t PartsDue(int64_t step, int64_t num_parts) const {
+    if (step >= swap_at_) return num_parts;
+    if (ready_ == nullptr || step <= begun_ || num_parts <= 1) return 0;
+    const double done = static_cast<double>(step - begun_) /
+                        (static_cast<double>(swap_at_) - begun_);
+    return std::min<int64_t>(num_parts * done, num_parts - 1);
+  }
+
+  void Swap(int64_t step) {
+    if (pending_ == nullptr) return;
+    const int64_t num_parts = NumParts();
+    const int64_t due = PartsDue(step, num_parts);
+    if (due == num_parts) {
+      Join();
+      if (pending_) ready_ = std::move(pending_);
+      pending_ = nullptr;
+    } else if (due > num_swapped_) {
+      WaitForParts(due);
+      if (failure_.thrown()) return Join();
+      ReplaceParts(due);
+      num_swapped_ = due;
+    }
+  }
+
+  int64_t NumParts() const {
+    if constexpr (HasParts<Indexer>::value) {
+      if (in_parts_) return Indexer::NumParts(*pending_);
+    }
+    return 1;
+  }
+
+  void ReplaceParts(int64_t num_parts) {
+    if constexpr (HasParts<Indexer>::value) {
+      ready_ = std::make_shared<Index>(
+          Indexer::Replace(*ready_, *pending_, num_parts));
+    }
+  }
+
+  // Until the thread has built so many, or has failed.
+  void WaitForParts(int64_t num_parts) {
+    if (!worker_.joinable()) return;  // restored: all are there
+    std::unique_lock<std::mutex> lock(parts_mutex_);
+    part_built_.wait(
+        lock, [&] { return num_built_ >= num_parts || failure_.thrown(); });
+  }
+
   void Start() {
     const auto next = std::make_shared<Index>();
-    const auto build = [this, next] {
+    num_swapped_ = num_built_ = 0;
+    in_parts_ = false;
+    std::function<void()> build = [this, next] {
       *next = Indexer::Build(&source_, SerialFor);
     };
+    if constexpr (HasParts<Indexer>::value) {
+      in_parts_ = Indexer::InParts(source_);
+      if (in_parts_) {
+        *next = Indexer::Begin(source_);
+        build = [this, next] { BuildParts(next.get()); };
+      }
+    }
     // Without a thread it fails as a build does.
-    failure_.Run(
-        [&] { worker_ = std::thread([this, build] { failure_.Run(build); }); });
+    failure_.Run([&] {
+      worker_ = std::thread([this, build] {
+        failure_.Run(build);
+        std::lock_guard<std::mutex> lock(parts_mutex_);
+        part_built_.notify_all();
+      });
+    });
     pending_ = next;
+  }
+
+  void BuildParts(Index* next) {
+    if constexpr (HasParts<Indexer>::value) {
+      const int64_t num_parts = Indexer::NumParts(*next);
+      for (int64_t part = 0; part < num_parts; ++part) {
+        Indexer::BuildPart(&source_, part, next);
+        std::lock_guard<std::mutex> lock(parts_mutex_);
+        num_built_ = part + 1;
+        part_built_.notify_all();
+      }
+    }
   }
 
   // Waits for the thread; its index is pending no more if it failed.
@@ -204,7 +315,12 @@ class Refreshing {
   FirstException failure_;  // of the thread
   TouchedRows touched_;
   TouchedRows taken_;  // touched before the last build began
-  int64_t swap_at_ = 0, next_start_ = 0;
+  int64_t swap_at_ = 0, next_start_ = 0, begun_ = 0;
+  bool in_parts_ = true;     // the pending index is swapped in part by part
+  int64_t num_swapped_ = 0;  // parts of it
+  std::mutex parts_mutex_;   // of the next two
+  std::condition_variable part_built_;
+  int64_t num_built_ = 0;
 };
 
 }  // namespace tfxclass

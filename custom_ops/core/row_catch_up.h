@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "core/row_rules.h"
 #include "core/row_update.h"
 #include "core/skipped_steps.h"
 #include "core/vectors.h"
@@ -51,7 +52,7 @@ class SkippedSums {
     for (int64_t i = 0; i < count_; ++i) {
       const W rate = rates_[i] * power[i], of_root = c[i];
       for (int64_t d = 0; d < dim; ++d) {
-        move[d] += rate / (of_root * root[d] + epsilon);
+        move[d] += MoveInOneStep(rate, of_root, root[d], epsilon);
       }
     }
   }
@@ -81,85 +82,50 @@ class SkippedSums {
 
   const StepHistory& history_;
   const SkipTerms& terms_;
-  const SkipFade& fade_;
+  const SkipFade fade_;
   int64_t count_ = 0;
   std::vector<float> rates_;
 };
 
-template <class T>
-void CatchUpRow(const SgdRule<T>& rule, int64_t row, const Skipped& s,
-                const SkippedSums&, Wide<T>*) {
+// `over_m` [dim] is scratch memory.
+template <class Element, class T>
+void CatchUpRow(const Element& rule, const SlottedRows<T>& rows, int64_t row,
+                const Skipped& skipped, const SkippedSums& sums,
+                Wide<T>* over_m) {
   using W = Wide<T>;
-  const W keep = static_cast<W>(s.keep), fade = static_cast<W>(s.momentum);
-  T* __restrict w = rule.var + row * rule.dim;
-  if (rule.velocity == nullptr) {
-    for (int64_t d = 0; d < rule.dim; ++d) {
-      w[d] = static_cast<T>(static_cast<W>(w[d]) * keep);
-    }
-    return;
-  }
-  T* __restrict m = rule.velocity + row * rule.dim;
-  for (int64_t d = 0; d < rule.dim; ++d) {
-    const W velocity = static_cast<W>(m[d]);
-    w[d] = static_cast<T>(static_cast<W>(w[d]) * keep - velocity * s.move[0]);
-    m[d] = static_cast<T>(velocity * fade);
-  }
-}
-
-template <class T>
-void CatchUpRow(const AdagradRule<T>& rule, int64_t row, const Skipped& s,
-                const SkippedSums&, Wide<T>*) {
-  using W = Wide<T>;
-  const W keep = static_cast<W>(s.keep);
-  T* __restrict w = rule.var + row * rule.dim;
-  for (int64_t d = 0; d < rule.dim; ++d) {
-    w[d] = static_cast<T>(static_cast<W>(w[d]) * keep);
-  }
-}
-
-template <class T>
-void CatchUpRow(const AdamRule<T>& rule, int64_t row, const Skipped& s,
-                const SkippedSums& sums, Wide<T>* buffer) {
-  using W = Wide<T>;
-  const W keep = static_cast<W>(s.keep), epsilon = rule.epsilon;
-  const W fade_m = static_cast<W>(s.momentum);
-  const W fade_v = static_cast<W>(s.velocity);
-  T* __restrict w = rule.var + row * rule.dim;
-  T* __restrict m = rule.momentum + row * rule.dim;
-  T* __restrict v = rule.velocity + row * rule.dim;
-  // AMSGrad's largest v does not change while v only falls.
-  const T* divisor = rule.velocity_hat ? rule.velocity_hat + row * rule.dim : v;
-  if (sums.IsEachElement()) {
-    sums.MoveEach(divisor, rule.dim, epsilon, buffer);
-  } else {
-    for (int64_t d = 0; d < rule.dim; ++d) {
-      const W h = std::sqrt(static_cast<W>(divisor[d])) + epsilon;
-      buffer[d] = s.Move(epsilon / h) / h;
+  const Skipped s = skipped;
+  const Element element = rule;
+  if constexpr (Element::kHasRoot) {
+    if (sums.IsEachElement()) {
+      sums.MoveEach(rows.slots[Element::kDivisor] + row * rows.dim, rows.dim,
+                    element.epsilon, over_m);
+      rows.template Move<Element::kSlots>(
+          row, over_m, [=](W move, W w, W* slots) {
+            return element.Skip(w, s, move, slots);
+          });
+      return;
     }
   }
-  for (int64_t d = 0; d < rule.dim; ++d) {
-    const W first = static_cast<W>(m[d]);
-    w[d] = static_cast<T>(static_cast<W>(w[d]) * keep - first * buffer[d]);
-    m[d] = static_cast<T>(first * fade_m);
-    v[d] = static_cast<T>(static_cast<W>(v[d]) * fade_v);
-  }
+  rows.template Move<Element::kSlots>(row, over_m, [=](W, W w, W* slots) {
+    return element.Skip(w, s, element.OverM(s, slots), slots);
+  });
 }
 
 // Brings row_of(0), ..., row_of(count - 1), each another row, to the present
 // and says so in last_step [num_rows].
-template <class Rule, class RowOf>
-void CatchUpRows(int64_t count, const RowOf& row_of, const Rule& rule,
-                 const StepHistory& history, const SkipTerms& terms,
-                 const SkipFade& fade, int64_t* last_step,
+template <class Element, class T, class RowOf>
+void CatchUpRows(int64_t count, const RowOf& row_of, const Element& rule,
+                 const SlottedRows<T>& rows, const StepHistory& history,
+                 const SkipTerms& terms, int64_t* last_step,
                  const ParallelFor& parallel) {
-  parallel(count, rule.dim + 50, [&](int64_t begin, int64_t end) {
-    SkippedSums sums(history, terms, fade);
-    std::vector<typename Rule::W> buffer(rule.dim);
+  parallel(count, rows.dim + 50, [&](int64_t begin, int64_t end) {
+    SkippedSums sums(history, terms, rule.Fade());
+    std::vector<Wide<T>> buffer(rows.dim);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = row_of(i);
       const int64_t last = last_step[row];
       if (last >= history.clock) continue;
-      CatchUpRow(rule, row, sums.Of(last), sums, buffer.data());
+      CatchUpRow(rule, rows, row, sums.Of(last), sums, buffer.data());
       last_step[row] = history.clock;
     }
   });

@@ -1,11 +1,11 @@
 // Optimizer steps on the rows of a matrix that a batch touched.
 //
 // GroupRows finds the distinct rows, UpdateRows sums the gradients of each one
-// and applies a rule (SgdRule, AdagradRule, AdamRule) to the row and its slots
-// in one pass. Time O(n dim) for n row gradients, whatever the matrix holds;
-// memory O(n). Every row has one owner and its gradients are summed in the
-// order of the batch, so the result does not depend on the thread count.
-// GroupRows is reentrant; UpdateRows needs the matrix and slots for itself.
+// and applies a rule (core/row_rules.h) to the row and its slots in one pass.
+// Time O(n dim) for n row gradients, whatever the matrix holds; memory O(n).
+// Every row has one owner and its gradients are summed in the order of the
+// batch, so the result does not depend on the thread count. GroupRows is
+// reentrant; UpdateRows needs the matrix and slots for itself.
 #ifndef TFXCLASS_CORE_ROW_UPDATE_H_
 #define TFXCLASS_CORE_ROW_UPDATE_H_
 
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "core/row_rules.h"
 
 namespace tfxclass {
 
@@ -105,135 +106,64 @@ void PrefetchRow(const T* row, int64_t dim) {
   }
 }
 
-// The rules hold rows of T, a matrix and its slots, and compute in Wide<T>.
-// All of them first take `decay` * w from w (decay = lr * weight_decay).
-
-// velocity = momentum * velocity - lr * g; w += velocity. Nesterov:
-// w += momentum * velocity - lr * g. `velocity` is null where momentum is 0.
+// A matrix of T and its slots, as many as a rule has; computed in Wide<T>.
 template <class T>
-struct SgdRule {
-  using Value = T;
+struct SlottedRows {
   using W = Wide<T>;
-  T *var, *velocity;
-  int64_t dim;
-  W learning_rate, decay, momentum;
-  bool nesterov;
+  T* var = nullptr;
+  T* slots[3] = {nullptr, nullptr, nullptr};
+  int64_t dim = 0;
 
+  template <int kSlots>
   void Prefetch(int64_t row) const {
     PrefetchRow(var + row * dim, dim);
-    if (velocity != nullptr) PrefetchRow(velocity + row * dim, dim);
+    for (int s = 0; s < kSlots; ++s) PrefetchRow(slots[s] + row * dim, dim);
   }
 
-  void Update(int64_t row, const W* __restrict grad) const {
-    T* __restrict w = var + row * dim;
-    if (velocity == nullptr) {
-      for (int64_t d = 0; d < dim; ++d) {
-        const W x = static_cast<W>(w[d]);
-        w[d] = static_cast<T>(x - x * decay - grad[d] * learning_rate);
-      }
-      return;
-    }
-    T* __restrict m = velocity + row * dim;
-    for (int64_t d = 0; d < dim; ++d) {
-      const W x = static_cast<W>(w[d]), step = grad[d] * learning_rate;
-      const W next = static_cast<W>(m[d]) * momentum - step;
-      m[d] = static_cast<T>(next);
-      const W move = nesterov ? next * momentum - step : next;
-      w[d] = static_cast<T>(x - x * decay + move);
-    }
-  }
-};
-
-// accumulator += g^2; w -= lr * g / sqrt(accumulator + epsilon).
-template <class T>
-struct AdagradRule {
-  using Value = T;
-  using W = Wide<T>;
-  T *var, *accumulator;
-  int64_t dim;
-  W learning_rate, decay, epsilon;
-
-  void Prefetch(int64_t row) const {
-    PrefetchRow(var + row * dim, dim);
-    PrefetchRow(accumulator + row * dim, dim);
-  }
-
-  void Update(int64_t row, const W* __restrict grad) const {
-    T* __restrict w = var + row * dim;
-    T* __restrict a = accumulator + row * dim;
-    for (int64_t d = 0; d < dim; ++d) {
-      const W x = static_cast<W>(w[d]);
-      const W sum = static_cast<W>(a[d]) + grad[d] * grad[d];
-      a[d] = static_cast<T>(sum);
-      w[d] = static_cast<T>(x - x * decay -
-                            learning_rate * grad[d] / std::sqrt(sum + epsilon));
-    }
-  }
-};
-
-// m += (g - m) * m_rate; v += (g^2 - v) * v_rate;
-// w -= alpha * m / (sqrt(v) + epsilon), where alpha holds the bias correction
-// (Kingma and Ba, end of section 2) and rate = 1 - beta. AMSGrad divides by
-// the largest v so far, kept in v_hat; elsewhere v_hat is null.
-template <class T>
-struct AdamRule {
-  using Value = T;
-  using W = Wide<T>;
-  T *var, *momentum, *velocity, *velocity_hat;
-  int64_t dim;
-  W alpha, decay, m_rate, v_rate, epsilon;
-
-  void Prefetch(int64_t row) const {
-    PrefetchRow(var + row * dim, dim);
-    PrefetchRow(momentum + row * dim, dim);
-    PrefetchRow(velocity + row * dim, dim);
-    if (velocity_hat != nullptr) PrefetchRow(velocity_hat + row * dim, dim);
-  }
-
-  void Update(int64_t row, const W* __restrict grad) const {
-    if (velocity_hat == nullptr) {
-      Update<false>(row, grad);
-    } else {
-      Update<true>(row, grad);
-    }
-  }
-
- private:
-  template <bool kAmsGrad>
-  void Update(int64_t row, const W* __restrict grad) const {
-    T* __restrict w = var + row * dim;
-    T* __restrict m = momentum + row * dim;
-    T* __restrict v = velocity + row * dim;
-    T* __restrict hat = kAmsGrad ? velocity_hat + row * dim : nullptr;
-    for (int64_t d = 0; d < dim; ++d) {
-      W first = static_cast<W>(m[d]), second = static_cast<W>(v[d]);
-      first += (grad[d] - first) * m_rate;
-      second += (grad[d] * grad[d] - second) * v_rate;
-      m[d] = static_cast<T>(first);
-      v[d] = static_cast<T>(second);
-      if (kAmsGrad) {
-        second = std::max(static_cast<W>(hat[d]), second);
-        hat[d] = static_cast<T>(second);
-      }
-      const W x = static_cast<W>(w[d]);
-      w[d] = static_cast<T>(x - x * decay -
-                            first * alpha / (std::sqrt(second) + epsilon));
+  // Moves each element w of a row by step_of(input[d], w, its slots), which
+  // may change the slots.
+  template <int kSlots, class StepOf>
+  void Move(int64_t row, const W* __restrict input,
+            const StepOf& step_of) const {
+    const int64_t first = row * dim, size = dim;
+    T* __restrict w = var + first;
+    T* __restrict a = kSlots > 0 ? slots[0] + first : nullptr;
+    T* __restrict b = kSlots > 1 ? slots[1] + first : nullptr;
+    T* __restrict c = kSlots > 2 ? slots[2] + first : nullptr;
+    for (int64_t d = 0; d < size; ++d) {
+      W of_element[3] = {0, 0, 0};
+      if constexpr (kSlots > 0) of_element[0] = static_cast<W>(a[d]);
+      if constexpr (kSlots > 1) of_element[1] = static_cast<W>(b[d]);
+      if constexpr (kSlots > 2) of_element[2] = static_cast<W>(c[d]);
+      const W old = static_cast<W>(w[d]);
+      const W step = step_of(input[d], old, of_element);
+      if constexpr (kSlots > 0) a[d] = static_cast<T>(of_element[0]);
+      if constexpr (kSlots > 1) b[d] = static_cast<T>(of_element[1]);
+      if constexpr (kSlots > 2) c[d] = static_cast<T>(of_element[2]);
+      w[d] = static_cast<T>(old + step);
     }
   }
 };
 
 // grads [n, dim], where n is the number of ids the groups were made of.
-template <class Rule>
-void UpdateRows(const RowRuns& groups, const typename Rule::Value* grads,
-                const Rule& rule, const ParallelFor& parallel) {
+template <class Element, class T>
+void UpdateRows(const RowRuns& groups, const T* grads, const Element& rule,
+                const SlottedRows<T>& rows, const ParallelFor& parallel) {
+  using W = Wide<T>;
   constexpr int64_t kAhead = 4;
-  const int64_t dim = rule.dim;
+  const int64_t dim = rows.dim;
   parallel(groups.size(), dim + 50, [&](int64_t begin, int64_t end) {
-    std::vector<typename Rule::W> sum(dim);
+    const Element element = rule;
+    const auto step_of = [element](W grad, W w, W* slots) {
+      return element.Step(w, grad, slots);
+    };
+    std::vector<W> sum(dim);
     for (int64_t i = begin; i < end; ++i) {
-      if (i + kAhead < end) rule.Prefetch(groups.rows[i + kAhead]);
+      if (i + kAhead < end) {
+        rows.template Prefetch<Element::kSlots>(groups.rows[i + kAhead]);
+      }
       SumGroup(groups, i, grads, dim, sum.data());
-      rule.Update(groups.rows[i], sum.data());
+      rows.template Move<Element::kSlots>(groups.rows[i], sum.data(), step_of);
     }
   });
 }

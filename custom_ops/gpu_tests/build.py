@@ -20,7 +20,6 @@ ROOT = os.path.dirname(HERE)
 EMULATED = [
     "-std=c++17",
     "-O1",
-    "-g",
     "-fPIC",
     "-Wall",
     "-Werror",
@@ -69,12 +68,10 @@ def build_emulated_ops(output):
     """Builds the ops of the GPU for the processor, as kernels "emulated"."""
     compiler = os.environ.get("CXX", "g++")
     version, compile_flags, link_flags = ops.tensorflow_flags()
-    command = [
-        compiler,
-        *ops.op_flags(compile_flags),
-        "-O1",
-        "-DTFXCLASS_EMULATE_CUDA",
-    ]
+    command = [compiler, *ops.op_flags(compile_flags)]
+    headers = ops.header_job(command, key=version)
+    ops.compile_all([headers])
+    command += [*ops.with_headers(headers), "-DTFXCLASS_EMULATE_CUDA"]
     of_gpu = glob.glob(os.path.join(ROOT, "kernels", "*_gpu_kernels.cc"))
     objects = emulated_kernels()
     objects += ops.compile_all(ops.compile_jobs(command, of_gpu, key=version))

@@ -159,7 +159,8 @@ void SearchSimply(const HashingForest& forest, const Rows& rows,
   rounded.Assign(padded.data(), 1, forest.padded);
   const int64_t k = options.num_neighbors;
   std::map<int64_t, int> votes;
-  for (const HashingTree& tree : forest.trees) {
+  for (const auto& shared : forest.trees) {
+    const HashingTree& tree = *shared;
     VoteInTree(tree, rounded, options.bucket ? options.bucket : k, &votes);
   }
   std::vector<std::pair<int, int64_t>> voted;  // -votes, id

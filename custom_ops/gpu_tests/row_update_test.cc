@@ -54,7 +54,7 @@ struct Matrices {
   std::vector<double> rows, slots[3];
 };
 
-// The rules of core/row_update.h.
+// The rules of core/row_rules.h, told apart from them.
 void StepElement(const Case& c, double grad, double* w, double* a, double* b,
                  double* v_hat) {
   const RowRuleOptions& o = c.options;
@@ -169,8 +169,6 @@ struct Steps {
     skip.values = terms.data();
     history = {clock, capacity, is_adam ? rates.data() : nullptr,
                log_keeps.data()};
-    if (is_adam) fade = {c.beta_1, c.beta_2};
-    if (c.options.rule == RowRule::kSgd) fade.momentum = c.options.momentum;
   }
 
   std::vector<float> rates;
@@ -178,7 +176,6 @@ struct Steps {
   std::vector<int64_t> clocks;
   std::vector<float> terms;
   tfxclass::SkipTerms skip;
-  tfxclass::SkipFade fade;
   tfxclass::StepHistory history;
 };
 
@@ -216,28 +213,19 @@ void CheckCatchUp(const Case& c, int64_t capacity, bool every_row,
   Done(tfxclass::CatchUpRows(c.options, scalars.on_device, on_device,
                              id_buffer.data(), ids.size(), every_row, history,
                              terms, &scratch, nullptr));
-  std::vector<int64_t> expected_steps = lasts, numbers = {0, 1, 2, 3, 4};
-  if (!every_row && !steps.history.IsFull()) numbers.pop_back();
-  const auto catch_up = [&](const auto& rule) {
+  std::vector<int64_t> expected_steps = lasts, due = {0, 1, 2, 3, 4};
+  if (!every_row && !steps.history.IsFull()) due.pop_back();
+  tfxclass::SlottedRows<float> matrices;
+  matrices.var = rows.data();
+  for (int s = 0; s < 3; ++s) matrices.slots[s] = slots[s].data();
+  matrices.dim = dim;
+  const tfxclass::RuleNumbers numbers = {0, 0, c.beta_1, c.beta_2};
+  tfxclass::WithElement<float>(c.options.rule, c.num_slots, [&](auto type) {
+    const typename decltype(type)::type rule(c.options, numbers);
     tfxclass::CatchUpRows(
-        numbers.size(), [&](int64_t i) { return numbers[i]; }, rule,
-        steps.history, steps.skip, steps.fade, expected_steps.data(),
-        tfxclass::SerialFor);
-  };
-  float* const w = rows.data();
-  float* of_slots[3];
-  for (int s = 0; s < 3; ++s) {
-    of_slots[s] = s < c.num_slots ? slots[s].data() : nullptr;
-  }
-  const RowRuleOptions& o = c.options;
-  if (o.rule == RowRule::kSgd) {
-    catch_up(tfxclass::SgdRule<float>{w, of_slots[0], dim, 0, 0, 0, false});
-  } else if (o.rule == RowRule::kAdagrad) {
-    catch_up(tfxclass::AdagradRule<float>{w, of_slots[0], dim, 0, 0, 0});
-  } else {
-    catch_up(tfxclass::AdamRule<float>{w, of_slots[0], of_slots[1], of_slots[2],
-                                       dim, 0, 0, 0, 0, o.epsilon});
-  }
+        due.size(), [&](int64_t i) { return due[i]; }, rule, matrices,
+        steps.history, steps.skip, expected_steps.data(), tfxclass::SerialFor);
+  });
   // Sums of six terms near 1 in another order, then a handful of operations.
   ExpectNear(row_buffer.Read(), Wide(rows), 5e-6, c.name);
   ExpectNear(a.Read(), Wide(slots[0]), 1e-6, c.name);

@@ -84,6 +84,8 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ForestAdvance")
                       .HostMemory("kernel")
                       .HostMemory("step")
                       .HostMemory("interval")
+                      .HostMemory("lag")
+                      .HostMemory("drifted")
                       .HostMemory("num_trees")
                       .HostMemory("leaf_size")
                       .HostMemory("seed"),

@@ -44,14 +44,15 @@ class ForestAdvanceOp : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* c) override {
     ForestOptions options;
-    int64_t step, interval, seed;
+    RefreshSteps steps;
+    int64_t seed;
+    OP_REQUIRES_OK(c, ReadRefreshSteps(c, &steps));
     OP_REQUIRES_OK(c, ReadForestOptions(c, &options));
-    OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
-    OP_REQUIRES_OK(c, PositiveScalars(c, {"interval"}, &interval));
     OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
-    options.seed = SeedOfStep(seed, step);
-    OP_REQUIRES_OK(c, (AdvanceIndex<ForestIndexer, RowReader>(
-                          c, step, interval, interval, options)));
+    options.seed = SeedOfStep(seed, steps.step);
+    options.one_by_one = RowReader::kInPlace;
+    OP_REQUIRES_OK(c,
+                   (AdvanceIndex<ForestIndexer, RowReader>(c, steps, options)));
   }
 };
 

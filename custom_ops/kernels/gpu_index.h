@@ -18,6 +18,9 @@ namespace tfxclass {
 
 class GpuRowsCopy {
  public:
+  // A new index is copied to the device as a whole, so it comes at once.
+  static constexpr bool kInPlace = false;
+
   absl::Status Read(tensorflow::OpKernelContext* c,
                     const tensorflow::Tensor& kernel, ClassRows* rows) {
     values_.resize(kernel.NumElements());

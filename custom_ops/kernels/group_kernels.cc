@@ -60,8 +60,8 @@ class GroupAdvanceOp : public OpKernel {
     OP_REQUIRES_OK(c, ReadScalar(c, "rebuild", &options.rebuild));
     OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
     options.seed = SeedOfStep(seed, step);
-    OP_REQUIRES_OK(c, (AdvanceIndex<Indexer, RowsInPlace>(c, step, interval,
-                                                          interval, options)));
+    OP_REQUIRES_OK(c, (AdvanceIndex<Indexer, RowsInPlace>(
+                          c, {step, interval, interval}, options)));
   }
 
  private:

@@ -100,6 +100,8 @@ inline uint64_t SeedOfStep(int64_t seed, int64_t step) {
 // The rows of a variable where they lie. (Those on a GPU: GpuRowsCopy.)
 class RowsInPlace {
  public:
+  static constexpr bool kInPlace = true;
+
   absl::Status Read(tensorflow::OpKernelContext*,
                     const tensorflow::Tensor& kernel, ClassRows* rows) {
     *rows = RowsOf(kernel);
@@ -125,10 +127,10 @@ absl::Status BuildIndex(tensorflow::OpKernelContext* c,
              : NotFinite(Indexer::kName);
 }
 
-// Refreshes the same as is due at `step`.
+// Refreshes the same as is due.
 template <typename Indexer, class RowReader>
-absl::Status AdvanceIndex(tensorflow::OpKernelContext* c, int64_t step,
-                          int64_t interval, int64_t lag,
+absl::Status AdvanceIndex(tensorflow::OpKernelContext* c,
+                          const RefreshSteps& steps,
                           const typename Indexer::Options& options) {
   tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
   tensorflow::core::RefCountPtr<tensorflow::Var> kernel;
@@ -138,12 +140,28 @@ absl::Status AdvanceIndex(tensorflow::OpKernelContext* c, int64_t step,
   TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor()));
   RowReader reader;
   ClassRows rows = {};
-  if (resource->index.IsDue(step)) {
+  if (resource->index.IsDue(steps)) {
     TF_RETURN_IF_ERROR(reader.Read(c, *kernel->tensor(), &rows));
   }
-  return resource->index.Advance(step, interval, lag, rows, options, PoolOf(c))
+  return resource->index.Advance(steps, rows, options, PoolOf(c))
              ? absl::OkStatus()
              : NotFinite(Indexer::kName);
+}
+
+// Inputs `step`, `interval`, `lag` and `drifted`.
+inline absl::Status ReadRefreshSteps(tensorflow::OpKernelContext* c,
+                                     RefreshSteps* steps) {
+  TF_RETURN_IF_ERROR(ReadScalar(c, "step", &steps->step));
+  int64_t sizes[2];
+  TF_RETURN_IF_ERROR(PositiveScalars(c, {"interval", "lag"}, sizes));
+  steps->interval = sizes[0];
+  steps->lag = sizes[1];
+  if (steps->lag > steps->interval) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`lag` must be at most `interval`. Received: ", steps->lag,
+                     " and ", steps->interval));
+  }
+  return ReadScalar(c, "drifted", &steps->drifted);
 }
 
 // Inputs: index, ids int64.
@@ -175,12 +193,13 @@ class IndexSaveOp : public tensorflow::OpKernel {
     const int64_t num_touched = state.touched.size();
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {}, &ready));
     OP_REQUIRES_OK(c, AllocateOutput(c, 1, {}, &pending));
-    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {2}, &steps));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {3}, &steps));
     OP_REQUIRES_OK(c, AllocateOutput(c, 3, {num_touched}, &touched));
     ready->scalar<tensorflow::tstring>()() = state.ready;
     pending->scalar<tensorflow::tstring>()() = state.pending;
     steps->flat<int64_t>()(0) = state.swap_at;
     steps->flat<int64_t>()(1) = state.next_start;
+    steps->flat<int64_t>()(2) = state.begun;
     std::copy(state.touched.begin(), state.touched.end(),
               touched->flat<int64_t>().data());
   }
@@ -198,10 +217,10 @@ class IndexRestoreOp : public tensorflow::OpKernel {
     OP_REQUIRES(c,
                 c->input(1).NumElements() == 1 &&
                     c->input(2).NumElements() == 1 &&
-                    c->input(3).NumElements() == 2,
+                    c->input(3).NumElements() == 3,
                 absl::InvalidArgumentError(
                     "`ready` and `pending` must be scalars, `steps` of "
-                    "length 2"));
+                    "length 3"));
     const auto touched = c->input(4).flat<int64_t>();
     OP_REQUIRES_OK(c, CheckIds("touched", c->input(4), INT32_MAX));
     typename Refreshing<Indexer>::State state;
@@ -209,6 +228,7 @@ class IndexRestoreOp : public tensorflow::OpKernel {
     state.pending = c->input(2).flat<tensorflow::tstring>()(0);
     state.swap_at = c->input(3).flat<int64_t>()(0);
     state.next_start = c->input(3).flat<int64_t>()(1);
+    state.begun = c->input(3).flat<int64_t>()(2);
     state.touched.assign(touched.data(), touched.data() + touched.size());
     OP_REQUIRES(c, resource->index.Restore(state),
                 absl::InvalidArgumentError(

@@ -2,12 +2,9 @@
 //
 // A query waits twice, for the targets (how many are distinct) and for how many
 // candidates there are. Queries that are not finite find whatever they find.
-#include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
-#include "core/philox.h"
 #include "kernels/gpu_index.h"
 #include "kernels/hash_codes_gpu.h"
 #include "kernels/lsh_op.h"
@@ -109,48 +106,40 @@ class GpuLshQueryOp : public OpKernel {
     TF_RETURN_IF_ERROR(on_device->Hash(c, &scratch, &queries));
     int64_t room;
     TF_RETURN_IF_ERROR(RoomBeside(c, limits, &room));
-    const std::vector<int64_t> order = Order(limits, tables->tables.size());
-    int64_t* const device_order = scratch.Get<int64_t>(order.size());
-    int32_t* const first = scratch.Get<int32_t>(tables->count);
+    int32_t* const most = scratch.Get<int32_t>(tables->count);
     GpuLshFound* const device_found = scratch.Get<GpuLshFound>(1);
-    if (device_order == nullptr || first == nullptr ||
-        device_found == nullptr) {
+    if (most == nullptr || device_found == nullptr) {
       return ToStatus(kNoScratch);
     }
     const GpuStream stream = StreamOf(c);
-    TF_RETURN_IF_ERROR(ToStatus(CopyToDevice(
-        device_order, order.data(), order.size() * sizeof(int64_t), stream)));
     const Tensor& targets = c->input(3);
-    TF_RETURN_IF_ERROR(ToStatus(
-        FindLshCandidates(on_device->tables(), queries, device_order,
-                          targets.flat<int64_t>().data(), targets.NumElements(),
-                          room, first, device_found, &scratch, stream)));
+    TF_RETURN_IF_ERROR(ToStatus(FindLshCandidates(
+        on_device->tables(), queries, targets.flat<int64_t>().data(),
+        targets.NumElements(), room, most, device_found, &scratch, stream)));
     GpuLshFound found;
     TF_RETURN_IF_ERROR(ReadFromDevice(c, device_found, 1, &found));
-    const float last =
-        found.added > 0
-            ? static_cast<float>(found.num_taken - found.before) / found.added
-            : 1.0f;
     TF_RETURN_IF_ERROR(
-        Return(c, {order.begin(), order.begin() + found.num_probed}, last,
-               tables->inner_product ? std::sqrt(tables->greatest) : 0.0f));
+        ReturnLshFound(c, OnHost(found, *tables), NormOf(*tables)));
     Tensor* candidates;
     TF_RETURN_IF_ERROR(AllocateOutput(c, 0, {found.num_taken}, &candidates));
-    return ToStatus(TakeLshCandidates(
-        first, tables->count, found, limits.seed ^ limits.stream,
-        candidates->flat<int64_t>().data(), &scratch, stream));
+    return ToStatus(TakeLshCandidates(most, tables->count, found, limits.seed,
+                                      candidates->flat<int64_t>().data(),
+                                      &scratch, stream));
   }
 
-  // Tables in the order they are probed in.
-  static std::vector<int64_t> Order(const LshLimits& limits,
-                                    int64_t num_tables) {
-    Philox random(limits.seed, limits.stream);
-    std::vector<int64_t> order(num_tables);
-    std::iota(order.begin(), order.end(), 0);
-    for (int64_t i = 0; i < num_tables; ++i) {
-      std::swap(order[i], order[i + random.Below(num_tables - i)]);
+  // All but the candidates.
+  static LshCandidates OnHost(const GpuLshFound& found,
+                              const LshTables& tables) {
+    LshCandidates on_host;
+    on_host.probed.resize(tables.tables.size());
+    std::iota(on_host.probed.begin(), on_host.probed.end(), 0);
+    on_host.least_votes = found.least_votes;
+    if (found.with_least > 0) {
+      on_host.last_fraction =
+          static_cast<float>(found.num_taken - found.above) / found.with_least;
     }
-    return order;
+    on_host.pool = found.pool;
+    return on_host;
   }
 
   static absl::Status RoomBeside(OpKernelContext* c, const LshLimits& limits,
@@ -166,22 +155,7 @@ class GpuLshQueryOp : public OpKernel {
   static absl::Status ReturnNone(OpKernelContext* c) {
     Tensor* candidates;
     TF_RETURN_IF_ERROR(AllocateOutput(c, 0, {0}, &candidates));
-    return Return(c, {}, 1.0f, 0.0f);
-  }
-
-  // The outputs in host memory.
-  static absl::Status Return(OpKernelContext* c,
-                             const std::vector<int64_t>& probed,
-                             float last_fraction, float norm) {
-    Tensor *tables, *fraction, *of_rows;
-    const int64_t num_probed = probed.size();
-    TF_RETURN_IF_ERROR(AllocateOutput(c, 1, {num_probed}, &tables));
-    TF_RETURN_IF_ERROR(AllocateOutput(c, 2, {}, &fraction));
-    TF_RETURN_IF_ERROR(AllocateOutput(c, 3, {}, &of_rows));
-    std::copy(probed.begin(), probed.end(), tables->flat<int64_t>().data());
-    fraction->scalar<float>()() = last_fraction;
-    of_rows->scalar<float>()() = norm;
-    return absl::OkStatus();
+    return ReturnLshFound(c, LshCandidates(), 0.0f);
   }
 };
 
@@ -193,7 +167,10 @@ class GpuLshMembersOp : public OpKernel {
     RefCountPtr<IndexResource<LshIndexer>> resource;
     OP_REQUIRES_OK(c, LookupIndex(c, &resource));
     OP_REQUIRES_OK(c, CheckLshQueries(c));
-    const Tensor &probed = c->input(3), &ids = c->input(4);
+    const Tensor &probed = c->input(3), &ids = c->input(5);
+    int64_t least_votes;
+    OP_REQUIRES_OK(c,
+                   ReadInteger(c, "least_votes", 1, INT64_MAX, &least_votes));
     OP_REQUIRES_OK(c, CheckRank("ids", ids, 1));
     const int64_t samples = c->input(1).dim_size(0);
     Tensor* mask;
@@ -213,10 +190,10 @@ class GpuLshMembersOp : public OpKernel {
     GpuLshQueries queries;
     OP_REQUIRES_OK(c, on_device->Hash(c, &scratch, &queries));
     OP_REQUIRES_OK(
-        c, ToStatus(LshMembers(on_device->tables(), queries,
-                               probed.flat<int64_t>().data(),
-                               probed.NumElements(), ids.flat<int64_t>().data(),
-                               ids.NumElements(), out, &scratch, StreamOf(c))));
+        c, ToStatus(LshMembers(
+               on_device->tables(), queries, probed.flat<int64_t>().data(),
+               probed.NumElements(), least_votes, ids.flat<int64_t>().data(),
+               ids.NumElements(), out, &scratch, StreamOf(c))));
   }
 };
 
@@ -232,7 +209,8 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshAdvance")
                       .HostMemory("seed")
                       .HostMemory("step")
                       .HostMemory("interval")
-                      .HostMemory("lag"),
+                      .HostMemory("lag")
+                      .HostMemory("drifted"),
                   LshAdvanceOp<GpuRowsCopy>);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshQuery")
                       .HostMemory("index")
@@ -240,10 +218,14 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshQuery")
                       .HostMemory("max_candidates")
                       .HostMemory("seed")
                       .HostMemory("probed")
+                      .HostMemory("least_votes")
                       .HostMemory("last_fraction")
+                      .HostMemory("pool")
                       .HostMemory("norm"),
                   GpuLshQueryOp);
-TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshMembers").HostMemory("index"),
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshMembers")
+                      .HostMemory("index")
+                      .HostMemory("least_votes"),
                   GpuLshMembersOp);
 
 }  // namespace

@@ -39,30 +39,20 @@ class LshQueryOp : public OpKernel {
       OP_REQUIRES_OK(c, CheckFits(*tables, c->input(1)));
       const Tensor& targets = c->input(3);
       OP_REQUIRES_OK(c, CheckIds("targets", targets, tables->count, -1));
-      if (tables->inner_product) norm = std::sqrt(tables->greatest);
+      norm = NormOf(*tables);
       const int64_t* t = targets.flat<int64_t>().data();
       const int64_t num_targets = targets.NumElements();
       const ParallelFor pool = PoolOf(c);
-      found = LshSearcher(*tables, queries, pool)
-                  .Find(t, num_targets, limits.Room(t, num_targets),
-                        limits.seed, limits.stream);
+      found =
+          LshSearcher(*tables, queries, pool)
+              .Find(t, num_targets, limits.Room(t, num_targets), limits.seed);
     }
-    Return(c, 0, found.ids);
-    Return(c, 1, found.probed);
-    Tensor *last_fraction, *of_rows;
-    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {}, &last_fraction));
-    OP_REQUIRES_OK(c, AllocateOutput(c, 3, {}, &of_rows));
-    last_fraction->scalar<float>()() = found.last_fraction;
-    of_rows->scalar<float>()() = norm;
-  }
-
- private:
-  static void Return(OpKernelContext* c, int output,
-                     const std::vector<int64_t>& values) {
-    Tensor* tensor;
-    const int64_t size = values.size();
-    OP_REQUIRES_OK(c, AllocateOutput(c, output, {size}, &tensor));
-    std::copy(values.begin(), values.end(), tensor->flat<int64_t>().data());
+    Tensor* candidates;
+    const int64_t size = found.ids.size();
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {size}, &candidates));
+    std::copy(found.ids.begin(), found.ids.end(),
+              candidates->flat<int64_t>().data());
+    OP_REQUIRES_OK(c, ReturnLshFound(c, found, norm));
   }
 };
 
@@ -76,7 +66,10 @@ class LshMembersOp : public OpKernel {
     LshQueries queries;
     OP_REQUIRES_OK(c, GetQueries(c, &queries));
     const Tensor& probed = c->input(3);
-    const Tensor& ids = c->input(4);
+    const Tensor& ids = c->input(5);
+    int64_t least_votes;
+    OP_REQUIRES_OK(c,
+                   ReadInteger(c, "least_votes", 1, INT64_MAX, &least_votes));
     OP_REQUIRES_OK(c, CheckRank("ids", ids, 1));
     Tensor* mask;
     const int64_t num_ids = ids.NumElements();
@@ -90,7 +83,7 @@ class LshMembersOp : public OpKernel {
     const auto numbers = probed.flat<int64_t>();
     const ParallelFor pool = PoolOf(c);
     LshSearcher(*tables, queries, pool)
-        .Members({numbers.data(), numbers.data() + numbers.size()},
+        .Members({numbers.data(), numbers.data() + numbers.size()}, least_votes,
                  ids.flat<int64_t>().data(), num_ids,
                  mask->flat<bool>().data());
   }

@@ -3,6 +3,7 @@
 #define TFXCLASS_KERNELS_LSH_OP_H_
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/id_set.h"
 #include "core/lsh_indexer.h"
@@ -49,17 +50,12 @@ class LshAdvanceOp : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* c) override {
     LshOptions options = options_;
-    int64_t seed, step, sizes[2];
+    RefreshSteps steps;
+    int64_t seed;
     OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
-    OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
-    OP_REQUIRES_OK(c, PositiveScalars(c, {"interval", "lag"}, sizes));
+    OP_REQUIRES_OK(c, ReadRefreshSteps(c, &steps));
     options.hash.seed = seed;
-    OP_REQUIRES(c, sizes[1] <= sizes[0],
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`lag` must be at most `interval`. Received: ", sizes[1],
-                    " and ", sizes[0])));
-    OP_REQUIRES_OK(c, (AdvanceIndex<LshIndexer, RowReader>(c, step, sizes[0],
-                                                           sizes[1], options)));
+    OP_REQUIRES_OK(c, (AdvanceIndex<LshIndexer, RowReader>(c, steps, options)));
   }
 
  private:
@@ -90,14 +86,17 @@ inline absl::Status CheckFits(const LshTables& tables,
 
 // How many candidates a query may give, and what draws them.
 struct LshLimits {
-  int64_t num_sampled, max_candidates, seed, stream;
+  int64_t num_sampled, max_candidates, seed;
 
   absl::Status Read(tensorflow::OpKernelContext* c) {
     TF_RETURN_IF_ERROR(
         ReadInteger(c, "num_sampled", 0, INT64_MAX, &num_sampled));
     TF_RETURN_IF_ERROR(
         ReadInteger(c, "max_candidates", 0, INT64_MAX, &max_candidates));
-    return ReadSeed(c, &seed, &stream);
+    int64_t stream;
+    TF_RETURN_IF_ERROR(ReadSeed(c, &seed, &stream));
+    seed ^= stream;
+    return absl::OkStatus();
   }
 
   // Candidates that fit beside the distinct targets.
@@ -109,6 +108,30 @@ struct LshLimits {
     return std::min(num_sampled - distinct.size(), max_candidates);
   }
 };
+
+// Outputs 1 to 5 of a query, scalars but for the tables, in host memory.
+inline absl::Status ReturnLshFound(tensorflow::OpKernelContext* c,
+                                   const LshCandidates& found, float norm) {
+  tensorflow::Tensor *probed, *votes, *fraction, *pool, *of_rows;
+  const int64_t num_probed = found.probed.size();
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 1, {num_probed}, &probed));
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 2, {}, &votes));
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 3, {}, &fraction));
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 4, {}, &pool));
+  TF_RETURN_IF_ERROR(AllocateOutput(c, 5, {}, &of_rows));
+  std::copy(found.probed.begin(), found.probed.end(),
+            probed->flat<int64_t>().data());
+  votes->scalar<int64_t>()() = found.least_votes;
+  fraction->scalar<float>()() = found.last_fraction;
+  pool->scalar<int64_t>()() = found.pool;
+  of_rows->scalar<float>()() = norm;
+  return absl::OkStatus();
+}
+
+// Norm of the rows with their extra coordinate, 0 where they have none.
+inline float NormOf(const LshTables& tables) {
+  return tables.inner_product ? std::sqrt(tables.greatest) : 0.0f;
+}
 
 }  // namespace tfxclass
 

@@ -135,6 +135,7 @@ class RowOp : public tensorflow::OpKernel {
     return c->input(1 + num_slots_ + num_history_);
   }
   int64_t capacity() const { return capacity_; }
+  int num_slots() const { return num_slots_; }
 
   // Locks, checks everything but the groups, and only then makes the variables
   // writable. check_ids(ids, num_rows) looks at the ids themselves;

@@ -1,7 +1,8 @@
-// The optimizers' rules for an element of a row, and how rows are kept.
+// What a warp needs for core/row_rules.h, and how rows are kept.
 #ifndef TFXCLASS_KERNELS_ROW_RULES_CU_H_
 #define TFXCLASS_KERNELS_ROW_RULES_CU_H_
 
+#include "core/row_rules.h"
 #include "core/skipped_steps.h"
 #include "kernels/cuda_utils.cu.h"
 #include "kernels/row_runs.cu.h"
@@ -12,6 +13,14 @@ namespace tfxclass {
 template <class T>
 __device__ T At(const T* scalar) {
   return scalar == nullptr ? T() : *scalar;
+}
+
+// Element of a rule, with the numbers of this step.
+template <class Element>
+__device__ Element ElementOf(const RowRuleOptions& options,
+                             const RowScalars& s) {
+  return Element(
+      options, {At(s.learning_rate), At(s.decay), At(s.beta_1), At(s.beta_2)});
 }
 
 // The steps that a row skipped, as a warp sees them.
@@ -53,117 +62,26 @@ struct SkippedSteps {
     return skipped;
   }
 
-  // By how much an element with this root of its velocity moves, over m.
-  __device__ float MoveElement(float root, float epsilon) const {
+  // By how much they move an element, over its first moment.
+  template <class Element>
+  __device__ float OverM(const Element& element, const Skipped& skipped,
+                         const float* slots) const {
+    if constexpr (Element::kHasRoot) {
+      if (terms.each_element) {
+        return SumOfMoves(element.Root(slots), element.epsilon);
+      }
+    }
+    return element.OverM(skipped, slots);
+  }
+
+ private:
+  __device__ float SumOfMoves(float root, float epsilon) const {
     const float* const c = terms.values + terms.steps;
     float sum = 0;
     for (int64_t i = 0; i < count; ++i) {
-      sum += Rate(i) * terms.values[i] / (c[i] * root + epsilon);
+      sum += MoveInOneStep(Rate(i) * terms.values[i], c[i], root, epsilon);
     }
     return sum;
-  }
-};
-
-// What becomes of an element w with a gradient (Step), and of one that steps
-// skipped (Skip): by how much it moves. Both change its slots.
-struct SgdElement {
-  static constexpr int kSlots = 0;
-  float learning_rate, decay;
-
-  __device__ SgdElement(const RowRuleOptions&, const RowScalars& s)
-      : learning_rate(At(s.learning_rate)), decay(At(s.decay)) {}
-  __device__ SkipFade Fade() const { return {}; }
-
-  __device__ float Step(float w, float grad, float*) const {
-    return -w * decay - grad * learning_rate;
-  }
-  __device__ float Skip(float w, const SkippedSteps&, const Skipped& s,
-                        float*) const {
-    return w * static_cast<float>(s.keep - 1);
-  }
-};
-
-struct MomentumElement {
-  static constexpr int kSlots = 1;
-  float learning_rate, decay, momentum;
-  bool nesterov;
-
-  __device__ MomentumElement(const RowRuleOptions& o, const RowScalars& s)
-      : learning_rate(At(s.learning_rate)),
-        decay(At(s.decay)),
-        momentum(o.momentum),
-        nesterov(o.nesterov) {}
-  __device__ SkipFade Fade() const { return {momentum, 1}; }
-
-  __device__ float Step(float w, float grad, float* slots) const {
-    const float step = grad * learning_rate;
-    slots[0] = slots[0] * momentum - step;
-    return (nesterov ? slots[0] * momentum - step : slots[0]) - w * decay;
-  }
-  __device__ float Skip(float w, const SkippedSteps&, const Skipped& s,
-                        float* slots) const {
-    const float move = slots[0] * s.move[0];
-    slots[0] *= static_cast<float>(s.momentum);
-    return w * static_cast<float>(s.keep - 1) - move;
-  }
-};
-
-struct AdagradElement {
-  static constexpr int kSlots = 1;
-  float learning_rate, decay, epsilon;
-
-  __device__ AdagradElement(const RowRuleOptions& o, const RowScalars& s)
-      : learning_rate(At(s.learning_rate)),
-        decay(At(s.decay)),
-        epsilon(o.epsilon) {}
-  __device__ SkipFade Fade() const { return {}; }
-
-  __device__ float Step(float w, float grad, float* slots) const {
-    slots[0] += grad * grad;
-    return -w * decay - learning_rate * grad / sqrtf(slots[0] + epsilon);
-  }
-  __device__ float Skip(float w, const SkippedSteps&, const Skipped& s,
-                        float*) const {
-    return w * static_cast<float>(s.keep - 1);
-  }
-};
-
-template <bool kAmsGrad>
-struct AdamElement {
-  static constexpr int kSlots = kAmsGrad ? 3 : 2;
-  float alpha, decay, m_rate, v_rate, epsilon;
-  double beta_1, beta_2;
-
-  // In double, as Keras takes the betas from Python floats.
-  __device__ AdamElement(const RowRuleOptions& o, const RowScalars& s)
-      : alpha(At(s.learning_rate)),
-        decay(At(s.decay)),
-        m_rate(static_cast<float>(1 - At(s.beta_1))),
-        v_rate(static_cast<float>(1 - At(s.beta_2))),
-        epsilon(o.epsilon),
-        beta_1(At(s.beta_1)),
-        beta_2(At(s.beta_2)) {}
-  __device__ SkipFade Fade() const { return {beta_1, beta_2}; }
-
-  __device__ float Step(float w, float grad, float* slots) const {
-    slots[0] += (grad - slots[0]) * m_rate;
-    slots[1] += (grad * grad - slots[1]) * v_rate;
-    float v = slots[1];
-    if (kAmsGrad) v = slots[2] = max(slots[2], v);
-    return -w * decay - slots[0] * alpha / (sqrtf(v) + epsilon);
-  }
-  // AMSGrad's largest v does not change while v only falls.
-  __device__ float Skip(float w, const SkippedSteps& steps, const Skipped& s,
-                        float* slots) const {
-    const float root = sqrtf(kAmsGrad ? slots[2] : slots[1]);
-    const float h = root + epsilon;
-    const float move = steps.terms.each_element
-                           ? steps.MoveElement(root, epsilon)
-                           : s.Move(epsilon / h) / h;
-    const float step = w * static_cast<float>(s.keep - 1) - slots[0] * move;
-    slots[0] *= static_cast<float>(s.momentum);
-    slots[1] *= static_cast<float>(s.velocity);
-    return step;
   }
 };
 

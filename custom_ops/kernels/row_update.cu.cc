@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= n) return;
   const int64_t end = RunEnd(sorted, n, i);
   if (end == i) return;
-  const Element element(options, scalars);
+  const Element element = ElementOf<Element>(options, scalars);
   MoveRow<Element, kWidth>(
       rows, slots, sorted[i] * dim, dim,
       [&](int64_t d, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
@@ -98,7 +98,8 @@ __device__ void CatchUpRow(const Element& element, const Rows& rows,
       rows, slots, row * dim, dim,
       [&](int64_t, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
         return EachElement<Element>(of_slots, [&](int j, float* of_element) {
-          return element.Skip(old.at[j], steps, skipped, of_element);
+          const float over_m = steps.OverM(element, skipped, of_element);
+          return element.Skip(old.at[j], skipped, over_m, of_element);
         });
       });
   __syncwarp();  // all have read last_step
@@ -113,8 +114,8 @@ __global__ void __launch_bounds__(kThreads)
                       int64_t n, GpuHistory history, SkipTerms terms) {
   const int64_t i = WarpNumber();
   if (i >= n || RunEnd(sorted, n, i) == i) return;
-  CatchUpRow<Element, kWidth>(Element(options, scalars), rows, slots, dim,
-                              sorted[i], history, terms);
+  CatchUpRow<Element, kWidth>(ElementOf<Element>(options, scalars), rows, slots,
+                              dim, sorted[i], history, terms);
 }
 
 // Warps go through all rows, if the history is full or `every_row`.
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
                         bool every_row, GpuHistory history, SkipTerms terms) {
   const int64_t clock = *history.clock;
   if (!every_row && (clock == 0 || clock % history.capacity != 0)) return;
-  const Element element(options, scalars);
+  const Element element = ElementOf<Element>(options, scalars);
   const int64_t warps = gridDim.x * static_cast<int64_t>(blockDim.x / kWarp);
   for (int64_t row = WarpNumber(); row < num_rows; row += warps) {
     CatchUpRow<Element, kWidth>(element, rows, slots, dim, row, history, terms);
@@ -180,25 +181,9 @@ __global__ void SetLastStepKernel(const int64_t* ids, int64_t n,
   if (i < n && ids[i] >= 0 && ids[i] < num_rows) last_step[ids[i]] = *clock;
 }
 
-template <class T>
-struct Type {
-  using type = T;
-};
-
-// Calls run(Type<Element>()) with the rule's element.
-template <class Run>
-GpuStatus WithElement(RowRule rule, const GpuRows& rows, const Run& run) {
-  switch (rule) {
-    case RowRule::kSgd:
-      return rows.slots[0] == nullptr ? run(Type<SgdElement>())
-                                      : run(Type<MomentumElement>());
-    case RowRule::kAdagrad:
-      return run(Type<AdagradElement>());
-    case RowRule::kAdam:
-      break;
-  }
-  return rows.slots[2] == nullptr ? run(Type<AdamElement<false>>())
-                                  : run(Type<AdamElement<true>>());
+int NumSlots(const GpuRows& rows) {
+  return (rows.slots[0] != nullptr) + (rows.slots[1] != nullptr) +
+         (rows.slots[2] != nullptr);
 }
 
 // Calls run(kept), by which the kernels read and move the rows.
@@ -229,7 +214,7 @@ GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
       FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
   const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
   const bool wide = IsWide(rows, grads);
-  return WithElement(options.rule, rows, [&](auto element) {
+  return WithElement<float>(options.rule, NumSlots(rows), [&](auto element) {
     return WithRows(rows, [&](auto kept) {
       using Element = typename decltype(element)::type;
       using Rows = decltype(kept);
@@ -258,7 +243,7 @@ GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
   const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
   const bool wide = IsWide(rows);
   const int64_t blocks = BlocksOfWarps(rows.num_rows, kThreads);
-  return WithElement(options.rule, rows, [&](auto element) {
+  return WithElement<float>(options.rule, NumSlots(rows), [&](auto element) {
     return WithRows(rows, [&](auto kept) {
       using Element = typename decltype(element)::type;
       using Rows = decltype(kept);

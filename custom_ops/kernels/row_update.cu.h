@@ -2,24 +2,14 @@
 #ifndef TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
 #define TFXCLASS_KERNELS_ROW_UPDATE_CU_H_
 
+#include "core/row_rules.h"
 #include "core/skipped_steps.h"
 #include "kernels/cuda_launch.h"
 
 namespace tfxclass {
 
-enum class RowRule { kSgd, kAdagrad, kAdam };
-
-// The rules of core/row_update.h, with the same names.
-struct RowRuleOptions {
-  RowRule rule = RowRule::kSgd;
-  float momentum = 0;
-  bool nesterov = false;
-  float epsilon = 0;
-};
-
-// Each a number on the device, so that no step waits for the host; null where a
-// rule has none. With Adam, learning_rate is alpha, with the bias correction;
-// decay is learning rate times weight decay.
+// RuleNumbers (core/row_rules.h), each on the device, so that no step waits for
+// the host; null where a rule has none.
 struct RowScalars {
   const double* learning_rate = nullptr;
   const double* decay = nullptr;

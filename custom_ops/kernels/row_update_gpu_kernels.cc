@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/gpu_op.h"
+#include "kernels/row_inputs.h"
 #include "kernels/row_op.h"
 #include "kernels/row_update.cu.h"
 
@@ -16,43 +17,6 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
-
-// What an op of each rule has: its slots, attributes and scalars.
-struct SgdInputs {
-  static constexpr RowRule kRule = RowRule::kSgd;
-  static constexpr int kLeastSlots = 0, kMostSlots = 1;
-  static constexpr bool kHasRates = false;
-  static constexpr const char* kRate = "learning_rate";
-
-  static absl::Status GetAttrs(OpKernelConstruction* c, RowRuleOptions* o) {
-    TF_RETURN_IF_ERROR(c->GetAttr("momentum", &o->momentum));
-    if (!c->HasAttr("nesterov")) return absl::OkStatus();
-    return c->GetAttr("nesterov", &o->nesterov);
-  }
-};
-
-struct AdagradInputs {
-  static constexpr RowRule kRule = RowRule::kAdagrad;
-  static constexpr int kLeastSlots = 1, kMostSlots = 1;
-  static constexpr bool kHasRates = false;
-  static constexpr const char* kRate = "learning_rate";
-
-  static absl::Status GetAttrs(OpKernelConstruction* c, RowRuleOptions* o) {
-    if (!c->HasAttr("epsilon")) return absl::OkStatus();
-    return c->GetAttr("epsilon", &o->epsilon);
-  }
-};
-
-struct AdamInputs {
-  static constexpr RowRule kRule = RowRule::kAdam;
-  static constexpr int kLeastSlots = 2, kMostSlots = 3;
-  static constexpr bool kHasRates = true;
-  static constexpr const char* kRate = "alpha";
-
-  static absl::Status GetAttrs(OpKernelConstruction* c, RowRuleOptions* o) {
-    return c->GetAttr("epsilon", &o->epsilon);
-  }
-};
 
 // The device's address of the scalar input `name`.
 template <class T>
@@ -74,7 +38,7 @@ class GpuLazyRowsOp : public RowOp {
       : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kHasRates,
               needs_history) {
     options_.rule = Inputs::kRule;
-    OP_REQUIRES_OK(c, Inputs::GetAttrs(c, &options_));
+    OP_REQUIRES_OK(c, ReadOptions(c, &options_));
   }
 
  protected:
@@ -153,7 +117,7 @@ class GpuCatchUpOp : public GpuLazyRowsOp<Inputs> {
   void Compute(OpKernelContext* c) override {
     SkipTerms terms;
     terms.each_element = each_element_;
-    if (Inputs::kRule != RowRule::kAdagrad) {
+    if (Inputs::kHasTerms) {
       const int64_t least = each_element_ ? 2 : 1;
       OP_REQUIRES_OK(
           c, ReadTerms(c, least, each_element_ ? 2 : kMostSkipTerms, &terms));

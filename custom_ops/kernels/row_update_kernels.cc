@@ -5,8 +5,10 @@
 #include <limits>
 
 #include "core/row_catch_up.h"
+#include "core/row_rules.h"
 #include "core/row_update.h"
 #include "kernels/kernel_utils.h"
+#include "kernels/row_inputs.h"
 #include "kernels/row_op.h"
 #include "kernels/row_variables.h"
 
@@ -31,221 +33,126 @@ RowRuns GroupsOf(const Tensor& ids, int64_t num_rows) {
   return GroupRows(ids.flat<int64_t>().data(), ids.NumElements(), num_rows);
 }
 
-// A Reader says which Rule an op applies and within what bounds it takes slots.
-// ReadUpdate and ReadCatchUp read attributes and scalars into the rule,
-// SetMatrices gives it the variables' buffers, Rate is what a step's history
-// keeps.
-template <class Reader>
-class LazyUpdateOp : public RowOp {
+// What both ops do: they apply the rule of `Inputs` to rows of T.
+template <class Inputs, class T>
+class LazyRowsOp : public RowOp {
+ public:
+  LazyRowsOp(OpKernelConstruction* c, bool needs_history)
+      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kHasRates,
+              needs_history) {
+    options_.rule = Inputs::kRule;
+    OP_REQUIRES_OK(c, ReadOptions(c, &options_));
+  }
+
+ protected:
+  // The scalars that an update and a catch-up have.
+  absl::Status ReadBetas(OpKernelContext* c, RuleNumbers* numbers) const {
+    if (Inputs::kRule != RowRule::kAdam) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(ReadScalar(c, "beta_1", &numbers->beta_1));
+    return ReadScalar(c, "beta_2", &numbers->beta_2);
+  }
+
+  // Calls run(element, the matrices).
+  template <class Run>
+  void WithRule(const RowMatrices& rows, const RuleNumbers& numbers,
+                const Run& run) const {
+    SlottedRows<T> slotted;
+    slotted.var = rows.matrix<T>(0);
+    for (int s = 0; s < 3; ++s) slotted.slots[s] = rows.matrix<T>(s + 1);
+    slotted.dim = rows.dim;
+    WithElement<Wide<T>>(Inputs::kRule, num_slots(), [&](auto type) {
+      run(typename decltype(type)::type(options_, numbers), slotted);
+    });
+  }
+
+ private:
+  RowRuleOptions options_;
+};
+
+template <class Inputs, class T>
+class LazyUpdateOp : public LazyRowsOp<Inputs, T> {
  public:
   explicit LazyUpdateOp(OpKernelConstruction* c)
-      : RowOp(c, Reader::kLeastSlots, Reader::kMostSlots, Reader::kHasRates,
-              false),
-        reader_(c) {}
+      : LazyRowsOp<Inputs, T>(c, false) {}
 
   void Compute(OpKernelContext* c) override {
-    using Value = typename Reader::Rule::Value;
     RowVariables variables;
     RowMatrices rows;
     const Tensor* grads;
     OP_REQUIRES_OK(c, c->input("grads", &grads));
-    typename Reader::Rule rule;
-    double rate, decay;
-    OP_REQUIRES_OK(c, ReadScalar(c, Reader::kRate, &rate));
-    OP_REQUIRES_OK(c, ReadScalar(c, "decay", &decay));
-    OP_REQUIRES_OK(c, reader_.ReadUpdate(c, rate, decay, &rule));
+    RuleNumbers of_step;
+    OP_REQUIRES_OK(c, ReadScalar(c, Inputs::kRate, &of_step.learning_rate));
+    OP_REQUIRES_OK(c, ReadScalar(c, "decay", &of_step.decay));
+    OP_REQUIRES_OK(c, this->ReadBetas(c, &of_step));
     const auto look = [&](RowVariables* v, bool*) {
       int64_t clock;
-      return ReadClock(v, &clock);
+      return this->ReadClock(v, &clock);
     };
-    OP_REQUIRES_OK(
-        c, Open(c, grads, CheckRowIds, look, CopyBytes, &variables, &rows));
-    Reader::SetMatrices(rows, &rule);
-    const RowRuns groups = GroupsOf(Ids(c), rows.num_rows);
-    UpdateRows(groups, grads->flat<Value>().data(), rule, PoolOf(c));
+    OP_REQUIRES_OK(c, this->Open(c, grads, CheckRowIds, look, CopyBytes,
+                                 &variables, &rows));
+    const RowRuns groups = GroupsOf(this->Ids(c), rows.num_rows);
+    this->WithRule(rows, of_step, [&](const auto& rule, const auto& slotted) {
+      UpdateRows(groups, grads->flat<T>().data(), rule, slotted, PoolOf(c));
+    });
     if (rows.last_step == nullptr) return;
-    RecordStep(rate, decay, capacity(), rows.clock, rows.rates, rows.log_keeps);
+    RecordStep(of_step.learning_rate, of_step.decay, this->capacity(),
+               rows.clock, rows.rates, rows.log_keeps);
     for (int64_t row : groups.rows) rows.last_step[row] = *rows.clock;
   }
-
- private:
-  Reader reader_;
 };
 
-template <class Reader>
-class LazyCatchUpOp : public RowOp {
+template <class Inputs, class T>
+class LazyCatchUpOp : public LazyRowsOp<Inputs, T> {
  public:
   explicit LazyCatchUpOp(OpKernelConstruction* c)
-      : RowOp(c, Reader::kLeastSlots, Reader::kMostSlots, Reader::kHasRates,
-              true),
-        reader_(c) {
+      : LazyRowsOp<Inputs, T>(c, true) {
     OP_REQUIRES_OK(c, c->GetAttr("every_row", &every_row_));
-  }
-
-  void Compute(OpKernelContext* c) override {
-    RowVariables variables;
-    RowMatrices rows;
-    typename Reader::Rule rule;
-    SkipTerms terms;
-    SkipFade fade;
-    OP_REQUIRES_OK(c, reader_.ReadCatchUp(c, &rule, &terms, &fade));
-    const auto look = [&](RowVariables* v, bool* is_idle) {
-      int64_t clock;
-      const absl::Status status = ReadClock(v, &clock);
-      *is_idle = clock == 0;
-      return status;
-    };
-    OP_REQUIRES_OK(
-        c, Open(c, nullptr, CheckRowIds, look, CopyBytes, &variables, &rows));
-    if (rows.num_rows == 0) return;
-    Reader::SetMatrices(rows, &rule);
-    const StepHistory history = {*rows.clock, capacity(), rows.rates,
-                                 rows.log_keeps};
-    const auto catch_up = [&](int64_t count, const auto& row_of) {
-      CatchUpRows(count, row_of, rule, history, terms, fade, rows.last_step,
-                  PoolOf(c));
-    };
-    if (every_row_ || history.IsFull()) {
-      catch_up(rows.num_rows, [](int64_t i) { return i; });
-      return;
-    }
-    const RowRuns groups = GroupsOf(Ids(c), rows.num_rows);
-    catch_up(groups.size(), [&](int64_t i) { return groups.rows[i]; });
-  }
-
- private:
-  Reader reader_;
-  bool every_row_;
-};
-
-template <class T>
-class SgdReader {
- public:
-  using Rule = SgdRule<T>;
-  static constexpr int kLeastSlots = 0, kMostSlots = 1;
-  static constexpr bool kHasRates = false;
-  static constexpr const char* kRate = "learning_rate";
-
-  explicit SgdReader(OpKernelConstruction* c) {
-    OP_REQUIRES_OK(c, c->GetAttr("momentum", &momentum_));
-    if (c->HasAttr("nesterov")) {
-      OP_REQUIRES_OK(c, c->GetAttr("nesterov", &nesterov_));
-    }
-  }
-
-  absl::Status ReadUpdate(OpKernelContext*, double rate, double decay,
-                          Rule* rule) const {
-    rule->learning_rate = rate;
-    rule->decay = decay;
-    rule->momentum = momentum_;
-    rule->nesterov = nesterov_;
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadCatchUp(OpKernelContext* c, Rule*, SkipTerms* terms,
-                           SkipFade* fade) const {
-    fade->momentum = momentum_;
-    return ReadTerms(c, 1, 1, terms);
-  }
-
-  static void SetMatrices(const RowMatrices& rows, Rule* rule) {
-    rule->var = rows.matrix<T>(0);
-    rule->velocity = rows.matrix<T>(1);
-    rule->dim = rows.dim;
-  }
-
- private:
-  float momentum_ = 0;
-  bool nesterov_ = false;
-};
-
-template <class T>
-class AdagradReader {
- public:
-  using Rule = AdagradRule<T>;
-  static constexpr int kLeastSlots = 1, kMostSlots = 1;
-  static constexpr bool kHasRates = false;
-  static constexpr const char* kRate = "learning_rate";
-
-  explicit AdagradReader(OpKernelConstruction* c) {
-    if (c->HasAttr("epsilon")) {
-      OP_REQUIRES_OK(c, c->GetAttr("epsilon", &epsilon_));
-    }
-  }
-
-  absl::Status ReadUpdate(OpKernelContext*, double rate, double decay,
-                          Rule* rule) const {
-    rule->learning_rate = rate;
-    rule->decay = decay;
-    rule->epsilon = epsilon_;
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadCatchUp(OpKernelContext*, Rule*, SkipTerms*,
-                           SkipFade*) const {
-    return absl::OkStatus();
-  }
-
-  static void SetMatrices(const RowMatrices& rows, Rule* rule) {
-    rule->var = rows.matrix<T>(0);
-    rule->accumulator = rows.matrix<T>(1);
-    rule->dim = rows.dim;
-  }
-
- private:
-  float epsilon_ = 0;
-};
-
-template <class T>
-class AdamReader {
- public:
-  using Rule = AdamRule<T>;
-  static constexpr int kLeastSlots = 2, kMostSlots = 3;
-  static constexpr bool kHasRates = true;
-  static constexpr const char* kRate = "alpha";
-
-  explicit AdamReader(OpKernelConstruction* c) {
-    OP_REQUIRES_OK(c, c->GetAttr("epsilon", &epsilon_));
     if (c->HasAttr("each_element")) {
       OP_REQUIRES_OK(c, c->GetAttr("each_element", &each_element_));
     }
   }
 
-  absl::Status ReadUpdate(OpKernelContext* c, double rate, double decay,
-                          Rule* rule) const {
-    double beta_1, beta_2;
-    TF_RETURN_IF_ERROR(ReadScalar(c, "beta_1", &beta_1));
-    TF_RETURN_IF_ERROR(ReadScalar(c, "beta_2", &beta_2));
-    rule->alpha = rate;
-    rule->decay = decay;
-    rule->epsilon = epsilon_;
-    // In double, as Keras takes them from Python floats.
-    rule->m_rate = 1 - beta_1;
-    rule->v_rate = 1 - beta_2;
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadCatchUp(OpKernelContext* c, Rule* rule, SkipTerms* terms,
-                           SkipFade* fade) const {
-    rule->epsilon = epsilon_;
-    terms->each_element = each_element_;
-    TF_RETURN_IF_ERROR(ReadScalar(c, "beta_1", &fade->momentum));
-    TF_RETURN_IF_ERROR(ReadScalar(c, "beta_2", &fade->velocity));
-    return ReadTerms(c, each_element_ ? 2 : 1,
-                     each_element_ ? 2 : kMostSkipTerms, terms);
-  }
-
-  static void SetMatrices(const RowMatrices& rows, Rule* rule) {
-    rule->var = rows.matrix<T>(0);
-    rule->momentum = rows.matrix<T>(1);
-    rule->velocity = rows.matrix<T>(2);
-    rule->velocity_hat = rows.matrix<T>(3);
-    rule->dim = rows.dim;
+  void Compute(OpKernelContext* c) override {
+    RowVariables variables;
+    RowMatrices rows;
+    RuleNumbers numbers;
+    SkipTerms terms;
+    OP_REQUIRES_OK(c, this->ReadBetas(c, &numbers));
+    if (Inputs::kHasTerms) OP_REQUIRES_OK(c, ReadOwnTerms(c, &terms));
+    const auto look = [&](RowVariables* v, bool* is_idle) {
+      int64_t clock;
+      const absl::Status status = this->ReadClock(v, &clock);
+      *is_idle = clock == 0;
+      return status;
+    };
+    OP_REQUIRES_OK(c, this->Open(c, nullptr, CheckRowIds, look, CopyBytes,
+                                 &variables, &rows));
+    if (rows.num_rows == 0) return;
+    const StepHistory history = {*rows.clock, this->capacity(), rows.rates,
+                                 rows.log_keeps};
+    const auto catch_up = [&](int64_t count, const auto& row_of) {
+      this->WithRule(rows, numbers, [&](const auto& rule, const auto& slotted) {
+        CatchUpRows(count, row_of, rule, slotted, history, terms,
+                    rows.last_step, PoolOf(c));
+      });
+    };
+    if (every_row_ || history.IsFull()) {
+      catch_up(rows.num_rows, [](int64_t i) { return i; });
+      return;
+    }
+    const RowRuns groups = GroupsOf(this->Ids(c), rows.num_rows);
+    catch_up(groups.size(), [&](int64_t i) { return groups.rows[i]; });
   }
 
  private:
-  float epsilon_;
-  bool each_element_ = false;
+  absl::Status ReadOwnTerms(OpKernelContext* c, SkipTerms* terms) const {
+    terms->each_element = each_element_;
+    if (each_element_) return ReadTerms(c, 2, 2, terms);
+    const bool is_adam = Inputs::kRule == RowRule::kAdam;
+    return ReadTerms(c, 1, is_adam ? kMostSkipTerms : 1, terms);
+  }
+
+  bool every_row_, each_element_ = false;
 };
 
 template <class T>
@@ -289,12 +196,12 @@ class SumDuplicateRowsOp : public OpKernel {
                         .TypeConstraint<T>("T"),        \
                     __VA_ARGS__)
 #define TFXCLASS_CPU_ROWS(T)                                                 \
-  TFXCLASS_CPU_OF("LazySgdUpdate", T, LazyUpdateOp<SgdReader<T>>);           \
-  TFXCLASS_CPU_OF("LazySgdCatchUp", T, LazyCatchUpOp<SgdReader<T>>);         \
-  TFXCLASS_CPU_OF("LazyAdagradUpdate", T, LazyUpdateOp<AdagradReader<T>>);   \
-  TFXCLASS_CPU_OF("LazyAdagradCatchUp", T, LazyCatchUpOp<AdagradReader<T>>); \
-  TFXCLASS_CPU_OF("LazyAdamUpdate", T, LazyUpdateOp<AdamReader<T>>);         \
-  TFXCLASS_CPU_OF("LazyAdamCatchUp", T, LazyCatchUpOp<AdamReader<T>>)
+  TFXCLASS_CPU_OF("LazySgdUpdate", T, LazyUpdateOp<SgdInputs, T>);           \
+  TFXCLASS_CPU_OF("LazySgdCatchUp", T, LazyCatchUpOp<SgdInputs, T>);         \
+  TFXCLASS_CPU_OF("LazyAdagradUpdate", T, LazyUpdateOp<AdagradInputs, T>);   \
+  TFXCLASS_CPU_OF("LazyAdagradCatchUp", T, LazyCatchUpOp<AdagradInputs, T>); \
+  TFXCLASS_CPU_OF("LazyAdamUpdate", T, LazyUpdateOp<AdamInputs, T>);         \
+  TFXCLASS_CPU_OF("LazyAdamCatchUp", T, LazyCatchUpOp<AdamInputs, T>)
 TFXCLASS_CPU_ROWS(Eigen::half);
 TFXCLASS_CPU_ROWS(Eigen::bfloat16);
 TFXCLASS_CPU_ROWS(float);

@@ -12,7 +12,7 @@ inline absl::Status IndexSaveShape(
     tensorflow::shape_inference::InferenceContext* c) {
   c->set_output(0, c->Scalar());
   c->set_output(1, c->Scalar());
-  c->set_output(2, c->Vector(2));
+  c->set_output(2, c->Vector(3));
   c->set_output(3, c->Vector(c->UnknownDim()));
   return absl::OkStatus();
 }

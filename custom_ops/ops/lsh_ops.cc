@@ -71,6 +71,7 @@ REGISTER_OP("Tfxclass>LshAdvance")
     .Input("step: int64")
     .Input("interval: int64")
     .Input("lag: int64")
+    .Input("drifted: bool")
     .Attr(kFamily)
     .Attr("num_hashes: int >= 1")
     .Attr("num_tables: int >= 1")
@@ -92,14 +93,15 @@ REGISTER_OP("Tfxclass>LshQuery")
     .Input("seed: int64")
     .Output("candidates: int64")
     .Output("probed: int64")
+    .Output("least_votes: int64")
     .Output("last_fraction: float")
+    .Output("pool: int64")
     .Output("norm: float")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->Vector(c->UnknownDim()));
       c->set_output(1, c->Vector(c->UnknownDim()));
-      c->set_output(2, c->Scalar());
-      c->set_output(3, c->Scalar());
+      for (int i = 2; i < 6; ++i) c->set_output(i, c->Scalar());
       return absl::OkStatus();
     });
 
@@ -108,13 +110,14 @@ REGISTER_OP("Tfxclass>LshMembers")
     .Input("queries: float")
     .Input("valid: bool")
     .Input("probed: int64")
+    .Input("least_votes: int64")
     .Input("ids: int64")
     .Output("mask: bool")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle queries, ids;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 3, &queries));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(4), 1, &ids));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(5), 1, &ids));
       c->set_output(0, c->Matrix(c->Dim(queries, 0), c->Dim(ids, 0)));
       return absl::OkStatus();
     });

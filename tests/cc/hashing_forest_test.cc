@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -86,7 +87,8 @@ void EveryRowIsInOneLeaf() {
     const HashingForest forest =
         BuildForest(rows, {3, c.leaf_size, 5}, SerialFor);
     CHECK(forest.trees.size() == 3);
-    for (const auto& tree : forest.trees) {
+    for (const auto& shared : forest.trees) {
+      const auto& tree = *shared;
       CheckTree(tree, c.count, c.leaf_size);
     }
   }
@@ -96,8 +98,8 @@ void RowsThatCoincideAreHalved() {
   for (const float value : {0.0f, 1.0f}) {
     const ForestRows rows = Prepare(std::vector<float>(4 * 1000, value), 4);
     const HashingForest forest = BuildForest(rows, {1, 10, 5}, SerialFor);
-    CheckTree(forest.trees[0], 1000, 10);
-    CHECK(forest.trees[0].normals.count() == 0);
+    CheckTree(*forest.trees[0], 1000, 10);
+    CHECK(forest.trees[0]->normals.count() == 0);
   }
 }
 
@@ -172,22 +174,91 @@ void GarbageIsRefusedOrHarmless() {
   }
 }
 
-void SwapsAtTheFixedStep() {
-  const int64_t dim = 4, count = 60;
-  auto kernel = RandomRows(count, dim, 1);
+bool SameTree(const HashingTree& a, const HashingTree& b) {
+  return a.ids == b.ids && a.normals.values == b.normals.values;
+}
+
+struct Refreshed {
+  static constexpr int64_t kDim = 4, kCount = 60;
+  std::vector<float> kernel = RandomRows(kCount, kDim, 1);
   RefreshingForest forest;
-  std::vector<const void*> seen;
-  for (int64_t step = 0; step < 12; ++step) {
-    CHECK(forest.Advance(step, 3, 3, {kernel.data(), count, dim},
-                         {2, 5, static_cast<uint64_t>(step)}, SerialFor));
-    seen.push_back(forest.ready().get());
-    CHECK((step < 3) == (seen.back() == nullptr));
-    if (step % 3) CHECK(seen[step] == seen[step - 1]);
-    if (step >= 3 && step % 3 == 0) CHECK(seen[step] != seen[step - 1]);
+
+  ClassRows rows() const { return {kernel.data(), kCount, kDim}; }
+  bool Advance(int64_t step, const ForestOptions& options) {
+    return forest.Advance({step, 4, 4}, rows(), options, SerialFor);
   }
-  kernel[7] = NAN;
-  CHECK(!forest.Advance(12, 3, 3, {kernel.data(), count, dim}, {}, SerialFor));
-  CHECK(forest.ready() != nullptr);
+};
+
+// The first forest is there at once; those begun at 4, 8, ... take the place of
+// the one before over the next four steps, two trees at a time.
+void TreesAreReplacedOneByOne() {
+  Refreshed refreshed;
+  const ForestRows normal = Prepare(refreshed.kernel, Refreshed::kDim);
+  ForestOptions options{8, 5, 0};
+  std::vector<std::shared_ptr<const HashingForest>> seen;
+  for (int64_t step = 0; step < 13; ++step) {
+    options.seed = step;
+    CHECK(refreshed.Advance(step, options));
+    seen.push_back(refreshed.forest.ready());
+    CHECK(seen.back()->trees.size() == 8);
+    for (int64_t t = 0; t < 8; ++t) {
+      // By now 2 a step of those begun at the last multiple of 4 from 4 on.
+      const int64_t done = step < 5 ? 0 : 2 * ((step - 1) % 4 + 1);
+      const int64_t begun = step < 5 ? 0 : (step - 1) / 4 * 4;
+      const int64_t before = begun <= 4 ? 0 : begun - 4;
+      options.seed = t < done ? begun : before;
+      CHECK(SameTree(*BuildTree(normal, options, t), *seen.back()->trees[t]));
+    }
+  }
+  CHECK(seen[0]->trees[7] == seen[6]->trees[7]);  // shared, not copied
+  refreshed.kernel[7] = NAN;
+  CHECK(!refreshed.Advance(16, options) && refreshed.forest.ready() != nullptr);
+}
+
+void AllTreesAtOnceWhereThatIsAsked() {
+  Refreshed refreshed;
+  ForestOptions options{8, 5, 0, false};
+  std::vector<const void*> seen;
+  for (int64_t step = 0; step < 13; ++step) {
+    CHECK(refreshed.Advance(step, options));
+    seen.push_back(refreshed.forest.ready().get());
+    const bool swaps = step >= 8 && step % 4 == 0;
+    if (step > 0) CHECK((seen[step] != seen[step - 1]) == swaps);
+  }
+}
+
+// Saved in the middle, the other trees come at the same steps.
+void HalfReplacedIsSaved() {
+  for (int64_t saved_at = 4; saved_at < 9; ++saved_at) {
+    Refreshed first, second;
+    for (int64_t step = 0; step < 13; ++step) {
+      ForestOptions options{8, 5, static_cast<uint64_t>(step)};
+      CHECK(first.Advance(step, options));
+      if (step > saved_at) {
+        CHECK(second.Advance(step, options));
+        CHECK(ForestBytes::Write(*first.forest.ready()) ==
+              ForestBytes::Write(*second.forest.ready()));
+      }
+      if (step == saved_at) CHECK(second.forest.Restore(first.forest.Save()));
+    }
+  }
+}
+
+// A drift begins a refresh at once, but not while one is under way.
+void ADriftBeginsARefresh() {
+  Refreshed refreshed;
+  std::vector<std::string> seen;
+  for (int64_t step = 0; step < 12; ++step) {
+    const ForestOptions options{2, 5, static_cast<uint64_t>(step)};
+    const bool drifted = step == 3 || step == 4 || step == 8;
+    CHECK(refreshed.forest.IsDue({step, 1000, 2, drifted}) ==
+          (step == 0 || step == 3 || step == 8));
+    CHECK(refreshed.forest.Advance({step, 1000, 2, drifted}, refreshed.rows(),
+                                   options, SerialFor));
+    seen.push_back(ForestBytes::Write(*refreshed.forest.ready()));
+    const bool swaps = step == 4 || step == 5 || step == 9 || step == 10;
+    if (step > 0) CHECK((seen[step] != seen[step - 1]) == swaps);
+  }
 }
 
 }  // namespace
@@ -199,5 +270,8 @@ int main() {
   tfxclass::RowsThatCoincideAreHalved();
   tfxclass::QueriesInThreadsEqualOneAfterTheOther();
   tfxclass::GarbageIsRefusedOrHarmless();
-  tfxclass::SwapsAtTheFixedStep();
+  tfxclass::TreesAreReplacedOneByOne();
+  tfxclass::AllTreesAtOnceWhereThatIsAsked();
+  tfxclass::HalfReplacedIsSaved();
+  tfxclass::ADriftBeginsARefresh();
 }

@@ -172,7 +172,9 @@ def index_op(kind, name):
 
 def advance(kind, handle, kernel, step, options):
     """Begins what is due at `step`, with the options of a build."""
-    more = {"lag": 2} if kind == "lsh" else {}
+    more = {}
+    if kind in ("forest", "lsh"):
+        more = {"lag": 2, "drifted": False}
     if kind in ("cluster", "pca_hash"):
         more = {"rebuild": False}
     index_op(kind, "advance")(

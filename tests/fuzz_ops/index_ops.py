@@ -81,7 +81,7 @@ def waited_for(kind, name):
 
 def check_saved(args, outputs, live):
     del args, live
-    assert outputs[2].shape == (2,) and np.all(outputs[3] >= 0)
+    assert outputs[2].shape == (3,) and np.all(outputs[3] >= 0)
 
 
 def follow(kind, kernel, handle):
@@ -119,7 +119,7 @@ def use(d, kind, handle, variable, kernel):
             index_op(kind, "query"), handle, queries, valid, ids, 20, 9, seed
         )
         with_refusals(
-            index_op(kind, "members"), handle, queries, valid, ids % 2, ids
+            index_op(kind, "members"), handle, queries, valid, ids % 2, 1, ids
         )
     if kind in ("forest", "cluster"):
         last = {"bucket": 0, "num_candidates": 0}
@@ -195,8 +195,8 @@ def describe_index(kind):
     def draw_advance(d):
         index, kernel = draw_index(d, kind)
         more = {}
-        if kind == "lsh":
-            more = {"lag": d.integer(1, 3)}
+        if kind in ("forest", "lsh"):
+            more = {"lag": d.integer(1, 3), "drifted": np.bool_(d.chance())}
         if kind in ("cluster", "pca_hash"):
             more = {"rebuild": np.bool_(d.chance())}
         return {

@@ -106,7 +106,7 @@ def draw_lsh_queries(d):
 
 def check_found(args, outputs, live):
     del live
-    ids, probed, last_fraction, norm = outputs
+    ids, probed, least_votes, last_fraction, pool, norm = outputs
     index = args["index"]
     if index.kernel is None:
         assert len(ids) == len(probed) == 0
@@ -114,10 +114,11 @@ def check_found(args, outputs, live):
     assert_distinct(ids)
     assert_ids(ids, len(index.kernel))
     assert not np.intersect1d(ids, args["targets"]).size
-    assert_distinct(probed)
-    assert_ids(probed, index.options["num_tables"])
+    np.testing.assert_array_equal(probed, np.arange(len(probed)))
+    assert len(probed) == index.options["num_tables"]
     assert len(ids) <= max(np.ravel(args["max_candidates"])[0], 0)
-    assert 0 < last_fraction <= 1 and np.isfinite(norm)
+    assert 1 <= least_votes <= len(probed) and len(ids) <= pool
+    assert 0 <= last_fraction <= 1 and np.isfinite(norm)
 
 
 @described("lsh_query", check_found)
@@ -144,6 +145,7 @@ def _draw_lsh_members(d):
     return {
         **args,
         "probed": d.ids((d.size(1, 4),), num_tables),
+        "least_votes": d.integer(1, 3),
         "ids": d.ids((d.size(),), len(kernel)),
     }
 

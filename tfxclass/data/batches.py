@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
@@ -55,22 +56,24 @@ class Batches:
 
 
 def _of_arrays(name, arrays, batch_size):
-    sizes = {_length(x) for x in tf.nest.flatten(arrays) if x is not None}
+    if arrays and arrays[-1] is None:
+        arrays = arrays[:-1]
+    if len(arrays) not in (2, 3):
+        raise ValueError(_wanted(name, f"{len(arrays)} arrays"))
+    sizes = {_length(name, x) for x in tf.nest.flatten(arrays)}
     if len(sizes) > 1:
         raise ValueError(
             f"`{name}` must have arrays of the same length. Received: "
             f"{', '.join(map(str, sorted(sizes)))} rows."
         )
-    if arrays and arrays[-1] is None:
-        arrays = arrays[:-1]
-    if len(arrays) not in (2, 3):
-        raise ValueError(_wanted(name, f"{len(arrays)} arrays"))
     return tf.data.Dataset.from_tensor_slices(arrays).batch(batch_size)
 
 
-def _length(array):
-    shape = getattr(array, "shape", None)
-    return len(array) if shape is None else int(shape[0])
+def _length(name, array):
+    shape = np.shape(array) if not hasattr(array, "shape") else array.shape
+    if len(shape) == 0:
+        raise ValueError(_wanted(name, f"a single value, {array!r}"))
+    return int(shape[0])
 
 
 def _check_elements(name, element):

@@ -10,6 +10,7 @@ from tfxclass.distribute.agreement import check_strategy
 from tfxclass.distribute.agreement import check_workers_agree
 from tfxclass.distribute.asynchronous import AsynchronousSteps
 from tfxclass.distribute.checkpoint import Checkpoint
+from tfxclass.distribute.datasets import as_datasets
 from tfxclass.distribute.job import Job
 from tfxclass.distribute.job import known_length
 from tfxclass.distribute.synchronous import SynchronousSteps
@@ -21,6 +22,8 @@ def fit(
     model: keras.Model,
     dataset: Data,
     epochs: int = 1,
+    batch_size: int = 32,
+    shuffle: bool = True,
     steps_per_epoch: int | None = None,
     validation_data: Data | None = None,
     validation_steps: int | None = None,
@@ -59,9 +62,15 @@ def fit(
 
     Args:
         model: compiled `keras.Model`, made within `strategy.scope()`.
-        dataset: `tf.data.Dataset` of `(x, y)` in global batches, or a function
-            that takes the number of an epoch and returns one.
+        dataset: `tf.data.Dataset` of `(x, y)` in global batches, a function
+            that takes the number of an epoch and returns one, a
+            `keras.utils.PyDataset` (not with parameter servers, whose workers
+            are other processes), or arrays `(x, y)` or `(x, y,
+            sample_weight)`, which every worker holds.
         epochs: int, the number of the last epoch.
+        batch_size: int, rows in a global batch of arrays.
+        shuffle: bool, whether arrays come in a new order in each epoch, the
+            same in all workers and in each start.
         steps_per_epoch: int, or None for all of the data.
         validation_data: as `dataset`; it is evaluated after each epoch.
         validation_steps: int, or None for all of it.
@@ -86,9 +95,6 @@ def fit(
             strategy, or workers whose models differ.
         RuntimeError: a worker, or a parameter server, was lost.
     """
-    _check_data("dataset", dataset)
-    if validation_data is not None:
-        _check_data("validation_data", validation_data)
     check_positive_int("epochs", epochs)
     check_positive_int("log_interval", log_interval)
     check_positive_int("max_staleness", max_staleness)
@@ -100,9 +106,15 @@ def fit(
                 "`checkpoint_interval` needs `checkpoint`, a folder. "
                 f"Received: checkpoint_interval={checkpoint_interval}"
             )
-    if isinstance(
+    is_remote = isinstance(
         model.distribute_strategy, tf.distribute.ParameterServerStrategy
-    ):
+    )
+    dataset = as_datasets("dataset", dataset, batch_size, shuffle, is_remote)
+    if validation_data is not None:
+        validation_data = as_datasets(
+            "validation_data", validation_data, batch_size, False, is_remote
+        )
+    if is_remote:
         steps = AsynchronousSteps(model, max_staleness)
         steps_per_epoch = steps_per_epoch or _required_length(dataset)
     else:
@@ -128,14 +140,6 @@ def _required_length(dataset):
             f"the number of batches is not known. Received: {dataset!r}"
         )
     return length
-
-
-def _check_data(name, data):
-    if not isinstance(data, tf.data.Dataset) and not callable(data):
-        raise ValueError(
-            f"`{name}` must be a tf.data.Dataset, or a function that takes the "
-            f"number of an epoch and returns one. Received: {type(data)}"
-        )
 
 
 def _check(model, steps_per_epoch, validation_steps):

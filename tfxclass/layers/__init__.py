@@ -11,6 +11,7 @@ from tfxclass.layers.lsh_softmax import LSHSoftmax
 from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
@@ -32,6 +33,7 @@ __all__ = [
     "NoiseContrastive",
     "LSHSoftmax",
     "OutputHead",
+    "PartsHead",
     "ProjectedSoftmax",
     "SampledHead",
     "SampledSoftmax",

@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.projected_softmax import check_penalty
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.layers.weight_spec import random_projection
@@ -21,7 +21,7 @@ from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AdaptiveProjectedSoftmax(OutputHead):
+class AdaptiveProjectedSoftmax(PartsHead):
     """Exact softmax over random projections, wide for frequent classes: RP-A.
 
     Classes are numbered by falling frequency and lie in groups; the rows of a

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.targets import Targets
@@ -23,7 +23,7 @@ from tfxclass.types import Margin
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AdaptiveSoftmax(OutputHead):
+class AdaptiveSoftmax(PartsHead):
     """Softmax in two steps: the frequent classes and the clusters of others.
 
     The head holds the first `cutoffs[0]` classes and one entry for each

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
 from tfxclass.rows import products
@@ -20,7 +20,7 @@ _MARGINS = {"cosface": targets_lib.cosface, "arcface": targets_lib.arcface}
 _COSINE_SCALE = 24.0
 
 
-class ClassHead(OutputHead):
+class ClassHead(PartsHead):
     """Base class of the heads with a matrix `kernel`, a row a class.
 
     A subclass overrides `training_step`.

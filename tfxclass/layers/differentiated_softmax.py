@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks
@@ -17,7 +17,7 @@ from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class DifferentiatedSoftmax(OutputHead):
+class DifferentiatedSoftmax(PartsHead):
     """Exact softmax whose rows are as wide as a class deserves: D-Softmax.
 
     The features are cut into slices, one for each block of classes, and the

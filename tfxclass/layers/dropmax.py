@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
@@ -401,8 +402,7 @@ class DropMax(SavedRandom, SampledHead):
 
 
 def _without_gradient(losses, name):
-    # TensorFlow keeps gradient functions for ever: nothing of the head's.
-    @tf.custom_gradient
+    @custom_gradient
     def sealed(losses):
         def grad(upstream):
             raise ValueError(

@@ -18,7 +18,6 @@ from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
 from tfxclass.losses.forward import mask_of
-from tfxclass.losses.options import OF_LABELS
 from tfxclass.ops import class_tree
 from tfxclass.rows import placement
 from tfxclass.rows import read
@@ -96,8 +95,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
 
     export_is_exact = False
 
-    supported_options = OF_LABELS
-
     def __init__(
         self,
         num_classes: int,
@@ -169,8 +166,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     ) -> Step:
         if self.multi_label == "pick_one":
             targets = targets_lib.pick_one(targets, self.next_seed())
-        targets, finish = self.weighed(targets)
-        return Step(finish(self.exact_loss(features, targets)))
+        return super().training_step(features, targets)
 
     @do_not_convert
     def compute_step(

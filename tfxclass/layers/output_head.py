@@ -1,8 +1,6 @@
 """The contract of an output layer: what Keras, metrics and exports call."""
 
-import contextlib
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,51 +9,39 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
-from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.layers.head_weights import HeadWeights
 from tfxclass.losses import forward as forward_lib
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
 from tfxclass.losses.head_loss import HeadLoss
-from tfxclass.losses.options import ALL_OPTIONS
-from tfxclass.losses.options import OF_LOSSES
+from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
-from tfxclass.losses.softmax import probabilities
 from tfxclass.rows import blocks
-from tfxclass.rows import placement
-from tfxclass.rows import products
 from tfxclass.rows import read
-from tfxclass.rows import search
-from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.loss import cross_entropy
-from tfxclass.shards.exchange import ALONE
-from tfxclass.shards.exchange import Batch
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Labels
-from tfxclass.types import Margin
 from tfxclass.types import Shape
 
 # In a tf.function of the user's, AutoGraph would rewrite all that is called.
 do_not_convert = tf.autograph.experimental.do_not_convert
 
 
-class OutputHead(keras.layers.Layer):
+class OutputHead(HeadWeights):
     """Base class of the output layers over `num_classes` classes.
 
     A head is the last layer of a model. `call` gives the full output; `loss`,
     passed to `compile`, gives the head's own training loss, which never
     computes that output.
 
-    A subclass declares its weights in `weight_specs`, says in `class_rows` and
-    `part_queries` which rows are multiplied with what, and gives its
-    `training_step`: logits, the exact loss, the best classes and exports are
-    made here of these parts. One that is not made of class rows, as a tree,
-    gives `exact_loss`, `all_logits`, `best`, `export_weights`, `stock_best`
-    and `stock_scores` instead. `ClassHead` is the one for heads with a row a
-    class.
+    A subclass declares its weights in `weight_specs` and gives its
+    `training_step`, `exact_loss`, `all_logits`, `best`, `export_weights`,
+    `stock_best` and `stock_scores`, as a tree does. `PartsHead` makes all but
+    the first two of the rows that are multiplied with the features;
+    `ClassHead` is the one for heads with a row a class.
 
     Args:
         num_classes: int, number of classes.
@@ -86,7 +72,7 @@ class OutputHead(keras.layers.Layer):
     activations = ("softmax",)
 
     #: Names of the `LossOptions` that the head's loss may have.
-    supported_options = ALL_OPTIONS
+    supported_options = OF_LABELS
 
     #: Whether `export_top_k` returns what `top_k` does.
     export_is_exact = True
@@ -97,9 +83,6 @@ class OutputHead(keras.layers.Layer):
     #: Whether scores are the softmax, or the logits, of `queries . rows + bias`
     #: with the one `ClassRows` of `export_weights`.
     has_plain_logits = False
-
-    # Whether rows lie elsewhere than the step: on a server, or the host.
-    _is_apart = False
 
     def __init__(
         self,
@@ -123,115 +106,6 @@ class OutputHead(keras.layers.Layer):
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
-
-    def check_features(self, shape: Shape) -> None:
-        """Raises ValueError unless `shape` is that of features."""
-        if len(shape) < 2 or shape[-1] is None:
-            raise ValueError(
-                "The features of a head must have shape [batch, dim], or "
-                "[batch, time, dim], with a known dim. Received: "
-                f"{tuple(shape)}."
-            )
-
-    def weight_specs(self, dim: int) -> list[WeightSpec]:
-        """The weights of the head for features of width `dim`.
-
-        Returns:
-            List of `WeightSpec`; weights are made in this order.
-        """
-        raise NotImplementedError
-
-    def device_specs(self, dim: int) -> list[WeightSpec]:
-        """As `weight_specs`, of the part that lies on one device."""
-        return self.weight_specs(dim)
-
-    def build(self, input_shape: Shape) -> None:
-        self.check_features(input_shape)
-        made = {}
-        for spec in self.weight_specs(input_shape[-1]):
-            if spec.is_rows:
-                made[spec.name] = self.add_rows(spec, made.get("kernel"))
-            else:
-                made[spec.name] = self._add(spec, made.get("kernel"))
-        self.take_weights(made)
-
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        """Sets the attributes of weights, a dict by name."""
-        raise NotImplementedError
-
-    def add_rows(
-        self, spec: WeightSpec, kernel: keras.Variable | None = None
-    ) -> keras.Variable:
-        """A weight whose rows are gathered, beside `kernel` if given."""
-        servers = tf.distribute.ParameterServerStrategy
-        self._is_apart = isinstance(tf.distribute.get_strategy(), servers)
-        if self._is_on_host():
-            self._is_apart = True
-            with tf.device("CPU:0"):
-                return self._add(spec, kernel)
-        return self._add(spec, kernel)
-
-    def _is_on_host(self):
-        """Whether rows lie in host memory while the step is elsewhere."""
-        reason = placement.why_not_on_gpu(self)
-        if reason is None:
-            return False
-        placement.warn_once(reason)
-        return not tf.distribute.has_strategy()
-
-    def _add(self, spec, kernel):
-        try:
-            # float32 and out of autocast: a cast would copy every row a step.
-            with self._beside(kernel):
-                return self.add_weight(
-                    name=spec.name,
-                    shape=spec.shape,
-                    initializer=spec.initializer,
-                    dtype=spec.dtype,
-                    trainable=spec.trainable,
-                    autocast=False,
-                )
-        except tf.errors.OpError as error:
-            # Workers send each other what a variable begins with. The first
-            # one that ends leaves the others without an answer.
-            if "Collective ops is aborted" not in str(error):
-                raise
-            raise ValueError(
-                "All workers have to make the same head. Received: "
-                f"`{spec.name}` of shape {list(spec.shape)} for num_classes="
-                f"{self.num_classes} here, another shape in another worker, "
-                "or no answer from it."
-            ) from error
-
-    def kernel_specs(
-        self, sizes: Sequence[int], widths: Sequence[int]
-    ) -> list[WeightSpec]:
-        """Of matrices `[sizes[i], widths[i]]`, which `take_kernels` takes."""
-        return [
-            WeightSpec(f"kernel_{i}", shape, self.kernel_initializer)
-            for i, shape in enumerate(zip(sizes, widths, strict=True))
-        ]
-
-    def take_kernels(self, made: dict[str, keras.Variable]) -> None:
-        """Sets `kernels`, a list."""
-        self.kernels = [v for k, v in made.items() if k.startswith("kernel_")]
-
-    def _beside(self, kernel):
-        """Scope of variables that are computed with beside `kernel`."""
-        if kernel is None or not self._is_apart:
-            return contextlib.nullcontext()
-        if not tf.distribute.has_strategy():
-            return placement.beside(kernel)
-        strategy = tf.distribute.get_strategy()
-        return strategy.extended.colocate_vars_with(kernel.value)
-
-    @property
-    def rows_device(self) -> str | None:
-        """Where all rows are computed with, str; None is with the step."""
-        kernel = getattr(self, "kernel", None)
-        if kernel is None or not self._is_apart:
-            return None
-        return placement.device_of(kernel)
 
     @do_not_convert
     def call(
@@ -388,58 +262,24 @@ class OutputHead(keras.layers.Layer):
         """float32 `[rows, dim]`: what class rows are multiplied with."""
         return flatten(features)
 
-    def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
-        """The queries of each of `class_rows`, or those of all; a list."""
-        return [self.queries(features)]
-
     def query_weights(self) -> list[tf.Variable]:
         """The variables that `part_queries` reads; an export saves them."""
         return []
-
-    def exchange(self, features: tf.Tensor) -> Batch:
-        """What the replicas tell each other: of `tfxclass.shards`."""
-        return ALONE
-
-    def parts(
-        self, features: tf.Tensor, settle: bool = True
-    ) -> list[tuple[tf.Tensor, ClassRows]]:
-        """List of `(queries, ClassRows)` whose logits are all classes'.
-
-        With `settle`, rows are brought up to date first.
-        """
-        if settle:
-            self.settle()
-        return self._paired(flatten(features), self.class_rows())
-
-    def _paired(self, features, class_rows):
-        queries = self.part_queries(features)
-        if len(queries) == 1:
-            queries *= len(class_rows)
-        return list(zip(queries, class_rows, strict=True))
 
     def settle(self) -> None:
         """Brings all rows that an optimizer left behind up to date."""
         for rows in self.class_rows():
             read.settle(rows)
 
-    def target_margin(self) -> Margin | None:
-        """The margin as a function of target logits, or None."""
-        return None
-
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> Step:
         """`Step` of a training step; the one place where heads differ.
 
-        By default the exact loss, with the margin and the loss options.
+        By default the exact loss, with the loss options.
         """
-        options, margin = self.loss_options, self.target_margin()
         targets, finish = self.weighed(targets)
-        if options is None or set(options.used) <= set(OF_LOSSES):
-            losses = self.exact_loss(features, targets, margin)
-        else:
-            losses = self._shaped_loss(features, targets, margin)
-        return Step(finish(losses))
+        return Step(finish(self.exact_loss(features, targets)))
 
     def weighed(
         self, targets: targets_lib.Targets
@@ -459,104 +299,33 @@ class OutputHead(keras.layers.Layer):
         targets, row_weights = options.weigh(targets, self.num_classes)
         return targets, lambda losses: options.finish(losses, row_weights)
 
-    def _shaped_loss(self, features, targets, margin):
-        """`exact_loss` of the logits of `loss_options`."""
-        exchange, options = self.exchange(features), self.loss_options
-        parts = [(x, read.whole(rows)) for x, rows in self.parts(features)]
-        return cross_entropy(
-            options.shape_parts(parts, self.num_classes),
-            targets_lib.Targets(*map(exchange.gather, targets)),
-            exchange=exchange,
-            margin=margin,
-            uniform=options.label_smoothing / self.num_classes,
-        )
-
     def exact_loss(
-        self,
-        features: tf.Tensor,
-        targets: targets_lib.Targets,
-        margin: Margin | None = None,
+        self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> tf.Tensor:
-        """Loss over all classes, streamed in blocks; float32 `[rows]`."""
-        exchange = self.exchange(features)
-        return cross_entropy(
-            self.parts(features),
-            targets_lib.Targets(*map(exchange.gather, targets)),
-            exchange=exchange,
-            margin=margin,
-        )
+        """Loss over all classes; float32 `[rows]`."""
+        raise NotImplementedError
 
     def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
         """float32 `[rows, num_classes]`."""
-        exchange = self.exchange(features)
-        logits = [
-            _all_products(exchange.gather(queries), rows)
-            for queries, rows in self.parts(features, settle)
-        ]
-        logits = self.adjust_logits(features, exchange.own_from_all(logits))
-        return tf.concat(logits, axis=1)
+        raise NotImplementedError
 
     def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)`, `[rows, k]`: see `top_k`."""
-        exchange = self.exchange(features)
-        found = [
-            search.best(exchange.gather(queries), rows, k, self.needs_logsumexp)
-            for queries, rows in self.parts(features)
-        ]
-        fields = [exchange.own_from_all(list(x)) for x in zip(*found)]
-        return self._answer(features, list(map(search.Best, *fields)), k)
-
-    def _answer(self, features, found, k):
-        """`(ids, scores)` of the `Best` of each part."""
-        best = search.merge(self.adjust_best(features, found), k)
-        if self.activation is None:
-            return best.ids, tf.cast(best.logits, tf.float32)
-        return best.ids, probabilities(best.logits, best.logsumexp)
-
-    @property
-    def needs_logsumexp(self) -> bool:
-        """Whether the best classes need the log-sum-exp of all logits."""
-        return self.activation is not None
-
-    def adjust_logits(
-        self, features: tf.Tensor, logits: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """The logits of the parts, a list, from their products."""
-        return logits
-
-    def adjust_best(
-        self, features: tf.Tensor, found: list[search.Best]
-    ) -> list[search.Best]:
-        """As `adjust_logits`, of the `Best` of each part."""
-        return found
+        raise NotImplementedError
 
     def export_weights(self) -> Any:
-        """What `export_top_k` reads and an export saves.
-
-        By default a list of `ClassRows` of variables, not to be normalised: the
-        kernels themselves or, for cosine, normalised copies, so that a request
-        does not normalise them.
-        """
-        return [stock.servable(rows) for rows in self.class_rows()]
+        """What `export_top_k` reads and an export saves."""
+        raise NotImplementedError
 
     def stock_best(
         self, features: tf.Tensor, k: int, weights: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`best` with stock ops alone."""
-        found = [
-            stock.best(queries, rows, k, self.needs_logsumexp)
-            for queries, rows in self._paired(features, weights)
-        ]
-        return self._answer(features, found, k)
+        raise NotImplementedError
 
     def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         """All scores with stock ops alone, float32 `[rows, num_classes]`."""
-        logits = [
-            stock.all_logits(queries, rows)
-            for queries, rows in self._paired(features, weights)
-        ]
-        logits = tf.concat(self.adjust_logits(features, logits), axis=1)
-        return self.activate(logits) if self.activation else logits
+        raise NotImplementedError
 
     def sorted_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         """`stock_scores` of a head whose search is the only way to them."""
@@ -599,11 +368,6 @@ def _mean(losses, mask):
         return tf.reduce_mean(losses)
     count = tf.reduce_sum(tf.cast(mask, losses.dtype))
     return tf.math.divide_no_nan(tf.reduce_sum(losses), count)
-
-
-def _all_products(queries, rows):
-    with placement.on(rows.device):
-        return products.all_products(queries, read.whole(rows))
 
 
 def flatten(features: tf.Tensor) -> tf.Tensor:

@@ -8,14 +8,17 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.forward import Ranking
 from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import take_columns
+from tfxclass.optimizers.apart import follow
 from tfxclass.rows import placement as placement_lib
 from tfxclass.rows import read
 from tfxclass.rows.products import row_products
+from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import LogUniformSampler
@@ -38,6 +41,7 @@ _SAMPLERS = {
     "kmeans": KMeansSampler,
     "hashing_forest": HashingForestSampler,
     "cluster": ClusterSampler,
+    "auto": AutoSampler,
 }
 
 
@@ -54,7 +58,8 @@ class SampledHead(ClassHead):
         sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"` or `"cluster"`.
+            `"hashing_forest"`, `"cluster"`, or `"auto"` (uniform while that is
+            nearly exact, a forest where it is not: `AutoSampler`).
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         placement: None, or `"host"`: the class matrix, its optimizer slots and
             the sampler's index lie in the memory of the host. A step brings
@@ -150,6 +155,7 @@ class SampledHead(ClassHead):
         super().build(input_shape)
         if self.sampler is not None:
             self.sampler.build_for(self)
+            follow(self.kernel, self.sampler.rows_moved)
             self.num_sampled = self.sampler.num_sampled
 
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
@@ -246,8 +252,7 @@ class SampledHead(ClassHead):
 def _without_gradient(output, name, kind):
     """`output`; a loss on it would cost, silently, the full softmax."""
 
-    # TensorFlow keeps gradient functions for ever: nothing of the head's.
-    @tf.custom_gradient
+    @custom_gradient
     def sealed(output):
         def grad(upstream):
             raise ValueError(

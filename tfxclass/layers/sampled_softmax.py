@@ -26,7 +26,8 @@ class SampledSoftmax(SampledHead):
         sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"` or `"cluster"`.
+            `"hashing_forest"`, `"cluster"`, or `"auto"` (uniform while that is
+            nearly exact, a forest where it is not: `AutoSampler`).
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         placement: None or `"host"`, as in `SampledHead`.
         **kwargs: `OutputHead`'s arguments.

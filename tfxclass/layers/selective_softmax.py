@@ -30,7 +30,8 @@ class SelectiveSoftmax(SampledSoftmax):
     The head for 10^5 classes and more. A step costs a product of [batch, dim]
     by [dim, num_sampled], `num_trees` walks of log2(num_classes / leaf_size)
     products a row, and moves `num_sampled` rows; its share of a forest rebuilt
-    in the background every `rebuild_interval` steps comes on top. It keeps
+    in the background as it drifts (`rebuild_interval="auto"`), about a quarter
+    of the time of the steps at most, comes on top. It keeps
     two forests and a snapshot beside the class matrix: about 6 dim + 2
     num_trees (4 + 4 dim / leaf_size) bytes a class.
 
@@ -69,7 +70,7 @@ class SelectiveSoftmax(SampledSoftmax):
         leaf_size: int = 100,
         num_neighbors: int | None = None,
         num_candidates: int | None = 64,
-        rebuild_interval: int = 500,
+        rebuild_interval: int | str = "auto",
         neighbor_fraction: float = 0.5,
         correct_fill: bool = True,
         allocation: AdaptiveAllocation | None = None,

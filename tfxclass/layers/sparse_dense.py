@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Array
@@ -158,7 +159,7 @@ def sparse_product(
             indices=places, values=values, dense_shape=shape
         )
 
-    @tf.custom_gradient
+    @custom_gradient
     def product(values, rows):
 
         def grad(upstream):

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import custom_gradient
+
 
 def gradients(
     name: str, grads: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]
@@ -25,7 +27,7 @@ def gradients(
     """
     count = len(grads)
 
-    @tf.custom_gradient
+    @custom_gradient
     def sealed(*tensors):
         def grad(*upstream):
             raise ValueError(

@@ -3,10 +3,11 @@
 import keras
 import tensorflow as tf
 
-from tfxclass.keras_internals import argument_of_fit
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
 from tfxclass.losses import forward as forward_lib
+from tfxclass.losses.fit_checks import check_class_weight_of_fit
+from tfxclass.losses.fit_checks import warn_of_full_output
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels
@@ -61,8 +62,10 @@ class HeadLoss(keras.losses.Loss):
         if is_keras_building():
             return tf.zeros([])
         if sample_weight is not None:
-            _check_fit_class_weight(y_true)
+            check_class_weight_of_fit(y_true)
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
+        if forward.training:
+            warn_of_full_output(forward.head)
         losses, forward.ranking = forward.head.compute_step(
             forward.features, y_true, forward.training
         )
@@ -74,22 +77,3 @@ class HeadLoss(keras.losses.Loss):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "head_name": self.head_name}
-
-
-def _check_fit_class_weight(labels):
-    """Refuses what Keras makes of `class_weight` and rows of several ids.
-
-    It takes the column of the greatest id as the class.
-    """
-    shape = tf.TensorShape(getattr(labels, "shape", []))
-    if shape.rank in (None, 0, 1) or shape[-1] == 1:
-        return
-    if argument_of_fit("class_weight") is not None:
-        raise ValueError(
-            "`class_weight` of `fit` is for labels of shape [batch]: of others "
-            "Keras takes the place of the greatest id as the class. Give the "
-            "head its own, loss_options=tfxclass.losses.LossOptions("
-            "class_weight=...), or each row its weight with `sample_weight`. "
-            "Received: labels of shape "
-            f"{shape}."
-        )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.losses import first_order
 from tfxclass.ops import library
 
@@ -57,7 +58,7 @@ def in_row_blocks(
             parallel_iterations=1,
         )[1:]
 
-    @tf.custom_gradient
+    @custom_gradient
     def losses_of(*matrices):
         # Out of sight of an eager tape, which would keep every block.
         unseen = [tf.stop_gradient(x) for x in matrices]

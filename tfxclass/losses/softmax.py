@@ -7,6 +7,7 @@ targets.
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.losses import targets as targets_lib
 from tfxclass.ops import library
 from tfxclass.types import Margin
@@ -65,7 +66,7 @@ def softmax_cross_entropy(
     """
     offset = tf.zeros([], tf.int64)
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss_of(logits):
         terms = TargetTerms(
             targets_lib.take_columns(logits, targets.ids), targets, margin

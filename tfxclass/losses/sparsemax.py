@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.losses import targets as targets_lib
 from tfxclass.ops import library
 from tfxclass.types import Array
@@ -36,7 +37,7 @@ def sparsemax(logits: Array) -> tf.Tensor:
     return tf.ensure_shape(tf.reshape(_sparsemax(rows), shape), logits.shape)
 
 
-@tf.custom_gradient
+@custom_gradient
 def _sparsemax(logits):
     top, tau, _ = library.ops.tfxclass_sparsemax_threshold(logits)
     probabilities = _above(logits, top, tau)
@@ -76,7 +77,7 @@ def sparsemax_loss(
         Martins & Astudillo, From Softmax to Sparsemax, ICML 2016, section 3.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss_of(logits):
         top, tau, squares = library.ops.tfxclass_sparsemax_threshold(logits)
         of_targets = targets_lib.take_columns(logits, targets.ids)

@@ -10,12 +10,14 @@ evaluation, among all classes, streamed in blocks).
 from tfxclass.metrics.calibration import ExpectedCalibrationError
 from tfxclass.metrics.cumulative import CumulativeProbability
 from tfxclass.metrics.cumulative import NormalizedCumulativeGain
+from tfxclass.metrics.cumulative import NormalizedCumulativeGradient
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.metrics.propensity import PropensityScoredPrecisionAtK
 from tfxclass.metrics.propensity import propensities
 from tfxclass.metrics.ranking import NDCGAtK
 from tfxclass.metrics.ranking import PrecisionAtK
 from tfxclass.metrics.ranking import TopKAccuracy
+from tfxclass.metrics.sampler_state import SamplerState
 from tfxclass.metrics.tagging import F1Scores
 from tfxclass.metrics.tagging import RankingScores
 from tfxclass.metrics.verification import hit_rate
@@ -29,9 +31,11 @@ __all__ = [
     "HeadMetric",
     "NDCGAtK",
     "NormalizedCumulativeGain",
+    "NormalizedCumulativeGradient",
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
     "RankingScores",
+    "SamplerState",
     "TopKAccuracy",
     "hit_rate",
     "propensities",

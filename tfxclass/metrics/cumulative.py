@@ -52,7 +52,7 @@ class CumulativeProbability(HeadMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class NormalizedCumulativeGain(CumulativeProbability):
-    """NCG_K: probability of the k classes a forest finds over that of the best.
+    """Probability of the k classes a forest finds over that of the k best.
 
     1 when the forest finds the k best classes; 0 before a first forest is
     ready. A diagnosis, as dear as the full softmax.
@@ -92,6 +92,50 @@ class NormalizedCumulativeGain(CumulativeProbability):
         found = tf.exp(take_columns(logits, ids) - top)
         found = tf.where(ids >= 0, found, 0.0)
         return tf.reduce_sum(found, 1) / tf.reduce_sum(tf.exp(best - top), 1)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class NormalizedCumulativeGradient(CumulativeProbability):
+    """NCG_K: the part of the gradient's energy that k classes carry.
+
+    The sum of the k greatest (p - y)^2 of a row over that of all classes, p
+    its probabilities and y its labels' weights (1, or 1 over their number). A
+    diagnosis, as dear as the full softmax.
+
+    Args:
+        head: the head, or its name.
+        k: int.
+        name: name of the metric; `normalized_cumulative_gradient_<k>` by
+            default.
+        dtype: as in `keras.metrics.Metric`.
+
+    References:
+        Zhang et al., AAAI 2018, Fig. 1.
+    """
+
+    def __init__(
+        self,
+        head: OutputHead | str,
+        k: int,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
+        name = name or f"normalized_cumulative_gradient_{k}"
+        super().__init__(head, k, name, dtype)
+
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        gradient = tf.nn.softmax(_logits(forward))
+        places = tf.where(targets.ids >= 0)
+        columns = tf.gather_nd(targets.ids, places)
+        gradient = tf.tensor_scatter_nd_sub(
+            gradient,
+            tf.stack([places[:, 0], columns], axis=1),
+            tf.gather_nd(targets.weights, places),
+        )
+        energy = tf.square(gradient)
+        k = min(self.k, forward.head.num_classes)
+        best = tf.reduce_sum(tf.math.top_k(energy, k).values, axis=1)
+        return tf.math.divide_no_nan(best, tf.reduce_sum(energy, axis=1))
 
 
 def _logits(forward):

@@ -21,6 +21,9 @@ class HeadMetric(keras.metrics.Mean):
         dtype: as in `keras.metrics.Metric`.
     """
 
+    #: Whether `y_pred` itself is read, so that a training step computes it.
+    reads_y_pred = False
+
     def __init__(
         self,
         head: OutputHead | str,

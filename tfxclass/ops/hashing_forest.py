@@ -56,17 +56,24 @@ class HashingForest(RefreshingIndex):
         num_trees: Scalar,
         leaf_size: Scalar,
         seed: Scalar,
+        lag: Scalar | None = None,
+        drifted: bool | tf.Tensor = False,
     ) -> Any:
         """Refreshes in the background as is due at `step`.
 
-        Every `interval` steps a new forest is begun; it takes the old one's
-        place exactly `interval` steps later. Arguments are int64 scalars.
+        The first call builds a forest. Every `interval` steps, or where
+        `drifted` and none is under way, a new one is begun; its trees take the
+        old ones' places one by one, i of n trees i lag / n steps after the
+        begin (on a GPU all of them at the end). Arguments are int64 scalars;
+        `lag` is `interval` by default, and at most that.
         """
         return self.op("advance")(
             self.handle,
             handle_of(kernel),
             step,
             interval,
+            interval if lag is None else lag,
+            drifted,
             num_trees,
             leaf_size,
             seed,

@@ -151,11 +151,13 @@ class LSHTables(RefreshingIndex):
         interval: Scalar,
         lag: Scalar,
         seed: Scalar = 0,
+        drifted: bool | tf.Tensor = False,
     ) -> Any:
         """Refreshes in the background as is due at `step`.
 
-        After `interval` steps new tables are begun; they take the old ones'
-        place exactly `lag` steps later, at most `interval`. Arguments are
+        The first call builds tables. After `interval` steps, or where
+        `drifted` and none are under way, new ones are begun; they take the old
+        ones' place exactly `lag` steps later, at most `interval`. Arguments are
         int64 scalars.
         """
         return self.op("advance")(
@@ -165,6 +167,7 @@ class LSHTables(RefreshingIndex):
             step,
             interval,
             lag,
+            drifted,
             **self.options,
         )
 
@@ -179,8 +182,9 @@ class LSHTables(RefreshingIndex):
     ) -> Any:
         """Classes in the buckets of the queries.
 
-        All tables are probed where their union has room, else tables in a
-        random order, and of the last one a part.
+        All tables are read; each that gives a class is a vote for it. Where
+        not all fit, those with the most votes are kept, and of those with the
+        least votes that are in a uniform sample.
 
         Args:
             queries: float32 `[samples, p, dim]`.
@@ -191,11 +195,13 @@ class LSHTables(RefreshingIndex):
             seed: int64 `[2]`. Same seed, same result.
 
         Returns:
-            `(candidates, probed, last_fraction, norm)`: distinct ids, int64;
-            the tables they are from, in order, int64; which fraction of what
-            the last one added was kept; for inner products the norm that all
-            rows have with the extra coordinate, else 0. Nothing before the
-            first tables are ready.
+            `(candidates, probed, least_votes, last_fraction, pool, norm)`:
+            distinct ids, int64; the tables that were read, int64; the least
+            votes of a candidate, the most that one query gives; which fraction
+            was kept of the classes with so many; how many classes were found
+            before the cut; for inner products the norm that all rows have with
+            the extra coordinate, else 0. Nothing before the first tables are
+            ready.
         """
         return self.op("query")(
             self.handle,
@@ -213,16 +219,21 @@ class LSHTables(RefreshingIndex):
         valid: tf.Tensor,
         probed: tf.Tensor,
         ids: tf.Tensor,
+        least_votes: Scalar = 1,
     ) -> tf.Tensor:
         """Which of the classes are in a sample's own buckets.
 
         Args:
             queries: float32 `[samples, p, dim]`.
             valid: bool `[samples, p]`.
-            probed: int64, tables.
+            probed: int64, tables, distinct.
             ids: int64 `[n]`, distinct.
+            least_votes: int64 scalar, in how many of these tables.
 
         Returns:
             bool `[samples, n]`.
         """
-        return self.op("members")(self.handle, queries, valid, probed, ids)
+        least_votes = tf.cast(least_votes, tf.int64)
+        return self.op("members")(
+            self.handle, queries, valid, probed, least_votes, ids
+        )

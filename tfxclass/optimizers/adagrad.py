@@ -19,8 +19,8 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
         *args: as for `keras.optimizers.Adagrad`.
         catch_up: if True, rows get the weight decay of the steps they skipped
             before they are read; see `LazyAdam`.
-        **kwargs: as for `keras.optimizers.Adagrad`. With row gradients,
-            `use_ema` and `gradient_accumulation_steps` raise a `ValueError`.
+        **kwargs: as for `keras.optimizers.Adagrad`; see `LazyAdam` for what
+            holds with row gradients.
 
     Example:
 

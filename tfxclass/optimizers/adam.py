@@ -109,9 +109,14 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             rested. Once in as many steps as there are rows, or in 65,536, all
             rows are brought up.
         **kwargs: as for `keras.optimizers.Adam`. Clipping, weight decay, loss
-            scale and learning rate schedules keep to the touched rows. With
-            row gradients, `use_ema` and `gradient_accumulation_steps` raise a
-            `ValueError`, and so does a constraint on the variable.
+            scale and learning rate schedules keep to the touched rows, and so
+            do these, with row gradients on one replica:
+            `gradient_accumulation_steps` (needs Keras' accumulators, as large
+            as the variables); `use_ema`, where the average of a row makes up
+            for the steps in which the row stood still before the row moves or
+            the averages are read, as Keras does at the end of `fit` and in
+            `SwapEMAWeights`; a constraint on the variable that is of each row
+            by itself. The last two not with `catch_up=True`.
 
     Variables may be float32, float64, float16 or bfloat16 (on a GPU float32
     where they have row gradients); 16-bit rows are computed in float32.
@@ -119,6 +124,11 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
     Example:
 
     >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+
+    Raises:
+        ValueError: at the first step, an option that cannot be right with row
+            gradients: under several replicas, `use_ema` or a constraint with
+            `catch_up=True`, a constraint that needs all rows.
 
     References:
 

@@ -31,9 +31,8 @@ def catch_up(variable: Variable, ids: Array | None = None) -> None:
             means all of them: before an evaluation, an export, or a save that
             something other than this optimizer will read.
     """
-    reference = getattr(variable, _OPTIMIZER, None)
-    optimizer = reference() if reference is not None else None
-    if optimizer is None:
+    optimizer = _linked(variable)
+    if optimizer is None or not optimizer.catch_up:
         return
     if ids is None:
         optimizer.catch_up_all(variable)
@@ -44,25 +43,33 @@ def catch_up(variable: Variable, ids: Array | None = None) -> None:
 def link(variable: Variable, optimizer: Any) -> None:
     """Makes `catch_up` find the optimizer, until that is gone.
 
-    From then on rows are brought up before they are assigned, too: they would
-    else move on from their new place by steps that came before.
+    From then on rows are settled before they are assigned, too: they would
+    else move on from their new place by steps that came before, and count with
+    it in averages of these steps.
     """
     if isinstance(variable, keras.Variable) and not hasattr(
         variable, _OPTIMIZER
     ):
         for name in ("assign", "assign_add", "assign_sub"):
-            setattr(variable, name, _after_catch_up(variable, name))
+            setattr(variable, name, _after_settling(variable, name))
     setattr(variable, _OPTIMIZER, weakref.ref(optimizer))
 
 
-def _after_catch_up(variable, name):
+def _linked(variable):
+    reference = getattr(variable, _OPTIMIZER, None)
+    return reference() if reference is not None else None
+
+
+def _after_settling(variable, name):
     assign = getattr(type(variable), name)
     reference = weakref.ref(variable)
 
     @functools.wraps(assign)
     def assign_current(*args, **kwargs):
         variable = reference()
-        catch_up(variable)
+        optimizer = _linked(variable)
+        if optimizer is not None:
+            optimizer.before_assign(variable)
         return assign(variable, *args, **kwargs)
 
     return assign_current

@@ -136,6 +136,11 @@ class CaughtUpRows(ShardedRows):
         """`catch_up_rows` for every row; O(num_rows)."""
         self._catch_up_here(variable, tf.zeros([0], tf.int64), True)
 
+    def before_assign(self, variable: Variable) -> None:
+        """Called before all rows of `variable` get other values."""
+        if self.catch_up:
+            self.catch_up_all(variable)
+
     def _catch_up_here(self, variable, ids, every_row):
         if not self.catch_up:
             raise ValueError(
@@ -211,7 +216,7 @@ class CaughtUpRows(ShardedRows):
             for i, variable in enumerate(self.variables[:old])
         }
         for i, variable in enumerate(self.variables[old:], old):
-            values[str(i)] = np.zeros(variable.shape, variable.dtype)
+            values[str(i)] = np.zeros_like(variable.numpy())
         return values
 
     def get_config(self) -> Config:

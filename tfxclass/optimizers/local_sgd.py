@@ -46,9 +46,12 @@ class LocalSGD(LocalSteps, LazySGD):
     that some replica touched since the last average cross, and one float for
     each row of the matrix, to agree on them. Momentum is local, and averaged
     with the model (Yu et al., 2019), which doubles the bytes. Clipping and
-    weight decay are local. A sampler's classes are still drawn once for all
-    devices of a worker, by the first one's class matrix: the batch's features
-    and labels go there in every step.
+    weight decay are local. So are a sampler's draws, by the features, labels
+    and class rows of the replica. A sampler with an index keeps one in each
+    worker, from the rows of its first replica, for the features of the
+    worker's replicas; it is told which rows an average moved. (With an average
+    after every step classes are drawn once for all replicas, as with other
+    optimizers.)
 
     Between averages the replicas differ, and what is read outside a step (an
     evaluation, a file) is not the mean. So:
@@ -125,6 +128,11 @@ class LocalSGD(LocalSteps, LazySGD):
     @property
     def _pulls(self):
         return self.gamma is not None and self.gamma < math.inf
+
+    @property
+    def _always_averages(self):
+        stages = self.stages or [Stage(0.0, _FOR_EVER, self.interval or 1)]
+        return all(stage.interval == 1 for stage in stages)
 
     def _is_average(self, step):
         return self._schedule.is_average(step)

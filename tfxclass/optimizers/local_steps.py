@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
+from tfxclass.optimizers import apart
 from tfxclass.optimizers.replica_mean import assign_means
 from tfxclass.optimizers.row_gradients import times
 from tfxclass.types import Gradient
@@ -18,7 +19,7 @@ class LocalSteps:
     """Mixin in front of an optimizer of `LazyRows`.
 
     Subclasses give `_is_average(step)`: whether models are averaged after a
-    step, a bool tensor.
+    step, a bool tensor; and `_always_averages`: whether after every one.
     """
 
     def build(self, variables: Sequence[Variable]) -> None:
@@ -32,6 +33,9 @@ class LocalSteps:
                 "does it by itself. Received: a `tf.function`"
             )
         super().build(variables)
+        if self._is_replicated and not self._always_averages:
+            for variable in variables:
+                apart.mark(variable, self)
         self._touched = [self._add_touched(v) for v in variables]
         # Indices of variables that are known to get row gradients.
         self._row_indices = set()
@@ -51,10 +55,6 @@ class LocalSteps:
         with extended.colocate_vars_with(tf_variable(variable)):
             marks = tf.zeros(variable.shape[:1], tf.bool)
             return tf.Variable(marks, trainable=False)
-
-    @property
-    def _is_replicated(self):
-        return self._strategy.num_replicas_in_sync > 1
 
     def _check_shards(self, variable):
         raise ValueError(
@@ -125,15 +125,18 @@ class LocalSteps:
         )
 
     def _average(self, strategy):
-        whole, rows = [], []
+        whole, rows, tables = [], [], []
         for index, variable in enumerate(self._built_for):
             group = [variable, *self._slots(index)]
             group = [tf_variable(one) for one in group]
             if index in self._row_indices:
                 rows.append((self._touched[index], group))
+                tables.append(variable)
             else:
                 whole += group
-        assign_means(strategy, whole, rows)
+        moved = assign_means(strategy, whole, rows)
+        for variable, ids in zip(tables, moved):
+            apart.tell(variable, ids)
 
     def average(self) -> None:
         """Replaces each replica's model and momentum by their means.

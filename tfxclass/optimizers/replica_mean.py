@@ -12,7 +12,7 @@ def assign_means(
     strategy: tf.distribute.Strategy,
     whole: Sequence[Variable],
     rows: Sequence[Any],
-) -> None:
+) -> list[tf.Tensor]:
     """Gives each replica the mean of all; in cross-replica context.
 
     Args:
@@ -21,6 +21,9 @@ def assign_means(
         rows: list of `(touched, variables)`, where `touched`, bool [num_rows],
             are the rows of them in which replicas may differ. Those that some
             replica touched cross, and then none is touched.
+
+    Returns:
+        List of int64 `[n]`, the rows that crossed, one for each of `rows`.
     """
     masks = [touched for touched, _ in rows]
     tables = [(n, v) for n, (_, group) in enumerate(rows) for v in group]
@@ -35,6 +38,8 @@ def assign_means(
         update(table, _assign_rows, args=(ids[number], mean))
     for touched in masks:
         update(touched, _clear)
+    # Alike in all replicas.
+    return [strategy.experimental_local_results(x)[0] for x in ids]
 
 
 def _union(strategy, masks):

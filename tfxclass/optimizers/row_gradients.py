@@ -32,13 +32,18 @@ def summed_rows(gradient: Gradient) -> Gradient:
     """A gradient where each row is named once."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    values = gradient.values
+    values = tf.convert_to_tensor(gradient.values)
     if values.dtype != tf.float64:
         values = tf.cast(values, tf.float32)
     ids, sums = row_update.sum_duplicate_rows(
         tf.cast(gradient.indices, tf.int64), values
     )
     return tf.IndexedSlices(sums, ids, gradient.dense_shape)
+
+
+def distinct_ids(gradient: tf.IndexedSlices) -> tf.Tensor:
+    """The rows of a gradient, int64, each once, in the order of the batch."""
+    return tf.unique(tf.cast(gradient.indices, tf.int64))[0]
 
 
 def values_of(gradient: Gradient) -> tf.Tensor:

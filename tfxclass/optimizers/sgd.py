@@ -22,8 +22,8 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
         *args: as for `keras.optimizers.SGD`.
         catch_up: if True, rows are brought to where dense SGD would have them
             before they are read; see `LazyAdam`.
-        **kwargs: as for `keras.optimizers.SGD`. With row gradients, `use_ema`
-            and `gradient_accumulation_steps` raise a `ValueError`.
+        **kwargs: as for `keras.optimizers.SGD`; see `LazyAdam` for what holds
+            with row gradients.
 
     Example:
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.types import Config
 from tfxclass.types import Scalar
@@ -34,20 +35,25 @@ def growing_stages(
     interval: int,
     num_stages: int,
     growth: float = 2.0,
-    identical: bool = True,
+    rule: str = "theorem_2",
 ) -> list[Stage]:
     """Stages whose rate falls and whose length and interval grow.
 
-    The geometric schedule of RP's Theorem 2. Stage s = 1, 2, ... has
+    Stage s = 1, 2, ... has, with f = growth^(s - 1),
 
-        eta_s = learning_rate / growth^(s - 1)
-        T_s = steps * growth^(s - 1)
-        I_s = max(1, interval * growth^(s - 1))
+        eta_s = learning_rate / f
+        T_s = steps * f
+        I_s = max(1, interval * sqrt(f))    rule="theorem_2"
+        I_s = max(1, interval * f)          rule="stl_sgd"
 
-    or, where replicas see data of different distributions, the square root of
-    that growth for I_s. The theorem's constants come from the smoothness and
-    the Polyak-Lojasiewicz constant of the loss, which nobody knows of a deep
-    network: the first stage and `growth` are yours to choose.
+    `"theorem_2"` is the RP paper's: its Theorem 2 has eta_s and T_s of that
+    growth and I_s of order 1 / sqrt(K eta_s) for K replicas, whatever data
+    they have. `"stl_sgd"` is that of STL-SGD for replicas that draw from one
+    distribution, as those of a shuffled data set that `fit` splits; models
+    meet less often. (Where distributions differ, STL-SGD has the root, too.)
+    The theorems' constants come from the smoothness and the Polyak-Lojasiewicz
+    constant of the loss, which nobody knows of a deep network: the first stage
+    and `growth` are yours to choose.
 
     Args:
         learning_rate: float > 0, eta_1.
@@ -55,33 +61,36 @@ def growing_stages(
         interval: int >= 1, I_1.
         num_stages: int >= 1.
         growth: float > 1.
-        identical: bool, whether all replicas draw from one distribution:
-            True for a shuffled data set that `fit` splits.
+        rule: `"theorem_2"` or `"stl_sgd"`.
 
     Returns:
         List of `Stage`. T_s is rounded to the nearest integer, I_s down.
 
+    Raises:
+        ValueError: an argument out of range.
+
     References:
 
     - Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
-      2020 ("RP")
-    - [Shen et al., 2021](https://arxiv.org/abs/2006.06377) (STL-SGD: such
-      stages, and the square root)
+      2020 ("RP"), Theorem 2
+    - [Shen et al., 2021](https://arxiv.org/abs/2006.06377) (STL-SGD)
     """
     if not growth > 1:
         raise ValueError(f"`growth` must be > 1. Received: {growth}")
     check_positive_int("steps", steps)
     check_positive_int("interval", interval)
     check_positive_int("num_stages", num_stages)
+    check_choice("rule", rule, ("theorem_2", "stl_sgd"))
     stages = []
     for power in range(num_stages):
         factor = growth**power
-        longer = factor if identical else math.sqrt(factor)
+        longer = factor if rule == "stl_sgd" else math.sqrt(factor)
+        # A root of 2 twice is 2, but for the last bit.
         stages.append(
             Stage(
                 learning_rate / factor,
                 round(steps * factor),
-                max(1, math.floor(interval * longer)),
+                max(1, math.floor(interval * longer + 1e-9)),
             )
         )
     return check_stages(stages)

@@ -2,5 +2,6 @@
 
 from tfxclass.recovery.dual_recovery import DualRecovery
 from tfxclass.recovery.recover import recover
+from tfxclass.recovery.step_recovery import StepRecovery
 
-__all__ = ["DualRecovery", "recover"]
+__all__ = ["DualRecovery", "StepRecovery", "recover"]

@@ -1,13 +1,11 @@
 """`recover`: a model with its class matrix in full width."""
 
-import os
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -15,7 +13,10 @@ from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.recovery.dual_recovery import DualRecovery
-from tfxclass.recovery.dual_recovery import check_l2
+from tfxclass.recovery.lifted import lifted
+from tfxclass.recovery.passes import Passes
+from tfxclass.recovery.passes import full_head
+from tfxclass.recovery.recovery_sums import check_l2
 from tfxclass.types import Path
 
 
@@ -24,39 +25,60 @@ def recover(
     dataset: Any = None,
     l2: float | None = None,
     reduction: str = "mean",
-    method: str = "dual",
+    method: str = "step",
     top_k: int | None = None,
     checkpoint: Path | None = None,
     checkpoint_interval: int = 100,
     verbose: int = 1,
     batch_size: int = 32,
+    steps: int = 1,
 ) -> keras.Model:
     """The model with its class matrix in full width, from one pass.
 
-    `method="dual"`, the paper's: a slim model, trained to the optimum of its
-    loss with `l2`, has almost the probabilities P of the full one, and these
-    give the full class matrix `W = (Y - P)^T X / (n l2)` (`DualRecovery`).
-    Short of the optimum W is worse than the slim model was; the
-    `stationarity_error`, printed at the end, tells. `method="lift"` needs no
-    data: W is the slim rows times the projection, which gives exactly the slim
-    model's answers in full width. Train the result further with `fit`: the
+    `method="step"`: the slim rows times the projection, V R^T, which has
+    exactly the slim model's answers, and from there one gradient step of the
+    full objective, preconditioned, whose length is searched on rows of the
+    data that the step does not see (`StepRecovery`). On these it is never
+    worse than the slim model. After any training, with any `l2`.
+
+    `method="dual"`, the paper's: `W = (Y - P)^T X / (n l2)` with the slim
+    model's probabilities P (`DualRecovery`). It is the gradient step of length
+    1 / l2, which overshoots where that is above 2 / L, L the smoothness of the
+    mean loss: a warning names both numbers.
+
+    `method="lift"`: V R^T alone; it needs no data.
+
+    With `verbose`, it prints eta, mu, q and L of the step and its loss on the
+    rows held out, and the stationarity error of the slim model (0 at the
+    optimum of its loss with `l2`). Train the result further with `fit`: the
     paper's second stage.
 
-    Memory: O(num_classes x dim + batch x block). A pass costs one product of
-    `[batch, dim]` by `[dim, num_classes]`, and two in the projected width;
-    with `top_k` only the latter.
+    Memory: `tfxclass.estimate(head, dim, batch).recovery_bytes` beside the
+    model. A pass costs one product of `[batch, dim]` by `[dim, num_classes]`,
+    two in the projected width, and one by `[dim, dim]`; with `top_k` only the
+    latter two.
+
+    Cosine heads are refused. Their logits are `x R . v / (|x R| |v|)`, and
+    `|x R|` is no function of `x . w` for any class matrix in full width, nor a
+    multiple of `|x|`: no full-width head, with dot products or cosines, has
+    the slim model's answers, so there is no matrix to step from. (Dividing
+    each x by its `|x R|` beforehand would make them linear; but then R, `dim x
+    projection_dim`, must go along with the model, and what is recovered is no
+    cosine head.)
 
     Args:
         model: a Sequential or functional model that ends in a
-            `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`. It is left as
-            it is; its encoder is shared.
-        dataset: the training data, once, in any order; only for the dual. As
+            `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`; for a step
+            also in a `FullSoftmax`, whose own matrix it begins at. It is left
+            as it is; its encoder is shared.
+        dataset: the training data, in any order; not for the lift. As
             `fit` takes them: arrays `(inputs, labels)` or `(inputs, labels,
             sample_weight)`, or batches of them, a `tf.data.Dataset` or a
             `keras.utils.PyDataset`.
-        l2: float > 0; that of the head by default.
-        reduction: `"mean"` of the losses, as Keras trains, or `"sum"`.
-        method: `"dual"` or `"lift"`.
+        l2: float > 0, for the dual; that of the head by default.
+        reduction: `"mean"` of the losses, as Keras trains, or `"sum"`; for the
+            dual.
+        method: `"step"`, `"dual"` or `"lift"`.
         top_k: int, probabilities kept of a row; None keeps all. For millions
             of classes.
         checkpoint: path of a file (.npz) that keeps the sums every
@@ -66,90 +88,76 @@ def recover(
         verbose: 1 shows a progress bar, 0 does not.
         batch_size: int, rows of arrays that are computed at a time; a dataset
             has batches of its own.
+        steps: int >= 1, for `method="step"`: passes over the data, each of
+            them with a step from where the one before it ended. From the
+            second one on, a pass costs two products in full width. Keep the
+            order of the data: the rows that are held out are then the same.
 
     Returns:
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
 
     Raises:
-        ValueError: another head, cosine logits, `l2` not positive, a dataset
-            without labels, batches or rows, or numbers that are not finite.
+        ValueError: another head, cosine logits, `l2` of the dual not positive,
+            a dataset without labels, batches or rows, numbers that are not
+            finite, or a checkpoint of something else.
 
     References:
         Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
         2020, dual recovery.
     """
     inputs, features, head = encoder_of(model)
-    _check_head(head)
+    check_choice("method", method, ("step", "dual", "lift"))
+    _check_head(head, method)
+    _check_steps(steps, method)
     inputs = inputs_as_given(model, inputs)
-    check_choice("method", method, ("dual", "lift"))
-    if method == "lift":
-        kernel = _lifted(head)
-    else:
-        sums = DualRecovery(head, top_k)
-        l2 = head.l2 if l2 is None else l2
-        _check_dual(l2, reduction)
-        encoder = keras.Model(inputs, features)
-        batches = Batches("dataset", dataset, batch_size)
-        _run(sums, encoder, batches, checkpoint, checkpoint_interval, verbose)
-        kernel = sums.result(l2, reduction)
-        if verbose:
-            error = sums.stationarity_error(l2, reduction)
-            print(f"stationarity error: {error:.3g} (0 at the optimum)")
-    return _full_model(inputs, features, head, kernel)
-
-
-def _check_dual(l2, reduction):
-    check_l2(l2)
+    l2 = getattr(head, "l2", 0.0) if l2 is None else l2
     check_choice("reduction", reduction, ("mean", "sum"))
-
-
-def _lifted(head):
-    return np.concatenate(
-        [
-            tf.matmul(rows, projection, transpose_b=True).numpy()
-            for projection, rows in head.projected_rows()
-        ]
+    if method == "lift":
+        return _full_model(inputs, features, full_head(head, lifted(head)))
+    if method == "dual":
+        check_l2(l2)
+    passes = Passes(
+        keras.Model(inputs, features),
+        Batches("dataset", dataset, batch_size),
+        checkpoint,
+        checkpoint_interval,
+        verbose,
     )
+    if method == "step":
+        head = passes.steps(head, top_k, steps, l2, reduction)
+        return _full_model(inputs, features, head)
+    sums = DualRecovery(head, top_k)
+    passes.run(sums)
+    passes.tell_stationarity(sums, l2, reduction)
+    kernel = sums.result(l2, reduction)
+    passes.end()
+    del sums  # as large as the class matrix
+    return _full_model(inputs, features, full_head(head, kernel))
 
 
-def _check_head(head):
+def _check_steps(steps, method):
+    check_positive_int("steps", steps)
+    if steps > 1 and method != "step":
+        raise ValueError(
+            f'`steps` is for method="step". Received: steps={steps} with '
+            f"method={method!r}."
+        )
+
+
+def _check_head(head, method):
     heads = (ProjectedSoftmax, AdaptiveProjectedSoftmax)
+    if method == "step":
+        heads = (*heads, FullSoftmax)
     similarity = getattr(head, "similarity", "dot")
     if not isinstance(head, heads) or similarity != "dot":
         raise ValueError(
             "`model` must end in a ProjectedSoftmax or an "
-            'AdaptiveProjectedSoftmax with similarity="dot". Received: '
+            'AdaptiveProjectedSoftmax with similarity="dot", or for '
+            'method="step" in such a FullSoftmax. Received: '
             f"{type(head).__name__} {head.name!r} with "
-            f"similarity={similarity!r}."
+            f"similarity={similarity!r} and method={method!r}."
         )
 
 
-def _run(sums, encoder, batches, checkpoint, interval, verbose):
-    if checkpoint is not None and os.path.exists(checkpoint):
-        sums.load(checkpoint)
-    done = sums.num_batches
-    bar = keras.utils.Progbar(batches.count, verbose=verbose)
-    for number, batch in enumerate(batches.after(done), done + 1):
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
-        sums.add(encoder(x, training=False), y, weight)
-        if checkpoint is not None and number % interval == 0:
-            sums.save(checkpoint)
-        bar.update(number)
-    if checkpoint is not None and os.path.exists(checkpoint):
-        os.remove(checkpoint)
-
-
-def _full_model(inputs, features, head, kernel):
-    bias = getattr(head, "bias", None)
-    full = FullSoftmax(
-        head.num_classes,
-        use_bias=bias is not None,
-        activation=head.activation,
-        seed=head.seed,
-        name=f"{head.name}_recovered",
-    )
-    model = keras.Model(inputs, full(features))
-    full.kernel.assign(kernel)
-    if bias is not None:
-        full.bias.assign(bias)
-    return model
+def _full_model(inputs, features, head):
+    return keras.Model(inputs, head(features))

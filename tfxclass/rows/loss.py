@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.losses import first_order
 from tfxclass.losses.softmax import TargetTerms
 from tfxclass.losses.softmax import empty_stats
@@ -61,7 +62,7 @@ def cross_entropy(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
-    @tf.custom_gradient
+    @custom_gradient
     def loss_of(*inputs):
         # Out of sight of an eager tape, which would keep every block.
         unseen = _there(tf.stop_gradient, inputs, given)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops import library
 from tfxclass.rows.class_rows import ClassRows
 
@@ -34,7 +35,7 @@ def normalize_grad(
     return (upstream - along * normalized) * inverse
 
 
-@tf.custom_gradient
+@custom_gradient
 def row_products(queries: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """`queries . rows`, float32 `[batch, n]` of `[batch, dim]` and `[n, dim]`.
 

@@ -1,6 +1,7 @@
 """Samplers: which classes a training step computes."""
 
 from tfxclass.samplers.allocation import AdaptiveAllocation
+from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
@@ -15,6 +16,7 @@ from tfxclass.samplers.top_k import TopKSampler
 
 __all__ = [
     "AdaptiveAllocation",
+    "AutoSampler",
     "ClusterSampler",
     "FrequencySampler",
     "HashingForestSampler",

@@ -12,16 +12,16 @@ from tfxclass.types import Scalar
 class AdaptiveAllocation:
     """Grows the number of classes, the trees and the interval as training goes.
 
-    At the start of each phase, the number of active classes M becomes the
-    least one whose mean cumulative probability (the sum of the M greatest
-    probabilities of a row) passes a threshold that rises linearly over
-    `ramp_steps`. Within a phase the number of trees and the rebuild interval
-    grow linearly between their two ends, and fall back at the next.
+    All of it is set at the start of each phase and stays until the next. The
+    number of active classes M becomes the least one whose mean cumulative
+    probability (the sum of the M greatest probabilities of a row) passes a
+    threshold; the threshold, the number of trees L and the rebuild interval T
+    grow linearly between their two ends over `ramp_steps`, the whole training.
 
     Args:
         phase_steps: int, steps of a phase.
         cumulative_probability: `(first, last)` thresholds in (0, 1].
-        ramp_steps: int, steps over which the threshold rises.
+        ramp_steps: int, steps of the training, over which all of it grows.
         num_trees: `(first, last)` ints.
         rebuild_interval: `(first, last)` ints, in steps.
 
@@ -59,7 +59,7 @@ class AdaptiveAllocation:
 
     def forest_schedule(self, step: Scalar) -> tuple[tf.Tensor, tf.Tensor]:
         """`(num_trees, rebuild_interval)` at `step`, int64 scalars."""
-        done = tf.cast(step % self.phase_steps, tf.float32) / self.phase_steps
+        done = self._done(step - step % self.phase_steps)
         return _between(self.num_trees, done), _between(
             self.rebuild_interval, done
         )
@@ -67,8 +67,11 @@ class AdaptiveAllocation:
     def threshold(self, step: Scalar) -> tf.Tensor:
         """The cumulative probability asked for at `step`, float32 scalar."""
         low, high = self.cumulative_probability
-        done = tf.cast(step, tf.float32) / self.ramp_steps
-        return low + (high - low) * tf.minimum(done, 1.0)
+        return low + (high - low) * self._done(step)
+
+    def _done(self, step):
+        """Which part of the training is done, float32 scalar."""
+        return tf.minimum(tf.cast(step, tf.float32) / self.ramp_steps, 1.0)
 
     def num_classes_for(
         self, step: Scalar, probabilities: tf.Tensor

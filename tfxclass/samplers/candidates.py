@@ -49,8 +49,12 @@ class CandidateSampler(Sampler):
         self.neighbor_fraction = neighbor_fraction
         self.correct_fill = correct_fill
 
-    def refresh(self, kernel: Variable) -> None:
-        """Keeps an index current; called before each search."""
+    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
+        """Keeps an index current; called before each search.
+
+        Args:
+            queries, kernel: of `sample`.
+        """
 
     def candidates(
         self,
@@ -67,6 +71,12 @@ class CandidateSampler(Sampler):
         """
         raise NotImplementedError
 
+    def places(self, num_sampled: tf.Tensor) -> tf.Tensor:
+        """How many candidates may enter, int64 scalar."""
+        return tf.cast(
+            self.neighbor_fraction * tf.cast(num_sampled, tf.float32), tf.int64
+        )
+
     def num_active_classes(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> tf.Tensor:
@@ -76,11 +86,9 @@ class CandidateSampler(Sampler):
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
-        self.refresh(kernel)
+        self.refresh(queries, kernel)
         num_sampled = self.num_active_classes(queries, target_ids, kernel)
-        places = tf.cast(
-            self.neighbor_fraction * tf.cast(num_sampled, tf.float32), tf.int64
-        )
+        places = self.places(num_sampled)
         ids, scores = self.candidates(queries, target_ids, kernel, places)
         chosen = self.choose(
             target_ids,

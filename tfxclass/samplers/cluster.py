@@ -84,7 +84,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         """Builds the index of the rows as they are, now."""
         self.index.build(kernel, self._num_clusters(), seed=self.seed or 0)
 
-    def refresh(self, kernel: Variable) -> None:
+    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
         step = tf.convert_to_tensor(self.step)
         since = step % self.rebuild_interval
         rebuild = tf.equal(since, 0)
@@ -113,8 +113,11 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         )
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
-        self.index.mark(touched_ids)
+        self.rows_moved(touched_ids)
         super().update(kernel, touched_ids)
+
+    def rows_moved(self, ids: tf.Tensor) -> None:
+        self.index.mark(ids)
 
     def get_config(self) -> Config:
         config = {

@@ -1,5 +1,6 @@
 """Negatives that a hashing forest finds: the classes nearest to the batch."""
 
+import math
 from typing import Any
 
 import keras
@@ -11,6 +12,9 @@ from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import all_products
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.candidates import NeighborSampler
+from tfxclass.samplers.drift import Drift
+from tfxclass.samplers.drift import Refresh
+from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.types import Config
 from tfxclass.types import Scalar
@@ -32,10 +36,13 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
     with `neighbor_fraction=1`, the softmax is the paper's, restricted to the
     set.
 
-    Every `rebuild_interval` steps a new forest is begun from a snapshot of
-    the class rows, in the background, and takes the old one's place
-    `rebuild_interval` steps later. Before the first one is ready, classes are
-    drawn uniformly.
+    The first step builds a forest of the rows as they are. A new one is begun
+    from a snapshot of the class rows, in the background, and its trees take the
+    old ones' places one by one over `rebuild_interval` steps (on a GPU, all at
+    the end): when it has drifted, `"auto"`, or every `rebuild_interval` steps.
+    It has drifted when it finds less than nine tenths as many as it did at best
+    of the ten greatest logits of a few rows, answered exactly now and then;
+    refreshes then take about a quarter of the time of the steps.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -46,7 +53,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         num_candidates: int, most classes that a query scores, those that most
             trees agree on; None scores all that the trees give, as the paper
             does.
-        rebuild_interval: int, in steps.
+        rebuild_interval: int, in steps, or `"auto"`.
         neighbor_fraction: float in (0, 1], most places for neighbours.
         correct_fill: whether the fill is weighted.
         allocation: `AdaptiveAllocation` or None.
@@ -63,14 +70,14 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         num_trees: int = 50,
         leaf_size: int = 100,
         num_candidates: int | None = 64,
-        rebuild_interval: int = 500,
+        rebuild_interval: int | str = "auto",
         allocation: AdaptiveAllocation | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         check_positive_int("num_trees", num_trees)
         check_positive_int("leaf_size", leaf_size)
-        check_positive_int("rebuild_interval", rebuild_interval)
+        check_rebuild_interval(rebuild_interval)
         if num_candidates is not None:
             check_positive_int("num_candidates", num_candidates)
         if isinstance(allocation, dict):
@@ -80,11 +87,22 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         self.num_candidates = num_candidates
         self.rebuild_interval = rebuild_interval
         self.allocation = allocation
+        self.drift = None
         self.index = HashingForest()
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
         self.num_active = self.counter("num_active", self.num_sampled)
+        self.levels = math.log2(max(kernel_shape[0] / self.leaf_size, 2))
+        if self.rebuild_interval == "auto" and self.allocation is None:
+            num_classes, dim = kernel_shape
+            self.drift = Drift(
+                self, num_classes, dim, self._build_nanoseconds(*kernel_shape)
+            )
+
+    def _build_nanoseconds(self, num_classes, dim):
+        """What a forest takes on one core, roughly."""
+        return self.num_trees * num_classes * self.levels * (2 + dim / 20)
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         # Cells come out half full; a node has 16 bytes, a plane 16-bit
@@ -99,17 +117,33 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             kernel, self.num_trees, self.leaf_size, seed=self.seed or 0
         )
 
-    def refresh(self, kernel: Variable) -> None:
+    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
         step = tf.convert_to_tensor(self.step)
-        num_trees, interval = self._schedule(step)
+        num_trees, refresh = self._schedule(step, tf.shape(queries)[0])
         self.index.advance(
             kernel,
             step,
-            interval,
+            refresh.interval,
             num_trees,
             self.leaf_size,
             seed=self.seed or 0,
+            lag=refresh.lag,
+            drifted=refresh.drifted,
         )
+        if self.drift is not None:
+            self.drift.watch(
+                step,
+                queries,
+                kernel,
+                lambda probes, ids: self.finds(probes, ids, kernel),
+            )
+
+    def finds(
+        self, queries: tf.Tensor, ids: tf.Tensor, kernel: Variable
+    ) -> tf.Tensor:
+        """Which of `ids` `[n, k]` a search for k classes finds, bool."""
+        found, _ = self.neighbors(queries, kernel, tf.shape(ids)[1])
+        return tf.reduce_any(ids[:, :, tf.newaxis] == found[:, tf.newaxis], 2)
 
     def neighbors(
         self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
@@ -127,13 +161,15 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             normalize=self.similarity == "cosine",
         )
 
-    def _schedule(self, step):
-        if self.allocation is None:
-            return (
-                tf.constant(self.num_trees, tf.int64),
-                tf.constant(self.rebuild_interval, tf.int64),
-            )
-        return self.allocation.forest_schedule(step)
+    def _schedule(self, step, batch):
+        num_trees = tf.constant(self.num_trees, tf.int64)
+        if self.allocation is not None:
+            num_trees, interval = self.allocation.forest_schedule(step)
+            return num_trees, Refresh(interval, interval)
+        if self.drift is not None:
+            return num_trees, self.drift.steps(step, batch)
+        interval = tf.constant(self.rebuild_interval, tf.int64)
+        return num_trees, Refresh(interval, interval)
 
     def num_active_classes(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable

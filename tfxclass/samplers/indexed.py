@@ -25,7 +25,11 @@ class IndexedSampler(Sampler):
     def has_gpu_ops(self) -> bool:
         return self.index.has_gpu_ops
 
+    def prepare(self, num_classes: int) -> None:
+        """Makes the index, if its sizes follow the number of classes."""
+
     def build_for(self, head: keras.layers.Layer) -> None:
+        self.prepare(head.num_classes)
         self.index.device = placement.of_index(
             head.kernel, self.index.has_gpu_ops
         )

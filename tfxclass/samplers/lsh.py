@@ -1,6 +1,7 @@
 """Negatives from locality-sensitive hash tables of the class rows."""
 
 import math
+import sys
 from typing import Any
 
 import keras
@@ -12,6 +13,9 @@ from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers.drift import Drift
+from tfxclass.samplers.drift import Refresh
+from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
@@ -22,7 +26,7 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-_NUM_HASHES = {"simhash": 9, "sparse_simhash": 9, "dwta": 6}
+_HASHES = ("simhash", "sparse_simhash", "dwta")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -36,16 +40,19 @@ class LSHSampler(IndexedSampler):
     1 - (1 - p^K)^L, which follows the weights as they are trained.
 
     Room: the batch's union gets the places that labels leave, at most
-    `neighbor_fraction` of all. A larger union is cut: tables are probed in a
-    random order, one for the whole batch at a time, until the room is used
-    up, and of what the last one adds a uniform sample is kept. Places that
+    `neighbor_fraction` of all. Each query reads all tables, and each table that
+    gives a class is a vote for it. A larger union is cut by votes: classes with
+    the most (of one query) stay, and of those with the least votes that stay a
+    uniform sample. A class is then kept with the probability of so many votes,
+    which are Binomial(L, p^K): the more similar, the more surely. Places that
     are left are filled uniformly.
 
-    Every `rebuild_interval` steps, growing by `decay`, new tables are begun in
+    The first step builds tables of the rows as they are. New ones are begun in
     the background from the rows that were sampled since (from all rows when
-    the functions are drawn anew, or when over half of the rows were sampled);
-    they take the old ones' place `rebuild_interval` steps later. Before the
-    first ones are ready, classes are drawn uniformly.
+    the functions are drawn anew, or when over half of the rows were sampled),
+    and take the old ones' place some steps later: when the tables have drifted,
+    `rebuild_interval="auto"` (as `HashingForestSampler` says), or every
+    `rebuild_interval` steps, growing by `decay`.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -53,15 +60,17 @@ class LSHSampler(IndexedSampler):
         hash: `"simhash"`, `"sparse_simhash"` (its functions look at a third
             of the coordinates) or `"dwta"` (winner take all; zeros count as
             absent, so it suits sparse features).
-        num_hashes: int K, functions a table; 9 by default, 6 for `"dwta"`.
-        num_tables: int L.
+        num_hashes: int K, functions a table; by default such that a query
+            visits about twice as many ids as a step computes classes.
+        num_tables: int L; by default 16 to 50, so that hashing costs about
+            what the products of a step do.
         bin_size: int, coordinates that a function of `"dwta"` compares.
         bucket_size: int, most classes of a bucket, a random sample of those
             that hash there; None keeps all, and the cost of a step then grows
             with them.
         measure: what functions collide by: `"cosine"`, or `"inner_product"`
             (the rows get a coordinate with which their norms are equal).
-        rebuild_interval: int, in steps, the first interval.
+        rebuild_interval: int, in steps, the first interval; or `"auto"`.
         decay: float >= 0: refresh r comes exp(decay r) times the first
             interval after the one before it. 0 keeps the interval.
         redraw_interval: int, in refreshes: how often hash functions are drawn
@@ -70,8 +79,10 @@ class LSHSampler(IndexedSampler):
             since. Right for optimizers that move no other row (those of
             `tfxclass.optimizers`, plain SGD); False hashes all of them.
         negatives: `"batch"`: a sample's softmax covers the classes of the
-            whole batch. `"sample"`: its own labels and buckets only, or, if
-            these give nothing, the classes of the batch.
+            whole batch. `"sample"`: its own labels and buckets only, as in the
+            paper, or, if these give nothing, the classes of the batch. Where
+            not all samples' buckets have room, those classes that have the
+            votes to be kept.
         neighbor_fraction: float in (0, 1], most places for the union.
         correction: `"fill"`: classes of the fill stand for all that were not
             found, which makes the sum of exponentials an unbiased estimate,
@@ -88,6 +99,8 @@ class LSHSampler(IndexedSampler):
         Sampling). Chen et al., SLIDE, MLSys 2020. Neyshabur and Srebro, On
         Symmetric and Asymmetric LSHs for Inner Product Search, ICML 2015.
     """
+
+    has_gpu_ops = LSHTables.has_gpu_ops
 
     #: Arguments beside `num_sampled` and `seed`.
     option_names = (
@@ -113,11 +126,11 @@ class LSHSampler(IndexedSampler):
         scheme: str = "embedding",
         hash: str = "simhash",
         num_hashes: int | None = None,
-        num_tables: int = 50,
+        num_tables: int | None = None,
         bin_size: int = 8,
         bucket_size: int | None = 128,
         measure: str = "cosine",
-        rebuild_interval: int = 50,
+        rebuild_interval: int | str = "auto",
         decay: float = 0.05,
         redraw_interval: int | None = 20,
         incremental: bool = True,
@@ -128,12 +141,9 @@ class LSHSampler(IndexedSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
-        check_choice("hash", hash, tuple(_NUM_HASHES))
         self.scheme = scheme
         self.hash = hash
-        self.num_hashes = (
-            _NUM_HASHES[hash] if num_hashes is None else num_hashes
-        )
+        self.num_hashes = num_hashes
         self.num_tables = num_tables
         self.bin_size = bin_size
         self.bucket_size = bucket_size
@@ -146,32 +156,70 @@ class LSHSampler(IndexedSampler):
         self.neighbor_fraction = neighbor_fraction
         self.correction = correction
         self._check()
+        self.drift = None
+        self.index = None  # its sizes follow the number of classes
+
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        super().build(kernel_shape)
+        self.gauge("tables_probed")
+        self.gauge("yield")
+        if self.rebuild_interval == "auto":
+            nanoseconds = self._refresh_nanoseconds(*kernel_shape)
+            self.drift = Drift(self, *kernel_shape, nanoseconds)
+
+    def _refresh_nanoseconds(self, num_classes, dim):
+        """Half of the rows hashed and all tables written, on one core."""
+        num_hashes, num_tables = self.functions(num_classes)
+        return num_classes * num_tables * (5 + num_hashes * dim / 60)
+
+    def prepare(self, num_classes: int) -> None:
+        num_hashes, num_tables = self.functions(num_classes)
         self.index = LSHTables(
-            self.num_hashes,
+            num_hashes,
             num_tables,
-            hash=hash,
-            bin_size=bin_size,
-            inner_product=measure == "inner_product",
-            bucket_size=bucket_size or 0,
-            redraw_interval=redraw_interval or 0,
-            incremental=incremental,
+            hash=self.hash,
+            bin_size=self.bin_size,
+            inner_product=self.measure == "inner_product",
+            bucket_size=self.bucket_size or 0,
+            redraw_interval=self.redraw_interval or 0,
+            incremental=self.incremental,
         )
 
+    def functions(self, num_classes: int) -> tuple[int, int]:
+        """`(num_hashes, num_tables)`, chosen where they are not given.
+
+        A query visits L N / 2^bits ids beside K L products. Fewer bits tell
+        near classes better from far ones, whatever the batch is (votes rank
+        what its queries find), so there are as few as the visits allow: about
+        twice the classes that a step computes for a row. L is the paper's 50
+        where hashing then costs no more than those products.
+        """
+        num_sampled = min(self.num_sampled, num_classes)
+        num_tables = self.num_tables
+        if num_tables is None:
+            num_tables = min(max(num_sampled // 4, 16), 50)
+        if self.num_hashes is not None:
+            return self.num_hashes, num_tables
+        buckets = num_tables * num_classes / (2 * num_sampled)
+        bits = min(max(round(math.log2(max(buckets, 1))), 1), 18)
+        return max(round(bits / self._function_bits()), 1), num_tables
+
     def _check(self):
+        check_choice("hash", self.hash, _HASHES)
         check_choice("scheme", self.scheme, ("embedding", "label"))
         check_choice("measure", self.measure, ("cosine", "inner_product"))
         check_choice("negatives", self.negatives, ("batch", "sample"))
         check_choice(
             "correction", self.correction, ("fill", "sampling", "none")
         )
+        check_positive_int("bin_size", self.bin_size)
+        check_rebuild_interval(self.rebuild_interval)
         for name in (
             "num_hashes",
             "num_tables",
-            "bin_size",
-            "rebuild_interval",
+            "bucket_size",
+            "redraw_interval",
         ):
-            check_positive_int(name, getattr(self, name))
-        for name in ("bucket_size", "redraw_interval"):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
         if self.bin_size < 2:
@@ -185,7 +233,7 @@ class LSHSampler(IndexedSampler):
                 "`neighbor_fraction` must be in (0, 1]. Received: "
                 f"{self.neighbor_fraction}"
             )
-        bits = self._code_bits()
+        bits = (self.num_hashes or 1) * self._function_bits()
         if bits > 30:
             raise ValueError(
                 "A code takes at most 30 bits. Received: num_hashes="
@@ -200,17 +248,17 @@ class LSHSampler(IndexedSampler):
                 f"{self.hash!r}, bucket_size={self.bucket_size}."
             )
 
-    def _code_bits(self):
-        if self.hash == "dwta":
-            return self.num_hashes * math.ceil(math.log2(self.bin_size))
-        return self.num_hashes
+    def _function_bits(self):
+        return math.ceil(math.log2(self.bin_size)) if self.hash == "dwta" else 1
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        bits = min(self._code_bits(), 18, math.ceil(math.log2(num_classes)) + 4)
+        num_hashes, num_tables = self.functions(num_classes)
+        bits = num_hashes * self._function_bits()
+        bits = min(bits, 18, math.ceil(math.log2(num_classes)) + 4)
         ids = num_classes
         if self.bucket_size is not None:
             ids = min(ids, self.bucket_size << bits)
-        tables = 2 * self.num_tables * 4 * (ids + (1 << bits))
+        tables = 2 * num_tables * 4 * (ids + (1 << bits))
         return tables + 4 * num_classes * (dim + 1)
 
     def rebuild(self, kernel: Variable) -> None:
@@ -230,14 +278,23 @@ class LSHSampler(IndexedSampler):
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         step = tf.convert_to_tensor(self.step)
+        refresh = self._refresh(step, tf.shape(queries)[0])
         self.index.advance(
             kernel,
             step,
-            self.interval(step),
-            tf.constant(self.rebuild_interval, tf.int64),
+            refresh.interval,
+            refresh.lag,
             seed=self.seed or 0,
+            drifted=refresh.drifted,
         )
         asked, valid = self.hashed_queries(queries, target_ids, kernel)
+        if self.drift is not None:
+            self.drift.watch(
+                step,
+                queries,
+                kernel,
+                lambda probes, ids: self._finds(asked, valid, ids),
+            )
         found = self.index.query(
             asked,
             valid,
@@ -246,6 +303,7 @@ class LSHSampler(IndexedSampler):
             math.ceil(self.neighbor_fraction * self.num_sampled),
             self.next_seed(),
         )
+        self._measure(found)
         chosen = self.choose(
             target_ids,
             candidates=found.candidates,
@@ -259,16 +317,48 @@ class LSHSampler(IndexedSampler):
         rest = (self.correction, log_none, self.num_classes)
         if self.negatives == "batch":
             return batch_sample(chosen, *rest)
-        members = self.index.members(asked, valid, found.probed, chosen.ids)
+        members = self.index.members(
+            asked, valid, found.probed, chosen.ids, found.least_votes
+        )
         return per_sample(chosen, members, *rest)
+
+    def _refresh(self, step, batch):
+        if self.drift is not None:
+            return self.drift.steps(step, batch)
+        lag = tf.constant(self.rebuild_interval, tf.int64)
+        return Refresh(self.interval(step), lag)
+
+    def _finds(self, asked, valid, ids):
+        """Which of the first rows' `ids` `[n, k]` are in their buckets."""
+        rows = tf.shape(ids)[0]
+        unique, places = tf.unique(tf.reshape(tf.maximum(ids, 0), [-1]))
+        tables = tf.range(self.index.options["num_tables"], dtype=tf.int64)
+        mask = self.index.members(asked[:rows], valid[:rows], tables, unique)
+        places = tf.reshape(places, tf.shape(ids))
+        return tf.gather(mask, places, axis=1, batch_dims=1)
+
+    def _measure(self, found):
+        probed = tf.size(found.probed)
+        wanted = self.index.options["num_tables"]
+        before = tf.cast(self.measured["tables_probed"], tf.int32)
+        tf.cond(
+            (probed > 0) & (probed < wanted) & (probed != before),
+            lambda: _warn_of_few(probed, wanted),
+            tf.no_op,
+        )
+        self.measured["tables_probed"].assign(tf.cast(probed, tf.float32))
+        kept = tf.size(found.candidates, tf.int64) / found.pool
+        kept = tf.where(found.pool > 0, kept, 0.0)
+        self.measured["yield"].assign(tf.cast(kept, tf.float32))
 
     def _log_not_found(self, asked, valid, ids, kernel, found):
         """log(1 - P) of each class for each row, `[batch, num_sampled]`."""
         rows = placement.gather(kernel, ids)
         log_none = log_not_found(
             cosines(asked, rows, found.norm),
-            self.num_hashes,
+            self.index.options["num_hashes"],
             tf.size(found.probed),
+            found.least_votes,
             found.last_fraction,
         )
         log_none = tf.where(valid[:, :, tf.newaxis], log_none, 0.0)
@@ -290,10 +380,25 @@ class LSHSampler(IndexedSampler):
         return rows, target_ids >= 0
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
-        if self.incremental:
-            self.index.mark(touched_ids)
+        self.rows_moved(touched_ids)
         super().update(kernel, touched_ids)
+
+    def rows_moved(self, ids: tf.Tensor) -> None:
+        if self.incremental:
+            self.index.mark(ids)
 
     def get_config(self) -> Config:
         options = {name: getattr(self, name) for name in self.option_names}
         return {**super().get_config(), **options}
+
+
+def _warn_of_few(probed, wanted):
+    return tf.print(
+        "WARNING: an LSHSampler reads",
+        probed,
+        "tables of",
+        wanted,
+        "(they were restored from another model's state, until the next "
+        "refresh).",
+        output_stream=sys.stderr,
+    )

@@ -36,24 +36,44 @@ def log_not_found(
     cosine: tf.Tensor,
     num_hashes: int,
     num_tables: Scalar,
+    least_votes: Scalar = 1,
     last_fraction: float | tf.Tensor = 1.0,
 ) -> tf.Tensor:
-    """log (1 - p^K)^(t - 1) (1 - f p^K): none of t tables gives the class.
+    """log P(a query does not keep a class), votes ~ Binomial(t, p^K).
+
+    A class is kept with more than `least_votes`, and with as many in the
+    fraction f of the cases. For one vote and f = 1 that is t log(1 - p^K).
 
     Args:
         cosine: float32, between query and class.
         num_hashes: int K.
-        num_tables: int32 scalar, number t of tables that were probed; may
-            be 0.
-        last_fraction: fraction f that was kept of the last one.
+        num_tables: int32 scalar, number t of tables that were read; may be 0.
+        least_votes: int64 scalar, at least 1.
+        last_fraction: f, float32 scalar.
     """
     in_table = collision_probability(cosine) ** num_hashes
-    whole = tf.cast(tf.maximum(num_tables - 1, 0), tf.float32)
-    last = tf.where(num_tables > 0, last_fraction, 0.0)
-    # p = 1 has an infinite logarithm, which may be taken 0 times.
-    return tf.math.multiply_no_nan(
-        tf.math.log1p(-in_table), whole
-    ) + tf.math.log1p(-last * in_table)
+    tables = tf.cast(num_tables, tf.float32)
+    least = tf.cast(least_votes, tf.float32)
+    found = last_fraction * _at_least(least, tables, in_table)
+    found += (1.0 - last_fraction) * _at_least(least + 1.0, tables, in_table)
+    # Of one vote exactly, also where float32 takes P for 1.
+    whole = tf.math.multiply_no_nan(tf.math.log1p(-in_table), tables)
+    return tf.where(
+        tf.logical_and(least <= 1.0, last_fraction >= 1.0),
+        whole,
+        tf.math.log1p(-tf.minimum(found, 1.0)),
+    )
+
+
+def _at_least(votes, tables, in_table):
+    """P(Binomial(tables, in_table) >= votes), votes >= 1."""
+    rest = tables - votes + 1.0
+    tail = tf.math.betainc(
+        tf.fill(tf.shape(in_table), votes),
+        tf.fill(tf.shape(in_table), tf.maximum(rest, 1.0)),
+        in_table,
+    )
+    return tf.where(rest > 0.0, tail, 0.0)
 
 
 def log_found(

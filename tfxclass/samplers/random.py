@@ -14,6 +14,7 @@ from tfxclass.types import Variable
 
 
 class _RandomSampler(Sampler):
+    draws_alone = True
     _fill = None
     _cumulative = None
 

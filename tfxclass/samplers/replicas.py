@@ -1,9 +1,10 @@
-"""Sampling once for all replicas of a `tf.distribute` strategy."""
+"""Sampling for the replicas of a `tf.distribute` strategy."""
 
 from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.optimizers.apart import steps_apart
 from tfxclass.samplers.sampler import Sample
 from tfxclass.shards.replicas import gather
 from tfxclass.types import Variable
@@ -12,7 +13,7 @@ from tfxclass.types import Variable
 def sample_for_replicas(
     sampler: Any, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
 ) -> Sample:
-    """`sampler.sample` and `update`, once a step for the whole batch.
+    """`sampler.sample` and `update`, once a step.
 
     The replicas' parts of the batch are brought together (features and
     labels: small beside the rows), sampled once a worker, and each replica
@@ -20,14 +21,23 @@ def sample_for_replicas(
     one, an index is refreshed once a worker, and alike in all of them, and
     the replicas touch the same rows.
 
+    Between the averages of `LocalSGD` the replicas are no one model: each
+    draws by itself, for its part of the batch and by its own rows. A sampler
+    that keeps an index has one in each worker, from the rows of its first
+    replica: there a worker's replicas are sampled for at once, and no features
+    cross to other workers.
+
     Args and returns are those of `Sampler.sample`, in a replica.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return _sample(sampler, queries, target_ids, kernel)
+    if steps_apart(kernel):
+        if sampler.draws_alone:
+            return sampler.sample(queries, target_ids, kernel)
+        return _sample_in_worker(context, sampler, queries, target_ids, kernel)
     shapes = gather(context, tf.shape(target_ids)[tf.newaxis])
-    width = tf.reduce_max(shapes[:, 1]) - tf.shape(target_ids)[1]
-    padded = tf.pad(target_ids, [[0, 0], [0, width]], constant_values=-1)
+    padded = _padded(target_ids, tf.reduce_max(shapes[:, 1]))
 
     def sample_all(strategy, queries, target_ids):
         # Each replica of this worker has been given the whole batch.
@@ -47,6 +57,31 @@ def _sample(sampler, queries, target_ids, kernel):
     sample = sampler.sample(queries, target_ids, kernel)
     sampler.update(kernel, sample.ids)
     return sample
+
+
+def _sample_in_worker(context, sampler, queries, target_ids, kernel):
+    def sample_all(strategy, queries, target_ids):
+        queries = strategy.experimental_local_results(queries)
+        target_ids = strategy.experimental_local_results(target_ids)
+        shapes = tf.stack([tf.shape(ids) for ids in target_ids])
+        width = tf.reduce_max(shapes[:, 1])
+        padded = [_padded(ids, width) for ids in target_ids]
+        sample = _sample(
+            sampler,
+            tf.concat(queries, axis=0),
+            tf.concat(padded, axis=0),
+            kernel,
+        )
+        return sample, shapes
+
+    sample, shapes = context.merge_call(sample_all, args=(queries, target_ids))
+    number = context.replica_id_in_sync_group % tf.shape(shapes)[0]
+    return _part(sample, shapes, number)
+
+
+def _padded(ids, width):
+    missing = width - tf.shape(ids)[1]
+    return tf.pad(ids, [[0, 0], [0, missing]], constant_values=-1)
 
 
 def _part(sample, shapes, number):

@@ -35,7 +35,7 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
             normalize=self.similarity == "cosine",
         )
 
-    def refresh(self, kernel: Variable) -> None:
+    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
         self.index.advance(
             kernel,
             tf.convert_to_tensor(self.step),
@@ -72,10 +72,9 @@ class KMeansSampler(_GroupSampler):
 
     Class rows are clustered by direction; the negatives are the classes that
     share a cluster with a label of the batch, drawn uniformly where they are
-    too many. A step looks groups up; every `rebuild_interval` steps a new
-    clustering is begun from a snapshot, in the background, and takes the old
-    one's place `rebuild_interval` steps later. Before the first one is ready,
-    classes are drawn uniformly.
+    too many. The first step clusters the rows as they are; every
+    `rebuild_interval` steps a new clustering is begun from a snapshot, in the
+    background, and takes the old one's place `rebuild_interval` steps later.
 
     Args:
         num_sampled: int, number of classes a step, labels included.

@@ -69,6 +69,10 @@ class Sampler(SavedRandom, keras.layers.Layer):
     #: Whether its compiled ops run on GPUs.
     has_gpu_ops = True
 
+    #: Whether each of several replicas may `sample` by itself: it keeps
+    #: nothing but its random state, and needs no `update`.
+    draws_alone = False
+
     def __init__(
         self, num_sampled: int, seed: int | None = None, **kwargs: Any
     ) -> None:
@@ -77,6 +81,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.num_sampled = int(num_sampled)
         self.seed = seed
         self.head_name = None
+        #: What `sample` measures of itself: float32 weights by name.
+        self.measured = {}
         self.make_random(seed)
 
     def build_for(self, head: keras.layers.Layer) -> None:
@@ -93,6 +99,21 @@ class Sampler(SavedRandom, keras.layers.Layer):
             self.num_sampled = self.num_classes
         if not self.built:  # a loaded one is
             self.build((head.num_classes, head.kernel.shape[1]))
+
+    def weight(self, name: str, value: float) -> keras.Variable:
+        """A float32 weight that is not trained."""
+        return self.add_weight(
+            name=name,
+            shape=(),
+            dtype="float32",
+            trainable=False,
+            initializer=keras.initializers.Constant(value),
+        )
+
+    def gauge(self, name: str, value: float = 0.0) -> keras.Variable:
+        """A weight in `measured`, for `metrics.SamplerState`."""
+        self.measured[name] = self.weight(name, value)
+        return self.measured[name]
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -114,6 +135,18 @@ class Sampler(SavedRandom, keras.layers.Layer):
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         """Keeps the index current; called each step after `sample`."""
+
+    def rows_moved(self, ids: tf.Tensor) -> None:
+        """Told of rows, int64 `[n]`, that moved without being sampled."""
+
+    def next_seed(self) -> tf.Tensor:
+        seed = super().next_seed()
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            return seed
+        # Replicas that draw by themselves draw other classes.
+        number = tf.cast(context.replica_id_in_sync_group, tf.int64)
+        return seed + tf.stack([tf.zeros_like(number), number])
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         """Bytes of the index for `[num_classes, dim]` rows, refresh included.

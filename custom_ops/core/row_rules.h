@@ -1,0 +1,189 @@
+// What an optimizer does to one element of a row, in float or double: the same
+// arithmetic on the CPU and on GPUs.
+//
+// An element has kSlots slots, which its functions change in place. Callers
+// hold them in a local array: a compiler keeps that in registers, and so
+// vectorises a loop over elements.
+//   Step(w, grad, slots): by how much w moves with a gradient.
+//   OverM(skipped, slots): by how much the steps that it skipped move w, over
+//     its first moment (core/skipped_steps.h).
+//   Skip(w, skipped, over_m, slots): by how much they move w.
+//   Fade(): how the moments fade in a skipped step.
+// All rules first take `decay` * w from w (decay = lr * weight_decay).
+#ifndef TFXCLASS_CORE_ROW_RULES_H_
+#define TFXCLASS_CORE_ROW_RULES_H_
+
+#include <cmath>
+
+#include "core/host_device.h"
+#include "core/skipped_steps.h"
+
+namespace tfxclass {
+
+enum class RowRule { kSgd, kAdagrad, kAdam };
+
+struct RowRuleOptions {
+  RowRule rule = RowRule::kSgd;
+  float momentum = 0;
+  bool nesterov = false;
+  float epsilon = 0;
+};
+
+// Of a step. With Adam, learning_rate is alpha, with the bias correction
+// (Kingma and Ba, end of section 2). In double, as Keras takes the betas from
+// Python floats: 1 - beta is rounded once.
+struct RuleNumbers {
+  double learning_rate = 0, decay = 0, beta_1 = 0, beta_2 = 0;
+};
+
+// w -= lr * g.
+template <class W>
+struct SgdElement {
+  static constexpr int kSlots = 0;
+  static constexpr bool kHasRoot = false;
+  W learning_rate, decay;
+
+  TFXCLASS_HD SgdElement(const RowRuleOptions&, const RuleNumbers& n)
+      : learning_rate(n.learning_rate), decay(n.decay) {}
+  TFXCLASS_HD SkipFade Fade() const { return {}; }
+
+  TFXCLASS_HD W Step(W w, W grad, W*) const {
+    return -w * decay - grad * learning_rate;
+  }
+  TFXCLASS_HD W OverM(const Skipped&, const W*) const { return 0; }
+  TFXCLASS_HD W Skip(W w, const Skipped& s, W, W*) const {
+    return w * static_cast<W>(s.keep - 1);
+  }
+};
+
+// velocity = momentum * velocity - lr * g; w += velocity. Nesterov:
+// w += momentum * velocity - lr * g.
+template <class W>
+struct MomentumElement {
+  static constexpr int kSlots = 1;
+  static constexpr bool kHasRoot = false;
+  W learning_rate, decay, momentum;
+  bool nesterov;
+
+  TFXCLASS_HD MomentumElement(const RowRuleOptions& o, const RuleNumbers& n)
+      : learning_rate(n.learning_rate),
+        decay(n.decay),
+        momentum(o.momentum),
+        nesterov(o.nesterov) {}
+  TFXCLASS_HD SkipFade Fade() const { return {momentum, 1}; }
+
+  TFXCLASS_HD W Step(W w, W grad, W* slots) const {
+    const W step = grad * learning_rate;
+    slots[0] = slots[0] * momentum - step;
+    return (nesterov ? slots[0] * momentum - step : slots[0]) - w * decay;
+  }
+  TFXCLASS_HD W OverM(const Skipped& s, const W*) const { return s.move[0]; }
+  TFXCLASS_HD W Skip(W w, const Skipped& s, W over_m, W* slots) const {
+    const W step = w * static_cast<W>(s.keep - 1) - slots[0] * over_m;
+    slots[0] *= static_cast<W>(s.momentum);
+    return step;
+  }
+};
+
+// accumulator += g^2; w -= lr * g / sqrt(accumulator + epsilon).
+template <class W>
+struct AdagradElement {
+  static constexpr int kSlots = 1;
+  static constexpr bool kHasRoot = false;
+  W learning_rate, decay, epsilon;
+
+  TFXCLASS_HD AdagradElement(const RowRuleOptions& o, const RuleNumbers& n)
+      : learning_rate(n.learning_rate), decay(n.decay), epsilon(o.epsilon) {}
+  TFXCLASS_HD SkipFade Fade() const { return {}; }
+
+  TFXCLASS_HD W Step(W w, W grad, W* slots) const {
+    slots[0] += grad * grad;
+    return -w * decay - learning_rate * grad / std::sqrt(slots[0] + epsilon);
+  }
+  TFXCLASS_HD W OverM(const Skipped&, const W*) const { return 0; }
+  TFXCLASS_HD W Skip(W w, const Skipped& s, W, W*) const {
+    return w * static_cast<W>(s.keep - 1);
+  }
+};
+
+// m += (g - m) * m_rate; v += (g^2 - v) * v_rate;
+// w -= alpha * m / (sqrt(v) + epsilon), where rate = 1 - beta. AMSGrad divides
+// by the largest v so far, which does not change while v only falls.
+template <class W, bool kAmsGrad>
+struct AdamElement {
+  static constexpr int kSlots = kAmsGrad ? 3 : 2;
+  static constexpr bool kHasRoot = true;
+  static constexpr int kDivisor = kAmsGrad ? 2 : 1;
+  W alpha, decay, m_rate, v_rate, epsilon;
+  double beta_1, beta_2;
+
+  TFXCLASS_HD AdamElement(const RowRuleOptions& o, const RuleNumbers& n)
+      : alpha(n.learning_rate),
+        decay(n.decay),
+        m_rate(1 - n.beta_1),
+        v_rate(1 - n.beta_2),
+        epsilon(o.epsilon),
+        beta_1(n.beta_1),
+        beta_2(n.beta_2) {}
+  TFXCLASS_HD SkipFade Fade() const { return {beta_1, beta_2}; }
+
+  TFXCLASS_HD W Step(W w, W grad, W* slots) const {
+    const W m = slots[0] + (grad - slots[0]) * m_rate;
+    const W v = slots[1] + (grad * grad - slots[1]) * v_rate;
+    W divisor = v;
+    slots[0] = m;
+    slots[1] = v;
+    if (kAmsGrad) {
+      const W largest = slots[2];
+      divisor = largest < v ? v : largest;
+      slots[2] = divisor;
+    }
+    return -w * decay - m * alpha / (std::sqrt(divisor) + epsilon);
+  }
+  TFXCLASS_HD W OverM(const Skipped& s, const W* slots) const {
+    const W h = Root(slots) + epsilon;
+    return s.Move(epsilon / h) / h;
+  }
+  TFXCLASS_HD W Skip(W w, const Skipped& s, W over_m, W* slots) const {
+    const W step = w * static_cast<W>(s.keep - 1) - slots[0] * over_m;
+    slots[0] *= static_cast<W>(s.momentum);
+    slots[1] *= static_cast<W>(s.velocity);
+    return step;
+  }
+  TFXCLASS_HD W Root(const W* slots) const {
+    return std::sqrt(slots[kDivisor]);
+  }
+};
+
+// A skipped step with this rate (times what decay keeps) and these powers of
+// the betas, over the first moment: where each element is summed apart.
+template <class W>
+TFXCLASS_HD W MoveInOneStep(W rate, W of_root, W root, W epsilon) {
+  return rate / (of_root * root + epsilon);
+}
+
+template <class Element>
+struct ElementType {
+  using type = Element;
+};
+
+// Calls run(ElementType<E>()) with the element of a rule that computes in W;
+// the number of slots tells momentum and AMSGrad.
+template <class W, class Run>
+auto WithElement(RowRule rule, int num_slots, const Run& run) {
+  switch (rule) {
+    case RowRule::kSgd:
+      return num_slots == 0 ? run(ElementType<SgdElement<W>>())
+                            : run(ElementType<MomentumElement<W>>());
+    case RowRule::kAdagrad:
+      return run(ElementType<AdagradElement<W>>());
+    case RowRule::kAdam:
+      break;
+  }
+  return num_slots < 3 ? run(ElementType<AdamElement<W, false>>())
+                       : run(ElementType<AdamElement<W, true>>());
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_CORE_ROW_RULES_H_

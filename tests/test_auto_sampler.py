@@ -1,0 +1,200 @@
+"""AutoSampler: what it measures, when it switches, and back."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests import reference
+from tests.test_hashing_forest import clustered
+from tfxclass import layers
+from tfxclass import samplers
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers import drift
+from tfxclass.samplers.auto import effective_classes
+
+CLASSES, DIM, SAMPLED = 400, 8, 60
+
+
+def built(rows=None, **options):
+    sampler = samplers.AutoSampler(SAMPLED, num_trees=5, seed=3, **options)
+    head = layers.SampledSoftmax(CLASSES, sampler=sampler)
+    head.build((None, DIM))
+    head.kernel.assign(clustered(CLASSES, DIM) if rows is None else rows)
+    return head
+
+
+def step(head, features, labels):
+    sample = head.sampler.sample(
+        tf.constant(features), tf.constant(labels)[:, None], head.kernel
+    )
+    head.sampler.update(head.kernel, sample.ids)
+    return sample
+
+
+def measured(head):
+    return {name: float(v) for name, v in head.sampler.measured.items()}
+
+
+@pytest.fixture
+def probe_each_step(monkeypatch):
+    monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)
+    monkeypatch.setattr("tfxclass.samplers.auto.PROBE_SHARE", 1.0)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_effective_classes_equal_numpy(normalize):
+    rows, queries = clustered(50, DIM), 3 * clustered(5, DIM, seed=4)
+    labels = np.array([[3, -1], [7, 8], [-1, -1], [0, 49], [4, -1]])
+    found = effective_classes(
+        tf.constant(queries),
+        tf.constant(labels),
+        ClassRows(tf.constant(rows), normalize=normalize),
+    )
+    unit = reference.normalized(rows) if normalize else rows
+    p = reference.softmax(queries.astype(np.float64) @ unit.T)
+    k_eff, missed, counts = (part.numpy() for part in found)
+    assert counts.tolist() == [True, True, False, True, True]
+    for i, row in enumerate(labels):
+        others = np.delete(p[i], row[row >= 0])
+        if counts[i]:
+            np.testing.assert_allclose(
+                k_eff[i], others.sum() ** 2 / (others**2).sum(), rtol=1e-4
+            )
+            np.testing.assert_allclose(missed[i], others.sum(), rtol=1e-4)
+    assert (k_eff[2], missed[2]) == (1.0, 0.0)
+
+
+def test_a_class_alone_has_no_negatives():
+    _, missed, counts = effective_classes(
+        tf.ones([1, 2]),
+        tf.constant([[0]], tf.int64),
+        ClassRows(tf.ones([1, 2])),
+    )
+    assert not counts[0] and missed[0] == 0
+
+
+def test_v_is_the_variance_of_the_estimate_of_the_mass(probe_each_step):
+    """Over uniform draws with replacement, of the negatives' mass."""
+    head = built()
+    features = clustered(1, DIM, seed=6)
+    step(head, features, np.array([5]))
+    mass = np.exp((features @ head.kernel.numpy().T)[0].astype(np.float64))
+    mass[5] = 0
+    m = SAMPLED - 1
+    relative = CLASSES * (mass**2).sum() / mass.sum() ** 2 / m
+    np.testing.assert_allclose(measured(head)["v"], relative, rtol=1e-4)
+    draws = np.random.default_rng(0).integers(0, CLASSES, (20_000, m))
+    estimates = CLASSES * mass[draws].mean(axis=1)
+    variance = estimates.var() / mass.sum() ** 2
+    # v counts the square of the mean, too, a 1 / m.
+    np.testing.assert_allclose(variance, relative - 1 / m, rtol=0.06)
+
+
+def test_uniform_while_that_is_nearly_exact(probe_each_step):
+    """And then it is a UniformSampler, without an index."""
+    rows = np.random.default_rng(0).normal(size=(CLASSES, DIM)) * 0.1
+    head = built(rows.astype(np.float32))
+    uniform = layers.SampledSoftmax(
+        CLASSES, sampler=samplers.UniformSampler(SAMPLED, seed=3)
+    )
+    uniform.build((None, DIM))
+    for n in range(6):
+        features, labels = clustered(12, DIM, seed=n), np.arange(12)
+        ours = step(head, features, labels)
+        theirs = step(uniform, features, labels)
+        np.testing.assert_array_equal(ours.ids, theirs.ids)
+        np.testing.assert_array_equal(
+            ours.log_expected_count, theirs.log_expected_count
+        )
+    found = measured(head)
+    assert found["choice"] == 0 and found["k_eff"] > 0.5 * CLASSES
+    assert head.sampler.index.state()["ready"].size == 0
+
+
+def test_an_index_where_few_classes_have_the_mass_and_back(probe_each_step):
+    """Each label far from its features, near to few others: mixed, then
+    mostly neighbours. Once labels have the mass: uniform again."""
+    head = built()
+    rows = head.kernel.numpy()
+    labels = np.arange(12)
+    choices = []
+    for _ in range(6):
+        sample = step(head, 3 * rows[100:112], labels)
+        choices.append(measured(head)["choice"])
+    assert choices[0] == 1 and choices[-1] == 2, measured(head)
+    assert head.sampler.index.state()["ready"].size > 0
+    counts = sample.log_expected_count.numpy()
+    found = set(sample.ids.numpy()[counts == 0])
+    best = np.argsort(-(rows[100:112] @ rows.T), axis=1)[:, 0]
+    assert set(best) - set(labels) <= found
+    for _ in range(12):
+        step(
+            head, 50 * rows[:12] / np.square(rows[:12]).sum(1)[:, None], labels
+        )
+        choices.append(measured(head)["choice"])
+    later = choices[6:]
+    assert later[-1] == 0 and sorted(later, reverse=True) == later
+
+
+def test_no_noise_where_all_classes_are_computed(probe_each_step):
+    head = layers.SampledSoftmax(30, 30, sampler="auto", seed=1)
+    head.build((None, DIM))
+    head.kernel.assign(9 * clustered(30, DIM))
+    step(head, clustered(4, DIM), np.arange(4))
+    assert measured(head)["v"] == measured(head)["choice"] == 0
+
+
+def test_choices_rise_at_a_threshold_and_fall_below_half_of_it():
+    sampler = built().sampler
+    for now, level, expected in [
+        (0, 0.9, 0), (0, 1.0, 1), (0, 4.0, 2), (1, 0.6, 1), (1, 0.4, 0),
+        (1, 3.9, 1), (1, 4.1, 2), (2, 2.1, 2), (2, 1.9, 1), (2, 0.3, 0),
+    ]:  # fmt: skip
+        sampler.measured["choice"].assign(float(now))
+        level = tf.constant(level, tf.float64)
+        assert float(sampler._choose(level)) == expected, (now, level)
+
+
+def test_resumed_goes_on_bit_for_bit(tmp_path, probe_each_step):
+    x, y = 8 * clustered(40 * 8, DIM), np.arange(40 * 8) % CLASSES
+
+    def fit(model, first, last):
+        part = slice(8 * first, 8 * last)
+        history = model.fit(
+            x[part], y[part], batch_size=8, shuffle=False, verbose=0
+        )
+        return history.history["loss"], history.history["choice"]
+
+    for saved_at in (1, 9):
+        keras.utils.set_random_seed(2)
+        sampler = samplers.AutoSampler(SAMPLED, num_trees=5, seed=3)
+        head = layers.SampledSoftmax(CLASSES, sampler=sampler)
+        model = keras.Sequential([keras.Input([DIM]), head])
+        model.compile(
+            keras.optimizers.SGD(0.5),
+            loss=head.loss,
+            metrics=[tfxclass.metrics.SamplerState(head, "choice")],
+        )
+        fit(model, 0, saved_at)
+        path = str(tmp_path / f"{saved_at}.keras")
+        model.save(path)
+        loaded = keras.saving.load_model(path)
+        results = fit(model, saved_at, 40)
+        assert results == fit(loaded, saved_at, 40)
+        assert results[1][0] > 0  # it switched
+        heads = [m.layers[-1] for m in (model, loaded)]
+        assert measured(heads[0]) == measured(heads[1])
+
+
+def test_config_round_trip():
+    sampler = samplers.AutoSampler(9, num_trees=3, rebuild_interval=7, seed=1)
+    again = samplers.AutoSampler.from_config(sampler.get_config())
+    assert again.get_config() == sampler.get_config()
+    assert (again.num_trees, again.rebuild_interval) == (3, 7)
+
+
+def test_an_allocation_is_refused():
+    with pytest.raises(ValueError, match="`allocation` belongs to"):
+        samplers.AutoSampler(9, allocation=samplers.AdaptiveAllocation())

@@ -1,0 +1,147 @@
+"""Saves that are whole or not there."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+
+import tfxclass
+from tests.contract import DIM
+from tests.contract import make_model
+from tfxclass import layers
+
+
+def model_of(value, **options):
+    model = make_model(layers.FullSoftmax(6), **options)
+    model.optimizer.build(model.trainable_variables)
+    for variable in model.trainable_variables:
+        variable.assign(np.full(variable.shape, value))
+    return model
+
+
+def value_in(path):
+    model = keras.models.load_model(path)
+    return float(model.trainable_variables[0][0, 0])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "new" / "model.keras"
+
+
+def only_file(path):
+    return os.listdir(path.parent) == [path.name]
+
+
+def test_saves_and_replaces(path):
+    for value in (1.0, 2.0):
+        tfxclass.save_model(model_of(value), path)
+        assert value_in(path) == value and only_file(path)
+
+
+def test_weights(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    tfxclass.save_weights(model_of(3.0), path)
+    model = model_of(0.0)
+    model.load_weights(path)
+    assert float(model.trainable_variables[0][0, 0]) == 3.0 and only_file(path)
+
+
+@pytest.mark.parametrize("save", [tfxclass.save_model, tfxclass.save_weights])
+def test_another_ending(save, tmp_path):
+    with pytest.raises(ValueError, match="`path` must end in .*model.h5"):
+        save(model_of(0.0), tmp_path / "model.h5")
+
+
+def test_a_failing_save_keeps_the_old_file(path, monkeypatch):
+    tfxclass.save_model(model_of(1.0), path)
+    model = model_of(2.0)
+
+    def full(name, **_):
+        with open(name, "wb") as file:
+            file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(model, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        tfxclass.save_model(model, path)
+    assert value_in(path) == 1.0 and only_file(path)
+
+
+def test_a_full_disk_keeps_the_old_file(path):
+    """A limit on the size of files stands for the end of the disk."""
+    tfxclass.save_model(model_of(1.0), path)
+    code = (
+        "import resource, signal, sys\n"
+        "from tests.test_saving import model_of\n"
+        "import tfxclass\n"
+        "model = model_of(2.0)\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "tfxclass.save_model(model, sys.argv[1])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "File too large" in done.stderr
+    assert value_in(path) == 1.0 and only_file(path)
+
+
+def test_a_killed_save_keeps_the_old_file(path):
+    """It is stopped between the last byte and the renaming."""
+    tfxclass.save_model(model_of(1.0), path)
+    code = (
+        "import os, sys, time\n"
+        "from tests.test_saving import model_of\n"
+        "import tfxclass\n"
+        "os.replace = lambda *_: time.sleep(600)\n"
+        "tfxclass.save_model(model_of(2.0), sys.argv[1])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, path])
+    unfinished = path.with_name(".model.keras.unfinished.keras")
+    deadline = time.monotonic() + 120
+    while not unfinished.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert unfinished.exists() and value_in(path) == 1.0
+    tfxclass.save_model(model_of(3.0), path)
+    assert value_in(path) == 3.0 and only_file(path)
+
+
+@pytest.mark.parametrize("only_weights", [False, True])
+def test_checkpoints(tmp_path, only_weights, monkeypatch):
+    ending = ".weights.h5" if only_weights else ".keras"
+    replaced = []
+    replace = os.replace
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: (replaced.append(b), replace(a, b))
+    )
+    model = make_model(layers.FullSoftmax(6), run_eagerly=True)
+    checkpoint = tfxclass.callbacks.AtomicModelCheckpoint(
+        tmp_path / ("{epoch}" + ending),
+        save_weights_only=only_weights,
+        monitor="loss",
+        save_best_only=True,
+    )
+    x = np.ones((4, DIM), np.float32)
+    model.fit(x, np.zeros(4, int), 4, 2, 0, callbacks=[checkpoint])
+    files = [str(tmp_path / f"{epoch}{ending}") for epoch in (1, 2)]
+    assert replaced == files
+    assert sorted(os.listdir(tmp_path)) == [f"1{ending}", f"2{ending}"]
+    other = model_of(0.0)
+    if only_weights:
+        other.load_weights(files[1])
+    else:
+        other = keras.models.load_model(files[1])
+    np.testing.assert_array_equal(other.predict(x), model.predict(x))
+
+
+def test_checkpoints_of_another_ending(tmp_path):
+    with pytest.raises(ValueError, match="`filepath` must end in .keras"):
+        tfxclass.callbacks.AtomicModelCheckpoint(tmp_path / "model.h5")

@@ -1,0 +1,182 @@
+"""What all heads of class rows share: logits, loss and search over parts."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.output_head import flatten
+from tfxclass.losses import targets as targets_lib
+from tfxclass.losses.forward import Step
+from tfxclass.losses.options import ALL_OPTIONS
+from tfxclass.losses.options import OF_LOSSES
+from tfxclass.losses.softmax import probabilities
+from tfxclass.rows import placement
+from tfxclass.rows import products
+from tfxclass.rows import read
+from tfxclass.rows import search
+from tfxclass.rows import stock
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.loss import cross_entropy
+from tfxclass.shards.exchange import ALONE
+from tfxclass.shards.exchange import Batch
+from tfxclass.types import Margin
+
+
+class PartsHead(OutputHead):
+    """Base class of the heads whose logits are products with class rows.
+
+    A subclass says in `class_rows` and `part_queries` which rows are multiplied
+    with what, and gives its `training_step`. Features here are float32
+    `[rows, dim]`.
+    """
+
+    supported_options = ALL_OPTIONS
+
+    def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
+        """The queries of each of `class_rows`, or those of all; a list."""
+        return [self.queries(features)]
+
+    def exchange(self, features: tf.Tensor) -> Batch:
+        """What the replicas tell each other: of `tfxclass.shards`."""
+        return ALONE
+
+    def parts(
+        self, features: tf.Tensor, settle: bool = True
+    ) -> list[tuple[tf.Tensor, ClassRows]]:
+        """List of `(queries, ClassRows)` whose logits are all classes'.
+
+        With `settle`, rows are brought up to date first.
+        """
+        if settle:
+            self.settle()
+        return self._paired(flatten(features), self.class_rows())
+
+    def _paired(self, features, class_rows):
+        queries = self.part_queries(features)
+        if len(queries) == 1:
+            queries *= len(class_rows)
+        return list(zip(queries, class_rows, strict=True))
+
+    def target_margin(self) -> Margin | None:
+        """The margin as a function of target logits, or None."""
+        return None
+
+    def training_step(
+        self, features: tf.Tensor, targets: targets_lib.Targets
+    ) -> Step:
+        """`Step` of a training step.
+
+        By default the exact loss, with the margin and the loss options.
+        """
+        options, margin = self.loss_options, self.target_margin()
+        targets, finish = self.weighed(targets)
+        if options is None or set(options.used) <= set(OF_LOSSES):
+            losses = self.exact_loss(features, targets, margin)
+        else:
+            losses = self._shaped_loss(features, targets, margin)
+        return Step(finish(losses))
+
+    def _shaped_loss(self, features, targets, margin):
+        """`exact_loss` of the logits of `loss_options`."""
+        exchange, options = self.exchange(features), self.loss_options
+        parts = [(x, read.whole(rows)) for x, rows in self.parts(features)]
+        return cross_entropy(
+            options.shape_parts(parts, self.num_classes),
+            targets_lib.Targets(*map(exchange.gather, targets)),
+            exchange=exchange,
+            margin=margin,
+            uniform=options.label_smoothing / self.num_classes,
+        )
+
+    def exact_loss(
+        self,
+        features: tf.Tensor,
+        targets: targets_lib.Targets,
+        margin: Margin | None = None,
+    ) -> tf.Tensor:
+        """Loss over all classes, streamed in blocks; float32 `[rows]`."""
+        exchange = self.exchange(features)
+        return cross_entropy(
+            self.parts(features),
+            targets_lib.Targets(*map(exchange.gather, targets)),
+            exchange=exchange,
+            margin=margin,
+        )
+
+    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
+        """float32 `[rows, num_classes]`."""
+        exchange = self.exchange(features)
+        logits = [
+            _all_products(exchange.gather(queries), rows)
+            for queries, rows in self.parts(features, settle)
+        ]
+        logits = self.adjust_logits(features, exchange.own_from_all(logits))
+        return tf.concat(logits, axis=1)
+
+    def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(ids, scores)`, `[rows, k]`: see `top_k`."""
+        exchange = self.exchange(features)
+        found = [
+            search.best(exchange.gather(queries), rows, k, self.needs_logsumexp)
+            for queries, rows in self.parts(features)
+        ]
+        fields = [exchange.own_from_all(list(x)) for x in zip(*found)]
+        return self._answer(features, list(map(search.Best, *fields)), k)
+
+    def _answer(self, features, found, k):
+        """`(ids, scores)` of the `Best` of each part."""
+        best = search.merge(self.adjust_best(features, found), k)
+        if self.activation is None:
+            return best.ids, tf.cast(best.logits, tf.float32)
+        return best.ids, probabilities(best.logits, best.logsumexp)
+
+    @property
+    def needs_logsumexp(self) -> bool:
+        """Whether the best classes need the log-sum-exp of all logits."""
+        return self.activation is not None
+
+    def adjust_logits(
+        self, features: tf.Tensor, logits: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """The logits of the parts, a list, from their products."""
+        return logits
+
+    def adjust_best(
+        self, features: tf.Tensor, found: list[search.Best]
+    ) -> list[search.Best]:
+        """As `adjust_logits`, of the `Best` of each part."""
+        return found
+
+    def export_weights(self) -> Any:
+        """What `export_top_k` reads and an export saves.
+
+        By default a list of `ClassRows` of variables, not to be normalised: the
+        kernels themselves or, for cosine, normalised copies, so that a request
+        does not normalise them.
+        """
+        return [stock.servable(rows) for rows in self.class_rows()]
+
+    def stock_best(
+        self, features: tf.Tensor, k: int, weights: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`best` with stock ops alone."""
+        found = [
+            stock.best(queries, rows, k, self.needs_logsumexp)
+            for queries, rows in self._paired(features, weights)
+        ]
+        return self._answer(features, found, k)
+
+    def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
+        """All scores with stock ops alone, float32 `[rows, num_classes]`."""
+        logits = [
+            stock.all_logits(queries, rows)
+            for queries, rows in self._paired(features, weights)
+        ]
+        logits = tf.concat(self.adjust_logits(features, logits), axis=1)
+        return self.activate(logits) if self.activation else logits
+
+
+def _all_products(queries, rows):
+    with placement.on(rows.device):
+        return products.all_products(queries, read.whole(rows))

@@ -1,0 +1,56 @@
+"""What a head's sampler measures of itself, in `logs`."""
+
+import keras
+import tensorflow as tf
+
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.losses.forward import Forward
+from tfxclass.losses.targets import Targets
+from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.types import Config
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class SamplerState(HeadMetric):
+    """A number that the sampler of a head measures, as it is now.
+
+    Args:
+        head: a head with a sampler, or its name.
+        measure: of an index `"recall"`: of the ten greatest logits of a few
+            rows of a batch, the share that the index finds, every so many
+            steps; of LSH tables `"tables_probed"` (those that a query reads)
+            and `"yield"` (the share that is kept of what the batch finds).
+        name: name of the metric; `measure` by default.
+        dtype: as in `keras.metrics.Metric`.
+
+    Example:
+
+    >>> metrics = [tfxclass.metrics.SamplerState(head, "recall")]
+    >>> model.compile(optimizer, loss=head.loss, metrics=metrics)
+    """
+
+    def __init__(
+        self,
+        head: OutputHead | str,
+        measure: str,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
+        super().__init__(head, name or measure, dtype)
+        self.measure = measure
+
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        measured = getattr(
+            getattr(forward.head, "sampler", None), "measured", {}
+        )
+        if self.measure not in measured:
+            raise ValueError(
+                f"`measure` must be one of {tuple(measured)}, which the "
+                f"sampler of {forward.head.name!r} measures. Received: "
+                f"{self.measure!r}"
+            )
+        rows = tf.shape(targets.ids)[0]
+        return tf.fill([rows], tf.convert_to_tensor(measured[self.measure]))
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "measure": self.measure}

@@ -1,0 +1,140 @@
+"""Passes over the data that fill the sums of a recovery."""
+
+import os
+
+import keras
+import numpy as np
+
+from tfxclass.data.batches import Batches
+from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.recovery.lifted import full_dim
+from tfxclass.recovery.lifted import row_blocks
+from tfxclass.recovery.recovery_sums import RecoverySums
+from tfxclass.recovery.step_recovery import StepRecovery
+from tfxclass.types import Path
+
+_SUFFIX = "_recovered"
+
+
+class Passes:
+    """Runs an encoder over batches, and keeps files of the sums.
+
+    Args:
+        encoder: a model whose outputs are the features.
+        batches: `Batches`.
+        checkpoint: path or None, as in `recover`.
+        interval: int, batches between files.
+        verbose: 1 or 0, as in `recover`.
+    """
+
+    def __init__(
+        self,
+        encoder: keras.Model,
+        batches: Batches,
+        checkpoint: Path | None,
+        interval: int,
+        verbose: int,
+    ) -> None:
+        self.encoder = encoder
+        self.batches = batches
+        self.checkpoint = checkpoint
+        self.interval = interval
+        self.verbose = verbose
+
+    def steps(
+        self,
+        head: keras.layers.Layer,
+        top_k: int | None,
+        count: int,
+        l2: float,
+        reduction: str,
+    ) -> FullSoftmax:
+        """The head after `count` steps, each with a pass of its own.
+
+        Raises:
+            ValueError: a file of a run with more steps.
+        """
+        done, head = self._resumed(head, count)
+        for number in range(done, count):
+            sums = StepRecovery(head, top_k, number=number)
+            self.run(sums)
+            if not number and l2:
+                self.tell_stationarity(sums, l2, reduction)
+            kernel = sums.result()
+            self._tell(str(sums.report))
+            del sums  # as large as the class matrix
+            head = full_head(head, kernel)
+            if number + 1 < count and self.checkpoint is not None:
+                # What the next step begins at is nowhere else.
+                following = StepRecovery(head, top_k, number=number + 1)
+                following.save(self.checkpoint)
+        self.end()
+        return head
+
+    def _resumed(self, head, count):
+        """Steps that a file has behind it, and the head after them."""
+        if not self._has_file():
+            return 0, head
+        with np.load(self.checkpoint) as stored:
+            number = int(stored["number"]) if "number" in stored else 0
+            if number >= count:
+                raise ValueError(
+                    "`checkpoint` is of a run with more steps. Received: "
+                    f"{self.checkpoint}, in step {number + 1}, with "
+                    f"steps={count}."
+                )
+            start = stored["start"] if number else None
+        return number, full_head(head, start) if number else head
+
+    def run(self, sums: RecoverySums) -> None:
+        """Adds all batches that a file does not have."""
+        if self._has_file():
+            sums.load(self.checkpoint)
+        done = sums.num_batches
+        bar = keras.utils.Progbar(self.batches.count, verbose=self.verbose)
+        for number, batch in enumerate(self.batches.after(done), done + 1):
+            x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+            sums.add(self.encoder(x, training=False), y, weight)
+            if self.checkpoint is not None and number % self.interval == 0:
+                sums.save(self.checkpoint)
+            bar.update(number)
+
+    def end(self) -> None:
+        """Removes the file: all is done."""
+        if self._has_file():
+            os.remove(self.checkpoint)
+
+    def _has_file(self):
+        return self.checkpoint is not None and os.path.exists(self.checkpoint)
+
+    def tell_stationarity(
+        self, sums: RecoverySums, l2: float, reduction: str
+    ) -> None:
+        """Prints it, if verbose; l2 > 0."""
+        error = sums.stationarity_error(l2, reduction) if self.verbose else 0
+        self._tell(f"stationarity error: {error:.3g} (0 at the optimum)")
+
+    def _tell(self, line):
+        if self.verbose:
+            print(line)
+
+
+def full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
+    """A built `FullSoftmax` with `kernel` and the bias of `head`, if any."""
+    bias = getattr(head, "bias", None)
+    full = FullSoftmax(
+        head.num_classes,
+        use_bias=bias is not None,
+        activation=head.activation,
+        # Others hold two more matrices for a moment.
+        kernel_initializer="zeros",
+        seed=head.seed,
+        name=head.name.removesuffix(_SUFFIX) + _SUFFIX,
+    )
+    full.build((None, full_dim(head)))
+    # At once, it would be copied twice.
+    for at in row_blocks(*kernel.shape):
+        full.kernel.value[at].assign(kernel[at])
+    if bias is not None:
+        full.bias.assign(bias)
+    return full

@@ -1,0 +1,233 @@
+"""Uniform draws while they are nearly exact, an index where they are not."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.products import all_products
+from tfxclass.samplers.drift import NUM_PROBES
+from tfxclass.samplers.drift import PROBE_SHARE
+from tfxclass.samplers.drift import part_of_steps
+from tfxclass.samplers.drift import step_nanoseconds
+from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.sampler import Sample
+from tfxclass.types import Config
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
+
+# An index pays where v (1 - p_y) is above this times the ratio of the costs.
+_CONSTANT = 0.5
+# Where it is that many times more, nearly all places are for neighbours.
+_MOSTLY = 4.0
+_MOST_NEIGHBORS = 0.9
+# Of an old estimate, a probe.
+_KEPT = 0.5
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class AutoSampler(HashingForestSampler):
+    """Uniform draws, or neighbours that a hashing forest finds, too.
+
+    The relative variance of uniform's estimate of the negatives' mass is
+    v = N / (m k_eff), for m negatives of N classes and k_eff = (sum p)^2 /
+    sum p^2 over the classes that are not labels. It reaches the gradient by
+    1 - p_y, the mass that is not the labels'. Every so many steps both are
+    computed exactly for 16 rows of the batch. Where v (1 - p_y), averaged over
+    probes, exceeds half the ratio of the costs of a step with the forest and
+    one without (by a model of them, so that a run can be repeated), half of
+    the places are for neighbours (`choice` 1: uniform mixed with neighbours);
+    from four times that on, nine tenths (2). Below half of either it falls
+    back, to uniform draws alone in the end (0). A forest is first built when it
+    is first chosen, and rests while it is not.
+
+    Metrics, by `tfxclass.metrics.SamplerState`: `"k_eff"` and `"v"` (geometric
+    means), `"noise"` (v (1 - p_y), averaged), `"choice"` and `"recall"`.
+
+    Args:
+        num_sampled: int, number of classes a step, labels included.
+        num_trees, leaf_size, num_neighbors, num_candidates, rebuild_interval,
+            neighbor_fraction, correct_fill, seed: of `HashingForestSampler`.
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018 (phases and exact rows, HF-A).
+    """
+
+    def __init__(self, num_sampled: int, **kwargs: Any) -> None:
+        check_positive_int("num_sampled", num_sampled)
+        if kwargs.get("allocation") is not None:
+            raise ValueError(
+                "`allocation` belongs to a HashingForestSampler; an "
+                "AutoSampler decides by itself. Received: "
+                f"{kwargs['allocation']!r}"
+            )
+        super().__init__(num_sampled, **kwargs)
+
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        super().build(kernel_shape)
+        self.dim = kernel_shape[1]
+        for name in ("k_eff", "v", "noise", "choice"):
+            self.gauge(name)
+
+    def _state(self, name):
+        return tf.convert_to_tensor(self.measured[name])
+
+    def cost_ratio(self, batch: Scalar) -> tf.Tensor:
+        """Of a step with the forest over one without, by a model; float64."""
+        step = step_nanoseconds(batch, self.num_sampled, self.dim)
+        walk = self.num_trees * (100 + self.levels * (20 + self.dim / 16))
+        scored = (self.num_candidates or 10 * self.leaf_size) * 100
+        query = tf.cast(batch, tf.float64) * (walk + scored)
+        return (1.25 * step + query) / step
+
+    def sample(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
+        self._decide(queries, target_ids, kernel)
+        return super().sample(queries, target_ids, kernel)
+
+    def _decide(self, queries, target_ids, kernel):
+        batch = tf.shape(queries)[0]
+        # Products, and three passes over the logits.
+        probe = self.num_classes * (0.2 * self.dim + 4.0 * NUM_PROBES)
+        step = step_nanoseconds(batch, self.num_sampled, self.dim)
+        every = part_of_steps(probe, PROBE_SHARE, step)
+        due = tf.equal(tf.convert_to_tensor(self.step) % every, 0)
+        names = ("k_eff", "v", "noise")
+        measured = tf.cond(
+            due,
+            lambda: self._measure(queries, target_ids, kernel),
+            lambda: tuple(self._state(name) for name in names),
+        )
+        for name, value in zip(names, measured, strict=True):
+            self.measured[name].assign(value)
+        level = tf.cast(measured[2], tf.float64)
+        level /= _CONSTANT * self.cost_ratio(batch)
+        choice = tf.where(due, self._choose(level), self._state("choice"))
+        self.measured["choice"].assign(choice)
+
+    def _choose(self, level):
+        """The choice at a noise of `level` times the threshold, float32."""
+
+        def number(least):
+            reached = tf.cast(
+                [level >= least, level >= least * _MOSTLY], tf.float32
+            )
+            return tf.reduce_sum(reached)
+
+        # It rises at a threshold, and falls below half of it.
+        return tf.maximum(
+            number(1.0), tf.minimum(self._state("choice"), number(0.5))
+        )
+
+    def _measure(self, queries, target_ids, kernel):
+        """`(k_eff, v, noise)` of the first rows of a batch."""
+        k_eff, missed, counts = effective_classes(
+            queries[:NUM_PROBES],
+            target_ids[:NUM_PROBES],
+            ClassRows(
+                tf.convert_to_tensor(kernel),
+                normalize=self.similarity == "cosine",
+            ),
+        )
+        labels = tf.unique(tf.reshape(target_ids, [-1])).y
+        num_labels = tf.reduce_sum(tf.cast(labels >= 0, tf.int32))
+        negatives = tf.maximum(self.num_sampled - num_labels, 1)
+        v = self.num_classes / (tf.cast(negatives, tf.float32) * k_eff)
+        # Where all classes are computed there is no noise.
+        v = tf.where(self.num_sampled >= self.num_classes, 0.0, v)
+        noise = _mean(v * missed, counts)
+        new = (
+            tf.exp(_mean(tf.math.log(k_eff), counts)),
+            _mean(v, counts),
+            _KEPT * self._state("noise") + (1 - _KEPT) * noise,
+        )
+        is_known = tf.reduce_any(counts)
+        names = ("k_eff", "v", "noise")
+        return tuple(
+            tf.where(is_known, value, self._state(name))
+            for name, value in zip(names, new, strict=True)
+        )
+
+    def _searches(self):
+        return self._state("choice") > 0
+
+    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
+        refresh = super().refresh
+
+        def refreshed():
+            refresh(queries, kernel)
+            return True
+
+        tf.cond(self._searches(), refreshed, lambda: False)
+
+    def places(self, num_sampled: tf.Tensor) -> tf.Tensor:
+        mixed = self.neighbor_fraction
+        parts = tf.constant([0.0, mixed, max(mixed, _MOST_NEIGHBORS)])
+        part = tf.gather(parts, tf.cast(self._state("choice"), tf.int32))
+        return tf.cast(part * tf.cast(num_sampled, tf.float32), tf.int64)
+
+    def candidates(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        places: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        search = super().candidates
+        none = tf.shape(queries)[0], 0
+        return tf.cond(
+            self._searches(),
+            lambda: tuple(search(queries, target_ids, kernel, places)),
+            lambda: (tf.zeros(none, tf.int64), tf.zeros(none)),
+        )
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        del config["allocation"]
+        return config
+
+
+def effective_classes(
+    queries: tf.Tensor, target_ids: tf.Tensor, rows: ClassRows
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Of how many classes the negatives' mass is, exactly.
+
+    Args:
+        queries: float32 `[n, dim]`.
+        target_ids: int64 `[n, p]`, -1 is padding.
+        rows: `ClassRows` of all classes.
+
+    Returns:
+        `(k_eff, missed, counts)`, `[n]`: float32 (sum p)^2 / sum p^2 over the
+        classes that are no labels; float32 1 - p_y; bool, whether the row has
+        labels and other classes (the others are 1 and 0).
+    """
+    logits = all_products(queries, rows)
+    places = tf.where(target_ids >= 0)
+    columns = tf.gather_nd(target_ids, places)
+    others = tf.tensor_scatter_nd_update(
+        logits,
+        tf.stack([places[:, 0], columns], axis=1),
+        tf.fill(tf.shape(columns), float("-inf")),
+    )
+    mass = tf.reduce_logsumexp(others, axis=1)
+    k_eff = tf.exp(2.0 * mass - tf.reduce_logsumexp(2.0 * others, axis=1))
+    missed = tf.exp(mass - tf.reduce_logsumexp(logits, axis=1))
+    counts = tf.reduce_any(target_ids >= 0, axis=1)
+    counts &= tf.math.is_finite(mass) & tf.math.is_finite(k_eff)
+    return (
+        tf.where(counts, k_eff, 1.0),
+        tf.where(counts, missed, 0.0),
+        counts,
+    )
+
+
+def _mean(values, counts):
+    weights = tf.cast(counts, tf.float32)
+    return tf.math.divide_no_nan(
+        tf.reduce_sum(weights * values), tf.reduce_sum(weights)
+    )

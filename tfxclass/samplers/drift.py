@@ -1,0 +1,166 @@
+"""When an index has drifted from the rows: a few queries, answered exactly."""
+
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.rows import search
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
+
+#: Queries of a probe, and the best classes of each that an index should find.
+NUM_PROBES = 16
+NUM_BEST = 10
+# An index is rebuilt below this part of the best recall so far, which fades
+# with each probe: rows may come to lie so that no index does as well.
+_FLOOR = 0.9
+_FADE = 0.98
+#: What refreshes and probes may take, beside the time of a step.
+REFRESH_SHARE = 0.25
+PROBE_SHARE = 0.02
+_MOST_STEPS = 5000
+#: The interval of an index that is never refreshed by the clock.
+NEVER = tf.int64.max
+
+
+class Refresh(NamedTuple):
+    """When an index is refreshed, int64 scalars and a bool one.
+
+    Attributes:
+        interval: steps from one begin to the next.
+        lag: steps from a begin to its end.
+        drifted: whether to begin now.
+    """
+
+    interval: Any
+    lag: Any
+    drifted: Any = False
+
+
+def check_rebuild_interval(value: int | str) -> None:
+    """Refuses what is neither a positive integer nor `"auto"`."""
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(
+            '`rebuild_interval` must be a positive integer or "auto". '
+            f"Received: {value!r}"
+        )
+    if value != "auto":
+        check_positive_int("rebuild_interval", value)
+
+
+def step_nanoseconds(batch: Scalar, num_sampled: int, dim: int) -> tf.Tensor:
+    """Roughly what a training step takes, float64 scalar.
+
+    A model rather than a measurement: what a step sees must not depend on how
+    fast the machine is. 240 products a nanosecond, three passes, six times
+    that for the rest of a step, and what no step goes without (two cores).
+    """
+    products = tf.cast(batch, tf.float64) * float(num_sampled * dim)
+    return 1.5e6 + 0.075 * products
+
+
+def part_of_steps(
+    nanoseconds: float, share: float, step: tf.Tensor
+) -> tf.Tensor:
+    """In how many steps what takes so long is that share, int64 scalar.
+
+    Args:
+        nanoseconds: float.
+        share: float, of the time of the steps.
+        step: float64 scalar, nanoseconds of one.
+    """
+    steps = tf.math.ceil(nanoseconds / (share * step))
+    return tf.cast(tf.clip_by_value(steps, 1, _MOST_STEPS), tf.int64)
+
+
+class Drift:
+    """Recall of a sampler's index, and the refreshes that keep it up.
+
+    Every so many steps the best classes of a few rows of the batch are found
+    exactly. Where the index finds fewer of them than nine tenths of the best
+    it ever did, it is refreshed, over so many steps that refreshes take a
+    quarter of the time of the steps.
+
+    Args:
+        sampler: a sampler that is being built; gets the weights.
+        num_classes: int.
+        dim: int.
+        refresh_nanoseconds: float, what a refresh takes, roughly.
+    """
+
+    def __init__(
+        self,
+        sampler: keras.layers.Layer,
+        num_classes: int,
+        dim: int,
+        refresh_nanoseconds: float,
+    ) -> None:
+        self._sampler = sampler
+        self._sizes = num_classes, dim
+        self._refresh = refresh_nanoseconds
+        self.recall = sampler.gauge("recall")
+        self.best = sampler.weight("best_recall", 0.0)
+        self.begun = sampler.counter("refresh_begun", -(2**40))
+
+    def _part(self, nanoseconds, share, batch):
+        num_sampled, dim = self._sampler.num_sampled, self._sizes[1]
+        step = step_nanoseconds(batch, num_sampled, dim)
+        return part_of_steps(nanoseconds, share, step)
+
+    def steps(self, step: Scalar, batch: Scalar) -> Refresh:
+        """The `Refresh` at `step`."""
+        lag = self._part(self._refresh, REFRESH_SHARE, batch)
+        drifted = tf.equal(step, tf.convert_to_tensor(self.begun))
+        return Refresh(tf.constant(NEVER), lag, drifted)
+
+    def watch(
+        self,
+        step: Scalar,
+        queries: tf.Tensor,
+        kernel: Variable,
+        found: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    ) -> None:
+        """Measures the recall where that is due, after the index advanced.
+
+        Args:
+            step: int64 scalar.
+            queries: float32 `[batch, dim]`.
+            kernel: the class matrix.
+            found: of queries `[n, dim]` and ids `[n, k]`, -1 is padding: bool
+                `[n, k]`, whether the index finds them.
+        """
+        num_classes, dim = self._sizes
+        batch = tf.shape(queries)[0]
+        # Products, read at 20 bytes a nanosecond, and a pass for the best.
+        probe = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
+        due = tf.equal(step % self._part(probe, PROBE_SHARE, batch), 0)
+        recall = tf.cond(
+            due,
+            lambda: self._recall(queries[:NUM_PROBES], kernel, found),
+            lambda: tf.convert_to_tensor(self.recall),
+        )
+        self.recall.assign(recall)
+        best = tf.convert_to_tensor(self.best)
+        best = tf.where(due, tf.maximum(_FADE * best, recall), best)
+        self.best.assign(best)
+        begun = tf.convert_to_tensor(self.begun)
+        is_free = step >= begun + self.steps(step, batch).lag
+        drifted = due & is_free & (recall < _FLOOR * best)
+        self.begun.assign(tf.where(drifted, step + 1, begun))
+
+    def _recall(self, queries, kernel, found):
+        ids, _ = search.top_k(
+            queries,
+            tf.convert_to_tensor(kernel),
+            min(NUM_BEST, self._sizes[0]),
+            normalize=self._sampler.similarity == "cosine",
+        )
+        is_class = ids >= 0
+        hits = tf.reduce_sum(tf.cast(found(queries, ids) & is_class, tf.int32))
+        wanted = tf.reduce_sum(tf.cast(is_class, tf.int32))
+        recall = tf.cast(hits / tf.maximum(wanted, 1), tf.float32)
+        return tf.where(wanted > 0, recall, tf.convert_to_tensor(self.recall))
