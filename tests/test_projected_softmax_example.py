@@ -12,5 +12,5 @@ def test_stages_find_most_classes_and_the_full_model_is_exported(tmp_path):
     assert list(found) == ["slim", "recovered", "fine-tuned"]
     # Chance is 0.7 %.
     assert found["slim"] > 0.6 and found["fine-tuned"] > 0.6
-    assert found["recovered"] > 0.8 * found["slim"]
+    assert found["recovered"] > 0.95 * found["slim"]
     assert os.path.exists(tmp_path / "1" / "saved_model.pb")

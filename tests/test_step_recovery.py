@@ -201,7 +201,7 @@ def test_more_steps_go_on_from_where_one_ended(capsys):
     model = make_model(slim())
     x, y = data()
     one = recovery.recover(model, (x, y), batch_size=90, verbose=0)
-    again = recovery.recover(one, (x, y), batch_size=90, verbose=0)
+    again = recovery.recover(one, (x, y), l2=0.1, batch_size=90, verbose=0)
     two = recovery.recover(model, (x, y), batch_size=90, steps=2)
     np.testing.assert_array_equal(
         two.layers[-1].kernel, again.layers[-1].kernel
@@ -385,6 +385,7 @@ ERRORS = {
         'for method="step". Received: steps=2',
     ),
     "reduction": ({"reduction": "max"}, "`reduction`"),
+    "l2": ({"l2": -1.0}, "`l2` must be > 0"),
     "top_k": ({"top_k": 0}, "`k` must be"),
 }
 

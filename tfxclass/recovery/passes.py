@@ -58,7 +58,7 @@ class Passes:
         for number in range(done, count):
             sums = StepRecovery(head, top_k, number=number)
             self.run(sums)
-            if not number and l2:
+            if l2 and not isinstance(head, FullSoftmax):
                 self.tell_stationarity(sums, l2, reduction)
             kernel = sums.result()
             self._tell(str(sums.report))

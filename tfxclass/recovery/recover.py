@@ -75,9 +75,10 @@ def recover(
             `fit` takes them: arrays `(inputs, labels)` or `(inputs, labels,
             sample_weight)`, or batches of them, a `tf.data.Dataset` or a
             `keras.utils.PyDataset`.
-        l2: float > 0, for the dual; that of the head by default.
-        reduction: `"mean"` of the losses, as Keras trains, or `"sum"`; for the
-            dual.
+        l2: float > 0, for the dual and the stationarity error; that of the
+            head by default.
+        reduction: `"mean"` of the losses, as Keras trains, or `"sum"`; goes
+            with `l2`.
         method: `"step"`, `"dual"` or `"lift"`.
         top_k: int, probabilities kept of a row; None keeps all. For millions
             of classes.
@@ -114,7 +115,7 @@ def recover(
     check_choice("reduction", reduction, ("mean", "sum"))
     if method == "lift":
         return _full_model(inputs, features, full_head(head, lifted(head)))
-    if method == "dual":
+    if method == "dual" or l2:
         check_l2(l2)
     passes = Passes(
         keras.Model(inputs, features),
