@@ -3,13 +3,14 @@
     python -m benchmarks.dropmax [--sets ...] [--methods ...] [--seeds ...]
 
 Test error and calibration, the median of the seeds; a convergence plot (the
-paper's figure 3) and one of the retain probabilities (figure 4). A job is a
-model; one that has a result is not trained again. CIFAR-100 needs the user's
-own folder (`--cifar100`).
+paper's figure 3) and one of the retain probabilities (figure 4). Weight decay
+and the weight of the entropy are chosen on validation rows, for each set and
+method (`--default-weights`: each head's own). A job is a model; one that has a
+result is not trained again, so the table may be stopped and resumed. CIFAR-100
+needs the user's own folder (`--cifar100`).
 """
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -39,6 +40,7 @@ USUAL = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
 
 
 def parse_arguments(argv=None):
+    from benchmarks.dropmax_jobs import L2
     from benchmarks.dropmax_methods import METHODS
 
     parser = argparse.ArgumentParser(
@@ -51,6 +53,8 @@ def parse_arguments(argv=None):
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--steps", type=int, help="of a job, instead of the set's own")
+    add("--l2", nargs="+", type=float, default=L2, help="that are tried")
+    add("--default-weights", action="store_true", help="of the entropy")
     add("--figures", action="store_true", help="run nothing, only draw")
     add("--smoke", action="store_true", help="tiny made-up data, for a look")
     add("--jobs", help="folder of their results (benchmarks/cache/dropmax)")
@@ -58,11 +62,12 @@ def parse_arguments(argv=None):
     args = parser.parse_args(argv)
     if args.smoke:
         args.sets, args.seeds = ["generated"], args.seeds[:1]
+        args.l2, args.default_weights = [1e-4], True
     args.jobs = args.jobs or CACHE
     return args
 
 
-def make_model(method, data, seed, steps):
+def make_model(method, setting, data, seed, steps):
     import keras
 
     from benchmarks import dropmax_methods
@@ -70,8 +75,10 @@ def make_model(method, data, seed, steps):
     keras.utils.set_random_seed(seed)
     shape = data.train[0].shape[1:]
     network = dropmax_methods.lenet if len(shape) > 1 else dropmax_methods.words
-    head = dropmax_methods.METHODS[method](data.num_classes, seed)
-    model = keras.Sequential([*network(shape), head])
+    head = dropmax_methods.METHODS[method].make(
+        data.num_classes, seed, setting.entropy_weight
+    )
+    model = keras.Sequential([*network(shape, setting.l2), head])
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
         [steps // 3, 2 * steps // 3], [RATE, RATE / 10, RATE / 100]
     )
@@ -112,9 +119,9 @@ def scores(probabilities, labels):
     }
 
 
-def train(method, data, seed, steps):
+def train(method, setting, data, seed, steps):
     """A job's result: scores of either equation, curve, mean rho."""
-    model = make_model(method, data, seed, steps)
+    model = make_model(method, setting, data, seed, steps)
     x, y = data.train
     per_epoch = max(1, steps // POINTS)
     random = np.random.default_rng(seed)
@@ -170,46 +177,41 @@ def mean_retain(model, data, most=10):
     return np.array(rows).astype(float).round(4).tolist()
 
 
-def path_of(args, name, method, seed):
-    steps = args.steps or SETS[name][1]
-    file = f"{method.replace(' ', '_')},seed={seed}.json"
-    return os.path.join(args.jobs, name, f"{steps}steps", file)
+def steps_of(args, name):
+    return args.steps or SETS[name][1]
 
 
 def run(args):
-    """Trains what has no result yet, seed by seed."""
+    """Trains what has no result yet, method by method."""
+    from benchmarks import dropmax_jobs
+
     for name in args.sets:
-        read, steps = SETS[name]
-        steps = args.steps or steps
-        for seed in args.seeds:
-            pending = [
-                (method, path)
-                for method in args.methods
-                if not os.path.exists(path := path_of(args, name, method, seed))
-            ]
-            data = read(args, seed) if pending else None
-            for method, path in pending:
-                result = train(method, data, seed, steps)
+        steps, data = steps_of(args, name), {}
+        for method in args.methods:
+            while job := dropmax_jobs.pending(args, name, steps, method):
+                setting, seed, path = job
+                if seed not in data:
+                    data = {seed: SETS[name][0](args, seed)}
+                result = train(method, setting, data[seed], seed, steps)
                 measure.write(path + ".part", result)
                 os.replace(path + ".part", path)
-                print(name, method, seed, result["scores"], flush=True)
+                print(name, method, setting, seed, result["scores"], flush=True)
             tabulate(args)
 
 
 def load(args, name, method):
-    """Results of a row's seeds, those there are."""
-    paths = [path_of(args, name, method, seed) for seed in args.seeds]
-    found = []
-    for path in filter(os.path.exists, paths):
-        with open(path) as f:
-            found.append(json.load(f))
-    return found
+    """`(setting, results)` of a row's seeds, those there are."""
+    from benchmarks import dropmax_jobs
+
+    return dropmax_jobs.load(args, name, steps_of(args, name), method)
 
 
 def shown_sets(args):
     """Those with results of this or of an earlier run."""
     names = args.sets if args.smoke else [n for n in SETS if n != "generated"]
-    return [name for name in names if any(load(args, name, m) for m in CURVES)]
+    return [
+        name for name in names if any(load(args, name, m)[1] for m in CURVES)
+    ]
 
 
 def rows_of(args):
@@ -219,12 +221,13 @@ def rows_of(args):
     rows = []
     for name in shown_sets(args):
         for method in METHODS:
-            found = load(args, name, method)
+            setting, found = load(args, name, method)
             for equation in ("18", "17"):
                 key = f"test {equation}"
                 if not found or key not in found[0]["scores"]:
                     continue
-                rows.append(_row(name, method, equation, found))
+                row = _row(name, method, equation, found)
+                rows.append({**row, **_shown_setting(setting)})
     return rows
 
 
@@ -249,6 +252,11 @@ def _row(name, method, equation, found):
         ),
         "train_s": round(statistics.median(r["seconds"] for r in found), 1),
     }
+
+
+def _shown_setting(setting):
+    weight = setting.entropy_weight
+    return {"l2": setting.l2, "lambda": "own" if weight is None else weight}
 
 
 _PLAIN = ("base", "sampled uniform", "sampled learned", "sparsemax")
@@ -285,7 +293,7 @@ def draw_curves(args):
     figure, axes = _axes(len(names))
     for ax, name in zip(axes[0], names):
         for method in CURVES:
-            found = load(args, name, method)
+            _, found = load(args, name, method)
             if not found:
                 continue
             steps = [point["step"] for point in found[0]["curve"]]
@@ -302,7 +310,8 @@ def draw_curves(args):
 def draw_retain(args):
     """dropmax_retain.png: mean rho for each class of test rows."""
     methods = ("attention", "adaptive", "posterior")
-    found = {m: load(args, shown_sets(args)[0], m)[:1] for m in methods}
+    first = shown_sets(args)[0]
+    found = {m: load(args, first, m)[1][:1] for m in methods}
     found = {m: r[0]["retain"] for m, r in found.items() if r}
     if not found:
         return

@@ -1,5 +1,7 @@
 """Rows of the DropMax table: heads, and the networks below them."""
 
+from typing import NamedTuple
+
 import keras
 import tensorflow as tf
 
@@ -7,7 +9,6 @@ from tfxclass import layers
 from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import places_of
 
-WEIGHT_DECAY = 1e-4
 SAMPLED = 0.4  # of the classes, for sampled softmax
 RANDOM = (0.2, 0.4, 0.6)
 
@@ -65,15 +66,33 @@ def _cross_entropy(logits, targets):
     )
 
 
-def _dropmax(mode, **options):
-    return _plain(layers.DropMax, mode=mode, **options)
+class Method(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        head: class of the head.
+        options: dict, its arguments.
+        entropy_weights: tuple, those that are tried; None is the head's own.
+    """
+
+    head: type
+    options: dict
+    entropy_weights: tuple = (None,)
+
+    def make(self, num_classes, seed, entropy_weight=None):
+        """The head."""
+        options = dict(self.options)
+        if entropy_weight is not None:
+            options["entropy_weight"] = entropy_weight
+        return self.head(num_classes, use_bias=True, seed=seed, **options)
 
 
-def _plain(cls, **options):
-    def make(num_classes, seed):
-        return cls(num_classes, use_bias=True, seed=seed, **options)
+def _plain(head, **options):
+    return Method(head, options)
 
-    return make
+
+def _dropmax(mode, *entropy_weights):
+    return Method(layers.DropMax, {"mode": mode}, entropy_weights)
 
 
 METHODS = {
@@ -81,20 +100,21 @@ METHODS = {
     "sampled uniform": _plain(RowSampledSoftmax),
     "sampled learned": _plain(RowSampledSoftmax, learned=True),
     "sparsemax": _plain(layers.Sparsemax),
-    "attention": _dropmax("attention"),
+    "attention": _dropmax("attention", 0.0, 0.01, 0.1),
     **{
-        f"random {p:g}": _dropmax("random", retain_probability=p)
+        f"random {p:g}": _plain(
+            layers.DropMax, mode="random", retain_probability=p
+        )
         for p in RANDOM
     },
-    # What did best on MNIST's validation images (of seven settings).
-    "adaptive": _dropmax("adaptive", entropy_weight=3.0),
-    "posterior": _dropmax("posterior"),
+    "adaptive": _dropmax("adaptive", 1.0, 3.0, 10.0),
+    "posterior": _dropmax("posterior", 1.0, 3.0, 5.0),
 }
 
 
-def lenet(shape):
+def lenet(shape, l2):
     """Convolutions of 20 and 50, and 500 features, as the authors' code."""
-    decay = {"kernel_regularizer": keras.regularizers.L2(WEIGHT_DECAY / 2)}
+    decay = {"kernel_regularizer": keras.regularizers.L2(l2 / 2)}
     return [
         keras.Input(shape),
         keras.layers.Conv2D(20, 5, activation="relu", **decay),
@@ -106,11 +126,12 @@ def lenet(shape):
     ]
 
 
-def words(shape):
+def words(shape, l2):
     """One layer on a bag of words."""
+    decay = {"kernel_regularizer": keras.regularizers.L2(l2 / 2)}
     return [
         keras.Input(shape),
         keras.layers.Dropout(0.1, seed=0),
-        keras.layers.Dense(256, activation="relu"),
+        keras.layers.Dense(256, activation="relu", **decay),
         keras.layers.Dropout(0.5, seed=1),
     ]

@@ -52,6 +52,34 @@ def cross_entropy(logits, labels, adjust=None):
     return np.array(losses)
 
 
+def optioned_losses(logits, labels, **options):
+    """`LossOptions` of the softmax of each row, by the target distribution.
+
+    `class_weight` and `propensities` are arrays `[n]` here.
+    """
+    logits = np.asarray(logits, np.float64) / options.get("temperature", 1.0)
+    if (counts := options.get("class_counts")) is not None:
+        counts = np.where(counts > 0, counts, counts[counts > 0].min())
+        shares = counts / counts.sum()
+        logits = logits + options.get("logit_adjustment", 1.0) * np.log(shares)
+    weights = np.ones(logits.shape[1])
+    weights *= options.get("class_weight", 1.0)
+    weights /= options.get("propensities", 1.0)
+    smoothing = options.get("label_smoothing", 0.0)
+    losses = []
+    for log_p, labels_of_row in zip(log_softmax(logits), labels):
+        ids = distinct_labels(labels_of_row)
+        if not ids or not weights[ids].sum():
+            losses.append(0.0)
+            continue
+        q = np.full(len(log_p), smoothing / len(log_p))
+        q[ids] += (1 - smoothing) * weights[ids] / weights[ids].sum()
+        loss = -(q @ log_p)
+        loss *= (1 - np.exp(-loss)) ** options.get("focal_gamma", 0.0)
+        losses.append(weights[ids].mean() * loss)
+    return np.array(losses)
+
+
 def normalized(rows):
     rows = np.asarray(rows, np.float64)
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)

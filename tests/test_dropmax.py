@@ -161,12 +161,58 @@ def test_random_of_one_is_the_softmax():
 
 
 def test_a_step_draws_anew_and_each_row_for_itself():
+    """Rows of one block, of several, and of another step."""
     head = built(make_head("random", num_samples=2))
-    logits = tf.zeros([BATCH, CLASSES])
-    first, second = head._draws(logits).numpy(), head._draws(logits).numpy()
-    assert first.shape == (2, BATCH, CLASSES)
-    assert len(np.unique(np.stack([first, second]))) > 0.99 * 2 * first.size
-    assert np.all(first > 0) and np.all(first < 1)
+    draw = [head._masking(head.next_seed()).draw for _ in range(2)]
+    shape = [2, BATCH, CLASSES]
+    blocks = [draw[0](0, shape), draw[0](BATCH, shape), draw[1](0, shape)]
+    drawn = np.stack(blocks)
+    assert drawn.shape == (3, *shape)
+    assert len(np.unique(drawn)) > 0.99 * drawn.size
+    assert np.all(drawn > 0) and np.all(drawn < 1)
+
+
+@each_mode
+@pytest.mark.parametrize("numbers", [1, 5 * CLASSES])
+def test_blocks_of_rows_change_nothing(mode, numbers, monkeypatch):
+    """Of one row, and of two rows of two masks, a batch of 16."""
+    head = built(make_head(mode, num_samples=2, use_bias=True))
+    draws_of(head)
+    x, y = data(labels_wide=2)
+    y[3] = -1
+    features = tf.constant(x)
+    sources = [features, *(v.value for v in head.trainable_variables)]
+    upstream = tf.constant(
+        np.random.default_rng(1).normal(size=BATCH), "float32"
+    )
+    step = tf.function(lambda: gradients(head, features, y, sources, upstream))
+    expected = step()
+    monkeypatch.setattr("tfxclass.losses.row_blocks.BLOCK_NUMBERS", numbers)
+    found = tf.function(step.python_function)()
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def gradients(head, features, labels, sources, upstream):
+    with tf.GradientTape() as tape:
+        tape.watch(features)
+        losses = head.compute_loss(features, labels, training=True)
+    found = tape.gradient(losses, sources, upstream)
+    return [losses, *map(tf.convert_to_tensor, found)]
+
+
+def test_second_order_gradients_are_refused():
+    head = built(make_head("posterior"))
+    x, y = data()
+    features = tf.constant(x)
+    with tf.GradientTape() as outer:
+        outer.watch(features)
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            losses = head.compute_loss(features, y, training=True)
+        gradient = tape.gradient(losses, features)
+    with pytest.raises(ValueError, match="first-order gradients only"):
+        outer.gradient(gradient, features)
 
 
 def test_cosine_with_a_margin():

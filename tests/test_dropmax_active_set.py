@@ -11,6 +11,7 @@ from tests.contract import TOLERANCE
 from tests.contract import built
 from tests.contract import data
 from tests.dropmax_cases import SUMS
+from tests.dropmax_cases import drawn_from
 from tests.dropmax_cases import draws_of
 from tests.dropmax_cases import each_mode
 from tests.dropmax_cases import expected_logits
@@ -47,13 +48,13 @@ class TestActiveSet:
     def test_the_set_of_all_classes_is_the_full_one(self, mode, sampler):
         options = {"num_samples": 2, "use_bias": True}
         full = built(make_head(mode, **options))
-        draws = draws_of(full)
+        draws_of(full)
         head = built(
             make_head(mode, sampler=SAMPLERS[sampler](CLASSES), **options)
         )
         recorded = Recorded(head)
-        head._draws = lambda logits: tf.gather(
-            draws, recorded.sample.ids, axis=2
+        head._draws = lambda *block: tf.gather(
+            full._draws(*block), recorded.sample.ids, axis=2
         )
         x, y = data(labels_wide=2)
         results = []
@@ -72,14 +73,11 @@ class TestActiveSet:
     def test_regularisers_are_unbiased(self, mode):
         """Alone: masks that drop all but the label leave no cross-entropy."""
 
-        def dropped(logits, drawn_by, target):
-            return tf.where(target, 0.0, -1e4)[tf.newaxis]
-
         x, y = data(rows=4)
         full = built(make_head(mode))
         sampled = built(make_head(mode, sampler=SAMPLERS["log_uniform"](12)))
         for head in (full, sampled):
-            head._log_masks = dropped
+            head._draws = lambda seed, start, shape: tf.fill(shape, 1e-38)
         expected = full.compute_loss(x, y, training=True).numpy()
         step = tf.function(lambda: sampled.compute_loss(x, y, training=True))
         draws = np.array([step() for _ in range(2000)])
@@ -120,7 +118,7 @@ class TestActiveSet:
 
         head.sampler.sample = sample
         draws = np.full((1, BATCH, 40), 0.4, np.float32)
-        head._draws = lambda logits: tf.constant(draws)
+        head._draws = drawn_from(draws)
         result = head.compute_loss(x, y, training=True).numpy()
         for i, (mask, column) in enumerate(zip(self.mask, self.columns)):
             ids = self.ids[mask]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from benchmarks import dropmax
 from benchmarks import dropmax_data
+from benchmarks import dropmax_jobs
 from benchmarks import dropmax_methods
 from tests.contract import BATCH
 from tests.contract import built
@@ -41,22 +43,59 @@ class TestCommand:
             assert 0 <= row["error_%"] <= 100 and 0 <= row["ece"] <= 1
         for name in ("dropmax_convergence.png", "dropmax_retain.png"):
             assert (tmp_path / "out" / name).stat().st_size > 1000
-        assert "generated base 0" in capsys.readouterr().out
+        assert (
+            "generated base l2=0.0001,lambda=own 0" in capsys.readouterr().out
+        )
         # What has a result is not trained again.
         (tmp_path / "out" / "dropmax.json").unlink()
         assert dropmax.main(given) == 0
-        assert "generated base 0" not in capsys.readouterr().out
+        assert "generated base" not in capsys.readouterr().out
         assert (tmp_path / "out" / "dropmax.json").exists()
 
     def test_a_method_learns(self):
         made = dropmax_data.generated(0)
-        result = dropmax.train("posterior", made, 0, 96)
+        setting = dropmax_jobs.Setting(1e-4)
+        result = dropmax.train("posterior", setting, made, 0, 96)
         errors = [point["error"] for point in result["curve"]]
         assert len(errors) == dropmax.POINTS and errors[-1] < errors[0]
         assert {*result["scores"]} == {
             f"{part} {n}" for part in ("validation", "test") for n in (17, 18)
         }
         assert np.shape(result["retain"]) == (10, 10)
+
+
+class TestChoice:
+    """Jobs are made up here, not trained."""
+
+    def test_settings_by_validation_then_seeds(self, tmp_path):
+        given = ["--jobs", str(tmp_path), "--l2", "0", "1e-3"]
+        args = dropmax.parse_arguments([*given, "--seeds", "4", "5", "6"])
+        done = []
+        while job := dropmax_jobs.pending(args, "eurlex", 7, "posterior"):
+            setting, seed, path = job
+            # The best on validation rows is the worst on test rows.
+            error = abs(setting.entropy_weight - 3) + 100 * setting.l2
+            scores = {"validation 18": error, "test 18": 9 - error}
+            scores = {k: {"error": v} for k, v in scores.items()}
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as f:
+                json.dump({"scores": scores, "seed": seed}, f)
+            done.append((setting.l2, setting.entropy_weight, seed))
+        grid = [(l2, w, 4) for l2 in (0, 1e-3) for w in (1.0, 3.0, 5.0)]
+        assert done == [*grid, (0.0, 3.0, 5), (0.0, 3.0, 6)]
+        setting, results = dropmax_jobs.load(args, "eurlex", 7, "posterior")
+        assert setting == (0.0, 3.0)
+        assert [r["seed"] for r in results] == [4, 5, 6]
+
+    @pytest.mark.parametrize("method", dropmax_methods.METHODS)
+    def test_every_setting_is_a_head(self, method, tmp_path):
+        args = dropmax.parse_arguments([])
+        for setting in dropmax_jobs.settings_of(args, method):
+            made = dropmax_methods.METHODS[method].make(
+                9, 0, setting.entropy_weight
+            )
+            wanted = setting.entropy_weight
+            assert wanted is None or made.entropy_weight == wanted
 
 
 def test_scores():

@@ -138,6 +138,7 @@ class TestClassWeightOfFit:
         arguments = (x, labels) if of == "arrays" else (batches(x, labels),)
         error = fit_error(*arguments, verbose=0, class_weight=self.WEIGHTS)
         assert "`sample_weight`" in str(error.value)
+        assert "LossOptions(class_weight=...)" in str(error.value)
         assert "labels of shape (None, 2)" in str(error.value)
 
     def test_one_label_a_row_and_sample_weights_are_not(self):

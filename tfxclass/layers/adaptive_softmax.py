@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import merge_repeats
 from tfxclass.rows import read
@@ -58,6 +59,8 @@ class AdaptiveSoftmax(PartsHead):
     References:
         Grave et al., Efficient softmax approximation for GPUs, ICML 2017.
     """
+
+    supported_options = OF_LOSSES
 
     def __init__(
         self,

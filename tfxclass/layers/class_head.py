@@ -38,7 +38,7 @@ class ClassHead(PartsHead):
         margin_type: `"cosface"` (off the cosine) or `"arcface"` (radians).
         use_bias: whether logits have a bias. Not for `"cosine"`.
         **kwargs: `OutputHead`'s arguments: `activation`, `kernel_initializer`,
-            `seed`, and `keras.layers.Layer`'s.
+            `seed`, `loss_options`, and `keras.layers.Layer`'s.
 
     Call arguments and output shape are `OutputHead`'s.
 
@@ -67,6 +67,22 @@ class ClassHead(PartsHead):
         self.margin_type = margin_type
         self.use_bias = use_bias
         self._check_similarity()
+        self._check_options()
+
+    def _check_options(self):
+        used = [] if self.loss_options is None else self.loss_options.used
+        if "temperature" in used and self.similarity == "cosine":
+            raise ValueError(
+                '`temperature` of `loss_options` needs similarity="dot": '
+                "cosine logits have a `scale`. Received: temperature="
+                f"{self.loss_options.temperature}"
+            )
+        if self.margin and {"class_counts", "label_smoothing"} & set(used):
+            raise ValueError(
+                "`margin` must be 0 with `class_counts` or `label_smoothing` "
+                "in `loss_options`: a margin is of plain cosine logits. "
+                f"Received: margin={self.margin}, loss_options={used}"
+            )
 
     def _check_similarity(self):
         if self.similarity == "dot":

@@ -16,8 +16,13 @@ from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import dropmax
 from tfxclass.losses import softmax
+from tfxclass.losses.dropmax_step import Masking
+from tfxclass.losses.dropmax_step import Rows
+from tfxclass.losses.dropmax_step import training_loss
 from tfxclass.losses.forward import Ranking
 from tfxclass.losses.forward import Step
+from tfxclass.losses.options import OF_LOSSES
+from tfxclass.losses.options import LossOptions
 from tfxclass.losses.targets import Targets
 from tfxclass.rows import products
 from tfxclass.rows import read
@@ -30,14 +35,6 @@ from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Margin
 
-# Matrices [batch, classes] that a step holds (measured): once, for each mask.
-_MATRICES = {
-    "adaptive": (11, 7),
-    "posterior": (25, 7),
-    "random": (1, 4),
-    "attention": (7, 0),
-}
-_MODES = tuple(_MATRICES)
 # The weights that a mode has, and their defaults.
 _WEIGHTS = {
     "adaptive": {"kl_weight": 1.0, "entropy_weight": 1.0},
@@ -49,6 +46,10 @@ _WEIGHTS = {
     "random": {},
     "attention": {"entropy_weight": 0.0},
 }
+_MODES = tuple(_WEIGHTS)
+# Matrices [batch, classes] that a step holds (measured): logits of each class
+# matrix and their gradients.
+_MATRICES = {"adaptive": 5, "posterior": 7, "random": 3, "attention": 5}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -60,8 +61,9 @@ class DropMax(SavedRandom, SampledHead):
     of features; training draws masks of classes by it, so that a row is told
     from the classes it is confused with rather than from all. A step costs
     three products of [batch, dim] by [dim, num_classes] for each class matrix
-    (two; three for "posterior"; one for "random"), holds [batch, num_classes]
-    masks for each of `num_samples`, and moves every row. With a `sampler` all
+    (two; three for "posterior"; one for "random"), holds their [batch,
+    num_classes] logits and the gradients of these, masks for some rows at a
+    time, and moves every row. With a `sampler` all
     of it is over `num_sampled` classes, at a cost that does not depend on
     `num_classes`: the sum of exponentials and the regularisers are then
     unbiased estimates of those over all.
@@ -127,6 +129,7 @@ class DropMax(SavedRandom, SampledHead):
 
     sampler_is_optional = True
     has_plain_logits = False
+    supported_options = OF_LOSSES
 
     def __init__(
         self,
@@ -318,36 +321,37 @@ class DropMax(SavedRandom, SampledHead):
             return Step(self._loss(queries, logits, targets)[0])
         sample = self.sample(queries, targets)
         logits = self.sampled_logits(queries, sample)
-        columns = Targets(sample.positions, targets.weights)
-        losses, ranked = self._loss(queries, logits, columns, sample)
+        losses, ranked = self._loss(queries, logits, targets, sample)
         ranking = Ranking(tf.stop_gradient(ranked), sample.positions)
         return Step(losses, ranking)
 
     def activation_bytes(self, batch: int, dim: int) -> int:
         classes = self.step_rows(batch) or self.num_classes
-        once, each = _MATRICES[self.mode]
-        return 4 * batch * classes * (once + each * self.num_samples)
+        return 4 * batch * classes * _MATRICES[self.mode]
 
     def _loss(self, queries, logits, targets, sample=None):
         """`(losses, ranked)`, given the logits of all classes or a sample."""
-        ids = None if sample is None else sample.ids
+        options = self.loss_options or LossOptions()
+        targets, row_weights = options.weigh(targets, self.num_classes)
+        ids, class_weights = None, tf.ones([1])
+        if sample is not None:
+            ids, class_weights = sample.ids, sample.inverse_counts
+            targets = Targets(sample.positions, targets.weights)
         retain = self._retain_logits(queries, ids)
-        target = dropmax.is_target(logits, targets.ids)
-        drawn_by, residual = retain, None
+        ranked = self.retained.expected(logits, retain)
+        residual = None
         if self.mode == "posterior":
             residual = self._affine(queries, self.posterior, ids)
-            drawn_by = tf.stop_gradient(retain) + residual
-        log_masks = self._log_masks(logits, drawn_by, target)
-        penalties = self._penalties(retain, drawn_by, residual, target)
-        ranked = self.retained.expected(logits, retain)
         if sample is not None:
             logits -= sample.log_expected_count
-            penalties *= _inverse_counts(sample)
-        losses = dropmax.masked_cross_entropy(
-            logits, log_masks, targets, self.target_margin()
+        losses = training_loss(
+            self._masking(self.next_seed()),
+            Rows(logits, retain, residual),
+            targets,
+            row_weights,
+            class_weights,
         )
-        losses += tf.reduce_sum(penalties, axis=1)
-        return tf.where(targets.is_labelled > 0, losses, 0.0), ranked
+        return losses, ranked
 
     def _retain_logits(self, queries, ids):
         """Logits of rho, float32 `[rows, n]`; a scalar where rho is given."""
@@ -363,42 +367,24 @@ class DropMax(SavedRandom, SampledHead):
         kernel, bias = read.gather(rows, ids)
         return products.row_products(queries, kernel) + bias
 
-    def _log_masks(self, logits, drawn_by, target):
-        """log z, float32 `[num_samples, batch, n]`; 1 sample of attention."""
-        if self.mode == "attention":
-            return tf.math.log_sigmoid(drawn_by)[tf.newaxis]
-        draws = self._draws(logits)
-        if self.mode == "random":
-            log_masks = dropmax.bernoulli_log_mask(drawn_by, draws)
-        else:
-            log_masks = dropmax.concrete_log_mask(
-                drawn_by, draws, self.temperature
-            )
-        return tf.where(target, 0.0, log_masks)
-
-    def _draws(self, logits):
-        """Uniform draws, float32 `[num_samples, batch, n]`."""
-        shape = tf.concat([[self.num_samples], tf.shape(logits)], axis=0)
-        return dropmax.uniform(shape, self.next_seed())
-
-    def _penalties(self, retain, posterior, residual, target):
-        """Regularisers of each class, float32 `[batch, n]`."""
-        if self.mode == "random":
-            return tf.zeros_like(target, tf.float32)
-        entropy = dropmax.negative_entropy(retain)
-        if self.mode == "attention":
-            return self.entropy_weight * entropy
-        if self.mode == "adaptive":
-            kl = dropmax.target_penalty(retain, target)
-            entropy = tf.where(target, 0.0, entropy)
-            return self.kl_weight * kl + self.entropy_weight * entropy
-        kl = dropmax.bernoulli_kl(posterior, retain, target)
-        auxiliary = dropmax.auxiliary_loss(residual, target)
-        return (
-            self.kl_weight * kl
-            + self.auxiliary_weight * auxiliary
-            + self.entropy_weight * entropy
+    def _masking(self, seed):
+        """`Masking`, which TensorFlow keeps for ever: nothing of the head's."""
+        options, draws = self.loss_options, self._draws
+        return Masking(
+            self.mode,
+            self.num_samples,
+            self.temperature,
+            {name: getattr(self, name) for name in _WEIGHTS[self.mode]},
+            self.target_margin(),
+            lambda start, shape: draws(seed, start, shape),
+            0.0 if options is None else options.focal_gamma,
         )
+
+    @staticmethod
+    def _draws(seed, start, shape):
+        """Uniform draws for the rows from `start`, float32."""
+        seed = tf.random.experimental.stateless_fold_in(seed, start)
+        return dropmax.uniform(shape, seed)
 
     def get_config(self) -> Config:
         names = (
@@ -413,14 +399,6 @@ class DropMax(SavedRandom, SampledHead):
         )
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
-
-
-def _inverse_counts(sample):
-    """Weights of a sample's classes, 1 / expected count; 0 for masked ones."""
-    inverse = tf.exp(-sample.log_expected_count)
-    if sample.mask is None:
-        return inverse
-    return tf.where(sample.mask, inverse, 0.0)
 
 
 def _without_gradient(losses, name):

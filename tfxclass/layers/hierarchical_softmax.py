@@ -17,6 +17,7 @@ from tfxclass.layers.output_head import unflatten
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
+from tfxclass.losses.forward import mask_of
 from tfxclass.ops import class_tree
 from tfxclass.rows import placement
 from tfxclass.rows import read
@@ -26,6 +27,7 @@ from tfxclass.saved_random import SavedRandom
 from tfxclass.trees import stock_search
 from tfxclass.types import Array
 from tfxclass.types import Config
+from tfxclass.types import Labels
 from tfxclass.types import Margin
 
 _MULTI_LABEL = ("all", "pick_one", "plt")
@@ -61,7 +63,14 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             `"plt"`, a probabilistic label tree: each child of a node is there
             or not by itself, given the node. Probabilities are then those of
             each label, which do not sum to 1, and the best labels are the ones
-            that precision at k asks for.
+            that precision at k asks for. They are those of a row that has a
+            label: rows without one have loss 0, and teach nothing.
+        has_root: bool, for `"plt"` alone: whether the root is there or not by
+            itself, too, as any other node. Rows without labels are then
+            trained on (with all of `-1` for labels; positions that a Keras
+            mask leaves out are not), and probabilities are a label's own:
+            those of `has_root=False` times `root_probability(features)`, that
+            of any label. For data in which rows without labels mean something.
         use_bias: whether each row of weights has a bias.
         beam_width: int, nodes that an export keeps a level; `num_classes` of
             them miss nothing. At least `k` of the answer are kept.
@@ -92,6 +101,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         tree: str | trees.Tree = "huffman",
         counts: ArrayLike | None = None,
         multi_label: str = "all",
+        has_root: bool = False,
         use_bias: bool = False,
         beam_width: int = 32,
         **kwargs: Any,
@@ -99,10 +109,23 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         super().__init__(num_classes, **kwargs)
         check_choice("multi_label", multi_label, _MULTI_LABEL)
         check_positive_int("beam_width", beam_width)
+        if self.loss_options is not None and multi_label == "plt":
+            raise ValueError(
+                '`loss_options` must be None with multi_label="plt", whose '
+                "loss is of nodes, which several labels share. Received: "
+                f"{self.loss_options.used}"
+            )
+        if has_root and multi_label != "plt":
+            raise ValueError(
+                '`has_root=True` needs multi_label="plt": in the others each '
+                "row has a label for certain. Received: multi_label="
+                f"{multi_label!r}."
+            )
         self.tree = _tree(tree, counts, self.num_classes)
         self.max_depth = max(1, int(self.tree.depths().max()))
         self.multi_label = multi_label
         self.independent = multi_label == "plt"
+        self.has_root = has_root
         self.use_bias = use_bias
         self.beam_width = int(beam_width)
         self.make_random(self.seed)
@@ -111,15 +134,20 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         num_rows = self.tree.num_rows(self.independent)
         shape = (num_rows, dim + int(self.use_bias))
         nodes = self.tree.nodes(self.independent)
-        return [
+        specs = [
             WeightSpec("kernel", shape, self._initial_rows),
             _constant("nodes", nodes),
             _constant("leaves", self.tree.leaves),
         ]
+        if self.has_root:
+            root = WeightSpec("root", shape[1:], "zeros", is_rows=False)
+            specs.append(root)
+        return specs
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
         self.kernel = made["kernel"]
         self.nodes, self.leaves = made["nodes"], made["leaves"]
+        self.root = made.get("root")
 
     def _initial_rows(self, shape, dtype=None):
         if not self.use_bias:
@@ -138,7 +166,59 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     ) -> Step:
         if self.multi_label == "pick_one":
             targets = targets_lib.pick_one(targets, self.next_seed())
-        return Step(self.exact_loss(features, targets))
+        return super().training_step(features, targets)
+
+    @do_not_convert
+    def compute_step(
+        self, features: Array, labels: Labels, training: bool | None = None
+    ) -> Step:
+        step = super().compute_step(features, labels, training)
+        if self.root is None:
+            return step
+        features = self.as_features(features)
+        is_labelled = self.targets(features, labels).is_labelled
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(
+            is_labelled, self._root_logits(flatten(features), self.root)
+        )
+        losses = unflatten(losses, features)
+        mask = mask_of(features)
+        if mask is not None:
+            losses = tf.where(mask, losses, 0.0)
+        return step._replace(losses=step.losses + losses)
+
+    def _root_logits(self, features, root):
+        """float32 `[rows]`."""
+        return tf.linalg.matvec(self.queries(features), root)
+
+    def _times_root(self, logs, features, root):
+        """`logs` `[rows, n]` with that of the root, if there is one, added."""
+        if root is None:
+            return logs
+        log_root = tf.math.log_sigmoid(self._root_logits(features, root))
+        return logs + log_root[:, tf.newaxis]
+
+    @do_not_convert
+    def root_probability(self, features: Array) -> tf.Tensor:
+        """Probability that a row has any label, of a head with `has_root`.
+
+        Args:
+            features: float `[..., dim]`.
+
+        Returns:
+            float32 `[...]`.
+
+        Raises:
+            ValueError: a head without `has_root`.
+        """
+        features = self.as_features(features)
+        if self.root is None:
+            raise ValueError(
+                "`root_probability` needs a head with has_root=True. Received: "
+                f"{self.name!r} with multi_label={self.multi_label!r} and "
+                "has_root=False."
+            )
+        logits = self._root_logits(flatten(features), self.root)
+        return unflatten(tf.sigmoid(logits), features)
 
     def class_rows(self) -> list[ClassRows]:
         """The rows of the nodes, which are no classes."""
@@ -178,12 +258,13 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             self.settle()
         with placement.on(self.rows_device):
             kernel = tf.convert_to_tensor(self.kernel)
-            return class_tree.log_probabilities(
+            logs = class_tree.log_probabilities(
                 row_products(self.queries(features), kernel),
                 tf.convert_to_tensor(self.nodes),
                 self.num_classes,
                 self.independent,
             )
+        return self._times_root(logs, features, self.root)
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return tf.exp(logits)
@@ -217,11 +298,23 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
                 self.independent,
                 threshold,
             )
-        found = ids, self._scores(logs)
+        found = self._answers(
+            ids, logs, flatten(features), self.root, threshold
+        )
         return tuple(unflatten(x, features) for x in found)
 
-    def export_weights(self) -> tuple[tf.Variable, tf.Variable]:
-        return self.kernel.value, self.nodes.value
+    def _answers(self, ids, logs, features, root, threshold):
+        """`(ids, scores)` of a search, which knows nothing of the root."""
+        if root is not None:
+            logs = self._times_root(logs, features, root)
+            least = tf.math.log(tf.constant(threshold, tf.float32))
+            ids = tf.where(logs >= least, ids, -1)
+            logs = tf.where(logs >= least, logs, float("-inf"))
+        return ids, logs if self.activation is None else tf.exp(logs)
+
+    def export_weights(self) -> tuple[tf.Variable, ...]:
+        weights = self.kernel, self.nodes, self.root
+        return tuple(x.value for x in weights if x is not None)
 
     @do_not_convert
     def export_top_k(
@@ -252,7 +345,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     def stock_best(
         self, features: tf.Tensor, k: int, weights: Any, threshold: float = 0.0
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        kernel, nodes = (tf.convert_to_tensor(x) for x in weights)
+        kernel, nodes, *root = (tf.convert_to_tensor(x) for x in weights)
         ids, logs = stock_search.top_k(
             self.queries(features),
             kernel,
@@ -262,7 +355,8 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             max(self.beam_width, k),
             threshold,
         )
-        return ids, self._scores(logs)
+        root = root[0] if root else None
+        return self._answers(ids, logs, features, root, threshold)
 
     def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         return self.sorted_scores(features, weights)
@@ -273,9 +367,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             raise ValueError(
                 f"`threshold` must be in [0, 1]. Received: {threshold}"
             )
-
-    def _scores(self, logs):
-        return logs if self.activation is None else tf.exp(logs)
 
     def step_rows(self, batch: int) -> int | None:
         # Of one label a row: a node on its path has one row, or all of its
@@ -295,6 +386,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             **super().get_config(),
             "tree": keras.saving.serialize_keras_object(self.tree),
             "multi_label": self.multi_label,
+            "has_root": self.has_root,
             "use_bias": self.use_bias,
             "beam_width": self.beam_width,
         }

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.binary import negative_sampling_loss
+from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.targets import Targets
 from tfxclass.samplers.sampler import Sample
 
@@ -46,9 +47,13 @@ class NegativeSampling(SampledHead):
         Factorization, NeurIPS 2014 (what the logits learn).
     """
 
+    supported_options = OF_LABELS
+
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        targets, finish = self.weighed(targets)
         columns = Targets(sample.positions, targets.weights)
         of_targets = self.target_logits(logits, sample)
-        return negative_sampling_loss(logits, columns, of_targets), logits
+        losses = negative_sampling_loss(logits, columns, of_targets)
+        return finish(losses), logits

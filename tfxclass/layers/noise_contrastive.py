@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.binary import noise_contrastive_loss
+from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.targets import Targets
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -63,6 +64,8 @@ class NoiseContrastive(SampledHead):
         probabilistic language models, ICML 2012.
     """
 
+    supported_options = OF_LABELS
+
     def __init__(
         self,
         num_classes: int,
@@ -82,6 +85,7 @@ class NoiseContrastive(SampledHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        targets, finish = self.weighed(targets)
         log_z = self.log_normalizer
         if log_z is None:
             log_z = math.log(self.num_classes)
@@ -90,7 +94,8 @@ class NoiseContrastive(SampledHead):
         if sample.target_log_expected_count is not None:
             of_targets -= sample.target_log_expected_count
         columns = Targets(sample.positions, targets.weights)
-        return noise_contrastive_loss(noise, columns, of_targets), logits
+        losses = noise_contrastive_loss(noise, columns, of_targets)
+        return finish(losses), logits
 
     def get_config(self) -> Config:
         return {**super().get_config(), "log_normalizer": self.log_normalizer}

@@ -1,5 +1,6 @@
 """The contract of an output layer: what Keras, metrics and exports call."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,6 +14,9 @@ from tfxclass.losses import forward as forward_lib
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
 from tfxclass.losses.head_loss import HeadLoss
+from tfxclass.losses.options import OF_LABELS
+from tfxclass.losses.options import LossOptions
+from tfxclass.losses.options import as_loss_options
 from tfxclass.rows import blocks
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
@@ -44,6 +48,8 @@ class OutputHead(HeadWeights):
         activation: `"softmax"`, or None for logits.
         kernel_initializer: initializer of the class rows.
         seed: int, seed of all that the head draws.
+        loss_options: `tfxclass.losses.LossOptions`: class weights, label
+            smoothing, logit adjustment and the like, in training.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -65,6 +71,9 @@ class OutputHead(HeadWeights):
     #: Names that `activation` may have, beside None.
     activations = ("softmax",)
 
+    #: Names of the `LossOptions` that the head's loss may have.
+    supported_options = OF_LABELS
+
     #: Whether `export_top_k` returns what `top_k` does.
     export_is_exact = True
 
@@ -81,6 +90,7 @@ class OutputHead(HeadWeights):
         activation: str | None = "softmax",
         kernel_initializer: Initializer = "glorot_uniform",
         seed: int | None = None,
+        loss_options: LossOptions | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -90,6 +100,9 @@ class OutputHead(HeadWeights):
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
+        self.loss_options = as_loss_options(loss_options)
+        if self.loss_options is not None:
+            self.loss_options.check_for(self)
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
@@ -263,9 +276,28 @@ class OutputHead(HeadWeights):
     ) -> Step:
         """`Step` of a training step; the one place where heads differ.
 
-        By default the exact loss.
+        By default the exact loss, with the loss options.
         """
-        return Step(self.exact_loss(features, targets))
+        targets, finish = self.weighed(targets)
+        return Step(finish(self.exact_loss(features, targets)))
+
+    def weighed(
+        self, targets: targets_lib.Targets
+    ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
+        """What `loss_options` make of labels, and of a loss on them.
+
+        Args:
+            targets: `Targets` whose ids are classes.
+
+        Returns:
+            `(targets, finish)`: `Targets` with their masses, and a function
+            of the rows' losses `[rows]`, without penalties.
+        """
+        options = self.loss_options
+        if options is None:
+            return targets, lambda losses: losses
+        targets, row_weights = options.weigh(targets, self.num_classes)
+        return targets, lambda losses: options.finish(losses, row_weights)
 
     def exact_loss(
         self, features: tf.Tensor, targets: targets_lib.Targets
@@ -324,6 +356,9 @@ class OutputHead(HeadWeights):
                 self.kernel_initializer
             ),
             "seed": self.seed,
+            "loss_options": keras.saving.serialize_keras_object(
+                self.loss_options
+            ),
         }
 
 

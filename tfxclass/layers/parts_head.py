@@ -8,6 +8,8 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
+from tfxclass.losses.options import ALL_OPTIONS
+from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.softmax import probabilities
 from tfxclass.rows import placement
 from tfxclass.rows import products
@@ -28,6 +30,8 @@ class PartsHead(OutputHead):
     with what, and gives its `training_step`. Features here are float32
     `[rows, dim]`.
     """
+
+    supported_options = ALL_OPTIONS
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         """The queries of each of `class_rows`, or those of all; a list."""
@@ -61,8 +65,29 @@ class PartsHead(OutputHead):
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> Step:
-        """`Step` of a training step; by default the exact loss, with margin."""
-        return Step(self.exact_loss(features, targets, self.target_margin()))
+        """`Step` of a training step.
+
+        By default the exact loss, with the margin and the loss options.
+        """
+        options, margin = self.loss_options, self.target_margin()
+        targets, finish = self.weighed(targets)
+        if options is None or set(options.used) <= set(OF_LOSSES):
+            losses = self.exact_loss(features, targets, margin)
+        else:
+            losses = self._shaped_loss(features, targets, margin)
+        return Step(finish(losses))
+
+    def _shaped_loss(self, features, targets, margin):
+        """`exact_loss` of the logits of `loss_options`."""
+        exchange, options = self.exchange(features), self.loss_options
+        parts = [(x, read.whole(rows)) for x, rows in self.parts(features)]
+        return cross_entropy(
+            options.shape_parts(parts, self.num_classes),
+            targets_lib.Targets(*map(exchange.gather, targets)),
+            exchange=exchange,
+            margin=margin,
+            uniform=options.label_smoothing / self.num_classes,
+        )
 
     def exact_loss(
         self,

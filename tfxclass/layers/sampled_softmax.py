@@ -45,7 +45,16 @@ class SampledSoftmax(SampledHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        logits -= sample.log_expected_count
+        ranked = corrected = logits - sample.log_expected_count
+        options, num_classes = self.loss_options, self.num_classes
+        targets, finish = self.weighed(targets)
         columns = Targets(sample.positions, targets.weights)
-        losses = softmax_cross_entropy(logits, columns, self.target_margin())
-        return losses, logits
+        if options is not None:
+            logits = options.shape(logits, sample.ids, num_classes)
+            corrected = logits - sample.log_expected_count
+        losses = softmax_cross_entropy(corrected, columns, self.target_margin())
+        if options is not None:
+            losses = options.smoothed(
+                losses, logits, columns, sample.inverse_counts, num_classes
+            )
+        return finish(losses), ranked

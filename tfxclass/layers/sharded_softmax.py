@@ -14,6 +14,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.forward import Step
+from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.targets import Targets
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.rows import placement
@@ -121,6 +122,10 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         self.sample_rate = sample_rate
         self.num_sampled = num_sampled
         self.correct_fill = correct_fill
+        if self.is_sampled:
+            self.supported_options = OF_LOSSES
+            if self.loss_options is not None:
+                self.loss_options.check_for(self)
         self.make_random(self.seed)
 
     def _check_sampling(self, sampler, num_sampled, sample_rate):
@@ -249,6 +254,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         exchange.check_equal_parts()
         if not self.is_sampled:
             return super().training_step(features, targets)
+        targets, finish = self.weighed(targets)
         targets = Targets(*map(exchange.gather, targets))
         queries = self.queries(features)
         parts, columns = zip(
@@ -260,7 +266,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         losses = cross_entropy(
             list(parts), targets, columns, exchange, self.target_margin()
         )
-        return Step(losses)
+        return Step(finish(losses))
 
     def _check_can_train(self, exchange):
         if self.shards.count == 1 or not self.shards.is_of_replicas:

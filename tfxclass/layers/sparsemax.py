@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.losses.targets import Targets
@@ -54,6 +55,8 @@ class Sparsemax(ClassHead):
     activations = ("sparsemax",)
     has_gpu_ops = False
     has_plain_logits = False
+
+    supported_options = OF_LABELS
 
     def __init__(
         self,

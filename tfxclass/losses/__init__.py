@@ -5,6 +5,7 @@ from tfxclass.losses.binary import noise_contrastive_loss
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.linear import block_cross_entropy
 from tfxclass.losses.linear import linear_cross_entropy
+from tfxclass.losses.options import LossOptions
 from tfxclass.losses.softmax import softmax_cross_entropy
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
@@ -15,6 +16,7 @@ from tfxclass.losses.targets import cosface
 
 __all__ = [
     "HeadLoss",
+    "LossOptions",
     "Targets",
     "arcface",
     "as_targets",

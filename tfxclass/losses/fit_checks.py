@@ -28,8 +28,10 @@ def check_class_weight_of_fit(labels: Labels) -> None:
     if fit is not None and fit.class_weight is not None:
         raise ValueError(
             "`class_weight` of `fit` is for labels of shape [batch]: of others "
-            "Keras takes the place of the greatest id as the class. Give each "
-            "row its weight with `sample_weight`. Received: labels of shape "
+            "Keras takes the place of the greatest id as the class. Give the "
+            "head its own, loss_options=tfxclass.losses.LossOptions("
+            "class_weight=...), or each row its weight with `sample_weight`. "
+            "Received: labels of shape "
             f"{shape}."
         )
 

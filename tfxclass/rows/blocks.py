@@ -53,6 +53,16 @@ class Blocks:
             return logits
         return logits + self.class_rows.bias[start : start + self.size]
 
+    def sum_of_rows(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Sums of all rows, `[dim]`, and of their biases, `[]`; float32."""
+        dim = tf.shape(self.queries)[1]
+        (kernel,) = self.fold(
+            lambda start, total: [total + tf.reduce_sum(self.rows(start), 0)],
+            (tf.zeros([dim]),),
+        )
+        bias = self.class_rows.bias
+        return kernel, tf.zeros([]) if bias is None else tf.reduce_sum(bias)
+
     def kernel_grad(
         self, start: Scalar, rows: tf.Tensor, rows_grad: tf.Tensor
     ) -> tf.Tensor:

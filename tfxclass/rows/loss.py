@@ -36,6 +36,7 @@ def cross_entropy(
     columns: Sequence[tf.Tensor] | None = None,
     exchange: Batch = ALONE,
     margin: Margin | None = None,
+    uniform: float = 0.0,
 ) -> tf.Tensor:
     """Cross-entropy over the classes of all parts; float32 `[batch]`.
 
@@ -52,6 +53,7 @@ def cross_entropy(
             that of each target, -1 where none is; by default that of its id.
         exchange: a batch of `tfxclass.shards`.
         margin: function of the target logits, or None.
+        uniform: float, mass of each class beside that of the targets.
     """
     queries = [x for x, _ in parts]
     given = [whole(rows) for _, rows in parts]
@@ -71,6 +73,7 @@ def cross_entropy(
         ]
         for part, own in zip(found, columns):
             part.find_targets(targets, own, margin)
+            part.uniform = uniform
         stats = exchange.from_all([part.stats() for part in found])
         logsumexp, target = _merged(tf.stack(stats))
         # Not a product: a row without labels may have an infinite logsumexp.
@@ -145,7 +148,18 @@ class _Part:
             )
         # Of a finished sum float32 loses nothing that shows.
         total = tf.cast(total, tf.float32)
-        return tf.stack([top, total, self.terms.weighted()], axis=1)
+        target = self.terms.weighted() + self._uniform_logits()
+        return tf.stack([top, total, target], axis=1)
+
+    def _uniform_logits(self):
+        """The sum of all logits times their mass, `[batch of all]`."""
+        if not self.uniform:
+            return 0.0
+        with self._there():
+            kernel, bias = self.blocks.sum_of_rows()
+            return self.uniform * (
+                tf.linalg.matvec(self.queries, kernel) + bias
+            )
 
     def grad(self, logsumexp, upstream):
         """Gradients of the queries, the rows and, or None, the bias."""
@@ -153,7 +167,10 @@ class _Part:
             at_targets = self.terms.grad(logsumexp, upstream)
             factor = upstream * self.is_labelled
             logsumexp = tf.cast(logsumexp, tf.float32)
-            return _grad(self.blocks, self.terms, at_targets, logsumexp, factor)
+            lift = factor * self.uniform if self.uniform else None
+            return _grad(
+                self.blocks, self.terms, at_targets, logsumexp, factor, lift
+            )
 
 
 def add_stats(
@@ -174,8 +191,12 @@ def add_stats(
     return blocks.fold(step, stats)
 
 
-def _grad(blocks, terms, at_targets, logsumexp, factor):
-    """Gradients of the loss by queries, kernel and bias of `blocks`."""
+def _grad(blocks, terms, at_targets, logsumexp, factor, lift):
+    """Gradients of the loss by queries, kernel and bias of `blocks`.
+
+    `lift` is what the uniform mass takes off the gradient of each logit of a
+    row, or None.
+    """
     rows = blocks.class_rows
     has_bias = rows.bias is not None
     empty = library.ops.tfxclass_empty_like
@@ -190,6 +211,8 @@ def _grad(blocks, terms, at_targets, logsumexp, factor):
             logsumexp,
             factor,
         )
+        if lift is not None:
+            logits_grad -= lift[:, tf.newaxis]
         rows_grad = products.rows_grad(logits_grad, blocks.queries)
         kernel_grad = library.ops.tfxclass_write_rows(
             kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
