@@ -277,13 +277,17 @@ def advance(index, kernel, step, rebuild, interval=3):
     return index.query(kernel, kernel.numpy()[:5], 8, 3)[0].numpy().tolist()
 
 
-def test_swap_exactly_at_the_fixed_step():
+def test_the_first_step_builds_and_swaps_are_at_fixed_steps():
     kernel = variable(clustered(400, 6))
     index = ClusterIndex()
-    seen = [advance(index, kernel, step, True) for step in range(7)]
-    nothing = [[-1] * 8] * 5
-    assert all(ids == nothing for ids in seen[:3])
-    assert all(ids != nothing for ids in seen[3:])
+    seen = []
+    for step in range(8):
+        advance(index, kernel, step, True)
+        seen.append(same_group(group_of(index, 400)).tobytes())
+        if step == 0:
+            kernel.assign(clustered(400, 6, seed=5))
+    # Of the new rows one is begun at step 3, and is there 3 steps later.
+    assert seen[:6] == seen[:1] * 6 and seen[6] == seen[7] != seen[0]
 
 
 def test_only_marked_rows_are_assigned_again():

@@ -337,6 +337,11 @@ class OutputHead(HeadWeights):
         """Rows of the weights that a training step moves, int; None is all."""
         return None
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a training step computes some of the classes alone."""
+        return self.step_rows(1) is not None
+
     def activation_bytes(self, batch: int, dim: int) -> int:
         """Bytes of logits and the like that a training step holds, int."""
         # A block of logits and its gradient.

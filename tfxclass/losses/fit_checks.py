@@ -42,7 +42,7 @@ def warn_of_full_output(head: keras.layers.Layer) -> None:
     Once a head. `y_pred` of a training step is dead code, and pruned, until a
     metric reads it: 3 ms became 107 at 300,000 classes.
     """
-    if head.step_rows(1) is None or head in _warned:
+    if not head.is_sampled or head in _warned:
         return
     fit = running_fit()
     given = [] if fit is None else fit.metrics_of(head.name)
