@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import tempfile
 from multiprocessing import forkserver
 from unittest import mock
 
@@ -35,16 +36,44 @@ def _imported():
     return context
 
 
+def _write_to(stream, path):
+    """Sends what is written to a stream to a file."""
+    stream.flush()
+    output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, stream.fileno())
+
+
 def _run_module(command, path, environment):
     """Becomes what `python -m COMMAND` is, with its output in a file."""
-    output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-        os.dup2(output, stream.fileno())
+    _write_to(sys.stdout, path)
+    _write_to(sys.stderr, path)
     os.chdir(ROOT)
     os.environ.update(environment)
     sys.argv = list(command)
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+
+
+def _run_code(code, arguments, out, err):
+    """Becomes what `python -c CODE ARGUMENTS` is, with its output in files."""
+    _write_to(sys.stdout, out)
+    _write_to(sys.stderr, err)
+    os.chdir(ROOT)
+    sys.argv = ["-c", *arguments]
+    exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})  # noqa: S102
+
+
+def run_code(code, *arguments):
+    """What `python -c CODE ARGUMENTS` prints; AssertionError if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = (os.path.join(folder, name) for name in ("out", "err"))
+        process = _imported().Process(
+            target=_run_code, args=(code, arguments, out, err), daemon=True
+        )
+        process.start()
+        failed = wait(process) != 0
+        with open(out) as printed, open(err) as errors:
+            assert not failed, errors.read()[-3000:]
+            return printed.read()
 
 
 @contextlib.contextmanager

@@ -1,8 +1,6 @@
 """The hashing forest: its trees, its queries, its refreshing, its bytes."""
 
 import gc
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.helpers import parse_forest
+from tests.processes import run_code
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.index import _destroy
 
@@ -182,13 +181,7 @@ print("digest", digest.hexdigest())
 
 def test_the_same_with_any_number_of_threads():
     digests = {
-        subprocess.run(
-            [sys.executable, "-c", THREADS, threads],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split("digest")[1]
-        for threads in ("1", "3")
+        run_code(THREADS, threads).split("digest")[1] for threads in ("1", "3")
     }
     assert len(digests) == 1
 

@@ -2,8 +2,6 @@
 
 import functools
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -12,6 +10,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests import reference
+from tests.processes import run_code
 from tfxclass import layers
 from tfxclass import samplers
 
@@ -774,10 +773,7 @@ print("the same", len(one))
 
 
 def test_two_devices_equal_one():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True
-    )
-    assert "the same 4" in done.stdout, done.stderr[-3000:]
+    assert "the same 4" in run_code(TWO_DEVICES)
 
 
 def test_a_foreign_loss_on_a_sampled_head_is_refused():

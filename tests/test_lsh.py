@@ -1,8 +1,6 @@
 """LSH codes and tables against NumPy, and the theorems about sampling."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.processes import run_code
 from tfxclass.ops.lsh import LSHTables
 from tfxclass.ops.lsh import hash_codes
 from tfxclass.ops.lsh import sparse_hash_codes
@@ -177,13 +176,7 @@ print("digest", digest.hexdigest())
 
 def test_the_same_with_any_number_of_threads():
     digests = {
-        subprocess.run(
-            [sys.executable, "-c", THREADS, threads],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split("digest")[1]
-        for threads in ("1", "3")
+        run_code(THREADS, threads).split("digest")[1] for threads in ("1", "3")
     }
     assert len(digests) == 1
 

@@ -151,6 +151,7 @@ def peak_of(name):
     return in_fresh_process(CHILD, name)
 
 
+@pytest.mark.slow
 def test_posterior_dropmax_holds_eight_matrices():
     """Of the shape of its logits, masks and all: three, their gradients, and
     what a product needs; 32 when each term held its own."""
@@ -201,7 +202,10 @@ print(-recover(*sizes) + t.status("VmHWM"))
 """
 
 
-@pytest.mark.parametrize("sizes", ["200000 128 1", "20000 2100 1"])
+@pytest.mark.parametrize(
+    "sizes",
+    [pytest.param("200000 128 1", marks=pytest.mark.slow), "20000 2100 1"],
+)
 def test_peak_of_a_recovery(sizes):
     measured = in_fresh_process(RECOVERY, sizes)
     classes, dim, _ = map(int, sizes.split())

@@ -1,8 +1,6 @@
 """`MultiOptimizer`: the behaviour of Addons' one, and more, under Keras 3."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.processes import run_code
 from tfxclass import optimizers
 from tfxclass.optimizers import MultiOptimizer
 
@@ -393,7 +392,4 @@ print("equal")
 
 
 def test_two_devices_equal_one():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True
-    )
-    assert done.stdout.endswith("equal\n"), done.stderr[-3000:]
+    assert run_code(TWO_DEVICES).endswith("equal\n")

@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.processes import run_code
 from tfxclass import optimizers
 
 ROWS, DIM = 12, 5
@@ -429,10 +428,7 @@ print("equal")
 
 
 def test_two_devices_equal_one():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True
-    )
-    assert done.stdout.endswith("equal\n"), done.stderr[-3000:]
+    assert run_code(TWO_DEVICES).endswith("equal\n")
 
 
 def test_catch_up_waits_for_the_gradient():

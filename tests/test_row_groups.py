@@ -1,8 +1,6 @@
 """Groups of class rows: cluster index and PCA hash, against NumPy."""
 
 import gc
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.processes import run_code
 from tests.test_hashing_forest import clustered
 from tests.test_hashing_forest import recall_of
 from tests.test_hashing_forest import variable
@@ -261,13 +260,7 @@ print("digest", digest.hexdigest())
 
 def test_the_same_with_any_number_of_threads():
     digests = {
-        subprocess.run(
-            [sys.executable, "-c", THREADS, threads],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split("digest")[1]
-        for threads in ("1", "2")
+        run_code(THREADS, threads).split("digest")[1] for threads in ("1", "2")
     }
     assert len(digests) == 1
 

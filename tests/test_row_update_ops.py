@@ -1,8 +1,5 @@
 """The fused row updates against NumPy in float64."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +7,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tests.processes import run_code
 from tfxclass.ops import row_update
 from tfxclass.optimizers import skipped_steps
 
@@ -486,14 +484,6 @@ print(hashlib.sha256(b"".join(x.numpy().tobytes() for x in state)).hexdigest())
 
 
 def test_same_bits_for_any_number_of_threads():
-    digests = [
-        subprocess.run(
-            [sys.executable, "-c", THREADS, threads],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for threads in ("1", "2")
-    ]
+    digests = [run_code(THREADS, threads) for threads in ("1", "2")]
     assert len(digests[0]) > 60
     assert len(set(digests)) == 1

@@ -1,8 +1,6 @@
 """Sparsemax, its loss and its head."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,6 +18,7 @@ from tests.contract import TOLERANCE
 from tests.contract import HeadContract
 from tests.contract import built
 from tests.contract import data
+from tests.processes import run_code
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass.layers import sparsemax as sparsemax_layer
@@ -302,13 +301,6 @@ print("sum", loss.numpy().tobytes().hex())
 
 
 def test_same_result_with_one_thread_and_two():
-    lines = []
-    for count in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", THREADS, count],
-            capture_output=True,
-            text=True,
-        )
-        assert "sum" in done.stdout, done.stderr[-2000:]
-        lines.append(done.stdout)
+    lines = [run_code(THREADS, count) for count in ("1", "2")]
+    assert "sum" in lines[0]
     assert lines[0] == lines[1]
