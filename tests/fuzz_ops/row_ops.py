@@ -179,7 +179,9 @@ def check_active(args, outputs, live):
     assert np.all(positions[~present] == -1)
     assert num_targets == len(np.unique(targets[present]))
     assert 0 <= num_candidates <= len(ids) - num_targets
-    if args["fill"] != "frequency" or np.all(np.diff(args["cumulative"]) > 0):
+    if args["fill"] != "frequency" or np.all(
+        np.diff(args["cumulative"].ravel()) > 0
+    ):
         assert np.all(log_count <= 0) and not np.any(np.isnan(of_targets))
 
 
