@@ -180,6 +180,10 @@ def make_history(rows, capacity, has_rates=False, decays=False):
     return parts
 
 
+def kept(dtype="float32"):
+    return row_update.Kept(tf.as_dtype(dtype), tf.as_dtype(dtype))
+
+
 def history_of(parts, capacity):
     handles = [part.handle for part in parts.values()]
     return row_update.History(handles, capacity)
@@ -265,7 +269,7 @@ def test_catch_up_is_the_skipped_steps(rule, dtype, steps=300, capacity=512):
         slots,
         history_of(parts, capacity),
         [4, 1, 3, 1, 0],
-        dtype=dtype,
+        kept=kept(dtype),
         every_row=False,
         **terms_of(rule, capacity),
     )
@@ -298,7 +302,7 @@ def test_all_rows_are_caught_up_where_the_history_is_full(clock, every_row):
         [m.handle],
         history_of(parts, 8),
         [2],
-        dtype=tf.float32,
+        kept=kept(),
         every_row=every_row,
         **terms_of("sgd", 8),
     )
@@ -312,7 +316,7 @@ def test_catch_up_before_the_first_step_changes_nothing():
     parts = make_history(3, 4)
     w, m = tf.Variable(tf.ones([3, 2])), tf.Variable(tf.ones([3, 2]))
     alias = tf.raw_ops.ReadVariableOp(resource=w.handle, dtype=tf.float32)
-    options = {"dtype": tf.float32, **terms_of("sgd", 4)}
+    options = {"kept": kept(), **terms_of("sgd", 4)}
     history = history_of(parts, 4)
     catch_up(
         "sgd", w.handle, [m.handle], history, [], every_row=True, **options
@@ -431,7 +435,7 @@ def test_uninitialised_variable():
 
 def test_catch_up_needs_a_history():
     w = floats(4, 2).handle
-    options = {"dtype": tf.float32, "every_row": False}
+    options = {"kept": kept(), "every_row": False}
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="`history` must be 2 to 3"
     ):
@@ -441,7 +445,7 @@ def test_catch_up_needs_a_history():
 @pytest.mark.parametrize("rows", [0, 7])
 def test_terms_of_a_catch_up(rows):
     parts = make_history(4, 8, has_rates=True)
-    options = {"dtype": tf.float32, "every_row": False}
+    options = {"kept": kept(), "every_row": False}
     options.update(terms_of("adam", 8), terms=np.ones((rows, 3)))
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have 1 to"):
         catch_up(
@@ -471,11 +475,12 @@ history = row_update.History([x.handle for x in history], 64)
 w, m, v = (x.handle for x in state)
 rest = dict(beta_1=0.9, beta_2=0.999, epsilon=1e-7)
 terms, each = skipped_steps.adam_terms(amsgrad=False, capacity=64, **rest)
+kept = row_update.Kept(tf.float32, tf.float32)
 for step in range(5):
     ids = random.integers(0, 5000, 9000)
     grads = random.normal(size=(9000, 37)).astype("f")
     row_update.adam_catch_up(
-        w, [m, v], history, ids, dtype=tf.float32, every_row=False,
+        w, [m, v], history, ids, kept=kept, every_row=False,
         terms=terms, each_element=each, **rest)
     row_update.adam_update(
         w, [m, v], history, ids, grads, alpha=0.1, decay=0.01, **rest)

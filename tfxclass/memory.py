@@ -4,12 +4,14 @@ import dataclasses
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers.lazy_rows import LazyRows
 from tfxclass.recovery.pass_memory import pass_bytes
+from tfxclass.rows import half_rows
 
 # What Keras' initializers hold beside the matrix that they fill: the drawn
 # numbers and the scaled ones; constants become the matrix (measured).
@@ -112,17 +114,17 @@ def estimate(
     weights = head.device_specs(dim)
     shapes = [weight.shape for weight in weights if weight.trainable]
     parameters = sum(weight.size for weight in weights if weight.trainable)
-    full_slots, row_slot_bytes = _slots_of(optimizer)
     return Estimate(
         parameters=parameters,
         fixed_parameters=sum(weight.size for weight in weights) - parameters,
         weight_bytes=sum(weight.bytes for weight in weights),
-        slot_bytes=4 * full_slots * parameters
-        + sum(row_slot_bytes * shape[0] for shape in shapes)
+        slot_bytes=sum(
+            _slot_bytes(optimizer, weight)
+            for weight in weights
+            if weight.trainable
+        )
         + _history_bytes(optimizer, shapes),
-        gradient_bytes=_gradient_bytes(
-            head, batch, shapes, optimizer, full_slots
-        ),
+        gradient_bytes=_gradient_bytes(head, batch, shapes, optimizer),
         activation_bytes=head.activation_bytes(batch, dim),
         index_bytes=head.index_bytes(dim),
         initialization_bytes=max(map(_initializer_bytes, weights), default=0),
@@ -133,19 +135,30 @@ def estimate(
 def _initializer_bytes(weight):
     initializer = keras.initializers.get(weight.initializer)
     is_drawn = weight.is_rows and not isinstance(initializer, _CONSTANTS)
-    return _DRAWN_COPIES * weight.bytes * is_drawn
+    # In float32, also for rows that are rounded then.
+    return _DRAWN_COPIES * 4 * weight.size * is_drawn
 
 
-def _slots_of(optimizer):
-    """Slots as large as a weight, and bytes a row of others."""
+def _slots_of(optimizer, dtype="float32", are_class_rows=True):
+    """The slots of a small variable, and its shape."""
     copy = type(optimizer).from_config(optimizer.get_config())
-    shape = (3, 2)
+    variable = keras.Variable(np.zeros((3, 2)), dtype=dtype)
+    if are_class_rows:
+        half_rows.mark(variable, 0)
     before = len(copy.variables)
-    copy.build([keras.Variable(np.zeros(shape, np.float32))])
-    slots = copy.variables[before:]
-    full = sum(tuple(slot.shape) == shape for slot in slots)
-    of_rows = [slot for slot in slots if tuple(slot.shape) == shape[:1]]
-    return full, sum(np.dtype(slot.dtype).itemsize for slot in of_rows)
+    copy.build([variable])
+    return copy.variables[before:], (3, 2)
+
+
+def _slot_bytes(optimizer, weight):
+    """Of slots as large as a weight, and of those with a number a row."""
+    are_class_rows = weight.is_rows and len(weight.shape) == 2
+    slots, shape = _slots_of(optimizer, weight.dtype, are_class_rows)
+    sizes = {shape: weight.size, shape[:1]: weight.shape[0]}
+    return sum(
+        tf.as_dtype(slot.dtype).size * sizes.get(tuple(slot.shape), 0)
+        for slot in slots
+    )
 
 
 def _history_bytes(optimizer, shapes):
@@ -155,13 +168,15 @@ def _history_bytes(optimizer, shapes):
     return sum(optimizer.history_bytes(shape[0]) for shape in shapes)
 
 
-def _gradient_bytes(head, batch, shapes, optimizer, full_slots):
+def _gradient_bytes(head, batch, shapes, optimizer):
     rows = head.step_rows(batch)
     sizes = [_numbers(shape) for shape in shapes]
     if rows is not None and isinstance(optimizer, LazyRows):
         # The gathered rows, their gradient, and its sorted sum.
         return sum(12 * rows * _numbers(shape[1:]) for shape in shapes)
-    copies = _UPDATE_COPIES if full_slots else 0
+    slots, shape = _slots_of(optimizer)
+    has_full_slots = any(tuple(slot.shape) == shape for slot in slots)
+    copies = _UPDATE_COPIES if has_full_slots else 0
     return 4 * sum(sizes) * (1 + copies)
 
 

@@ -39,15 +39,16 @@ class SkippedSums {
     return skipped;
   }
 
-  // For each element: move[d] = sum_i keep_i rate_i move_i / m of the row that
-  // Of was last called for.
-  template <class W, class T>
-  void MoveEach(const T* __restrict v, int64_t dim, W epsilon,
+  // For each element, whose second moment is v_of(d): move[d] = sum_i keep_i
+  // rate_i move_i / m of the row that Of was last called for.
+  template <class W, class SecondOf>
+  void MoveEach(const SecondOf& v_of, int64_t dim, W epsilon,
                 W* __restrict move) const {
     const float* power = terms_.values;
     const float* c = terms_.values + terms_.steps;
     std::vector<W> root(dim);
-    for (int64_t d = 0; d < dim; ++d) root[d] = std::sqrt(static_cast<W>(v[d]));
+    for (int64_t d = 0; d < dim; ++d)
+      root[d] = std::sqrt(static_cast<W>(v_of(d)));
     std::fill_n(move, dim, W(0));
     for (int64_t i = 0; i < count_; ++i) {
       const W rate = rates_[i] * power[i], of_root = c[i];
@@ -87,45 +88,51 @@ class SkippedSums {
   std::vector<float> rates_;
 };
 
-// `over_m` [dim] is scratch memory.
-template <class Element, class T>
-void CatchUpRow(const Element& rule, const SlottedRows<T>& rows, int64_t row,
+template <class Element, class Rows>
+void CatchUpRow(const Element& rule, const Rows& rows, int64_t row,
                 const Skipped& skipped, const SkippedSums& sums,
-                Wide<T>* over_m) {
-  using W = Wide<T>;
+                RowBuffers<Rows>* buffers) {
+  using W = typename Rows::W;
   const Skipped s = skipped;
   const Element element = rule;
+  W* const over_m = buffers->numbers.data();
+  const uint32_t* const bits = buffers->bits.data();
+  buffers->Draw(rows, row);
   if constexpr (Element::kHasRoot) {
     if (sums.IsEachElement()) {
-      sums.MoveEach(rows.slots[Element::kDivisor] + row * rows.dim, rows.dim,
-                    element.epsilon, over_m);
-      rows.template Move<Element::kSlots>(
-          row, over_m, [=](W move, W w, W* slots) {
-            return element.Skip(w, s, move, slots);
-          });
+      const auto second = [&rows, row](int64_t d) {
+        constexpr int kSlot = Element::kDivisor;
+        if constexpr (Rows::kHasRowSlots) return *rows.OfRow(kSlot, row);
+        return Unkept(rows.Full(kSlot, row)[d]);
+      };
+      sums.MoveEach(second, rows.dim, element.epsilon, over_m);
+      rows.template Move<Element>(row, over_m, bits,
+                                  [=](W move, W w, W* slots) {
+                                    return element.Skip(w, s, move, slots);
+                                  });
       return;
     }
   }
-  rows.template Move<Element::kSlots>(row, over_m, [=](W, W w, W* slots) {
+  rows.template Move<Element>(row, over_m, bits, [=](W, W w, W* slots) {
     return element.Skip(w, s, element.OverM(s, slots), slots);
   });
 }
 
 // Brings row_of(0), ..., row_of(count - 1), each another row, to the present
 // and says so in last_step [num_rows].
-template <class Element, class T, class RowOf>
+template <class Element, class Rows, class RowOf>
 void CatchUpRows(int64_t count, const RowOf& row_of, const Element& rule,
-                 const SlottedRows<T>& rows, const StepHistory& history,
+                 const Rows& rows, const StepHistory& history,
                  const SkipTerms& terms, int64_t* last_step,
                  const ParallelFor& parallel) {
   parallel(count, rows.dim + 50, [&](int64_t begin, int64_t end) {
     SkippedSums sums(history, terms, rule.Fade());
-    std::vector<Wide<T>> buffer(rows.dim);
+    RowBuffers<Rows> buffers(rows.dim);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = row_of(i);
       const int64_t last = last_step[row];
       if (last >= history.clock) continue;
-      CatchUpRow(rule, rows, row, sums.Of(last), sums, buffer.data());
+      CatchUpRow(rule, rows, row, sums.Of(last), sums, &buffers);
       last_step[row] = history.clock;
     }
   });

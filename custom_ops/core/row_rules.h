@@ -1,10 +1,13 @@
 // What an optimizer does to one element of a row, in float or double: the same
 // arithmetic on the CPU and on GPUs.
 //
-// An element has kSlots slots, which its functions change in place. Callers
+// An element has kSlots slots, kMoments first moments and then second ones,
+// which its functions change in place. Callers
 // hold them in a local array: a compiler keeps that in registers, and so
 // vectorises a loop over elements.
-//   Step(w, grad, slots): by how much w moves with a gradient.
+//   Step(w, grad, square, slots): by how much w moves with a gradient and its
+//     square, or the mean square of the row's where second moments are kept
+//     one a row.
 //   OverM(skipped, slots): by how much the steps that it skipped move w, over
 //     its first moment (core/skipped_steps.h).
 //   Skip(w, skipped, over_m, slots): by how much they move w.
@@ -39,7 +42,7 @@ struct RuleNumbers {
 // w -= lr * g.
 template <class W>
 struct SgdElement {
-  static constexpr int kSlots = 0;
+  static constexpr int kSlots = 0, kMoments = 0;
   static constexpr bool kHasRoot = false;
   W learning_rate, decay;
 
@@ -47,7 +50,7 @@ struct SgdElement {
       : learning_rate(n.learning_rate), decay(n.decay) {}
   TFXCLASS_HD SkipFade Fade() const { return {}; }
 
-  TFXCLASS_HD W Step(W w, W grad, W*) const {
+  TFXCLASS_HD W Step(W w, W grad, W, W*) const {
     return -w * decay - grad * learning_rate;
   }
   TFXCLASS_HD W OverM(const Skipped&, const W*) const { return 0; }
@@ -60,7 +63,7 @@ struct SgdElement {
 // w += momentum * velocity - lr * g.
 template <class W>
 struct MomentumElement {
-  static constexpr int kSlots = 1;
+  static constexpr int kSlots = 1, kMoments = 1;
   static constexpr bool kHasRoot = false;
   W learning_rate, decay, momentum;
   bool nesterov;
@@ -72,7 +75,7 @@ struct MomentumElement {
         nesterov(o.nesterov) {}
   TFXCLASS_HD SkipFade Fade() const { return {momentum, 1}; }
 
-  TFXCLASS_HD W Step(W w, W grad, W* slots) const {
+  TFXCLASS_HD W Step(W w, W grad, W, W* slots) const {
     const W step = grad * learning_rate;
     slots[0] = slots[0] * momentum - step;
     return (nesterov ? slots[0] * momentum - step : slots[0]) - w * decay;
@@ -88,7 +91,7 @@ struct MomentumElement {
 // accumulator += g^2; w -= lr * g / sqrt(accumulator + epsilon).
 template <class W>
 struct AdagradElement {
-  static constexpr int kSlots = 1;
+  static constexpr int kSlots = 1, kMoments = 0;
   static constexpr bool kHasRoot = false;
   W learning_rate, decay, epsilon;
 
@@ -96,8 +99,8 @@ struct AdagradElement {
       : learning_rate(n.learning_rate), decay(n.decay), epsilon(o.epsilon) {}
   TFXCLASS_HD SkipFade Fade() const { return {}; }
 
-  TFXCLASS_HD W Step(W w, W grad, W* slots) const {
-    slots[0] += grad * grad;
+  TFXCLASS_HD W Step(W w, W grad, W square, W* slots) const {
+    slots[0] += square;
     return -w * decay - learning_rate * grad / std::sqrt(slots[0] + epsilon);
   }
   TFXCLASS_HD W OverM(const Skipped&, const W*) const { return 0; }
@@ -111,7 +114,7 @@ struct AdagradElement {
 // by the largest v so far, which does not change while v only falls.
 template <class W, bool kAmsGrad>
 struct AdamElement {
-  static constexpr int kSlots = kAmsGrad ? 3 : 2;
+  static constexpr int kSlots = kAmsGrad ? 3 : 2, kMoments = 1;
   static constexpr bool kHasRoot = true;
   static constexpr int kDivisor = kAmsGrad ? 2 : 1;
   W alpha, decay, m_rate, v_rate, epsilon;
@@ -127,9 +130,9 @@ struct AdamElement {
         beta_2(n.beta_2) {}
   TFXCLASS_HD SkipFade Fade() const { return {beta_1, beta_2}; }
 
-  TFXCLASS_HD W Step(W w, W grad, W* slots) const {
+  TFXCLASS_HD W Step(W w, W grad, W square, W* slots) const {
     const W m = slots[0] + (grad - slots[0]) * m_rate;
-    const W v = slots[1] + (grad * grad - slots[1]) * v_rate;
+    const W v = slots[1] + (square - slots[1]) * v_rate;
     W divisor = v;
     slots[0] = m;
     slots[1] = v;

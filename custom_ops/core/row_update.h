@@ -17,7 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/bf16.h"
 #include "core/parallel.h"
+#include "core/philox.h"
 #include "core/row_rules.h"
 
 namespace tfxclass {
@@ -106,64 +108,147 @@ void PrefetchRow(const T* row, int64_t dim) {
   }
 }
 
-// A matrix of T and its slots, as many as a rule has; computed in Wide<T>.
-template <class T>
-struct SlottedRows {
-  using W = Wide<T>;
-  T* var = nullptr;
-  T* slots[3] = {nullptr, nullptr, nullptr};
-  int64_t dim = 0;
+// Random bits for a row at a step, of the variable that `seed` stands for.
+struct RowRandom {
+  uint64_t seed = 0, step = 0;
 
-  template <int kSlots>
-  void Prefetch(int64_t row) const {
-    PrefetchRow(var + row * dim, dim);
-    for (int s = 0; s < kSlots; ++s) PrefetchRow(slots[s] + row * dim, dim);
-  }
-
-  // Moves each element w of a row by step_of(input[d], w, its slots), which
-  // may change the slots.
-  template <int kSlots, class StepOf>
-  void Move(int64_t row, const W* __restrict input,
-            const StepOf& step_of) const {
-    const int64_t first = row * dim, size = dim;
-    T* __restrict w = var + first;
-    T* __restrict a = kSlots > 0 ? slots[0] + first : nullptr;
-    T* __restrict b = kSlots > 1 ? slots[1] + first : nullptr;
-    T* __restrict c = kSlots > 2 ? slots[2] + first : nullptr;
-    for (int64_t d = 0; d < size; ++d) {
-      W of_element[3] = {0, 0, 0};
-      if constexpr (kSlots > 0) of_element[0] = static_cast<W>(a[d]);
-      if constexpr (kSlots > 1) of_element[1] = static_cast<W>(b[d]);
-      if constexpr (kSlots > 2) of_element[2] = static_cast<W>(c[d]);
-      const W old = static_cast<W>(w[d]);
-      const W step = step_of(input[d], old, of_element);
-      if constexpr (kSlots > 0) a[d] = static_cast<T>(of_element[0]);
-      if constexpr (kSlots > 1) b[d] = static_cast<T>(of_element[1]);
-      if constexpr (kSlots > 2) c[d] = static_cast<T>(of_element[2]);
-      w[d] = static_cast<T>(old + step);
-    }
+  // bits [dim rounded up to a multiple of 4].
+  void Fill(int64_t row, int64_t dim, uint32_t* bits) const {
+    Philox random(seed, step);
+    random.Seek(static_cast<uint64_t>(row) * ((dim + 3) / 4));
+    for (int64_t d = 0; d < (dim + 3) / 4 * 4; ++d) bits[d] = random.Next();
   }
 };
 
+// How numbers are kept: computed with in Wide<T>, rounded to T. Those of Bf16
+// are rounded stochastically, the others to nearest.
+template <class T>
+Wide<T> Unkept(T x) {
+  return static_cast<Wide<T>>(x);
+}
+inline float Unkept(Bf16 x) { return ToFloat(x); }
+
+template <class T>
+T Kept(Wide<T> x, uint32_t /*random*/) {
+  return static_cast<T>(x);
+}
+template <>
+inline Bf16 Kept<Bf16>(float x, uint32_t random) {
+  return RoundStochastically(x, random);
+}
+
+// A matrix of V and its slots, as many as a rule has: of S, or compact, first
+// moments of Bf16 and of second ones one float a row.
+template <class V, class S = V, bool kCompact = false>
+struct SlottedRows {
+  using W = Wide<S>;
+  using Moment = std::conditional_t<kCompact, Bf16, S>;
+  static constexpr bool kIsRandom = kCompact || std::is_same_v<V, Bf16>;
+  static constexpr bool kHasRowSlots = kCompact;
+
+  V* var = nullptr;
+  void* slots[3] = {nullptr, nullptr, nullptr};
+  int64_t dim = 0;
+  RowRandom random;
+
+  // Slots with a number for each element; the others have one a row.
+  template <class Element>
+  static constexpr int FullSlots() {
+    return kCompact ? Element::kMoments : Element::kSlots;
+  }
+
+  Moment* Full(int s, int64_t row) const {
+    return static_cast<Moment*>(slots[s]) + row * dim;
+  }
+  float* OfRow(int s, int64_t row) const {
+    return static_cast<float*>(slots[s]) + row;
+  }
+
+  template <class Element>
+  void Prefetch(int64_t row) const {
+    PrefetchRow(var + row * dim, dim);
+    for (int s = 0; s < FullSlots<Element>(); ++s) {
+      PrefetchRow(Full(s, row), dim);
+    }
+  }
+
+  // Moves each element w of a row by step_of(input[d], w, its slots), which
+  // may change the slots. `bits` as RowRandom::Fill fills them.
+  template <class Element, class StepOf>
+  void Move(int64_t row, const W* __restrict input,
+            const uint32_t* __restrict bits, const StepOf& step_of) const {
+    constexpr int kSlots = Element::kSlots, kFull = FullSlots<Element>();
+    const int64_t size = dim;
+    V* __restrict w = var + row * dim;
+    Moment* __restrict a = kFull > 0 ? Full(0, row) : nullptr;
+    Moment* __restrict b = kFull > 1 ? Full(1, row) : nullptr;
+    Moment* __restrict c = kFull > 2 ? Full(2, row) : nullptr;
+    W before[3] = {0, 0, 0}, after[3];
+    for (int s = kFull; s < kSlots; ++s) before[s] = *OfRow(s, row);
+    for (int s = 0; s < 3; ++s) after[s] = before[s];
+    for (int64_t d = 0; d < size; ++d) {
+      W of_element[3] = {before[0], before[1], before[2]};
+      if constexpr (kFull > 0) of_element[0] = Unkept(a[d]);
+      if constexpr (kFull > 1) of_element[1] = Unkept(b[d]);
+      if constexpr (kFull > 2) of_element[2] = Unkept(c[d]);
+      const W old = Unkept(w[d]);
+      const W moved = old + step_of(input[d], old, of_element);
+      const uint32_t random_bits = kIsRandom ? bits[d] : 0;
+      if constexpr (kFull > 0)
+        a[d] = Kept<Moment>(of_element[0], random_bits >> 16);
+      if constexpr (kFull > 1) b[d] = Kept<Moment>(of_element[1], 0);
+      if constexpr (kFull > 2) c[d] = Kept<Moment>(of_element[2], 0);
+      if constexpr (kFull <= 0 && kSlots > 0) after[0] = of_element[0];
+      if constexpr (kFull <= 1 && kSlots > 1) after[1] = of_element[1];
+      if constexpr (kFull <= 2 && kSlots > 2) after[2] = of_element[2];
+      w[d] = Kept<V>(moved, random_bits);
+    }
+    for (int s = kFull; s < kSlots; ++s) *OfRow(s, row) = after[s];
+  }
+};
+
+// What a thread needs for one row after the other.
+template <class Rows>
+struct RowBuffers {
+  explicit RowBuffers(int64_t dim)
+      : numbers(dim), bits(Rows::kIsRandom ? (dim + 3) / 4 * 4 : 0) {}
+
+  void Draw(const Rows& rows, int64_t row) {
+    if (Rows::kIsRandom) rows.random.Fill(row, rows.dim, bits.data());
+  }
+
+  std::vector<typename Rows::W> numbers;
+  std::vector<uint32_t> bits;
+};
+
 // grads [n, dim], where n is the number of ids the groups were made of.
-template <class Element, class T>
-void UpdateRows(const RowRuns& groups, const T* grads, const Element& rule,
-                const SlottedRows<T>& rows, const ParallelFor& parallel) {
-  using W = Wide<T>;
+template <class Element, class S, class Rows>
+void UpdateRows(const RowRuns& groups, const S* grads, const Element& rule,
+                const Rows& rows, const ParallelFor& parallel) {
+  using W = Wide<S>;
   constexpr int64_t kAhead = 4;
   const int64_t dim = rows.dim;
   parallel(groups.size(), dim + 50, [&](int64_t begin, int64_t end) {
     const Element element = rule;
-    const auto step_of = [element](W grad, W w, W* slots) {
-      return element.Step(w, grad, slots);
-    };
-    std::vector<W> sum(dim);
+    RowBuffers<Rows> buffers(dim);
+    W* const sum = buffers.numbers.data();
     for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = groups.rows[i];
       if (i + kAhead < end) {
-        rows.template Prefetch<Element::kSlots>(groups.rows[i + kAhead]);
+        rows.template Prefetch<Element>(groups.rows[i + kAhead]);
       }
-      SumGroup(groups, i, grads, dim, sum.data());
-      rows.template Move<Element::kSlots>(groups.rows[i], sum.data(), step_of);
+      SumGroup(groups, i, grads, dim, sum);
+      buffers.Draw(rows, row);
+      W mean_square = 0;
+      if (Rows::kHasRowSlots) {
+        for (int64_t d = 0; d < dim; ++d) mean_square += sum[d] * sum[d];
+        mean_square /= dim;
+      }
+      rows.template Move<Element>(
+          row, sum, buffers.bits.data(), [=](W grad, W w, W* slots) {
+            const W square = Rows::kHasRowSlots ? mean_square : grad * grad;
+            return element.Step(w, grad, square, slots);
+          });
     }
   });
 }

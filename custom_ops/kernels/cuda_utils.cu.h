@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "core/bf16.h"
 #include "kernels/cuda_launch.h"
 
 #ifdef TFXCLASS_EMULATE_CUDA
@@ -124,26 +125,6 @@ __device__ __forceinline__ T WarpMax(T value) {
     value = other > value ? other : value;
   }
   return value;
-}
-
-// bfloat16 as its bits, rounded to nearest even; NaN stays NaN.
-struct Bf16 {
-  uint16_t bits;
-};
-
-__host__ __device__ __forceinline__ float ToFloat(Bf16 x) {
-  const uint32_t wide = static_cast<uint32_t>(x.bits) << 16;
-  float value;
-  memcpy(&value, &wide, sizeof(value));
-  return value;
-}
-__host__ __device__ __forceinline__ float ToFloat(float x) { return x; }
-
-__host__ __device__ __forceinline__ Bf16 ToBf16(float x) {
-  uint32_t wide;
-  memcpy(&wide, &x, sizeof(wide));
-  if ((wide & 0x7fffffffu) > 0x7f800000u) return {0x7fc0};
-  return {static_cast<uint16_t>((wide + 0x7fffu + (wide >> 16 & 1)) >> 16)};
 }
 
 }  // namespace tfxclass

@@ -31,28 +31,48 @@ inline absl::Status CheckGradRows(const tensorflow::Tensor& grads, int64_t n) {
                    " ids. Received: shape ", ShapeText(grads.shape())));
 }
 
-// The matrix (the first variable) and its slots: `dtype`, of one shape.
+// What an op expects of the matrix and of its slots: the first `num_full` have
+// the matrix' shape and `full`, the others are float32 with a number a row.
+struct RowTypes {
+  tensorflow::DataType variable, full;
+  int num_full;
+};
+
+inline absl::Status CheckMatrix(const char* name,
+                                const tensorflow::Tensor& tensor,
+                                tensorflow::DataType dtype,
+                                const tensorflow::TensorShape& shape) {
+  if (tensor.dtype() != dtype) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " must be ", tensorflow::DataTypeString(dtype),
+        ". Received: ", tensorflow::DataTypeString(tensor.dtype())));
+  }
+  if (tensor.shape() == shape) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " must have shape ", ShapeText(shape),
+      " beside this variable. Received: shape ", ShapeText(tensor.shape())));
+}
+
+// The matrix (the first variable) and its slots, `count` in all.
 inline absl::Status CheckMatrices(const RowVariables& variables, int count,
-                                  tensorflow::DataType dtype) {
+                                  const RowTypes& types) {
   TF_RETURN_IF_ERROR(variables.CheckInitialized());
   const auto& shape = variables[0].shape();
-  for (int i = 0; i < count; ++i) {
-    if (variables[i].dtype() != dtype) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "The variable and its slots must be ",
-          tensorflow::DataTypeString(dtype),
-          ". Received: ", tensorflow::DataTypeString(variables[i].dtype())));
-    }
-    if (variables[i].shape() != shape) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Slot ", i - 1, " must have the shape of the variable, ",
-                       ShapeText(shape), ". Received: shape ",
-                       ShapeText(variables[i].shape())));
-    }
+  TF_RETURN_IF_ERROR(
+      CheckMatrix("The variable", variables[0], types.variable, shape));
+  if (shape.dims() == 0) {
+    return absl::InvalidArgumentError(
+        "The variable must have rows, so rank 1 or more. Received: shape ()");
   }
-  if (shape.dims() > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "The variable must have rows, so rank 1 or more. Received: shape ()");
+  for (int s = 0; s + 1 < count; ++s) {
+    const std::string name = absl::StrCat("Slot ", s);
+    const bool is_full = s < types.num_full;
+    TF_RETURN_IF_ERROR(CheckMatrix(
+        name.c_str(), variables[s + 1],
+        is_full ? types.full : tensorflow::DT_FLOAT,
+        is_full ? shape : tensorflow::TensorShape({shape.dim_size(0)})));
+  }
+  return absl::OkStatus();
 }
 
 inline absl::Status CheckHistory(const char* name,
@@ -103,13 +123,20 @@ struct RowMatrices {
 
 // Inputs of all ops here: `variable`, `slots` (num_slots of them), `history`
 // (none, or last_step, clock, rates if `has_rates`, and, where rows decay,
-// log_keeps), `ids`, then the op's own. Attributes: T of the rows, capacity.
+// log_keeps), `ids`, then the op's own. Attributes: T of the rows, S of slots
+// and gradients, `compact` slots, capacity.
 class RowOp : public tensorflow::OpKernel {
  public:
+  // `num_moments` of the slots are first moments.
   RowOp(tensorflow::OpKernelConstruction* c, int least_slots, int most_slots,
-        bool has_rates, bool needs_history)
+        int num_moments, bool has_rates, bool needs_history)
       : tensorflow::OpKernel(c), has_rates_(has_rates) {
-    OP_REQUIRES_OK(c, c->GetAttr("T", &dtype_));
+    OP_REQUIRES_OK(c, c->GetAttr("T", &types_.variable));
+    OP_REQUIRES_OK(c, c->GetAttr("S", &types_.full));
+    OP_REQUIRES_OK(c, c->GetAttr("compact", &compact_));
+    types_.num_full = most_slots;
+    if (compact_)
+      types_ = {types_.variable, tensorflow::DT_BFLOAT16, num_moments};
     OP_REQUIRES_OK(c, c->GetAttr("num_slots", &num_slots_));
     OP_REQUIRES_OK(c, c->GetAttr("num_history", &num_history_));
     OP_REQUIRES_OK(c, c->GetAttr("capacity", &capacity_));
@@ -136,6 +163,7 @@ class RowOp : public tensorflow::OpKernel {
   }
   int64_t capacity() const { return capacity_; }
   int num_slots() const { return num_slots_; }
+  bool is_compact() const { return compact_; }
 
   // Locks, checks everything but the groups, and only then makes the variables
   // writable. check_ids(ids, num_rows) looks at the ids themselves;
@@ -150,7 +178,7 @@ class RowOp : public tensorflow::OpKernel {
     const tensorflow::Tensor& ids = Ids(c);
     TF_RETURN_IF_ERROR(CheckRank("ids", ids, 1));
     TF_RETURN_IF_ERROR(variables->Lock(c, 0, matrices + num_history_));
-    TF_RETURN_IF_ERROR(CheckMatrices(*variables, matrices, dtype_));
+    TF_RETURN_IF_ERROR(CheckMatrices(*variables, matrices, types_));
     const auto& shape = (*variables)[0].shape();
     const int64_t num_rows = shape.dim_size(0);
     TF_RETURN_IF_ERROR(check_ids(ids, num_rows));
@@ -210,7 +238,8 @@ class RowOp : public tensorflow::OpKernel {
   }
 
   const bool has_rates_;
-  tensorflow::DataType dtype_;
+  RowTypes types_;
+  bool compact_ = false;
   int num_slots_ = 0, num_history_ = 0;
   int64_t capacity_ = 1;
 };

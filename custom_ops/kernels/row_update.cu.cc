@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(kThreads)
       [&](int64_t d, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
         const Pack<kWidth> grad = SumRun<kWidth>(grads, dim, d, order, i, end);
         return EachElement<Element>(of_slots, [&](int j, float* of_element) {
-          return element.Step(old.at[j], grad.at[j], of_element);
+          const float g = grad.at[j];
+          return element.Step(old.at[j], g, g * g, of_element);
         });
       });
 }

@@ -35,8 +35,11 @@ template <class Inputs>
 class GpuLazyRowsOp : public RowOp {
  public:
   GpuLazyRowsOp(OpKernelConstruction* c, bool needs_history)
-      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kHasRates,
-              needs_history) {
+      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kMoments,
+              Inputs::kHasRates, needs_history) {
+    OP_REQUIRES(c, !is_compact(),
+                absl::InvalidArgumentError(
+                    "`compact` slots are for the CPU. Received: a GPU"));
     options_.rule = Inputs::kRule;
     OP_REQUIRES_OK(c, ReadOptions(c, &options_));
   }
@@ -178,6 +181,7 @@ class GpuSumDuplicateRowsOp : public OpKernel {
 #define TFXCLASS_GPU_OP(name, Op)                   \
   TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(name)         \
                         .TypeConstraint<float>("T") \
+                        .TypeConstraint<float>("S") \
                         .HostMemory("variable")     \
                         .HostMemory("slots")        \
                         .HostMemory("history"),     \

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
+#include "core/bf16.h"
 #include "core/row_catch_up.h"
 #include "core/row_rules.h"
 #include "core/row_update.h"
@@ -33,15 +35,22 @@ RowRuns GroupsOf(const Tensor& ids, int64_t num_rows) {
   return GroupRows(ids.flat<int64_t>().data(), ids.NumElements(), num_rows);
 }
 
-// What both ops do: they apply the rule of `Inputs` to rows of T.
-template <class Inputs, class T>
+// What both ops do: they apply the rule of `Inputs` to rows of T with slots and
+// gradients of S. Kept is how T is named where it is rounded.
+template <class Inputs, class Kept, class S>
 class LazyRowsOp : public RowOp {
  public:
   LazyRowsOp(OpKernelConstruction* c, bool needs_history)
-      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kHasRates,
-              needs_history) {
+      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kMoments,
+              Inputs::kHasRates, needs_history) {
     options_.rule = Inputs::kRule;
     OP_REQUIRES_OK(c, ReadOptions(c, &options_));
+    OP_REQUIRES_OK(c, c->GetAttr("seed", &seed_));
+    OP_REQUIRES(
+        c, !is_compact() || kMayBeCompact,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`compact` slots need S to be float. Received: ",
+            tensorflow::DataTypeString(tensorflow::DataTypeToEnum<S>::value))));
   }
 
  protected:
@@ -52,28 +61,50 @@ class LazyRowsOp : public RowOp {
     return ReadScalar(c, "beta_2", &numbers->beta_2);
   }
 
-  // Calls run(element, the matrices).
+  // Calls run(element, the matrices). What is rounded at `step` of this
+  // `purpose` is so by random numbers of its own.
   template <class Run>
   void WithRule(const RowMatrices& rows, const RuleNumbers& numbers,
-                const Run& run) const {
-    SlottedRows<T> slotted;
-    slotted.var = rows.matrix<T>(0);
-    for (int s = 0; s < 3; ++s) slotted.slots[s] = rows.matrix<T>(s + 1);
-    slotted.dim = rows.dim;
-    WithElement<Wide<T>>(Inputs::kRule, num_slots(), [&](auto type) {
-      run(typename decltype(type)::type(options_, numbers), slotted);
+                int64_t step, int purpose, const Run& run) const {
+    WithElement<Wide<S>>(Inputs::kRule, num_slots(), [&](auto type) {
+      const typename decltype(type)::type element(options_, numbers);
+      const RowRandom random = {static_cast<uint64_t>(seed_) * 2 + purpose,
+                                static_cast<uint64_t>(step)};
+      if constexpr (kMayBeCompact) {
+        if (is_compact()) {
+          run(element, Slotted<true>(rows, random));
+          return;
+        }
+      }
+      run(element, Slotted<false>(rows, random));
     });
   }
 
  private:
+  static constexpr bool kMayBeCompact = std::is_same_v<S, float>;
+
+  template <bool kCompact>
+  static SlottedRows<Kept, S, kCompact> Slotted(const RowMatrices& rows,
+                                                const RowRandom& random) {
+    SlottedRows<Kept, S, kCompact> slotted;
+    slotted.var = rows.matrix<Kept>(0);
+    for (int s = 0; s < 3; ++s) slotted.slots[s] = rows.matrices[s + 1];
+    slotted.dim = rows.dim;
+    slotted.random = random;
+    return slotted;
+  }
+
   RowRuleOptions options_;
+  int64_t seed_ = 0;
 };
 
-template <class Inputs, class T>
-class LazyUpdateOp : public LazyRowsOp<Inputs, T> {
+enum RoundingPurpose { kRoundUpdate, kRoundCatchUp };
+
+template <class Inputs, class Kept, class S>
+class LazyUpdateOp : public LazyRowsOp<Inputs, Kept, S> {
  public:
   explicit LazyUpdateOp(OpKernelConstruction* c)
-      : LazyRowsOp<Inputs, T>(c, false) {}
+      : LazyRowsOp<Inputs, Kept, S>(c, false) {}
 
   void Compute(OpKernelContext* c) override {
     RowVariables variables;
@@ -81,6 +112,8 @@ class LazyUpdateOp : public LazyRowsOp<Inputs, T> {
     const Tensor* grads;
     OP_REQUIRES_OK(c, c->input("grads", &grads));
     RuleNumbers of_step;
+    int64_t step;
+    OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
     OP_REQUIRES_OK(c, ReadScalar(c, Inputs::kRate, &of_step.learning_rate));
     OP_REQUIRES_OK(c, ReadScalar(c, "decay", &of_step.decay));
     OP_REQUIRES_OK(c, this->ReadBetas(c, &of_step));
@@ -91,9 +124,11 @@ class LazyUpdateOp : public LazyRowsOp<Inputs, T> {
     OP_REQUIRES_OK(c, this->Open(c, grads, CheckRowIds, look, CopyBytes,
                                  &variables, &rows));
     const RowRuns groups = GroupsOf(this->Ids(c), rows.num_rows);
-    this->WithRule(rows, of_step, [&](const auto& rule, const auto& slotted) {
-      UpdateRows(groups, grads->flat<T>().data(), rule, slotted, PoolOf(c));
-    });
+    this->WithRule(rows, of_step, step, kRoundUpdate,
+                   [&](const auto& rule, const auto& slotted) {
+                     UpdateRows(groups, grads->flat<S>().data(), rule, slotted,
+                                PoolOf(c));
+                   });
     if (rows.last_step == nullptr) return;
     RecordStep(of_step.learning_rate, of_step.decay, this->capacity(),
                rows.clock, rows.rates, rows.log_keeps);
@@ -101,11 +136,11 @@ class LazyUpdateOp : public LazyRowsOp<Inputs, T> {
   }
 };
 
-template <class Inputs, class T>
-class LazyCatchUpOp : public LazyRowsOp<Inputs, T> {
+template <class Inputs, class Kept, class S>
+class LazyCatchUpOp : public LazyRowsOp<Inputs, Kept, S> {
  public:
   explicit LazyCatchUpOp(OpKernelConstruction* c)
-      : LazyRowsOp<Inputs, T>(c, true) {
+      : LazyRowsOp<Inputs, Kept, S>(c, true) {
     OP_REQUIRES_OK(c, c->GetAttr("every_row", &every_row_));
     if (c->HasAttr("each_element")) {
       OP_REQUIRES_OK(c, c->GetAttr("each_element", &each_element_));
@@ -131,10 +166,11 @@ class LazyCatchUpOp : public LazyRowsOp<Inputs, T> {
     const StepHistory history = {*rows.clock, this->capacity(), rows.rates,
                                  rows.log_keeps};
     const auto catch_up = [&](int64_t count, const auto& row_of) {
-      this->WithRule(rows, numbers, [&](const auto& rule, const auto& slotted) {
-        CatchUpRows(count, row_of, rule, slotted, history, terms,
-                    rows.last_step, PoolOf(c));
-      });
+      this->WithRule(rows, numbers, history.clock, kRoundCatchUp,
+                     [&](const auto& rule, const auto& slotted) {
+                       CatchUpRows(count, row_of, rule, slotted, history, terms,
+                                   rows.last_step, PoolOf(c));
+                     });
     };
     if (every_row_ || history.IsFull()) {
       catch_up(rows.num_rows, [](int64_t i) { return i; });
@@ -190,26 +226,35 @@ class SumDuplicateRowsOp : public OpKernel {
   }
 };
 
-#define TFXCLASS_CPU_OF(name, T, ...)                   \
+#define TFXCLASS_CPU_OF(name, T, S, ...)                \
   TFXCLASS_REGISTER(Name("Tfxclass>" name)              \
                         .Device(tensorflow::DEVICE_CPU) \
-                        .TypeConstraint<T>("T"),        \
+                        .TypeConstraint<T>("T")         \
+                        .TypeConstraint<S>("S"),        \
                     __VA_ARGS__)
-#define TFXCLASS_CPU_ROWS(T)                                                 \
-  TFXCLASS_CPU_OF("LazySgdUpdate", T, LazyUpdateOp<SgdInputs, T>);           \
-  TFXCLASS_CPU_OF("LazySgdCatchUp", T, LazyCatchUpOp<SgdInputs, T>);         \
-  TFXCLASS_CPU_OF("LazyAdagradUpdate", T, LazyUpdateOp<AdagradInputs, T>);   \
-  TFXCLASS_CPU_OF("LazyAdagradCatchUp", T, LazyCatchUpOp<AdagradInputs, T>); \
-  TFXCLASS_CPU_OF("LazyAdamUpdate", T, LazyUpdateOp<AdamInputs, T>);         \
-  TFXCLASS_CPU_OF("LazyAdamCatchUp", T, LazyCatchUpOp<AdamInputs, T>)
-TFXCLASS_CPU_ROWS(Eigen::half);
-TFXCLASS_CPU_ROWS(Eigen::bfloat16);
-TFXCLASS_CPU_ROWS(float);
-TFXCLASS_CPU_ROWS(double);
-TFXCLASS_CPU_OF("SumDuplicateRows", float, SumDuplicateRowsOp<float>);
-TFXCLASS_CPU_OF("SumDuplicateRows", double, SumDuplicateRowsOp<double>);
+#define TFXCLASS_CPU_RULE(name, Inputs, T, Kept, S)                    \
+  TFXCLASS_CPU_OF(name "Update", T, S, LazyUpdateOp<Inputs, Kept, S>); \
+  TFXCLASS_CPU_OF(name "CatchUp", T, S, LazyCatchUpOp<Inputs, Kept, S>)
+#define TFXCLASS_CPU_ROWS(T, Kept, S)                          \
+  TFXCLASS_CPU_RULE("LazySgd", SgdInputs, T, Kept, S);         \
+  TFXCLASS_CPU_RULE("LazyAdagrad", AdagradInputs, T, Kept, S); \
+  TFXCLASS_CPU_RULE("LazyAdam", AdamInputs, T, Kept, S)
+TFXCLASS_CPU_ROWS(Eigen::half, Eigen::half, Eigen::half);
+TFXCLASS_CPU_ROWS(Eigen::bfloat16, Eigen::bfloat16, Eigen::bfloat16);
+TFXCLASS_CPU_ROWS(float, float, float);
+TFXCLASS_CPU_ROWS(double, double, double);
+TFXCLASS_CPU_ROWS(Eigen::bfloat16, Bf16, float);
 #undef TFXCLASS_CPU_ROWS
+#undef TFXCLASS_CPU_RULE
 #undef TFXCLASS_CPU_OF
+#define TFXCLASS_CPU_SUMS(T)                            \
+  TFXCLASS_REGISTER(Name("Tfxclass>SumDuplicateRows")   \
+                        .Device(tensorflow::DEVICE_CPU) \
+                        .TypeConstraint<T>("T"),        \
+                    SumDuplicateRowsOp<T>)
+TFXCLASS_CPU_SUMS(float);
+TFXCLASS_CPU_SUMS(double);
+#undef TFXCLASS_CPU_SUMS
 
 }  // namespace
 }  // namespace tfxclass

@@ -1,7 +1,11 @@
 // Signatures of the optimizers' steps on touched rows.
 //
-// `variable` and `slots` are of type T and one shape [num_rows, ...]. Where
-// rows are caught up, `history` is
+// `variable` is of type T and shape [num_rows, ...], `slots` of type S and the
+// same shape; T is S, or bfloat16 with a float S: then rows are rounded
+// stochastically, by random numbers of `seed`, `step` (that of a catch-up is
+// the clock) and the row. With `compact`, where S is float, first moments are
+// bfloat16, rounded so, and second ones float [num_rows]: of the mean of the
+// squares. Where rows are caught up, `history` is
 //   last_step: int64 [num_rows], the steps after which each row was current,
 //   clock: int64, the steps that the variable has seen,
 //   rates: float [capacity], of these steps (Adam alone),
@@ -34,6 +38,9 @@ absl::Status SumShape(InferenceContext* c) {
       .Input("slots: num_slots * resource")                  \
       .Input("history: num_history * resource")              \
       .Attr("T: {half, bfloat16, float, double} = DT_FLOAT") \
+      .Attr("S: {half, bfloat16, float, double} = DT_FLOAT") \
+      .Attr("compact: bool = false")                         \
+      .Attr("seed: int = 0")                                 \
       .Attr("num_slots: int >= 0")                           \
       .Attr("num_history: int >= 0")                         \
       .Attr("capacity: int >= 1 = 1")                        \
@@ -41,7 +48,8 @@ absl::Status SumShape(InferenceContext* c) {
       .SetShapeFn(NoOutput)                                  \
       .Input("ids: int64")
 
-#define TFXCLASS_UPDATE(name) TFXCLASS_ROWS(name).Input("grads: T")
+#define TFXCLASS_UPDATE(name) \
+  TFXCLASS_ROWS(name).Input("grads: S").Input("step: int64")
 
 #define TFXCLASS_CATCH_UP(name) \
   TFXCLASS_ROWS(name).Attr("every_row: bool = false")

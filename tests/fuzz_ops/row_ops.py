@@ -79,7 +79,23 @@ def draw_history(d, num_rows, has_rates):
     return history, capacity
 
 
-def describe_rule(rule, least_slots, most_slots, attrs):
+def draw_slot(d, shape, dtype, compact, is_moment):
+    if compact:
+        dtype = "bfloat16" if is_moment else "float32"
+        shape = shape if is_moment else shape[:1]
+    return Variable(np.abs(d.floats(*shape)).astype(dtype))
+
+
+def slot_type(args):
+    """That of gradients."""
+    if args["compact"]:
+        return "float32"
+    for slot in args["slots"]:
+        return slot.value.dtype.name
+    return args["T"]
+
+
+def describe_rule(rule, least_slots, most_slots, num_moments, attrs):
     is_adam = rule == "adam"
 
     def common(d, has_history):
@@ -89,12 +105,18 @@ def describe_rule(rule, least_slots, most_slots, attrs):
             int(d.integer(least_slots, most_slots)),
         )
         history, capacity = draw_history(d, shape[0], is_adam)
+        slot_dtype, compact = dtype, False
+        if dtype in ("float32", "bfloat16") and d.chance(0.3):
+            slot_dtype, compact = "float32", d.chance()
         args = {
             "variable": Variable(d.floats(*shape).astype(dtype)),
             "slots": [
-                Variable(np.abs(d.floats(*shape)).astype(dtype))
-                for _ in range(slots)
+                draw_slot(d, shape, slot_dtype, compact, s < num_moments)
+                for s in range(slots)
             ],
+            "T": dtype,
+            "compact": compact,
+            "seed": int(d.seed()),
             "history": history if has_history else [],
             "capacity": capacity,
             "ids": d.ids((d.size() if shape[0] else 0,), shape[0]),
@@ -118,7 +140,8 @@ def describe_rule(rule, least_slots, most_slots, attrs):
         rate = "alpha" if is_adam else "learning_rate"
         return {
             **args,
-            "grads": Typed(d.floats(*shape).astype(value.dtype)),
+            "grads": Typed(d.floats(*shape).astype(slot_type(args))),
+            "step": d.integer(0, 10**6),
             rate: np.float64(d.choice([0, 0.01, 0.1])),
             "decay": np.float64(d.choice([0, 0.01, 0.1])),
             **drawn_attrs(d, attrs),
@@ -127,7 +150,7 @@ def describe_rule(rule, least_slots, most_slots, attrs):
     @described(f"lazy_{rule}_catch_up", check_catch_up)
     def draw_catch_up(d):
         args = {**common(d, True), "every_row": d.chance(0.3)}
-        args["T"] = args["variable"].value.dtype.name
+        args["S"] = slot_type(args)
         if rule == "adagrad":
             return args
         terms = 1
@@ -138,9 +161,9 @@ def describe_rule(rule, least_slots, most_slots, attrs):
         return {**args, **drawn_attrs(d, [x for x in attrs if x != "nesterov"])}
 
 
-describe_rule("sgd", 0, 1, ["momentum", "nesterov"])
-describe_rule("adagrad", 1, 1, ["epsilon"])
-describe_rule("adam", 2, 3, ["epsilon"])
+describe_rule("sgd", 0, 1, 1, ["momentum", "nesterov"])
+describe_rule("adagrad", 1, 1, 0, ["epsilon"])
+describe_rule("adam", 2, 3, 1, ["epsilon"])
 
 
 def check_sums(args, outputs, live):

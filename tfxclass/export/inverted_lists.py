@@ -9,6 +9,7 @@ from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import unflatten
 from tfxclass.ops import kmeans
+from tfxclass.rows import half_rows
 from tfxclass.rows import stock
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -76,7 +77,8 @@ class InvertedLists:
         """
         _check_head(head)
         (served,) = head.export_weights()
-        rows, bias = tf.convert_to_tensor(served.kernel), served.bias
+        rows = half_rows.widen(tf.convert_to_tensor(served.kernel))
+        bias = served.bias
         count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
         count = min(count, rows.shape[0])
         with progress.told(f"Clustering {rows.shape[0]:,} class rows"):

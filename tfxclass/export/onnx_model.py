@@ -22,6 +22,7 @@ from tfxclass.export import labels as labels_lib
 from tfxclass.export import questions
 from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
+from tfxclass.rows import half_rows
 from tfxclass.types import Path
 
 OPSET = 18
@@ -218,7 +219,8 @@ def _write(folder, model, head, k, rank):
     from onnx import helper
 
     (served,) = head.export_weights()
-    rows, bias = served.kernel, served.bias
+    rows = half_rows.widen(tf.convert_to_tensor(served.kernel))
+    bias = served.bias
     graph, rest = model.graph, [None] * (rank - 2)
     queries, *leading = [output.name for output in graph.output]
     tensors = {"rows": rows} if bias is None else {"rows": rows, "bias": bias}

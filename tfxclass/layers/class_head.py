@@ -10,6 +10,7 @@ from tfxclass.checks import check_choice
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
+from tfxclass.rows import half_rows
 from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
@@ -105,7 +106,11 @@ class ClassHead(PartsHead):
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         shape = (self.num_classes, dim)
-        specs = [WeightSpec("kernel", shape, self.kernel_initializer)]
+        specs = [
+            WeightSpec(
+                "kernel", shape, self.kernel_initializer, self.kernel_dtype
+            )
+        ]
         if self.use_bias:
             specs.append(WeightSpec("bias", shape[:1], "zeros"))
         return specs
@@ -149,10 +154,10 @@ class ClassHead(PartsHead):
         return [self.rows]
 
     def class_matrix(self, settle: bool = True) -> tf.Tensor:
-        """The whole `kernel` as a tensor, with `settle` all rows up to date."""
+        """`kernel`, float32, whole; with `settle` all rows up to date."""
         if settle:
             read.settle(self.rows)
-        return tf.convert_to_tensor(self.kernel)
+        return half_rows.widen(tf.convert_to_tensor(self.kernel))
 
     def get_config(self) -> Config:
         names = ("similarity", "scale", "margin", "margin_type", "use_bias")

@@ -128,6 +128,7 @@ class DropMax(SavedRandom, SampledHead):
     """
 
     sampler_is_optional = True
+    kernel_dtypes = ("float32",)
     has_plain_logits = False
     supported_options = OF_LOSSES
 

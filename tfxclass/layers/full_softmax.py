@@ -28,3 +28,5 @@ class FullSoftmax(ClassHead):
         Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models,
         2024 (blocks in both passes).
     """
+
+    kernel_dtypes = ("float32", "bfloat16")

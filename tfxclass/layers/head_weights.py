@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.types import Shape
 
@@ -14,8 +15,8 @@ from tfxclass.types import Shape
 class HeadWeights(keras.layers.Layer):
     """Base of `OutputHead`: weights are made as `weight_specs` declares them.
 
-    A subclass gives `weight_specs` and `take_weights`, and has the attribute
-    `kernel_initializer`.
+    A subclass gives `weight_specs` and `take_weights`, and has the attributes
+    `kernel_initializer` and `seed`.
     """
 
     # Whether rows lie elsewhere than the step: on a server, or the host.
@@ -65,8 +66,12 @@ class HeadWeights(keras.layers.Layer):
         if self._is_on_host():
             self._is_apart = True
             with tf.device("CPU:0"):
-                return self._add(spec, kernel)
-        return self._add(spec, kernel)
+                variable = self._add(spec, kernel)
+        else:
+            variable = self._add(spec, kernel)
+        if len(spec.shape) == 2:
+            half_rows.mark(variable, self.seed)
+        return variable
 
     def _is_on_host(self):
         """Whether rows lie in host memory while the step is elsewhere."""
@@ -77,13 +82,16 @@ class HeadWeights(keras.layers.Layer):
         return not tf.distribute.has_strategy()
 
     def _add(self, spec, kernel):
+        initializer = spec.initializer
+        if spec.dtype == "bfloat16":
+            initializer = half_rows.Rounded(keras.initializers.get(initializer))
         try:
-            # float32 and out of autocast: a cast would copy every row a step.
+            # Out of autocast: a cast would copy every row a step.
             with self._beside(kernel):
                 return self.add_weight(
                     name=spec.name,
                     shape=spec.shape,
-                    initializer=spec.initializer,
+                    initializer=initializer,
                     dtype=spec.dtype,
                     trainable=spec.trainable,
                     autocast=False,

@@ -50,6 +50,10 @@ class OutputHead(HeadWeights):
         seed: int, seed of all that the head draws.
         loss_options: `tfxclass.losses.LossOptions`: class weights, label
             smoothing, logit adjustment and the like, in training.
+        kernel_dtype: `"float32"`, or of the class rows alone `"bfloat16"`: half
+            the memory, read as float32 and rounded stochastically after each
+            step, which needs an optimizer of `tfxclass.optimizers`. For heads
+            with one matrix of class rows, without an index of them, on a CPU.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -67,6 +71,9 @@ class OutputHead(HeadWeights):
     Raises:
         ValueError: an argument out of range, or features of another shape.
     """
+
+    #: Names that `kernel_dtype` may have.
+    kernel_dtypes = ("float32",)
 
     #: Names that `activation` may have, beside None.
     activations = ("softmax",)
@@ -91,6 +98,7 @@ class OutputHead(HeadWeights):
         kernel_initializer: Initializer = "glorot_uniform",
         seed: int | None = None,
         loss_options: LossOptions | None = None,
+        kernel_dtype: str = "float32",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -103,9 +111,21 @@ class OutputHead(HeadWeights):
         self.loss_options = as_loss_options(loss_options)
         if self.loss_options is not None:
             self.loss_options.check_for(self)
+        self.kernel_dtype = kernel_dtype
+        self._check_kernel_dtype()
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
+
+    def _check_kernel_dtype(self):
+        check_choice("kernel_dtype", self.kernel_dtype, ("float32", "bfloat16"))
+        if self.kernel_dtype not in self.kernel_dtypes:
+            raise ValueError(
+                f"The class rows of {type(self).__name__} are float32. "
+                f'Received: kernel_dtype="{self.kernel_dtype}". Fix: leave it '
+                "out, or take FullSoftmax, SampledSoftmax, NoiseContrastive "
+                "or NegativeSampling."
+            )
 
     @do_not_convert
     def call(
@@ -364,6 +384,7 @@ class OutputHead(HeadWeights):
             "loss_options": keras.saving.serialize_keras_object(
                 self.loss_options
             ),
+            "kernel_dtype": self.kernel_dtype,
         }
 
 

@@ -62,6 +62,8 @@ class ProjectedSoftmax(SampledSoftmax):
 
     sampler_is_optional = True
 
+    kernel_dtypes = ("float32",)
+
     def __init__(
         self,
         num_classes: int,

@@ -21,6 +21,7 @@ from tfxclass.rows.products import row_products
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.replicas import sample_for_replicas
@@ -71,6 +72,8 @@ class SampledHead(ClassHead):
         **kwargs: `OutputHead`'s arguments.
     """
 
+    kernel_dtypes = ("float32", "bfloat16")
+
     #: Whether `sampler` may be None: no sampling, all classes.
     sampler_is_optional = False
 
@@ -98,6 +101,7 @@ class SampledHead(ClassHead):
         )
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
+        self._check_index()
         check_choice("placement", placement, (None, "host"))
         if placement is not None and self.sampler is None:
             raise ValueError(
@@ -105,6 +109,15 @@ class SampledHead(ClassHead):
                 "brings the whole matrix to the device. Received: sampler=None"
             )
         self.placement = placement
+
+    def _check_index(self):
+        is_half = self.kernel_dtype != "float32"
+        if is_half and isinstance(self.sampler, IndexedSampler):
+            raise ValueError(
+                f"{type(self.sampler).__name__} indexes float32 rows. Fix: "
+                "leave `kernel_dtype` out, or take a sampler without an index, "
+                f'e.g. "uniform". Received: kernel_dtype="{self.kernel_dtype}"'
+            )
 
     def _make_sampler(self, sampler, num_sampled):
         if sampler is None and self.sampler_is_optional:

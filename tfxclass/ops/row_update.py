@@ -4,11 +4,12 @@ In all functions:
     variable, slots: handles (scalar resource tensors) of variables of one type
         and one shape [num_rows, ...]: float32, float64, float16 or bfloat16
         (on a GPU float32). 16-bit rows are computed in float32 and rounded
-        once.
+        once, to nearest.
+    kept: a `Kept`, where they are kept in another way; None is as above.
     history: a `History`, or None where rows are not caught up.
     ids: int64 [n] in [0, num_rows), repeated as they come.
-    grads: [n, ...] of the variable's type; those of one row are summed in
-        order.
+    grads: [n, ...] of the variable's type, or `kept`'s of the slots; those of
+        one row are summed in order.
     decay: float64 scalar, learning rate times weight decay. The row loses
         this share of itself before the step.
 
@@ -51,6 +52,27 @@ class History(NamedTuple):
 _NO_HISTORY = History([], 1)
 
 
+class Kept(NamedTuple):
+    """How a matrix and its slots are kept.
+
+    Args:
+        dtype: of the matrix.
+        slot_dtype: of slots and gradients: `dtype`, or float32 beside a
+            bfloat16 matrix, which is then rounded stochastically.
+        compact: bool. First moments are bfloat16, rounded stochastically, and
+            second ones float32 [num_rows], of the mean of the squares of a
+            row; `slot_dtype` is float32.
+        seed: int, of what is rounded by chance.
+        step: int64 scalar, another for each update.
+    """
+
+    dtype: tf.DType
+    slot_dtype: tf.DType
+    compact: bool = False
+    seed: int = 0
+    step: tf.Tensor | int = 0
+
+
 def sgd_update(
     variable: tf.Tensor,
     momentum_slot: tf.Tensor | None,
@@ -62,6 +84,7 @@ def sgd_update(
     decay: tf.Tensor,
     momentum: Any,
     nesterov: bool,
+    kept: Kept | None = None,
 ) -> Any:
     """One step of SGD; `momentum_slot` is None where there is no momentum.
 
@@ -69,7 +92,7 @@ def sgd_update(
     """
     return ops.tfxclass_lazy_sgd_update(
         **_rows(variable, _present(momentum_slot), history, ids),
-        grads=grads,
+        **_update(kept, grads),
         learning_rate=learning_rate,
         decay=decay,
         momentum=momentum,
@@ -83,7 +106,7 @@ def sgd_catch_up(
     history: History,
     ids: tf.Tensor,
     *,
-    dtype: tf.DType,
+    kept: Kept,
     every_row: bool,
     terms: Array,
     momentum: Any,
@@ -91,12 +114,11 @@ def sgd_catch_up(
     """Applies the steps that rows skipped.
 
     Args:
-        dtype: of the variable.
         terms: float32 [1, steps], `skipped_steps.sgd_terms`.
     """
     return ops.tfxclass_lazy_sgd_catch_up(
         **_rows(variable, _present(momentum_slot), history, ids),
-        T=dtype,
+        **_attributes(kept),
         every_row=every_row,
         terms=terms,
         momentum=momentum,
@@ -140,6 +162,7 @@ def adagrad_update(
     learning_rate: tf.Tensor,
     decay: tf.Tensor,
     epsilon: float,
+    kept: Kept | None = None,
 ) -> Any:
     """One step of Adagrad.
 
@@ -147,7 +170,7 @@ def adagrad_update(
     """
     return ops.tfxclass_lazy_adagrad_update(
         **_rows(variable, [accumulator], history, ids),
-        grads=grads,
+        **_update(kept, grads),
         learning_rate=learning_rate,
         decay=decay,
         epsilon=epsilon,
@@ -160,13 +183,13 @@ def adagrad_catch_up(
     history: History,
     ids: tf.Tensor,
     *,
-    dtype: tf.DType,
+    kept: Kept,
     every_row: bool,
 ) -> Any:
-    """Applies the weight decay that rows skipped; `dtype` as `sgd_catch_up`."""
+    """Applies the weight decay that rows skipped."""
     return ops.tfxclass_lazy_adagrad_catch_up(
         **_rows(variable, [accumulator], history, ids),
-        T=dtype,
+        **_attributes(kept),
         every_row=every_row,
     )
 
@@ -183,6 +206,7 @@ def adam_update(
     beta_1: float,
     beta_2: float,
     epsilon: float,
+    kept: Kept | None = None,
 ) -> Any:
     """One step of Adam.
 
@@ -195,7 +219,7 @@ def adam_update(
     """
     return ops.tfxclass_lazy_adam_update(
         **_rows(variable, slots, history, ids),
-        grads=grads,
+        **_update(kept, grads),
         alpha=alpha,
         decay=decay,
         beta_1=tf.constant(beta_1, tf.float64),
@@ -210,7 +234,7 @@ def adam_catch_up(
     history: History,
     ids: tf.Tensor,
     *,
-    dtype: tf.DType,
+    kept: Kept,
     every_row: bool,
     terms: Array,
     each_element: bool,
@@ -221,12 +245,11 @@ def adam_catch_up(
     """Applies the steps that rows skipped.
 
     Args:
-        dtype: of the variable.
         terms, each_element: `skipped_steps.adam_terms`.
     """
     return ops.tfxclass_lazy_adam_catch_up(
         **_rows(variable, slots, history, ids),
-        T=dtype,
+        **_attributes(kept),
         every_row=every_row,
         terms=terms,
         each_element=each_element,
@@ -259,6 +282,24 @@ def _rows(variable, slots, history, ids):
         "history": handles,
         "capacity": capacity,
         "ids": ids,
+    }
+
+
+def _update(kept, grads):
+    grads = tf.convert_to_tensor(grads)
+    kept = Kept(grads.dtype, grads.dtype) if kept is None else kept
+    step = tf.cast(kept.step, tf.int64)
+    attributes = _attributes(kept)
+    del attributes["S"]  # the gradients tell
+    return {**attributes, "grads": grads, "step": step}
+
+
+def _attributes(kept):
+    return {
+        "T": kept.dtype,
+        "S": kept.slot_dtype,
+        "compact": kept.compact,
+        "seed": kept.seed,
     }
 
 

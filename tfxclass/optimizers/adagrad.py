@@ -19,6 +19,7 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
         *args: as for `keras.optimizers.Adagrad`.
         catch_up: if True, rows get the weight decay of the steps they skipped
             before they are read; see `LazyAdam`.
+        compact_slots: one float a row of class rows; see `LazyAdam`.
         **kwargs: as for `keras.optimizers.Adagrad`; see `LazyAdam` for what
             holds with row gradients.
 
@@ -36,7 +37,7 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
         return adagrad_slots(self, index)
 
     def _update_op(
-        self, variable, slots, history, ids, grads, *, learning_rate, decay
+        self, variable, slots, history, ids, grads, *, learning_rate, **options
     ):
         row_update.adagrad_update(
             variable,
@@ -45,8 +46,8 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
             ids,
             grads,
             learning_rate=tf.cast(learning_rate, tf.float64),
-            decay=decay,
             epsilon=self.epsilon,
+            **options,
         )
 
     def _catch_up_op(self, variable, slots, history, ids, **options):

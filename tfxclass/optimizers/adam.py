@@ -23,7 +23,7 @@ class _LazyAdamRows(LazyRows):
         return adam_slots(self, index)
 
     def _update_op(
-        self, variable, slots, history, ids, grads, *, learning_rate, decay
+        self, variable, slots, history, ids, grads, *, learning_rate, **options
     ):
         row_update.adam_update(
             variable,
@@ -32,10 +32,10 @@ class _LazyAdamRows(LazyRows):
             ids,
             grads,
             alpha=tf.cast(self._alpha(learning_rate, grads.dtype), tf.float64),
-            decay=decay,
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
+            **options,
         )
 
     def _alpha(self, learning_rate, dtype):
@@ -108,6 +108,12 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             that are read, in time that does not depend on how long they
             rested. Once in as many steps as there are rows, or in 65,536, all
             rows are brought up.
+        compact_slots: if True, the slots of class rows (the matrices of
+            tfxclass's heads; other variables keep theirs) are 2 bytes a number
+            instead of 8: the first moment in bfloat16, rounded stochastically,
+            the second one as one float a row, that of the mean of its squares
+            (as in Adafactor or LAMB, elements of a row share a step size; all
+            of a row's gradient comes from one class). For the CPU.
         **kwargs: as for `keras.optimizers.Adam`. Clipping, weight decay, loss
             scale and learning rate schedules keep to the touched rows, and so
             do these, with row gradients on one replica:
@@ -134,6 +140,8 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
 
     - [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980)
     - TensorFlow Addons 0.23, `tfa.optimizers.LazyAdam`
+    - [Shazeer and Stern, 2018](https://arxiv.org/abs/1804.04235) (Adafactor:
+      second moments for less)
     """
 
 
@@ -146,7 +154,7 @@ class LazyAdamW(_LazyAdamRows, keras.optimizers.AdamW):
 
     Args:
         *args: as for `keras.optimizers.AdamW`.
-        catch_up: see `LazyAdam`.
+        catch_up, compact_slots: see `LazyAdam`.
         **kwargs: as for `keras.optimizers.AdamW`; see `LazyAdam`.
 
     Example:

@@ -9,11 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import merge_call
+from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import row_update
 from tfxclass.optimizers import catching_up
 from tfxclass.optimizers.sharded_rows import ShardedRows
 from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -41,10 +43,15 @@ class CaughtUpRows(ShardedRows):
     _HAS_RATES = False
 
     def __init__(
-        self, *args: Any, catch_up: bool = False, **kwargs: Any
+        self,
+        *args: Any,
+        catch_up: bool = False,
+        compact_slots: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.catch_up = catch_up
+        self.compact_slots = compact_slots
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
@@ -179,8 +186,31 @@ class CaughtUpRows(ShardedRows):
             self._slot_handles(index),
             self._history(index, variable),
             ids,
-            dtype=variable.dtype,
+            kept=self._kept_as(index),
             every_row=every_row,
+        )
+
+    def _kept_as(self, index):
+        """How the rows and slots of a variable are kept: `row_update.Kept`."""
+        variable = self._built_for[index]
+        dtype = tf.as_dtype(variable.dtype)
+        is_half = half_rows.are_half(variable)
+        compact = self._is_compact(variable)
+        return row_update.Kept(
+            dtype,
+            tf.float32 if is_half else dtype,
+            compact=compact,
+            # Kernels of one head, and heads of one seed, by their places.
+            seed=half_rows.seed_of(variable) * 1024 + index,
+            step=num_applied(self) if is_half or compact else 0,
+        )
+
+    def _is_compact(self, variable):
+        """Whether the slots of a variable are compact."""
+        return bool(
+            self.compact_slots
+            and half_rows.are_class_rows(variable)
+            and _dtype_name(variable) in ("float32", "bfloat16")
         )
 
     def _slot_handles(self, index):
@@ -220,7 +250,8 @@ class CaughtUpRows(ShardedRows):
         return values
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "catch_up": self.catch_up}
+        own = {"catch_up": self.catch_up, "compact_slots": self.compact_slots}
+        return {**super().get_config(), **own}
 
 
 def capacity_of(variable: Variable) -> int:

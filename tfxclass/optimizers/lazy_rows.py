@@ -16,9 +16,15 @@ from tfxclass.optimizers.accumulated_rows import AccumulatedRows
 from tfxclass.optimizers.averaged_rows import for_all_rows
 from tfxclass.optimizers.caught_up_rows import home
 from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.types import Gradient
+from tfxclass.types import Initializer
 from tfxclass.types import Variable
+
+# How Keras names the slots.
+_FIRST_MOMENTS = ("momentum",)
+_SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
 
 
 class LazyRows(AccumulatedRows):
@@ -37,12 +43,34 @@ class LazyRows(AccumulatedRows):
         self._checked = set()
 
     def add_variable_from_reference(
-        self, reference_variable: Variable, **kwargs: Any
+        self,
+        reference_variable: Variable,
+        name: str | None = None,
+        initializer: Initializer = "zeros",
     ) -> keras.Variable:
-        with home(reference_variable):
-            return super().add_variable_from_reference(
-                reference_variable, **kwargs
+        kept = self._slot_kept(reference_variable, name)
+        if kept is None:
+            with home(reference_variable):
+                return super().add_variable_from_reference(
+                    reference_variable, name=name, initializer=initializer
+                )
+        shape, dtype = kept
+        path = path_of(reference_variable).replace("/", "_")
+        with self._beside(reference_variable):
+            return self.add_variable(
+                shape, initializer, dtype=dtype, name=f"{path}_{name}"
             )
+
+    def _slot_kept(self, variable, name):
+        """Shape and type of a slot, where they are not the variable's."""
+        is_compact = self._is_compact(variable)
+        if is_compact and name in _FIRST_MOMENTS:
+            return variable.shape, "bfloat16"
+        if is_compact and name in _SECOND_MOMENTS:
+            return variable.shape[:1], "float32"
+        if half_rows.are_half(variable):
+            return variable.shape, "float32"
+        return None
 
     def _decay(self, variable, learning_rate):
         """Learning rate times weight decay, float64 scalar."""
@@ -73,6 +101,7 @@ class LazyRows(AccumulatedRows):
         return super().apply(grads, trainable_variables)
 
     def _on_apply(self, grads, variables):
+        grads = [self._as_rows(g, v) for g, v in zip(grads, variables)]
         rows = [isinstance(g, tf.IndexedSlices) for g in grads]
         for is_rows, variable in zip(rows, variables):
             if is_rows:
@@ -83,6 +112,16 @@ class LazyRows(AccumulatedRows):
         else:
             self._step_with_state(grads, variables)
         self._constrain_all(grads, variables)
+
+    def _as_rows(self, gradient, variable):
+        """All rows of what Keras' own steps cannot move."""
+        if isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        variable = self._built_for[self._index_of(variable)]
+        if not (half_rows.are_half(variable) or self._is_compact(variable)):
+            return gradient
+        ids = tf.range(variable.shape[0], dtype=tf.int64)
+        return tf.IndexedSlices(gradient, ids, variable.shape)
 
     def _step_with_state(self, grads, variables):
         if self.use_ema:
@@ -195,7 +234,7 @@ class LazyRows(AccumulatedRows):
 
     def _row_step(self, gradient, variable, learning_rate):
         index = self._index_of(variable)
-        ids = tf.cast(gradient.indices, tf.int64)
+        ids, kept = tf.cast(gradient.indices, tf.int64), self._kept_as(index)
         done = [gradient.values]
         if self.catch_up:
             # Most often done before the rows were read; then it costs little.
@@ -211,8 +250,9 @@ class LazyRows(AccumulatedRows):
                 self._slot_handles(index),
                 self._history(index, variable),
                 ids,
-                tf.cast(gradient.values, variable.dtype),
+                tf.cast(gradient.values, kept.slot_dtype),
                 learning_rate=learning_rate,
+                kept=kept,
                 decay=self._decay(variable, learning_rate),
             )
         if self._constraint(index) is not None:

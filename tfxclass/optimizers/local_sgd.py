@@ -73,8 +73,8 @@ class LocalSGD(LocalSteps, LazySGD):
             repeated: same rate and interval, a new z_0.
         gamma: float > 0, the proximal term's; None or infinity leave it out.
             Needs `stages`, and memory for a copy of the model on each replica.
-        **kwargs: as for `LazySGD`, without `catch_up`, `use_ema` and
-            `gradient_accumulation_steps`.
+        **kwargs: as for `LazySGD`, without `catch_up`, `compact_slots`,
+            `use_ema` and `gradient_accumulation_steps`.
 
     Example:
 
@@ -176,7 +176,7 @@ class LocalSGD(LocalSteps, LazySGD):
 
     def get_config(self) -> Config:
         config = super().get_config()
-        del config["catch_up"]
+        del config["catch_up"], config["compact_slots"]
         if self.stages:
             config["learning_rate"] = None
         return {
@@ -213,7 +213,12 @@ def _check_gamma(gamma, stages):
 
 
 def _check_options(options):
-    for name in ("catch_up", "use_ema", "gradient_accumulation_steps"):
+    for name in (
+        "catch_up",
+        "compact_slots",
+        "use_ema",
+        "gradient_accumulation_steps",
+    ):
         if options.get(name):
             raise ValueError(
                 f"`LocalSGD` has no `{name}`. Received: {name}={options[name]}"

@@ -22,6 +22,7 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
         *args: as for `keras.optimizers.SGD`.
         catch_up: if True, rows are brought to where dense SGD would have them
             before they are read; see `LazyAdam`.
+        compact_slots: the velocity of class rows in bfloat16; see `LazyAdam`.
         **kwargs: as for `keras.optimizers.SGD`; see `LazyAdam` for what holds
             with row gradients.
 
@@ -39,7 +40,7 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
         return [self.momentums[index]] if self.momentum else []
 
     def _update_op(
-        self, variable, slots, history, ids, grads, *, learning_rate, decay
+        self, variable, slots, history, ids, grads, *, learning_rate, **options
     ):
         row_update.sgd_update(
             variable,
@@ -48,9 +49,9 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
             ids,
             grads,
             learning_rate=tf.cast(learning_rate, tf.float64),
-            decay=decay,
             momentum=self.momentum,
             nesterov=self.nesterov,
+            **options,
         )
 
     def _catch_up_op(self, variable, slots, history, ids, **options):

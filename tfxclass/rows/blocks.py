@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.rows import half_rows
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Scalar
@@ -42,8 +43,12 @@ class Blocks:
 
     def rows(self, start: Scalar) -> tf.Tensor:
         """Rows as they are multiplied, float32 `[size, dim]`."""
-        rows = self.class_rows.kernel[start : start + self.size]
+        rows = self._read(start)
         return products.normalize(rows) if self.class_rows.normalize else rows
+
+    def _read(self, start):
+        rows = self.class_rows.kernel[start : start + self.size]
+        return half_rows.widen(rows)
 
     def logits(self, start: Scalar, rows: tf.Tensor | None = None) -> tf.Tensor:
         """float32 `[batch, size]`; `rows` are those of `start`, if at hand."""
@@ -69,7 +74,7 @@ class Blocks:
         """Gradient of the kernel's rows from that of the normalised ones."""
         if not self.class_rows.normalize:
             return rows_grad
-        raw = self.class_rows.kernel[start : start + self.size]
+        raw = self._read(start)
         return products.normalize_grad(raw, rows, rows_grad)
 
     def fold(
@@ -93,7 +98,7 @@ def logits_at(
 ) -> tf.Tensor:
     """Logits `[batch, p]` of the rows `columns`, of row 0 for padding."""
     safe = tf.maximum(columns, 0)
-    taken = tf.gather(rows.kernel, safe)
+    taken = half_rows.widen(tf.gather(rows.kernel, safe))
     taken = products.normalize(taken) if rows.normalize else taken
     logits = tf.einsum("bd,bpd->bp", queries, taken)
     return logits if rows.bias is None else logits + tf.gather(rows.bias, safe)

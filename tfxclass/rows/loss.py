@@ -19,6 +19,7 @@ from tfxclass.losses.softmax import log_ratio
 from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.losses.targets import Targets
 from tfxclass.ops import library
+from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows.blocks import Blocks
@@ -227,7 +228,7 @@ def _grad(blocks, terms, at_targets, logsumexp, factor, lift):
         step,
         (
             tf.zeros_like(blocks.queries),
-            empty(rows.kernel),
+            _empty_rows(rows.kernel),
             empty(rows.bias) if has_bias else tf.zeros([0]),
         ),
     )
@@ -239,3 +240,10 @@ def _merged(stats):
     tops, totals, targets = tf.unstack(stats, num=3, axis=2)
     sums = logsumexp_of(tops, totals)
     return tf.reduce_logsumexp(sums, axis=0), tf.reduce_sum(targets, axis=0)
+
+
+def _empty_rows(kernel):
+    """float32 of its shape, to be written."""
+    if half_rows.is_half(kernel):
+        return tf.zeros(tf.shape(kernel))
+    return library.ops.tfxclass_empty_like(kernel)

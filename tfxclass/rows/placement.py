@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.ops import library
+from tfxclass.rows import half_rows
 from tfxclass.types import Variable
 
 
@@ -58,6 +59,8 @@ def why_not_on_gpu(head: keras.layers.Layer) -> str | None:
             "without CUDA. Fix: install CUDA's compiler, nvcc, and build them "
             f"again. {library.REBUILD}."
         )
+    if head.kernel_dtype != "float32":
+        return f"{head.name!r} has class rows in {head.kernel_dtype}."
     if head.has_gpu_ops:
         return None
     return (
@@ -87,12 +90,15 @@ def of_index(variable: Variable, has_gpu_ops: bool) -> str | None:
 
 
 def gather(variable: Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of `variable`; their gradient is row-sparse."""
+    """Rows of `variable`, bfloat16 ones as float32; row-sparse gradients."""
     with beside(variable):
         # A read and a gather, not a sparse read of the variable: after that
         # TensorFlow copies the whole matrix at each full read, also at the
         # one whose product, the full output, has been pruned.
-        return tf.gather(tf.convert_to_tensor(variable), ids)
+        values = tf.convert_to_tensor(variable)
+        if half_rows.is_half(values):
+            return half_rows.gather(values, ids)
+        return tf.gather(values, ids)
 
 
 def device_of(variable: Any) -> str | None:

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops import library
+from tfxclass.rows import half_rows
 from tfxclass.rows.class_rows import ClassRows
 
 # Least squared norm by which a vector is divided: one shorter than 1e-3 counts
@@ -60,7 +61,8 @@ def rows_grad(upstream: tf.Tensor, queries: tf.Tensor) -> tf.Tensor:
 
 def all_products(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
     """Logits of all classes of `ClassRows` of tensors, `[batch, classes]`."""
-    logits = row_products(queries, rows.kernel)
+    kernel = half_rows.widen(rows.kernel)
+    logits = row_products(queries, kernel)
     if rows.normalize:
-        logits *= inverse_norms(rows.kernel)
+        logits *= inverse_norms(kernel)
     return logits if rows.bias is None else logits + rows.bias

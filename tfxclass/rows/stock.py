@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.losses.softmax import logsumexp_of
+from tfxclass.rows import half_rows
 from tfxclass.rows.blocks import block_size
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import normalize
@@ -43,15 +44,16 @@ def normalize_rows(kernel: tf.Tensor, block: int = 65_536) -> tf.Variable:
     """A variable with the rows of `kernel` over their norms.
 
     Args:
-        kernel: float32 tensor `[num_classes, dim]`.
+        kernel: float32 or bfloat16 tensor `[num_classes, dim]`.
         block: int, rows at a time: the temporaries stay small.
 
     Returns:
         `tf.Variable`, float32 `[num_classes, dim]`; zero rows stay zero.
     """
-    rows = tf.Variable(tf.zeros_like(kernel), trainable=False, name="rows")
+    zeros = tf.zeros(kernel.shape)
+    rows = tf.Variable(zeros, trainable=False, name="rows")
     for start in range(0, kernel.shape[0], block):
-        part = kernel[start : start + block]
+        part = half_rows.widen(kernel[start : start + block])
         rows[start : start + block].assign(normalize(part))
     return rows
 
@@ -69,7 +71,8 @@ def block_logits(
     queries: tf.Tensor, rows: ClassRows, start: Scalar, size: Scalar
 ) -> tf.Tensor:
     """Logits of some classes of `ClassRows`; float32 `[batch, size]`."""
-    logits = products(queries, rows.kernel[start : start + size])
+    part = half_rows.widen(rows.kernel[start : start + size])
+    logits = products(queries, part)
     if rows.bias is None:
         return logits
     return logits + rows.bias[start : start + size]

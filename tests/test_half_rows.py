@@ -1,0 +1,263 @@
+"""Class rows in bfloat16, and slots of half the size and less."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tfxclass import layers
+from tfxclass import optimizers
+from tfxclass.ops import row_update
+from tfxclass.rows import half_rows
+
+ROWS, DIM = 40, 8
+# Half of a last bit, of 8 bits.
+HALF_BIT = 2.0**-9
+
+
+def kept(dtype="bfloat16", **options):
+    return row_update.Kept(tf.as_dtype(dtype), tf.float32, **options)
+
+
+def sgd(variable, ids, grads, rate, **options):
+    row_update.sgd_update(
+        variable.handle,
+        None,
+        None,
+        ids,
+        grads,
+        learning_rate=tf.constant(rate, tf.float64),
+        decay=tf.constant(0.0, tf.float64),
+        momentum=0.0,
+        nesterov=False,
+        kept=kept(**options),
+    )
+
+
+def ones(dtype="bfloat16"):
+    return tf.Variable(tf.ones([ROWS, DIM], dtype))
+
+
+def test_steps_below_the_last_bit_add_up():
+    """400 steps of 1e-3 from 1, whose last bits are 2^-7 and 2^-8."""
+    variable = ones()
+    for step in range(400):
+        sgd(variable, [3, 7], tf.ones([2, DIM]), 1e-3, step=step, seed=5)
+    moved = tf.cast(variable, tf.float32).numpy()
+    # A step is off by a random bit: variance of at most 1e-3 * 2^-8 each.
+    deviation = np.sqrt(400 * 1e-3 * 2.0**-8)
+    for row in (3, 7):
+        assert np.abs(moved[row] - 0.6).max() < 5 * deviation
+        assert abs(moved[row].mean() - 0.6) < 5 * deviation / np.sqrt(DIM)
+    assert (moved[3] != moved[7]).any()
+    np.testing.assert_array_equal(np.delete(moved, [3, 7], 0), 1.0)
+
+
+def test_rounding_depends_on_seed_step_and_row_alone():
+    def once(ids, **options):
+        variable = ones()
+        sgd(variable, ids, tf.ones([len(ids), DIM]), 1e-3, **options)
+        return tf.cast(variable, tf.float32).numpy()
+
+    everything = np.arange(ROWS)
+    whole = once(everything, seed=1, step=2)
+    np.testing.assert_array_equal(whole, once(everything, seed=1, step=2))
+    np.testing.assert_array_equal(
+        whole[5], once(np.array([9, 5]), seed=1, step=2)[5]
+    )
+    for other in ({"seed": 2, "step": 2}, {"seed": 1, "step": 3}):
+        assert (whole != once(everything, **other)).any()
+
+
+def test_what_is_not_finite_stays_so():
+    variable = tf.Variable(tf.constant([[np.nan, 3e38, 1.0]], tf.bfloat16))
+    largest = tf.cast(variable, tf.float32)[0, 1]
+    sgd(variable, [0], tf.constant([[0.0, 0.0, np.inf]]), 1.0)
+    np.testing.assert_array_equal(
+        tf.cast(variable, tf.float32), [[np.nan, largest, -np.inf]]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_compact_adam_in_numpy(dtype):
+    random = np.random.default_rng(0)
+    w = tf.Variable(tf.cast(random.normal(size=(ROWS, DIM)), dtype))
+    m = tf.Variable(tf.zeros([ROWS, DIM], tf.bfloat16))
+    v = tf.Variable(tf.zeros([ROWS]))
+    wide_w = tf.cast(w, tf.float64).numpy()
+    wide_m, wide_v = np.zeros((ROWS, DIM)), np.zeros(ROWS)
+    for step in range(20):
+        ids = random.permutation(ROWS)[:10]
+        grads = random.normal(size=(10, DIM)).astype(np.float32)
+        row_update.adam_update(
+            w.handle,
+            [m.handle, v.handle],
+            None,
+            ids,
+            grads,
+            alpha=tf.constant(0.01, tf.float64),
+            decay=tf.constant(0.0, tf.float64),
+            beta_1=0.9,
+            beta_2=0.99,
+            epsilon=1e-7,
+            kept=kept(dtype, compact=True, step=step),
+        )
+        wide_m[ids] += (grads - wide_m[ids]) * 0.1
+        wide_v[ids] += ((grads**2).mean(axis=1) - wide_v[ids]) * 0.01
+        root = np.sqrt(wide_v[ids])[:, None] + 1e-7
+        wide_w[ids] -= 0.01 * wide_m[ids] / root
+    np.testing.assert_allclose(v, wide_v, rtol=1e-5)
+    # Five or so steps a row, each off by a bit at most of |m| < 1.
+    np.testing.assert_allclose(
+        tf.cast(m, tf.float64), wide_m, atol=10 * HALF_BIT
+    )
+    bits = 10 if dtype == "bfloat16" else 1
+    near = 4 * bits * HALF_BIT * 2
+    np.testing.assert_allclose(tf.cast(w, tf.float64), wide_w, atol=near)
+
+
+def test_gradients_are_float32_and_row_sparse():
+    variable = ones()
+    with tf.GradientTape() as tape:
+        rows = half_rows.gather(
+            tf.convert_to_tensor(variable), tf.constant([[3, 1], [3, 0]])
+        )
+        loss = tf.reduce_sum(rows * 1.001)
+    grad = tape.gradient(loss, variable)
+    assert isinstance(grad, tf.IndexedSlices)
+    assert grad.values.dtype == tf.float32
+    assert grad.indices.numpy().tolist() == [3, 1, 3, 0]
+    np.testing.assert_array_equal(grad.values, np.full((4, DIM), 1.001, "f"))
+
+
+HEADS = {
+    "full": lambda **o: layers.FullSoftmax(ROWS, **o),
+    "sampled": lambda **o: layers.SampledSoftmax(ROWS, 30, **o),
+    "cosine": lambda **o: layers.SampledSoftmax(
+        ROWS, 30, similarity="cosine", **o
+    ),
+    "bias": lambda **o: layers.SampledSoftmax(
+        ROWS, 30, sampler="log_uniform", use_bias=True, **o
+    ),
+    "top_k": lambda **o: layers.SampledSoftmax(ROWS, 30, "top_k", **o),
+    "nce": lambda **o: layers.NoiseContrastive(ROWS, 30, **o),
+}
+OPTIMIZERS = {
+    "adam": lambda: optimizers.LazyAdam(0.05),
+    "compact": lambda: optimizers.LazyAdam(0.05, compact_slots=True),
+    "catch_up": lambda: optimizers.LazyAdamW(
+        0.05, weight_decay=0.01, catch_up=True, compact_slots=True
+    ),
+    "sgd": lambda: optimizers.LazySGD(0.5, momentum=0.9, compact_slots=True),
+    "adagrad": lambda: optimizers.LazyAdagrad(0.3, compact_slots=True),
+}
+
+
+def data():
+    random = np.random.default_rng(0)
+    y = random.integers(0, ROWS, 256)
+    centres = random.normal(size=(ROWS, DIM)) * 3
+    return (centres[y] + random.normal(size=(256, DIM))).astype("f"), y
+
+
+def trained(head, optimizer, epochs=6, dtype="bfloat16"):
+    keras.utils.set_random_seed(0)
+    head = HEADS[head](kernel_dtype=dtype, seed=3)
+    model = keras.Sequential([keras.Input((DIM,)), head])
+    model.compile(OPTIMIZERS[optimizer](), loss=head.loss)
+    x, y = data()
+    model.fit(x, y, batch_size=16, epochs=epochs, verbose=0)
+    return model, head
+
+
+@pytest.mark.parametrize(
+    "head, optimizer",
+    [(head, "compact") for head in HEADS]
+    + [("sampled", optimizer) for optimizer in OPTIMIZERS]
+    + [("full", "adam"), ("full", "catch_up")],
+)
+def test_a_head_learns_and_answers(head, optimizer):
+    model, layer = trained(head, optimizer)
+    assert layer.kernel.dtype == "bfloat16"
+    x, y = data()
+    ids, scores = layer.top_k(x, 3)
+    assert (ids[:, 0].numpy() == y).mean() > 0.8
+    expected = model.predict(x, verbose=0)
+    best = np.take_along_axis(expected, ids.numpy(), axis=1)
+    np.testing.assert_allclose(scores, best, rtol=1e-5, atol=1e-6)
+    ids, stock = layer.export_top_k(x, 3)
+    np.testing.assert_allclose(stock, scores, rtol=1e-5, atol=1e-6)
+
+
+def test_slots_are_as_small_as_said():
+    model, head = trained("bias", "compact", epochs=1)
+    momentum, velocity = model.optimizer._slots(0)
+    assert momentum.dtype == "bfloat16" and momentum.shape == (ROWS, DIM)
+    assert velocity.dtype == "float32" and velocity.shape == (ROWS,)
+    # Not those of the bias.
+    assert [s.dtype for s in model.optimizer._slots(1)] == ["float32"] * 2
+
+
+@pytest.mark.parametrize("optimizer", ["compact", "catch_up"])
+def test_resumed_model_continues_bit_for_bit(optimizer, tmp_path):
+    model, _ = trained("bias", optimizer, epochs=1)
+    model.save(tmp_path / "model.keras")
+    resumed = keras.models.load_model(tmp_path / "model.keras")
+    x, y = data()
+    for one in (model, resumed):
+        one.fit(x, y, batch_size=16, verbose=0, shuffle=False)
+    pairs = zip(
+        [*model.weights, *model.optimizer.variables],
+        [*resumed.weights, *resumed.optimizer.variables],
+        strict=True,
+    )
+    for a, b in pairs:
+        np.testing.assert_array_equal(
+            half_rows.to_numpy(a), half_rows.to_numpy(b)
+        )
+
+
+def test_export(tmp_path):
+    model, _ = trained("cosine", "compact", epochs=1)
+    tfxclass.export.saved_model(model, tmp_path / "served", top_k=3)
+
+
+def test_estimate_knows_both():
+    def of(dtype="float32", **options):
+        head = layers.SampledSoftmax(1000, 50, kernel_dtype=dtype)
+        optimizer = optimizers.LazyAdam(**options)
+        return tfxclass.estimate(head, 64, 32, optimizer)
+
+    plain, half = of(), of("bfloat16", compact_slots=True)
+    assert plain.weight_bytes == 2 * half.weight_bytes == 4 * 64000
+    assert plain.slot_bytes == 8 * 64000
+    assert half.slot_bytes == 2 * 64000 + 4 * 1000
+    assert of("bfloat16").slot_bytes == 8 * 64000
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: layers.FullSoftmax(9, kernel_dtype="float16"), "kernel_dtype"),
+        (
+            lambda: layers.DropMax(9, kernel_dtype="bfloat16"),
+            "DropMax are float32",
+        ),
+        (
+            lambda: layers.SelectiveSoftmax(9, 4, kernel_dtype="bfloat16"),
+            "HashingForestSampler indexes float32",
+        ),
+    ],
+)
+def test_what_is_not_there_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_config():
+    head = layers.SampledSoftmax(9, 4, kernel_dtype="bfloat16")
+    assert layers.SampledSoftmax.from_config(head.get_config()).kernel_dtype
+    optimizer = optimizers.LazyAdam(compact_slots=True)
+    back = optimizers.LazyAdam.from_config(optimizer.get_config())
+    assert back.compact_slots

@@ -1,0 +1,84 @@
+"""Class rows in bfloat16: half the bytes, rounded stochastically.
+
+A row is read as float32, and its gradient is float32. An optimizer of
+`tfxclass.optimizers` computes the new row in float32 and rounds it up or down
+by chance, to itself on average: steps far below a row's last bit add up. The
+chance is Philox's, from the head's seed, the step and the row: a resumed run
+goes on bit for bit, on any number of threads.
+
+Reference: Gupta et al., Deep Learning with Limited Numerical Precision, 2015.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.keras_internals import custom_gradient
+from tfxclass.types import Shape
+from tfxclass.types import Variable
+
+_SEED = "_tfxclass_rows_seed"
+
+
+def mark(variable: keras.Variable, seed: int | None) -> None:
+    """Says that `variable` holds class rows of a head with this seed."""
+    setattr(variable, _SEED, int(seed or 0))
+
+
+def are_class_rows(variable: Variable) -> bool:
+    """Whether `mark` was called for `variable`."""
+    return getattr(variable, _SEED, None) is not None
+
+
+def are_half(variable: Variable) -> bool:
+    """Whether they are class rows in bfloat16."""
+    return are_class_rows(variable) and is_half(variable)
+
+
+def is_half(values: Any) -> bool:
+    """Whether a tensor or variable is bfloat16."""
+    return tf.as_dtype(values.dtype) == tf.bfloat16
+
+
+def seed_of(variable: Variable) -> int:
+    """That of `mark`, 0 of another variable."""
+    return getattr(variable, _SEED, 0)
+
+
+def widen(values: tf.Tensor) -> tf.Tensor:
+    """Rows as float32, without a gradient of their own."""
+    return tf.cast(values, tf.float32) if is_half(values) else values
+
+
+@custom_gradient
+def gather(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """float32 rows `ids` of a bfloat16 matrix; their gradient is float32.
+
+    That of a cast would be rounded before gradients of one row are summed.
+    """
+
+    def grad(upstream):
+        rows = tf.reshape(
+            upstream, tf.concat([[-1], tf.shape(values)[1:]], axis=0)
+        )
+        slices = tf.IndexedSlices(rows, tf.reshape(ids, [-1]), tf.shape(values))
+        return slices, None
+
+    return tf.cast(tf.gather(values, ids), tf.float32), grad
+
+
+class Rounded(keras.initializers.Initializer):
+    """Numbers of another initializer, drawn in float32 and rounded."""
+
+    def __init__(self, initializer: keras.initializers.Initializer) -> None:
+        self.initializer = initializer
+
+    def __call__(self, shape: Shape, dtype: Any = None) -> tf.Tensor:
+        return tf.cast(self.initializer(shape, dtype="float32"), dtype)
+
+
+def to_numpy(values: Variable) -> np.ndarray:
+    """float32 NumPy array of rows."""
+    return np.asarray(values).astype(np.float32, copy=False)
