@@ -24,7 +24,7 @@ from tfxclass_serve.grpc_services import Prediction
 
 _THREADS = 32
 # What answers take to leave, once they are handed over.
-_SENDING_SECONDS = 0.5
+_SENDING_SECONDS = 3.0
 
 
 class _Pool(futures.ThreadPoolExecutor):

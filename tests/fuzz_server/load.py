@@ -3,8 +3,10 @@
 A request is lost if the server has read it, or may have, and does not answer
 it as it should. Not lost are those that any client may safely send again, to
 another server: after SIGTERM a 503 that ends the connection, a connection
-that is refused, UNAVAILABLE of gRPC; at any time the end of a connection that
-was kept alive, before a byte of an answer. They are counted, too.
+that is refused, UNAVAILABLE of gRPC, and CANCELLED, which gRPC itself answers to
+a call that came in and was not handed to the server (one that was, and was cut
+off, makes the exit status 1); at any time the end of a connection that was kept
+alive, before a byte of an answer. They are counted, too.
 """
 
 import collections
@@ -32,6 +34,7 @@ _PREDICT = request(
     json.dumps({"instances": X[:1].tolist()}).encode(),
 )
 _GRACE = 10.0
+_NOT_READ = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class Load:
@@ -219,9 +222,9 @@ class Load:
                 try:
                     stub.Predict(asked, timeout=60)
                 except grpc.RpcError as e:
-                    is_told = e.code() == grpc.StatusCode.UNAVAILABLE
-                    if is_told and self._is_stopping:
-                        self._note("UNAVAILABLE after TERM")
+                    code = e.code()
+                    if self._is_stopping and code in _NOT_READ:
+                        self._note(f"{code.name} after TERM")
                     else:
                         self._note("lost", repr(e))
                     return
