@@ -192,7 +192,7 @@ class LocalSGD(LocalSteps, LazySGD):
 
 def _check_stages(learning_rate, interval, stages):
     if interval is not None:
-        check_positive_int("interval", interval)
+        interval = check_positive_int("interval", interval)
     given = {"learning_rate": learning_rate, "interval": interval}
     for name, value in given.items():
         if stages is not None and value is not None:
