@@ -39,7 +39,7 @@ class ClassHead(PartsHead):
         margin_type: `"cosface"` (off the cosine) or `"arcface"` (radians).
         use_bias: whether logits have a bias. Not for `"cosine"`.
         **kwargs: `OutputHead`'s arguments: `activation`, `kernel_initializer`,
-            `seed`, `loss_options`, and `keras.layers.Layer`'s.
+            `seed`, `loss_options`, `kernel_dtype`, and `keras.layers.Layer`'s.
 
     Call arguments and output shape are `OutputHead`'s.
 
