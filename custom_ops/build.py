@@ -129,11 +129,11 @@ def build(output=TARGET):
     folder = os.path.dirname(output)
     os.makedirs(folder, exist_ok=True)
     command = [compiler, *flags]
-    headers = header_job(command, key=version)
+    headers = header_jobs(command, key=version)
     jobs = []
     if cuda:
         jobs = compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
-    compile_all([headers, *jobs])
+    compile_all([*headers, *jobs])
     jobs += compile_jobs([*command, *with_headers(headers)], plain, version)
     # The CUDA runtime goes in, and looks for a driver when it is used.
     linker = [cuda, "-cudart", "static"] if cuda else [compiler]
@@ -186,22 +186,38 @@ def op_flags(compile_flags):
     ]
 
 
-def header_job(command, key=""):
-    """The job that compiles TensorFlow's headers, for `compile_all`."""
+def is_gcc(compiler):
+    """Whether it reads compiled headers (.gch) in place of their source.
+
+    clang looks for other files, and warns of flags that it does not use.
+    """
+    done = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True
+    )
+    return "Free Software Foundation" in done.stdout
+
+
+def header_jobs(command, key=""):
+    """What compiles TensorFlow's headers, for `compile_all`; only with GCC."""
+    if not is_gcc(command[0]):
+        return []
     source = os.path.join(HERE, "tensorflow_headers.h")
     target = os.path.join(_object_folder([key, *command]), "headers.h.gch")
-    return [*command, "-x", "c++-header"], source, target
+    return [([*command, "-x", "c++-header"], source, target)]
 
 
-def with_headers(job):
-    """Flags by which a source uses the headers of a `header_job`.
+def with_headers(jobs):
+    """Flags by which a source uses the headers of `header_jobs`.
 
     The compiler must have been given the same flags, but for macros.
     """
-    header = job[-1].removesuffix(".gch")
-    # What it reads where it cannot use the compiled one.
-    shutil.copyfile(job[1], header)
-    return ["-include", header]
+    flags = []
+    for _, source, target in jobs:
+        header = target.removesuffix(".gch")
+        # What it reads where it cannot use the compiled one.
+        shutil.copyfile(source, header)
+        flags += ["-include", header]
+    return flags
 
 
 def compile_jobs(command, paths, key=""):

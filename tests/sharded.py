@@ -34,6 +34,7 @@ SAMPLERS = [
     samplers.ClusterSampler,
     samplers.KMeansSampler,
     samplers.UniformSampler,
+    functools.partial(samplers.FrequencySampler, counts=range(CLASSES)),
 ]
 EQUAL = [
     (lambda: optimizers.LazyAdam(0.02), COSFACE),

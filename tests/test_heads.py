@@ -791,3 +791,17 @@ def test_a_foreign_loss_on_a_sampled_head_is_refused():
     model.compile("sgd", loss="sparse_categorical_crossentropy")
     with pytest.raises(ValueError, match="'picky'.*loss=head.loss"):
         model.fit(np.zeros([8, 4]), np.zeros([8], int), verbose=0)
+
+
+def test_whole_numbers_may_be_floats():
+    """1e6 is how many write a million: kept as an int."""
+    head = layers.SampledSoftmax(6e1, 2e1, seed=1)
+    head.build((None, 4))
+    assert type(head.num_classes) is type(head.num_sampled) is int
+    x = np.ones((2, 4), "f")
+    for found in (head.top_k(x, 3.0), head.export_top_k(x, 3.0)):
+        assert found[0].shape == (2, 3)
+    stages = tfxclass.optimizers.growing_stages(0.1, 10.0, 2.0, 3.0)
+    assert [stage.steps for stage in stages] == [10, 20, 40]
+    with pytest.raises(ValueError, match="positive integer. Received: 2.5"):
+        head.top_k(x, 2.5)

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -125,6 +126,21 @@ def test_build_names_cuda():
     assert build.target_text(built).startswith(text)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("g++", "Free Software Foundation, Inc."), ("clang", "clang version 19")],
+)
+def test_headers_are_compiled_for_gcc_alone(name, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "BUILD", str(tmp_path))
+    compiler = tmp_path / name
+    compiler.write_text(f"#!/bin/sh\necho '{text}'\n")
+    compiler.chmod(0o755)
+    jobs = build.header_jobs([str(compiler), "-O3"])
+    flags = build.with_headers(jobs)
+    assert len(jobs) == (name == "g++")
+    assert flags[:1] == ["-include"] * len(jobs)
+
+
 def test_build_without_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(RuntimeError, match="'no-such-compiler' was not") as e:
@@ -165,6 +181,28 @@ def test_build_shows_the_compilers_messages(tmp_path, capfd):
     with pytest.raises(RuntimeError, match="compiler failed on .*bad.cc"):
         build.run(command)
     assert "undefined_name" in capfd.readouterr().err
+
+
+def test_sdist_can_be_built_from(tmp_path):
+    """It has all that custom_ops/build.py reads, and no tests."""
+    arguments = ["-q", "egg_info", "--egg-base", tmp_path, "sdist"]
+    arguments += ["--dist-dir", tmp_path / "dist"]
+    command = [sys.executable, "setup.py", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (sdist,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(sdist) as f:
+        names = {name.partition("/")[2] for name in f.getnames()}
+    sources = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "custom_ops").rglob("*")
+        if path.suffix in (".py", ".h", ".cc")
+    ]
+    assert "custom_ops/tensorflow_headers.h" in sources
+    assert [name for name in sources if name.endswith(".cu.cc")]
+    assert set(sources) <= names
+    assert {"setup.py", "tfxclass_serve/page.html"} <= names
+    assert not [name for name in names if name.startswith("tests")]
 
 
 def test_wheel(tmp_path):

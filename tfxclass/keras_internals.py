@@ -191,8 +191,8 @@ def tf_variable(variable: Variable) -> tf.Variable:
     return variable
 
 
-def flat_layers(model: keras.Model) -> list[keras.layers.Layer]:
-    """A model and all layers in it, however deep; a list."""
+def flat_layers(model: keras.Layer) -> list[keras.layers.Layer]:
+    """A model or layer and all layers in it, however deep; a list."""
     return list(model._flatten_layers())
 
 

@@ -31,7 +31,7 @@ def as_datasets(
     Raises:
         ValueError: something else, or a `PyDataset` for other processes.
     """
-    check_positive_int("batch_size", batch_size)
+    batch_size = check_positive_int("batch_size", batch_size)
     if isinstance(data, tf.data.Dataset) or callable(data):
         return data
     if isinstance(data, (tuple, list)):

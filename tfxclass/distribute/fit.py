@@ -99,12 +99,14 @@ def fit(
             strategy, or workers whose models differ.
         RuntimeError: a worker, or a parameter server, was lost.
     """
-    check_positive_int("epochs", epochs)
-    check_positive_int("log_interval", log_interval)
-    check_positive_int("max_staleness", max_staleness)
+    epochs = check_positive_int("epochs", epochs)
+    log_interval = check_positive_int("log_interval", log_interval)
+    max_staleness = check_positive_int("max_staleness", max_staleness)
     _check(model, steps_per_epoch, validation_steps)
     if checkpoint_interval is not None:
-        check_positive_int("checkpoint_interval", checkpoint_interval)
+        checkpoint_interval = check_positive_int(
+            "checkpoint_interval", checkpoint_interval
+        )
         if checkpoint is None:
             raise ValueError(
                 "`checkpoint_interval` needs `checkpoint`, a folder. "
@@ -161,9 +163,11 @@ def _required_length(dataset):
 
 def _check(model, steps_per_epoch, validation_steps):
     if steps_per_epoch is not None:
-        check_positive_int("steps_per_epoch", steps_per_epoch)
+        steps_per_epoch = check_positive_int("steps_per_epoch", steps_per_epoch)
     if validation_steps is not None:
-        check_positive_int("validation_steps", validation_steps)
+        validation_steps = check_positive_int(
+            "validation_steps", validation_steps
+        )
     if not getattr(model, "compiled", False):
         raise ValueError(
             "`model` must be compiled, e.g. with loss=head.loss. "

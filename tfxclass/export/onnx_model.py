@@ -78,7 +78,7 @@ def onnx(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    check_k(top_k, head.num_classes)
+    top_k = check_k(top_k, head.num_classes)
     _check_head(head)
     _check_names(inputs)
     names = labels_lib.read(labels, head.num_classes)

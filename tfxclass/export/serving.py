@@ -94,7 +94,7 @@ def saved_model(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    check_k(top_k, head.num_classes)
+    top_k = check_k(top_k, head.num_classes)
     check_threshold(threshold, head)
     if threshold is not None and search is not None:
         raise ValueError(

@@ -9,6 +9,8 @@ from tfxclass.checks import check_k
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.types import Config
+from tfxclass.types import Shape
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -31,6 +33,25 @@ class TopK(keras.layers.Layer):
         self.threshold = threshold
         self.supports_jit = False
         self.supports_masking = True
+
+    def build(self, input_shape: Shape) -> None:
+        if not self.head.built:
+            self.head.build(input_shape)
+        self.built = True
+
+    def get_config(self) -> Config:
+        head = keras.saving.serialize_keras_object(self.head)
+        return {
+            **super().get_config(),
+            "head": head,
+            "k": self.k,
+            "threshold": self.threshold,
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> "TopK":
+        head = keras.saving.deserialize_keras_object(config["head"])
+        return cls(**{**config, "head": head})
 
     def call(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return above(self.threshold, *self.search(features))
@@ -92,7 +113,7 @@ def top_k(
         ValueError: no single head, `k` out of range, or an unbuilt model.
     """
     inputs, features, head = encoder_of(model)
-    check_k(k, head.num_classes)
+    k = check_k(k, head.num_classes)
     check_threshold(threshold, head)
     best = TopK(head, k, threshold)(features)
     return keras.Model(inputs_as_given(model, inputs), best)

@@ -69,7 +69,7 @@ class AdaptiveSoftmax(PartsHead):
         div_value: float = 4.0,
         **kwargs: Any,
     ) -> None:
-        check_positive_int("num_classes", num_classes)
+        num_classes = check_positive_int("num_classes", num_classes)
         cutoffs = _check_cutoffs(cutoffs, num_classes)
         if not 1 <= div_value < float("inf"):
             raise ValueError(f"`div_value` must be >= 1. Received: {div_value}")
@@ -84,9 +84,10 @@ class AdaptiveSoftmax(PartsHead):
         init, widths = self.kernel_initializer, self._widths(dim)
         specs = self.kernel_specs(self.sizes, [dim, *widths])
         if widths:
-            specs.append(WeightSpec("clusters", (len(widths), dim), init))
+            shape = len(widths), dim
+            specs.append(WeightSpec("clusters", shape, init, is_rows=False))
         return specs + [
-            WeightSpec(f"projection_{i}", (dim, width), init)
+            WeightSpec(f"projection_{i}", (dim, width), init, is_rows=False)
             for i, width in enumerate(widths, 1)
         ]
 

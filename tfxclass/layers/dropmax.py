@@ -151,7 +151,7 @@ class DropMax(SavedRandom, SampledHead):
             num_classes, num_sampled=num_sampled, sampler=sampler, **kwargs
         )
         check_choice("mode", mode, _MODES)
-        check_positive_int("num_samples", num_samples)
+        num_samples = check_positive_int("num_samples", num_samples)
         if not 0 < temperature < float("inf"):
             raise ValueError(
                 f"`temperature` must be > 0. Received: {temperature}"
@@ -321,7 +321,8 @@ class DropMax(SavedRandom, SampledHead):
             logits = products.all_products(queries, read.whole(self.rows))
             return Step(self._loss(queries, logits, targets)[0])
         sample = self.sample(queries, targets)
-        logits = self.sampled_logits(queries, sample)
+        rows = self.sampled_rows(sample)
+        logits = self.sampled_logits(queries, sample, rows)
         losses, ranked = self._loss(queries, logits, targets, sample)
         ranking = Ranking(tf.stop_gradient(ranked), sample.positions)
         return Step(losses, ranking)

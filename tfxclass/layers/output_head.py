@@ -102,9 +102,9 @@ class OutputHead(HeadWeights):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_int("num_classes", num_classes)
+        num_classes = check_positive_int("num_classes", num_classes)
         check_choice("activation", activation, (*self.activations, None))
-        self.num_classes = int(num_classes)
+        self.num_classes = num_classes
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
@@ -172,8 +172,9 @@ class OutputHead(HeadWeights):
             training: bool.
 
         Returns:
-            float32 `[batch]`, or `[batch, time]`; 0 where a Keras mask of the
-            features leaves a position out.
+            float32 `[batch]`, or `[batch, time]`; where a Keras mask of the
+            features leaves a position out, 0 or a penalty of the head (`l2`),
+            which is in every row.
         """
         return self.compute_step(features, labels, training).losses
 
@@ -238,7 +239,7 @@ class OutputHead(HeadWeights):
             `(ids, scores)`: int64 and float32 `[..., k]`, best first; scores
             are probabilities, or logits with `activation=None`.
         """
-        check_k(k, self.num_classes)
+        k = check_k(k, self.num_classes)
         features = self.as_features(features)
         found = self.best(flatten(features), k)
         return tuple(unflatten(x, features) for x in found)
@@ -258,7 +259,7 @@ class OutputHead(HeadWeights):
         Returns:
             As `top_k`, if no logit is NaN.
         """
-        check_k(k, self.num_classes)
+        k = check_k(k, self.num_classes)
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
         found = self.stock_best(flatten(features), k, weights)

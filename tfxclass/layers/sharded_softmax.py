@@ -22,6 +22,7 @@ from tfxclass.rows import read
 from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.loss import cross_entropy
+from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.shards import ShardSamplers
 from tfxclass.saved_random import SavedRandom
@@ -34,17 +35,6 @@ from tfxclass.types import Variable
 
 # Begins the names of the samplers' state in files.
 _SAMPLER = "sampler_state_"
-
-
-def _as_sampler(sampler):
-    if isinstance(sampler, dict):
-        sampler = keras.saving.deserialize_keras_object(sampler)
-    if sampler is not None and not isinstance(sampler, Sampler):
-        raise ValueError(
-            "`sampler` must be None or a tfxclass.samplers.Sampler. "
-            f"Received: {sampler!r}"
-        )
-    return sampler
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -78,13 +68,15 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     Args:
         num_classes: int, number of classes; need not be a multiple of the
             replicas.
-        sampler: a `tfxclass.samplers.Sampler`, or None: uniform. Each shard
-            gets a copy for its classes, with an index of its own, and an equal
-            part of its `num_sampled`, which has to hold the distinct labels of
-            the batch that are its classes. Indexes are saved for as many
-            replicas; on others they are built again.
+        sampler: a `tfxclass.samplers.Sampler`, a name as in `SampledSoftmax`,
+            or None: uniform. Each shard gets a copy for its classes, with an
+            index of its own, and an equal part of its `num_sampled`, which has
+            to hold the distinct labels of the batch that are its classes.
+            Indexes are saved for as many replicas; on others they are built
+            again.
         num_sampled: int, classes of all shards together that a training step
-            computes, each an equal share of its own, labels included.
+            computes, each an equal share of its own, labels included. Not
+            needed when `sampler` is a `Sampler`.
         sample_rate: float in (0, 1], the same as a share; instead of
             `num_sampled`.
         correct_fill: whether drawn classes get the weight of all that they
@@ -110,7 +102,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     def __init__(
         self,
         num_classes: int,
-        sampler: Sampler | None = None,
+        sampler: str | Sampler | None = None,
         num_sampled: int | None = None,
         sample_rate: float = 1.0,
         correct_fill: bool = False,
@@ -118,7 +110,12 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     ) -> None:
         super().__init__(num_classes, **kwargs)
         self._check_sampling(sampler, num_sampled, sample_rate)
-        self.sampler = _as_sampler(sampler)
+        self.sampler = None
+        if sampler is not None:
+            self.sampler = by_name.get(
+                sampler, num_sampled, self.seed, num_classes
+            )
+            num_sampled = self.sampler.num_sampled
         self.sample_rate = sample_rate
         self.num_sampled = num_sampled
         self.correct_fill = correct_fill
@@ -134,12 +131,13 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 f"`sample_rate` must be in (0, 1]. Received: {sample_rate}"
             )
         if num_sampled is not None:
-            check_positive_int("num_sampled", num_sampled)
-        given = (sampler is not None, num_sampled is not None, sample_rate != 1)
-        if sum(given) > 1:
+            num_sampled = check_positive_int("num_sampled", num_sampled)
+        is_counted = sampler is not None or num_sampled is not None
+        if is_counted and sample_rate != 1:
             raise ValueError(
-                "`sampler`, `num_sampled` and `sample_rate` each say how many "
-                "classes a step computes: give one. Received: "
+                "`sampler` with its `num_sampled`, `num_sampled` and "
+                "`sample_rate` each say how many classes a step computes: "
+                "give one. Received: "
                 f"sampler={sampler!r}, num_sampled={num_sampled}, "
                 f"sample_rate={sample_rate}."
             )
@@ -154,6 +152,11 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if self.num_sampled is None:
             return self.sample_rate
         return min(self.num_sampled / self.num_classes, 1.0)
+
+    @property
+    def measured(self) -> dict[str, tf.Tensor]:
+        """What the shards' samplers measure of themselves, by name."""
+        return {} if self.sampler is None else self._samplers.measured
 
     def build(self, input_shape: Shape) -> None:
         self.shards = shards_lib.make_shards(self.num_classes)

@@ -68,10 +68,11 @@ class LossOptions:
         propensities: numbers in (0, 1], `[num_classes]`, as
             `tfxclass.metrics.propensities` gives.
         focal_gamma: float >= 0; not with `label_smoothing`.
-        label_smoothing: float in [0, 1).
+        label_smoothing: float in [0, 1); not with a sampler whose counts are
+            not corrected (`correct_fill=False`, `correction="none"`).
         class_counts: numbers >= 0, `[num_classes]`, training rows of each
             class; a count of 0 counts as the least above it.
-        logit_adjustment: float, tau of `class_counts`.
+        logit_adjustment: float, tau of `class_counts`; 1 without them.
         temperature: float > 0. With cosine logits use `scale`.
 
     Raises:
@@ -133,6 +134,11 @@ class LossOptions:
                     f"`{name}` must be {wanted}. Received: "
                     f"{getattr(self, name)}"
                 )
+        if self.class_counts is None and self.logit_adjustment != 1:
+            raise ValueError(
+                "`logit_adjustment` needs `class_counts`. Received: "
+                f"logit_adjustment={self.logit_adjustment} without them"
+            )
         if self.focal_gamma and self.label_smoothing:
             raise ValueError(
                 "`focal_gamma` and `label_smoothing` exclude each other: a "

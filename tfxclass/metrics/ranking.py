@@ -31,7 +31,7 @@ class RankingMetric(HeadMetric):
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
-        check_positive_int("k", k)
+        k = check_positive_int("k", k)
         super().__init__(head, name or f"{self._prefix}_{k}", dtype)
         self.k = k
 

@@ -268,7 +268,9 @@ class LazyRows(AccumulatedRows):
             self._average_rows(index, ids, num_applied(self) + 1)
         old = placement.gather(variable, ids)
         new = tf.cast(self._constraint(index)(old), old.dtype)
-        row_update.add_rows(variable.handle, ids, new - old)
+        # Not `compact`: no slots are moved.
+        kept = self._kept_as(index)._replace(compact=False)
+        row_update.add_rows(variable.handle, ids, new - old, kept)
 
     def _constrain_all(self, grads, variables):
         """What begins without its constraint has it after the first step."""

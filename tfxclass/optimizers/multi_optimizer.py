@@ -103,6 +103,20 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             optimizer.build(group)
         super().build(variables)
 
+    def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
+        """The optimizer of the group that names a layer, built or not.
+
+        Raises:
+            ValueError: no group names the layer, or a model that has it.
+        """
+        number = self._groups.number_of(layer)
+        if number is None:
+            raise ValueError(
+                "A group of the MultiOptimizer must name the layer, or a model "
+                f"that has it. Received: none for {layer.name!r}"
+            )
+        return self.optimizers[number]
+
     def _split(self, variables, *others):
         """The variables of each group, or what goes with them, lists."""
         values = others[0] if others else variables
