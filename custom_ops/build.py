@@ -19,6 +19,11 @@ import subprocess
 import sys
 import time
 
+if __package__:
+    from custom_ops.source_digest import source_digest
+else:
+    from source_digest import source_digest
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.join(os.path.dirname(HERE), "build")
 TARGET = os.path.join(
@@ -116,7 +121,7 @@ def build(output=TARGET):
 
     Prints one line: for what, from how many files, how long it took.
     """
-    start = time.monotonic()
+    start, digest = time.monotonic(), source_digest()
     compiler, cuda = _compiler(), nvcc()
     version, compile_flags, link_flags = tensorflow_flags()
     flags = op_flags(compile_flags)
@@ -138,6 +143,7 @@ def build(output=TARGET):
     run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])
     os.replace(output + ".new", output)
     built = {
+        "sources": digest,
         "tensorflow": version,
         "march": machine_flags(),
         "cuda": _cuda_version(cuda) if cuda else None,

@@ -292,6 +292,21 @@ def test_what_is_not_there_is_refused(make, message):
         make()
 
 
+def test_an_optimizer_that_would_round_steps_to_none():
+    head = layers.FullSoftmax(40, kernel_dtype="bfloat16")
+    model = keras.Sequential([keras.Input((8,)), head])
+    plain = keras.optimizers.SGD(1e-3)
+    x, y = np.ones([4, 8], np.float32), np.arange(4)
+    model.compile(plain, loss=head.loss)
+    with pytest.raises(ValueError, match="tfxclass.optimizers.*an? SGD"):
+        model.fit(x, y, verbose=0)
+    with pytest.raises(ValueError, match="tfxclass.optimizers"):
+        tfxclass.distribute.fit(model, (x, y), verbose=0)
+    groups = optimizers.MultiOptimizer([(plain, head)])
+    with pytest.raises(ValueError, match="tfxclass.optimizers"):
+        groups.build(model.trainable_variables)
+
+
 def test_config():
     head = layers.SampledSoftmax(9, 4, kernel_dtype="bfloat16")
     back = layers.SampledSoftmax.from_config(head.get_config())

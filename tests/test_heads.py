@@ -563,6 +563,15 @@ INVALID = {
         lambda: tfxclass.top_k(keras.Sequential([make_head("full")]), 2),
         ["must be built"],
     ),
+    "top_k_layer_behind": (
+        lambda: tfxclass.top_k(
+            keras.Sequential(
+                [make_model(make_head("full")), keras.layers.Rescaling(-1)]
+            ),
+            2,
+        ),
+        ["The head must end the model", "no layer behind the head"],
+    ),
     "allocation_thresholds": (
         lambda: samplers.AdaptiveAllocation(cumulative_probability=(0.9, 0.5)),
         ["two rising thresholds", "(0.9, 0.5)"],

@@ -21,7 +21,7 @@ from tfxclass.losses import LossOptions
 
 RANDOM = np.random.default_rng(4)
 WEIGHTS = RANDOM.uniform(0.1, 3, CLASSES)
-WEIGHTS[[2, 5]] = 0.0
+WEIGHTS[[2, 5, 33]] = 0.0  # one of a rare class, too
 COUNTS = RANDOM.integers(0, 50, CLASSES)
 PROPENSITIES = RANDOM.uniform(0.2, 1, CLASSES)
 OPTIONS = {

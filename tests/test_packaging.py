@@ -15,6 +15,7 @@ import setuptools
 import tensorflow as tf
 
 from custom_ops import build
+from custom_ops import source_digest
 from tfxclass.ops import library
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -27,7 +28,11 @@ REBUILD = (
 def built(tmp_path):
     """Paths of a library and build info that pass, `(library, info)`."""
     (tmp_path / "ops.so").write_bytes(b"")
-    info = {"tensorflow": tf.__version__, "march": ["-march=x86-64-v3"]}
+    info = {
+        "sources": source_digest.source_digest(),
+        "tensorflow": tf.__version__,
+        "march": ["-march=x86-64-v3"],
+    }
     (tmp_path / "build_info.json").write_text(json.dumps(info))
     return tmp_path / "ops.so", tmp_path / "build_info.json"
 
@@ -60,6 +65,23 @@ def test_check_accepts_another_patch_release(built, monkeypatch):
     library.check(*built, version=release + ".99")
 
 
+def test_check_sources_that_changed(built):
+    """Else an op computes what it once did, without a word."""
+    info = json.loads(built[1].read_text()) | {"sources": "another"}
+    built[1].write_text(json.dumps(info))
+    with pytest.raises(ImportError, match="python custom_ops/build.py"):
+        library.check(*built)
+
+
+def test_digest_is_of_names_and_contents(tmp_path):
+    found = set()
+    for name, text in [("a.h", "x"), ("b.h", "x"), ("b.h", "y"), ("c.py", "")]:
+        (tmp_path / "core").mkdir(exist_ok=True)
+        (tmp_path / "core" / name).write_text(text)
+        found.add(source_digest.source_digest(str(tmp_path)))
+    assert len(found) == 3  # c.py is not compiled
+
+
 def test_check_processor_without_avx2(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: False)
     with pytest.raises(ImportError, match="AVX2") as e:
@@ -69,7 +91,7 @@ def test_check_processor_without_avx2(built, monkeypatch):
 
 def test_check_native_build_needs_no_avx2(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: False)
-    info = {"tensorflow": tf.__version__, "march": ["-march=native"]}
+    info = json.loads(built[1].read_text()) | {"march": ["-march=native"]}
     built[1].write_text(json.dumps(info))
     library.check(*built)
 

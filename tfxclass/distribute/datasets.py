@@ -86,5 +86,9 @@ def _pass(batches):
 
 
 def _spec(array):
+    """Rows of several labels are as wide as a batch needs."""
     array = np.asarray(array)
-    return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+    sizes = array.shape[1:]
+    if np.issubdtype(array.dtype, np.integer):
+        sizes = [None] * len(sizes)
+    return tf.TensorSpec([None, *sizes], array.dtype)

@@ -183,9 +183,9 @@ class AdaptiveSoftmax(PartsHead):
         projection = self._tensor(self.projections[tail - 1])
         queries = tf.matmul(tf.gather(features, here), projection)
         rows = self._rows_if(tail, tf.size(here) > 0)
-        losses = cross_entropy(
-            [(queries, rows)], Targets(ids, weights / share[:, tf.newaxis])
-        )
+        # Labels may weigh nothing (`LossOptions.class_weight`).
+        weights = tf.math.divide_no_nan(weights, share[:, tf.newaxis])
+        losses = cross_entropy([(queries, rows)], Targets(ids, weights))
         batch = tf.shape(features, tf.int64)[:1]
         return tf.scatter_nd(here[:, tf.newaxis], share * losses, batch)
 

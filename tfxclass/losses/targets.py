@@ -65,9 +65,10 @@ def as_targets(
             "one-hot labels become ids by argmax."
         )
     ids = _as_rows(labels, leading_shape)
+    checks = [_check_one_hot(ids, num_classes)]
     if mask is not None:
         ids = tf.where(tf.reshape(mask, [-1, 1]), ids, -1)
-    checks = [_check_range(ids, num_classes), _check_one_hot(ids, num_classes)]
+    checks.append(_check_range(ids, num_classes))
     with tf.control_dependencies([x for x in checks if x is not None]):
         ids = _without_repeats(ids)
     return weighed(ids)

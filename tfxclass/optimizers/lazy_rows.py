@@ -35,6 +35,9 @@ class LazyRows(AccumulatedRows):
     rows too. Subclasses give `_slots`, `_update_op` and `_catch_up_op`.
     """
 
+    #: Whether steps of bfloat16 rows are rounded stochastically.
+    rounds_half_rows = True
+
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
