@@ -4,6 +4,7 @@ from tfxclass import callbacks
 from tfxclass import data
 from tfxclass import distribute
 from tfxclass import export
+from tfxclass import initializers
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import metrics
@@ -28,6 +29,7 @@ __all__ = [
     "distribute",
     "estimate",
     "export",
+    "initializers",
     "layers",
     "losses",
     "memory_per_replica",
