@@ -41,7 +41,7 @@ EQUAL = [
     (lambda: optimizers.LazyAdamW(0.02, weight_decay=0.1), ARCFACE),
     (lambda: optimizers.LazySGD(0.02, momentum=0.9), {"use_bias": True}),
     (lambda: optimizers.LazyAdam(0.02, catch_up=True), {}),
-    (lambda: optimizers.LazyAdagrad(0.1), {}),
+    (lambda: optimizers.LazyAdagrad(0.1), {"loss": "sigmoid"}),
 ]
 
 

@@ -120,9 +120,9 @@ class InvertedLists:
 def _check_head(head):
     if not getattr(head, "has_plain_logits", False):
         raise ValueError(
-            "`search` needs a head with one row a class and softmax or no "
-            f"activation. Received: {type(head).__name__}. Leave it out for "
-            "exact search."
+            "`search` needs a head with one row a class, and of its logits "
+            f"softmax, sigmoid or nothing. Received: {type(head).__name__}. "
+            "Leave it out for exact search."
         )
 
 

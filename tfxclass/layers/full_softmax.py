@@ -3,11 +3,14 @@
 import keras
 
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.losses.objectives import ALL_OBJECTIVES
 
 
 @keras.saving.register_keras_serializable("tfxclass")
 class FullSoftmax(ClassHead):
     """Exact softmax that never holds the [batch, num_classes] matrix.
+
+    Or, with `loss="sigmoid"` or `"squared_hinge"`, exact independent labels.
 
     The honest baseline, and the right head up to some ten thousand classes. A
     step costs four products of [batch, dim] by [dim, num_classes] and moves
@@ -30,3 +33,5 @@ class FullSoftmax(ClassHead):
     """
 
     kernel_dtypes = ("float32", "bfloat16")
+
+    loss_kinds = ALL_OBJECTIVES

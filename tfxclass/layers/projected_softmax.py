@@ -11,6 +11,7 @@ from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.layers.weight_spec import random_projection
 from tfxclass.losses.forward import Step
+from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.targets import Targets
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -63,6 +64,9 @@ class ProjectedSoftmax(SampledSoftmax):
     sampler_is_optional = True
 
     kernel_dtypes = ("float32",)
+
+    # The recovery is of a softmax.
+    loss_kinds = SOFTMAX_ALONE
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.forward import Step
+from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.targets import Targets
 from tfxclass.ops.active_classes import active_classes
@@ -21,7 +22,6 @@ from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.loss import cross_entropy
 from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.shards import ShardSamplers
@@ -80,8 +80,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         sample_rate: float in (0, 1], the same as a share; instead of
             `num_sampled`.
         correct_fill: whether drawn classes get the weight of all that they
-            stand for. Without it the softmax is restricted to the classes of
-            the step, as Partial FC's.
+            stand for. Without it the loss is restricted to the classes of
+            the step, as Partial FC's softmax.
         **kwargs: `ClassHead`'s arguments.
 
     Example:
@@ -98,6 +98,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         An et al., Killing Two Birds with One Stone: Efficient and Robust
         Training of Face Recognition CNNs by Partial FC, CVPR 2022.
     """
+
+    loss_kinds = ALL_OBJECTIVES
 
     def __init__(
         self,
@@ -266,7 +268,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 for number, rows in self._numbered_rows().items()
             ]
         )
-        losses = cross_entropy(
+        losses = self.objective.streamed(
             list(parts), targets, columns, exchange, self.target_margin()
         )
         return Step(finish(losses))
@@ -299,12 +301,11 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
             everyone = exchange.gather(tf.stop_gradient(queries))
             sample = self._samplers.sample(exchange, everyone, local, number)
         kernel, bias = read.gather(rows, sample.ids)
-        bias = tf.zeros_like(sample.ids, tf.float32) if bias is None else bias
-        if self.correct_fill:
-            bias -= sample.log_expected_count
+        counts = sample.log_expected_count
+        counts = counts if self.correct_fill else tf.zeros_like(counts)
         # A sampler may choose padding.
-        bias = tf.where(sample.ids < rows.num_classes, bias, -math.inf)
-        part = ClassRows(kernel, bias)
+        counts = tf.where(sample.ids < rows.num_classes, counts, math.inf)
+        part = ClassRows(kernel, bias, log_counts=counts)
         return (queries, part), sample.positions
 
     def _partial(self, number, rows, local):

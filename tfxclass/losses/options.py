@@ -62,6 +62,10 @@ class LossOptions:
       class): predictions by z then do not favour frequent classes.
     * `temperature`: cross-entropy of z / temperature.
 
+    Where labels are independent (`loss="sigmoid"` or `"squared_hinge"`),
+    `class_weight` and `propensities` multiply the loss of a label itself, not
+    that of classes that are no labels; others are refused.
+
     Args:
         class_weight: numbers >= 0, `[num_classes]`, or a dict by class, of
             which others weigh 1; as in `fit`, but for any number of labels.
@@ -158,11 +162,18 @@ class LossOptions:
 
     def check_for(self, head: keras.layers.Layer) -> None:
         """Raises ValueError unless `head`, an `OutputHead`, has the options."""
-        refused = [x for x in self.used if x not in head.supported_options]
+        own, reason = head.objective.options, ""
+        allowed = [x for x in head.supported_options if x in own]
+        if len(allowed) < len(head.supported_options):
+            reason = (
+                f' with loss="{head.objective.name}", where no distribution '
+                "over the classes is learned"
+            )
+        refused = [x for x in self.used if x not in allowed]
         if refused:
             raise ValueError(
-                f"`loss_options` of a {type(head).__name__} may have "
-                f"{list(head.supported_options)}. Received: {refused}"
+                f"`loss_options` of a {type(head).__name__}{reason} may have "
+                f"{allowed}. Received: {refused}"
             )
         for name in ("class_weight", "propensities", "class_counts"):
             value = getattr(self, name)
@@ -193,14 +204,21 @@ class LossOptions:
             `(targets, row_weights)`: `Targets` whose weights sum up to 1 -
             `label_smoothing`; float32 `[batch, 1]`, for `finish`.
         """
-        ids, weights = targets
+        weights = self.masses(targets, num_classes)
         of_rows = tf.ones_like(weights[:, :1])
-        table = self._of_classes("weights", num_classes)
-        if table is not None:
-            weights *= tf.gather(table, tf.maximum(ids, 0))
+        if self._of_classes("weights", num_classes) is not None:
             of_rows = tf.reduce_sum(weights, axis=1, keepdims=True)
             weights = tf.math.divide_no_nan(weights, of_rows)
-        return Targets(ids, weights * (1 - self.label_smoothing)), of_rows
+        weights *= 1 - self.label_smoothing
+        return Targets(targets.ids, weights), of_rows
+
+    def masses(self, targets: Targets, num_classes: int) -> tf.Tensor:
+        """Weights of `Targets` times those of their classes, `[batch, p]`."""
+        ids, weights = targets
+        table = self._of_classes("weights", num_classes)
+        if table is None:
+            return weights
+        return weights * tf.gather(table, tf.maximum(ids, 0))
 
     def finish(self, losses: tf.Tensor, row_weights: tf.Tensor) -> tf.Tensor:
         """Losses `[batch]` of cross-entropies and weights `[batch, 1]`."""

@@ -12,9 +12,9 @@ from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import row_update
 from tfxclass.optimizers import row_constraints
 from tfxclass.optimizers import row_gradients
-from tfxclass.optimizers.accumulated_rows import AccumulatedRows
 from tfxclass.optimizers.averaged_rows import for_all_rows
 from tfxclass.optimizers.caught_up_rows import home
+from tfxclass.optimizers.coupled_l2 import CoupledL2
 from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
@@ -27,7 +27,7 @@ _FIRST_MOMENTS = ("momentum",)
 _SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
 
 
-class LazyRows(AccumulatedRows):
+class LazyRows(CoupledL2):
     """Mixin in front of a Keras optimizer.
 
     Dense gradients go to Keras. A `tf.IndexedSlices` gradient moves only the
@@ -230,6 +230,7 @@ class LazyRows(AccumulatedRows):
     def update_step(
         self, gradient: Gradient, variable: Variable, learning_rate: Any
     ) -> None:
+        gradient = self._with_l2(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
             self._row_step(gradient, variable, learning_rate)
         else:
