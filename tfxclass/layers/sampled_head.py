@@ -7,8 +7,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.keras_internals import custom_gradient
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.losses import first_order
 from tfxclass.losses.forward import Ranking
 from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import Targets
@@ -159,7 +159,13 @@ class SampledHead(ClassHead):
 
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
         if training and self.sampler is not None:
-            return _without_gradient(output, self.name, type(self).__name__)
+            # A loss on it would cost, silently, the full softmax.
+            return first_order.refuse(
+                output,
+                f"A loss differentiates the full output of {self.name!r}, a "
+                f"{type(self).__name__}, whose training loss is its own. "
+                "Compile with loss=head.loss, or use a FullSoftmax.",
+            )
         return output
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
@@ -275,20 +281,3 @@ class SampledHead(ClassHead):
         options = self.sampler.get_config()
         config = {k: v for k, v in config.items() if k != "sampler"}
         return {**config, **{name: options[name] for name in names}}
-
-
-def _without_gradient(output, name, kind):
-    """`output`; a loss on it would cost, silently, the full softmax."""
-
-    @custom_gradient
-    def sealed(output):
-        def grad(upstream):
-            raise ValueError(
-                f"A loss differentiates the full output of {name!r}, a {kind}, "
-                "whose training loss is its own. Compile with loss=head.loss, "
-                "or use a FullSoftmax."
-            )
-
-        return tf.identity(output), grad
-
-    return sealed(output)

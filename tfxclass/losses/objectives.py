@@ -94,7 +94,7 @@ class Softmax:
             `(losses, ranked)`: float32 `[rows]`, before `finish`, and
             `[rows, n]`, what metrics rank the labels by.
         """
-        ranked = corrected = logits - sample.log_expected_count
+        ranked, corrected = logits, logits - sample.log_expected_count
         columns = Targets(sample.positions, targets.weights)
         if options is not None:
             logits = options.shape(logits, sample.ids, num_classes)
