@@ -237,6 +237,77 @@ def test_an_assignment_counts_from_when_it_was_made():
     )
 
 
+# Betas whose moments outlive the steps here, and a rate that changes.
+SCHEDULED = {
+    "learning_rate": keras.optimizers.schedules.CosineDecay(0.1, STEPS),
+}
+CAUGHT_UP = {
+    "nesterov": ("nesterov", SCHEDULED),
+    "adagrad": ("adagrad", {}),
+    "adam": ("adam", SCHEDULED),
+    "amsgrad": ("amsgrad", SCHEDULED),
+    "accumulated": ("adam", ACCUMULATED),
+    "accumulated momentum": ("nesterov", ACCUMULATED),
+    "overwritten": ("adam", {"ema_overwrite_frequency": 5}),
+}
+
+
+@pytest.mark.parametrize("case", CAUGHT_UP)
+def test_averages_of_caught_up_rows_equal_dense(case):
+    """Rows move in the steps they skip, and their averages with them.
+
+    Read now and then; frozen in every seventh step, all moved in some.
+    """
+    rule, options = CAUGHT_UP[case]
+    lazy, dense = pair(rule, True, **AVERAGED, **options)
+    ours, theirs = two_variables()
+    bias = [keras.Variable(np.float64(1.0), dtype="float64") for _ in range(2)]
+    lazy.build([ours, bias[0]])
+    dense.build([theirs, bias[1]])
+    for t, (sparse, full) in enumerate(gradients(2 * STEPS, "float64")):
+        one = tf.ones([], tf.float64)
+        first = 1 if t % 7 == 3 else 0
+        given = [full if t % 9 == 4 else sparse, one][first:]
+        lazy.apply(given, [ours, bias[0]][first:])
+        dense.apply([full, one][first:], [theirs, bias[1]][first:])
+        if t % 5 == 0:
+            optimizers.catch_up(ours, [1, 2, 1])
+            assert_near(ours.numpy()[[1, 2]], theirs.numpy()[[1, 2]])
+        if t in (0, 1, 2 * STEPS - 1):
+            assert_near(
+                lazy._model_variables_moving_average[0],
+                dense._model_variables_moving_average[0],
+            )
+    lazy.finalize_variable_values([ours])
+    dense.finalize_variable_values([theirs])
+    assert_near(ours, theirs)
+
+
+def test_averages_of_rows_that_rest_longer_than_a_history():
+    """Their history begins anew, in a step that reads other rows."""
+    lazy, dense = pair("adam", True, **AVERAGED)
+    ours, theirs = two_variables()
+    lazy.build([ours])
+    dense.build([theirs])
+    zeros = tf.zeros([ROWS, DIM], tf.float64)
+    start = tf.constant(np.random.default_rng(0).normal(size=(ROWS, DIM)))
+
+    # Not Keras' own loop: 260 steps of it take seconds.
+    @tf.function(reduce_retracing=True)
+    def step(values, ids, full):
+        rows = tf.IndexedSlices(values, ids, tf.shape(full))
+        lazy.apply([rows], [ours])
+        dense.apply([full], [theirs])
+
+    step(start, tf.range(ROWS), zeros + start)
+    for _ in range(259):
+        step(zeros[:1], tf.range(1), zeros)
+    assert_near(
+        lazy._model_variables_moving_average[0],
+        dense._model_variables_moving_average[0],
+    )
+
+
 CONSTRAINTS = {
     "max_norm": lambda: keras.constraints.MaxNorm(0.7, axis=1),
     "unit_norm": lambda: keras.constraints.UnitNorm(axis=1),
@@ -283,10 +354,15 @@ REFUSED = {
         {"constraint": keras.constraints.MaxNorm(1.0, axis=0)},
         r"MaxNorm.*'axis': 0",
     ),
-    "averages and catch_up": (
-        {"use_ema": True, "catch_up": True},
+    "averages of skipped decay": (
+        {"use_ema": True, "catch_up": True, "weight_decay": 0.1},
         {},
-        "use_ema=True.*without `catch_up=True`",
+        "use_ema=True.*`catch_up=True` without weight decay",
+    ),
+    "averages of skips without sums": (
+        {"use_ema": True, "catch_up": True, "beta_1": 0.9, "beta_2": 0.5},
+        {},
+        "use_ema=True.*`catch_up=True` with betas",
     ),
     "constraint and catch_up": (
         {"catch_up": True},
@@ -335,6 +411,7 @@ OPTIONS = {
     "averaged": AVERAGED,
     "both": {**ACCUMULATED, **AVERAGED},
     "overwritten": {**AVERAGED, "ema_overwrite_frequency": 2},
+    "caught_up": {**AVERAGED, "catch_up": True},
 }
 
 

@@ -51,5 +51,8 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
             **options,
         )
 
+    def _skipped_moves(self, slots, sums, capacity):
+        return None
+
     def _catch_up_op(self, variable, slots, history, ids, **options):
         row_update.adagrad_catch_up(variable, slots[0], history, ids, **options)

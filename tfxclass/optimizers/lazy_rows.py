@@ -187,7 +187,8 @@ class LazyRows(CoupledL2):
             "a constraint on the variable": constraint,
         }
         for option, is_given in given.items():
-            self._check_option(option, is_given, name)
+            if is_given:
+                self._check_option(option, self._built_for[index])
         if constraint is not None and self.ema_overwrite_frequency:
             raise ValueError(
                 "`ema_overwrite_frequency` replaces all rows by averages, "
@@ -197,22 +198,25 @@ class LazyRows(CoupledL2):
             )
         self._checked.add(index)
 
-    def _check_option(self, option, is_given, name):
-        if not is_given:
-            return
-        is_sum = option.startswith("gradient_accumulation")
+    def _check_option(self, option, variable):
         if self._is_replicated:
             problem = "on one replica only"
             fix = "leave it out under a strategy of several"
-        elif self.catch_up and not is_sum:
+        elif self.catch_up and option.startswith("a constraint"):
             problem = "without `catch_up=True`: skipped steps would need it too"
             fix = "leave out one of both"
+        elif self.catch_up and option.startswith("use_ema"):
+            problem = self._why_no_averages_of_skips(variable)
+            fix = "leave out one of them"
+            if problem is None:
+                return
         else:
             return
         raise ValueError(
             f"{type(self).__name__} can take `{option}` with a row gradient "
-            f"(tf.IndexedSlices) {problem}. Received: one for '{name}'. Fix: "
-            f"{fix}, or use keras.optimizers.{type(self).__name__[4:]}."
+            f"(tf.IndexedSlices) {problem}. Received: one for "
+            f"'{path_of(variable)}'. Fix: {fix}, or use "
+            f"keras.optimizers.{type(self).__name__[4:]}."
         )
 
     def _constraint(self, index):
@@ -245,10 +249,11 @@ class LazyRows(CoupledL2):
             # Not before the gather is done: what it reads would be copied.
             with tf.control_dependencies(done):
                 self._catch_up(variable, ids)
-        if self.use_ema:
+        if self.use_ema and not self.catch_up:
             seen = row_gradients.distinct_ids(gradient)
             done.append(self._average_rows(index, seen, num_applied(self)))
         with tf.control_dependencies(done):
+            self._record_number(index)
             self._update_op(
                 variable.handle,
                 self._slot_handles(index),

@@ -56,6 +56,12 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
             **options,
         )
 
+    def _skipped_moves(self, slots, sums, capacity):
+        if not slots:
+            return None
+        terms = skipped_steps.sgd_terms(self.momentum, self.nesterov, capacity)
+        return slots[0] * sums(terms)
+
     def _catch_up_op(self, variable, slots, history, ids, **options):
         row_update.sgd_catch_up(
             variable,
