@@ -141,8 +141,8 @@ struct LshIndexer : LshBytes {
   static Index Build(Source* source, const ParallelFor& parallel) {
     Index tables = source->next;
     if (!tables.functions) {
-      tables.functions =
-          std::make_shared<HashFunctions>(source->hash, source->rows.dim);
+      tables.functions = std::make_shared<HashFunctions>(
+          source->hash, source->rows.dim, parallel);
     }
     LshBuilder builder(&tables, parallel);
     if (source->latest) {
