@@ -210,14 +210,13 @@ def forests_of_two_shapes():
 
 def saved_in_little_memory():
     """Tables whose bytes fit, and a copy of them does not."""
-    kernel = tf.Variable(np.ones((2, 400_000), np.float32))
+    options = {"hash": "simhash", "num_hashes": 30, "num_tables": 1, "seed": 0}
+    kernel = tf.Variable(np.ones((2, 300_000), np.float32))
     index = index_op("lsh", "handle")()
-    index_op("lsh", "build")(
-        index, kernel.handle, seed=0, hash="simhash", num_hashes=30,
-        num_tables=1,
-    )  # fmt: skip
+    index_op("lsh", "build")(index, kernel.handle, **options)
+    advance("lsh", index, kernel.handle, 5, options)
     most, failed = resource.getrlimit(resource.RLIMIT_AS), None
-    for megabytes in range(32, 320, 16):
+    for megabytes in range(96, 260, 12):
         soft = mapped() + megabytes * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (soft, most[1]))
         try:
