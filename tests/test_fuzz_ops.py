@@ -1,4 +1,4 @@
-"""No call of a compiled op ends the process: known ones, and random ones."""
+"""No arguments of an op end the process: known calls, and random ones."""
 
 import functools
 import json
