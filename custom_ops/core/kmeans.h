@@ -41,7 +41,7 @@ struct Centres {
   }
 };
 
-// So many, so that they stay in the first cache while centres pass.
+// Rows multiplied together: they stay in the first cache while centres pass.
 constexpr int64_t kRowsTogether = 32;
 
 // Nanoseconds of `count` products, roughly.
