@@ -21,6 +21,11 @@ import subprocess
 import sys
 import time
 
+if __package__:
+    from custom_ops.source_digest import source_digest
+else:
+    from source_digest import source_digest
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.join(os.path.dirname(HERE), "build")
 TARGET = os.path.join(
@@ -129,7 +134,7 @@ def build(output=TARGET):
 
 
 def _build(output):
-    start = time.monotonic()
+    start, digest = time.monotonic(), source_digest()
     compiler, cuda = _compiler(), nvcc()
     version, compile_flags, link_flags = tensorflow_flags()
     flags = op_flags(compile_flags)
@@ -137,12 +142,12 @@ def _build(output):
     folder = os.path.dirname(output)
     os.makedirs(folder, exist_ok=True)
     command = [compiler, *flags]
-    headers = header_job(command, key=version)
+    headers = header_jobs(command, key=version)
     jobs = []
     if cuda:
         jobs = compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
     compiled = _count_old(jobs)
-    _compile([headers, *jobs])
+    _compile([*headers, *jobs])
     rest = compile_jobs([*command, *with_headers(headers)], plain, version)
     compiled += _count_old(rest)
     jobs += rest
@@ -153,6 +158,7 @@ def _build(output):
     run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])
     os.replace(output + ".new", output)
     built = {
+        "sources": digest,
         "tensorflow": version,
         "march": machine_flags(),
         "cuda": _cuda_version(cuda) if cuda else None,
@@ -199,24 +205,40 @@ def op_flags(compile_flags):
     ]
 
 
-def header_job(command, key=""):
-    """The job that compiles TensorFlow's headers, for `compile_all`."""
+def is_gcc(compiler):
+    """Whether it reads compiled headers (.gch) in place of their source.
+
+    clang looks for other files, and warns of flags that it does not use.
+    """
+    done = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True
+    )
+    return "Free Software Foundation" in done.stdout
+
+
+def header_jobs(command, key=""):
+    """What compiles TensorFlow's headers, for `compile_all`; only with GCC."""
+    if not is_gcc(command[0]):
+        return []
     source = os.path.join(HERE, "tensorflow_headers.h")
     target = os.path.join(_object_folder([key, *command]), "headers.h.gch")
-    return [*command, "-x", "c++-header"], source, target
+    return [([*command, "-x", "c++-header"], source, target)]
 
 
-def with_headers(job):
-    """Flags by which a source uses the headers of a `header_job`.
+def with_headers(jobs):
+    """Flags by which a source uses the headers of `header_jobs`.
 
     The compiler must have been given the same flags, but for macros.
     """
-    header = job[-1].removesuffix(".gch")
-    # What it reads where it cannot use the compiled one; whole at any time.
-    copy = f"{header}.{os.getpid()}"
-    shutil.copyfile(job[1], copy)
-    os.replace(copy, header)
-    return ["-include", header]
+    flags = []
+    for _, source, target in jobs:
+        header = target.removesuffix(".gch")
+        # What it reads where it cannot use the compiled one; whole at any time.
+        copy = f"{header}.{os.getpid()}"
+        shutil.copyfile(source, copy)
+        os.replace(copy, header)
+        flags += ["-include", header]
+    return flags
 
 
 def compile_jobs(command, paths, key=""):

@@ -77,7 +77,7 @@ from tests.fuzz_ops import forks
 
 jobs = [
     lambda: 1,
-    lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    lambda: signal.raise_signal(signal.SIGSEGV),
     lambda: time.sleep(600),
     lambda: any(iter(int, 1)),
     lambda: len(bytearray(2**34)),

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from concurrent import futures
@@ -16,6 +17,7 @@ import setuptools
 import tensorflow as tf
 
 from custom_ops import build
+from custom_ops import source_digest
 from tfxclass.ops import library
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,7 +30,11 @@ REBUILD = (
 def built(tmp_path):
     """Paths of a library and build info that pass, `(library, info)`."""
     (tmp_path / "ops.so").write_bytes(b"")
-    info = {"tensorflow": tf.__version__, "march": ["-march=x86-64-v3"]}
+    info = {
+        "sources": source_digest.source_digest(),
+        "tensorflow": tf.__version__,
+        "march": ["-march=x86-64-v3"],
+    }
     (tmp_path / "build_info.json").write_text(json.dumps(info))
     return tmp_path / "ops.so", tmp_path / "build_info.json"
 
@@ -61,6 +67,23 @@ def test_check_accepts_another_patch_release(built, monkeypatch):
     library.check(*built, version=release + ".99")
 
 
+def test_check_sources_that_changed(built):
+    """Else an op computes what it once did, without a word."""
+    info = json.loads(built[1].read_text()) | {"sources": "another"}
+    built[1].write_text(json.dumps(info))
+    with pytest.raises(ImportError, match="python custom_ops/build.py"):
+        library.check(*built)
+
+
+def test_digest_is_of_names_and_contents(tmp_path):
+    found = set()
+    for name, text in [("a.h", "x"), ("b.h", "x"), ("b.h", "y"), ("c.py", "")]:
+        (tmp_path / "core").mkdir(exist_ok=True)
+        (tmp_path / "core" / name).write_text(text)
+        found.add(source_digest.source_digest(str(tmp_path)))
+    assert len(found) == 3  # c.py is not compiled
+
+
 def test_check_processor_without_avx2(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: False)
     with pytest.raises(ImportError, match="AVX2") as e:
@@ -70,7 +93,7 @@ def test_check_processor_without_avx2(built, monkeypatch):
 
 def test_check_native_build_needs_no_avx2(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: False)
-    info = {"tensorflow": tf.__version__, "march": ["-march=native"]}
+    info = json.loads(built[1].read_text()) | {"march": ["-march=native"]}
     built[1].write_text(json.dumps(info))
     library.check(*built)
 
@@ -152,6 +175,21 @@ def test_build_names_cuda():
     assert build.target_text(built).startswith(text)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("g++", "Free Software Foundation, Inc."), ("clang", "clang version 19")],
+)
+def test_headers_are_compiled_for_gcc_alone(name, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "BUILD", str(tmp_path))
+    compiler = tmp_path / name
+    compiler.write_text(f"#!/bin/sh\necho '{text}'\n")
+    compiler.chmod(0o755)
+    jobs = build.header_jobs([str(compiler), "-O3"])
+    flags = build.with_headers(jobs)
+    assert len(jobs) == (name == "g++")
+    assert flags[:1] == ["-include"] * len(jobs)
+
+
 def test_build_without_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(RuntimeError, match="'no-such-compiler' was not") as e:
@@ -192,6 +230,28 @@ def test_build_shows_the_compilers_messages(tmp_path, capfd):
     with pytest.raises(RuntimeError, match="compiler failed on .*bad.cc"):
         build.run(command)
     assert "undefined_name" in capfd.readouterr().err
+
+
+def test_sdist_can_be_built_from(tmp_path):
+    """It has all that custom_ops/build.py reads, and no tests."""
+    arguments = ["-q", "egg_info", "--egg-base", tmp_path, "sdist"]
+    arguments += ["--dist-dir", tmp_path / "dist"]
+    command = [sys.executable, "setup.py", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (sdist,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(sdist) as f:
+        names = {name.partition("/")[2] for name in f.getnames()}
+    sources = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "custom_ops").rglob("*")
+        if path.suffix in (".py", ".h", ".cc")
+    ]
+    assert "custom_ops/tensorflow_headers.h" in sources
+    assert [name for name in sources if name.endswith(".cu.cc")]
+    assert set(sources) <= names
+    assert {"setup.py", "tfxclass_serve/page.html"} <= names
+    assert not [name for name in names if name.startswith("tests")]
 
 
 def test_wheel(tmp_path):

@@ -1,9 +1,11 @@
 """Keras output layers for classifiers with 10^4 to 10^7 classes."""
 
+from tfxclass import calibration
 from tfxclass import callbacks
 from tfxclass import data
 from tfxclass import distribute
 from tfxclass import export
+from tfxclass import initializers
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import metrics
@@ -12,6 +14,8 @@ from tfxclass import recovery
 from tfxclass import samplers
 from tfxclass import text
 from tfxclass import trees
+from tfxclass.calibration import calibrate
+from tfxclass.calibration import plot_reliability
 from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
@@ -23,16 +27,20 @@ from tfxclass.shards import memory_per_replica
 __version__ = "0.1.0"
 __all__ = [
     "Estimate",
+    "calibrate",
+    "calibration",
     "callbacks",
     "data",
     "distribute",
     "estimate",
     "export",
+    "initializers",
     "layers",
     "losses",
     "memory_per_replica",
     "metrics",
     "optimizers",
+    "plot_reliability",
     "recovery",
     "retain_probabilities",
     "samplers",

@@ -7,12 +7,16 @@ import os
 import resource
 import select
 import signal
+import threading
 import time
 
 #: Bytes that a job may map beside TensorFlow.
 MEMORY = 2**30
 #: Of glibc's malloc.h.
 M_ARENA_MAX = -8
+#: Bytes of the stack that jobs run on, mapped before the limit is set: the main
+#: thread's grows page by page, and where no memory is left that is a SIGSEGV.
+STACK = 2**24
 #: Seconds of the processor without a word, after which a job hangs; and seconds
 #: in which it does nothing at all. (On a busy machine they are not much.)
 PATIENCE = 20
@@ -51,9 +55,18 @@ def _fork(jobs, first):
         return reader, pid
     os.close(reader)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    threading.stack_size(STACK)
+    worker = threading.Thread(target=_work, args=(jobs[first:], writer))
+    worker.start()
+    worker.join()
+    os._exit(1)  # not reached: the worker ends the process
+
+
+def _work(jobs, writer):
+    """Writes the jobs' results, a line of JSON each, and ends the process."""
     try:
         most = _limit_memory()
-        for job in jobs[first:]:
+        for job in jobs:
             os.write(writer, (json.dumps(job()) + "\n").encode())
             # TensorFlow itself does not survive where there is none left.
             if most - mapped() < MEMORY // 2:

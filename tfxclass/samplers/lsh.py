@@ -254,6 +254,12 @@ class LSHSampler(IndexedSampler):
                 f"{self.hash!r}, bucket_size={self.bucket_size}."
             )
 
+    @property
+    def estimates_sums(self) -> bool:
+        # Classes of the fill are no classes of a row's own.
+        is_filled = self.correction == "fill" and self.negatives == "batch"
+        return is_filled or self.correction == "sampling"
+
     def _function_bits(self):
         return math.ceil(math.log2(self.bin_size)) if self.hash == "dwta" else 1
 

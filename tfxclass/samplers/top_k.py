@@ -3,7 +3,9 @@
 import keras
 import tensorflow as tf
 
+from tfxclass.rows import read
 from tfxclass.rows import search
+from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -15,7 +17,8 @@ class TopKSampler(NeighborSampler):
 
     The selection that an index approximates: "optimal" in the paper. A step
     costs a product of [batch, dim] by [dim, num_classes], in blocks, as
-    prediction does: for comparisons, not for speed. Where a row finds too
+    prediction does, and settles every row under an optimizer with
+    `catch_up=True`: for comparisons, not for speed. Where a row finds too
     many, the greatest logits of the batch stay; biases do not count.
 
     Args:
@@ -41,9 +44,11 @@ class TopKSampler(NeighborSampler):
     def neighbors(
         self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        rows = ClassRows(kernel, normalize=self.similarity == "cosine")
+        read.settle(rows)
         return search.top_k(
             queries,
-            tf.convert_to_tensor(kernel),
+            read.whole(rows).kernel,
             tf.cast(num_neighbors, tf.int32),
-            normalize=self.similarity == "cosine",
+            normalize=rows.normalize,
         )
