@@ -1,4 +1,4 @@
-"""No call of a compiled op ends the process: known ones, and random ones."""
+"""No arguments of an op end the process: known calls, and random ones."""
 
 import functools
 import json
@@ -95,6 +95,8 @@ def test_a_job_that_dies_or_hangs_is_told_and_the_rest_goes_on():
     expected = [1, {"died": "SIGSEGV"}] + 2 * [{"died": "hang"}]
     expected += [{"died": "an exit"}, 2]
     assert told == repr(list(enumerate(expected))), done.stderr
+    # What the silent ones did.
+    assert done.stderr.count("most recent call first") >= 2
 
 
 #: What must not occur in the kernels, and what does it safely. (Distinct rows

@@ -26,6 +26,7 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
+_MOST_TABLES = 65_535
 _HASHES = ("simhash", "sparse_simhash", "dwta")
 
 
@@ -222,6 +223,11 @@ class LSHSampler(IndexedSampler):
         ):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
+        if (self.num_tables or 0) > _MOST_TABLES:
+            raise ValueError(
+                f"`num_tables` must be at most {_MOST_TABLES}: votes are "
+                f"counted in 16 bits. Received: {self.num_tables}"
+            )
         if self.bin_size < 2:
             raise ValueError(
                 f"`bin_size` must be at least 2. Received: {self.bin_size}"

@@ -156,11 +156,13 @@ class Tagger:
         return [
             [
                 (self.tags[i], float(p))
-                for i, p in zip(ids, probabilities)
-                if p >= least
+                # They fall: so many are not below the least.
+                for i, p in zip(ids[:count], probabilities)
             ]
             for batch in self._answers(texts, k)
-            for ids, probabilities in zip(*batch)
+            for ids, probabilities, count in zip(
+                *batch, np.sum(batch[1] >= least, axis=1)
+            )
         ]
 
     def evaluate(
