@@ -8,6 +8,7 @@ from tfxclass import layers
 from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
+from tfxclass import planning
 from tfxclass import recovery
 from tfxclass import samplers
 from tfxclass import text
@@ -16,6 +17,7 @@ from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
+from tfxclass.planning.plan import plan
 from tfxclass.saving import save_model
 from tfxclass.saving import save_weights
 from tfxclass.shards import memory_per_replica
@@ -33,6 +35,8 @@ __all__ = [
     "memory_per_replica",
     "metrics",
     "optimizers",
+    "plan",
+    "planning",
     "recovery",
     "retain_probabilities",
     "samplers",
