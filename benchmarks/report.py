@@ -34,6 +34,7 @@ TITLES = {
     "mirrored": "MirroredStrategy: one device and two",
     "sharded": "ShardedSoftmax: memory of a replica and what it receives",
     "processes": "Two workers, and two with parameter servers",
+    "scale": "Plans against processes",
     "local_sgd": "Local SGD: what a replica sends in a step",
     "local_sgd_processes": "Local SGD: what two workers send in a step",
     "local_sgd_loss": "Local SGD: loss on digits, four replicas",

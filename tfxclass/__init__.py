@@ -10,6 +10,7 @@ from tfxclass import layers
 from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
+from tfxclass import planning
 from tfxclass import recovery
 from tfxclass import samplers
 from tfxclass import text
@@ -20,6 +21,7 @@ from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
+from tfxclass.planning.plan import plan
 from tfxclass.saving import save_model
 from tfxclass.saving import save_weights
 from tfxclass.shards import memory_per_replica
@@ -40,6 +42,8 @@ __all__ = [
     "memory_per_replica",
     "metrics",
     "optimizers",
+    "plan",
+    "planning",
     "plot_reliability",
     "recovery",
     "retain_probabilities",
