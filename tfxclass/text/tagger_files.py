@@ -21,6 +21,8 @@ def save(tagger: Any, folder: Path) -> None:
         "counts": tagger._counts.tolist(),
         "effort": tagger.effort,
         "c": tagger.c,
+        "neighbors": tagger.neighbors,
+        "thresholds": tagger.thresholds.tolist(),
         "threshold": tagger.threshold,
         "seed": tagger.seed,
         "summary": tagger.summary,
@@ -46,11 +48,13 @@ def load(cls: type, folder: Path) -> Any:
     tagger = cls(
         effort=described["effort"],
         c=described["c"],
+        neighbors=described["neighbors"],
         threshold=described["threshold"],
         seed=described["seed"],
     )
     tagger.tags = described["tags"]
     tagger.summary = described["summary"]
+    tagger.thresholds = np.array(described["thresholds"], np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
     tagger.model = keras.models.load_model(paths[0])
     tagger.fields = tagger.model.get_layer("text_features").fields
