@@ -82,6 +82,8 @@ class SampledHead(ClassHead):
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
         self._check_index()
+        if self.objective.is_sum:
+            self.check_estimates("loss", self.objective.name)
         options = self.loss_options
         if options is not None:
             self.check_estimates("label_smoothing", options.label_smoothing)
