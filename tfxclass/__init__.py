@@ -1,5 +1,6 @@
 """Keras output layers for classifiers with 10^4 to 10^7 classes."""
 
+from tfxclass import advice
 from tfxclass import callbacks
 from tfxclass import data
 from tfxclass import distribute
@@ -12,6 +13,8 @@ from tfxclass import recovery
 from tfxclass import samplers
 from tfxclass import text
 from tfxclass import trees
+from tfxclass.advice import Advice
+from tfxclass.advice import advise
 from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
@@ -22,7 +25,10 @@ from tfxclass.shards import memory_per_replica
 
 __version__ = "0.1.0"
 __all__ = [
+    "Advice",
     "Estimate",
+    "advice",
+    "advise",
     "callbacks",
     "data",
     "distribute",
