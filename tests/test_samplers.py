@@ -299,6 +299,24 @@ def test_top_k_keeps_the_greatest_of_the_batch():
         assert set(ids[1:5]) == set(np.argsort(-best)[:4])
 
 
+@pytest.mark.parametrize("labels_wide", [1, 2])
+def test_a_row_that_finds_its_own_labels_looks_on(labels_wide):
+    """Places for as many classes a row as it has labels, two of them free:
+    the nearest that are no labels."""
+    number = 3 * labels_wide
+    head = head_of(make("top_k", number + 2, neighbor_fraction=1.0))
+    labels = np.arange(number).reshape(3, labels_wide)
+    rows = np.eye(DIM, dtype=np.float32)[np.arange(CLASSES) % DIM]
+    rows *= np.linspace(2, 1, CLASSES)[:, np.newaxis]
+    head.kernel.assign(rows)
+    features = rows[labels].sum(axis=1)
+    ids, log_count, _ = sample(head, labels, features)
+    logits = (features @ rows.T).max(axis=0)
+    logits[labels] = -np.inf
+    assert set(ids[number:]) == set(np.argsort(-logits)[:2])
+    assert not log_count.any()
+
+
 @pytest.mark.parametrize("kind", ["kmeans", "pca_hash"])
 def test_negatives_share_a_group_with_a_label(kind):
     head = head_of(make(kind, neighbor_fraction=0.5))

@@ -1,5 +1,6 @@
 """Keras output layers for classifiers with 10^4 to 10^7 classes."""
 
+from tfxclass import advice
 from tfxclass import calibration
 from tfxclass import callbacks
 from tfxclass import data
@@ -15,6 +16,8 @@ from tfxclass import recovery
 from tfxclass import samplers
 from tfxclass import text
 from tfxclass import trees
+from tfxclass.advice import Advice
+from tfxclass.advice import advise
 from tfxclass.calibration import calibrate
 from tfxclass.calibration import plot_reliability
 from tfxclass.inference.retain_probabilities import retain_probabilities
@@ -28,7 +31,10 @@ from tfxclass.shards import memory_per_replica
 
 __version__ = "0.1.0"
 __all__ = [
+    "Advice",
     "Estimate",
+    "advice",
+    "advise",
     "calibrate",
     "calibration",
     "callbacks",
