@@ -53,7 +53,8 @@ class OutputHead(HeadWeights):
         kernel_dtype: `"float32"`, or of the class rows alone `"bfloat16"`: half
             the memory, read as float32 and rounded stochastically after each
             step, which needs an optimizer of `tfxclass.optimizers`. For heads
-            with one matrix of class rows, without an index of them, on a CPU.
+            with one matrix of class rows, on a CPU; of the samplers with an
+            index for forests and LSH tables.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -123,8 +124,8 @@ class OutputHead(HeadWeights):
             raise ValueError(
                 f"The class rows of {type(self).__name__} are float32. "
                 f'Received: kernel_dtype="{self.kernel_dtype}". Fix: leave it '
-                "out, or take FullSoftmax, SampledSoftmax, NoiseContrastive "
-                "or NegativeSampling."
+                "out, or take FullSoftmax, SampledSoftmax, SelectiveSoftmax, "
+                "LSHSoftmax, NoiseContrastive or NegativeSampling."
             )
 
     @do_not_convert
