@@ -15,6 +15,7 @@ TITLES = {
     "step_time": "A training step, fewer classes",
     "growth": "Growth with the number of classes",
     "loss_memory": "The exact loss: time and memory",
+    "ten_million": "Ten and thirty million classes on one machine",
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",
     "serving": "Serving: exported models, exact and approximate",
