@@ -401,6 +401,7 @@ BAD_ARGUMENTS = {
     "num_hashes": {"num_hashes": 0},
     "num_tables": {"num_tables": 1.5},
     "bin_size": {"bin_size": 1},
+    "at most 65535": {"num_tables": 65_536},
     "bucket_size": {"bucket_size": 0},
     "measure": {"measure": "dot"},
     "rebuild_interval": {"rebuild_interval": 0},

@@ -106,15 +106,16 @@ def follow(kind, kernel, handle):
     """
     d, options = Draw(np.random.default_rng(0)), options_of(kind)
     many = np.resize(kernel, (7 * len(kernel) + 3, kernel.shape[1]))
+    kernels = [kernel, many]
     # They live as long as their handles are used.
-    variables = [tf.Variable(kernel), tf.Variable(many)]
+    variables = [tf.Variable(rows) for rows in kernels]
     for number, step in ((0, 0), (1, 3), (1, 4), (0, 5), (0, 6), (0, 7)):
-        past = len(variables[number]) + np.array([0, 1, 70, 10**6])
+        past = len(kernels[number]) + np.array([0, 1, 70, 10**6])
         with_refusals(index_op(kind, "mark"), handle, past)
         given = variables[number].handle, 10**6 + step, options
         with_refusals(advance, kind, handle, *given)
-        for variable in variables:
-            use(d, kind, handle, variable.handle, variable.numpy())
+        for variable, rows in zip(variables, kernels):
+            use(d, kind, handle, variable.handle, rows)
     with_refusals(index_op(kind, "save"), handle)
 
 

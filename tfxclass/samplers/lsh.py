@@ -74,9 +74,9 @@ class LSHSampler(IndexedSampler):
             absent, so it suits sparse features).
         num_hashes: int K, functions a table; by default such that a query
             visits about twice as many ids as a step computes classes.
-        num_tables: int L; by default 16 to 50, so that hashing costs about
-            what the products of a step do, or as many as tables of 1 GB are,
-            their refresh included (8 at least).
+        num_tables: int L, at most 65,535 (12,287 on a GPU); by default 16 to
+            50, so that hashing costs about what the products of a step do, or
+            as many as tables of 1 GB are, their refresh included (8 at least).
         bin_size: int, coordinates that a function of `"dwta"` compares.
         bucket_size: int, most classes of a bucket, a random sample of those
             that hash there; None keeps all, and the cost of a step then grows
