@@ -49,6 +49,10 @@ class CandidateSampler(Sampler):
         self.neighbor_fraction = neighbor_fraction
         self.correct_fill = correct_fill
 
+    @property
+    def estimates_sums(self) -> bool:
+        return self.correct_fill
+
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
         """Keeps an index current; called before each search.
 
@@ -129,7 +133,7 @@ class NeighborSampler(CandidateSampler):
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         if num_neighbors is not None:
-            check_positive_int("num_neighbors", num_neighbors)
+            num_neighbors = check_positive_int("num_neighbors", num_neighbors)
         self.num_neighbors = num_neighbors
 
     def neighbors(

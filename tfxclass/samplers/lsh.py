@@ -27,7 +27,13 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
+_MOST_TABLES = 65_535
 _HASHES = ("simhash", "sparse_simhash", "dwta")
+# What an index takes at most by itself, its refresh included.
+_MOST_BYTES = 10**9
+# Codes that are held at a time while tables are made of all rows.
+_MOST_CODES = 1 << 25
+_LEAST_TABLES = 8
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -51,10 +57,12 @@ class LSHSampler(IndexedSampler):
     logits of those are computed, and the classes that the batch gives the most
     probability stay. Places that are left are filled uniformly.
 
-    The first step builds tables of the rows as they are. New ones are begun in
-    the background from the rows that were sampled since (from all rows when
-    the functions are drawn anew, or when over half of the rows were sampled),
-    and take the old ones' place some steps later: when the tables have drifted,
+    The first step builds tables of the rows as they are. New ones are begun
+    from the rows that were sampled since: the step that begins them hashes
+    these rows, and the tables are merged in the background. When the functions
+    are drawn anew, or over an eighth of the rows was sampled, that step makes
+    tables of all rows, read where they lie. New tables take the old ones' place
+    some steps later: when the tables have drifted,
     `rebuild_interval="auto"` (as `HashingForestSampler` says), or every
     `rebuild_interval` steps, growing by `decay`.
 
@@ -67,7 +75,8 @@ class LSHSampler(IndexedSampler):
         num_hashes: int K, functions a table; by default such that a query
             visits about twice as many ids as a step computes classes.
         num_tables: int L; by default 16 to 50, so that hashing costs about
-            what the products of a step do.
+            what the products of a step do, or as many as tables of 1 GB are,
+            their refresh included (8 at least).
         bin_size: int, coordinates that a function of `"dwta"` compares.
         bucket_size: int, most classes of a bucket, a random sample of those
             that hash there; None keeps all, and the cost of a step then grows
@@ -109,6 +118,7 @@ class LSHSampler(IndexedSampler):
     """
 
     has_gpu_ops = LSHTables.has_gpu_ops
+    reads_half = True
 
     #: Arguments beside `num_sampled` and `seed`.
     option_names = (
@@ -205,15 +215,25 @@ class LSHSampler(IndexedSampler):
         twice the classes that a step computes for a row. L is the paper's 50
         where hashing then costs no more than those products.
         """
+        if self.num_tables is not None:
+            return self._hashes(num_classes, self.num_tables), self.num_tables
         num_sampled = min(self.num_sampled, num_classes)
-        num_tables = self.num_tables
-        if num_tables is None:
-            num_tables = min(max(num_sampled // 4, 16), 50)
+        num_tables = min(max(num_sampled // 4, 16), 50)
+        num_hashes = self._hashes(num_classes, num_tables)
+        while num_tables > _LEAST_TABLES and _MOST_BYTES < self._bytes_of(
+            num_classes, num_hashes, num_tables
+        ):
+            num_tables -= 1
+            num_hashes = self._hashes(num_classes, num_tables)
+        return num_hashes, num_tables
+
+    def _hashes(self, num_classes, num_tables):
         if self.num_hashes is not None:
-            return self.num_hashes, num_tables
+            return self.num_hashes
+        num_sampled = min(self.num_sampled, num_classes)
         buckets = num_tables * num_classes / (2 * num_sampled)
         bits = min(max(round(math.log2(max(buckets, 1))), 1), 18)
-        return max(round(bits / self._function_bits()), 1), num_tables
+        return max(round(bits / self._function_bits()), 1)
 
     def _check(self):
         check_choice("hash", self.hash, _HASHES)
@@ -234,6 +254,11 @@ class LSHSampler(IndexedSampler):
         ):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
+        if (self.num_tables or 0) > _MOST_TABLES:
+            raise ValueError(
+                f"`num_tables` must be at most {_MOST_TABLES}: votes are "
+                f"counted in 16 bits. Received: {self.num_tables}"
+            )
         if self.bin_size < 2:
             raise ValueError(
                 f"`bin_size` must be at least 2. Received: {self.bin_size}"
@@ -266,18 +291,32 @@ class LSHSampler(IndexedSampler):
                 f"rescored=1. Received: rescored={self.rescored}"
             )
 
+    @property
+    def estimates_sums(self) -> bool:
+        # Classes of the fill are no classes of a row's own.
+        is_filled = self.correction == "fill" and self.negatives == "batch"
+        return is_filled or self.correction == "sampling"
+
     def _function_bits(self):
         return math.ceil(math.log2(self.bin_size)) if self.hash == "dwta" else 1
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        num_hashes, num_tables = self.functions(num_classes)
+        return self._bytes_of(num_classes, *self.functions(num_classes))
+
+    def _bytes_of(self, num_classes, num_hashes, num_tables):
         bits = num_hashes * self._function_bits()
         bits = min(bits, 18, math.ceil(math.log2(num_classes)) + 4)
         ids = num_classes
         if self.bucket_size is not None:
             ids = min(ids, self.bucket_size << bits)
         tables = 2 * num_tables * 4 * (ids + (1 << bits))
-        return tables + 4 * num_classes * (dim + 1)
+        # Tables of all rows are sorted and cut as many at a time as there are
+        # codes of, or codes of touched rows are kept to be merged.
+        together = min(max(_MOST_CODES // num_classes, 1), num_tables)
+        built = 4 * together * (2 * num_classes + ids)
+        kept = num_classes // 8 * (4 * num_tables + 8)
+        # Votes, while they are queried.
+        return tables + max(built, kept) + 2 * num_classes
 
     def rebuild(self, kernel: Variable) -> None:
         """Builds tables of the rows as they are, now."""
