@@ -80,7 +80,7 @@ def section(name, title):
         f"## {title}",
         "",
         *note(name, rows),
-        f"`{record['command']}`, {record['date']}, {record['machine']}.",
+        *circumstances(record),
         "",
         measure.table(rows),
         "",
@@ -92,6 +92,13 @@ def section(name, title):
             of_part = note(f"{name}_{part}", rows)
             lines += [f"### {part_title}", "", *of_part, *shown]
     return lines
+
+
+def circumstances(record):
+    """Lines that say how the rows were measured; each its own, if it does."""
+    told = [row.get("measured", record) for row in record["rows"]] or [record]
+    lines = [f"`{x['command']}`, {x['date']}, {x['machine']}." for x in told]
+    return list(dict.fromkeys(lines))
 
 
 def file_of(name, ending):

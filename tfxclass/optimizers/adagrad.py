@@ -20,6 +20,7 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
         catch_up: if True, rows get the weight decay of the steps they skipped
             before they are read; see `LazyAdam`.
         compact_slots: one float a row of class rows; see `LazyAdam`.
+        l2: float, coupled L2: see `LazyAdam`.
         **kwargs: as for `keras.optimizers.Adagrad`; see `LazyAdam` for what
             holds with row gradients.
 

@@ -123,6 +123,13 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             the second one as one float a row, that of the mean of its squares
             (as in Adafactor or LAMB, elements of a row share a step size; all
             of a row's gradient comes from one class). For the CPU.
+        l2: float, coupled L2: `l2 * row` is added to the gradient of each
+            touched row, after clipping, and so goes through the moments and
+            the step size; dense gradients get it, too, and variables that are
+            excluded from weight decay do not. That is what a linear tool's
+            `l2 / 2 * |w|^2` in the loss is. `weight_decay` is decoupled: it
+            shrinks touched rows by `learning_rate * weight_decay`, whatever
+            their gradients are (AdamW). Not with `catch_up=True`.
         **kwargs: as for `keras.optimizers.Adam`. Clipping, weight decay, loss
             scale and learning rate schedules keep to the touched rows, and so
             do these, with row gradients on one replica:
@@ -166,7 +173,7 @@ class LazyAdamW(_LazyAdamRows, keras.optimizers.AdamW):
 
     Args:
         *args: as for `keras.optimizers.AdamW`.
-        catch_up, compact_slots: see `LazyAdam`.
+        catch_up, compact_slots, l2: see `LazyAdam`.
         **kwargs: as for `keras.optimizers.AdamW`; see `LazyAdam`.
 
     Example:

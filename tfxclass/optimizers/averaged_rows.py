@@ -12,6 +12,8 @@ from tfxclass.ops import row_update
 from tfxclass.optimizers import catching_up
 from tfxclass.optimizers.averaged_skips import AveragedSkips
 from tfxclass.optimizers.caught_up_rows import capacity_of
+from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -44,6 +46,7 @@ class AveragedRows(AveragedSkips):
         super().build(variables)
         if not self.use_ema:
             return
+        _refuse_half_rows(variables)
         self._averaged = self._add_all(variables, "averaged", _rows, "int64")
         self._all_averaged = self._add_all(
             variables, "all_averaged", _no_shape, "int64"
@@ -206,6 +209,17 @@ def for_all_rows(num_rows: int, function: Callable[[tf.Tensor], Any]) -> None:
         (tf.zeros([], tf.int64),),
         parallel_iterations=1,
     )
+
+
+def _refuse_half_rows(variables):
+    for variable in variables:
+        if half_rows.are_half(variable):
+            raise ValueError(
+                "`use_ema=True` averages float32 rows: steps of an average "
+                "are far below the last bit of bfloat16. Fix: leave it out, "
+                "or `kernel_dtype` of the head. Received: "
+                f"'{path_of(variable)}' in bfloat16"
+            )
 
 
 def _no_shape(variable):

@@ -12,9 +12,9 @@ from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import row_update
 from tfxclass.optimizers import row_constraints
 from tfxclass.optimizers import row_gradients
-from tfxclass.optimizers.accumulated_rows import AccumulatedRows
 from tfxclass.optimizers.averaged_rows import for_all_rows
 from tfxclass.optimizers.caught_up_rows import home
+from tfxclass.optimizers.coupled_l2 import CoupledL2
 from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
@@ -27,13 +27,16 @@ _FIRST_MOMENTS = ("momentum",)
 _SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
 
 
-class LazyRows(AccumulatedRows):
+class LazyRows(CoupledL2):
     """Mixin in front of a Keras optimizer.
 
     Dense gradients go to Keras. A `tf.IndexedSlices` gradient moves only the
     rows it names, and their slots; weight decay and clipping keep to these
     rows too. Subclasses give `_slots`, `_update_op` and `_catch_up_op`.
     """
+
+    #: Whether steps of bfloat16 rows are rounded stochastically.
+    rounds_half_rows = True
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
@@ -231,6 +234,7 @@ class LazyRows(AccumulatedRows):
     def update_step(
         self, gradient: Gradient, variable: Variable, learning_rate: Any
     ) -> None:
+        gradient = self._with_l2(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
             self._row_step(gradient, variable, learning_rate)
         else:
@@ -270,7 +274,9 @@ class LazyRows(AccumulatedRows):
             self._average_rows(index, ids, num_applied(self) + 1)
         old = placement.gather(variable, ids)
         new = tf.cast(self._constraint(index)(old), old.dtype)
-        row_update.add_rows(variable.handle, ids, new - old)
+        # Not `compact`: no slots are moved.
+        kept = self._kept_as(index)._replace(compact=False)
+        row_update.add_rows(variable.handle, ids, new - old, kept)
 
     def _constrain_all(self, grads, variables):
         """What begins without its constraint has it after the first step."""

@@ -23,6 +23,8 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
         catch_up: if True, rows are brought to where dense SGD would have them
             before they are read; see `LazyAdam`.
         compact_slots: the velocity of class rows in bfloat16; see `LazyAdam`.
+        l2: float, coupled L2: see `LazyAdam`. Without momentum it is what
+            `weight_decay` is.
         **kwargs: as for `keras.optimizers.SGD`; see `LazyAdam` for what holds
             with row gradients.
 
