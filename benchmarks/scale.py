@@ -178,7 +178,7 @@ def check(machines):
                 {
                     "row": name,
                     "machines": machines,
-                    **step,
+                    **{key: x for key, x in step.items() if key != "ms"},
                     **planned(name, machines, machine),
                 }
                 for name, step in zip(names, found["rows"], strict=True)

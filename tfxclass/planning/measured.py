@@ -16,14 +16,14 @@ from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
 from tfxclass.planning.figures import StepCosts
 
-#: Processor time of the steps of `measure_machine`, over two cores: Intel Xeon,
-#: AVX-512, 24 GB (`python benchmarks/scale.py cpu`, row "cpu").
+#: Processor time of the steps of `measure_machine` (`python benchmarks/scale.py
+#: cpu`, row "cpu"), products and rows over two cores: Intel Xeon with AVX-512.
 TWO_CORES = Machine(
-    exact=StepCosts(0.0, 4.1e-11, 6.1e-9),
-    sampled=StepCosts(1.0e-3, 4.7e-11, 2.6e-9),
+    exact=StepCosts(0.0, 5.4e-11, 5.8e-9),
+    sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
     memory_bytes=24e9,
     host_bytes=24e9,
-    host_link=Link(1e10),
+    host_link=Link(5.9e9),
     name="two cores",
 )
 
@@ -99,7 +99,7 @@ def measure_machine(
         sampled=costs(sampled, num_sampled),
         memory_bytes=float(memory),
         host_bytes=float(memory),
-        host_link=Link(_copy_rate()),
+        host_link=Link(_copy_rate(clock)),
         name=name,
     )
 
@@ -163,9 +163,9 @@ def _median_seconds(call, repeats, clock=time.perf_counter):
     return float(np.median(times[2:]))
 
 
-def _copy_rate():
+def _copy_rate(clock):
     """Bytes a second of a copy in memory."""
     source = np.ones(64 << 20, np.uint8)
     target = np.empty_like(source)
-    seconds = _median_seconds(lambda: np.copyto(target, source), 5)
+    seconds = _median_seconds(lambda: np.copyto(target, source), 5, clock)
     return source.nbytes / seconds

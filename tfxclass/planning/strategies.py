@@ -21,9 +21,9 @@ from tfxclass.planning.figures import Machine
 _FLOAT, _ID = 4, 8
 # Maximum, sum of exponentials and target of a row, of each shard.
 _STATS = 3 * _FLOAT
-# Collectives of a step that follow each other: gathers and all-reduces, as
-# counted in traced steps (benchmarks/scale.py, column `collectives`).
-_OF_SAMPLE, _OF_ROWS, _OF_SHARDS = 6, 3, 10
+# Collectives of a traced step (benchmarks/scale.py, column `collectives`); of
+# an exact mirrored one two all-reduces, there and back.
+_OF_SAMPLED, _OF_EXACT, _OF_SHARDS = 7, 2 * 2, 15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def mirrored(asked: Asked) -> Needs:
     row = _FLOAT * asked.dim
     if asked.num_sampled is None:
         sent = asked.reduced(row * asked.num_classes)
-        messages = 2
+        messages = _OF_EXACT
 
         def compute_s(machine):
             return machine.exact.seconds(
@@ -146,7 +146,7 @@ def mirrored(asked: Asked) -> Needs:
     else:
         of_batch = asked.part * (row + _ID)
         sent = asked.gathered(of_batch + asked.num_sampled * (row + _ID))
-        messages = _OF_SAMPLE + _OF_ROWS
+        messages = _OF_SAMPLED
 
         def compute_s(machine):
             # Each moves the rows of all machines' gradients.
