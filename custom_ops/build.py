@@ -3,11 +3,13 @@
 `python custom_ops/build.py` rebuilds them in place. Where nvcc is found (in
 PATH, CUDA_HOME, or NVCC names it) they are built for GPUs too, for compute
 capability 8.0 and 9.0 and, as PTX, for what comes after; TFXCLASS_CUDA=0 turns
-that off, TFXCLASS_CUDA_ARCHS="90" builds for less. The result loads under
+that off, TFXCLASS_CUDA_ARCHS="90" builds for less. With TFXCLASS_WERROR=1
+warnings are errors. The result loads under
 tensorflow-cpu and without a driver all the same.
 """
 
 import concurrent.futures
+import contextlib
 import fcntl
 import glob
 import hashlib
@@ -81,13 +83,18 @@ def nvcc():
     return None
 
 
+def _errors(flag):
+    """Warnings are errors for us; a user's compiler may know others."""
+    return [flag] if os.environ.get("TFXCLASS_WERROR") == "1" else []
+
+
 def _cuda_flags():
     archs = os.environ.get("TFXCLASS_CUDA_ARCHS", "80 90").split()
     flags = [
         "-std=c++17",
         "-O3",
         "-Xcompiler=-fPIC",
-        "-Werror=all-warnings",
+        *_errors("-Werror=all-warnings"),
         "-I" + HERE,
     ]
     for arch in archs:
@@ -119,8 +126,14 @@ def sources(with_cuda):
 def build(output=TARGET):
     """Compiles custom_ops/ into `output` and writes build_info.json beside.
 
-    Prints one line: for what, from how many files, how long it took.
+    Prints one line: for what, from how many files, how long it took. Of builds
+    at the same time one waits for the other.
     """
+    with _lock():
+        _build(output)
+
+
+def _build(output):
     start, digest = time.monotonic(), source_digest()
     compiler, cuda = _compiler(), nvcc()
     version, compile_flags, link_flags = tensorflow_flags()
@@ -133,12 +146,14 @@ def build(output=TARGET):
     jobs = []
     if cuda:
         jobs = compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
-    compile_all([*headers, *jobs])
-    jobs += compile_jobs([*command, *with_headers(headers)], plain, version)
+    compiled = _count_old(jobs)
+    _compile([*headers, *jobs])
+    rest = compile_jobs([*command, *with_headers(headers)], plain, version)
+    compiled += _count_old(rest)
+    jobs += rest
     # The CUDA runtime goes in, and looks for a driver when it is used.
     linker = [cuda, "-cudart", "static"] if cuda else [compiler]
-    compiled = sum(not is_current(target, path) for _, path, target in jobs)
-    objects = compile_all(jobs)
+    objects = _compile(jobs)
     # Renamed into place: a process that holds the old file keeps it.
     run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])
     os.replace(output + ".new", output)
@@ -158,6 +173,10 @@ def build(output=TARGET):
     )
 
 
+def _count_old(jobs):
+    return sum(not is_current(target, source) for _, source, target in jobs)
+
+
 def target_text(built):
     """What the ops of a build_info.json run on."""
     features = " ".join(built["march"]) or "the compiler's default processor"
@@ -174,7 +193,7 @@ def op_flags(compile_flags):
         "-O3",
         "-fPIC",
         "-Wall",
-        "-Werror",
+        *_errors("-Werror"),
         # Let sums be vectorised; NaN and infinity keep their meaning.
         "-fassociative-math",
         "-fno-signed-zeros",
@@ -214,8 +233,10 @@ def with_headers(jobs):
     flags = []
     for _, source, target in jobs:
         header = target.removesuffix(".gch")
-        # What it reads where it cannot use the compiled one.
-        shutil.copyfile(source, header)
+        # What it reads where it cannot use the compiled one; whole at any time.
+        copy = f"{header}.{os.getpid()}"
+        shutil.copyfile(source, copy)
+        os.replace(copy, header)
         flags += ["-include", header]
     return flags
 
@@ -229,9 +250,22 @@ def compile_jobs(command, paths, key=""):
     ]
 
 
+@contextlib.contextmanager
+def _lock():
+    """Tests in several processes build the same: one of them does."""
+    os.makedirs(BUILD, exist_ok=True)
+    with open(os.path.join(BUILD, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def compile_all(jobs):
     """Compiles what is not current, side by side; the objects."""
+    with _lock():
+        return _compile(jobs)
 
+
+def _compile(jobs):
     def compile_one(job):
         command, source, target = job
         if not is_current(target, source):
@@ -240,11 +274,8 @@ def compile_all(jobs):
             os.replace(target + ".new", target)
         return target
 
-    # Tests in several processes build the same: one of them does.
-    with open(os.path.join(BUILD, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(compile_one, jobs))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compile_one, jobs))
 
 
 def _object_folder(key):

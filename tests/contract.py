@@ -166,7 +166,6 @@ class HeadContract:
             x=x,
             y=y,
             batch_size=BATCH,
-            epochs=2,
             verbose=0,
             shuffle=False,
         )
@@ -188,9 +187,7 @@ class HeadContract:
             keras.utils.set_random_seed(5)
             model = make_model(self.make_head(seed=seed), run_eagerly=True)
             x, y = data(rows=2 * BATCH)
-            model.fit(
-                x, y, batch_size=BATCH, epochs=2, verbose=0, shuffle=False
-            )
+            model.fit(x, y, batch_size=BATCH, verbose=0, shuffle=False)
             return np.concatenate([w.ravel() for w in model.get_weights()])
 
         first, again, other = run(1), run(1), run(2)

@@ -1,4 +1,4 @@
-"""`pytest -p tests.cpu_times`: prints the CPU seconds of each test file.
+"""`pytest -p tests.cpu_times`: prints where the CPU seconds of the tests go.
 
 Of the test processes, their ended children and those of the fork server.
 """
@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-_seconds = collections.Counter()
+_TABLES = [collections.Counter() for _ in range(3)]
 
 
 def _used():
@@ -45,15 +45,19 @@ def pytest_runtest_teardown(item):
 
 
 def pytest_runtest_logreport(report):
-    if report.when == "teardown":
-        name = report.nodeid.split("::")[0]
-        seconds = [v for key, v in report.user_properties if key == "cpu"]
-        _seconds[name] += sum(seconds)
+    if report.when != "teardown":
+        return
+    seconds = sum(v for key, v in report.user_properties if key == "cpu")
+    file, _, test = report.nodeid.partition("::")
+    name = test.partition("[")[0].rpartition("::")[2]
+    for table, key in zip(_TABLES, (file, name, report.nodeid)):
+        table[key] += seconds
 
 
 def pytest_terminal_summary(terminalreporter):
-    terminalreporter.section("CPU seconds by file")
-    total = sum(_seconds.values())
-    for name, seconds in _seconds.most_common(25):
-        terminalreporter.write_line(f"{seconds:7.1f} {name}")
+    for title, table in zip(("file", "name", "test"), _TABLES):
+        terminalreporter.section(f"CPU seconds by {title}")
+        for key, seconds in table.most_common(80):
+            terminalreporter.write_line(f"{seconds:7.1f} {key}")
+    total = sum(_TABLES[0].values())
     terminalreporter.write_line(f"{total:7.1f} in all")

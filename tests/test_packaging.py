@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
+from concurrent import futures
 
 import pytest
 import setuptools
@@ -103,7 +105,7 @@ def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
     output = tmp_path / "ops.so"
     monkeypatch.setenv("TFXCLASS_CUDA", "0")
     monkeypatch.setenv("TFXCLASS_MARCH", march)
-    monkeypatch.setattr(build, "compile_all", lambda jobs: [])
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
     monkeypatch.setattr(
         build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
     )
@@ -118,6 +120,53 @@ def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
         r"1 files compiled, \d\d reused, \d+ s\n",
         capsys.readouterr().out,
     )
+
+
+def test_build_counts_the_files_of_cuda(monkeypatch, tmp_path, capsys):
+    """They were compiled before they were counted: all of them "reused"."""
+    output, current = tmp_path / "ops.so", set()
+    monkeypatch.setattr(build, "nvcc", lambda: "nvcc")
+    monkeypatch.setattr(build, "_cuda_version", lambda nvcc: "12.5")
+
+    def compile_all(jobs):
+        current.update(target for _, _, target in jobs)
+        return []
+
+    monkeypatch.setattr(build, "_compile", compile_all)
+    monkeypatch.setattr(build, "is_current", lambda x, _: x in current)
+    monkeypatch.setattr(
+        build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
+    )
+    build.build(str(output))
+    count = sum(map(len, build.sources(with_cuda=True)))
+    assert f": {count} files compiled, 0 reused" in capsys.readouterr().out
+
+
+def test_two_builds_do_not_meet(monkeypatch, tmp_path):
+    """They wrote the same unfinished file."""
+    linking, most = [], []
+
+    def run(command):
+        linking.append(command)
+        most.append(len(linking))
+        time.sleep(0.2)
+        (tmp_path / "ops.so.new").touch()
+        linking.remove(command)
+
+    monkeypatch.setenv("TFXCLASS_CUDA", "0")
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
+    monkeypatch.setattr(build, "run", run)
+    output = str(tmp_path / "ops.so")
+    with futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(build.build, [output, output]))
+    assert most == [1, 1]
+
+
+@pytest.mark.parametrize("value, is_set", [("", False), ("1", True)])
+def test_warnings_are_errors_where_that_is_asked(value, is_set, monkeypatch):
+    monkeypatch.setenv("TFXCLASS_WERROR", value)
+    assert ("-Werror" in build.op_flags([])) is is_set
+    assert ("-Werror=all-warnings" in build._cuda_flags()) is is_set
 
 
 def test_build_names_cuda():

@@ -78,7 +78,9 @@ struct LshBytes {
  private:
   static bool IsSound(const LshTables& tables, const LshTable& table) {
     const size_t buckets = size_t{1} << tables.range_bits();
-    if (table.offsets.size() != buckets + 1 || table.offsets[0] != 0 ||
+    // More ids than classes would not fit where a GPU keeps them.
+    if (static_cast<int64_t>(table.ids.size()) > tables.count ||
+        table.offsets.size() != buckets + 1 || table.offsets[0] != 0 ||
         table.offsets[buckets] != static_cast<int64_t>(table.ids.size())) {
       return false;
     }
@@ -115,9 +117,9 @@ struct LshIndexer : LshBytes {
     source->latest = nullptr;
     if (options.incremental && next.functions &&
         latest->bucket_size == options.bucket_size) {
-      source->ids = touched.Ids();
+      source->ids = touched.Ids(kernel.count);
       const int64_t num_touched = source->ids.size();
-      if (num_touched <= kernel.count / 2 && !touched.Contains(kernel.count)) {
+      if (num_touched <= kernel.count / 2) {
         if (!CopyLaneRows(kernel, &source->ids, extra, parallel, &source->rows,
                           &next.greatest)) {
           return false;
@@ -139,8 +141,8 @@ struct LshIndexer : LshBytes {
   static Index Build(Source* source, const ParallelFor& parallel) {
     Index tables = source->next;
     if (!tables.functions) {
-      tables.functions =
-          std::make_shared<HashFunctions>(source->hash, source->rows.dim);
+      tables.functions = std::make_shared<HashFunctions>(
+          source->hash, source->rows.dim, parallel);
     }
     LshBuilder builder(&tables, parallel);
     if (source->latest) {

@@ -6,8 +6,9 @@
 // the old one; the new one takes its place exactly `lag` steps later, waited
 // for if need be. Where an index has parts (the trees of a forest), they are
 // replaced one by one as they are built: of n parts the first i are there i lag
-// / n steps after the begin. So what a step sees depends on the step number
-// alone, never on timing. Memory: two indexes and the copy.
+// / n steps after the begin. (An index of rows of another shape is swapped in
+// whole.) So what a step sees depends on the step number alone, never on
+// timing. Memory: two indexes and the copy.
 //
 // What an index is, an Indexer tells. It has the types
 //   Index    what queries use, immutable once built;
@@ -22,7 +23,8 @@
 //     is the index before this one or null, `touched` what was marked since;
 //   Index Build(Source* source, const ParallelFor& parallel);
 //   and, if it has parts that are built one after the other, InParts(source),
-//   Begin(source), BuildPart(&source, part, &index), NumParts(index), and
+//   Begin(source), BuildPart(&source, part, &index), NumParts(index),
+//   IsOfShape(latest, next), whether parts of one fit in the other, and
 //   Replace(latest, next, n), `latest` with the first n parts of `next`;
 //   std::string Write(const Index& index) and
 //   bool Read(const char* data, size_t size, Index* index), false if the bytes
@@ -124,8 +126,10 @@ class Refreshing {
     std::lock_guard<std::mutex> lock(mutex_);
     const bool begins = Begins(steps);
     Swap(steps.step);
-    if (begins) Join();
-    if (!worker_.joinable()) failure_.Rethrow();
+    if (begins || !worker_.joinable()) {
+      Join();
+      failure_.Rethrow();
+    }
     if (!begins) return true;
     next_start_ = SaturatedAdd(steps.step, steps.interval);
     if (ready_ == nullptr && pending_ == nullptr) {
@@ -187,8 +191,7 @@ class Refreshing {
     if (!Indexer::Take(rows, options, latest, touched_, parallel, &source_)) {
       return false;
     }
-    taken_ = std::move(touched_);
-    touched_.Clear();
+    taken_.Absorb(&touched_);
     return true;
   }
 
@@ -198,8 +201,9 @@ class Refreshing {
     failure_.Run([&] {
       ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
     });
-    if (failure_.thrown()) touched_.Merge(taken_);
+    Join();
     failure_.Rethrow();
+    taken_.Clear();
     return true;
   }
 
@@ -224,8 +228,10 @@ class Refreshing {
     const int64_t due = PartsDue(step, num_parts);
     if (due == num_parts) {
       Join();
-      if (pending_) ready_ = std::move(pending_);
+      if (pending_ == nullptr) return;
+      ready_ = std::move(pending_);
       pending_ = nullptr;
+      taken_.Clear();
     } else if (due > num_swapped_) {
       WaitForParts(due);
       if (failure_.thrown()) return Join();
@@ -236,7 +242,9 @@ class Refreshing {
 
   int64_t NumParts() const {
     if constexpr (HasParts<Indexer>::value) {
-      if (in_parts_) return Indexer::NumParts(*pending_);
+      if (in_parts_ && ready_ && Indexer::IsOfShape(*ready_, *pending_)) {
+        return Indexer::NumParts(*pending_);
+      }
     }
     return 1;
   }
@@ -256,29 +264,29 @@ class Refreshing {
         lock, [&] { return num_built_ >= num_parts || failure_.thrown(); });
   }
 
+  // What it throws, for want of memory or of a thread, fails as a build does.
   void Start() {
-    const auto next = std::make_shared<Index>();
     num_swapped_ = num_built_ = 0;
     in_parts_ = false;
-    std::function<void()> build = [this, next] {
-      *next = Indexer::Build(&source_, SerialFor);
-    };
-    if constexpr (HasParts<Indexer>::value) {
-      in_parts_ = Indexer::InParts(source_);
-      if (in_parts_) {
-        *next = Indexer::Begin(source_);
-        build = [this, next] { BuildParts(next.get()); };
-      }
-    }
-    // Without a thread it fails as a build does.
     failure_.Run([&] {
+      const auto next = std::make_shared<Index>();
+      pending_ = next;
+      std::function<void()> build = [this, next] {
+        *next = Indexer::Build(&source_, SerialFor);
+      };
+      if constexpr (HasParts<Indexer>::value) {
+        if (Indexer::InParts(source_)) {
+          *next = Indexer::Begin(source_);
+          build = [this, next] { BuildParts(next.get()); };
+          in_parts_ = true;
+        }
+      }
       worker_ = std::thread([this, build] {
         failure_.Run(build);
         std::lock_guard<std::mutex> lock(parts_mutex_);
         part_built_.notify_all();
       });
     });
-    pending_ = next;
   }
 
   void BuildParts(Index* next) {
@@ -296,15 +304,16 @@ class Refreshing {
   // Waits for the thread; its index is pending no more if it failed.
   void Join() {
     if (worker_.joinable()) worker_.join();
-    if (pending_ == nullptr || !failure_.thrown()) return;
+    if (!failure_.thrown()) return;
     pending_ = nullptr;
-    touched_.Merge(taken_);
+    touched_.Absorb(&taken_);
   }
 
   // Waits for the thread; what it made, or why not, is of no use any more.
   void Drop() {
     if (worker_.joinable()) worker_.join();
     pending_ = nullptr;
+    touched_.Absorb(&taken_);
     failure_.Clear();
   }
 
@@ -314,7 +323,7 @@ class Refreshing {
   Shared ready_, pending_;
   FirstException failure_;  // of the thread
   TouchedRows touched_;
-  TouchedRows taken_;  // touched before the last build began
+  TouchedRows taken_;  // that the pending index was built with
   int64_t swap_at_ = 0, next_start_ = 0, begun_ = 0;
   bool in_parts_ = true;     // the pending index is swapped in part by part
   int64_t num_swapped_ = 0;  // parts of it

@@ -1,12 +1,14 @@
 """Runs jobs in processes with limits, which may die or hang."""
 
 import ctypes
+import faulthandler
 import json
 import os
 import resource
 import select
 import signal
 import threading
+import time
 
 #: Bytes that a job may map beside TensorFlow.
 MEMORY = 2**30
@@ -52,6 +54,7 @@ def _fork(jobs, first):
         os.close(writer)
         return reader, pid
     os.close(reader)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     threading.stack_size(STACK)
     worker = threading.Thread(target=_work, args=(jobs[first:], writer))
     worker.start()
@@ -66,7 +69,7 @@ def _work(jobs, writer):
         for job in jobs:
             os.write(writer, (json.dumps(job()) + "\n").encode())
             # TensorFlow itself does not survive where there is none left.
-            if most - _mapped() < MEMORY // 2:
+            if most - mapped() < MEMORY // 2:
                 break
         os._exit(0)
     except BaseException as e:  # a result that is lost would be no failure
@@ -74,7 +77,7 @@ def _work(jobs, writer):
         os._exit(1)
 
 
-def _mapped():
+def mapped():
     """Bytes of the address space in use."""
     with open("/proc/self/statm") as f:
         return int(f.read().split()[0]) * resource.getpagesize()
@@ -87,7 +90,7 @@ def _limit_memory():
     # Else each thread's malloc maps 128 MiB ahead.
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     tf.linalg.matmul(tf.ones([64, 64]), tf.ones([64, 64]))
-    most = _mapped() + MEMORY
+    most = mapped() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     return most
@@ -123,6 +126,8 @@ def _end(reader, pid):
     waiting = select.select([reader], [], [], 0)[0]
     os.close(reader)
     if not waiting:  # an ended one has closed its end
+        os.kill(pid, signal.SIGUSR1)
+        time.sleep(1)  # its threads' stacks are written to stderr
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         return "hang"

@@ -313,6 +313,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if self.sampler is None:
             sample = self._partial(number, rows, local)
         else:
+            if self.sampler.reads_all_rows:
+                read.settle(rows)
             everyone = exchange.gather(tf.stop_gradient(queries))
             sample = self._samplers.sample(exchange, everyone, local, number)
         kernel, bias = read.gather(rows, sample.ids)

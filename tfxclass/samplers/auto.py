@@ -18,8 +18,8 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-# An index pays where v (1 - p_y) is above this times the ratio of the costs.
-_CONSTANT = 0.5
+#: An index pays where v (1 - p_y) is above this times the ratio of the costs.
+PAYS_ABOVE = 0.5
 # Where it is that many times more, nearly all places are for neighbours.
 _MOSTLY = 4.0
 _MOST_NEIGHBORS = 0.9
@@ -105,7 +105,7 @@ class AutoSampler(HashingForestSampler):
         for name, value in zip(names, measured, strict=True):
             self.measured[name].assign(value)
         level = tf.cast(measured[2], tf.float64)
-        level /= _CONSTANT * self.cost_ratio(batch)
+        level /= PAYS_ABOVE * self.cost_ratio(batch)
         choice = tf.where(due, self._choose(level), self._state("choice"))
         self.measured["choice"].assign(choice)
 

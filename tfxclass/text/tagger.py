@@ -179,11 +179,12 @@ class Tagger:
         return [
             [
                 (self.tags[i], float(p))
-                for i, p in zip(ids, probabilities)
-                if p >= least[i]
+                for i, p in zip(ids[kept], probabilities[kept])
             ]
             for batch in self._answers(texts, k)
-            for ids, probabilities in zip(*batch)
+            for ids, probabilities, kept in zip(
+                *batch, batch[1] >= least[batch[0]]
+            )
         ]
 
     def least(self, threshold: float | str | None) -> np.ndarray:
