@@ -161,7 +161,7 @@ def f1_of(pairs, thresholds, average):
 def test_thresholds_are_the_best_of_all(average, seed):
     """All cuts of three labels, tried out."""
     pairs = make_pairs(seed)
-    thresholds, f1 = best_thresholds(pairs, average, min_count=0)
+    thresholds, f1 = best_thresholds(pairs, average, shrinkage=0)
     np.testing.assert_allclose(f1, f1_of(pairs, thresholds, average))
     cuts = [0.1, 0.3, 0.5, 0.7, 0.9]
     # Macro-F1 over labels that occur; other answers would be counted.
@@ -173,12 +173,50 @@ def test_thresholds_are_the_best_of_all(average, seed):
     np.testing.assert_allclose(f1, max(tried))
 
 
-def test_rare_labels_share_a_threshold():
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_labels_of_few_rows_are_near_the_common_threshold(average):
     pairs = make_pairs(3, labels=30, rows=20, values=50)
-    thresholds, _ = best_thresholds(pairs, "micro", min_count=9)
-    rare = pairs.positives < 9
-    assert 2 < rare.sum() < 28
-    assert len(set(thresholds[rare])) == 1 < len(set(thresholds[~rare]))
+    own, common, between = (
+        best_thresholds(pairs, average, s)[0] for s in (0, 1e12, 10)
+    )
+    assert len(set(own)) > 10 and np.ptp(common) < 1e-6
+    share = pairs.positives / (pairs.positives + 10)
+    odds = share * np.log(own / (1 - own))
+    odds += (1 - share) * np.log(common / (1 - common))
+    np.testing.assert_allclose(between, reference.sigmoid(odds), rtol=1e-5)
+
+
+def test_shrunk_thresholds_serve_other_rows_better():
+    """Than each label's own and than one for all, on the mean of draws."""
+    found = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        # Labels of other scales, so of other cuts, and nine rows for each.
+        scale = np.linspace(0.9, 1.0, 40)
+        truth = random.random((600, 40)) < 0.03
+        noise = random.random(truth.shape)
+        scores = scale * (0.4 * truth + 0.6 * noise)
+        parts = []
+        for rows in (slice(0, 300), slice(300, 600)):
+            ids = np.broadcast_to(np.arange(40), truth[rows].shape)
+            parts.append(
+                Pairs(
+                    ids.ravel(),
+                    scores[rows].ravel().astype(np.float32),
+                    truth[rows].ravel(),
+                    truth[rows].sum(axis=0),
+                )  # fmt: skip
+            )
+        found.append(
+            [
+                f1_of(
+                    parts[1], best_thresholds(parts[0], "micro", s)[0], "micro"
+                )
+                for s in (0, 20, 1e12)
+            ]
+        )
+    own, shrunk, common = np.mean(found, axis=0)
+    assert shrunk > own and shrunk > common
 
 
 def test_pairs_without_a_hit_and_without_pairs():
@@ -192,7 +230,7 @@ def test_pairs_without_a_hit_and_without_pairs():
         np.array([0, 0, 1]), np.array([0.3, 1.0, 0.9], np.float32),
         np.zeros(3, bool), np.array([5, 5]),
     )  # fmt: skip
-    thresholds, f1 = best_thresholds(wrong, min_count=1)
+    thresholds, f1 = best_thresholds(wrong, shrinkage=0)
     assert f1 == 0 and not np.any(wrong.scores >= thresholds[wrong.ids])
 
 
@@ -238,6 +276,11 @@ INVALID = {
         "`thresholds` must be one of",
     ),
     "k": (lambda: layers.FullSoftmax(4), {"k": 0}, "`k` must be"),
+    "shrinkage": (
+        lambda: layers.FullSoftmax(4),
+        {"thresholds": "micro", "shrinkage": -1.0},
+        "`shrinkage` must be finite",
+    ),
     "labels": (
         lambda: layers.FullSoftmax(4),
         {"data": (np.zeros((2, 3), "f"), np.full(2, -1))},

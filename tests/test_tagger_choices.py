@@ -111,7 +111,8 @@ def test_thresholds_of_tags_that_were_not_tried():
     answers = p >= found[[4, 0, 2]]
     both = 2 * (answers & truth).sum() / (answers.sum() + truth.sum())
     one = p >= choice.best_threshold(p, truth)
-    assert both >= 2 * (one & truth).sum() / (one.sum() + truth.sum())
+    # Shrunk, so not the best of these rows themselves.
+    assert both > 2 * (one & truth).sum() / (one.sum() + truth.sum()) - 0.01
 
 
 @pytest.mark.parametrize(

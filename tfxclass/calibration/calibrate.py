@@ -1,5 +1,6 @@
 """`calibrate`: a model's temperature and thresholds, from held-out rows."""
 
+import math
 from typing import NamedTuple
 
 import keras
@@ -41,7 +42,7 @@ def calibrate(
     temperature: bool = True,
     thresholds: str | None = None,
     k: int = 100,
-    min_count: int = 10,
+    shrinkage: float = label_thresholds.SHRINKAGE,
 ) -> Calibration:
     """Makes the probabilities of `model` meant, by rows it has not seen.
 
@@ -65,7 +66,10 @@ def calibrate(
         thresholds: None, or `"micro"` or `"macro"`: the F1 that they are to
             make greatest.
         k: int, classes of each row that thresholds are chosen by.
-        min_count: int; classes with fewer held-out rows share one threshold.
+        shrinkage: float >= 0, as how many rows of a class the one threshold
+            counts that is best for all classes: those of few held-out rows
+            are near it. With 0 each class has what its own rows say, which a
+            few do not: on other rows it is worse than one for all.
 
     Returns:
         A `Calibration`.
@@ -78,7 +82,10 @@ def calibrate(
     """
     check_choice("thresholds", thresholds, (None, "micro", "macro"))
     check_positive_int("k", k)
-    check_positive_int("min_count", min_count)
+    if not 0 <= shrinkage < math.inf:
+        raise ValueError(
+            f"`shrinkage` must be finite and >= 0. Received: {shrinkage}"
+        )
     rows = held_out(model, data)
     head = rows.head
     loss = temperature_lib.loss_of(rows)
@@ -90,7 +97,7 @@ def calibrate(
     if thresholds is not None:
         pairs = _pairs(rows, min(k, head.num_classes))
         head.thresholds, f1 = label_thresholds.best_thresholds(
-            pairs, thresholds, min_count
+            pairs, thresholds, shrinkage
         )
     # Keras keeps the graphs of the old temperature.
     model.predict_function = model.test_function = model.train_function = None

@@ -5,6 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 _MOST_ROUNDS = 100
+# Chosen by benchmarks/label_thresholds.py; figures in docs/calibration.md.
+SHRINKAGE = 20.0
+_TINY = 1e-4
 
 
 class Pairs(NamedTuple):
@@ -25,22 +28,23 @@ class Pairs(NamedTuple):
 
 
 def best_thresholds(
-    pairs: Pairs, average: str = "micro", min_count: int = 10
+    pairs: Pairs, average: str = "micro", shrinkage: float = SHRINKAGE
 ) -> tuple[np.ndarray, float]:
     """Thresholds, and the F1 that they reach on these pairs.
 
-    A label with fewer than `min_count` rows tells too little of its own: all
-    such share one threshold, that of the best F1 of their pairs together.
-
-    For micro-F1, 2 hits / (answers + positives) over all labels, each group's
+    For micro-F1, 2 hits / (answers + positives) over all labels, each label's
     cut is the one with the greatest 2 hits - F1 * answers, for the F1 that the
     cuts themselves reach (Dinkelbach's algorithm: it rises until nothing
     changes, and then is the greatest). Macro-F1 is a sum over labels.
 
+    A label of few rows tells too little of its own: its log odds are averaged
+    with those of the one threshold that is best for all pairs together, which
+    counts as much as `shrinkage` rows with the label.
+
     Args:
         pairs: `Pairs`.
         average: `"micro"` or `"macro"`.
-        min_count: int.
+        shrinkage: float >= 0; 0 leaves each label's own.
 
     Returns:
         `(thresholds, f1)`: float32 `[num_classes]`, and float.
@@ -50,18 +54,35 @@ def best_thresholds(
         Study on Threshold Selection for Multi-label Classification, 2007.
     """
     num_classes = len(pairs.positives)
-    own = pairs.positives >= min_count
-    # The last group is that of all others.
-    group_of = np.where(own, np.cumsum(own) - 1, own.sum())
-    groups = _Groups(pairs, group_of, int(own.sum()) + 1)
-    cuts = groups.micro() if average == "micro" else groups.macro()
-    found = groups.thresholds(cuts)[group_of]
+    of_each = _best(pairs, average, np.arange(num_classes))
+    of_all = _best(pairs, average, np.zeros(num_classes, np.int64))
+    found = _shrunk(of_each, of_all, pairs.positives, shrinkage)
     answers, hits = _counts(pairs, found, num_classes)
     total = answers + pairs.positives
     if average == "micro":
         return found, float(2 * hits.sum() / max(total.sum(), 1))
     f1 = 2 * hits / np.maximum(total, 1)
     return found, float(f1.sum() / max((total > 0).sum(), 1))
+
+
+def _best(pairs, average, group_of):
+    """Thresholds of the classes, one for each group of them."""
+    groups = _Groups(pairs, group_of, int(group_of.max()) + 1)
+    cuts = groups.micro() if average == "micro" else groups.macro()
+    return groups.thresholds(cuts)[group_of]
+
+
+def _shrunk(of_each, of_all, positives, shrinkage):
+    if not shrinkage:
+        return of_each
+    share = positives / (positives + shrinkage)
+    odds = share * _log_odds(of_each) + (1 - share) * _log_odds(of_all)
+    return (1 / (1 + np.exp(-odds))).astype(np.float32)
+
+
+def _log_odds(p):
+    p = np.clip(p.astype(np.float64), _TINY, 1 - _TINY)
+    return np.log(p / (1 - p))
 
 
 def _counts(pairs, thresholds, num_classes):

@@ -190,7 +190,7 @@ def tag_thresholds(
 ) -> np.ndarray:
     """Each label's least probability, for the greatest micro-F1 together.
 
-    Labels that were not tried, and those of few rows, have one for all.
+    Those of few rows are near the one that is best for all.
 
     Args:
         probabilities: float32 `[rows, labels]`, held out.

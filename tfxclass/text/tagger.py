@@ -60,7 +60,7 @@ class Tagger:
         model: `keras.Model`, columns to probabilities `[batch, tags]`.
         thresholds: float32 `[tags]`, the least probability of each tag, for
             `threshold="learned"`: chosen on held-out texts for the greatest
-            micro-F1; tags of few texts share one.
+            micro-F1; those of tags of few texts are near one for all.
         summary: dict of what was chosen and how long it took.
 
     Example:
