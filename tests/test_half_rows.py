@@ -9,7 +9,12 @@ import tfxclass
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass.ops import row_update
+from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.ops.lsh import LSHTables
+from tfxclass.ops.row_groups import PCAHash
 from tfxclass.rows import half_rows
+from tfxclass.rows import rounded_initializer
+from tfxclass.rows.rounded_initializer import Rounded
 
 ROWS, DIM = 40, 8
 # Half of a last bit, of 8 bits.
@@ -149,6 +154,11 @@ HEADS = {
         ROWS, 30, sampler="log_uniform", use_bias=True, **o
     ),
     "top_k": lambda **o: layers.SampledSoftmax(ROWS, 30, "top_k", **o),
+    "selective": lambda **o: layers.SelectiveSoftmax(
+        ROWS, 30, num_trees=4, leaf_size=5, rebuild_interval=4, **o
+    ),
+    "lsh": lambda **o: layers.LSHSoftmax(ROWS, 30, rebuild_interval=4, **o),
+    "auto": lambda **o: layers.SampledSoftmax(ROWS, 30, "auto", **o),
     "nce": lambda **o: layers.NoiseContrastive(ROWS, 30, **o),
 }
 OPTIMIZERS = {
@@ -236,9 +246,17 @@ def test_slots_are_as_small_as_said():
     assert [s.dtype for s in model.optimizer._slots(1)] == ["float32"] * 2
 
 
-@pytest.mark.parametrize("optimizer", ["compact", "catch_up"])
-def test_resumed_model_continues_bit_for_bit(optimizer, tmp_path):
-    model, _ = trained("bias", optimizer, epochs=1)
+@pytest.mark.parametrize(
+    "head, optimizer",
+    [
+        ("bias", "compact"),
+        ("bias", "catch_up"),
+        ("selective", "compact"),
+        ("lsh", "compact"),
+    ],
+)
+def test_resumed_model_continues_bit_for_bit(head, optimizer, tmp_path):
+    model, _ = trained(head, optimizer, epochs=1)
     model.save(tmp_path / "model.keras")
     resumed = keras.models.load_model(tmp_path / "model.keras")
     x, y = data()
@@ -273,6 +291,74 @@ def test_estimate_knows_both():
     assert of("bfloat16").slot_bytes == 8 * 64000
 
 
+@pytest.mark.parametrize("sketch", [0, 8])
+def test_an_index_reads_them_as_the_floats_that_they_are(sketch):
+    random = np.random.default_rng(0)
+    half = tf.Variable(tf.cast(random.normal(size=(300, 24)), tf.bfloat16))
+    wide = tf.Variable(tf.cast(half, tf.float32))
+    queries = random.normal(size=(20, 24)).astype("f")
+    found = []
+    for kernel in (half, wide):
+        forest = HashingForest()
+        forest.build(kernel, 5, 10, 3, sketch)
+        ids, scores = forest.query(kernel, queries, 7, normalize=True)
+        tables = LSHTables(4, 6)
+        tables.build(kernel, 3)
+        states = [index.state()["ready"] for index in (forest, tables)]
+        found.append([ids, scores, *states])
+    for a, b in zip(*found):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_other_indexes_refuse_them():
+    half = tf.Variable(tf.zeros([30, 4], tf.bfloat16))
+    index = PCAHash()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="float32"):
+        index.build(half, 3)
+
+
+@pytest.mark.parametrize(
+    "initializer, spread",
+    [
+        # The limit or deviation of a matrix of that shape, as Keras has it.
+        ("glorot_uniform", np.sqrt(6 / (1000 + 40)) / np.sqrt(3)),
+        (keras.initializers.HeNormal(seed=3), np.sqrt(2 / 1000)),
+        (keras.initializers.LecunNormal(seed=3), np.sqrt(1 / 1000)),
+        (keras.initializers.RandomNormal(stddev=0.5, seed=3), 0.5),
+        (keras.initializers.RandomUniform(-0.3, 0.3), 0.3 / np.sqrt(3)),
+        (
+            keras.initializers.VarianceScaling(3.0, "fan_out", "normal"),
+            np.sqrt(3 / 40),
+        ),
+    ],
+)
+def test_first_rows_are_drawn_in_blocks(initializer, spread, monkeypatch):
+    monkeypatch.setattr(rounded_initializer, "BLOCK_NUMBERS", 4000)
+    rounded = Rounded(keras.initializers.get(initializer))
+    drawn = rounded((1000, 40), "bfloat16")
+    assert drawn.dtype == tf.bfloat16 and drawn.shape == (1000, 40)
+    assert rounded.drawn_at_once((1000, 40)) == 4000
+    values = tf.cast(drawn, tf.float32).numpy()
+    # 40,000 numbers: the deviation of their deviation is 0.35 %.
+    np.testing.assert_allclose(values.std(), spread, rtol=0.02)
+    blocks = values.reshape(10, -1)
+    correlation = np.corrcoef(blocks) - np.eye(10)
+    assert np.abs(correlation).max() < 5 / np.sqrt(4000)
+    if not isinstance(initializer, str):
+        again = tf.cast(rounded((1000, 40), "bfloat16"), tf.float32)
+        np.testing.assert_array_equal(values, again)
+
+
+def test_what_is_not_independent_is_drawn_at_once(monkeypatch):
+    monkeypatch.setattr(rounded_initializer, "BLOCK_NUMBERS", 40)
+    rounded = Rounded(keras.initializers.Orthogonal(seed=1))
+    values = tf.cast(rounded((20, 4), "bfloat16"), tf.float32).numpy()
+    np.testing.assert_allclose(values.T @ values, np.eye(4), atol=0.02)
+    assert rounded.drawn_at_once((20, 4)) == 80
+    ones = Rounded(keras.initializers.Ones())((20, 4), "bfloat16")
+    np.testing.assert_array_equal(tf.cast(ones, tf.float32), np.ones((20, 4)))
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
@@ -282,8 +368,10 @@ def test_estimate_knows_both():
             "DropMax are float32",
         ),
         (
-            lambda: layers.SelectiveSoftmax(9, 4, kernel_dtype="bfloat16"),
-            "HashingForestSampler indexes float32",
+            lambda: layers.SampledSoftmax(
+                9, 4, "kmeans", kernel_dtype="bfloat16"
+            ),
+            "KMeansSampler indexes float32",
         ),
     ],
 )

@@ -331,6 +331,16 @@ INVALID = {
         lambda: layers.NoiseContrastive(9, 3, loss="sigmoid"),
         ["The loss of a NoiseContrastive is its own", 'loss="sigmoid"'],
     ),
+    "uncorrected": (
+        lambda: layers.SelectiveSoftmax(
+            9, 3, correct_fill=False, loss="sigmoid"
+        ),
+        ["`loss` is a sum over all classes", "loss=sigmoid"],
+    ),
+    "uncorrected_shards": (
+        lambda: layers.ShardedSoftmax(9, sample_rate=0.5, loss="sigmoid"),
+        ["needs `correct_fill=True`", "correct_fill=False"],
+    ),
     "recovered": (
         lambda: layers.ProjectedSoftmax(9, 3, loss="sigmoid"),
         ["ProjectedSoftmax is its own"],

@@ -263,11 +263,14 @@ def test_top_k_takes_the_greatest_logits(similarity):
     assert np.all(log_count[np.isin(ids, list(best))] == 0)
 
 
-def test_top_k_ranks_rows_that_are_up_to_date():
+@pytest.mark.parametrize("kind", ["SampledSoftmax", "ShardedSoftmax"])
+def test_top_k_ranks_rows_that_are_up_to_date(kind):
     """The momentum of row 7 carries it past all others."""
     rows = np.zeros((20, DIM))
     rows[:, 0] = np.linspace(0, 1, 20)
-    head = head_of(samplers.TopKSampler(4), num_classes=20, rows=rows)
+    head = getattr(layers, kind)(20, sampler=samplers.TopKSampler(4))
+    head.build((None, DIM))
+    head.kernel.assign(rows)
     optimizer = optimizers.LazySGD(0.5, momentum=0.9, catch_up=True)
     optimizer.build([head.kernel])
     for row, size in ((7, -1.0), (3, 0.0), (3, 0.0), (3, 0.0)):
@@ -275,8 +278,13 @@ def test_top_k_ranks_rows_that_are_up_to_date():
         gradient = tf.IndexedSlices(slope, [row], rows.shape)
         optimizer.apply([gradient], [head.kernel])
     assert head.kernel.numpy()[7, 0] < 1  # it lies behind
-    ids, _, _ = sample(head, [[0]], np.eye(1, DIM, dtype="f"))
-    assert 7 in ids[:2]
+    with tf.GradientTape() as tape:
+        x = np.eye(1, DIM, dtype="f")
+        loss = head.compute_loss(x, [0], training=True)
+    # Of the labels, the two best, and one that fills.
+    ids = tape.gradient(loss, head.kernel.value).indices.numpy()
+    assert ids[0] == 0 and {7, 19} <= set(ids)
+    assert len(ids) == 4
 
 
 def test_top_k_keeps_the_greatest_of_the_batch():
@@ -289,6 +297,24 @@ def test_top_k_keeps_the_greatest_of_the_batch():
     for _ in range(5):
         ids, _, _ = sample(head, labels, features)
         assert set(ids[1:5]) == set(np.argsort(-best)[:4])
+
+
+@pytest.mark.parametrize("labels_wide", [1, 2])
+def test_a_row_that_finds_its_own_labels_looks_on(labels_wide):
+    """Places for as many classes a row as it has labels, two of them free:
+    the nearest that are no labels."""
+    number = 3 * labels_wide
+    head = head_of(make("top_k", number + 2, neighbor_fraction=1.0))
+    labels = np.arange(number).reshape(3, labels_wide)
+    rows = np.eye(DIM, dtype=np.float32)[np.arange(CLASSES) % DIM]
+    rows *= np.linspace(2, 1, CLASSES)[:, np.newaxis]
+    head.kernel.assign(rows)
+    features = rows[labels].sum(axis=1)
+    ids, log_count, _ = sample(head, labels, features)
+    logits = (features @ rows.T).max(axis=0)
+    logits[labels] = -np.inf
+    assert set(ids[number:]) == set(np.argsort(-logits)[:2])
+    assert not log_count.any()
 
 
 @pytest.mark.parametrize("kind", ["kmeans", "pca_hash"])

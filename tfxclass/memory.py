@@ -13,15 +13,12 @@ from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.lazy_rows import LazyRows
 from tfxclass.recovery.pass_memory import pass_bytes
 from tfxclass.rows import half_rows
+from tfxclass.rows.rounded_initializer import CONSTANTS
+from tfxclass.rows.rounded_initializer import Rounded
 
 # What Keras' initializers hold beside the matrix that they fill: the drawn
 # numbers and the scaled ones; constants become the matrix (measured).
 _DRAWN_COPIES = 2
-_CONSTANTS = (
-    keras.initializers.Zeros,
-    keras.initializers.Ones,
-    keras.initializers.Constant,
-)
 # What Keras' optimizers hold beside a dense gradient: the two terms of a
 # moment's step (measured); plain SGD scales the gradient in place.
 _UPDATE_COPIES = 2
@@ -138,9 +135,12 @@ def estimate(
 
 def _initializer_bytes(weight):
     initializer = keras.initializers.get(weight.initializer)
-    is_drawn = weight.is_rows and not isinstance(initializer, _CONSTANTS)
-    # In float32, also for rows that are rounded then.
-    return _DRAWN_COPIES * 4 * weight.size * is_drawn
+    if not weight.is_rows or isinstance(initializer, CONSTANTS):
+        return 0
+    numbers = weight.size
+    if weight.dtype == "bfloat16":
+        numbers = min(Rounded(initializer).drawn_at_once(weight.shape), numbers)
+    return _DRAWN_COPIES * 4 * numbers
 
 
 def _slots_of(optimizer, dtype="float32", are_class_rows=True):

@@ -8,7 +8,10 @@
 // replaced one by one as they are built: of n parts the first i are there i lag
 // / n steps after the begin. (An index of rows of another shape is swapped in
 // whole.) So what a step sees depends on the step number alone, never on
-// timing. Memory: two indexes and the copy.
+// timing. Memory: two indexes and the copy; of an index with parts one and
+// kPartsAhead parts and the copy, for the thread waits for what it has built to
+// be swapped in. (A state that is saved has all of them, until the last is
+// swapped in.)
 //
 // What an index is, an Indexer tells. It has the types
 //   Index    what queries use, immutable once built;
@@ -50,17 +53,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/class_rows.h"
 #include "core/parallel.h"
 #include "core/sizes.h"
 #include "core/touched_rows.h"
 
 namespace tfxclass {
-
-// The class matrix, [count, dim].
-struct ClassRows {
-  const float* values;
-  int64_t count, dim;
-};
 
 // When refreshes begin, 1 <= lag <= interval.
 struct RefreshSteps {
@@ -90,9 +88,10 @@ class Refreshing {
     std::vector<int64_t> touched;
   };
 
-  ~Refreshing() {
-    if (worker_.joinable()) worker_.join();
-  }
+  // Parts that are built before those in front are swapped in.
+  static constexpr int64_t kPartsAhead = 2;
+
+  ~Refreshing() { Drop(); }
 
   // The index that queries use; null before the first one is ready.
   Shared ready() {
@@ -259,15 +258,24 @@ class Refreshing {
   // Until the thread has built so many, or has failed.
   void WaitForParts(int64_t num_parts) {
     if (!worker_.joinable()) return;  // restored: all are there
+    AllowParts(num_parts);
     std::unique_lock<std::mutex> lock(parts_mutex_);
-    part_built_.wait(
+    part_changed_.wait(
         lock, [&] { return num_built_ >= num_parts || failure_.thrown(); });
+  }
+
+  // Lets the thread build so many, and some ahead; without end if negative.
+  void AllowParts(int64_t num_parts) {
+    std::lock_guard<std::mutex> lock(parts_mutex_);
+    num_allowed_ = num_parts < 0 ? INT64_MAX : num_parts + kPartsAhead;
+    part_changed_.notify_all();
   }
 
   // What it throws, for want of memory or of a thread, fails as a build does.
   void Start() {
     num_swapped_ = num_built_ = 0;
-    in_parts_ = false;
+    num_allowed_ = kPartsAhead;
+    dropped_ = in_parts_ = false;
     failure_.Run([&] {
       const auto next = std::make_shared<Index>();
       pending_ = next;
@@ -284,7 +292,7 @@ class Refreshing {
       worker_ = std::thread([this, build] {
         failure_.Run(build);
         std::lock_guard<std::mutex> lock(parts_mutex_);
-        part_built_.notify_all();
+        part_changed_.notify_all();
       });
     });
   }
@@ -293,17 +301,28 @@ class Refreshing {
     if constexpr (HasParts<Indexer>::value) {
       const int64_t num_parts = Indexer::NumParts(*next);
       for (int64_t part = 0; part < num_parts; ++part) {
+        if (!MayBuild(part)) return;
         Indexer::BuildPart(&source_, part, next);
         std::lock_guard<std::mutex> lock(parts_mutex_);
         num_built_ = part + 1;
-        part_built_.notify_all();
+        part_changed_.notify_all();
       }
     }
   }
 
+  // Waits for the parts before to be swapped in. False if nobody wants it.
+  bool MayBuild(int64_t part) {
+    std::unique_lock<std::mutex> lock(parts_mutex_);
+    part_changed_.wait(lock, [&] { return part < num_allowed_ || dropped_; });
+    return !dropped_;
+  }
+
   // Waits for the thread; its index is pending no more if it failed.
   void Join() {
-    if (worker_.joinable()) worker_.join();
+    if (worker_.joinable()) {
+      AllowParts(-1);
+      worker_.join();
+    }
     if (!failure_.thrown()) return;
     pending_ = nullptr;
     touched_.Absorb(&taken_);
@@ -311,7 +330,14 @@ class Refreshing {
 
   // Waits for the thread; what it made, or why not, is of no use any more.
   void Drop() {
-    if (worker_.joinable()) worker_.join();
+    if (worker_.joinable()) {
+      {
+        std::lock_guard<std::mutex> lock(parts_mutex_);
+        dropped_ = true;
+        part_changed_.notify_all();
+      }
+      worker_.join();
+    }
     pending_ = nullptr;
     touched_.Absorb(&taken_);
     failure_.Clear();
@@ -327,9 +353,10 @@ class Refreshing {
   int64_t swap_at_ = 0, next_start_ = 0, begun_ = 0;
   bool in_parts_ = true;     // the pending index is swapped in part by part
   int64_t num_swapped_ = 0;  // parts of it
-  std::mutex parts_mutex_;   // of the next two
-  std::condition_variable part_built_;
-  int64_t num_built_ = 0;
+  std::mutex parts_mutex_;   // of the rest
+  std::condition_variable part_changed_;
+  int64_t num_built_ = 0, num_allowed_ = 0;
+  bool dropped_ = false;
 };
 
 }  // namespace tfxclass

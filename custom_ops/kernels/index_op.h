@@ -56,13 +56,24 @@ absl::Status LookupIndex(
   return LookupInput(c, 0, resource);
 }
 
+// Whether an Indexer and its queries read rows in bfloat16: kReadsHalf.
+template <typename Indexer, typename = void>
+struct ReadsHalf : std::false_type {};
+template <typename Indexer>
+struct ReadsHalf<Indexer, std::enable_if_t<Indexer::kReadsHalf>>
+    : std::true_type {};
+
 inline absl::Status CheckKernel(const char* index_name,
-                                const tensorflow::Tensor& kernel) {
-  if (kernel.dtype() != tensorflow::DT_FLOAT || kernel.dims() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`kernel` must be float32 [num_classes, dim]. Received: ",
-                     tensorflow::DataTypeString(kernel.dtype()), " of shape ",
-                     ShapeText(kernel.shape())));
+                                const tensorflow::Tensor& kernel,
+                                bool may_be_half = false) {
+  const bool is_half = may_be_half && kernel.dtype() == tensorflow::DT_BFLOAT16;
+  if ((kernel.dtype() != tensorflow::DT_FLOAT && !is_half) ||
+      kernel.dims() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`kernel` must be float32", may_be_half ? ", or bfloat16," : "",
+        " [num_classes, dim]. Received: ",
+        tensorflow::DataTypeString(kernel.dtype()), " of shape ",
+        ShapeText(kernel.shape())));
   }
   const auto fits = [](int64_t n) { return n >= 1 && n <= INT32_MAX; };
   if (!fits(kernel.dim_size(0)) || !fits(kernel.dim_size(1))) {
@@ -76,7 +87,12 @@ inline absl::Status CheckKernel(const char* index_name,
 
 // The rows of a tensor that CheckKernel passed.
 inline ClassRows RowsOf(const tensorflow::Tensor& kernel) {
-  return {kernel.flat<float>().data(), kernel.dim_size(0), kernel.dim_size(1)};
+  const int64_t count = kernel.dim_size(0), dim = kernel.dim_size(1);
+  if (kernel.dtype() == tensorflow::DT_FLOAT) {
+    return {kernel.flat<float>().data(), count, dim};
+  }
+  const void* const half = kernel.flat<tensorflow::bfloat16>().data();
+  return {nullptr, count, dim, static_cast<const Bf16*>(half)};
 }
 
 inline absl::Status NotFinite(const char* index_name) {
@@ -120,6 +136,12 @@ class RowsInPlace {
   }
 };
 
+// Rows on a GPU are float32.
+template <typename Indexer, class RowReader>
+constexpr bool MayBeHalf() {
+  return RowReader::kInPlace && ReadsHalf<Indexer>::value;
+}
+
 // Builds the index of input 0 from the rows of the variable of input 1.
 template <typename Indexer, class RowReader>
 absl::Status BuildIndex(tensorflow::OpKernelContext* c,
@@ -129,7 +151,8 @@ absl::Status BuildIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
   TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
   tensorflow::tf_shared_lock lock(*kernel->mu());
-  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor()));
+  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor(),
+                                 MayBeHalf<Indexer, RowReader>()));
   TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
   ClassRows rows;
@@ -149,7 +172,8 @@ absl::Status AdvanceIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
   TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
   tensorflow::tf_shared_lock lock(*kernel->mu());
-  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor()));
+  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor(),
+                                 MayBeHalf<Indexer, RowReader>()));
   TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
   ClassRows rows = {};

@@ -12,6 +12,7 @@ REGISTER_OP("Tfxclass>ForestBuild")
     .Input("num_trees: int64")
     .Input("leaf_size: int64")
     .Input("seed: int64")
+    .Attr("sketch: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
@@ -25,6 +26,7 @@ REGISTER_OP("Tfxclass>ForestAdvance")
     .Input("num_trees: int64")
     .Input("leaf_size: int64")
     .Input("seed: int64")
+    .Attr("sketch: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 

@@ -110,14 +110,43 @@ void EachClassIsInItsBucketsOnce() {
 // The extra coordinate of inner products makes all norms the greatest one.
 void NormsAreEqualized() {
   const auto rows = RandomRows(40, 2);
-  LaneRows lanes;
-  float greatest;
-  CHECK(CopyLaneRows(Rows(rows), nullptr, 1, SerialFor, &lanes, &greatest));
-  for (int64_t b = 0; b < lanes.blocks(); ++b) {
-    EqualizeNorms(greatest, kDim + 1, lanes.block(b));
+  const ClassRows all = Rows(rows);
+  const LaneBlocks blocks = {all, nullptr, 1};
+  float greatest, row[kDim], block[(kDim + 1) * kBlockRows];
+  CHECK(GreatestNorm(blocks, SerialFor, &greatest));
+  CHECK(blocks.blocks() == 2);
+  for (int64_t b = 0; b < blocks.blocks(); ++b) {
+    blocks.Read(b, row, block);
+    EqualizeNorms(greatest, kDim + 1, block);
     float squared[kBlockRows];
-    SquaredNorms(lanes.block(b), kDim + 1, squared);
+    SquaredNorms(block, kDim + 1, squared);
     for (const float s : squared) CHECK(std::abs(s - greatest) < 1e-5f);
+  }
+}
+
+// From all rows, from touched ones, and those that are not finite.
+void HalfRowsAreReadAsTheFloatsThatTheyAre() {
+  for (const Case& c : kCases) {
+    std::vector<float> rows = RandomRows(150, 1);
+    std::vector<Bf16> half;
+    for (float& x : rows) {
+      half.push_back(ToBf16(x));
+      x = ToFloat(half.back());
+    }
+    const ClassRows narrow = {nullptr, 150, kDim, half.data()};
+    const std::vector<int64_t> touched = {3, 9};
+    std::string bytes[2];
+    for (const bool is_half : {false, true}) {
+      Refreshing<LshIndexer> index;
+      const ClassRows read = is_half ? narrow : Rows(rows);
+      CHECK(index.Build(read, OptionsOf(c), SerialFor));
+      index.Mark(touched.data(), 2);
+      CHECK(index.Advance({0, 1, 1}, read, OptionsOf(c), SerialFor));
+      bytes[is_half] = index.Save().pending;
+    }
+    CHECK(bytes[0] == bytes[1] && !bytes[0].empty());
+    half[5].bits = 0x7fc0;
+    CHECK(!Refreshing<LshIndexer>().Build(narrow, OptionsOf(c), SerialFor));
   }
 }
 
@@ -405,6 +434,7 @@ void OddSizes() {
 int main() {
   tfxclass::EachClassIsInItsBucketsOnce();
   tfxclass::NormsAreEqualized();
+  tfxclass::HalfRowsAreReadAsTheFloatsThatTheyAre();
   tfxclass::ThreadsDoNotMatter();
   tfxclass::AMergeEqualsARebuild();
   tfxclass::RowsThatAreNotThereAreLeftOut();

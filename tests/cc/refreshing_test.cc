@@ -1,10 +1,14 @@
 // When an index is refreshed, from which rows, and what is marked meanwhile.
 #include "core/refreshing.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -222,6 +226,71 @@ void TouchedRowsAreASet() {
   CHECK(touched.Ids().empty());
 }
 
+// An index of ten parts that counts those built and those alive.
+struct PartsIndexer {
+  struct Part {
+    explicit Part(std::atomic<int64_t>* alive) : alive(alive) { ++*alive; }
+    ~Part() { --*alive; }
+    std::atomic<int64_t>* alive;
+  };
+  struct Index {
+    std::vector<std::shared_ptr<const Part>> parts;
+  };
+  using Options = std::atomic<int64_t>*;
+  using Source = Options;
+  static constexpr int64_t kParts = 10;
+
+  static bool Take(const ClassRows&, const Options& alive,
+                   const std::shared_ptr<const Index>&, const TouchedRows&,
+                   const ParallelFor&, Source* source) {
+    *source = alive;
+    return true;
+  }
+  static bool IsOfShape(const Index&, const Index&) { return true; }
+  static Index Build(Source* source, const ParallelFor&) {
+    Index index = Begin(*source);
+    for (auto& part : index.parts) part = std::make_shared<Part>(*source);
+    return index;
+  }
+  static bool InParts(const Source&) { return true; }
+  static Index Begin(const Source&) { return {{kParts, nullptr}}; }
+  static void BuildPart(Source* source, int64_t part, Index* index) {
+    index->parts[part] = std::make_shared<Part>(*source);
+  }
+  static int64_t NumParts(const Index& index) { return index.parts.size(); }
+  static Index Replace(const Index& latest, const Index& next, int64_t num) {
+    Index index = latest;
+    std::copy_n(next.parts.begin(), num, index.parts.begin());
+    return index;
+  }
+  static std::string Write(const Index& index) {
+    return std::string(index.parts.size(), 'x');
+  }
+  static bool Read(const char*, size_t size, Index*) { return size > 0; }
+};
+
+// However slow the steps are: two parts at most wait to be swapped in.
+void PartsAreBuiltLittleAheadOfTheirSwap() {
+  std::atomic<int64_t> alive{0};
+  {
+    Refreshing<PartsIndexer> index;
+    const auto advance = [&](int64_t step) {
+      CHECK(index.Advance({step, 20, 20}, {nullptr, 1, 1}, &alive, SerialFor));
+    };
+    int64_t most = 0;
+    for (int64_t step = 0; step < 45; ++step) {
+      advance(step);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      most = std::max<int64_t>(most, alive);
+    }
+    CHECK(most > PartsIndexer::kParts && most <= PartsIndexer::kParts + 2);
+    CHECK(index.Save().pending.size() == PartsIndexer::kParts);
+    CHECK(alive > PartsIndexer::kParts + 2);  // all, to be saved
+    for (int64_t step = 45; step < 62; ++step) advance(step);
+  }
+  CHECK(alive == 0);  // and nobody waits for the last one
+}
+
 }  // namespace
 }  // namespace tfxclass
 
@@ -234,4 +303,5 @@ int main() {
   tfxclass::ABeginThatFailsKeepsItsMarks();
   tfxclass::ABuildThatIsRefusedKeepsTheMarksOfADroppedOne();
   tfxclass::TouchedRowsAreASet();
+  tfxclass::PartsAreBuiltLittleAheadOfTheirSwap();
 }

@@ -37,6 +37,7 @@ def draw_options(d, kind):
             "num_trees": d.integer(1, 4),
             "leaf_size": d.integer(1, 9),
             "seed": d.seed(),
+            "sketch": d.choice([0, 0, 1, 3, 8, 40]),
         }
     if kind == "lsh":
         return {
@@ -60,6 +61,8 @@ def draw_index(d, kind):
     kernel = d.floats(rows, max(d.size(1, 17), 1))
     if d.chance(0.2):
         kernel[d.ids((3,), rows)] = 0
+    if kind in ("forest", "lsh") and d.chance(0.3):
+        kernel = kernel.astype("bfloat16")
     if d.chance(0.1):
         return Index(kind), kernel
     return Index(kind, kernel, draw_options(d, kind), d.chance(0.3)), kernel

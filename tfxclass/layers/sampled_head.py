@@ -82,6 +82,8 @@ class SampledHead(ClassHead):
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
         self._check_index()
+        if self.objective.is_sum:
+            self.check_estimates("loss", self.objective.name)
         options = self.loss_options
         if options is not None:
             self.check_estimates("label_smoothing", options.label_smoothing)
@@ -95,11 +97,13 @@ class SampledHead(ClassHead):
 
     def _check_index(self):
         is_half = self.kernel_dtype != "float32"
-        if is_half and isinstance(self.sampler, IndexedSampler):
+        is_indexed = isinstance(self.sampler, IndexedSampler)
+        if is_half and is_indexed and not self.sampler.reads_half:
             raise ValueError(
                 f"{type(self.sampler).__name__} indexes float32 rows. Fix: "
-                "leave `kernel_dtype` out, or take a sampler without an index, "
-                f'e.g. "uniform". Received: kernel_dtype="{self.kernel_dtype}"'
+                "leave `kernel_dtype` out, or take another sampler, e.g. "
+                '"hashing_forest", "auto" or an LSHSampler. Received: '
+                f'kernel_dtype="{self.kernel_dtype}"'
             )
 
     def _make_sampler(self, sampler, num_sampled):

@@ -32,7 +32,10 @@ class SampledSoftmax(SampledHead):
         loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in
             `OutputHead`; the binary losses of classes that are no labels are
             divided by their expected counts, so the sum and its gradient are
-            unbiased where the softmax's estimate is consistent.
+            unbiased where the softmax's estimate is consistent. Not with a
+            sampler whose counts are not corrected (`correct_fill=False`,
+            `correction="none"`). `sampler="auto"` goes by the softmax of the
+            logits.
         placement: None or `"host"`, as in `SampledHead`.
         **kwargs: `OutputHead`'s arguments.
 

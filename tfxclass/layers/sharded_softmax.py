@@ -80,8 +80,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         sample_rate: float in (0, 1], the same as a share; instead of
             `num_sampled`.
         correct_fill: whether drawn classes get the weight of all that they
-            stand for. Without it the loss is restricted to the classes of
-            the step, as Partial FC's softmax.
+            stand for; `loss="sigmoid"` needs it. Without it the softmax is
+            restricted to the classes of the step, as Partial FC's.
         **kwargs: `ClassHead`'s arguments.
 
     Example:
@@ -122,6 +122,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         self.num_sampled = num_sampled
         self.correct_fill = correct_fill
         if self.is_sampled:
+            self._check_sum()
             self.supported_options = OF_LOSSES
             if self.loss_options is not None:
                 self.loss_options.check_for(self)
@@ -142,6 +143,20 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 "give one. Received: "
                 f"sampler={sampler!r}, num_sampled={num_sampled}, "
                 f"sample_rate={sample_rate}."
+            )
+
+    def _check_sum(self):
+        """A sum over all classes needs what drawn ones stand for."""
+        sampler = self.sampler
+        is_estimate = self.correct_fill and (
+            sampler is None or sampler.estimates_sums
+        )
+        if self.objective.is_sum and not is_estimate:
+            raise ValueError(
+                f'`loss="{self.objective.name}"` of a sample is a sum over all '
+                "classes and needs `correct_fill=True`, of the sampler, too. "
+                f"Received: correct_fill={self.correct_fill} with "
+                f"sampler={sampler!r}"
             )
 
     @property
@@ -298,6 +313,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if self.sampler is None:
             sample = self._partial(number, rows, local)
         else:
+            if self.sampler.reads_all_rows:
+                read.settle(rows)
             everyone = exchange.gather(tf.stop_gradient(queries))
             sample = self._samplers.sample(exchange, everyone, local, number)
         kernel, bias = read.gather(rows, sample.ids)

@@ -38,6 +38,8 @@ class Softmax:
     options = ALL_OPTIONS
     #: Whether a probability depends on the logits of all classes.
     needs_logsumexp = True
+    #: Whether it is a sum over all classes, as a sample has to estimate.
+    is_sum = False
 
     def targets(self, targets: Targets) -> Targets:
         """`Targets` whose weights sum up to 1, with those of this loss."""
@@ -131,6 +133,7 @@ class OneVsRest:
     activation = "sigmoid"
     options = OF_LABELS
     needs_logsumexp = False
+    is_sum = True
 
     def __init__(self, name: str) -> None:
         self.name = name

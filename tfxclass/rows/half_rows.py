@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.types import Shape
 from tfxclass.types import Variable
 
 _SEED = "_tfxclass_rows_seed"
@@ -88,16 +87,6 @@ def gather(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         return slices, None
 
     return tf.cast(tf.gather(values, ids), tf.float32), grad
-
-
-class Rounded(keras.initializers.Initializer):
-    """Numbers of another initializer, drawn in float32 and rounded."""
-
-    def __init__(self, initializer: keras.initializers.Initializer) -> None:
-        self.initializer = initializer
-
-    def __call__(self, shape: Shape, dtype: Any = None) -> tf.Tensor:
-        return tf.cast(self.initializer(shape, dtype="float32"), dtype)
 
 
 def to_numpy(values: Variable) -> np.ndarray:

@@ -123,7 +123,8 @@ class NeighborSampler(CandidateSampler):
     Args:
         num_sampled: int, number of classes a step, labels included.
         num_neighbors: int Q, classes looked for a row of the batch;
-            by default as many as fill the candidates' places.
+            by default as many as fill the candidates' places, and
+            its labels.
         neighbor_fraction, correct_fill, seed: of `CandidateSampler`.
     """
 
@@ -153,6 +154,9 @@ class NeighborSampler(CandidateSampler):
         else:
             batch = tf.shape(queries, tf.int64)[0]
             wanted = tf.maximum(places // tf.maximum(batch, 1), 1)
+            # The nearest of a trained row are its own labels, on average:
+            labels = tf.reduce_sum(tf.cast(target_ids >= 0, tf.int64))
+            wanted += -(-labels // tf.maximum(batch, 1))
         wanted = tf.minimum(wanted, self.num_classes)
         return self.neighbors(queries, kernel, wanted)
 

@@ -36,6 +36,7 @@ class TopKSampler(NeighborSampler):
 
     is_exact = True
     draws_alone = True
+    reads_all_rows = True
     sample_overflow = False
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
@@ -44,11 +45,10 @@ class TopKSampler(NeighborSampler):
     def neighbors(
         self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        rows = ClassRows(kernel, normalize=self.similarity == "cosine")
-        read.settle(rows)
+        read.settle(ClassRows(kernel))  # those of a shard are by then
         return search.top_k(
             queries,
-            read.whole(rows).kernel,
+            tf.convert_to_tensor(kernel),
             tf.cast(num_neighbors, tf.int32),
-            normalize=rows.normalize,
+            normalize=self.similarity == "cosine",
         )

@@ -50,6 +50,8 @@ def _description(tagger, model):
         "counts": tagger._counts.tolist(),
         "effort": tagger.effort,
         "c": tagger.c,
+        "neighbors": tagger.neighbors,
+        "thresholds": tagger.thresholds.tolist(),
         "threshold": tagger.threshold,
         "seed": tagger.seed,
         "verbose": tagger.verbose,
@@ -71,12 +73,14 @@ def load(cls: type, folder: Path) -> Any:
     tagger = cls(
         effort=described["effort"],
         c=described["c"],
+        neighbors=described["neighbors"],
         threshold=described["threshold"],
         seed=described["seed"],
         verbose=described.get("verbose", 1),
     )
     tagger.tags = described["tags"]
     tagger.summary = described["summary"]
+    tagger.thresholds = np.array(described["thresholds"], np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
     tagger.model = keras.models.load_model(model)
     if described.get("fields_are_given", True):
