@@ -246,6 +246,7 @@ struct PartsIndexer {
     *source = alive;
     return true;
   }
+  static bool IsOfShape(const Index&, const Index&) { return true; }
   static Index Build(Source* source, const ParallelFor&) {
     Index index = Begin(*source);
     for (auto& part : index.parts) part = std::make_shared<Part>(*source);
