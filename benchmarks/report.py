@@ -47,6 +47,7 @@ TITLES = {
     "language_model": "Random projection on a language model",
     "verification": "Random projection: embedding quality on verses",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
+    "small_rows": "Half-size rows and compact slots: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
