@@ -11,6 +11,7 @@ import pytest
 
 import tfxclass
 from tests.conftest import ROOT
+from tfxclass.samplers import by_name
 
 layers = tfxclass.layers
 CLASSES, DIM = 200_000, 64
@@ -80,6 +81,22 @@ def test_sizes_are_those_of_the_built_model(head):
     slots = [v for v in optimizer.variables if len(v.shape)]
     size = sum(np.prod(v.shape) * np.dtype(v.dtype).itemsize for v in slots)
     assert estimate.slot_bytes == size
+
+
+@pytest.mark.parametrize("name", by_name.NAMES)
+def test_index_of_a_sampler_by_its_name(name):
+    sizes = {
+        classes: tfxclass.estimate(
+            layers.SampledSoftmax(classes, 9, name), 8, 16
+        ).index_bytes
+        for classes in (50, 5000)
+    }
+    if name in ("uniform", "log_uniform", "top_k"):
+        assert sizes == {50: 0, 5000: 0}
+    else:
+        # Ids at least, and no more than a few matrices.
+        assert 4 * 5000 < sizes[5000] < 100 * 4 * 8 * 5000
+        assert sizes[50] < sizes[5000]
 
 
 @pytest.mark.parametrize(
@@ -282,6 +299,35 @@ def test_dense_optimizers_pay_for_all_rows():
     assert dense.slot_bytes == lazy.slot_bytes == 2 * 4 * 160_000
     sgd = tfxclass.estimate(head, 16, 32, keras.optimizers.SGD())
     assert sgd.slot_bytes == 0 and "160,000 parameters" in str(sgd)
+
+
+def test_compact_slots_are_of_class_rows_alone():
+    """Not of the clusters and projections of an adaptive softmax."""
+    head = layers.AdaptiveSoftmax(50, [10])
+    head.build((None, 8))
+    optimizer = tfxclass.optimizers.LazyAdam(compact_slots=True)
+    optimizer.build(head.trainable_variables)
+    dtypes = {
+        variable.path: slots[0].dtype
+        for variable, slots in (
+            (v, optimizer._slots(i))
+            for i, v in enumerate(head.trainable_variables)
+        )
+    }
+    kernels = {x for x, dtype in dtypes.items() if dtype == "bfloat16"}
+    assert kernels == {v.path for v in head.kernels}
+
+
+def test_of_several_optimizers_that_of_the_head_counts():
+    head, other = layers.FullSoftmax(50), layers.FullSoftmax(50)
+    encoder = keras.layers.Dense(8)
+    sgd, adam = keras.optimizers.SGD(), tfxclass.optimizers.LazyAdam()
+    multi = tfxclass.optimizers.MultiOptimizer
+    several = multi([(sgd, encoder), (adam, [head])])
+    expected = tfxclass.estimate(head, 8, 16, adam)
+    assert tfxclass.estimate(head, 8, 16, several) == expected
+    with pytest.raises(ValueError, match="none for 'full_softmax"):
+        tfxclass.estimate(other, 8, 16, several)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.lazy_rows import LazyRows
 from tfxclass.recovery.pass_memory import pass_bytes
 from tfxclass.rows import half_rows
@@ -86,7 +87,8 @@ def estimate(
         batch: int, rows a step.
         optimizer: a Keras or tfxclass optimizer, or a name as in `compile`;
             `LazyAdam()` by default. With Keras' own, row gradients are made
-            dense, as Keras does.
+            dense, as Keras does. Of a `MultiOptimizer` that of the group which
+            names the head.
 
     Returns:
         An `Estimate`.
@@ -103,11 +105,13 @@ def estimate(
         raise ValueError(
             f"`head` must be a head of tfxclass.layers. Received: {head!r}"
         )
-    check_positive_int("dim", dim)
-    check_positive_int("batch", batch)
+    dim = check_positive_int("dim", dim)
+    batch = check_positive_int("batch", batch)
     optimizer = keras.optimizers.get(
         LazyAdam() if optimizer is None else optimizer
     )
+    if isinstance(optimizer, MultiOptimizer):
+        optimizer = optimizer.optimizer_of(head)
     weights = head.device_specs(dim)
     shapes = [weight.shape for weight in weights if weight.trainable]
     parameters = sum(weight.size for weight in weights if weight.trainable)

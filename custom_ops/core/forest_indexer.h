@@ -138,6 +138,12 @@ struct ForestIndexer : ForestBytes {
     forest->trees[part] = BuildTree(source->rows, source->options, part);
   }
 
+  // Whether trees of one may stand in the other.
+  static bool IsOfShape(const Index& a, const Index& b) {
+    return a.count == b.count && a.dim == b.dim &&
+           DirectionDim(a.sketch, a.dim) == DirectionDim(b.sketch, b.dim);
+  }
+
   // `latest` with the first trees of `next` in place of its own.
   static Index Replace(const Index& latest, const Index& next,
                        int64_t num_parts) {

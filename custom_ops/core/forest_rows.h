@@ -28,7 +28,7 @@ class ForestSketch {
  public:
   ForestSketch(int64_t sketch, int64_t dim)
       : size_(sketch), dim_(dim), planes_(sketch * PaddedDim(dim), 0.0f) {
-    const auto drawn = DrawGaussianPlanes(sketch, dim, kSeed);
+    const auto drawn = DrawGaussianPlanes(sketch, dim, kSeed, SerialFor);
     for (int64_t i = 0; i < sketch; ++i) {
       std::copy_n(&drawn[i * dim], dim, &planes_[i * PaddedDim(dim)]);
     }

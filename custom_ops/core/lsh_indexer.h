@@ -83,7 +83,9 @@ struct LshBytes {
  private:
   static bool IsSound(const LshTables& tables, const LshTable& table) {
     const size_t buckets = size_t{1} << tables.range_bits();
-    if (table.offsets.size() != buckets + 1 || table.offsets[0] != 0 ||
+    // More ids than classes would not fit where a GPU keeps them.
+    if (static_cast<int64_t>(table.ids.size()) > tables.count ||
+        table.offsets.size() != buckets + 1 || table.offsets[0] != 0 ||
         table.offsets[buckets] != static_cast<int64_t>(table.ids.size())) {
       return false;
     }
@@ -115,14 +117,15 @@ struct LshIndexer : LshBytes {
                    const std::shared_ptr<const Index>& latest,
                    const TouchedRows& touched, const ParallelFor& parallel,
                    Source* source) {
-    const bool same_functions = Prepare(kernel, options, latest.get(), source);
+    const bool same_functions =
+        Prepare(kernel, options, latest.get(), parallel, source);
     LshTables& next = source->next;
     source->latest = nullptr;
     if (options.incremental && same_functions &&
         latest->bucket_size == options.bucket_size) {
-      source->ids = touched.Ids();
+      source->ids = touched.Ids(kernel.count);
       const int64_t num_touched = source->ids.size();
-      if (num_touched <= kernel.count / 8 && !touched.Contains(kernel.count)) {
+      if (num_touched <= kernel.count / 8) {
         const LaneBlocks rows = {kernel, &source->ids, options.inner_product};
         if (!Measure(rows, parallel, &next)) return false;
         if (next.greatest <= latest->greatest) {
@@ -161,7 +164,8 @@ struct LshIndexer : LshBytes {
   // All of `next` but the greatest norm and the tables. Returns whether its
   // functions are those of `latest`.
   static bool Prepare(const ClassRows& kernel, const Options& options,
-                      const Index* latest, Source* source) {
+                      const Index* latest, const ParallelFor& parallel,
+                      Source* source) {
     LshTables& next = source->next;
     next = LshTables();
     next.count = kernel.count;
@@ -181,7 +185,7 @@ struct LshIndexer : LshBytes {
       return true;
     }
     next.functions = std::make_shared<HashFunctions>(
-        hash, kernel.dim + options.inner_product);
+        hash, kernel.dim + options.inner_product, parallel);
     return false;
   }
 };

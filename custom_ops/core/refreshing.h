@@ -6,11 +6,12 @@
 // the old one; the new one takes its place exactly `lag` steps later, waited
 // for if need be. Where an index has parts (the trees of a forest), they are
 // replaced one by one as they are built: of n parts the first i are there i lag
-// / n steps after the begin. So what a step sees depends on the step number
-// alone, never on timing. Memory: two indexes and the copy; of an index with
-// parts one and kPartsAhead parts and the copy, for the thread waits for what
-// it has built to be swapped in. (A state that is saved has all of them, until
-// the last is swapped in.)
+// / n steps after the begin. (An index of rows of another shape is swapped in
+// whole.) So what a step sees depends on the step number alone, never on
+// timing. Memory: two indexes and the copy; of an index with parts one and
+// kPartsAhead parts and the copy, for the thread waits for what it has built to
+// be swapped in. (A state that is saved has all of them, until the last is
+// swapped in.)
 //
 // What an index is, an Indexer tells. It has the types
 //   Index    what queries use, immutable once built;
@@ -25,7 +26,8 @@
 //     is the index before this one or null, `touched` what was marked since;
 //   Index Build(Source* source, const ParallelFor& parallel);
 //   and, if it has parts that are built one after the other, InParts(source),
-//   Begin(source), BuildPart(&source, part, &index), NumParts(index), and
+//   Begin(source), BuildPart(&source, part, &index), NumParts(index),
+//   IsOfShape(latest, next), whether parts of one fit in the other, and
 //   Replace(latest, next, n), `latest` with the first n parts of `next`;
 //   std::string Write(const Index& index) and
 //   bool Read(const char* data, size_t size, Index* index), false if the bytes
@@ -123,8 +125,10 @@ class Refreshing {
     std::lock_guard<std::mutex> lock(mutex_);
     const bool begins = Begins(steps);
     Swap(steps.step);
-    if (begins) Join();
-    if (!worker_.joinable()) failure_.Rethrow();
+    if (begins || !worker_.joinable()) {
+      Join();
+      failure_.Rethrow();
+    }
     if (!begins) return true;
     next_start_ = SaturatedAdd(steps.step, steps.interval);
     if (ready_ == nullptr && pending_ == nullptr) {
@@ -186,8 +190,7 @@ class Refreshing {
     if (!Indexer::Take(rows, options, latest, touched_, parallel, &source_)) {
       return false;
     }
-    taken_ = std::move(touched_);
-    touched_.Clear();
+    taken_.Absorb(&touched_);
     return true;
   }
 
@@ -197,8 +200,9 @@ class Refreshing {
     failure_.Run([&] {
       ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
     });
-    if (failure_.thrown()) touched_.Merge(taken_);
+    Join();
     failure_.Rethrow();
+    taken_.Clear();
     return true;
   }
 
@@ -223,8 +227,10 @@ class Refreshing {
     const int64_t due = PartsDue(step, num_parts);
     if (due == num_parts) {
       Join();
-      if (pending_) ready_ = std::move(pending_);
+      if (pending_ == nullptr) return;
+      ready_ = std::move(pending_);
       pending_ = nullptr;
+      taken_.Clear();
     } else if (due > num_swapped_) {
       WaitForParts(due);
       if (failure_.thrown()) return Join();
@@ -235,7 +241,9 @@ class Refreshing {
 
   int64_t NumParts() const {
     if constexpr (HasParts<Indexer>::value) {
-      if (in_parts_) return Indexer::NumParts(*pending_);
+      if (in_parts_ && ready_ && Indexer::IsOfShape(*ready_, *pending_)) {
+        return Indexer::NumParts(*pending_);
+      }
     }
     return 1;
   }
@@ -263,30 +271,30 @@ class Refreshing {
     part_changed_.notify_all();
   }
 
+  // What it throws, for want of memory or of a thread, fails as a build does.
   void Start() {
-    const auto next = std::make_shared<Index>();
     num_swapped_ = num_built_ = 0;
     num_allowed_ = kPartsAhead;
     dropped_ = in_parts_ = false;
-    std::function<void()> build = [this, next] {
-      *next = Indexer::Build(&source_, SerialFor);
-    };
-    if constexpr (HasParts<Indexer>::value) {
-      in_parts_ = Indexer::InParts(source_);
-      if (in_parts_) {
-        *next = Indexer::Begin(source_);
-        build = [this, next] { BuildParts(next.get()); };
-      }
-    }
-    // Without a thread it fails as a build does.
     failure_.Run([&] {
+      const auto next = std::make_shared<Index>();
+      pending_ = next;
+      std::function<void()> build = [this, next] {
+        *next = Indexer::Build(&source_, SerialFor);
+      };
+      if constexpr (HasParts<Indexer>::value) {
+        if (Indexer::InParts(source_)) {
+          *next = Indexer::Begin(source_);
+          build = [this, next] { BuildParts(next.get()); };
+          in_parts_ = true;
+        }
+      }
       worker_ = std::thread([this, build] {
         failure_.Run(build);
         std::lock_guard<std::mutex> lock(parts_mutex_);
         part_changed_.notify_all();
       });
     });
-    pending_ = next;
   }
 
   void BuildParts(Index* next) {
@@ -315,9 +323,9 @@ class Refreshing {
       AllowParts(-1);
       worker_.join();
     }
-    if (pending_ == nullptr || !failure_.thrown()) return;
+    if (!failure_.thrown()) return;
     pending_ = nullptr;
-    touched_.Merge(taken_);
+    touched_.Absorb(&taken_);
   }
 
   // Waits for the thread; what it made, or why not, is of no use any more.
@@ -331,6 +339,7 @@ class Refreshing {
       worker_.join();
     }
     pending_ = nullptr;
+    touched_.Absorb(&taken_);
     failure_.Clear();
   }
 
@@ -340,7 +349,7 @@ class Refreshing {
   Shared ready_, pending_;
   FirstException failure_;  // of the thread
   TouchedRows touched_;
-  TouchedRows taken_;  // touched before the last build began
+  TouchedRows taken_;  // that the pending index was built with
   int64_t swap_at_ = 0, next_start_ = 0, begun_ = 0;
   bool in_parts_ = true;     // the pending index is swapped in part by part
   int64_t num_swapped_ = 0;  // parts of it

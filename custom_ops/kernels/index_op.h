@@ -4,9 +4,12 @@
 #define TFXCLASS_KERNELS_INDEX_OP_H_
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <type_traits>
 
@@ -109,6 +112,13 @@ inline absl::Status PositiveScalars(tensorflow::OpKernelContext* c,
   return absl::OkStatus();
 }
 
+// Whether an index of rows of width `dim` can be built with these options.
+// (Those of LSH tables have another: lsh_op.h.)
+template <class Options>
+absl::Status CheckOptions(const Options&, int64_t /*dim*/) {
+  return absl::OkStatus();
+}
+
 // What is drawn at `step`: another each time, the same for the same step.
 inline uint64_t SeedOfStep(int64_t seed, int64_t step) {
   return seed ^ (static_cast<uint64_t>(step) * 0x9E3779B97F4A7C15ull);
@@ -143,6 +153,7 @@ absl::Status BuildIndex(tensorflow::OpKernelContext* c,
   tensorflow::tf_shared_lock lock(*kernel->mu());
   TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor(),
                                  MayBeHalf<Indexer, RowReader>()));
+  TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
   ClassRows rows;
   TF_RETURN_IF_ERROR(reader.Read(c, *kernel->tensor(), &rows));
@@ -163,6 +174,7 @@ absl::Status AdvanceIndex(tensorflow::OpKernelContext* c,
   tensorflow::tf_shared_lock lock(*kernel->mu());
   TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor(),
                                  MayBeHalf<Indexer, RowReader>()));
+  TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
   ClassRows rows = {};
   if (resource->index.IsDue(steps)) {
@@ -204,6 +216,27 @@ class IndexMarkOp : public tensorflow::OpKernel {
   }
 };
 
+// *to = bytes; throws std::bad_alloc. (Where memory is short, tstring's own
+// assignment writes through the null that malloc returned.)
+inline void AssignBytes(const std::string& bytes, tensorflow::tstring* to) {
+  using tensorflow::tstring;
+  static_assert(std::is_standard_layout<tstring>::value &&
+                    sizeof(tstring) == sizeof(TF_TString),
+                "a tstring is its TF_TString");
+  if (bytes.size() <= TF_TString_SmallCapacity) {
+    *to = bytes;
+    return;
+  }
+  char* const copy = static_cast<char*>(std::malloc(bytes.size() + 1));
+  if (copy == nullptr) throw std::bad_alloc();
+  std::memcpy(copy, bytes.c_str(), bytes.size() + 1);
+  TF_TString owner;
+  owner.u.large.size = TF_TString_ToInternalSizeT(bytes.size(), TF_TSTR_LARGE);
+  owner.u.large.cap = bytes.size();
+  owner.u.large.ptr = copy;
+  TF_TString_Move(reinterpret_cast<TF_TString*>(to), &owner);
+}
+
 // Outputs: ready, pending, steps, touched.
 template <typename Indexer>
 class IndexSaveOp : public tensorflow::OpKernel {
@@ -220,8 +253,8 @@ class IndexSaveOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(c, AllocateOutput(c, 1, {}, &pending));
     OP_REQUIRES_OK(c, AllocateOutput(c, 2, {3}, &steps));
     OP_REQUIRES_OK(c, AllocateOutput(c, 3, {num_touched}, &touched));
-    ready->scalar<tensorflow::tstring>()() = state.ready;
-    pending->scalar<tensorflow::tstring>()() = state.pending;
+    AssignBytes(state.ready, &ready->scalar<tensorflow::tstring>()());
+    AssignBytes(state.pending, &pending->scalar<tensorflow::tstring>()());
     steps->flat<int64_t>()(0) = state.swap_at;
     steps->flat<int64_t>()(1) = state.next_start;
     steps->flat<int64_t>()(2) = state.begun;

@@ -308,6 +308,29 @@ void HalfReplacedIsSaved() {
   }
 }
 
+// Trees of other rows are no trees of this forest: they come all at once, also
+// after a restart.
+void AForestOfAnotherShapeIsReplacedAtOnce() {
+  for (const bool restarted : {false, true}) {
+    Refreshing<ForestIndexer> forest, other;
+    const auto few = RandomRows(20, 8, 1), many = RandomRows(200, 8, 2);
+    const ForestOptions options{4, 5, 3};
+    CHECK(forest.Build({few.data(), 20, 8}, options, SerialFor));
+    const ClassRows rows{many.data(), 200, 8};
+    CHECK(forest.Advance({0, 100, 4}, rows, options, SerialFor));
+    Refreshing<ForestIndexer>* const used = restarted ? &other : &forest;
+    if (restarted) CHECK(other.Restore(forest.Save()));
+    for (int64_t step = 1; step < 5; ++step) {
+      CHECK(used->Advance({step, 100, 4}, rows, options, SerialFor));
+      const auto ready = used->ready();
+      CHECK(ready->count == (step < 4 ? 20 : 200));
+      for (const auto& tree : ready->trees) {
+        CHECK(static_cast<int64_t>(tree->ids.size()) == ready->count);
+      }
+    }
+  }
+}
+
 // A drift begins a refresh at once, but not while one is under way.
 void ADriftBeginsARefresh() {
   Refreshed refreshed;
@@ -340,5 +363,6 @@ int main() {
   tfxclass::TreesAreReplacedOneByOne();
   tfxclass::AllTreesAtOnceWhereThatIsAsked();
   tfxclass::HalfReplacedIsSaved();
+  tfxclass::AForestOfAnotherShapeIsReplacedAtOnce();
   tfxclass::ADriftBeginsARefresh();
 }

@@ -204,6 +204,16 @@ void AMergeEqualsARebuild() {
   }
 }
 
+// Marks may be of rows that the kernel does not have.
+void RowsThatAreNotThereAreLeftOut() {
+  const std::vector<int64_t> some = {3, 149, 191, 1000, 100000000};
+  const auto before = RandomRows(150, 4);
+  const auto after = Changed(before, {3, 149}, 1);
+  const LshOptions options = OptionsOf(kCases[0]);
+  CHECK(LshIndexer::Write(Refreshed(before, after, some, options)) ==
+        LshIndexer::Write(BuildTables(after, options)));
+}
+
 // Rows that are not marked keep their old buckets, unless all are hashed.
 void OnlyTouchedRowsMove() {
   const LshOptions options = OptionsOf(kCases[0]);
@@ -388,6 +398,16 @@ void GarbageIsRefusedOrHarmless() {
   }
 }
 
+// What is kept on a GPU has room for each class once.
+void MoreIdsThanClassesAreRefused() {
+  LshTables tables = BuildTables(RandomRows(20, 3), OptionsOf(kCases[0]));
+  CHECK(ReadsAndQueries(LshIndexer::Write(tables)));
+  LshTable& last = tables.tables.back();
+  last.ids.push_back(last.ids.back());
+  ++last.offsets.back();
+  CHECK(!ReadsAndQueries(LshIndexer::Write(tables)));
+}
+
 void OddSizes() {
   for (const Case& c : kCases) {
     for (const int64_t count : {1, 2, 33}) {
@@ -417,10 +437,12 @@ int main() {
   tfxclass::HalfRowsAreReadAsTheFloatsThatTheyAre();
   tfxclass::ThreadsDoNotMatter();
   tfxclass::AMergeEqualsARebuild();
+  tfxclass::RowsThatAreNotThereAreLeftOut();
   tfxclass::OnlyTouchedRowsMove();
   tfxclass::ACutBucketStaysCutInAMerge();
   tfxclass::FunctionsAreDrawnAnewWhenDue();
   tfxclass::QueriesKeepTheMostVoted();
   tfxclass::GarbageIsRefusedOrHarmless();
+  tfxclass::MoreIdsThanClassesAreRefused();
   tfxclass::OddSizes();
 }

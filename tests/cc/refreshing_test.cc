@@ -150,6 +150,59 @@ void ARefusedBuildChangesNothing() {
   CHECK(steps.index.ready()->option == 7);
 }
 
+// Its index cannot be made where `no_memory`, before a thread has begun.
+struct FussyIndexer : NotesIndexer {
+  static bool no_memory;
+  struct Index : NotesIndexer::Index {
+    Index() {
+      if (no_memory) throw std::bad_alloc();
+    }
+    explicit Index(const NotesIndexer::Index& notes)
+        : NotesIndexer::Index(notes) {}
+  };
+  static Index Build(Source* source, const ParallelFor& parallel) {
+    return Index(NotesIndexer::Build(source, parallel));
+  }
+};
+bool FussyIndexer::no_memory = false;
+
+// What cannot begin fails as a build does; its marks go to the next one.
+void ABeginThatFailsKeepsItsMarks() {
+  Refreshing<FussyIndexer> index;
+  const float row = 0;
+  const std::vector<int64_t> marked = {9};
+  const auto advance = [&](int64_t step) {
+    return index.Advance({step, 4, 2}, {&row, 1, 1}, step, SerialFor);
+  };
+  CHECK(advance(0));
+  index.Mark(marked.data(), 1);
+  FussyIndexer::no_memory = true;
+  CHECK(advance(4));
+  FussyIndexer::no_memory = false;
+  bool thrown = false;
+  try {
+    advance(5);
+  } catch (const std::bad_alloc&) {
+    thrown = true;
+  }
+  CHECK(thrown && index.Save().touched == marked);
+  CHECK(index.Save().pending.empty() && index.ready()->option == 0);
+  CHECK(advance(8) && advance(10) && index.ready()->touched == marked);
+}
+
+// Nothing is built from the rows that the dropped one was to take.
+void ABuildThatIsRefusedKeepsTheMarksOfADroppedOne() {
+  Steps steps;
+  const std::vector<int64_t> marked = {9};
+  CHECK(steps.Advance(0, 4, 2));
+  steps.index.Mark(marked.data(), 1);
+  CHECK(steps.Advance(4, 4, 2));
+  CHECK(steps.index.Save().touched.empty());
+  const float refused = -1;
+  CHECK(!steps.index.Build({&refused, 1, 1}, 8, SerialFor));
+  CHECK(steps.index.Save().touched == marked);
+}
+
 void TouchedRowsAreASet() {
   TouchedRows touched;
   CHECK(!touched.Contains(5) && touched.Ids().empty());
@@ -159,6 +212,16 @@ void TouchedRowsAreASet() {
   for (const int64_t id : ids) CHECK(touched.Contains(id));
   CHECK(!touched.Contains(6) && !touched.Contains(100000));
   CHECK(touched.Ids() == ids);
+  CHECK(touched.Ids(64) == std::vector<int64_t>({5, 63}));
+  CHECK(touched.Ids(5).empty());
+  TouchedRows other, more;
+  const int64_t few[] = {6}, many[] = {2000};
+  other.Mark(few, 1);
+  more.Mark(many, 1);
+  touched.Absorb(&other);
+  touched.Absorb(&more);
+  CHECK(touched.Ids() == std::vector<int64_t>({5, 6, 63, 64, 1000, 2000}));
+  CHECK(other.Ids().empty() && more.Ids().empty());
   touched.Clear();
   CHECK(touched.Ids().empty());
 }
@@ -236,6 +299,8 @@ int main() {
   tfxclass::ABuildOfNowThatFailsLeavesTheOldIndex();
   tfxclass::MarksGoToTheNextBuildAndAreSaved();
   tfxclass::ARefusedBuildChangesNothing();
+  tfxclass::ABeginThatFailsKeepsItsMarks();
+  tfxclass::ABuildThatIsRefusedKeepsTheMarksOfADroppedOne();
   tfxclass::TouchedRowsAreASet();
   tfxclass::PartsAreBuiltLittleAheadOfTheirSwap();
 }

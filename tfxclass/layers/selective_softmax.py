@@ -78,8 +78,8 @@ class SelectiveSoftmax(SampledSoftmax):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        check_positive_int("num_classes", num_classes)
-        check_positive_int("num_sampled", num_sampled)
+        num_classes = check_positive_int("num_classes", num_classes)
+        num_sampled = check_positive_int("num_sampled", num_sampled)
         sampler = HashingForestSampler(
             min(num_sampled, num_classes),
             num_trees=num_trees,

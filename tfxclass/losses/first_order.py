@@ -43,3 +43,16 @@ def gradients(
     # A row of each is enough to be known to the tape: no matrix is copied to
     # another device for this.
     return sealed(*grads, *[x[:1] for x in inputs])
+
+
+def refuse(tensor: tf.Tensor, message: str) -> tf.Tensor:
+    """`tensor`; its gradient raises ValueError with `message`."""
+
+    @custom_gradient
+    def sealed(tensor):
+        def grad(upstream):
+            raise ValueError(message)
+
+        return tf.identity(tensor), grad
+
+    return sealed(tensor)

@@ -28,7 +28,8 @@ def hash_codes(
         vectors: float32 `[n, dim]`, finite.
         num_hashes: int K. The values of a table's functions stand one after
             the other in its code, 30 bits at most.
-        num_tables: int L.
+        num_tables: int L, at most 65,535; with `num_hashes` and the width of
+            the vectors (of `"dwta"`: `bin_size`) at most 2^31 numbers.
         hash: `"simhash"` (one bit: the sign of a product with a Gaussian
             vector; equal with probability 1 - angle / pi),
             `"sparse_simhash"` (with +-1 at a third of the coordinates), or

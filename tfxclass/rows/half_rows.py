@@ -9,6 +9,7 @@ goes on bit for bit, on any number of threads.
 Reference: Gupta et al., Deep Learning with Limited Numerical Precision, 2015.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -34,6 +35,26 @@ def are_class_rows(variable: Variable) -> bool:
 def are_half(variable: Variable) -> bool:
     """Whether they are class rows in bfloat16."""
     return are_class_rows(variable) and is_half(variable)
+
+
+def check_rounded(
+    variables: Iterable[Variable], optimizer: keras.optimizers.Optimizer
+) -> None:
+    """Raises ValueError where no optimizer of ours moves bfloat16 rows.
+
+    Another one rounds each step to the nearest: small ones to none.
+    """
+    # That of a LossScaleOptimizer.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if getattr(optimizer, "rounds_half_rows", False):
+        return
+    for variable in filter(are_half, variables):
+        raise ValueError(
+            "`optimizer` must be one of tfxclass.optimizers, e.g. LazyAdam, "
+            'for rows of kernel_dtype="bfloat16": others round small steps '
+            f"to none. Received: a {type(optimizer).__name__} for "
+            f"{variable.path!r}."
+        )
 
 
 def is_half(values: Any) -> bool:

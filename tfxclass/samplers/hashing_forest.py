@@ -60,7 +60,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             refresh included (24 at 10M classes).
         leaf_size: int, most rows of a cell.
         num_neighbors: int Q, classes looked for a row of the batch;
-            by default as many as fill the neighbours' places.
+            by default as many as fill the neighbours' places, and its labels.
         num_candidates: int, most classes that a query scores, those that most
             trees agree on; None scores all that the trees give, as the paper
             does.

@@ -21,11 +21,13 @@ from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
+from tfxclass.samplers.lsh_scores import log_masses
 from tfxclass.samplers.sampler import Sample
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
+_MOST_TABLES = 65_535
 _HASHES = ("simhash", "sparse_simhash", "dwta")
 # What an index takes at most by itself, its refresh included.
 _MOST_BYTES = 10**9
@@ -49,8 +51,11 @@ class LSHSampler(IndexedSampler):
     gives a class is a vote for it. A larger union is cut by votes: classes with
     the most (of one query) stay, and of those with the least votes that stay a
     uniform sample. A class is then kept with the probability of so many votes,
-    which are Binomial(L, p^K): the more similar, the more surely. Places that
-    are left are filled uniformly.
+    which are Binomial(L, p^K): the more similar, the more surely. Votes are
+    rough: of 10,000 classes in groups of 50, the 101 with the most are a
+    quarter of the 101 nearest. So votes give `rescored` times the room, the
+    logits of those are computed, and the classes that the batch gives the most
+    probability stay. Places that are left are filled uniformly.
 
     The first step builds tables of the rows as they are. New ones are begun
     from the rows that were sampled since: the step that begins them hashes
@@ -69,9 +74,9 @@ class LSHSampler(IndexedSampler):
             absent, so it suits sparse features).
         num_hashes: int K, functions a table; by default such that a query
             visits about twice as many ids as a step computes classes.
-        num_tables: int L; by default 16 to 50, so that hashing costs about
-            what the products of a step do, or as many as tables of 1 GB are,
-            their refresh included (8 at least).
+        num_tables: int L, at most 65,535 (12,287 on a GPU); by default 16 to
+            50, so that hashing costs about what the products of a step do, or
+            as many as tables of 1 GB are, their refresh included (8 at least).
         bin_size: int, coordinates that a function of `"dwta"` compares.
         bucket_size: int, most classes of a bucket, a random sample of those
             that hash there; None keeps all, and the cost of a step then grows
@@ -99,6 +104,10 @@ class LSHSampler(IndexedSampler):
             at least 1 / num_classes; for `"simhash"` without `bucket_size`;
             nearly unbiased over hash functions where the union fits.
             `"none"`: the softmax is restricted to the set, as in the paper.
+        rescored: int, how many times the room votes may give, of which the
+            logits decide; 1 is votes alone, as in the paper. By default 8
+            with `correction="fill"` and 1 with the others, whose law is that
+            of votes or the paper's.
         seed: int.
 
     References:
@@ -127,6 +136,7 @@ class LSHSampler(IndexedSampler):
         "negatives",
         "neighbor_fraction",
         "correction",
+        "rescored",
     )
 
     def __init__(
@@ -146,6 +156,7 @@ class LSHSampler(IndexedSampler):
         negatives: str = "batch",
         neighbor_fraction: float = 0.5,
         correction: str = "fill",
+        rescored: int | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -164,6 +175,7 @@ class LSHSampler(IndexedSampler):
         self.negatives = negatives
         self.neighbor_fraction = neighbor_fraction
         self.correction = correction
+        self.rescored = rescored
         self._check()
         self.drift = None
         self.index = None  # its sizes follow the number of classes
@@ -238,9 +250,15 @@ class LSHSampler(IndexedSampler):
             "num_tables",
             "bucket_size",
             "redraw_interval",
+            "rescored",
         ):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
+        if (self.num_tables or 0) > _MOST_TABLES:
+            raise ValueError(
+                f"`num_tables` must be at most {_MOST_TABLES}: votes are "
+                f"counted in 16 bits. Received: {self.num_tables}"
+            )
         if self.bin_size < 2:
             raise ValueError(
                 f"`bin_size` must be at least 2. Received: {self.bin_size}"
@@ -266,6 +284,18 @@ class LSHSampler(IndexedSampler):
                 'and "sparse_simhash" with bucket_size=None. Received: hash='
                 f"{self.hash!r}, bucket_size={self.bucket_size}."
             )
+
+        if self.correction == "sampling" and (self.rescored or 1) > 1:
+            raise ValueError(
+                '`correction="sampling"` knows the probability of votes alone: '
+                f"rescored=1. Received: rescored={self.rescored}"
+            )
+
+    @property
+    def estimates_sums(self) -> bool:
+        # Classes of the fill are no classes of a row's own.
+        is_filled = self.correction == "fill" and self.negatives == "batch"
+        return is_filled or self.correction == "sampling"
 
     def _function_bits(self):
         return math.ceil(math.log2(self.bin_size)) if self.hash == "dwta" else 1
@@ -322,20 +352,8 @@ class LSHSampler(IndexedSampler):
                 kernel,
                 lambda probes, ids: self._finds(asked, valid, ids),
             )
-        found = self.index.query(
-            asked,
-            valid,
-            target_ids,
-            self.num_sampled,
-            math.ceil(self.neighbor_fraction * self.num_sampled),
-            self.next_seed(),
-        )
-        self._measure(found)
-        chosen = self.choose(
-            target_ids,
-            candidates=found.candidates,
-            scores=tf.zeros_like(found.candidates, tf.float32),
-        )
+        found, chosen = self._choose(asked, valid, queries, target_ids, kernel)
+        self._measure(found, chosen)
         log_none = None
         if self.correction == "sampling":
             log_none = self._log_not_found(
@@ -348,6 +366,43 @@ class LSHSampler(IndexedSampler):
             asked, valid, found.probed, chosen.ids, found.least_votes
         )
         return per_sample(chosen, members, *rest)
+
+    def _choose(self, asked, valid, queries, target_ids, kernel):
+        """`(found, chosen)`: what tables gave, and the classes of the step."""
+        times = self.rescored or (8 if self.correction == "fill" else 1)
+        labels = tf.unique(tf.reshape(target_ids, [-1])).y
+        labels = tf.reduce_sum(tf.cast(labels >= 0, tf.int64))
+        places = tf.clip_by_value(
+            self.num_sampled - labels,
+            0,
+            math.ceil(self.neighbor_fraction * self.num_sampled),
+        )
+        found = self.index.query(
+            asked,
+            valid,
+            target_ids,
+            times * self.num_sampled,
+            times * places,
+            self.next_seed(),
+        )
+        if times == 1:
+            scores = tf.zeros_like(found.candidates, tf.float32)
+        else:
+            scores = log_masses(
+                queries,
+                target_ids,
+                found.candidates,
+                kernel,
+                self.similarity == "cosine",
+            )
+        chosen = self.choose(
+            target_ids,
+            candidates=found.candidates,
+            scores=scores,
+            max_candidates=places,
+            sample_overflow=False,
+        )
+        return found, chosen
 
     def _refresh(self, step, batch):
         if self.drift is not None:
@@ -364,7 +419,7 @@ class LSHSampler(IndexedSampler):
         places = tf.reshape(places, tf.shape(ids))
         return tf.gather(mask, places, axis=1, batch_dims=1)
 
-    def _measure(self, found):
+    def _measure(self, found, chosen):
         probed = tf.size(found.probed)
         wanted = self.index.options["num_tables"]
         before = tf.cast(self.measured["tables_probed"], tf.int32)
@@ -374,7 +429,7 @@ class LSHSampler(IndexedSampler):
             tf.no_op,
         )
         self.measured["tables_probed"].assign(tf.cast(probed, tf.float32))
-        kept = tf.size(found.candidates, tf.int64) / found.pool
+        kept = chosen.num_candidates / found.pool
         kept = tf.where(found.pool > 0, kept, 0.0)
         self.measured["yield"].assign(tf.cast(kept, tf.float32))
 

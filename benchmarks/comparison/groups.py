@@ -1,0 +1,159 @@
+"""Classes in groups that are hard to tell apart: where selection pays.
+
+    python -m benchmarks.comparison.groups
+
+Each job is one head trained on one setting (classes, group size, negatives)
+for so many steps, in a process of its own; a job that has a result, under
+benchmarks/cache/groups, is not run again. Into benchmarks/results/comparison:
+
+    groups.csv            every point of every learning curve
+    groups.json           how each job ends, as report.py shows it
+    groups.png            the speed-up over uniform against v
+    groups_constant.json  `AutoSampler`'s constant: what each one would cost
+
+`--figures` makes the last three again from the first; `--quick` runs two tiny
+jobs.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import NamedTuple
+
+from benchmarks import measure
+from benchmarks.comparison import groups_results
+
+CACHE = os.path.join(measure.FOLDER, "cache", "groups")
+METHODS = ("uniform", "auto", "lsh", "forest")
+PAPERS = ("full", "random", "forest_paper", "lsh_paper")
+
+
+class GroupsJob(NamedTuple):
+    """A head on a setting.
+
+    Attributes:
+        classes, group: ints, how many classes, and in groups of how many.
+        negatives: int, places of a step beside those of a batch's labels.
+        batch, steps: ints.
+        method: str, in `METHODS` or `PAPERS`.
+        seed: int.
+    """
+
+    classes: int
+    group: int
+    negatives: int
+    batch: int
+    steps: int
+    method: str
+    seed: int = 0
+
+    @property
+    def path(self):
+        name = ",".join(f"{k}={v}" for k, v in self._asdict().items())
+        return os.path.join(CACHE, name + ".json")
+
+
+# (classes, group, negatives): group sizes at 1 %, shares at a group of 50.
+SMALL = [(10_000, 50, 100), (10_000, 1, 100), (10_000, 50, 10)]
+SMALL += [(10_000, group, 100) for group in (10, 200)]
+SMALL += [(10_000, 50, negatives) for negatives in (30, 300)]
+LARGE = [(100_000, group, 1000) for group in (50, 1)]
+
+
+def make_jobs(seeds, parts):
+    """The jobs, those of the goal first."""
+    jobs = []
+    if "small" in parts:
+        jobs += [
+            GroupsJob(*setting, 128, 3000, method, seed)
+            for seed in seeds
+            for methods in (METHODS[:2], METHODS[2:])
+            for setting in SMALL
+            for method in methods
+        ]
+    if "papers" in parts:
+        jobs += [
+            GroupsJob(*SMALL[0], 128, 3000, method, seed)
+            for seed in seeds
+            for method in PAPERS
+        ]
+    if "large" in parts:
+        jobs += [
+            GroupsJob(*setting, 512, 3000, method, seed)
+            for seed in seeds
+            for setting in LARGE
+            for method in METHODS
+        ]
+    return jobs
+
+
+def run(job):
+    """Runs a job and stores its result; a line about it."""
+    result = measure.in_fresh_process(
+        "-m",
+        "benchmarks.comparison.groups_train",
+        json.dumps(job._asdict()),
+    )
+    if "error" in result:
+        return f"FAILED: {result['error']}"
+    result = {
+        "job": job._asdict(),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": measure.machine(),
+        **result,
+    }
+    os.makedirs(CACHE, exist_ok=True)
+    with open(job.path + ".part", "w") as f:
+        json.dump(result, f)
+    os.replace(job.path + ".part", job.path)
+    last = result["curve"][-1]
+    return f"accuracy {last['accuracy']:.3f}, {last['cpu_s']:.0f} s of CPU"
+
+
+def read(jobs):
+    """Results there are, a list of dicts."""
+    found = []
+    for job in jobs:
+        if os.path.exists(job.path):
+            with open(job.path) as f:
+                found.append(json.load(f))
+    return found
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.comparison.groups", description=__doc__
+    )
+    parts = ("small", "papers", "large")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--figures", action="store_true", help="run nothing")
+    parser.add_argument("--quick", action="store_true", help="two tiny jobs")
+    parser.add_argument("--out", help="benchmarks/results/comparison")
+    args = parser.parse_args(argv)
+    usual = os.path.join(CACHE, "quick") if args.quick else None
+    args.out = args.out or usual or groups_results.FOLDER
+    return args
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    jobs = make_jobs(args.seeds, args.parts)
+    if args.quick:
+        jobs = [GroupsJob(200, 10, 8, 16, 24, m) for m in METHODS[:2]]
+    pending = [job for job in jobs if not os.path.exists(job.path)]
+    failed = 0
+    for i, job in enumerate([] if args.figures else pending):
+        told = run(job)
+        failed += told.startswith("FAILED")
+        name = os.path.basename(job.path).removesuffix(".json")
+        print(f"{i + 1}/{len(pending)} {name}: {told}", flush=True)
+        groups_results.collect(read(jobs), args.out)
+    groups_results.draw(args.out)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

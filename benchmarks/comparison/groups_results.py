@@ -1,0 +1,236 @@
+"""What the jobs of `groups.py` come to: a CSV, tables, one figure.
+
+The speed-up of a method over uniform in steps is at the accuracy that the
+worse of the two ends with: how many steps either took to it. That in time is
+the same with the seconds of the CPU, and an encoder of so many ms a step added
+to both.
+"""
+
+import csv
+import os
+import statistics
+
+import numpy as np
+
+from benchmarks import measure
+
+FOLDER = os.path.join(measure.RESULTS, "comparison")
+ENCODERS = (0, 5, 20)  # ms a step
+CONSTANTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 4.0)
+_COMMAND = "python -m benchmarks.comparison.groups"
+SETTING = ("classes", "group", "negatives")
+_JOB = (*SETTING, "batch", "steps", "method", "seed")
+_POINT = ("step", "cpu_s", "accuracy", "v", "noise", "k_eff")
+_STATE = ("recall", "choice", "yield")
+
+
+def collect(results, out):
+    """Writes `<out>/groups.csv`: a point of a curve each."""
+    if not results:
+        return
+    os.makedirs(out, exist_ok=True)
+    columns = (*_JOB, *_POINT, *_STATE, "date", "machine")
+    with open(os.path.join(out, "groups.csv"), "w", newline="") as f:
+        writer = csv.DictWriter(f, columns, lineterminator="\n")
+        writer.writeheader()
+        for result in results:
+            for point in result["curve"]:
+                writer.writerow(_row(result, point))
+
+
+def _row(result, point):
+    numbers = {key: point[key] for key in _POINT}
+    state = point["sampler"]
+    numbers.update((key, state.get(key, "")) for key in _STATE)
+    rounded = {
+        key: float(f"{value:.5g}") if isinstance(value, float) else value
+        for key, value in numbers.items()
+    }
+    about = {key: result[key] for key in ("date", "machine")}
+    return {**{key: result["job"][key] for key in _JOB}, **rounded, **about}
+
+
+def read(path):
+    """`{(setting, method, seed): curve}` of a CSV, curves lists of dicts."""
+    curves = {}
+    with open(path, newline="") as f:
+        for row in csv.DictReader(f):
+            for key in (*SETTING, "batch", "steps", "seed", "step"):
+                row[key] = int(row[key])
+            for key in (*_POINT[1:], *_STATE):
+                row[key] = float(row[key]) if row[key] else None
+            setting = tuple(row[key] for key in SETTING)
+            key = setting, row["method"], row["seed"]
+            curves.setdefault(key, []).append(row)
+    return curves
+
+
+def first_at(curve, accuracy, encoder_ms=None):
+    """Steps to an accuracy, or seconds, by lines between the points."""
+    at = np.array([0, *(point["step"] for point in curve)], float)
+    if encoder_ms is not None:
+        cpu = np.array([0, *(point["cpu_s"] for point in curve)])
+        at = cpu + at * encoder_ms / 1e3
+    reached = np.array([0, *(point["accuracy"] for point in curve)])
+    later = int(np.argmax(reached >= accuracy))
+    low, high = reached[later - 1], reached[later]
+    part = (accuracy - low) / (high - low) if high > low else 1.0
+    return at[later - 1] + part * (at[later] - at[later - 1])
+
+
+def speed_up(uniform, other, encoder_ms=None):
+    """Of `other` over `uniform`, in steps or time; both curves."""
+    goal = min(uniform[-1]["accuracy"], other[-1]["accuracy"])
+    times = [first_at(each, goal, encoder_ms) for each in (uniform, other)]
+    return float(times[0] / times[1])
+
+
+def mean(curve, column):
+    return statistics.fmean(point[column] for point in curve)
+
+
+def ms_a_step(curve):
+    return 1e3 * curve[-1]["cpu_s"] / curve[-1]["step"]
+
+
+def table(curves):
+    """How each job ends, and its speed-up; rows of groups.json."""
+    rows = []
+    for (setting, method, seed), curve in curves.items():
+        last = curve[-1]
+        row = dict(zip(SETTING, setting, strict=True))
+        row |= {"method": method, "seed": seed, "steps": last["step"]}
+        row |= {
+            "accuracy": last["accuracy"],
+            "v": mean(curve, "v"),
+            "noise": mean(curve, "noise"),
+            "cpu_ms": ms_a_step(curve),
+        }
+        uniform = curves.get((setting, "uniform", seed))
+        if uniform:
+            row["steps_x"] = speed_up(uniform, curve)
+            for ms in ENCODERS:
+                row[f"time_x_{ms}ms"] = speed_up(uniform, curve, ms)
+        rows.append(row)
+    return rows
+
+
+def constants(curves):
+    """What each constant of `AutoSampler` would cost; rows of a table.
+
+    With a constant c the forest is taken where the noise v (1 - p_y) of
+    uniform draws, averaged over their training, exceeds c times the ratio of
+    the costs of the two steps, the encoder included. `excess` is the geometric
+    mean, over settings and encoders, of the time that the choice takes to the
+    accuracy that both reach, over that of the better one; `worst` the most.
+    """
+    pairs = [
+        (uniform, curves[setting, "forest", seed])
+        for (setting, method, seed), uniform in curves.items()
+        if method == "uniform" and (setting, "forest", seed) in curves
+    ]
+    rows = []
+    for constant in CONSTANTS if pairs else ():
+        excess = [
+            _excess(uniform, forest, ms, constant)
+            for uniform, forest in pairs
+            for ms in ENCODERS
+        ]
+        rows.append(
+            {
+                "constant": constant,
+                "excess": float(np.exp(np.mean(np.log(excess)))),
+                "worst": float(max(excess)),
+                "right": sum(bool(each == 1.0) for each in excess),
+                "of": len(excess),
+            }
+        )
+    return rows
+
+
+def _excess(uniform, forest, encoder_ms, constant):
+    costs = [ms_a_step(curve) + encoder_ms for curve in (uniform, forest)]
+    takes_forest = mean(uniform, "noise") > constant * costs[1] / costs[0]
+    gain = speed_up(uniform, forest, encoder_ms)
+    return max(1 / gain if takes_forest else gain, 1.0)
+
+
+def draw(out):
+    """The tables and the figure of `<out>/groups.csv`, if there is one."""
+    path = os.path.join(out, "groups.csv")
+    if not os.path.exists(path):
+        return
+    curves = read(path)
+    first = next(iter(curves.values()))[0]
+    about = {key: first[key] for key in ("date", "machine")}
+    for name, rows in (
+        ("groups", table(curves)),
+        ("groups_constant", constants(curves)),
+    ):
+        record = {**about, "command": _COMMAND, "rows": rows}
+        measure.write(os.path.join(out, name + ".json"), record)
+        print(measure.table(rows))
+    _figure(curves, os.path.join(out, "groups.png"))
+
+
+def _figure(curves, path):
+    """Left the curves of the first setting, right the speed-ups against v."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2))
+    _curves(left, curves)
+    _points(right, curves)
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _curves(axes, curves):
+    first = next(iter(curves))[0]
+    for (setting, method, seed), curve in curves.items():
+        if setting == first and seed == 0:
+            seconds = [point["cpu_s"] for point in curve]
+            reached = [point["accuracy"] for point in curve]
+            axes.plot(seconds, reached, ".-", label=method)
+    title = "{:,} classes, groups of {}, {} negatives".format(*first)
+    axes.set(title=title, xlabel="seconds of the CPU", ylabel="accuracy")
+
+
+_STYLES = {"forest": "o", "lsh": "s", "auto": "^"}
+
+
+def _points(axes, curves):
+    """Speed-ups in steps (hollow) and in time, with an encoder of 5 ms."""
+    for method, marker in _STYLES.items():
+        found = [
+            (mean(uniform, "v"), uniform, curves[setting, method, seed])
+            for (setting, name, seed), uniform in sorted(curves.items())
+            if name == "uniform" and (setting, method, seed) in curves
+        ]
+        if not found:
+            continue
+        v = [each[0] for each in found]
+        steps = [speed_up(*each[1:]) for each in found]
+        times = [speed_up(*each[1:], 5) for each in found]
+        (line,) = axes.plot(v, times, marker, label=f"{method}, time, 5 ms")
+        axes.plot(
+            v,
+            steps,
+            marker,
+            color=line.get_color(),
+            fillstyle="none",
+            label=f"{method}, steps",
+        )
+    axes.axhline(1.0, color="black", linewidth=0.8, label="uniform")
+    axes.set(
+        xlabel="v = N / (m k_eff), mean over uniform's training",
+        ylabel="times faster than uniform to the same accuracy",
+        xscale="log",
+        yscale="log",
+    )
