@@ -6,10 +6,11 @@ Rows as in `ROWS`, "selective", "lsh", "sampled", "sampled_30m" and "save";
 those in results/ten_million.json are not run again. Each in a fresh process:
 128 dimensions, batch 256, 4,096 classes a step, class rows in bfloat16, one
 Dense(128) before the head, LazyAdam(1e-3, compact_slots=True); labels and
-features are drawn anew at each step. Means over 100 steps: before a refresh
-of the index and, with an index, while one is under way (`refreshing_ms`); the
-step that begins it is `begin_ms`. `peak_gb` is the process's, TensorFlow's own
-0.6 GB included; `estimate_gb` is what `tfxclass.estimate` says.
+features are drawn anew at each step. Means over 100 steps, in time and in the
+time of the cores that they took (`cpu`): before a refresh of the index and,
+with an index, while one is under way; the step that begins it is `begin_ms`.
+`peak_gb` is the process's, TensorFlow's own 0.6 GB included; `estimate_gb` is
+what `tfxclass.estimate` says.
 
 "save" trains "selective" for some steps, saves it, and loads it in another
 process, where it takes a step: `saved_gb` is the file, `peak_gb` of the process
@@ -84,22 +85,33 @@ def seconds(function):
     return time.perf_counter() - start
 
 
-def mean_ms(step):
+def timed(step, name):
+    """Means of time and of the processor's, all threads, of a step."""
     for _ in range(5):
         step()
-    return seconds(lambda: [step() for _ in range(STEPS)]) * 1e3 / STEPS
+    cpu = time.process_time()
+    wall = seconds(lambda: [step() for _ in range(STEPS)])
+    cpu = time.process_time() - cpu
+    return {
+        f"{name}_ms": wall * 1e3 / STEPS,
+        f"{name}_cpu_ms": cpu * 1e3 / STEPS,
+    }
 
 
 def train(kind, num_classes):
     model, estimate = make_model(kind, num_classes)
     step, head = step_of(model), model.layers[-1]
+    cpu = time.process_time()
     found = {"first_step_s": seconds(step)}
-    say("steps begin")
-    found["step_ms"] = mean_ms(step)
+    found["first_step_cpu_s"] = time.process_time() - cpu
+    found["built_peak_gb"] = measure.peak_gb()
+    say(f"steps begin, {found}")
+    found |= timed(step, "step")
     if kind != "SampledSoftmax":
         head.sampler.step.assign(INTERVAL)
         found["begin_ms"] = seconds(step) * 1e3
-        found["refreshing_ms"] = mean_ms(step)
+        say(f"a refresh begins, {found}")
+        found |= timed(step, "refreshing")
     found["peak_gb"] = measure.peak_gb()
     found["estimate_gb"] = estimate.total_bytes / 1e9
     return found

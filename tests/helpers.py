@@ -18,7 +18,6 @@ class Tree(NamedTuple):
     nodes: np.ndarray
     ids: np.ndarray
     planes: np.ndarray
-    plane_errors: np.ndarray
 
 
 class Forest(NamedTuple):
@@ -55,10 +54,7 @@ def parse_forest(data):
         values = reader.list(np.int16).reshape(-1, padded)
         rounding = reader.list(np.dtype((np.float32, 2)))
         scale = rounding[:, :1].astype(np.float64)
-        # Each coordinate is rounded by at most half a step.
-        trees.append(
-            Tree(nodes, ids, scale * values[:, :width], 0.5 * scale[:, 0])
-        )
+        trees.append(Tree(nodes, ids, scale * values[:, :width]))
     assert reader.at == len(reader.data)
     return Forest(count, dim, trees)
 

@@ -278,6 +278,23 @@ def test_export(tmp_path):
     tfxclass.export.saved_model(model, tmp_path / "served", top_k=3)
 
 
+def test_an_approximate_export_keeps_them(tmp_path):
+    model, _ = trained("sampled", "compact", epochs=2)
+    folder = tfxclass.export.saved_model(
+        model,
+        tmp_path,
+        top_k=3,
+        search=tfxclass.export.InvertedLists(num_lists=6),
+        example_inputs=data()[0],
+        full_scores=True,
+    )
+    saved = tf.train.load_checkpoint(f"{folder}/variables/variables")
+    types = saved.get_variable_to_dtype_map()
+    shapes = saved.get_variable_to_shape_map()
+    kept = {types[n] for n, shape in shapes.items() if shape == [ROWS, DIM]}
+    assert kept == {tf.bfloat16}
+
+
 def test_estimate_knows_both():
     def of(dtype="float32", **options):
         head = layers.SampledSoftmax(1000, 50, kernel_dtype=dtype)

@@ -68,13 +68,12 @@ struct ClusterIndexer {
                             latest->dim == kernel.dim;
     source->latest = has_latest && !options.rebuild ? latest : nullptr;
     if (source->latest == nullptr) {
-      return CopyRows(kernel.values, nullptr, kernel.count, kernel.dim,
-                      /*normalize=*/true, parallel, &source->rows);
+      return CopyRows(kernel, nullptr, kernel.count, /*normalize=*/true,
+                      parallel, &source->rows);
     }
     source->touched = touched.Ids(kernel.count);
-    return CopyRows(kernel.values, source->touched.data(),
-                    source->touched.size(), kernel.dim, /*normalize=*/true,
-                    parallel, &source->moved);
+    return CopyRows(kernel, source->touched.data(), source->touched.size(),
+                    /*normalize=*/true, parallel, &source->moved);
   }
 
   static Index Build(Source* source, const ParallelFor& parallel) {
@@ -142,8 +141,8 @@ struct PrincipalIndexer {
                    const TouchedRows& /*touched*/, const ParallelFor& parallel,
                    Source* source) {
     source->options = options;
-    return CopyRows(kernel.values, nullptr, kernel.count, kernel.dim,
-                    options.normalize, parallel, &source->rows);
+    return CopyRows(kernel, nullptr, kernel.count, options.normalize, parallel,
+                    &source->rows);
   }
 
   static Index Build(Source* source, const ParallelFor& parallel) {

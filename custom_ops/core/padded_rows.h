@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/class_rows.h"
 #include "core/parallel.h"
 #include "core/philox.h"
 #include "core/vectors.h"
@@ -33,11 +34,12 @@ inline void Normalize(float norm, float* row, int64_t padded) {
   for (int64_t d = 0; d < padded; ++d) row[d] *= factor;
 }
 
-// Rows ids[0, count) of kernel [., dim], or its first `count` where ids is
-// null; of length 1 with `normalize`. False if one is not finite.
-inline bool CopyRows(const float* kernel, const int64_t* ids, int64_t count,
-                     int64_t dim, bool normalize, const ParallelFor& parallel,
+// Rows ids[0, count) of the kernel, or its first `count` where ids is null; of
+// length 1 with `normalize`. False if one is not finite.
+inline bool CopyRows(const ClassRows& kernel, const int64_t* ids, int64_t count,
+                     bool normalize, const ParallelFor& parallel,
                      PaddedRows* rows) {
+  const int64_t dim = kernel.dim;
   rows->count = count;
   rows->dim = dim;
   rows->padded = PaddedDim(dim);
@@ -47,7 +49,8 @@ inline bool CopyRows(const float* kernel, const int64_t* ids, int64_t count,
   parallel(count, dim, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       float* to = rows->values.data() + i * rows->padded;
-      std::copy_n(kernel + (ids == nullptr ? i : ids[i]) * dim, dim, to);
+      const float* from = kernel.Row(ids == nullptr ? i : ids[i], to);
+      if (from != to) std::copy_n(from, dim, to);
       std::fill(to + dim, to + rows->padded, 0.0f);
       const float norm = rows->norms[i] = Norm(to, rows->padded);
       if (normalize) Normalize(norm, to, rows->padded);

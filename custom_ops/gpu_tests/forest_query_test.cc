@@ -105,7 +105,7 @@ Found QueryProcessor(const HashingForest& forest, const Rows& rows,
   Found found = {std::vector<int64_t>(batch * k),
                  std::vector<float>(batch * k)};
   tfxclass::ForestSearcher searcher(
-      forest, rows.values.data(),
+      forest, {rows.values.data(), rows.count, rows.dim},
       {k, options.num_candidates, options.normalize, options.bucket});
   for (int64_t i = 0; i < batch; ++i) {
     searcher.Search(&queries[i * rows.dim], &found.ids[i * k],

@@ -4,7 +4,7 @@
 
 #include "core/balanced_halves.h"
 #include "core/cluster_builder.h"
-#include "kernels/kernel_utils.h"
+#include "kernels/index_op.h"
 
 namespace tfxclass {
 namespace {
@@ -23,8 +23,8 @@ absl::Status Directions(OpKernelContext* c, PaddedRows* rows) {
                      " rows, of one column or more. Received: shape ",
                      ShapeText(values.shape())));
   }
-  if (CopyRows(values.flat<float>().data(), nullptr, values.dim_size(0),
-               values.dim_size(1), /*normalize=*/true, PoolOf(c), rows)) {
+  if (CopyRows(RowsOf(values), nullptr, values.dim_size(0), /*normalize=*/true,
+               PoolOf(c), rows)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(

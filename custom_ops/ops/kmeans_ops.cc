@@ -8,10 +8,11 @@ namespace {
 using tensorflow::shape_inference::InferenceContext;
 
 REGISTER_OP("Tfxclass>KMeans")
-    .Input("rows: float")
+    .Input("rows: T")
     .Input("num_clusters: int64")
     .Input("seed: int64")
     .Output("clusters: int64")
+    .Attr("T: {float, bfloat16} = DT_FLOAT")
     .SetShapeFn([](InferenceContext* c) {
       tensorflow::shape_inference::ShapeHandle rows;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &rows));

@@ -17,8 +17,8 @@ PaddedRows RandomDirections(int64_t count, int64_t dim, uint64_t seed) {
   std::vector<float> values(count * dim);
   for (auto& x : values) x = random.Uniform() + random.Uniform() - 1.0;
   PaddedRows rows;
-  CHECK(CopyRows(values.data(), nullptr, count, dim, /*normalize=*/true,
-                 SerialFor, &rows));
+  CHECK(CopyRows({values.data(), count, dim}, nullptr, count,
+                 /*normalize=*/true, SerialFor, &rows));
   return rows;
 }
 

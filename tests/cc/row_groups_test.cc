@@ -24,7 +24,8 @@ std::vector<float> RandomRows(int64_t count, int64_t dim, uint64_t seed) {
 PaddedRows Prepare(const std::vector<float>& kernel, int64_t dim,
                    bool normalize = true) {
   PaddedRows rows;
-  CHECK(CopyRows(kernel.data(), nullptr, kernel.size() / dim, dim, normalize,
+  const int64_t count = kernel.size() / dim;
+  CHECK(CopyRows({kernel.data(), count, dim}, nullptr, count, normalize,
                  SerialFor, &rows));
   return rows;
 }
@@ -239,7 +240,8 @@ void MovedRowsAreAssignedAgain() {
     }
   }
   PaddedRows moved;
-  CHECK(CopyRows(kernel.data(), ids.data(), 3, dim, true, SerialFor, &moved));
+  CHECK(CopyRows({kernel.data(), count, dim}, ids.data(), 3, true, SerialFor,
+                 &moved));
   const ClusterIndex index = MoveRows(latest, ids.data(), moved, SerialFor);
   CheckGroups(index.groups, count);
   for (int64_t i = 0; i < count; ++i) {

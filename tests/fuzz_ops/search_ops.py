@@ -194,7 +194,7 @@ def check_clusters(args, outputs, live):
 def _draw_k_means(d):
     rows = d.floats(d.size(1, 40), d.size())
     return {
-        "rows": rows,
+        "rows": rows.astype("bfloat16") if d.chance(0.3) else rows,
         "num_clusters": d.integer(1, 12),
         "seed": d.integer(0, 9),
     }

@@ -77,7 +77,7 @@ class InvertedLists:
         """
         _check_head(head)
         (served,) = head.export_weights()
-        rows = half_rows.widen(tf.convert_to_tensor(served.kernel))
+        rows = tf.convert_to_tensor(served.kernel)
         bias = served.bias
         count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
         count = min(count, rows.shape[0])
@@ -131,7 +131,8 @@ class ListSearch(tf.Module):
 
     Args:
         head: the head.
-        rows: float32 tensor `[num_classes, dim]`, as they are multiplied.
+        rows: float32 or bfloat16 tensor `[num_classes, dim]`, as they are
+            multiplied; kept and saved in that type.
         bias: float32 `[num_classes]`, or None.
         lists: int `[num_classes]`, the list of each class.
         num_lists: int.
@@ -159,7 +160,7 @@ class ListSearch(tf.Module):
         self.order = _constant(order, tf.int64, "order")
         starts = np.concatenate([[0], np.cumsum(sizes)])
         self.starts = _constant(starts, tf.int64, "starts")
-        self.rows = _constant(tf.gather(rows, order), tf.float32, "rows")
+        self.rows = _constant(tf.gather(rows, order), rows.dtype, "rows")
         self.bias = None
         if bias is not None:
             bias = tf.gather(tf.convert_to_tensor(bias), order)
@@ -170,10 +171,10 @@ class ListSearch(tf.Module):
 
     def _means(self, sizes):
         """Mean row and greatest bias of each list."""
-        of_list = np.repeat(np.arange(len(sizes)), sizes)
-        centres = tf.math.segment_mean(tf.convert_to_tensor(self.rows), of_list)
+        centres = _segment_means(tf.convert_to_tensor(self.rows), sizes)
         if self.bias is None:
             return centres, tf.zeros(len(sizes))
+        of_list = np.repeat(np.arange(len(sizes)), sizes)
         return centres, tf.math.segment_max(self.bias, of_list)
 
     def report(self) -> Config:
@@ -212,7 +213,8 @@ class ListSearch(tf.Module):
             at = tf.ragged.range(
                 tf.gather(starts, lists), tf.gather(starts, lists + 1)
             ).flat_values
-            logits = tf.linalg.matvec(tf.gather(rows, at), query)
+            read = half_rows.widen(tf.gather(rows, at))
+            logits = tf.linalg.matvec(read, query)
             if bias is not None:
                 logits += tf.gather(bias, at)
             scores, columns = tf.math.top_k(logits, k)
@@ -234,7 +236,8 @@ class ListSearch(tf.Module):
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         """All scores, exact, float32 `[..., num_classes]`."""
         head = self._head()
-        logits = stock.products(head.queries(features), self.rows)
+        rows = half_rows.widen(tf.identity(self.rows))
+        logits = stock.products(head.queries(features), rows)
         if self.bias is not None:
             logits += self.bias
         places = tf.math.invert_permutation(tf.identity(self.order))
@@ -252,7 +255,18 @@ def _drawn(rows, count, seed):
     rng = np.random.default_rng(seed)
     count = min(count, rows.shape[0])
     ids = rng.choice(rows.shape[0], count, replace=False)
-    return tf.gather(rows, np.sort(ids))
+    return half_rows.widen(tf.gather(rows, np.sort(ids)))
+
+
+def _segment_means(rows, sizes):
+    """Means of consecutive rows, float32; some lists are widened at a time."""
+    means, ends = [], np.cumsum(sizes)
+    for lists in np.array_split(np.arange(len(sizes)), -(-len(sizes) // 256)):
+        first = ends[lists[0]] - sizes[lists[0]]
+        part = half_rows.widen(rows[first : ends[lists[-1]]])
+        of_list = np.repeat(np.arange(len(lists)), sizes[lists])
+        means.append(tf.math.segment_mean(part, of_list))
+    return tf.concat(means, axis=0)
 
 
 def _recall(found, expected):

@@ -21,7 +21,7 @@ def clusters(rows: Array, num_clusters: int, seed: int = 0) -> tf.Tensor:
     4,000 clusters.
 
     Args:
-        rows: float32 `[n, dim]`.
+        rows: float32 or bfloat16 `[n, dim]`.
         num_clusters: int; of n rows at most n clusters are made, and some may
             be empty.
         seed: int.
