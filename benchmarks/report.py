@@ -50,6 +50,8 @@ TITLES = {
     "small_rows": "Half-size rows and compact slots: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
+    "comparison/groups": "Classes in groups: selection and uniform draws",
+    "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
     "comparison/word2vec": "The papers' methods: skip-gram, 12,261 words",

@@ -9,7 +9,8 @@ benchmarks/cache/groups, is not run again. Into benchmarks/results/comparison:
     groups.csv            every point of every learning curve
     groups.json           how each job ends, as report.py shows it
     groups.png            the speed-up over uniform against v
-    groups_constant.json  `AutoSampler`'s constant: what each one would cost
+    groups_constant.json  `AutoSampler`'s constant: what each one would cost,
+                          once four settings have a forest
 
 `--figures` makes the last three again from the first; `--quick` runs two tiny
 jobs.

@@ -17,6 +17,8 @@ from benchmarks import measure
 FOLDER = os.path.join(measure.RESULTS, "comparison")
 ENCODERS = (0, 5, 20)  # ms a step
 CONSTANTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 4.0)
+# Fewer do not tell one constant from another.
+_LEAST_SETTINGS = 4
 _COMMAND = "python -m benchmarks.comparison.groups"
 SETTING = ("classes", "group", "negatives")
 _JOB = (*SETTING, "batch", "steps", "method", "seed")
@@ -163,10 +165,11 @@ def draw(out):
     curves = read(path)
     first = next(iter(curves.values()))[0]
     about = {key: first[key] for key in ("date", "machine")}
-    for name, rows in (
-        ("groups", table(curves)),
-        ("groups_constant", constants(curves)),
-    ):
+    tables = {"groups": table(curves)}
+    pairs = {key[0] for key in curves if key[1] == "forest"}
+    if len(pairs) >= _LEAST_SETTINGS:
+        tables["groups_constant"] = constants(curves)
+    for name, rows in tables.items():
         record = {**about, "command": _COMMAND, "rows": rows}
         measure.write(os.path.join(out, name + ".json"), record)
         print(measure.table(rows))

@@ -104,9 +104,8 @@ def advise(
     num_sampled = trial.set_num_sampled(num_sampled, y)
     steps = trial.train(batches)
     k_eff, v, noise = trial.noise(x, y)
-    names = [name for name in NAMES if trial.can_have(name)]
     advice = Advice(
-        choices=tuple(trial.measure(name, x, y) for name in names),
+        choices=tuple(trial.measure(name, x, y) for name in NAMES),
         trained_steps=steps,
         k_eff=k_eff,
         v=v,
@@ -138,6 +137,12 @@ class Trial:
                 "SelectiveSoftmax or LSHSoftmax, which `advise` compares. "
                 f"Received: a {type(head).__name__}."
             )
+        loss = head.get_config()["loss"]
+        if loss != "softmax":
+            raise ValueError(
+                "`advise` compares softmax heads: v is of a sum over all "
+                f'classes. Received: a head with loss="{loss}".'
+            )
         self.seconds = seconds
         self.head = head
         self.config: Config = {name: head.get_config()[name] for name in _KEPT}
@@ -165,11 +170,6 @@ class Trial:
         chosen = min(int(chosen), num_classes)
         self.options = {"num_sampled": chosen}
         return chosen
-
-    def can_have(self, name: str) -> bool:
-        """Whether a head may take the model's arguments: rows in half."""
-        is_half = self.config["kernel_dtype"] != "float32"
-        return name in ("full", "uniform") or not is_half
 
     def model_with(self, name: str) -> tuple[keras.Model, ClassHead]:
         """`(model, head)`, compiled, with the encoder and rows so far."""

@@ -88,8 +88,7 @@ class Advice:
     def _sampled(self):
         sampled = {"num_sampled": self.num_sampled}
         if self.recommended == "uniform":
-            is_half = self.config["kernel_dtype"] != "float32"
-            sampled["sampler"] = "uniform" if is_half else "auto"
+            sampled["sampler"] = "auto"
         return sampled
 
     @property

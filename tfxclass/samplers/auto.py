@@ -223,7 +223,9 @@ def effective_classes(
     # What is added to the labels' logits leaves them out.
     out = tf.fill(tf.shape(target_ids), float("-inf"))
     mass = _logsumexp(queries, rows, target_ids, out)
-    squares = _logsumexp(2.0 * queries, rows, target_ids, out)
+    bias = None if rows.bias is None else 2.0 * tf.convert_to_tensor(rows.bias)
+    doubled = rows._replace(bias=bias)
+    squares = _logsumexp(2.0 * queries, doubled, target_ids, out)
     everything = _logsumexp(queries, rows, target_ids, tf.zeros_like(out))
     k_eff = tf.cast(tf.exp(2.0 * mass - squares), tf.float32)
     missed = tf.cast(tf.exp(mass - everything), tf.float32)
