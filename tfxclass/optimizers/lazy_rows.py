@@ -15,6 +15,7 @@ from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers.accumulated_rows import AccumulatedRows
 from tfxclass.optimizers.averaged_rows import for_all_rows
 from tfxclass.optimizers.caught_up_rows import home
+from tfxclass.optimizers.class_rows_step import ClassRowsStep
 from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
@@ -27,7 +28,7 @@ _FIRST_MOMENTS = ("momentum",)
 _SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
 
 
-class LazyRows(AccumulatedRows):
+class LazyRows(ClassRowsStep, AccumulatedRows):
     """Mixin in front of a Keras optimizer.
 
     Dense gradients go to Keras. A `tf.IndexedSlices` gradient moves only the
@@ -101,6 +102,9 @@ class LazyRows(AccumulatedRows):
         return super().apply(grads, trainable_variables)
 
     def _on_apply(self, grads, variables):
+        grads, variables = self._step_by_class(grads, variables)
+        if not variables:
+            return
         grads = [self._as_rows(g, v) for g, v in zip(grads, variables)]
         rows = [isinstance(g, tf.IndexedSlices) for g in grads]
         for is_rows, variable in zip(rows, variables):

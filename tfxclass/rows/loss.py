@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
+from tfxclass.keras_internals import is_recorded
 from tfxclass.losses import first_order
 from tfxclass.losses.softmax import TargetTerms
 from tfxclass.losses.softmax import empty_stats
@@ -19,12 +20,14 @@ from tfxclass.losses.softmax import log_ratio
 from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.losses.targets import Targets
 from tfxclass.ops import library
+from tfxclass.optimizers import class_gradients
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.read import whole
 from tfxclass.shards.exchange import ALONE
 from tfxclass.shards.exchange import Batch
@@ -63,18 +66,30 @@ def cross_entropy(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
+    part_of, has_tape = _part_of(), is_recorded()
+    watches = [
+        class_gradients.watch(rows.kernel)
+        if part_of is ExactPart and rows.size is None
+        else None
+        for _, rows in parts
+    ]
+
     @custom_gradient
     def loss_of(*inputs):
         # Out of sight of an eager tape, which would keep every block.
         unseen = _there(tf.stop_gradient, inputs, given)
         queries, kernels, biases = _cut(unseen, len(parts))
         found = [
-            _Part(exchange.gather(x), rows._replace(kernel=kernel, bias=bias))
+            part_of(
+                exchange.gather(x),
+                rows._replace(kernel=kernel, bias=bias),
+                uniform,
+                has_tape,
+            )
             for x, rows, kernel, bias in zip(queries, given, kernels, biases)
         ]
         for part, own in zip(found, columns):
             part.find_targets(targets, own, margin)
-            part.uniform = uniform
         stats = exchange.from_all([part.stats() for part in found])
         logsumexp, target = _merged(tf.stack(stats))
         # Not a product: a row without labels may have an infinite logsumexp.
@@ -90,12 +105,35 @@ def cross_entropy(
             of_biases = [x for x in of_biases if x is not None]
             grads = [*of_queries, *of_kernels, *of_biases]
             first_rows = _there(lambda x: x[:1], inputs, given)
-            return first_order.gradients("The streamed loss", grads, first_rows)
+            grads = first_order.gradients(
+                "The streamed loss", grads, first_rows
+            )
+            _promise(found, watches, grads, losses_of_all)
+            return grads
 
         return exchange.own(losses), grad
 
+    losses_of_all = []
     with placement.on(_common_device(given)):
-        return loss_of(*queries, *kernels, *biases)
+        losses_of_all.append(loss_of(*queries, *kernels, *biases))
+    return losses_of_all[0]
+
+
+def _part_of():
+    """The class of the parts: on a CPU there is a shorter way."""
+    return _BlocksPart if placement.has_gpu() else ExactPart
+
+
+def _promise(parts, watches, grads, losses):
+    """Tells optimizers that gradients of kernels can be had class by class."""
+    count = len(parts)
+    _, of_kernels, of_biases = _cut(grads, count)
+    # Losses and queries' gradients read the kernels: writers wait for both.
+    after = [*losses, *grads[:count]]
+    for part, watch, kernel, bias in zip(parts, watches, of_kernels, of_biases):
+        if watch is not None:
+            promise = class_gradients.Promise(part.gradient, watch, bias, after)
+            class_gradients.attach(kernel, promise)
 
 
 def _common_device(parts):
@@ -122,11 +160,11 @@ def _cut(inputs, count):
     return inputs[:count], inputs[count : 2 * count], biases
 
 
-class _Part:
-    """A part's arithmetic on the batch of all, where its rows lie."""
+class _BlocksPart:
+    """As `ExactPart`, with TensorFlow's products of blocks of classes."""
 
-    def __init__(self, queries, rows):
-        self.queries, self.rows = queries, rows
+    def __init__(self, queries, rows, uniform, is_recorded):
+        self.queries, self.rows, self.uniform = queries, rows, uniform
         with self._there():
             self.blocks = Blocks(queries, rows)
 
