@@ -31,11 +31,11 @@ export TF_ENABLE_ONEDNN_OPTS := 1
 setup: $(OPS)
 
 demo: $(OPS)
-	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m examples.reverse_dictionary \
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m examples.reverse_dictionary \
 	    --serve $(DEMO_ARGS)
 
 demo-compare: $(OPS)
-	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m examples.reverse_dictionary \
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m examples.reverse_dictionary \
 	    --compare $(DEMO_ARGS)
 
 test: lint $(OPS)

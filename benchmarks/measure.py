@@ -85,14 +85,17 @@ def command():
     return " ".join(["python", script, *sys.argv[1:]])
 
 
-def save(name, rows):
-    """Writes results/<name>.json and prints a table of `rows` (dicts)."""
-    record = {
+def _circumstances():
+    return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
         "command": command(),
-        "rows": rows,
     }
+
+
+def save(name, rows):
+    """Writes results/<name>.json and prints a table of `rows` (dicts)."""
+    record = {**_circumstances(), "rows": rows}
     write(os.path.join(RESULTS, name + ".json"), record)
     print(f"{record['date']}, {record['machine']}")
     print(table(rows))
@@ -112,19 +115,43 @@ def run_rows(name, script, args, rows):
 
     Those that `args`, of `row_arguments`, name, or all `rows`; for each seed
     once. A child prints one dict or a list of them, whose first has the row's
-    name, and always the same ones.
+    name, and always the same ones. Each keeps when, where and how it was
+    measured, as "measured".
+
+    Raises:
+        ValueError: the rows that are there have other options.
     """
     done = finished(name)
-    for row in args.rows or rows:
-        if any(line["row"] == row for line in done):
-            continue
+    wanted = {"epochs": args.epochs, "seeds": args.seeds}
+    missing = [
+        row
+        for row in args.rows or rows
+        if not any(line["row"] == row for line in done)
+    ]
+    if missing:
+        _check_options(name, done, wanted)
+    for row in missing:
         options = ("--child", args.folder, row, "--epochs", args.epochs)
         found = []
         for seed in range(args.seeds):
             lines = in_fresh_process(script, *options, "--seed", seed)
             found.append(lines if isinstance(lines, list) else [lines])
-        done += [{"row": row, **of_seeds(lines)} for lines in zip(*found)]
+        measured = {"measured": {**_circumstances(), **wanted}}
+        done += [
+            {"row": row, **of_seeds(lines), **measured} for lines in zip(*found)
+        ]
         save(name, done)
+
+
+def _check_options(name, done, wanted):
+    for line in done:
+        told = line.get("measured", {})
+        if {key: told.get(key) for key in wanted} != wanted:
+            raise ValueError(
+                f"results/{name}.json has rows of other options: {told or None}"
+                f" of {line['row']!r}, not {wanted}. Fix: move the file away, "
+                "or use its options."
+            )
 
 
 def of_seeds(lines):
@@ -199,8 +226,12 @@ def without_paths(value):
 
 
 def table(rows):
-    """A Markdown table of dicts, columns in order of appearance."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    """A Markdown table of dicts, columns in order of appearance.
+
+    How a row was "measured" is none.
+    """
+    keys = dict.fromkeys(key for row in rows for key in row)
+    columns = [key for key in keys if key != "measured"]
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
     for row in rows:
         cells = [cell(row.get(column, "")) for column in columns]

@@ -16,6 +16,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import measure
@@ -71,7 +72,10 @@ def child(name, num_classes):
 
 
 def steps_of(model, data, steps):
-    """`ms` and `mb` over the loopback of a step, after as many to warm up."""
+    """Of a step, after as many to warm up, a dict.
+
+    `ms`; `mb` over the loopback; `cpu_ms` of this process.
+    """
     import keras
 
     from tfxclass import distribute
@@ -81,8 +85,9 @@ def steps_of(model, data, steps):
 
         def on_epoch_end(self, epoch, logs=None):
             now = time.perf_counter() * 1e3, loopback_mb()
+            now += (time.process_time() * 1e3,)
             if epoch:
-                ends = zip(("ms", "mb"), self.begin, now)
+                ends = zip(("ms", "mb", "cpu_ms"), self.begin, now)
                 self.found = {n: (b - a) / steps for n, a, b in ends}
             self.begin = now
 
@@ -140,6 +145,7 @@ def run(script, arguments, counts):
     }
     processes = {}
     with contextlib.ExitStack() as stack:
+        told = stack.enter_context(tempfile.TemporaryFile("w+"))
         for job in counts:
             for index in range(counts[job]):
                 task = {"type": job, "index": index}
@@ -148,7 +154,7 @@ def run(script, arguments, counts):
                     [sys.executable, script, "--child", *arguments],
                     env={**os.environ, "TF_CONFIG": config},
                     stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
+                    stderr=told,
                     text=True,
                 )
                 stack.callback(process.wait)
@@ -157,7 +163,10 @@ def run(script, arguments, counts):
         leader = processes["chief" if "chief" in counts else "worker", 0]
         # Its last line; it stays for its peak to be read.
         line = leader.stdout.readline()
-        found = json.loads(line) if line else {"error": "no result"}
+        if not line:
+            told.seek(0)
+            return {"error": (told.read().strip() or "no result")[-300:]}
+        found = json.loads(line)
         for column, job in (("worker_gb", "worker"), ("server_gb", "ps")):
             if (job, 0) in processes:
                 found[column] = peak_gb(processes[job, 0].pid)

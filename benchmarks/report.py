@@ -16,6 +16,7 @@ TITLES = {
     "exact_step": "The exact softmax: a training step in both policies",
     "growth": "Growth with the number of classes",
     "loss_memory": "The exact loss: time and memory",
+    "ten_million": "Ten and thirty million classes on one machine",
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",
     "serving": "Serving: exported models, exact and approximate",
@@ -35,6 +36,7 @@ TITLES = {
     "mirrored": "MirroredStrategy: one device and two",
     "sharded": "ShardedSoftmax: memory of a replica and what it receives",
     "processes": "Two workers, and two with parameter servers",
+    "scale": "Plans against processes",
     "local_sgd": "Local SGD: what a replica sends in a step",
     "local_sgd_processes": "Local SGD: what two workers send in a step",
     "local_sgd_loss": "Local SGD: loss on digits, four replicas",
@@ -80,7 +82,7 @@ def section(name, title):
         f"## {title}",
         "",
         *note(name, rows),
-        f"`{record['command']}`, {record['date']}, {record['machine']}.",
+        *circumstances(record),
         "",
         measure.table(rows),
         "",
@@ -92,6 +94,13 @@ def section(name, title):
             of_part = note(f"{name}_{part}", rows)
             lines += [f"### {part_title}", "", *of_part, *shown]
     return lines
+
+
+def circumstances(record):
+    """Lines that say how the rows were measured; each its own, if it does."""
+    told = [row.get("measured", record) for row in record["rows"]] or [record]
+    lines = [f"`{x['command']}`, {x['date']}, {x['machine']}." for x in told]
+    return list(dict.fromkeys(lines))
 
 
 def file_of(name, ending):

@@ -3,11 +3,13 @@
 `python custom_ops/build.py` rebuilds them in place. Where nvcc is found (in
 PATH, CUDA_HOME, or NVCC names it) they are built for GPUs too, for compute
 capability 8.0 and 9.0 and, as PTX, for what comes after; TFXCLASS_CUDA=0 turns
-that off, TFXCLASS_CUDA_ARCHS="90" builds for less. The result loads under
+that off, TFXCLASS_CUDA_ARCHS="90" builds for less. With TFXCLASS_WERROR=1
+warnings are errors. The result loads under
 tensorflow-cpu and without a driver all the same.
 """
 
 import concurrent.futures
+import contextlib
 import fcntl
 import glob
 import hashlib
@@ -18,6 +20,11 @@ import shutil
 import subprocess
 import sys
 import time
+
+if __package__:
+    from custom_ops.source_digest import source_digest
+else:
+    from source_digest import source_digest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.join(os.path.dirname(HERE), "build")
@@ -76,13 +83,18 @@ def nvcc():
     return None
 
 
+def _errors(flag):
+    """Warnings are errors for us; a user's compiler may know others."""
+    return [flag] if os.environ.get("TFXCLASS_WERROR") == "1" else []
+
+
 def _cuda_flags():
     archs = os.environ.get("TFXCLASS_CUDA_ARCHS", "80 90").split()
     flags = [
         "-std=c++17",
         "-O3",
         "-Xcompiler=-fPIC",
-        "-Werror=all-warnings",
+        *_errors("-Werror=all-warnings"),
         "-I" + HERE,
     ]
     for arch in archs:
@@ -114,9 +126,15 @@ def sources(with_cuda):
 def build(output=TARGET):
     """Compiles custom_ops/ into `output` and writes build_info.json beside.
 
-    Prints one line: for what, from how many files, how long it took.
+    Prints one line: for what, from how many files, how long it took. Of builds
+    at the same time one waits for the other.
     """
-    start = time.monotonic()
+    with _lock():
+        _build(output)
+
+
+def _build(output):
+    start, digest = time.monotonic(), source_digest()
     compiler, cuda = _compiler(), nvcc()
     version, compile_flags, link_flags = tensorflow_flags()
     flags = op_flags(compile_flags)
@@ -124,20 +142,23 @@ def build(output=TARGET):
     folder = os.path.dirname(output)
     os.makedirs(folder, exist_ok=True)
     command = [compiler, *flags]
-    headers = header_job(command, key=version)
+    headers = header_jobs(command, key=version)
     jobs = []
     if cuda:
         jobs = compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
-    compile_all([headers, *jobs])
-    jobs += compile_jobs([*command, *with_headers(headers)], plain, version)
+    compiled = _count_old(jobs)
+    _compile([*headers, *jobs])
+    rest = compile_jobs([*command, *with_headers(headers)], plain, version)
+    compiled += _count_old(rest)
+    jobs += rest
     # The CUDA runtime goes in, and looks for a driver when it is used.
     linker = [cuda, "-cudart", "static"] if cuda else [compiler]
-    compiled = sum(not is_current(target, path) for _, path, target in jobs)
-    objects = compile_all(jobs)
+    objects = _compile(jobs)
     # Renamed into place: a process that holds the old file keeps it.
     run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])
     os.replace(output + ".new", output)
     built = {
+        "sources": digest,
         "tensorflow": version,
         "march": machine_flags(),
         "cuda": _cuda_version(cuda) if cuda else None,
@@ -150,6 +171,10 @@ def build(output=TARGET):
         f"{compiled} files compiled, {len(jobs) - compiled} reused, "
         f"{seconds:.0f} s"
     )
+
+
+def _count_old(jobs):
+    return sum(not is_current(target, source) for _, source, target in jobs)
 
 
 def target_text(built):
@@ -168,7 +193,7 @@ def op_flags(compile_flags):
         "-O3",
         "-fPIC",
         "-Wall",
-        "-Werror",
+        *_errors("-Werror"),
         # Let sums be vectorised; NaN and infinity keep their meaning.
         "-fassociative-math",
         "-fno-signed-zeros",
@@ -180,22 +205,40 @@ def op_flags(compile_flags):
     ]
 
 
-def header_job(command, key=""):
-    """The job that compiles TensorFlow's headers, for `compile_all`."""
+def is_gcc(compiler):
+    """Whether it reads compiled headers (.gch) in place of their source.
+
+    clang looks for other files, and warns of flags that it does not use.
+    """
+    done = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True
+    )
+    return "Free Software Foundation" in done.stdout
+
+
+def header_jobs(command, key=""):
+    """What compiles TensorFlow's headers, for `compile_all`; only with GCC."""
+    if not is_gcc(command[0]):
+        return []
     source = os.path.join(HERE, "tensorflow_headers.h")
     target = os.path.join(_object_folder([key, *command]), "headers.h.gch")
-    return [*command, "-x", "c++-header"], source, target
+    return [([*command, "-x", "c++-header"], source, target)]
 
 
-def with_headers(job):
-    """Flags by which a source uses the headers of a `header_job`.
+def with_headers(jobs):
+    """Flags by which a source uses the headers of `header_jobs`.
 
     The compiler must have been given the same flags, but for macros.
     """
-    header = job[-1].removesuffix(".gch")
-    # What it reads where it cannot use the compiled one.
-    shutil.copyfile(job[1], header)
-    return ["-include", header]
+    flags = []
+    for _, source, target in jobs:
+        header = target.removesuffix(".gch")
+        # What it reads where it cannot use the compiled one; whole at any time.
+        copy = f"{header}.{os.getpid()}"
+        shutil.copyfile(source, copy)
+        os.replace(copy, header)
+        flags += ["-include", header]
+    return flags
 
 
 def compile_jobs(command, paths, key=""):
@@ -207,9 +250,22 @@ def compile_jobs(command, paths, key=""):
     ]
 
 
+@contextlib.contextmanager
+def _lock():
+    """Tests in several processes build the same: one of them does."""
+    os.makedirs(BUILD, exist_ok=True)
+    with open(os.path.join(BUILD, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def compile_all(jobs):
     """Compiles what is not current, side by side; the objects."""
+    with _lock():
+        return _compile(jobs)
 
+
+def _compile(jobs):
     def compile_one(job):
         command, source, target = job
         if not is_current(target, source):
@@ -218,11 +274,8 @@ def compile_all(jobs):
             os.replace(target + ".new", target)
         return target
 
-    # Tests in several processes build the same: one of them does.
-    with open(os.path.join(BUILD, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(compile_one, jobs))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compile_one, jobs))
 
 
 def _object_folder(key):

@@ -44,7 +44,10 @@ def parse_forest(data):
     """The bytes that ForestBytes of forest_indexer.h writes."""
     reader = _Reader(data)
     count, dim, num_trees = (int(n) for n in reader.take(np.int64, 3))
-    padded = -(-dim // 16) * 16
+    width = dim
+    if num_trees < 0:  # that of the sketch, before the number
+        width, num_trees = -num_trees, int(reader.take(np.int64, 1)[0])
+    padded = -(-width // 16) * 16
     trees = []
     for _ in range(num_trees):
         nodes = reader.list(np.dtype((np.int32, 4)))
@@ -54,7 +57,7 @@ def parse_forest(data):
         scale = rounding[:, :1].astype(np.float64)
         # Each coordinate is rounded by at most half a step.
         trees.append(
-            Tree(nodes, ids, scale * values[:, :dim], 0.5 * scale[:, 0])
+            Tree(nodes, ids, scale * values[:, :width], 0.5 * scale[:, 0])
         )
     assert reader.at == len(reader.data)
     return Forest(count, dim, trees)

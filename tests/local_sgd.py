@@ -325,6 +325,8 @@ def check_average(strategy):
     model.optimizer._averaged_at = 0
     model.optimizer.average()
     assert_equal_replicas(model)
+    # One graph for both.
+    assert model.optimizer._averaging.experimental_get_tracing_count() == 1
 
 
 class _EqualReplicas(keras.callbacks.Callback):

@@ -80,6 +80,29 @@ def optioned_losses(logits, labels, **options):
     return np.array(losses)
 
 
+def one_vs_rest(logits, labels, kind, masses=None, adjust=None):
+    """Sum over classes of binary losses, [batch]; `masses` weigh labels."""
+    losses = []
+    for row, own in zip(np.asarray(logits, np.float64), np.asarray(labels)):
+        ids = distinct_labels(np.atleast_1d(own))
+        if not ids:
+            losses.append(0.0)
+            continue
+        sign, weight = np.full(len(row), 1.0), np.ones(len(row))
+        sign[ids] = -1.0
+        if masses is not None:
+            weight[ids] = np.asarray(masses)[ids]
+        if adjust is not None:
+            row = row.copy()
+            row[ids] = adjust(row[ids])
+        if kind == "sigmoid":
+            terms = np.logaddexp(0.0, sign * row)
+        else:
+            terms = np.maximum(0.0, 1.0 + sign * row) ** 2
+        losses.append(weight @ terms)
+    return np.array(losses)
+
+
 def normalized(rows):
     rows = np.asarray(rows, np.float64)
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)

@@ -34,13 +34,14 @@ SAMPLERS = [
     samplers.ClusterSampler,
     samplers.KMeansSampler,
     samplers.UniformSampler,
+    functools.partial(samplers.FrequencySampler, counts=range(CLASSES)),
 ]
 EQUAL = [
     (lambda: optimizers.LazyAdam(0.02), COSFACE),
     (lambda: optimizers.LazyAdamW(0.02, weight_decay=0.1), ARCFACE),
     (lambda: optimizers.LazySGD(0.02, momentum=0.9), {"use_bias": True}),
     (lambda: optimizers.LazyAdam(0.02, catch_up=True), {}),
-    (lambda: optimizers.LazyAdagrad(0.1), {}),
+    (lambda: optimizers.LazyAdagrad(0.1), {"loss": "sigmoid"}),
 ]
 
 

@@ -285,18 +285,3 @@ def test_resumes_bit_for_bit_under_a_schedule(tmp_path):
     np.testing.assert_array_equal(ours, copy)
     for a, b in zip(lazy.variables, resumed.variables):
         np.testing.assert_array_equal(a, b)
-
-
-def test_a_file_of_the_first_version_loads():
-    lazy, _ = pair("adamw", 0.01)
-    ours, _ = two_variables((9, DIM))
-    lazy.build([ours])
-    values = [v.numpy() + 1 for v in lazy.variables[:-3]]
-    store = {str(i): value for i, value in enumerate(values)}
-    with pytest.warns(UserWarning, match="0.1.0"):
-        lazy.load_own_variables(store)
-    before = ours.numpy()
-    optimizers.catch_up(ours)
-    np.testing.assert_array_equal(ours, before)
-    np.testing.assert_array_equal(lazy._velocities[0], values[3])
-    assert not lazy._last_steps[0].numpy().any()

@@ -95,14 +95,45 @@ def dataset():
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
 
 
-def test_fit_equals_keras_fit(model):
+def averaging():
+    """Keras ends its `fit` with the averages in the weights."""
+    return keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5)
+
+
+class Vector(keras.metrics.MeanMetricWrapper):
+    """A metric whose result has several numbers."""
+
+    def __init__(self):
+        super().__init__(lambda y, prediction: prediction[:, 0], "vector")
+
+    def result(self):
+        return tf.stack([super().result(), 2.0])
+
+
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        ("plain", {}),
+        ("averaged", {}),
+        ("vector", {}),
+        # Eight steps, three to a pass: epochs begin within passes.
+        ("continued", {"steps_per_epoch": 2, "epochs": 4}),
+    ],
+)
+def test_fit_equals_keras_fit(model, kind, options):
     other = keras.models.clone_model(model)
     other.build([None, 4])
     model.build([None, 4])
     model.set_weights(other.get_weights())
-    other.compile("sgd", loss=other.layers[-1].loss)
-    options = {"epochs": 3, "validation_data": dataset(), "verbose": 0}
-    expected = other.fit(dataset(), shuffle=False, **options)
+    for one in (model, other):
+        optimizer = averaging() if kind == "averaged" else "sgd"
+        head, metrics = one.layers[-1], [Vector()] * (kind == "vector")
+        one.compile(optimizer, loss=head.loss, metrics=metrics)
+    options = {"epochs": 3, "validation_data": dataset(), **options}
+    options["verbose"] = 0
+    # Keras' own does not begin the data anew.
+    data = dataset().repeat() if kind == "continued" else dataset()
+    expected = other.fit(data, shuffle=False, **options)
     found = distribute.fit(model, dataset(), **options)
     assert found.epoch == expected.epoch
     assert found.history.keys() == expected.history.keys()
@@ -248,6 +279,54 @@ def test_workers_that_do_not_write_read_what_is_of_each_replica(
     monkeypatch.setattr(state.model, "save_weights", written.append)
     state.save(1, {})
     assert len(written) == 1 and not list(tmp_path.iterdir())
+
+
+def test_restart_within_a_pass_goes_on_in_it(model, tmp_path):
+    """Also where an epoch has become shorter than what it had taken."""
+    options = {"steps_per_epoch": 2, "verbose": 0}
+    model.build([None, 4])
+    weights = model.get_weights()
+    distribute.fit(model, dataset(), epochs=4, **options)
+    expected = model.get_weights()
+
+    def fit(**more):
+        more = {"checkpoint": str(tmp_path), **options, **more}
+        return distribute.fit(model, dataset(), **more)
+
+    model.set_weights(weights)
+    fit(epochs=2)
+    fit(epochs=4)
+    for ours, theirs in zip(model.get_weights(), expected):
+        np.testing.assert_array_equal(ours, theirs)
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 2
+
+    fit(epochs=5, steps_per_epoch=9, callbacks=[Stop()])
+    assert fit(epochs=6).epoch == list(range(6))
+
+
+def test_state_that_a_power_cut_left_short(model, tmp_path):
+    """The one before is taken."""
+    folder = str(tmp_path)
+    distribute.fit(model, dataset(), epochs=2, checkpoint=folder, verbose=0)
+    weights = model.get_weights()
+    last = sorted(tmp_path.iterdir())[-1]
+    for name in ("model.weights.h5", "others.npz", "position.json"):
+        kept = (last / name).read_bytes()
+        (last / name).write_bytes(kept[: len(kept) // 2])
+        with pytest.warns(UserWarning, match="cannot be read"):
+            position = Checkpoint(folder, model).restore()
+        assert position["epoch"] == 1
+        (last / name).write_bytes(kept)
+    assert Checkpoint(folder, model).restore()["epoch"] == 2
+    for ours, theirs in zip(model.get_weights(), weights):
+        np.testing.assert_array_equal(ours, theirs)
+    for path in tmp_path.iterdir():
+        (path / "position.json").write_bytes(b"")
+    with pytest.warns(UserWarning), pytest.raises(OSError, match="begin anew"):
+        Checkpoint(folder, model).restore()
 
 
 def test_state_of_another_model_is_refused(model, tmp_path):

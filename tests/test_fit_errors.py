@@ -75,6 +75,17 @@ def test_one_hot_labels_of_unknown_shape():
     assert_text_comes_first(error, "one-hot labels become ids")
 
 
+def test_one_hot_labels_under_a_mask():
+    x = np.ones([4, 3, DIM], np.float32)
+    x[:, 2] = 0
+    labels = np.eye(CLASSES, dtype=np.int64)[np.full([4, 3], 7)]
+    head = layers.FullSoftmax(CLASSES)
+    model = keras.Sequential([keras.layers.Masking(), head])
+    model.compile("sgd", loss=head.loss)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one-hot"):
+        model.fit(x, labels, verbose=0)
+
+
 def test_sparse_labels():
     x, y = data()
     labels = tf.sparse.from_dense(np.eye(CLASSES, dtype=np.int64)[y])

@@ -135,6 +135,11 @@ def rows_with(splits=(0, 1, 3), features=(0, 1, 2), values=(1.0, 1.0, 1.0)):
         ({"rows": rows_with(features=(0, -1, 2))}, "Received: -1"),
         ({"rows": rows_with(values=(1.0, np.nan, 1.0))}, "`values`.*finite"),
         ({"rows": rows_with(values=(1.0, 2.0))}, "shape of `features`"),
+        ({"rows": rows_with(values=(1.0, 1e20, 1.0))}, "squares .* row 1"),
+        (
+            {"rows": rows_with(values=(0, 0, 0)), "c": 3.4e38, "bias": 1e-30},
+            "overflowed",
+        ),
         ({"labels": ragged([[0], [2]])}, "`labels`"),
         ({"labels": ragged([[0]])}, "label_splits"),
         ({"group_labels": ragged([[0, 0]])}, "in one group, once"),

@@ -7,6 +7,7 @@ import pytest
 from tests.test_linear_ops import dense
 from tests.test_linear_ops import make_rows
 from tests.test_linear_ops import optimum
+from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import SparseLinear
 from tfxclass.text import SparseRows
 from tfxclass.text import linear_tree
@@ -36,6 +37,32 @@ def test_flat_is_each_label_alone():
         expected = optimum(x, y[:, label], "squared_hinge", 0.5)
         # 300 epochs converge; what is left is float32's rounding.
         np.testing.assert_allclose(found[:, label], expected, atol=2e-4)
+
+
+def test_hard_negatives_block_by_block(monkeypatch):
+    """More columns than a block: never `[features, columns]` at once."""
+    x, _, rows, _ = make()
+    random = np.random.default_rng(3)
+    full = random.normal(size=(9, 600)) * (random.random((9, 600)) < 0.5)
+    at, columns = np.nonzero(full)
+    weights = SparseWeights(
+        np.searchsorted(at, np.arange(10)),
+        columns.astype(np.int32),
+        full[at, columns].astype(np.float32),
+        random.normal(size=600).astype(np.float32),
+    )
+    widths, zeros = [], np.zeros
+    monkeypatch.setattr(
+        linear_tree.np, "zeros", lambda s, *t: widths.append(s) or zeros(s, *t)
+    )
+    found = linear_tree.hard_negatives(rows, weights)
+    assert max(s[1] for s in widths if isinstance(s, tuple)) < 300
+    scores = x @ full + weights.biases
+    # Rounding of float32 may decide where a score is the margin.
+    assert np.abs(scores + 0.5).min() > 1e-6
+    assert len(found) == 600
+    for of_group, score in zip(found, scores.T):
+        np.testing.assert_array_equal(of_group, np.flatnonzero(score > -0.5))
 
 
 def test_tree_in_numpy():

@@ -16,11 +16,12 @@ from tests.contract import built
 from tests.contract import data
 from tests.contract import make_model
 from tfxclass import layers
+from tfxclass import samplers
 from tfxclass.losses import LossOptions
 
 RANDOM = np.random.default_rng(4)
 WEIGHTS = RANDOM.uniform(0.1, 3, CLASSES)
-WEIGHTS[[2, 5]] = 0.0
+WEIGHTS[[2, 5, 33]] = 0.0  # one of a rare class, too
 COUNTS = RANDOM.integers(0, 50, CLASSES)
 PROPENSITIES = RANDOM.uniform(0.2, 1, CLASSES)
 OPTIONS = {
@@ -315,6 +316,27 @@ INVALID = {
     "logit_adjustment": (
         lambda: LossOptions(logit_adjustment=np.inf),
         ["`logit_adjustment` must be finite", "inf"],
+    ),
+    "adjustment_of_nothing": (
+        lambda: LossOptions(logit_adjustment=2.0),
+        ["`logit_adjustment` needs `class_counts`", "logit_adjustment=2.0"],
+    ),
+    "smoothing_without_a_correction": (
+        lambda: layers.SampledSoftmax(
+            CLASSES,
+            sampler=samplers.TopKSampler(20, correct_fill=False),
+            loss_options=LossOptions(label_smoothing=0.1),
+        ),
+        ["`label_smoothing` is a sum over all classes", "TopKSampler"],
+    ),
+    "smoothing_of_own_buckets": (
+        lambda: layers.LSHSoftmax(
+            CLASSES,
+            20,
+            correction="none",
+            loss_options=LossOptions(label_smoothing=0.1),
+        ),
+        ["`label_smoothing` is a sum over all classes", "LSHSampler"],
     ),
     "temperature": (
         lambda: LossOptions(temperature=0),

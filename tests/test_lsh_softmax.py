@@ -113,6 +113,54 @@ def test_a_union_that_is_too_large_leaves_room_for_the_fill():
     assert np.all(counts[num_labels + 15 :] < 0)
 
 
+@each_scheme
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("labels_wide", [1, 3])
+def test_the_classes_that_the_batch_gives_most_probability_stay(
+    scheme, similarity, labels_wide
+):
+    """Of all classes, where the tables give all: one bit in 20 tables."""
+    head = make_head(25, scheme=scheme, num_hashes=1, num_tables=20, rescored=9)
+    head.similarity = head.sampler.similarity = similarity
+    features, labels = batch(labels_wide)
+    features *= 2
+    sample = sample_of(head, features, labels)
+    rows = head.kernel.numpy().astype(np.float64)
+    if similarity == "cosine":
+        rows = reference.normalized(rows)
+    logits = head.queries(features).numpy() @ rows.T
+    negatives = np.delete(np.arange(CLASSES), np.unique(labels[labels >= 0]))
+    mass = np.zeros(len(negatives))
+    for of_row, given in zip(logits, labels, strict=True):
+        own = np.unique(given[given >= 0])
+        p = np.exp(of_row - of_row.max())
+        # A label that is given twice counts twice.
+        mine = p[given[given >= 0]].sum() if len(own) else 0.0
+        mass += p[negatives] / (p[negatives].sum() + mine)
+    number = len(np.unique(labels[labels >= 0]))
+    best = negatives[np.argsort(-mass)[: min(25 - number, 13)]]
+    kept = sample.ids[number : number + len(best)]
+    assert set(kept) == set(best)
+    assert np.all(sample.log_expected_count.numpy()[: number + len(best)] == 0)
+
+
+def test_votes_alone_decide_as_in_the_paper():
+    """With `rescored=1`, and by default without the fill's correction."""
+    features, labels = batch()
+    chosen = [
+        sample_of(make_head(20, **options), features, labels).ids
+        for options in (
+            {"correction": "none"},
+            {"correction": "none", "rescored": 1},
+            {"rescored": 1},
+            {"rescored": 3},
+        )
+    ]
+    np.testing.assert_array_equal(chosen[0], chosen[1])
+    np.testing.assert_array_equal(chosen[0], chosen[2])
+    assert set(chosen[0]) != set(chosen[3])
+
+
 def test_the_first_step_has_tables():
     head = make_head(20, ready=False, seed=0)
     features, labels = batch(rows=1)
@@ -363,6 +411,12 @@ BAD_ARGUMENTS = {
     "correction": {"correction": True},
     "30 bits": {"hash": "dwta", "num_hashes": 11},
     "knows the probability": {"correction": "sampling"},
+    "rescored": {"rescored": 0},
+    "of votes alone": {
+        "correction": "sampling",
+        "bucket_size": None,
+        "rescored": 2,
+    },
     "num_sampled": {"num_sampled": 0},
 }
 

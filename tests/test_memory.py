@@ -11,6 +11,7 @@ import pytest
 
 import tfxclass
 from tests.conftest import ROOT
+from tfxclass.samplers import by_name
 
 layers = tfxclass.layers
 CLASSES, DIM = 200_000, 64
@@ -34,6 +35,12 @@ HEADS = {
         CLASSES, 2000, rebuild_interval=10
     ),
     "lsh": lambda: layers.LSHSoftmax(CLASSES, 2000, rebuild_interval=5),
+    "selective_half": lambda: layers.SelectiveSoftmax(
+        CLASSES, 2000, rebuild_interval=10, kernel_dtype="bfloat16"
+    ),
+    "lsh_half": lambda: layers.LSHSoftmax(
+        CLASSES, 2000, rebuild_interval=5, kernel_dtype="bfloat16"
+    ),
     "projected": lambda: layers.ProjectedSoftmax(CLASSES, 32),
     "adaptive": lambda: layers.AdaptiveSoftmax(CLASSES, [20_000, 100_000]),
     "hierarchical": lambda: layers.HierarchicalSoftmax(CLASSES, "balanced"),
@@ -74,6 +81,22 @@ def test_sizes_are_those_of_the_built_model(head):
     slots = [v for v in optimizer.variables if len(v.shape)]
     size = sum(np.prod(v.shape) * np.dtype(v.dtype).itemsize for v in slots)
     assert estimate.slot_bytes == size
+
+
+@pytest.mark.parametrize("name", by_name.NAMES)
+def test_index_of_a_sampler_by_its_name(name):
+    sizes = {
+        classes: tfxclass.estimate(
+            layers.SampledSoftmax(classes, 9, name), 8, 16
+        ).index_bytes
+        for classes in (50, 5000)
+    }
+    if name in ("uniform", "log_uniform", "top_k"):
+        assert sizes == {50: 0, 5000: 0}
+    else:
+        # Ids at least, and no more than a few matrices.
+        assert 4 * 5000 < sizes[5000] < 100 * 4 * 8 * 5000
+        assert sizes[50] < sizes[5000]
 
 
 @pytest.mark.parametrize(
@@ -121,6 +144,12 @@ def in_fresh_process(code, argument):
     return float(done.stdout.splitlines()[-1])
 
 
+def optimizer_of(head):
+    """LazyAdam, with small slots for small rows."""
+    is_half = head.kernel_dtype == "bfloat16"
+    return tfxclass.optimizers.LazyAdam(compact_slots=is_half)
+
+
 CHILD = """
 import gc, sys
 import keras, numpy as np, tensorflow as tf
@@ -131,7 +160,7 @@ from tests.test_memory import status
 def fit(head, steps):
     inputs = keras.Input([test_memory.DIM])
     model = keras.Sequential([inputs, head])
-    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    model.compile(test_memory.optimizer_of(head), loss=head.loss)
     x = np.ones([256, test_memory.DIM], np.float32)
     y = np.arange(256) % head.num_classes
     batch = tf.data.Dataset.from_tensors((x, y)).repeat(steps)
@@ -167,7 +196,7 @@ def test_posterior_dropmax_holds_eight_matrices():
     "name",
     [
         name
-        if name in ("sampled", "hierarchical", "full")
+        if name in ("sampled", "hierarchical", "full", "selective_half")
         else pytest.param(name, marks=pytest.mark.slow)
         for name in HEADS
     ],
@@ -175,7 +204,8 @@ def test_posterior_dropmax_holds_eight_matrices():
 def test_peak_of_a_process(name):
     """Within 15 %, and what a traced step costs at any size."""
     measured = peak_of(name)
-    estimate = tfxclass.estimate(HEADS[name](), DIM, 256)
+    head = HEADS[name]()
+    estimate = tfxclass.estimate(head, DIM, 256, optimizer_of(head))
     assert 0.85 * measured - 40e6 < estimate.total_bytes < 1.15 * measured
 
 
@@ -271,6 +301,35 @@ def test_dense_optimizers_pay_for_all_rows():
     assert sgd.slot_bytes == 0 and "160,000 parameters" in str(sgd)
 
 
+def test_compact_slots_are_of_class_rows_alone():
+    """Not of the clusters and projections of an adaptive softmax."""
+    head = layers.AdaptiveSoftmax(50, [10])
+    head.build((None, 8))
+    optimizer = tfxclass.optimizers.LazyAdam(compact_slots=True)
+    optimizer.build(head.trainable_variables)
+    dtypes = {
+        variable.path: slots[0].dtype
+        for variable, slots in (
+            (v, optimizer._slots(i))
+            for i, v in enumerate(head.trainable_variables)
+        )
+    }
+    kernels = {x for x, dtype in dtypes.items() if dtype == "bfloat16"}
+    assert kernels == {v.path for v in head.kernels}
+
+
+def test_of_several_optimizers_that_of_the_head_counts():
+    head, other = layers.FullSoftmax(50), layers.FullSoftmax(50)
+    encoder = keras.layers.Dense(8)
+    sgd, adam = keras.optimizers.SGD(), tfxclass.optimizers.LazyAdam()
+    multi = tfxclass.optimizers.MultiOptimizer
+    several = multi([(sgd, encoder), (adam, [head])])
+    expected = tfxclass.estimate(head, 8, 16, adam)
+    assert tfxclass.estimate(head, 8, 16, several) == expected
+    with pytest.raises(ValueError, match="none for 'full_softmax"):
+        tfxclass.estimate(other, 8, 16, several)
+
+
 @pytest.mark.parametrize(
     ("args", "part"),
     [
@@ -283,3 +342,41 @@ def test_dense_optimizers_pay_for_all_rows():
 def test_bad_arguments(args, part):
     with pytest.raises(ValueError, match=part):
         tfxclass.estimate(*args)
+
+
+class TestTenMillionClasses:
+    """Of the indexes, their refresh included."""
+
+    SIZES = 10_000_000, 128
+
+    def test_a_forest_takes_two_gigabytes_at_most(self):
+        sampler = tfxclass.samplers.HashingForestSampler(4096)
+        num_trees, sketch = sampler.trees_and_sketch(*self.SIZES)
+        assert 20 <= num_trees < 50 and sketch == 32
+        assert 1.8e9 < sampler.index_bytes(*self.SIZES) <= 2e9
+        assert sampler.trees_and_sketch(1_000_000, 128) == (50, 0)
+
+    def test_tables_take_one_gigabyte_at_most(self):
+        sampler = tfxclass.samplers.LSHSampler(4096)
+        _, num_tables = sampler.functions(self.SIZES[0])
+        assert 16 <= num_tables < 50
+        assert 0.8e9 < sampler.index_bytes(*self.SIZES) <= 1e9
+        assert sampler.functions(1_000_000)[1] == 50
+
+    def test_numbers_that_are_given_are_kept(self):
+        forest = tfxclass.samplers.HashingForestSampler(4096, num_trees=40)
+        assert forest.trees_and_sketch(*self.SIZES) == (40, 32)
+        tables = tfxclass.samplers.LSHSampler(4096, num_tables=40)
+        assert tables.functions(self.SIZES[0])[1] == 40
+
+    @pytest.mark.parametrize("name", ["SelectiveSoftmax", "LSHSoftmax"])
+    def test_all_of_it_takes_fourteen_at_most(self, name):
+        head = getattr(layers, name)(
+            self.SIZES[0], 4096, kernel_dtype="bfloat16"
+        )
+        optimizer = tfxclass.optimizers.LazyAdam(1e-3, compact_slots=True)
+        estimate = tfxclass.estimate(head, 128, 256, optimizer)
+        rows = 2 * 128 * self.SIZES[0]
+        assert estimate.weight_bytes == rows
+        assert estimate.slot_bytes == rows + 4 * self.SIZES[0]
+        assert estimate.total_bytes < 8e9

@@ -240,13 +240,16 @@ def test_gain_of_more_classes_than_there_are():
     np.testing.assert_allclose(result, 1.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [layers.FullSoftmax, layers.Sparsemax])
 @pytest.mark.parametrize("k", [1, 4, 30])
-def test_gradient_energy_equals_numpy(k):
-    head = layers.FullSoftmax(12, seed=0)
+def test_gradient_energy_equals_numpy(k, kind):
+    head = kind(12, seed=0)
     head.build((None, 6))
     x = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
     labels = np.array([[3, -1], [5, 6], [-1, -1], [0, -1]])
     gradient = reference.softmax(x @ head.kernel.numpy().T)
+    if kind is layers.Sparsemax:
+        gradient = head(x).numpy()
     gradient[0, 3] -= 1
     gradient[1, [5, 6]] -= 0.5
     gradient[3, 0] -= 1

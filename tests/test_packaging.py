@@ -7,13 +7,17 @@ import pathlib
 import re
 import subprocess
 import sys
+import tarfile
+import time
 import zipfile
+from concurrent import futures
 
 import pytest
 import setuptools
 import tensorflow as tf
 
 from custom_ops import build
+from custom_ops import source_digest
 from tfxclass.ops import library
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -26,7 +30,11 @@ REBUILD = (
 def built(tmp_path):
     """Paths of a library and build info that pass, `(library, info)`."""
     (tmp_path / "ops.so").write_bytes(b"")
-    info = {"tensorflow": tf.__version__, "march": ["-march=x86-64-v3"]}
+    info = {
+        "sources": source_digest.source_digest(),
+        "tensorflow": tf.__version__,
+        "march": ["-march=x86-64-v3"],
+    }
     (tmp_path / "build_info.json").write_text(json.dumps(info))
     return tmp_path / "ops.so", tmp_path / "build_info.json"
 
@@ -59,6 +67,23 @@ def test_check_accepts_another_patch_release(built, monkeypatch):
     library.check(*built, version=release + ".99")
 
 
+def test_check_sources_that_changed(built):
+    """Else an op computes what it once did, without a word."""
+    info = json.loads(built[1].read_text()) | {"sources": "another"}
+    built[1].write_text(json.dumps(info))
+    with pytest.raises(ImportError, match="python custom_ops/build.py"):
+        library.check(*built)
+
+
+def test_digest_is_of_names_and_contents(tmp_path):
+    found = set()
+    for name, text in [("a.h", "x"), ("b.h", "x"), ("b.h", "y"), ("c.py", "")]:
+        (tmp_path / "core").mkdir(exist_ok=True)
+        (tmp_path / "core" / name).write_text(text)
+        found.add(source_digest.source_digest(str(tmp_path)))
+    assert len(found) == 3  # c.py is not compiled
+
+
 def test_check_processor_without_avx2(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: False)
     with pytest.raises(ImportError, match="AVX2") as e:
@@ -68,7 +93,7 @@ def test_check_processor_without_avx2(built, monkeypatch):
 
 def test_check_native_build_needs_no_avx2(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: False)
-    info = {"tensorflow": tf.__version__, "march": ["-march=native"]}
+    info = json.loads(built[1].read_text()) | {"march": ["-march=native"]}
     built[1].write_text(json.dumps(info))
     library.check(*built)
 
@@ -80,7 +105,7 @@ def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
     output = tmp_path / "ops.so"
     monkeypatch.setenv("TFXCLASS_CUDA", "0")
     monkeypatch.setenv("TFXCLASS_MARCH", march)
-    monkeypatch.setattr(build, "compile_all", lambda jobs: [])
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
     monkeypatch.setattr(
         build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
     )
@@ -97,10 +122,72 @@ def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
     )
 
 
+def test_build_counts_the_files_of_cuda(monkeypatch, tmp_path, capsys):
+    """They were compiled before they were counted: all of them "reused"."""
+    output, current = tmp_path / "ops.so", set()
+    monkeypatch.setattr(build, "nvcc", lambda: "nvcc")
+    monkeypatch.setattr(build, "_cuda_version", lambda nvcc: "12.5")
+
+    def compile_all(jobs):
+        current.update(target for _, _, target in jobs)
+        return []
+
+    monkeypatch.setattr(build, "_compile", compile_all)
+    monkeypatch.setattr(build, "is_current", lambda x, _: x in current)
+    monkeypatch.setattr(
+        build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
+    )
+    build.build(str(output))
+    count = sum(map(len, build.sources(with_cuda=True)))
+    assert f": {count} files compiled, 0 reused" in capsys.readouterr().out
+
+
+def test_two_builds_do_not_meet(monkeypatch, tmp_path):
+    """They wrote the same unfinished file."""
+    linking, most = [], []
+
+    def run(command):
+        linking.append(command)
+        most.append(len(linking))
+        time.sleep(0.2)
+        (tmp_path / "ops.so.new").touch()
+        linking.remove(command)
+
+    monkeypatch.setenv("TFXCLASS_CUDA", "0")
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
+    monkeypatch.setattr(build, "run", run)
+    output = str(tmp_path / "ops.so")
+    with futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(build.build, [output, output]))
+    assert most == [1, 1]
+
+
+@pytest.mark.parametrize("value, is_set", [("", False), ("1", True)])
+def test_warnings_are_errors_where_that_is_asked(value, is_set, monkeypatch):
+    monkeypatch.setenv("TFXCLASS_WERROR", value)
+    assert ("-Werror" in build.op_flags([])) is is_set
+    assert ("-Werror=all-warnings" in build._cuda_flags()) is is_set
+
+
 def test_build_names_cuda():
     built = {"tensorflow": "2.21.0", "march": [], "cuda": "12.5"}
     text = "CUDA 12.5 and the CPU (the compiler's default processor)"
     assert build.target_text(built).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("g++", "Free Software Foundation, Inc."), ("clang", "clang version 19")],
+)
+def test_headers_are_compiled_for_gcc_alone(name, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "BUILD", str(tmp_path))
+    compiler = tmp_path / name
+    compiler.write_text(f"#!/bin/sh\necho '{text}'\n")
+    compiler.chmod(0o755)
+    jobs = build.header_jobs([str(compiler), "-O3"])
+    flags = build.with_headers(jobs)
+    assert len(jobs) == (name == "g++")
+    assert flags[:1] == ["-include"] * len(jobs)
 
 
 def test_build_without_compiler(monkeypatch):
@@ -143,6 +230,28 @@ def test_build_shows_the_compilers_messages(tmp_path, capfd):
     with pytest.raises(RuntimeError, match="compiler failed on .*bad.cc"):
         build.run(command)
     assert "undefined_name" in capfd.readouterr().err
+
+
+def test_sdist_can_be_built_from(tmp_path):
+    """It has all that custom_ops/build.py reads, and no tests."""
+    arguments = ["-q", "egg_info", "--egg-base", tmp_path, "sdist"]
+    arguments += ["--dist-dir", tmp_path / "dist"]
+    command = [sys.executable, "setup.py", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (sdist,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(sdist) as f:
+        names = {name.partition("/")[2] for name in f.getnames()}
+    sources = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "custom_ops").rglob("*")
+        if path.suffix in (".py", ".h", ".cc")
+    ]
+    assert "custom_ops/tensorflow_headers.h" in sources
+    assert [name for name in sources if name.endswith(".cu.cc")]
+    assert set(sources) <= names
+    assert {"setup.py", "tfxclass_serve/page.html"} <= names
+    assert not [name for name in names if name.startswith("tests")]
 
 
 def test_wheel(tmp_path):

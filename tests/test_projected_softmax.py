@@ -13,7 +13,7 @@ from tests.contract import HeadContract
 from tests.contract import built
 from tests.contract import data
 from tfxclass import layers
-from tfxclass.losses import as_targets
+from tfxclass import samplers
 
 WIDTH = 5
 
@@ -141,26 +141,60 @@ def test_sampled_penalty_is_right_on_average_and_row_sparse():
         )
     )
     x, y = data(rows=4)
-    targets = as_targets(y, CLASSES)
     penalties = []
     for _ in range(300):
         sample = head.sampler.sample(
             head.queries(x), tf.constant(y[:, None]), head.kernel
         )
-        logits = head.sampled_logits(head.queries(x), sample)
-        head.l2 = 0.2
-        total, _ = head.sampled_loss(logits, sample, targets)
-        head.l2 = 0.0
-        without, _ = head.sampled_loss(logits, sample, targets)
-        penalties.append(float((total - without)[0]))
+        kernel, _ = head.sampled_rows(sample)
+        penalties.append(float(head.sampled_penalty(kernel, sample)))
     expected = 0.1 * np.sum(head.kernel.numpy() ** 2)
     error = np.std(penalties) / np.sqrt(len(penalties))
     assert abs(np.mean(penalties) - expected) < 5 * error
-    head.l2 = 0.2
     with tf.GradientTape() as tape:
         loss = head.compute_loss(x, y, training=True)
     gradient = tape.gradient(loss, head.kernel.value)
     assert isinstance(gradient, tf.IndexedSlices)
+    assert len(gradient.indices) == 20  # gathered once
+
+
+def test_sampled_penalty_where_each_row_has_its_classes(monkeypatch):
+    x, y = data(rows=4)
+    random = np.random.default_rng(0)
+    labels = np.unique(y)
+    ids = np.r_[labels, np.setdiff1d(np.arange(CLASSES), labels)[:9]]
+    shape = len(y), len(ids)
+    positions = np.searchsorted(labels, y)
+    mask = random.random(shape) < 0.5
+    mask[np.arange(len(y)), positions] = True
+    counts = np.where(mask, -random.random(shape), 0.0).astype("f")
+    sample = samplers.Sample(
+        tf.constant(ids), tf.constant(counts), positions[:, None], mask=mask
+    )
+    losses = []
+    for l2 in (0.2, 0.0):
+        head = built(
+            layers.ProjectedSoftmax(CLASSES, WIDTH, 30, "uniform", l2=l2)
+        )
+        head.kernel.assign(np.ones((CLASSES, WIDTH)))
+        head.projection.assign(np.ones((DIM, WIDTH)))
+        monkeypatch.setattr(head.sampler, "sample", lambda *args: sample)
+        losses.append(head.compute_loss(x, y, training=True))
+    expected = 0.1 * WIDTH * np.sum(mask * np.exp(-counts), axis=1)
+    np.testing.assert_allclose(losses[0] - losses[1], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        samplers.TopKSampler(20, correct_fill=False),
+        samplers.LSHSampler(20, correction="none"),
+        samplers.LSHSampler(20, negatives="sample"),
+    ],
+)
+def test_penalty_of_a_sum_that_is_not_estimated_is_refused(sampler):
+    with pytest.raises(ValueError, match="`l2` is a sum over all classes"):
+        layers.ProjectedSoftmax(CLASSES, WIDTH, sampler=sampler, l2=0.1)
 
 
 def test_counts_make_groups_of_equal_shares():

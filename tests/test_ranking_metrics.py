@@ -135,12 +135,22 @@ def test_training_ranks_among_the_classes_of_the_step():
     ids, _ = reference.top_k(
         reference.head_logits(features, head.kernel.numpy()), 5
     )
-    # All classes are in: the corrections are 0.
     expected = reference.ranking_metrics(ids, labels, 5, p)
     for cls, value in zip(ALL, expected):
         metric = made(cls, head, 5, p)
         result = result_of(metric, head, labels, training=True, x=features)
         np.testing.assert_allclose(result, value, rtol=1e-5)
+
+
+def test_training_ranks_by_logits_without_their_correction():
+    """A label that leads all classes is first, however few are drawn."""
+    head = layers.SampledSoftmax(1000, num_sampled=12, seed=1)
+    head.build((None, 1000))
+    head.kernel.assign(3.0 * np.eye(1000))
+    labels = np.arange(10)
+    metric = metrics.TopKAccuracy(head, k=1)
+    x = np.eye(1000, dtype=np.float32)[labels]
+    assert result_of(metric, head, labels, training=True, x=x) == 1.0
 
 
 @pytest.mark.parametrize("cls", ALL)

@@ -90,3 +90,38 @@ def test_words_of_the_xc_format_have_no_order():
     (field,) = readers.fields_of("a/d.txt.xz", ["text"])
     assert field.longest == 1 and field.kind == "words"
     assert readers.fields_of("a/d.csv.xz", ["text"]) is None
+
+
+@pytest.mark.parametrize(
+    "name, content, opener", [("d.jsonl", LINES, open), ("d.csv", CSV, open)]
+)
+def test_a_column_of_tags_that_is_not_there(tmp_path, name, content, opener):
+    """It was read as no tags at all."""
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match="'tgas' of the tags.*'tags', 'text'"):
+        readers.read(path, ["text"], "tgas")
+
+
+def test_rows_may_have_no_tags(tmp_path):
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"text": "a", "tags": "x"}\n{"text": "b"}\n')
+    assert readers.read(path, ["text"], "tags")[1] == [["x"], []]
+    path.write_text("")
+    assert readers.read(path, ["text"], "tags") == ({"text": []}, [])
+
+
+def test_xc_format_has_one_text(tmp_path):
+    """The second one was taken for the tags."""
+    path = tmp_path / "d.txt"
+    write_xc(path, [([3], [(0, 1.0)])], 5, 4)
+    with pytest.raises(ValueError, match="one column of texts"):
+        readers.read(path, ["title", "text"])
+
+
+@pytest.mark.parametrize("pairs", [[(0, 1e8)], [(0, 6e5), (1, 6e5)]])
+def test_values_that_are_no_numbers_of_words(tmp_path, pairs):
+    path = tmp_path / "d.txt"
+    write_xc(path, [([3], [(0, 1.0)]), ([3], pairs)], 5, 4)
+    with pytest.raises(ValueError, match="row 2: values are numbers of words"):
+        readers.read(path, ["text"], "tags")

@@ -260,6 +260,45 @@ def test_files_of_something_else(tmp_path):
         sums.load(path)
 
 
+def test_files_of_other_settings(tmp_path):
+    model, head = make_model()
+    path = tmp_path / "sums.npz"
+    sums = recovery.StepRecovery(head, top_k=5)
+    sums.add(*data())
+    sums.save(path)
+    for changes, message in (
+        ({"top_k": 6}, "other top_k. Received: top_k=6 for one of 5"),
+        ({"top_k": None}, "other top_k"),
+        ({"held_out": 7}, "other held_out. Received: held_out=7"),
+        ({"seed": 3}, "other seed. Received: seed=3 for one of 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            recovery.StepRecovery(head, **{"top_k": 5, **changes}).load(path)
+    options = {"top_k": 5, "checkpoint": path, "verbose": 0}
+    with pytest.raises(ValueError, match="a first one of 10 rows for one of"):
+        recovery.recover(model, data(), batch_size=10, **options)
+    head.kernel.assign(head.kernel + 1e-3)
+    with pytest.raises(ValueError, match="other weights of the head"):
+        recovery.StepRecovery(head, top_k=5).load(path)
+
+
+def test_features_that_are_all_zero_limit_no_step():
+    _, head = make_model()
+    x, y = data()
+    sums = recovery.DualRecovery(head)
+    sums.add(0 * x, y)
+    assert not sums.result(1e-9).any()
+
+
+def test_a_matrix_in_full_width_has_no_stationarity_error():
+    head = tfxclass.layers.FullSoftmax(CLASSES)
+    head.build((None, DIM))
+    sums = recovery.StepRecovery(head)
+    sums.add(*data())
+    with pytest.raises(ValueError, match="FullSoftmax.*in full width"):
+        sums.stationarity_error(0.1)
+
+
 def test_merge_adds_workers():
     model, head = make_model()
     x, y = data()

@@ -1,5 +1,6 @@
 """Committed results: one source for each note, and no path of a machine."""
 
+import argparse
 import json
 import pathlib
 import re
@@ -102,6 +103,46 @@ class TestPaths:
         measure.write(path, {"command": text, "rows": [{"error": text}]})
         found = json.loads(path.read_text())
         assert found == {"command": expected, "rows": [{"error": expected}]}
+
+    @pytest.fixture
+    def runs(self, tmp_path, monkeypatch):
+        """A function that runs rows, and says when and with what."""
+        monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+        told = []
+        monkeypatch.setattr(
+            measure, "in_fresh_process", lambda *a: told.append(a) or {"x": 1.5}
+        )
+
+        def run(date, rows, epochs=3, seeds=1):
+            monkeypatch.setattr(measure.time, "strftime", lambda _: date)
+            monkeypatch.setattr(sys, "argv", [str(FOLDER / "x.py"), date])
+            args = argparse.Namespace(
+                rows=rows, epochs=epochs, seeds=seeds, folder="d"
+            )
+            measure.run_rows("x", "x.py", args, ["a", "b"])
+            return len(told)
+
+        return run
+
+    def test_rows_keep_when_they_were_measured(self, runs, report, tmp_path):
+        """The later run's date and command stood above all."""
+        runs("one", ["a"])
+        runs("two", [])
+        record = json.loads((tmp_path / "x.json").read_text())
+        told = [row["measured"]["date"] for row in record["rows"]]
+        assert told == ["one", "two"]
+        commands = report.circumstances(record)
+        assert len(commands) == 2 and "x.py one`, one" in commands[0]
+        assert "measured" not in measure.table(record["rows"])
+
+    def test_rows_of_other_options_are_not_mixed(self, runs):
+        assert runs("one", ["a"]) == 1
+        for options in ({"epochs": 4}, {"seeds": 2}):
+            with pytest.raises(ValueError, match="rows of other options"):
+                runs("two", ["b"], **options)
+        # What is there is not measured again.
+        assert runs("two", ["a"], epochs=4) == 1
+        assert runs("two", ["b"]) == 2
 
     def test_command_of_a_module(self, monkeypatch):
         script = str(FOLDER / "growth.py")

@@ -1,7 +1,9 @@
 """The samplers: what they choose, against brute force, and what they keep."""
 
+import itertools
 import json
 import time
+import types
 
 import keras
 import numpy as np
@@ -12,7 +14,9 @@ from tests import reference
 from tests.test_hashing_forest import clustered
 from tests.test_row_groups import pca_codes
 from tfxclass import layers
+from tfxclass import optimizers
 from tfxclass import samplers
+from tfxclass.samplers.shards import ShardSamplers
 
 CLASSES, DIM = 120, 6
 
@@ -259,6 +263,30 @@ def test_top_k_takes_the_greatest_logits(similarity):
     assert np.all(log_count[np.isin(ids, list(best))] == 0)
 
 
+@pytest.mark.parametrize("kind", ["SampledSoftmax", "ShardedSoftmax"])
+def test_top_k_ranks_rows_that_are_up_to_date(kind):
+    """The momentum of row 7 carries it past all others."""
+    rows = np.zeros((20, DIM))
+    rows[:, 0] = np.linspace(0, 1, 20)
+    head = getattr(layers, kind)(20, sampler=samplers.TopKSampler(4))
+    head.build((None, DIM))
+    head.kernel.assign(rows)
+    optimizer = optimizers.LazySGD(0.5, momentum=0.9, catch_up=True)
+    optimizer.build([head.kernel])
+    for row, size in ((7, -1.0), (3, 0.0), (3, 0.0), (3, 0.0)):
+        slope = np.full((1, DIM), size, "f")
+        gradient = tf.IndexedSlices(slope, [row], rows.shape)
+        optimizer.apply([gradient], [head.kernel])
+    assert head.kernel.numpy()[7, 0] < 1  # it lies behind
+    with tf.GradientTape() as tape:
+        x = np.eye(1, DIM, dtype="f")
+        loss = head.compute_loss(x, [0], training=True)
+    # Of the labels, the two best, and one that fills.
+    ids = tape.gradient(loss, head.kernel.value).indices.numpy()
+    assert ids[0] == 0 and {7, 19} <= set(ids)
+    assert len(ids) == 4
+
+
 def test_top_k_keeps_the_greatest_of_the_batch():
     """More found than places: the best stay, none is drawn."""
     head = head_of(make("top_k", 8, neighbor_fraction=0.5, num_neighbors=9))
@@ -269,6 +297,24 @@ def test_top_k_keeps_the_greatest_of_the_batch():
     for _ in range(5):
         ids, _, _ = sample(head, labels, features)
         assert set(ids[1:5]) == set(np.argsort(-best)[:4])
+
+
+@pytest.mark.parametrize("labels_wide", [1, 2])
+def test_a_row_that_finds_its_own_labels_looks_on(labels_wide):
+    """Places for as many classes a row as it has labels, two of them free:
+    the nearest that are no labels."""
+    number = 3 * labels_wide
+    head = head_of(make("top_k", number + 2, neighbor_fraction=1.0))
+    labels = np.arange(number).reshape(3, labels_wide)
+    rows = np.eye(DIM, dtype=np.float32)[np.arange(CLASSES) % DIM]
+    rows *= np.linspace(2, 1, CLASSES)[:, np.newaxis]
+    head.kernel.assign(rows)
+    features = rows[labels].sum(axis=1)
+    ids, log_count, _ = sample(head, labels, features)
+    logits = (features @ rows.T).max(axis=0)
+    logits[labels] = -np.inf
+    assert set(ids[number:]) == set(np.argsort(-logits)[:2])
+    assert not log_count.any()
 
 
 @pytest.mark.parametrize("kind", ["kmeans", "pca_hash"])
@@ -375,6 +421,99 @@ def test_short_names(name):
     model.compile("sgd", loss=head.loss)
     model.fit(clustered(32, DIM), np.arange(32), batch_size=16, verbose=0)
     assert head.sampler.num_sampled == 40 and head.sampler.seed == 4
+
+
+@pytest.mark.parametrize("name", [["uniform"], "forest", None, 3])
+def test_what_is_no_name(name):
+    with pytest.raises(ValueError, match="`sampler` must be one of"):
+        layers.SampledSoftmax(CLASSES, 40, sampler=name)
+
+
+def test_replicas_that_draw_alone_never_repeat_a_seed(monkeypatch):
+    """Nor one that another had, or will have, in another step."""
+    seeds = []
+    for number in range(3):
+        context = types.SimpleNamespace(
+            num_replicas_in_sync=3, replica_id_in_sync_group=number
+        )
+        monkeypatch.setattr(
+            tf.distribute, "get_replica_context", lambda c=context: c
+        )
+        sampler = samplers.UniformSampler(40, seed=5)
+        seeds += [tuple(sampler.next_seed().numpy()) for _ in range(5)]
+    assert len(set(seeds)) == 15
+
+
+def shards_of(sampler, num_classes, count):
+    """`ShardSamplers` of equal shards, in this process."""
+    size = -(-num_classes // count)
+    kernels = [keras.Variable(np.zeros((size, DIM))) for _ in range(count)]
+    shards = types.SimpleNamespace(
+        count=count,
+        starts=list(range(0, num_classes, size)),
+        rows_of=lambda number: size,
+        components=lambda kernel: list(enumerate(kernels)),
+    )
+    head = types.SimpleNamespace(
+        name="head",
+        num_classes=num_classes,
+        similarity="dot",
+        kernel=None,
+        shards=shards,
+    )
+    return ShardSamplers(sampler, head)
+
+
+def sample_of_shard(shard_samplers, number):
+    batch = types.SimpleNamespace(shard=None)
+    none = tf.constant([[-1]], tf.int64)
+    return shard_samplers.sample(batch, tf.zeros([1, DIM]), none, number)
+
+
+def test_shards_draw_by_themselves():
+    shards = shards_of(samplers.UniformSampler(400, seed=5), 2000, 4)
+    drawn = [set(sample_of_shard(shards, i).ids.numpy()) for i in range(4)]
+    assert [len(ids) for ids in drawn] == [100] * 4
+    # Of 100 and 100 of 500 rows 20 are the same, by chance, give or take 3.6.
+    for a, b in itertools.combinations(drawn, 2):
+        assert 2 < len(a & b) < 38
+
+
+@pytest.mark.parametrize("kind", ["frequency", "log_uniform"])
+def test_shards_draw_by_the_law_of_all(kind):
+    """Of 25 classes in shards of 9, the last one with padding."""
+    counts = np.random.default_rng(0).permutation(25) / 2.0
+    sampler, law = {
+        "frequency": (
+            samplers.FrequencySampler(12, counts, power=0.5, seed=1),
+            np.maximum(counts, 0.5) ** 0.5,
+        ),
+        "log_uniform": (
+            samplers.LogUniformSampler(12, seed=1),
+            np.log1p(1 / np.arange(1, 26)),
+        ),
+    }[kind]
+    shards = shards_of(sampler, 25, 3)
+    for number in range(3):
+        own = law[9 * number : 9 * number + 9]
+        if number:  # the first one's log-uniform law is that of all
+            sums = shards._samplers[number]._cumulative
+            found = np.diff(sums, prepend=0.0)[: len(own)]
+            np.testing.assert_allclose(found / found[0], own / own[0])
+        z = []
+        for _ in range(60):
+            sample = sample_of_shard(shards, number)
+            assert len(sample.ids) == 4
+            inside = sample.ids.numpy() < len(own)
+            z.append(np.sum(np.exp(-sample.log_expected_count)[inside]))
+        # The estimate of how many classes there are; padding counts nothing.
+        assert abs(np.mean(z) - len(own)) < 5 * np.std(z) / np.sqrt(60)
+
+
+def test_counts_are_of_all_shards_together():
+    sampler = samplers.FrequencySampler(12, np.ones(26))
+    with pytest.raises(ValueError, match="26 counts with num_classes=25"):
+        shards_of(sampler, 25, 3)
 
 
 INVALID = {

@@ -142,6 +142,38 @@ def test_checkpoints(tmp_path, only_weights, monkeypatch):
     np.testing.assert_array_equal(other.predict(x), model.predict(x))
 
 
+def test_a_checkpoint_can_stop_the_training(tmp_path):
+    class Stops(tfxclass.callbacks.AtomicModelCheckpoint):
+        def on_epoch_end(self, epoch, logs=None):
+            super().on_epoch_end(epoch, logs)
+            self.model.stop_training = True
+
+    model = model_of(1.0)
+    x, y = np.ones((4, DIM)), np.arange(4)
+    stops = Stops(str(tmp_path / "model.keras"))
+    history = model.fit(x, y, epochs=3, verbose=0, callbacks=[stops])
+    assert history.epoch == [0]
+
+
 def test_checkpoints_of_another_ending(tmp_path):
     with pytest.raises(ValueError, match="`filepath` must end in .keras"):
         tfxclass.callbacks.AtomicModelCheckpoint(tmp_path / "model.h5")
+
+
+@pytest.mark.parametrize("kind", ["top_k", "retain_probabilities"])
+def test_models_that_answer_are_saved_with_their_head(kind, tmp_path):
+    head = {
+        "top_k": lambda: layers.SampledSoftmax(30, 20, "kmeans", use_bias=True),
+        "retain_probabilities": lambda: layers.DropMax(30),
+    }[kind]()
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), head])
+    answering = {
+        "top_k": lambda: tfxclass.top_k(model, 3, threshold=0.01),
+        "retain_probabilities": lambda: tfxclass.retain_probabilities(model),
+    }[kind]()
+    answering.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(5, 6))
+    pairs = zip(answering(x), loaded(x), strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(ours, theirs)

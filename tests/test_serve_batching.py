@@ -6,9 +6,13 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfxclass_serve import batching
+from tfxclass_serve import c_loader
 from tfxclass_serve.c_loader import TensorFlowError
+from tfxclass_serve.servable import Servable
+from tfxclass_serve.server import library_folder
 
 
 class TestBatching:
@@ -55,6 +59,34 @@ class TestBatching:
     def test_too_large(self, batcher):
         (told,) = self.ask(batcher, [0] * 9)
         assert "Task size 9 is larger than maximum input batch size 8" in told
+
+    @pytest.mark.parametrize("answer", [np.float32(1), np.ones(3), np.ones(2)])
+    def test_an_output_without_rows(self, answer):
+        """Slices of it would be anything."""
+        batcher = batching.Batcher(
+            lambda key, inputs, outputs: {"y": inputs["x"], "t": answer},
+            batching.Batching((4,), 0.0),
+        )
+        with pytest.raises(TensorFlowError, match="'t' must have a row") as e:
+            batcher.run("k", {"x": np.zeros(2)}, ("y", "t"))
+        assert e.value.code == 9
+        batcher.close()
+
+    def test_a_model_with_such_outputs_is_not_batched(self, tmp_path):
+        module = tf.Module()
+        module.f = tf.function(
+            lambda x: {"y": 2 * x, "t": tf.constant([7.0, 8.0, 9.0])},
+            input_signature=[tf.TensorSpec([None, 3], name="x")],
+        )
+        tf.saved_model.save(module, tmp_path, signatures=module.f)
+        api = c_loader.CApi(library_folder())
+        model = Servable(api, tmp_path, batching.Batching((4,), 0.0))
+        x = {"x": np.ones((2, 3), "float32")}
+        found = model.predict("", x)
+        assert found["t"].tolist() == [7, 8, 9]
+        assert found["y"].tolist() == [[2, 2, 2]] * 2
+        assert model.predict("", x, ["y"])["y"].tolist() == [[2, 2, 2]] * 2
+        model.close()
 
     def test_full_queue(self):
         gate = threading.Event()

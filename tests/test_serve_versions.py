@@ -26,8 +26,10 @@ class Fake:
         if not self.text.startswith("good"):
             raise ValueError("broken " + "x" * 5_000)
 
+    is_closed = False
+
     def close(self):
-        pass
+        self.is_closed = True
 
 
 class TestRetries:
@@ -123,6 +125,39 @@ class TestRetries:
         time.sleep(0.35)
         served.poll()
         assert self.served(served) == (1, "good whole")
+
+    def test_the_last_user_unloads(self, path):
+        """A poll does not wait for it: other models come and go meanwhile."""
+        self.write(path, "1", "good")
+        served = self.models(path)
+        served.poll()
+        with served.use("m") as (servable, _):
+            self.write(path, "2", "good")
+            poll = threading.Thread(target=served.poll, daemon=True)
+            poll.start()
+            poll.join(20)
+            assert not poll.is_alive()
+            states = [row[:2] for row in served.status("m")]
+            assert states == [(2, models.AVAILABLE), (1, models.UNLOADING)]
+            assert not servable.is_closed
+        assert servable.is_closed
+        assert [row[0] for row in served.status("m")] == [2]
+        served.close()
+        assert served.names() == []
+
+    def test_a_version_that_comes_back_while_it_is_used(self, path):
+        self.write(path, "1", "good")
+        served = self.models(path)
+        served.poll()
+        with served.use("m") as (old, _):
+            os.rename(path / "1", path / "x")
+            served.poll()
+            os.rename(path / "x", path / "1")
+            served.poll()
+            with served.use("m") as (new, _):
+                assert new is not old
+        assert old.is_closed and not new.is_closed
+        assert served.status("m") == [(1, models.AVAILABLE, None)]
 
     @pytest.mark.parametrize(
         "name", [str(2**63), "9" * 5_000, "1" * 200, "-1", "1.0", "\u0661"]

@@ -13,6 +13,7 @@ from tests.processes import free_ports
 from tests.processes import run
 from tests.processes import run_all
 from tfxclass import layers
+from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import samplers
 
@@ -93,6 +94,19 @@ def test_sampler_goes_on_from_a_file(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     losses = [m.fit(x, y, **options).history["loss"] for m in (model, loaded)]
     assert losses[0] == losses[1]
+
+
+def test_sampler_by_its_name_and_what_it_measures(tmp_path):
+    head = layers.ShardedSoftmax(60, "hashing_forest", num_sampled=30, seed=1)
+    again = layers.ShardedSoftmax.from_config(head.get_config())
+    assert type(again.sampler) is samplers.HashingForestSampler
+    assert again.num_sampled == again.sampler.num_sampled == 30
+    x, y = contract.data()
+    model = keras.Sequential([keras.Input(x.shape[1:]), head])
+    recall = metrics.SamplerState(head, "recall")
+    model.compile("sgd", loss=head.loss, metrics=[recall])
+    history = model.fit(x, y, batch_size=4, verbose=0).history
+    assert 0 < history["recall"][0] <= 1
 
 
 @pytest.mark.parametrize(

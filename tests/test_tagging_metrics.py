@@ -87,13 +87,24 @@ def test_scores_without_labels_or_answers():
         (lambda: RankingScores((0,)), "`ks`"),
         (lambda: RankingScores().update([1], [[1]]), "shapes"),
         (lambda: RankingScores().update([[1]], [[1], [2]]), "shapes"),
+        (lambda: RankingScores().update([[9, 2]], [[1]]), "at least 5 col"),
+        (lambda: RankingScores(propensities=[0.0, 1.0]), r"`propens.*\(0, 1\]"),
+        (lambda: RankingScores(propensities=[2.0]), "`propensities` must be"),
         (lambda: F1Scores(0), "num_classes"),
+        (lambda: F1Scores(3).update([[1]], [[1, 1]], [[1]]), "shapes"),
+        (lambda: F1Scores(3).update([[1]], [[1]], [[1], [2]]), "shapes"),
         (lambda: F1Scores(3, [np.nan]), "thresholds"),
     ],
 )
 def test_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_no_rank_past_the_greatest_k_counts():
+    scores = RankingScores((1, 2))
+    scores.update([[5, 6, 7, 8], [7, 5, 6, 8]], [[7], [5]])
+    assert scores.result()["mean_reciprocal_rank"] == 0.5 / 2
 
 
 def test_f1_scores():

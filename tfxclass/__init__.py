@@ -1,38 +1,56 @@
 """Keras output layers for classifiers with 10^4 to 10^7 classes."""
 
+from tfxclass import advice
+from tfxclass import calibration
 from tfxclass import callbacks
 from tfxclass import data
 from tfxclass import distribute
 from tfxclass import export
+from tfxclass import initializers
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
+from tfxclass import planning
 from tfxclass import recovery
 from tfxclass import samplers
 from tfxclass import text
 from tfxclass import trees
+from tfxclass.advice import Advice
+from tfxclass.advice import advise
+from tfxclass.calibration import calibrate
+from tfxclass.calibration import plot_reliability
 from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
+from tfxclass.planning.plan import plan
 from tfxclass.saving import save_model
 from tfxclass.saving import save_weights
 from tfxclass.shards import memory_per_replica
 
 __version__ = "0.1.0"
 __all__ = [
+    "Advice",
     "Estimate",
+    "advice",
+    "advise",
+    "calibrate",
+    "calibration",
     "callbacks",
     "data",
     "distribute",
     "estimate",
     "export",
+    "initializers",
     "layers",
     "losses",
     "memory_per_replica",
     "metrics",
     "optimizers",
+    "plan",
+    "planning",
+    "plot_reliability",
     "recovery",
     "retain_probabilities",
     "samplers",

@@ -39,10 +39,13 @@ class _SavedAtomically:
     """A model, to a callback, but for how it is saved."""
 
     def __init__(self, model):
-        self._model = model
+        vars(self)["_model"] = model
 
     def __getattr__(self, name):
         return getattr(self._model, name)
+
+    def __setattr__(self, name, value):
+        setattr(self._model, name, value)
 
     def save(self, path, overwrite=True):
         saving.save_model(self._model, path)

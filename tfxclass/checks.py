@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def check_positive_int(name: str, value: Any) -> None:
-    """Raises ValueError unless `value` is an int >= 1."""
+def check_positive_int(name: str, value: Any) -> int:
+    """`value` as an int, also of 3.0; raises ValueError unless it is >= 1."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not float(value).is_integer() or value < 1:
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {value!r}"
         )
+    return int(value)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
@@ -22,11 +23,12 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         )
 
 
-def check_k(k: int, num_classes: int) -> None:
-    """Raises ValueError unless `k` classes can be returned."""
-    check_positive_int("k", k)
+def check_k(k: int, num_classes: int) -> int:
+    """`k` as an int; raises ValueError unless so many can be returned."""
+    k = check_positive_int("k", k)
     if k > num_classes:
         raise ValueError(
             "`k` must be at most the number of classes. Received: "
             f"k={k} with num_classes={num_classes}."
         )
+    return k

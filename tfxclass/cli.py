@@ -49,8 +49,14 @@ def _add_ask(verbs):
     ask.add_argument("model", help="folder of the tagger")
     ask.add_argument("--data", help="file of texts; else lines of the input")
     ask.add_argument("-k", type=int, help="most tags of a text")
-    ask.add_argument("--threshold", type=float, help="least probability")
+    ask.add_argument(
+        "--threshold", type=_threshold, help='least probability, or "learned"'
+    )
     ask.set_defaults(run=_ask)
+
+
+def _threshold(text):
+    return text if text == "learned" else float(text)
 
 
 def _fit(options):

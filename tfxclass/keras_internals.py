@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -191,8 +192,8 @@ def tf_variable(variable: Variable) -> tf.Variable:
     return variable
 
 
-def flat_layers(model: keras.Model) -> list[keras.layers.Layer]:
-    """A model and all layers in it, however deep; a list."""
+def flat_layers(model: keras.Layer) -> list[keras.layers.Layer]:
+    """A model or layer and all layers in it, however deep; a list."""
     return list(model._flatten_layers())
 
 
@@ -264,13 +265,32 @@ def running_fit() -> RunningFit | None:
 
     A loss is not told. It asks while a step is traced, below `fit`.
     """
-    code = inspect.unwrap(keras.Model.fit).__code__
-    frame = sys._getframe()
+    return _fit_above(sys._getframe()) or _fit_of_replicas()
+
+
+def _frames(frame):
     while frame is not None:
-        if frame.f_code is code:
-            given = frame.f_locals
-            return RunningFit(given["class_weight"], given["self"])
+        yield frame
         frame = frame.f_back
+
+
+def _fit_above(frame):
+    code = inspect.unwrap(keras.Model.fit).__code__
+    for above in _frames(frame):
+        if above.f_code is code:
+            given = above.f_locals
+            return RunningFit(given["class_weight"], given["self"])
+    return None
+
+
+def _fit_of_replicas():
+    """That in another thread, which waits for this one, a replica's."""
+    own = threading.current_thread()
+    for frame in sys._current_frames().values():
+        for above in _frames(frame):
+            is_start = above.f_code.co_name == "_call_for_each_replica"
+            if is_start and own in above.f_locals.get("threads", ()):
+                return _fit_above(above)
     return None
 
 

@@ -9,19 +9,17 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.class_rows_step import can_step_by_class
 from tfxclass.optimizers.lazy_rows import LazyRows
 from tfxclass.recovery.pass_memory import pass_bytes
 from tfxclass.rows import half_rows
+from tfxclass.rows.rounded_initializer import CONSTANTS
+from tfxclass.rows.rounded_initializer import Rounded
 
 # What Keras' initializers hold beside the matrix that they fill: the drawn
 # numbers and the scaled ones; constants become the matrix (measured).
 _DRAWN_COPIES = 2
-_CONSTANTS = (
-    keras.initializers.Zeros,
-    keras.initializers.Ones,
-    keras.initializers.Constant,
-)
 # What Keras' optimizers hold beside a dense gradient: the two terms of a
 # moment's step (measured); plain SGD scales the gradient in place.
 _UPDATE_COPIES = 2
@@ -90,7 +88,8 @@ def estimate(
         batch: int, rows a step.
         optimizer: a Keras or tfxclass optimizer, or a name as in `compile`;
             `LazyAdam()` by default. With Keras' own, row gradients are made
-            dense, as Keras does.
+            dense, as Keras does. Of a `MultiOptimizer` that of the group which
+            names the head.
 
     Returns:
         An `Estimate`.
@@ -107,11 +106,13 @@ def estimate(
         raise ValueError(
             f"`head` must be a head of tfxclass.layers. Received: {head!r}"
         )
-    check_positive_int("dim", dim)
-    check_positive_int("batch", batch)
+    dim = check_positive_int("dim", dim)
+    batch = check_positive_int("batch", batch)
     optimizer = keras.optimizers.get(
         LazyAdam() if optimizer is None else optimizer
     )
+    if isinstance(optimizer, MultiOptimizer):
+        optimizer = optimizer.optimizer_of(head)
     weights = head.device_specs(dim)
     shapes = [weight.shape for weight in weights if weight.trainable]
     parameters = sum(weight.size for weight in weights if weight.trainable)
@@ -135,9 +136,12 @@ def estimate(
 
 def _initializer_bytes(weight):
     initializer = keras.initializers.get(weight.initializer)
-    is_drawn = weight.is_rows and not isinstance(initializer, _CONSTANTS)
-    # In float32, also for rows that are rounded then.
-    return _DRAWN_COPIES * 4 * weight.size * is_drawn
+    if not weight.is_rows or isinstance(initializer, CONSTANTS):
+        return 0
+    numbers = weight.size
+    if weight.dtype == "bfloat16":
+        numbers = min(Rounded(initializer).drawn_at_once(weight.shape), numbers)
+    return _DRAWN_COPIES * 4 * numbers
 
 
 def _slots_of(optimizer, dtype="float32", are_class_rows=True):

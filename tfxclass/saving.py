@@ -59,16 +59,16 @@ def _replace(path: Path, ending: str, write: Callable[[str], None]) -> None:
     unfinished = os.path.join(folder, f".{name}.unfinished{ending}")
     try:
         write(unfinished)
-        _synchronise(unfinished)
+        synchronise(unfinished)
         os.replace(unfinished, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.remove(unfinished)
         raise
-    _synchronise(folder)
+    synchronise(folder)
 
 
-def _synchronise(path):
+def synchronise(path: str) -> None:
     """Waits until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -8,6 +8,7 @@ import typing
 import numpy as np
 
 from tfxclass_serve.c_loader import TensorFlowError
+from tfxclass_serve.errors import FAILED_PRECONDITION
 from tfxclass_serve.errors import UNAVAILABLE
 from tfxclass_serve.errors import invalid
 
@@ -161,6 +162,14 @@ class Batcher:
             row = next((x[:1] for x in parts if len(x)), first[:0])
             inputs[name] = np.concatenate(parts + [row] * padding)
         answers = self._run(key, inputs, outputs)
+        for name, answer in answers.items():
+            if answer.ndim == 0 or len(answer) != size + padding:
+                raise TensorFlowError(
+                    FAILED_PRECONDITION,
+                    f"Batched output tensor {name!r} must have a row for each "
+                    f"of the {size + padding} rows of the inputs. Received: "
+                    f"shape {answer.shape}.",
+                )
         begin = 0
         for task in tasks:
             end = begin + task.size

@@ -22,6 +22,7 @@ import sys
 import numpy as np
 
 _STRING = 7
+_UNIMPLEMENTED = 12
 # DataType of types.proto. (float16 is DT_HALF.)
 _TYPES = {
     1: "float32",
@@ -39,7 +40,7 @@ _TYPES = {
 }
 _CODES = {name: code for code, name in _TYPES.items()}
 # sizeof(TF_TString), of tensorflow/core/platform/ctstring_internal.h.
-_STRING_SIZE = 24
+STRING_SIZE = 24
 
 
 class _Buffer(ctypes.Structure):
@@ -117,8 +118,13 @@ class CApi:
         """A TF_Tensor with a copy of the array, strings as bytes objects."""
         shape = (ctypes.c_int64 * array.ndim)(*array.shape)
         is_string = array.dtype == object
-        code = _STRING if is_string else _CODES[array.dtype.name]
-        size = array.size * _STRING_SIZE if is_string else array.nbytes
+        code = _STRING if is_string else _CODES.get(array.dtype.name)
+        if code is None:
+            raise TensorFlowError(
+                _UNIMPLEMENTED,
+                f"Tensors of {array.dtype.name} are not supported.",
+            )
+        size = array.size * STRING_SIZE if is_string else array.nbytes
         tensor = _POINTER(
             self.call(
                 "TF_AllocateTensor",
@@ -130,7 +136,13 @@ class CApi:
         )
         data = self.call("TF_TensorData", tensor)
         if is_string:
-            self._write_strings(data, array)
+            # Empty strings, so that they can be freed before all are there.
+            ctypes.memset(data, 0, size)
+            try:
+                self._write_strings(data, array)
+            except BaseException:
+                self.delete_input(tensor, array)
+                raise
         elif size:
             array = np.ascontiguousarray(array)
             ctypes.memmove(data, array.ctypes.data, size)
@@ -138,8 +150,7 @@ class CApi:
 
     def _write_strings(self, data, array):
         for position, text in enumerate(array.flat):
-            at = _POINTER(data + position * _STRING_SIZE)
-            self.call("TF_StringInit", at)
+            at = _POINTER(data + position * STRING_SIZE)
             self.call("TF_StringCopy", at, text, ctypes.c_size_t(len(text)))
 
     def delete_input(self, tensor, array):
@@ -147,7 +158,7 @@ class CApi:
         if array.dtype == object:
             data = self.call("TF_TensorData", tensor)
             for position in range(array.size):
-                at = _POINTER(data + position * _STRING_SIZE)
+                at = _POINTER(data + position * STRING_SIZE)
                 self.call("TF_StringDealloc", at)
         self.call("TF_DeleteTensor", tensor)
 
@@ -162,12 +173,16 @@ class CApi:
             for position in range(array.size):
                 array.flat[position] = self._string(data, position)
             return array
+        if code not in _TYPES:
+            raise TensorFlowError(
+                _UNIMPLEMENTED, f"Tensors of type {code} are not supported."
+            )
         size = self.call("TF_TensorByteSize", tensor)
         raw = ctypes.string_at(data, size) if size else b""
         return np.frombuffer(raw, _TYPES[code]).reshape(shape)
 
     def _string(self, data, position):
-        at = _POINTER(data + position * _STRING_SIZE)
+        at = _POINTER(data + position * STRING_SIZE)
         text = self.call("TF_StringGetDataPointer", at)
         return ctypes.string_at(text, self.call("TF_StringGetSize", at))
 
@@ -221,9 +236,11 @@ class Model:
         feeds = self._outputs([name for name, _ in inputs])
         fetches = self._outputs(outputs)
         arrays = [array for _, array in inputs]
-        tensors = [self.api.to_tensor(array) for array in arrays]
+        tensors = []
         results = (_POINTER * len(outputs))()
         try:
+            for array in arrays:
+                tensors.append(self.api.to_tensor(array))
             self.api.checked(
                 "TF_SessionRun",
                 self.session,

@@ -20,11 +20,10 @@ except ImportError as e:
     ) from e
 
 from tfxclass_serve.grpc_services import Management
+from tfxclass_serve.grpc_services import OpenCalls
 from tfxclass_serve.grpc_services import Prediction
 
 _THREADS = 32
-# What answers take to leave, once they are handed over.
-_SENDING_SECONDS = 3.0
 
 
 class _Pool(futures.ThreadPoolExecutor):
@@ -64,7 +63,7 @@ class GrpcServer:
     """
 
     def __init__(self, models, metrics, address, max_request_bytes=1 << 26):
-        self._pool = _Pool(_THREADS)
+        self._pool, self._calls = _Pool(_THREADS), OpenCalls()
         self._server = grpc.server(
             self._pool,
             options=[
@@ -74,14 +73,16 @@ class GrpcServer:
             ],
         )
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            Prediction(models, metrics), self._server
+            Prediction(models, metrics, self._calls, max_request_bytes),
+            self._server,
         )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            Management(models), self._server
+            Management(models, self._calls), self._server
         )
+        self._watchers = futures.ThreadPoolExecutor(1)
         self._health = health.HealthServicer(
             experimental_non_blocking=True,
-            experimental_thread_pool=futures.ThreadPoolExecutor(1),
+            experimental_thread_pool=self._watchers,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         host, port = address
@@ -105,14 +106,18 @@ class GrpcServer:
             grace: seconds; what takes longer is cut off.
 
         Returns:
-            Whether every request under way was answered.
+            Whether every request under way was answered, and the answer has
+            left.
         """
         end = time.monotonic() + grace
         self._health.enter_graceful_shutdown()
-        ended = self._server.stop(grace)
-        is_clean = self._pool.wait_for_none(grace)
-        # Those who watch the health would hold it up to the end.
+        self._server.stop(grace)
+        # Those that wait for a thread are no calls yet.
+        self._pool.wait_for_none(grace)
         left = max(end - time.monotonic(), 0.0)
-        if not ended.wait(min(left, _SENDING_SECONDS)):
-            self._server.stop(0).wait()
+        is_clean = self._calls.wait_for_none(left)
+        # Those who watch the health would hold it up to the end.
+        self._server.stop(0).wait()
+        for pool in (self._pool, self._watchers):
+            pool.shutdown(wait=False)
         return is_clean

@@ -1,6 +1,7 @@
 """What the gRPC API answers: PredictionService and ModelService."""
 
 import logging
+import threading
 import time
 
 import grpc
@@ -36,10 +37,35 @@ def _where(spec):
     )
 
 
+class OpenCalls:
+    """Counts the calls whose answers have not left yet."""
+
+    def __init__(self):
+        self._count, self._changed = 0, threading.Condition()
+
+    def add(self, context):
+        """Counts the call of `context` until it has ended."""
+        with self._changed:
+            self._count += 1
+        if not context.add_callback(self._note_end):
+            self._note_end()
+
+    def _note_end(self):
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait_for_none(self, seconds):
+        """Whether there are none, within `seconds`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._count, seconds)
+
+
 def _guarded(method):
     """A method whose exceptions become the status of the call."""
 
     def call(self, request, context):
+        self._calls.add(context)
         try:
             return method(self, request)
         except TensorFlowError as e:
@@ -53,15 +79,23 @@ def _guarded(method):
 
 
 class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Predict, Classify and GetModelMetadata; the rest is refused."""
+    """Predict, Classify and GetModelMetadata; the rest is refused.
 
-    def __init__(self, models, metrics):
+    Args:
+        models, metrics: `Models`, `Metrics`.
+        calls: `OpenCalls`.
+        most_bytes: int, that a tensor of a request may stand for.
+    """
+
+    def __init__(self, models, metrics, calls, most_bytes):
         self._models = models
         self._metrics = metrics
+        self._calls = calls
+        self._most_bytes = most_bytes
 
     @_guarded
     def Predict(self, request):
-        return self._timed("Predict", request.model_spec, request, _predict)
+        return self._timed("Predict", request.model_spec, request, self._ask)
 
     @_guarded
     def Classify(self, request):
@@ -95,11 +129,24 @@ class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
         response.metadata["signature_def"].Pack(signatures)
         return response
 
+    def _ask(self, servable, request):
+        key = request.model_spec.signature_name
+        inputs = {
+            name: to_array(x, self._most_bytes)
+            for name, x in request.inputs.items()
+        }
+        answers = servable.predict(key, inputs, request.output_filter)
+        response = predict_pb2.PredictResponse()
+        for name, value in answers.items():
+            response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
+        return response
+
     def _timed(self, api, spec, request, answer):
-        begin, status, where = time.perf_counter(), "OK", _where(spec)
+        begin, status, where = time.perf_counter(), "INTERNAL", _where(spec)
         with self._models.use(*where) as (servable, version):
             try:
                 response = answer(servable, request)
+                status = "OK"
             except TensorFlowError as e:
                 status = errors.NAMES.get(e.code, "UNKNOWN")
                 raise
@@ -110,16 +157,6 @@ class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
         response.model_spec.version.value = version
         response.model_spec.signature_name = spec.signature_name
         return response
-
-
-def _predict(servable, request):
-    key = request.model_spec.signature_name
-    inputs = {name: to_array(x) for name, x in request.inputs.items()}
-    answers = servable.predict(key, inputs, request.output_filter)
-    response = predict_pb2.PredictResponse()
-    for name, value in answers.items():
-        response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
-    return response
 
 
 def _classify(servable, request):
@@ -142,8 +179,9 @@ def _classify(servable, request):
 class Management(model_service_pb2_grpc.ModelServiceServicer):
     """GetModelStatus and HandleReloadConfigRequest."""
 
-    def __init__(self, models):
+    def __init__(self, models, calls):
         self._models = models
+        self._calls = calls
 
     @_guarded
     def GetModelStatus(self, request):

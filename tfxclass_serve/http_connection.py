@@ -79,7 +79,7 @@ class Connection:
     def _read_head(self):
         """`(bytes, whether it began while the server stops)`; None: no more."""
         deadline = self.since + self._server.timeout
-        is_late, is_begun = False, False
+        is_late, is_begun, searched = False, False, 0
         while True:
             while self._data.startswith(b"\r\n"):
                 del self._data[:2]
@@ -87,7 +87,8 @@ class Connection:
                 is_begun, is_late = True, self._server.is_draining
                 self.is_idle = False
                 deadline = time.monotonic() + self._server.header_timeout
-            end = http_head.end_of(self._data)
+            end = http_head.end_of(self._data, searched)
+            searched = len(self._data)
             if end is not None:
                 head = bytes(self._data[:end])
                 del self._data[:end]

@@ -97,9 +97,10 @@ class Models:
         with self._lock:
             known = self._versions.setdefault(name, {})
         tried = [self._bring(name, x, there[x]) for x in sorted(wanted)]
-        is_served = any(
-            known[v].state == AVAILABLE for v in wanted if v in known
-        )
+        with self._lock:
+            is_served = any(
+                known[v].state == AVAILABLE for v in wanted if v in known
+            )
         for version in sorted(set(known) - wanted):
             # The old one stays until the new one can answer.
             if is_served or not wanted:
@@ -158,19 +159,38 @@ class Models:
 
     def _remove(self, name, version):
         with self._lock:
-            entry = self._versions[name][version]
+            entry = self._versions[name].get(version)
+            if entry is None:
+                return  # Its last user was faster.
             if entry.state == AVAILABLE:
                 entry.state = UNLOADING
-            self._lock.wait_for(lambda: entry.users == 0)
+            if entry.users > 0:
+                return  # The last of them unloads it.
+        self._unload(name, version, entry)
+
+    def _unload(self, name, version, entry):
+        """Frees a version that has no users and is given to none."""
+        with self._lock:
             servable, entry.servable = entry.servable, None
-            del self._versions[name][version]
         if servable is not None:
-            servable.close()
-            _log.info("%s version %d unloaded", name, version)
+            try:
+                servable.close()
+            except Exception:  # Who asked last has an answer all the same.
+                _log.exception("%s version %d did not close", name, version)
+            else:
+                _log.info("%s version %d unloaded", name, version)
+        with self._lock:
+            # Another one of this number may have come.
+            known = self._versions.get(name, {})
+            if known.get(version) is entry:
+                del known[version]
+            self._lock.notify_all()
 
     def close(self):
         """Unloads all, when the requests under way are done."""
         self.configure({})
+        with self._lock:
+            self._lock.wait_for(lambda: not any(self._versions.values()))
 
     @contextlib.contextmanager
     def use(self, name, version=None, label=None):
@@ -184,7 +204,9 @@ class Models:
         finally:
             with self._lock:
                 entry.users -= 1
-                self._lock.notify_all()
+                is_last = entry.users == 0 and entry.state == UNLOADING
+            if is_last:
+                self._unload(name, version, entry)
 
     def _choose(self, name, version, label):
         if version is not None and label is not None:

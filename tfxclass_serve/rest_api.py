@@ -63,12 +63,13 @@ class RestApi:
         return self._timed(what, where, body)
 
     def _timed(self, what, where, body):
-        begin, status = time.perf_counter(), "OK"
+        begin, status = time.perf_counter(), "INTERNAL"
         with self.models.use(*where) as (servable, _):
             try:
-                if what == "predict":
-                    return _predict(servable, body)
-                return _classify(servable, body)
+                answer = _predict if what == "predict" else _classify
+                result = answer(servable, body)
+                status = "OK"
+                return result
             except TensorFlowError as e:
                 status = errors.NAMES.get(e.code, "UNKNOWN")
                 raise

@@ -17,7 +17,7 @@ from tfxclass_serve.errors import short
 DEFAULT_SIGNATURE = "serving_default"
 _WARMUP = os.path.join("assets.extra", "tf_serving_warmup_requests")
 _MOST_WARMUP_RECORDS = 1_000
-_MOST_ELEMENTS = 1 << 26
+_MOST_BYTES = 1 << 26
 
 
 class Servable:
@@ -89,9 +89,16 @@ class Servable:
                 raise invalid(
                     f"output tensor alias not found in signature: {short(name)}"
                 )
-        run = self._run if self._batcher is None else self._batcher.run
         key = key or DEFAULT_SIGNATURE
-        return run(key, inputs, tuple(outputs))
+        if self._batcher is None or not self._has_rows(key, outputs):
+            return self._run(key, inputs, tuple(outputs))
+        return self._batcher.run(key, inputs, tuple(outputs))
+
+    def _has_rows(self, key, outputs):
+        """Whether these outputs may have a row for each of the inputs."""
+        told = self.signatures[key].outputs
+        shapes = [tf.TensorShape(told[name].tensor_shape) for name in outputs]
+        return all(x.rank is None or x.rank and x[0] is None for x in shapes)
 
     def _run(self, key, inputs, outputs):
         signature = self.signatures[key]
@@ -152,12 +159,29 @@ class Servable:
             raise invalid(f"A warm-up record of type {kind} is not supported.")
 
 
-def to_array(tensor):
-    """Array of a TensorProto, strings as bytes objects."""
+def to_array(tensor, most_bytes=_MOST_BYTES):
+    """Array of a TensorProto, strings as bytes objects.
+
+    Args:
+        most_bytes: int, that it may stand for, TensorFlow's own of a string
+            counted.
+    """
     sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    try:
+        dtype = tf.as_dtype(tensor.dtype)
+    except TypeError as e:
+        raise invalid(f"tensor parsing error: {message_of(e)}") from e
+    each = dtype.size
     # One value may stand for all: what is sent does not bound what is made.
-    if min(sizes, default=0) < 0 or math.prod(sizes) > _MOST_ELEMENTS:
-        raise invalid(f"A tensor may not have the shape {sizes}.")
+    if dtype == tf.string:
+        each = c_loader.STRING_SIZE
+        if len(tensor.string_val) == 1:
+            each += len(tensor.string_val[0])
+    if min(sizes, default=0) < 0 or math.prod(sizes) * each > most_bytes:
+        raise invalid(
+            f"A tensor may not have the shape {sizes}: as {dtype.name} it "
+            f"takes more than {most_bytes} bytes."
+        )
     try:
         return tf.make_ndarray(tensor)
     # What it may raise is not documented: KeyError and OverflowError, too.

@@ -166,14 +166,14 @@ class ClusterBuilder {
     groups->group_of.resize(rows.count);
     const int64_t per_row =
         cells_.count + 2 * kNear + kTriedCells * num_clusters_ / cells_.count;
-    parallel_((rows.count + kBlockRows - 1) / kBlockRows,
-              ProductCost(kBlockRows * per_row, rows.padded),
+    parallel_((rows.count + kRowsTogether - 1) / kRowsTogether,
+              ProductCost(kRowsTogether * per_row, rows.padded),
               [&](int64_t begin, int64_t end) {
                 std::vector<float> products;
                 for (int64_t b = begin; b < end; ++b) {
-                  const int64_t first = b * kBlockRows;
+                  const int64_t first = b * kRowsTogether;
                   AssignBlock(rows.row(first),
-                              std::min(kBlockRows, rows.count - first),
+                              std::min(kRowsTogether, rows.count - first),
                               &products, &groups->group_of[first]);
                 }
               });

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/lane_rows.h"
+#include "core/parallel.h"
 #include "core/philox.h"
 #include "core/simhash.h"
 #include "core/vectors.h"
@@ -48,20 +49,24 @@ class DwtaBins {
 
   // `count` bins over `dim` coordinates; bins are no larger than `dim`.
   static DwtaBins Draw(int64_t count, int64_t dim, int64_t bin_size,
-                       uint64_t seed) {
+                       uint64_t seed, const ParallelFor& parallel) {
     const int64_t size = std::min(bin_size, dim), per = dim / size;
-    std::vector<int32_t> coordinates, permutation(dim);
-    for (int64_t first = 0; first < count; first += per) {
-      Philox random(seed, first / per);
-      std::iota(permutation.begin(), permutation.end(), 0);
-      const int64_t bins = std::min(per, count - first);
-      // Its begin is all that the bins take.
-      for (int64_t i = 0; i < std::min(bins * size, dim - 1); ++i) {
-        std::swap(permutation[i], permutation[i + random.Below(dim - i)]);
+    std::vector<int32_t> coordinates(count * size);
+    const int64_t num_permutations = (count + per - 1) / per;
+    parallel(num_permutations, dim * 8, [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> permutation(dim);
+      for (int64_t p = begin; p < end; ++p) {
+        Philox random(seed, p);
+        std::iota(permutation.begin(), permutation.end(), 0);
+        const int64_t bins = std::min(per, count - p * per);
+        // Its begin is all that the bins take.
+        for (int64_t i = 0; i < std::min(bins * size, dim - 1); ++i) {
+          std::swap(permutation[i], permutation[i + random.Below(dim - i)]);
+        }
+        std::copy_n(permutation.begin(), bins * size,
+                    coordinates.begin() + p * per * size);
       }
-      coordinates.insert(coordinates.end(), permutation.begin(),
-                         permutation.begin() + bins * size);
-    }
+    });
     return DwtaBins(std::move(coordinates), size, CeilLog2(bin_size), seed);
   }
 

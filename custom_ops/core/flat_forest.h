@@ -34,8 +34,8 @@ inline FlatForest FlattenForest(const HashingForest& forest) {
   FlatForest flat;
   flat.count = forest.count;
   flat.dim = forest.dim;
-  flat.padded = (forest.padded + 15) / 16 * 16;
-  flat.levels = RoundingLevels(forest.padded);
+  flat.padded = (forest.padded() + 15) / 16 * 16;
+  flat.levels = RoundingLevels(forest.padded());
   for (const auto& shared : forest.trees) {
     const HashingTree& tree = *shared;
     flat.first_node.push_back(flat.nodes.size());

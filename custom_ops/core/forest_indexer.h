@@ -22,6 +22,8 @@ class ForestBytes {
     ByteWriter out;
     out.Put(forest.count);
     out.Put(forest.dim);
+    // Forests without a sketch are written as they were before there was one.
+    if (forest.sketch) out.Put(-forest.sketch->size());
     out.Put(static_cast<int64_t>(forest.trees.size()));
     for (const auto& tree : forest.trees) {
       out.PutAll(tree->nodes);
@@ -35,18 +37,25 @@ class ForestBytes {
   // False if the bytes are no forest.
   static bool Read(const char* data, size_t size, HashingForest* forest) {
     ByteReader in(data, size);
-    int64_t num_trees;
+    int64_t num_trees, sketch = 0;
     if (!in.Get(&forest->count) || !in.Get(&forest->dim) ||
         !in.Get(&num_trees) || forest->count < 1 || forest->dim < 1 ||
-        forest->dim > INT32_MAX || num_trees < 0 ||
+        forest->dim > INT32_MAX) {
+      return false;
+    }
+    if (num_trees < 0) {
+      sketch = num_trees == INT64_MIN ? INT64_MAX : -num_trees;
+      if (!in.Get(&num_trees)) return false;
+    }
+    if (!IsSketch(sketch, forest->dim) || num_trees < 0 ||
         num_trees > static_cast<int64_t>(size / kLeastTreeBytes)) {
       return false;
     }
-    forest->padded = PaddedDim(forest->dim);
+    forest->sketch = MakeSketch(sketch, forest->dim);
     forest->trees.resize(num_trees);
     for (auto& shared : forest->trees) {
       HashingTree tree;
-      tree.normals.padded = (forest->padded + 15) / 16 * 16;
+      tree.normals.padded = (forest->padded() + 15) / 16 * 16;
       if (!in.GetAll(&tree.nodes) || !in.GetAll(&tree.ids) ||
           !in.GetAll(&tree.normals.values) ||
           !in.GetAll(&tree.normals.rounding) || !IsSound(*forest, tree)) {
@@ -82,7 +91,7 @@ class ForestBytes {
     for (const int32_t id : tree.ids) {
       if (id < 0 || id >= forest.count) return false;
     }
-    const int most = RoundingLevels(forest.padded);
+    const int most = RoundingLevels(forest.padded());
     for (const int16_t value : tree.normals.values) {
       if (value > most || value < -most) return false;
     }
@@ -93,6 +102,7 @@ class ForestBytes {
 struct ForestIndexer : ForestBytes {
   using Index = HashingForest;
   using Options = ForestOptions;
+  static constexpr bool kReadsHalf = true;
   static constexpr char kName[] = "hashing forest";
 
   struct Source {
@@ -106,12 +116,12 @@ struct ForestIndexer : ForestBytes {
                    const TouchedRows& /*touched*/, const ParallelFor& parallel,
                    Source* source) {
     source->options = options;
-    return NormalizeRows(kernel.values, kernel.count, kernel.dim, parallel,
-                         &source->rows);
+    const int64_t sketch =
+        IsSketch(options.sketch, kernel.dim) ? options.sketch : 0;
+    return TakeDirections(kernel, sketch, parallel, &source->rows);
   }
 
   static Index Build(Source* source, const ParallelFor& parallel) {
-    Round(source);
     return BuildForest(source->rows, source->options, parallel);
   }
 
@@ -119,14 +129,19 @@ struct ForestIndexer : ForestBytes {
 
   // As many trees as there will be, none of them built.
   static Index Begin(const Source& source) {
-    Index forest{source.rows.count, source.rows.dim, source.rows.padded, {}};
+    Index forest{source.rows.count, source.rows.dim, source.rows.sketch, {}};
     forest.trees.resize(source.options.num_trees);
     return forest;
   }
 
   static void BuildPart(Source* source, int64_t part, Index* forest) {
-    if (part == 0) Round(source);
     forest->trees[part] = BuildTree(source->rows, source->options, part);
+  }
+
+  // Whether trees of one may stand in the other.
+  static bool IsOfShape(const Index& a, const Index& b) {
+    return a.count == b.count && a.dim == b.dim &&
+           DirectionDim(a.sketch, a.dim) == DirectionDim(b.sketch, b.dim);
   }
 
   // `latest` with the first trees of `next` in place of its own.
@@ -142,12 +157,6 @@ struct ForestIndexer : ForestBytes {
 
   static bool InParts(const Source& source) {
     return source.options.one_by_one;
-  }
-
- private:
-  static void Round(Source* source) {
-    ForestRows& rows = source->rows;
-    rows.rounded.Assign(rows.values.data(), rows.count, rows.padded);
   }
 };
 

@@ -34,21 +34,23 @@ struct QueryOptions {
 
 class ForestSearcher {
  public:
-  ForestSearcher(const HashingForest& forest, const float* kernel,
+  ForestSearcher(const HashingForest& forest, const ClassRows& kernel,
                  const QueryOptions& options)
       : forest_(forest),
         kernel_(kernel),
         options_(options),
         marks_(ThreadVotes(forest.count)),
         votes_(marks_->data()),
-        query_(forest.padded, 0.0f) {}
+        query_(PaddedDim(forest.dim), 0.0f),
+        direction_(forest.padded(), 0.0f),
+        row_(forest.dim) {}
 
   // Writes num_neighbors ids, best score first, padded with -1, and their
   // scores against the live rows.
   void Search(const float* query, int64_t* ids, float* scores) {
     const ClearedIfThrown<std::vector<uint8_t>> marks(marks_);
     std::copy_n(query, forest_.dim, query_.begin());
-    rounded_.Assign(query_.data(), 1, forest_.padded);
+    Round();
     Pool();
     KeepMostVoted();
     Score();
@@ -63,6 +65,15 @@ class ForestSearcher {
   int64_t pooled() const { return num_pooled_; }
 
  private:
+  void Round() {
+    const float* direction = query_.data();
+    if (forest_.sketch) {
+      forest_.sketch->Project(direction, 1, direction_.data());
+      direction = direction_.data();
+    }
+    rounded_.Assign(direction, 1, forest_.padded());
+  }
+
   struct Walk {
     int32_t tree, node, parent;
   };
@@ -162,12 +173,8 @@ class ForestSearcher {
     const int64_t dim = forest_.dim, count = touched_.size();
     ranked_.resize(count);
     for (int64_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) {
-        const char* next =
-            reinterpret_cast<const char*>(kernel_ + touched_[i + kAhead] * dim);
-        for (int64_t b = 0; b < dim * 4; b += 64) __builtin_prefetch(next + b);
-      }
-      const float* row = kernel_ + touched_[i] * dim;
+      if (i + kAhead < count) kernel_.Prefetch(touched_[i + kAhead]);
+      const float* row = kernel_.Row(touched_[i], row_.data());
       float score = Dot(query_.data(), row, dim);
       if (options_.normalize) {
         const float squared = Dot(row, row, dim);
@@ -191,11 +198,11 @@ class ForestSearcher {
   }
 
   const HashingForest& forest_;
-  const float* kernel_;
+  const ClassRows kernel_;
   const QueryOptions options_;
   std::vector<uint8_t>* const marks_;
   uint8_t* const votes_;  // of marks_
-  std::vector<float> query_;
+  std::vector<float> query_, direction_, row_;
   RoundedRows rounded_;
   std::vector<Walk> walks_;
   std::vector<int32_t> touched_;

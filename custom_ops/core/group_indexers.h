@@ -71,10 +71,7 @@ struct ClusterIndexer {
       return CopyRows(kernel.values, nullptr, kernel.count, kernel.dim,
                       /*normalize=*/true, parallel, &source->rows);
     }
-    source->touched = touched.Ids();  // rising
-    while (!source->touched.empty() && source->touched.back() >= kernel.count) {
-      source->touched.pop_back();
-    }
+    source->touched = touched.Ids(kernel.count);
     return CopyRows(kernel.values, source->touched.data(),
                     source->touched.size(), kernel.dim, /*normalize=*/true,
                     parallel, &source->moved);

@@ -1,11 +1,12 @@
 // The hash functions of LSH tables: num_tables codes of num_hashes functions.
 //
 // The code of a table is the values of its functions, bits() of them, one
-// after the other. All are drawn from `seed` alone. Memory: dim floats a dense
-// plane, less for the others. Immutable once drawn.
+// after the other. All are drawn from `seed` alone, on any threads. Memory: dim
+// floats a dense plane, less for the others. Immutable once drawn.
 #ifndef TFXCLASS_CORE_HASH_FUNCTIONS_H_
 #define TFXCLASS_CORE_HASH_FUNCTIONS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -13,7 +14,9 @@
 #include "core/bytes.h"
 #include "core/dwta_hash.h"
 #include "core/lane_rows.h"
+#include "core/parallel.h"
 #include "core/simhash.h"
+#include "core/sizes.h"
 
 namespace tfxclass {
 
@@ -30,6 +33,12 @@ struct HashOptions {
     return family == HashFamily::kDwta ? CeilLog2(bin_size) : 1;
   }
   int bits() const { return function_bits() * num_hashes; }
+  // Numbers that are drawn for vectors of `dim` coordinates.
+  int64_t drawn(int64_t dim) const {
+    const bool is_dwta = family == HashFamily::kDwta;
+    return SaturatedProduct(count(),
+                            is_dwta ? std::min<int64_t>(bin_size, dim) : dim);
+  }
   bool operator==(const HashOptions& other) const {
     return family == other.family && bin_size == other.bin_size &&
            num_hashes == other.num_hashes && num_tables == other.num_tables &&
@@ -38,21 +47,26 @@ struct HashOptions {
 };
 
 constexpr int kMostCodeBits = 30;
+constexpr int64_t kMostTables = UINT16_MAX;  // votes are counted in 16 bits
+constexpr int64_t kMostDrawn = int64_t{1} << 31;  // 8 GiB, half a minute
 
 class HashFunctions {
  public:
   HashFunctions() = default;
 
-  // bits() <= kMostCodeBits, all sizes >= 1, bins >= 2.
-  HashFunctions(const HashOptions& options, int64_t dim)
+  // bits() <= kMostCodeBits, drawn(dim) <= kMostDrawn, all sizes >= 1, bins
+  // >= 2.
+  HashFunctions(const HashOptions& options, int64_t dim,
+                const ParallelFor& parallel = SerialFor)
       : options_(options), dim_(dim) {
     const int64_t count = options.count();
     if (options.family == HashFamily::kSimHash) {
-      planes_ = DrawGaussianPlanes(count, dim, options.seed);
+      planes_ = DrawGaussianPlanes(count, dim, options.seed, parallel);
     } else if (options.family == HashFamily::kSparseSimHash) {
-      sparse_ = DrawSparsePlanes(count, dim, options.seed);
+      sparse_ = DrawSparsePlanes(count, dim, options.seed, parallel);
     } else {
-      bins_ = DwtaBins::Draw(count, dim, options.bin_size, options.seed);
+      bins_ =
+          DwtaBins::Draw(count, dim, options.bin_size, options.seed, parallel);
     }
   }
 
@@ -122,8 +136,8 @@ class HashFunctions {
     const HashFamily family = options_.family;
     const int64_t hashes = options_.num_hashes, tables = options_.num_tables;
     if (dim_ < 1 || dim_ > INT32_MAX || hashes < 1 || hashes > kMostCodeBits ||
-        tables < 1 || tables > INT32_MAX / kMostCodeBits ||
-        options_.bin_size < 2 || options_.bits() > kMostCodeBits) {
+        tables < 1 || tables > kMostTables || options_.bin_size < 2 ||
+        options_.bits() > kMostCodeBits || options_.drawn(dim_) > kMostDrawn) {
       return false;
     }
     const uint64_t count = options_.count();

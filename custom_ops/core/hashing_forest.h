@@ -13,37 +13,32 @@
 // Upper levels are chosen on a sample of the rows (two random rows of a sample
 // of a cell are two random rows of the cell), so that each row is read twice a
 // tree: once to walk all upper levels, once inside its cell, which then stays
-// in the cache. Sides are decided on rows and normals rounded to 16 bits, which
-// halves the bytes, and in float where rounding could decide: the trees are
-// those of float arithmetic. Memory: 4 n bytes a tree and dim floats an inner
-// node; while building, 6 n dim bytes. A built forest is immutable: any number
-// of threads may query it.
+// in the cache. Directions are rounded to 8 bits a number, normals to 16: a
+// tree's cells are those of the rounded ones.
+//
+// With a `sketch`, directions are those of so many random projections of the
+// rows and queries (Johnson and Lindenstrauss): the cosine of two is off by
+// about (1 - cosine^2) / sqrt(sketch), which a tree's own chance outweighs.
+//
+// Memory, with w numbers a direction (sketch, or dim): 4 n bytes a tree and
+// 2 w an inner node; while building, n w bytes and 4 n more a thread. A built
+// forest is immutable: any number of threads may query it.
 #ifndef TFXCLASS_CORE_HASHING_FOREST_H_
 #define TFXCLASS_CORE_HASHING_FOREST_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "core/forest_rows.h"
 #include "core/parallel.h"
 #include "core/philox.h"
 #include "core/rounded_rows.h"
-#include "core/vectors.h"
 
 namespace tfxclass {
-
-// Rows as the forest sees them: normalised and padded.
-struct ForestRows {
-  int64_t count = 0, dim = 0, padded = 0;
-  std::vector<float> values;  // [count, padded]
-  RoundedRows rounded;        // the same
-
-  const float* row(int64_t i) const { return values.data() + i * padded; }
-};
 
 struct ForestNode {
   int32_t begin, end;  // its rows, in HashingTree::ids
@@ -59,45 +54,30 @@ struct HashingTree {
 };
 
 struct HashingForest {
-  int64_t count = 0, dim = 0, padded = 0;
+  int64_t count = 0, dim = 0;
+  SharedSketch sketch;
   // Shared with the forests before and after, of which most trees are these.
   std::vector<std::shared_ptr<const HashingTree>> trees;
+
+  // What normals and queries are rounded as.
+  int64_t padded() const { return PaddedDim(DirectionDim(sketch, dim)); }
 };
 
 struct ForestOptions {
   int64_t num_trees = 50, leaf_size = 100;
   uint64_t seed = 0;
   bool one_by_one = true;  // a refresh replaces a tree at a time
+  int64_t sketch = 0;      // 0: none
 };
-
-// Copies and normalises kernel [count, dim]: the snapshot that is taken while
-// training waits. Call rounded.Assign afterwards. False if not finite.
-inline bool NormalizeRows(const float* kernel, int64_t count, int64_t dim,
-                          const ParallelFor& parallel, ForestRows* rows) {
-  rows->count = count;
-  rows->dim = dim;
-  rows->padded = PaddedDim(dim);
-  rows->values.resize(count * rows->padded);
-  std::atomic<bool> finite{true};
-  parallel(count, dim, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const float* from = kernel + i * dim;
-      const float squared = Dot(from, from, dim);
-      if (!std::isfinite(squared)) finite = false;
-      const float factor = squared > 0 ? 1.0f / std::sqrt(squared) : 0.0f;
-      float* to = rows->values.data() + i * rows->padded;
-      for (int64_t d = 0; d < dim; ++d) to[d] = from[d] * factor;
-      std::fill(to + dim, to + rows->padded, 0.0f);
-    }
-  });
-  return finite;
-}
 
 class TreeBuilder {
  public:
   TreeBuilder(const ForestRows& rows, const ForestOptions& options,
               int64_t tree)
-      : rows_(rows), options_(options), random_(options.seed, tree) {}
+      : rows_(rows),
+        options_(options),
+        direction_dim_(PaddedDim(DirectionDim(rows.sketch, rows.dim))),
+        random_(options.seed, tree) {}
 
   HashingTree Build() {
     tree_.ids.resize(rows_.count);
@@ -128,13 +108,17 @@ class TreeBuilder {
     return tree_.nodes.size() - 1;
   }
 
-  // Whether the row goes right of `normal`, which is planes[plane] rounded.
-  bool IsRight(const float* normal, const RoundedRows& planes, int64_t plane,
-               int32_t id) const {
-    float error;
-    const float side = RoundedDot(rows_.rounded, id, planes, plane, &error);
-    if (std::abs(side) > error) return side >= 0;
-    return DotPadded(normal, rows_.row(id), rows_.padded) >= 0;
+  // Whether the row goes right of planes[plane].
+  bool IsRight(const RoundedRows& planes, int64_t plane, int32_t id) const {
+    const int8_t* x = rows_.row(id);
+    const int16_t* y = planes.values.data() + plane * planes.padded;
+    int32_t sum = 0;
+    const int64_t whole = rows_.padded / 16 * 16;  // for the compiler: no rest
+    for (int64_t d = 0; d < whole; ++d) {
+      // Through 16 bits: pairs of products in one instruction.
+      sum += static_cast<int32_t>(static_cast<int16_t>(x[d])) * y[d];
+    }
+    return sum >= 0;
   }
 
   // The max-margin hyperplane between two of ids[0, count): normal w_i - w_j
@@ -145,16 +129,24 @@ class TreeBuilder {
     const int64_t first = random_.Below(count);
     int64_t second = random_.Below(count - 1);
     if (second >= first) ++second;
-    const float* a = rows_.row(ids[first]);
-    const float* b = rows_.row(ids[second]);
+    const int8_t* a = rows_.row(ids[first]);
+    const int8_t* b = rows_.row(ids[second]);
+    const float of_a = InverseLength(a), of_b = InverseLength(b);
     plane_.resize(rows_.padded);
     float length = 0;
     for (int64_t d = 0; d < rows_.padded; ++d) {
-      plane_[d] = a[d] - b[d];
+      plane_[d] = a[d] * of_a - b[d] * of_b;
       length += plane_[d] * plane_[d];
     }
-    drawn_.Assign(plane_.data(), 1, rows_.padded);
+    drawn_.Assign(plane_.data(), 1, direction_dim_);
     return length > 0;
+  }
+
+  // 0 of zeros.
+  float InverseLength(const int8_t* row) const {
+    int64_t squared = 0;
+    for (int64_t d = 0; d < rows_.padded; ++d) squared += row[d] * row[d];
+    return squared > 0 ? 1.0f / std::sqrt(static_cast<float>(squared)) : 0.0f;
   }
 
   // Stable, and without a branch on the side, which nobody can predict.
@@ -163,7 +155,7 @@ class TreeBuilder {
     int64_t left = 0, right = 0;
     for (int64_t i = 0; i < count; ++i) {
       const int32_t id = ids[i];
-      const bool goes_right = IsRight(plane_.data(), drawn_, 0, id);
+      const bool goes_right = IsRight(drawn_, 0, id);
       ids[left] = right_[right] = id;
       left += !goes_right;
       right += goes_right;
@@ -181,9 +173,6 @@ class TreeBuilder {
       if (left == 0 || left == count) continue;
       node->plane = tree_.normals.count();
       tree_.normals.Append(drawn_);
-      if (keep_exact_) {
-        exact_.insert(exact_.end(), plane_.begin(), plane_.end());
-      }
       return left;
     }
     // Rows that coincide, or nearly: halves keep cells within leaf_size.
@@ -222,9 +211,7 @@ class TreeBuilder {
       sample[i] = begin + random_.Below(end - begin);
     }
     tree_.nodes[0].end = size;
-    keep_exact_ = true;
     Split(0, sample.data(), kSampledPerCell);
-    keep_exact_ = false;
     return tree_.nodes.size();
   }
 
@@ -238,8 +225,7 @@ class TreeBuilder {
 
   int32_t Next(const ForestNode& node, int32_t id) const {
     if (node.plane < 0) return node.child + Coin(id, node.child);
-    const float* normal = &exact_[node.plane * rows_.padded];
-    return node.child + IsRight(normal, tree_.normals, node.plane, id);
+    return node.child + IsRight(tree_.normals, node.plane, id);
   }
 
   // The upper-level cell of rows [first, first + count). Rows go down side by
@@ -285,19 +271,18 @@ class TreeBuilder {
     for (int64_t n = 0; n < num_upper; ++n) {
       if (tree_.nodes[n].child >= 0) continue;
       int32_t* ids = tree_.ids.data() + tree_.nodes[n].begin;
-      for (int64_t i = 0; i < size[n]; ++i) rows_.rounded.Prefetch(ids[i]);
+      for (int64_t i = 0; i < size[n]; ++i) rows_.Prefetch(ids[i]);
       Split(n, ids, options_.leaf_size);
     }
   }
 
   const ForestRows& rows_;
   const ForestOptions& options_;
+  const int64_t direction_dim_;
   Philox random_;
   HashingTree tree_;
   std::vector<float> plane_;  // the plane being tried
   RoundedRows drawn_;         // it, rounded
-  std::vector<float> exact_;  // planes of the upper levels
-  bool keep_exact_ = false;
   std::vector<int32_t> right_;
 };
 
@@ -312,7 +297,7 @@ inline std::shared_ptr<const HashingTree> BuildTree(
 inline HashingForest BuildForest(const ForestRows& rows,
                                  const ForestOptions& options,
                                  const ParallelFor& parallel) {
-  HashingForest forest{rows.count, rows.dim, rows.padded, {}};
+  HashingForest forest{rows.count, rows.dim, rows.sketch, {}};
   forest.trees.resize(options.num_trees);
   const int64_t cost = rows.count * 200 + 1000;
   parallel(options.num_trees, cost, [&](int64_t begin, int64_t end) {

@@ -41,8 +41,8 @@ struct Centres {
   }
 };
 
-// Rows a block, so that they stay in the first cache while centres pass.
-constexpr int64_t kBlockRows = 32;
+// Rows multiplied together: they stay in the first cache while centres pass.
+constexpr int64_t kRowsTogether = 32;
 
 // Nanoseconds of `count` products, roughly.
 inline int64_t ProductCost(int64_t count, int64_t padded) {
@@ -67,14 +67,14 @@ inline void NearestCentres(const Centres& centres, int64_t first, int64_t last,
 inline void AssignRows(const Centres& centres, const PaddedRows& rows,
                        const ParallelFor& parallel, RowGroups* groups) {
   groups->group_of.resize(rows.count);
-  const int64_t blocks = (rows.count + kBlockRows - 1) / kBlockRows;
-  const int64_t cost = ProductCost(kBlockRows * centres.count, rows.padded);
+  const int64_t blocks = (rows.count + kRowsTogether - 1) / kRowsTogether;
+  const int64_t cost = ProductCost(kRowsTogether * centres.count, rows.padded);
   parallel(blocks, cost, [&](int64_t begin, int64_t end) {
     std::vector<float> products;
     for (int64_t b = begin; b < end; ++b) {
-      const int64_t first = b * kBlockRows;
+      const int64_t first = b * kRowsTogether;
       NearestCentres(centres, 0, centres.count, rows.row(first),
-                     std::min(kBlockRows, rows.count - first), &products,
+                     std::min(kRowsTogether, rows.count - first), &products,
                      &groups->group_of[first]);
     }
   });

@@ -13,8 +13,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/class_rows.h"
 #include "core/parallel.h"
-#include "core/refreshing.h"
 #include "core/vectors.h"
 
 namespace tfxclass {
@@ -57,34 +57,58 @@ inline void SquaredNorms(const float* block, int64_t dim, float* out) {
   }
 }
 
-// Copies the rows `ids`, or all if it is null, with `extra` coordinates of 0
-// after their own. False if one is not finite; *greatest is the greatest
-// squared norm.
-inline bool CopyLaneRows(const ClassRows& from, const std::vector<int64_t>* ids,
-                         int64_t extra, const ParallelFor& parallel,
-                         LaneRows* to, float* greatest) {
-  to->Resize(ids ? ids->size() : from.count, from.dim + extra);
+// Blocks of class rows, read where they lie: those of `ids`, or all where it is
+// null, with `extra` coordinates of 0 after their own.
+struct LaneBlocks {
+  const ClassRows& rows;
+  const std::vector<int64_t>* ids;
+  int64_t extra;
+
+  int64_t count() const { return ids ? ids->size() : rows.count; }
+  int64_t dim() const { return rows.dim + extra; }
+  int64_t blocks() const { return (count() + kBlockRows - 1) / kBlockRows; }
+
+  // block [dim(), 32], 0 past the last row; `row` [rows.dim] is scratch memory.
+  void Read(int64_t b, float* row, float* block) const {
+    const int64_t first = b * kBlockRows;
+    const int64_t num = std::min(kBlockRows, count() - first);
+    for (int64_t j = 0; j < num; ++j) {
+      const float* from = rows.Row(ids ? (*ids)[first + j] : first + j, row);
+      for (int64_t d = 0; d < rows.dim; ++d)
+        block[d * kBlockRows + j] = from[d];
+    }
+    for (int64_t d = 0; d < dim(); ++d) {
+      const int64_t begin = d < rows.dim ? num : 0;
+      std::fill(block + d * kBlockRows + begin, block + (d + 1) * kBlockRows,
+                0.0f);
+    }
+  }
+};
+
+// False if a row is not finite; *greatest is the greatest squared norm.
+inline bool GreatestNorm(const LaneBlocks& from, const ParallelFor& parallel,
+                         float* greatest) {
   std::mutex mutex;
   *greatest = 0;
   bool finite = true;
-  parallel(to->blocks(), kBlockRows * to->dim, [&](int64_t begin, int64_t end) {
-    float squared[kBlockRows], most = 0;
-    bool all_finite = true;
-    for (int64_t b = begin; b < end; ++b) {
-      const int64_t last = std::min((b + 1) * kBlockRows, to->count);
-      for (int64_t i = b * kBlockRows; i < last; ++i) {
-        to->Set(i, from.values + (ids ? (*ids)[i] : i) * from.dim, from.dim);
-      }
-      SquaredNorms(to->block(b), from.dim, squared);
-      for (const float s : squared) {
-        all_finite &= std::isfinite(s);
-        most = std::max(most, s);
-      }
-    }
-    std::lock_guard<std::mutex> lock(mutex);
-    finite &= all_finite;
-    *greatest = std::max(*greatest, most);
-  });
+  parallel(from.blocks(), kBlockRows * from.dim(),
+           [&](int64_t begin, int64_t end) {
+             std::vector<float> row(from.rows.dim);
+             std::vector<float> block(from.dim() * kBlockRows);
+             float squared[kBlockRows], most = 0;
+             bool all_finite = true;
+             for (int64_t b = begin; b < end; ++b) {
+               from.Read(b, row.data(), block.data());
+               SquaredNorms(block.data(), from.rows.dim, squared);
+               for (const float s : squared) {
+                 all_finite &= std::isfinite(s);
+                 most = std::max(most, s);
+               }
+             }
+             std::lock_guard<std::mutex> lock(mutex);
+             finite &= all_finite;
+             *greatest = std::max(*greatest, most);
+           });
   return finite;
 }
 

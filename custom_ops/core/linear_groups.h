@@ -45,6 +45,7 @@ struct TileWeights {
   std::vector<int32_t> columns;
   std::vector<float> weights;
   std::vector<float> biases;  // One a label of the tile.
+  bool is_finite = true;      // Else the descent has overflowed.
 };
 
 struct LinearTile {
@@ -135,6 +136,7 @@ inline TileWeights PruneTile(const LinearTile& tile,
   for (size_t f = 0; f < features.size(); ++f) {
     for (int64_t l = 0; l < count; ++l) {
       const float weight = dense[f * width + l];
+      if (!std::isfinite(weight)) kept.is_finite = false;
       if (weight == 0 || std::fabs(weight) < threshold) continue;
       kept.features.push_back(features[f]);
       kept.columns.push_back(tile.begin + l);
@@ -144,6 +146,7 @@ inline TileWeights PruneTile(const LinearTile& tile,
   const float* biases = dense.data() + features.size() * width;
   for (int64_t l = 0; l < count; ++l) {
     kept.biases.push_back(biases[l] * options.bias);
+    if (!std::isfinite(kept.biases.back())) kept.is_finite = false;
   }
   return kept;
 }

@@ -2,9 +2,13 @@
 // Refreshing<LshIndexer>.
 //
 // A refresh hashes the touched rows alone, unless the options or sizes
-// changed, new hash functions are due, over half of the rows were touched, or,
-// for inner products, a row outgrew the greatest norm. New functions come
+// changed, new hash functions are due, over an eighth of the rows were touched,
+// or, for inner products, a row outgrew the greatest norm. New functions come
 // every `redraw_interval` refreshes.
+//
+// Rows are hashed where they lie, while training waits: their codes are less
+// than a copy of them. Of the touched rows the codes are kept, to be merged in
+// the background; all rows become tables at once.
 #ifndef TFXCLASS_CORE_LSH_INDEXER_H_
 #define TFXCLASS_CORE_LSH_INDEXER_H_
 
@@ -12,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/bytes.h"
@@ -78,7 +83,9 @@ struct LshBytes {
  private:
   static bool IsSound(const LshTables& tables, const LshTable& table) {
     const size_t buckets = size_t{1} << tables.range_bits();
-    if (table.offsets.size() != buckets + 1 || table.offsets[0] != 0 ||
+    // More ids than classes would not fit where a GPU keeps them.
+    if (static_cast<int64_t>(table.ids.size()) > tables.count ||
+        table.offsets.size() != buckets + 1 || table.offsets[0] != 0 ||
         table.offsets[buckets] != static_cast<int64_t>(table.ids.size())) {
       return false;
     }
@@ -97,82 +104,89 @@ struct LshIndexer : LshBytes {
   using Options = LshOptions;
   static constexpr char kName[] = "set of LSH tables";
 
+  static constexpr bool kReadsHalf = true;
+
   struct Source {
-    LaneRows rows;
-    std::vector<int64_t> ids;             // of the rows, where `latest`
-    std::shared_ptr<const Index> latest;  // merged into; null: all rows
-    HashOptions hash;
-    LshTables next;  // without tables; without functions if new ones are due
+    std::vector<int64_t> ids;             // touched, where `latest`
+    std::vector<uint32_t> codes;          // theirs
+    std::shared_ptr<const Index> latest;  // merged into; null: next is built
+    LshTables next;                       // with its tables, or to be merged
   };
 
   static bool Take(const ClassRows& kernel, const Options& options,
                    const std::shared_ptr<const Index>& latest,
                    const TouchedRows& touched, const ParallelFor& parallel,
                    Source* source) {
-    Prepare(kernel, options, latest.get(), source);
-    const int64_t extra = options.inner_product;
+    const bool same_functions =
+        Prepare(kernel, options, latest.get(), parallel, source);
     LshTables& next = source->next;
     source->latest = nullptr;
-    if (options.incremental && next.functions &&
+    if (options.incremental && same_functions &&
         latest->bucket_size == options.bucket_size) {
-      source->ids = touched.Ids();
+      source->ids = touched.Ids(kernel.count);
       const int64_t num_touched = source->ids.size();
-      if (num_touched <= kernel.count / 2 && !touched.Contains(kernel.count)) {
-        if (!CopyLaneRows(kernel, &source->ids, extra, parallel, &source->rows,
-                          &next.greatest)) {
-          return false;
-        }
-        if (!options.inner_product) next.greatest = 0;
+      if (num_touched <= kernel.count / 8) {
+        const LaneBlocks rows = {kernel, &source->ids, options.inner_product};
+        if (!Measure(rows, parallel, &next)) return false;
         if (next.greatest <= latest->greatest) {
           next.greatest = latest->greatest;
           source->latest = latest;
+          source->codes = LshBuilder(&next, parallel).CodesOf(rows);
           return true;
         }
       }
     }
-    const bool finite = CopyLaneRows(kernel, nullptr, extra, parallel,
-                                     &source->rows, &next.greatest);
-    if (!options.inner_product) next.greatest = 0;
-    return finite;
+    const LaneBlocks rows = {kernel, nullptr, options.inner_product};
+    if (!Measure(rows, parallel, &next)) return false;
+    LshBuilder(&next, parallel).Build(rows);
+    return true;
   }
 
   static Index Build(Source* source, const ParallelFor& parallel) {
-    Index tables = source->next;
-    if (!tables.functions) {
-      tables.functions =
-          std::make_shared<HashFunctions>(source->hash, source->rows.dim);
-    }
-    LshBuilder builder(&tables, parallel);
+    Index tables = std::move(source->next);
     if (source->latest) {
-      builder.Merge(*source->latest, source->ids, &source->rows);
-    } else {
-      builder.Build(&source->rows);
+      LshBuilder(&tables, parallel)
+          .Merge(*source->latest, source->ids, source->codes);
     }
     source->latest = nullptr;  // to be freed when no query uses it
     return tables;
   }
 
  private:
-  // All of `next` but the greatest norm.
-  static void Prepare(const ClassRows& kernel, const Options& options,
-                      const Index* latest, Source* source) {
+  // The greatest norm, 0 where it is not used. False if rows are not finite.
+  static bool Measure(const LaneBlocks& rows, const ParallelFor& parallel,
+                      LshTables* next) {
+    const bool finite = GreatestNorm(rows, parallel, &next->greatest);
+    if (!next->inner_product) next->greatest = 0;
+    return finite;
+  }
+
+  // All of `next` but the greatest norm and the tables. Returns whether its
+  // functions are those of `latest`.
+  static bool Prepare(const ClassRows& kernel, const Options& options,
+                      const Index* latest, const ParallelFor& parallel,
+                      Source* source) {
     LshTables& next = source->next;
+    next = LshTables();
     next.count = kernel.count;
     next.dim = kernel.dim;
     next.generation = latest ? latest->generation + 1 : 0;
     next.bucket_size = options.bucket_size;
     next.inner_product = options.inner_product;
-    next.functions = nullptr;
-    source->hash = options.hash;
+    HashOptions hash = options.hash;
     if (options.redraw_interval > 0) {
       const uint64_t drawn = next.generation / options.redraw_interval;
-      source->hash.seed += drawn * 0x9E3779B97F4A7C15ull;
+      hash.seed += drawn * 0x9E3779B97F4A7C15ull;
     }
     if (latest && latest->count == kernel.count && latest->dim == kernel.dim &&
         latest->inner_product == options.inner_product &&
-        latest->functions->options() == source->hash) {
+        latest->functions->options() == hash) {
       next.functions = latest->functions;
+      return true;
     }
+    next.functions = std::make_shared<HashFunctions>(
+        hash, kernel.dim + options.inner_product, parallel);
+    return false;
   }
 };
 

@@ -74,82 +74,98 @@ class LshBuilder {
  public:
   // `result` has all but its tables; its functions are drawn.
   LshBuilder(LshTables* result, const ParallelFor& parallel)
-      : result_(*result), parallel_(parallel) {}
-
-  // From all rows.
-  void Build(LaneRows* rows) {
-    ForGroups(rows, [&](int64_t table, const uint32_t* codes) {
-      const std::vector<int32_t> bucket = BucketsOf(codes, rows->count);
-      result_.tables[table] = Cut(table, Sort(bucket, nullptr));
-    });
+      : result_(*result), parallel_(parallel) {
+    result_.tables.resize(num_tables());
   }
 
-  // From `old` and the rows `ids`, rising.
-  void Merge(const LshTables& old, const std::vector<int64_t>& ids,
-             LaneRows* rows) {
-    TouchedRows touched;
-    touched.Mark(ids.data(), ids.size());
-    ForGroups(rows, [&](int64_t table, const uint32_t* codes) {
-      const LshTable added = Sort(BucketsOf(codes, rows->count), &ids);
-      result_.tables[table] =
-          Cut(table, MergeTable(old.tables[table], touched, added));
-    });
-  }
-
- private:
-  // Hashes rows for some tables at a time and calls body(table, codes).
-  template <typename Body>
-  void ForGroups(LaneRows* rows, const Body& body) {
-    const HashFunctions& functions = *result_.functions;
-    const int64_t num_tables = functions.options().num_tables;
-    const int64_t stride = rows->blocks() * kBlockRows;
-    constexpr int64_t kTogether = 16;
-    std::vector<uint32_t> codes(std::min(num_tables, kTogether) * stride);
-    result_.tables.resize(num_tables);
-    if (result_.inner_product) {
-      for (int64_t b = 0; b < rows->blocks(); ++b) {
-        EqualizeNorms(result_.greatest, rows->dim, rows->block(b));
-      }
-    }
-    for (int64_t first = 0; first < num_tables; first += kTogether) {
-      const int64_t num = std::min(num_tables - first, kTogether);
-      parallel_(rows->blocks(), kBlockRows * num * functions.Cost(),
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t b = begin; b < end; ++b) {
-                    functions.Codes(rows->block(b), first, num,
-                                    codes.data() + b * kBlockRows, stride);
-                  }
-                });
-      parallel_(num, result_.count * 5, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          body(first + t, codes.data() + t * stride);
-        }
+  // From all rows, which are hashed for some tables at a time.
+  void Build(const LaneBlocks& rows) {
+    constexpr int64_t kMostCodes = int64_t{1} << 25;  // held at a time
+    const int64_t stride = rows.blocks() * kBlockRows;
+    const int64_t together =
+        std::clamp<int64_t>(kMostCodes / stride, 1, num_tables());
+    std::vector<uint32_t> codes(together * stride);
+    for (int64_t first = 0; first < num_tables(); first += together) {
+      const int64_t num = std::min(num_tables() - first, together);
+      Hash(rows, first, num, codes.data());
+      ForTables(num, [&](int64_t t) {
+        result_.tables[first + t] =
+            Cut(first + t, Sort(&codes[t * stride], rows.count(), nullptr));
       });
     }
   }
 
-  std::vector<int32_t> BucketsOf(const uint32_t* codes, int64_t count) const {
-    std::vector<int32_t> buckets(count);
-    result_.BucketsOf(codes, count, buckets.data());
-    return buckets;
+  // Codes of `rows` for all tables, each [blocks, 32].
+  std::vector<uint32_t> CodesOf(const LaneBlocks& rows) const {
+    std::vector<uint32_t> codes(num_tables() * rows.blocks() * kBlockRows);
+    Hash(rows, 0, num_tables(), codes.data());
+    return codes;
   }
 
-  // A counting sort of `ids`, or 0, 1, ..., by bucket; stable.
-  LshTable Sort(const std::vector<int32_t>& buckets,
+  // From `old` and the rows `ids`, rising, of these codes.
+  void Merge(const LshTables& old, const std::vector<int64_t>& ids,
+             const std::vector<uint32_t>& codes) {
+    TouchedRows touched;
+    touched.Mark(ids.data(), ids.size());
+    const int64_t stride = codes.size() / num_tables(), count = ids.size();
+    ForTables(num_tables(), [&](int64_t t) {
+      const LshTable added = Sort(codes.data() + t * stride, count, &ids);
+      result_.tables[t] = Cut(t, MergeTable(old.tables[t], touched, added));
+    });
+  }
+
+ private:
+  int64_t num_tables() const { return result_.functions->options().num_tables; }
+
+  // Codes for tables [first, first + num), each [blocks, 32].
+  void Hash(const LaneBlocks& rows, int64_t first, int64_t num,
+            uint32_t* codes) const {
+    const HashFunctions& functions = *result_.functions;
+    const int64_t stride = rows.blocks() * kBlockRows;
+    const int64_t cost = kBlockRows * (num * functions.Cost() + rows.dim());
+    parallel_(rows.blocks(), cost, [&](int64_t begin, int64_t end) {
+      std::vector<float> row(rows.rows.dim), block(rows.dim() * kBlockRows);
+      for (int64_t b = begin; b < end; ++b) {
+        rows.Read(b, row.data(), block.data());
+        if (result_.inner_product) {
+          EqualizeNorms(result_.greatest, rows.dim(), block.data());
+        }
+        functions.Codes(block.data(), first, num, codes + b * kBlockRows,
+                        stride);
+      }
+    });
+  }
+
+  template <typename Body>
+  void ForTables(int64_t num, const Body& body) const {
+    parallel_(num, result_.count * 5, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) body(t);
+    });
+  }
+
+  // A counting sort of `ids`, or 0, 1, ..., by the bucket of their code;
+  // stable.
+  LshTable Sort(const uint32_t* codes, int64_t count,
                 const std::vector<int64_t>* ids) const {
     LshTable table;
     table.offsets.assign((int64_t{1} << result_.range_bits()) + 2, 0);
     // One place further: after the second pass each is its bucket's begin.
-    for (const int32_t bucket : buckets) ++table.offsets[bucket + 2];
+    for (int64_t i = 0; i < count; ++i) ++table.offsets[Bucket(codes[i]) + 2];
     for (size_t b = 2; b < table.offsets.size(); ++b) {
       table.offsets[b] += table.offsets[b - 1];
     }
-    table.ids.resize(buckets.size());
-    for (size_t i = 0; i < buckets.size(); ++i) {
-      table.ids[table.offsets[buckets[i] + 1]++] = ids ? (*ids)[i] : i;
+    table.ids.resize(count);
+    for (int64_t i = 0; i < count; ++i) {
+      table.ids[table.offsets[Bucket(codes[i]) + 1]++] = ids ? (*ids)[i] : i;
     }
     table.offsets.pop_back();
     return table;
+  }
+
+  int32_t Bucket(uint32_t code) const {
+    int32_t bucket;
+    result_.BucketsOf(&code, 1, &bucket);
+    return bucket;
   }
 
   static LshTable MergeTable(const LshTable& old, const TouchedRows& touched,

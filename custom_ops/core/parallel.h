@@ -3,7 +3,8 @@
 // A ParallelFor runs body(begin, end) over disjoint ranges that cover
 // [0, total) exactly once, and returns when all are done. Results must not
 // depend on how the range was cut. What a body throws (memory that is not to be
-// had) the ParallelFor throws, once all ranges are done or left out.
+// had) the ParallelFor throws, once all ranges are done or left out. One whose
+// threads may not start, for want of memory, is made by shared_loop.h.
 #ifndef TFXCLASS_CORE_PARALLEL_H_
 #define TFXCLASS_CORE_PARALLEL_H_
 

@@ -150,13 +150,13 @@ inline std::vector<int32_t> CodesOf(const PaddedRows& rows,
                                     const ParallelFor& parallel) {
   std::vector<int32_t> codes(rows.count, 0);
   const int64_t num_axes = planes.axes.count;
-  const int64_t blocks = (rows.count + kBlockRows - 1) / kBlockRows;
-  const int64_t cost = ProductCost(kBlockRows * num_axes, rows.padded);
+  const int64_t blocks = (rows.count + kRowsTogether - 1) / kRowsTogether;
+  const int64_t cost = ProductCost(kRowsTogether * num_axes, rows.padded);
   parallel(blocks, cost, [&](int64_t begin, int64_t end) {
-    std::vector<float> products(kBlockRows * num_axes);
+    std::vector<float> products(kRowsTogether * num_axes);
     for (int64_t b = begin; b < end; ++b) {
-      const int64_t first = b * kBlockRows;
-      const int64_t count = std::min(kBlockRows, rows.count - first);
+      const int64_t first = b * kRowsTogether;
+      const int64_t count = std::min(kRowsTogether, rows.count - first);
       RowProducts(rows.row(first), count, planes.axes.values.data(), num_axes,
                   rows.padded, products.data());
       for (int64_t i = 0; i < count * num_axes; ++i) {

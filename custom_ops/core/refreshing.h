@@ -6,8 +6,12 @@
 // the old one; the new one takes its place exactly `lag` steps later, waited
 // for if need be. Where an index has parts (the trees of a forest), they are
 // replaced one by one as they are built: of n parts the first i are there i lag
-// / n steps after the begin. So what a step sees depends on the step number
-// alone, never on timing. Memory: two indexes and the copy.
+// / n steps after the begin. (An index of rows of another shape is swapped in
+// whole.) So what a step sees depends on the step number alone, never on
+// timing. Memory: two indexes and the copy; of an index with parts one and
+// kPartsAhead parts and the copy, for the thread waits for what it has built to
+// be swapped in. (A state that is saved has all of them, until the last is
+// swapped in.)
 //
 // What an index is, an Indexer tells. It has the types
 //   Index    what queries use, immutable once built;
@@ -22,7 +26,8 @@
 //     is the index before this one or null, `touched` what was marked since;
 //   Index Build(Source* source, const ParallelFor& parallel);
 //   and, if it has parts that are built one after the other, InParts(source),
-//   Begin(source), BuildPart(&source, part, &index), NumParts(index), and
+//   Begin(source), BuildPart(&source, part, &index), NumParts(index),
+//   IsOfShape(latest, next), whether parts of one fit in the other, and
 //   Replace(latest, next, n), `latest` with the first n parts of `next`;
 //   std::string Write(const Index& index) and
 //   bool Read(const char* data, size_t size, Index* index), false if the bytes
@@ -48,17 +53,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/class_rows.h"
 #include "core/parallel.h"
 #include "core/sizes.h"
 #include "core/touched_rows.h"
 
 namespace tfxclass {
-
-// The class matrix, [count, dim].
-struct ClassRows {
-  const float* values;
-  int64_t count, dim;
-};
 
 // When refreshes begin, 1 <= lag <= interval.
 struct RefreshSteps {
@@ -88,9 +88,10 @@ class Refreshing {
     std::vector<int64_t> touched;
   };
 
-  ~Refreshing() {
-    if (worker_.joinable()) worker_.join();
-  }
+  // Parts that are built before those in front are swapped in.
+  static constexpr int64_t kPartsAhead = 2;
+
+  ~Refreshing() { Drop(); }
 
   // The index that queries use; null before the first one is ready.
   Shared ready() {
@@ -124,8 +125,10 @@ class Refreshing {
     std::lock_guard<std::mutex> lock(mutex_);
     const bool begins = Begins(steps);
     Swap(steps.step);
-    if (begins) Join();
-    if (!worker_.joinable()) failure_.Rethrow();
+    if (begins || !worker_.joinable()) {
+      Join();
+      failure_.Rethrow();
+    }
     if (!begins) return true;
     next_start_ = SaturatedAdd(steps.step, steps.interval);
     if (ready_ == nullptr && pending_ == nullptr) {
@@ -187,8 +190,7 @@ class Refreshing {
     if (!Indexer::Take(rows, options, latest, touched_, parallel, &source_)) {
       return false;
     }
-    taken_ = std::move(touched_);
-    touched_.Clear();
+    taken_.Absorb(&touched_);
     return true;
   }
 
@@ -198,8 +200,9 @@ class Refreshing {
     failure_.Run([&] {
       ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
     });
-    if (failure_.thrown()) touched_.Merge(taken_);
+    Join();
     failure_.Rethrow();
+    taken_.Clear();
     return true;
   }
 
@@ -224,8 +227,10 @@ class Refreshing {
     const int64_t due = PartsDue(step, num_parts);
     if (due == num_parts) {
       Join();
-      if (pending_) ready_ = std::move(pending_);
+      if (pending_ == nullptr) return;
+      ready_ = std::move(pending_);
       pending_ = nullptr;
+      taken_.Clear();
     } else if (due > num_swapped_) {
       WaitForParts(due);
       if (failure_.thrown()) return Join();
@@ -236,7 +241,9 @@ class Refreshing {
 
   int64_t NumParts() const {
     if constexpr (HasParts<Indexer>::value) {
-      if (in_parts_) return Indexer::NumParts(*pending_);
+      if (in_parts_ && ready_ && Indexer::IsOfShape(*ready_, *pending_)) {
+        return Indexer::NumParts(*pending_);
+      }
     }
     return 1;
   }
@@ -251,60 +258,88 @@ class Refreshing {
   // Until the thread has built so many, or has failed.
   void WaitForParts(int64_t num_parts) {
     if (!worker_.joinable()) return;  // restored: all are there
+    AllowParts(num_parts);
     std::unique_lock<std::mutex> lock(parts_mutex_);
-    part_built_.wait(
+    part_changed_.wait(
         lock, [&] { return num_built_ >= num_parts || failure_.thrown(); });
   }
 
+  // Lets the thread build so many, and some ahead; without end if negative.
+  void AllowParts(int64_t num_parts) {
+    std::lock_guard<std::mutex> lock(parts_mutex_);
+    num_allowed_ = num_parts < 0 ? INT64_MAX : num_parts + kPartsAhead;
+    part_changed_.notify_all();
+  }
+
+  // What it throws, for want of memory or of a thread, fails as a build does.
   void Start() {
-    const auto next = std::make_shared<Index>();
     num_swapped_ = num_built_ = 0;
-    in_parts_ = false;
-    std::function<void()> build = [this, next] {
-      *next = Indexer::Build(&source_, SerialFor);
-    };
-    if constexpr (HasParts<Indexer>::value) {
-      in_parts_ = Indexer::InParts(source_);
-      if (in_parts_) {
-        *next = Indexer::Begin(source_);
-        build = [this, next] { BuildParts(next.get()); };
-      }
-    }
-    // Without a thread it fails as a build does.
+    num_allowed_ = kPartsAhead;
+    dropped_ = in_parts_ = false;
     failure_.Run([&] {
+      const auto next = std::make_shared<Index>();
+      pending_ = next;
+      std::function<void()> build = [this, next] {
+        *next = Indexer::Build(&source_, SerialFor);
+      };
+      if constexpr (HasParts<Indexer>::value) {
+        if (Indexer::InParts(source_)) {
+          *next = Indexer::Begin(source_);
+          build = [this, next] { BuildParts(next.get()); };
+          in_parts_ = true;
+        }
+      }
       worker_ = std::thread([this, build] {
         failure_.Run(build);
         std::lock_guard<std::mutex> lock(parts_mutex_);
-        part_built_.notify_all();
+        part_changed_.notify_all();
       });
     });
-    pending_ = next;
   }
 
   void BuildParts(Index* next) {
     if constexpr (HasParts<Indexer>::value) {
       const int64_t num_parts = Indexer::NumParts(*next);
       for (int64_t part = 0; part < num_parts; ++part) {
+        if (!MayBuild(part)) return;
         Indexer::BuildPart(&source_, part, next);
         std::lock_guard<std::mutex> lock(parts_mutex_);
         num_built_ = part + 1;
-        part_built_.notify_all();
+        part_changed_.notify_all();
       }
     }
   }
 
+  // Waits for the parts before to be swapped in. False if nobody wants it.
+  bool MayBuild(int64_t part) {
+    std::unique_lock<std::mutex> lock(parts_mutex_);
+    part_changed_.wait(lock, [&] { return part < num_allowed_ || dropped_; });
+    return !dropped_;
+  }
+
   // Waits for the thread; its index is pending no more if it failed.
   void Join() {
-    if (worker_.joinable()) worker_.join();
-    if (pending_ == nullptr || !failure_.thrown()) return;
+    if (worker_.joinable()) {
+      AllowParts(-1);
+      worker_.join();
+    }
+    if (!failure_.thrown()) return;
     pending_ = nullptr;
-    touched_.Merge(taken_);
+    touched_.Absorb(&taken_);
   }
 
   // Waits for the thread; what it made, or why not, is of no use any more.
   void Drop() {
-    if (worker_.joinable()) worker_.join();
+    if (worker_.joinable()) {
+      {
+        std::lock_guard<std::mutex> lock(parts_mutex_);
+        dropped_ = true;
+        part_changed_.notify_all();
+      }
+      worker_.join();
+    }
     pending_ = nullptr;
+    touched_.Absorb(&taken_);
     failure_.Clear();
   }
 
@@ -314,13 +349,14 @@ class Refreshing {
   Shared ready_, pending_;
   FirstException failure_;  // of the thread
   TouchedRows touched_;
-  TouchedRows taken_;  // touched before the last build began
+  TouchedRows taken_;  // that the pending index was built with
   int64_t swap_at_ = 0, next_start_ = 0, begun_ = 0;
   bool in_parts_ = true;     // the pending index is swapped in part by part
   int64_t num_swapped_ = 0;  // parts of it
-  std::mutex parts_mutex_;   // of the next two
-  std::condition_variable part_built_;
-  int64_t num_built_ = 0;
+  std::mutex parts_mutex_;   // of the rest
+  std::condition_variable part_changed_;
+  int64_t num_built_ = 0, num_allowed_ = 0;
+  bool dropped_ = false;
 };
 
 }  // namespace tfxclass

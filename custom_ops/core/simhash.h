@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/lane_rows.h"
+#include "core/parallel.h"
 #include "core/philox.h"
 #include "core/vectors.h"
 
@@ -45,17 +46,20 @@ struct CodeLanes {
 
 // Gaussian planes, [count, dim], by Box and Muller's method.
 inline std::vector<float> DrawGaussianPlanes(int64_t count, int64_t dim,
-                                             uint64_t seed) {
+                                             uint64_t seed,
+                                             const ParallelFor& parallel) {
   std::vector<float> planes(count * dim);
-  for (int64_t p = 0; p < count; ++p) {
-    Philox random(seed, p);
-    for (int64_t d = 0; d < dim; d += 2) {
-      const double radius = std::sqrt(-2.0 * std::log(random.Uniform()));
-      const double angle = 6.283185307179586 * random.Uniform();
-      planes[p * dim + d] = radius * std::cos(angle);
-      if (d + 1 < dim) planes[p * dim + d + 1] = radius * std::sin(angle);
+  parallel(count, dim * 20, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      Philox random(seed, p);
+      for (int64_t d = 0; d < dim; d += 2) {
+        const double radius = std::sqrt(-2.0 * std::log(random.Uniform()));
+        const double angle = 6.283185307179586 * random.Uniform();
+        planes[p * dim + d] = radius * std::cos(angle);
+        if (d + 1 < dim) planes[p * dim + d + 1] = radius * std::sin(angle);
+      }
     }
-  }
+  });
   return planes;
 }
 
@@ -67,23 +71,26 @@ struct SparsePlanes {
   std::vector<int32_t> coordinates, num_positive;
 };
 
-inline SparsePlanes DrawSparsePlanes(int64_t count, int64_t dim,
-                                     uint64_t seed) {
+inline SparsePlanes DrawSparsePlanes(int64_t count, int64_t dim, uint64_t seed,
+                                     const ParallelFor& parallel) {
   const int64_t size = SparsePlaneSize(dim);
   SparsePlanes planes;
-  std::vector<int32_t> all(dim);
-  for (int64_t p = 0; p < count; ++p) {
-    Philox random(seed, p);
-    std::iota(all.begin(), all.end(), 0);
-    int64_t positive = 0;
-    for (int64_t i = 0; i < size; ++i) {
-      std::swap(all[i], all[i + random.Below(dim - i)]);
-      if (random.Next() >> 31) std::swap(all[i], all[positive++]);
+  planes.coordinates.resize(count * size);
+  planes.num_positive.resize(count);
+  parallel(count, dim * 5, [&](int64_t begin, int64_t end) {
+    std::vector<int32_t> all(dim);
+    for (int64_t p = begin; p < end; ++p) {
+      Philox random(seed, p);
+      std::iota(all.begin(), all.end(), 0);
+      int64_t positive = 0;
+      for (int64_t i = 0; i < size; ++i) {
+        std::swap(all[i], all[i + random.Below(dim - i)]);
+        if (random.Next() >> 31) std::swap(all[i], all[positive++]);
+      }
+      std::copy_n(all.begin(), size, planes.coordinates.begin() + p * size);
+      planes.num_positive[p] = positive;
     }
-    planes.coordinates.insert(planes.coordinates.end(), all.begin(),
-                              all.begin() + size);
-    planes.num_positive.push_back(positive);
-  }
+  });
   return planes;
 }
 

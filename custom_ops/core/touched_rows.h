@@ -4,7 +4,6 @@
 #ifndef TFXCLASS_CORE_TOUCHED_ROWS_H_
 #define TFXCLASS_CORE_TOUCHED_ROWS_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -26,23 +25,27 @@ class TouchedRows {
     return word < words_.size() && (words_[word] >> (id & 63) & 1);
   }
 
-  // Rising.
-  std::vector<int64_t> Ids() const {
+  // Those below `bound`, rising. (Anything may be marked, whatever rows there
+  // are.)
+  std::vector<int64_t> Ids(int64_t bound = INT64_MAX) const {
     std::vector<int64_t> ids;
     for (uint64_t word = 0; word < words_.size(); ++word) {
       for (uint64_t bits = words_[word]; bits != 0; bits &= bits - 1) {
-        ids.push_back(word * 64 + __builtin_ctzll(bits));
+        const int64_t id = word * 64 + __builtin_ctzll(bits);
+        if (id >= bound) return ids;
+        ids.push_back(id);
       }
     }
     return ids;
   }
 
-  // Marks what is marked in `other`.
-  void Merge(const TouchedRows& other) {
-    words_.resize(std::max(words_.size(), other.words_.size()), 0);
-    for (size_t i = 0; i < other.words_.size(); ++i) {
-      words_[i] |= other.words_[i];
+  // Moves what is marked in `other` here. Needs no memory.
+  void Absorb(TouchedRows* other) {
+    if (words_.size() < other->words_.size()) words_.swap(other->words_);
+    for (size_t i = 0; i < other->words_.size(); ++i) {
+      words_[i] |= other->words_[i];
     }
+    other->Clear();
   }
 
   void Clear() { words_.clear(); }

@@ -46,6 +46,23 @@ inline float MaxOf(const float* x, int64_t count) {
   return top;
 }
 
+// The greatest |x|; NaN is left out, 0 where there is none.
+inline float LargestOf(const float* x, int64_t count) {
+  Lanes best{};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Lanes value = LoadLanes(x + i);
+    best = MaxLanes(best, MaxLanes(value, -value));
+  }
+  float top = 0;
+  for (int64_t l = 0; l < kLanes; ++l) top = best[l] > top ? best[l] : top;
+  for (; i < count; ++i) {
+    const float value = x[i] < 0 ? -x[i] : x[i];
+    top = value > top ? value : top;
+  }
+  return top;
+}
+
 inline int64_t PaddedDim(int64_t dim) {
   return (dim + kLanes - 1) / kLanes * kLanes;
 }

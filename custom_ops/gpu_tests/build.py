@@ -69,8 +69,8 @@ def build_emulated_ops(output):
     compiler = os.environ.get("CXX", "g++")
     version, compile_flags, link_flags = ops.tensorflow_flags()
     command = [compiler, *ops.op_flags(compile_flags)]
-    headers = ops.header_job(command, key=version)
-    ops.compile_all([headers])
+    headers = ops.header_jobs(command, key=version)
+    ops.compile_all(headers)
     command += [*ops.with_headers(headers), "-DTFXCLASS_EMULATE_CUDA"]
     of_gpu = glob.glob(os.path.join(ROOT, "kernels", "*_gpu_kernels.cc"))
     objects = emulated_kernels()

@@ -36,17 +36,15 @@ struct Case {
 
 HashingForest Build(const Rows& rows, int64_t num_trees, int64_t leaf_size,
                     const tfxclass::ParallelFor& parallel) {
-  tfxclass::ForestRows normalized;
-  Expect(tfxclass::NormalizeRows(rows.values.data(), rows.count, rows.dim,
-                                 parallel, &normalized),
+  tfxclass::ForestRows directions;
+  Expect(tfxclass::TakeDirections({rows.values.data(), rows.count, rows.dim}, 0,
+                                  parallel, &directions),
          "rows are finite");
-  normalized.rounded.Assign(normalized.values.data(), rows.count,
-                            normalized.padded);
   tfxclass::ForestOptions options;
   options.num_trees = num_trees;
   options.leaf_size = leaf_size;
   options.seed = 7;
-  return tfxclass::BuildForest(normalized, options, parallel);
+  return tfxclass::BuildForest(directions, options, parallel);
 }
 
 // A forest on the device.
@@ -153,10 +151,10 @@ struct Expected {
 void SearchSimply(const HashingForest& forest, const Rows& rows,
                   const float* query, const ForestQueryOptions& options,
                   Expected* expected) {
-  std::vector<float> padded(forest.padded, 0.0f);
+  std::vector<float> padded(forest.padded(), 0.0f);
   std::copy_n(query, rows.dim, padded.begin());
   tfxclass::RoundedRows rounded;
-  rounded.Assign(padded.data(), 1, forest.padded);
+  rounded.Assign(padded.data(), 1, forest.padded());
   const int64_t k = options.num_neighbors;
   std::map<int64_t, int> votes;
   for (const auto& shared : forest.trees) {

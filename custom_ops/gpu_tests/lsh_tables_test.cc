@@ -57,8 +57,8 @@ struct Both {
     expected.dim = dim;
     expected.bucket_size = bucket_size;
     expected.functions = std::make_shared<HashFunctions>(options, dim);
-    LaneRows lanes = Lanes(rows, dim);
-    tfxclass::LshBuilder(&expected, SerialFor).Build(&lanes);
+    const tfxclass::ClassRows class_rows = {rows.data(), count, dim};
+    tfxclass::LshBuilder(&expected, SerialFor).Build({class_rows, nullptr, 0});
 
     tables.count = count;
     tables.num_tables = options.num_tables;

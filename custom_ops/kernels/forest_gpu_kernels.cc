@@ -44,6 +44,8 @@ class GpuForestQueryOp : public ForestQueryOp {
   using ForestQueryOp::ForestQueryOp;
 
  private:
+  bool is_on_host() const override { return false; }
+
   absl::Status FindNothing(OpKernelContext* c, const Found& found) override {
     TF_RETURN_IF_ERROR(ToStatus(FillInDevice(
         found.ids->data(), 0xff, found.ids->TotalBytes(), StreamOf(c))));
@@ -54,6 +56,11 @@ class GpuForestQueryOp : public ForestQueryOp {
   absl::Status Find(OpKernelContext* c, IndexResource<ForestIndexer>* resource,
                     const Forest& forest, const Tensor& rows,
                     const QueryOptions& read, const Found& found) override {
+    if (forest->sketch) {
+      return absl::InvalidArgumentError(
+          "The forest has a sketch of the rows, which GPUs do not walk by. It "
+          "was built on a CPU. Fix: placement=\"host\", or rebuild()");
+    }
     std::shared_ptr<ForestOnDevice> on_device;
     TF_RETURN_IF_ERROR(CopyOfIndex(c, resource, forest, &on_device));
     ForestQueryOptions options;

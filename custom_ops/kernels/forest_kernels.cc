@@ -12,6 +12,8 @@ class CpuForestQueryOp : public ForestQueryOp {
   using ForestQueryOp::ForestQueryOp;
 
  private:
+  bool is_on_host() const override { return true; }
+
   absl::Status FindNothing(OpKernelContext* c, const Found& found) override {
     TF_RETURN_IF_ERROR(CheckFinite("queries", c->input(2)));
     found.ids->flat<int64_t>().setConstant(-1);
@@ -27,7 +29,7 @@ class CpuForestQueryOp : public ForestQueryOp {
     const int64_t neighbors = options.num_neighbors;
     const int64_t cost = forest->trees.size() * 2000 + neighbors * 100;
     PoolOf(c)(queries.dim_size(0), cost, [&](int64_t begin, int64_t end) {
-      ForestSearcher searcher(*forest, rows.flat<float>().data(), options);
+      ForestSearcher searcher(*forest, RowsOf(rows), options);
       for (int64_t i = begin; i < end; ++i) {
         searcher.Search(queries.flat<float>().data() + i * forest->dim,
                         found.ids->flat<int64_t>().data() + i * neighbors,

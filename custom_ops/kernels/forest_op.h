@@ -22,10 +22,21 @@ inline absl::Status ReadForestOptions(tensorflow::OpKernelContext* c,
   return absl::OkStatus();
 }
 
+// Attribute `sketch`; GPUs walk with the queries as they are.
+template <class RowReader>
+absl::Status GetSketch(tensorflow::OpKernelConstruction* c, int64_t* sketch) {
+  TF_RETURN_IF_ERROR(c->GetAttr("sketch", sketch));
+  if (*sketch == 0 || RowReader::kInPlace) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("A forest on a GPU has no `sketch`. Received: ", *sketch));
+}
+
 template <class RowReader>
 class ForestBuildOp : public tensorflow::OpKernel {
  public:
-  explicit ForestBuildOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {}
+  explicit ForestBuildOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {
+    OP_REQUIRES_OK(c, GetSketch<RowReader>(c, &sketch_));
+  }
 
   void Compute(tensorflow::OpKernelContext* c) override {
     ForestOptions options;
@@ -33,14 +44,20 @@ class ForestBuildOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(c, ReadForestOptions(c, &options));
     OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
     options.seed = seed;
+    options.sketch = sketch_;
     OP_REQUIRES_OK(c, (BuildIndex<ForestIndexer, RowReader>(c, options)));
   }
+
+ private:
+  int64_t sketch_;
 };
 
 template <class RowReader>
 class ForestAdvanceOp : public tensorflow::OpKernel {
  public:
-  explicit ForestAdvanceOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {}
+  explicit ForestAdvanceOp(tensorflow::OpKernelConstruction* c) : OpKernel(c) {
+    OP_REQUIRES_OK(c, GetSketch<RowReader>(c, &sketch_));
+  }
 
   void Compute(tensorflow::OpKernelContext* c) override {
     ForestOptions options;
@@ -51,9 +68,13 @@ class ForestAdvanceOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
     options.seed = SeedOfStep(seed, steps.step);
     options.one_by_one = RowReader::kInPlace;
+    options.sketch = sketch_;
     OP_REQUIRES_OK(c,
                    (AdvanceIndex<ForestIndexer, RowReader>(c, steps, options)));
   }
+
+ private:
+  int64_t sketch_;
 };
 
 // Inputs: forest, kernel, queries, num_neighbors, bucket, num_candidates.
@@ -69,8 +90,9 @@ inline absl::Status ReadForestQuery(tensorflow::OpKernelContext* c,
 
 inline absl::Status CheckForest(const HashingForest& forest,
                                 const tensorflow::Tensor& rows,
-                                const tensorflow::Tensor& queries) {
-  TF_RETURN_IF_ERROR(CheckKernel(ForestIndexer::kName, rows));
+                                const tensorflow::Tensor& queries,
+                                bool may_be_half) {
+  TF_RETURN_IF_ERROR(CheckKernel(ForestIndexer::kName, rows, may_be_half));
   if (rows.dim_size(0) == forest.count && rows.dim_size(1) == forest.dim &&
       queries.dim_size(1) == forest.dim) {
     return absl::OkStatus();
@@ -109,7 +131,7 @@ class ForestQueryOp : public tensorflow::OpKernel {
     }
     tensorflow::tf_shared_lock lock(*kernel->mu());
     const tensorflow::Tensor& rows = *kernel->tensor();
-    OP_REQUIRES_OK(c, CheckForest(*forest, rows, queries));
+    OP_REQUIRES_OK(c, CheckForest(*forest, rows, queries, is_on_host()));
     OP_REQUIRES_OK(c, Find(c, resource.get(), forest, rows, options, found));
   }
 
@@ -120,6 +142,7 @@ class ForestQueryOp : public tensorflow::OpKernel {
   };
 
  private:
+  virtual bool is_on_host() const = 0;
   // Ids -1 and scores 0.
   virtual absl::Status FindNothing(tensorflow::OpKernelContext* c,
                                    const Found& found) = 0;

@@ -4,10 +4,14 @@
 #define TFXCLASS_KERNELS_INDEX_OP_H_
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
+#include <type_traits>
 
 #include "core/refreshing.h"
 #include "kernels/kernel_utils.h"
@@ -52,13 +56,24 @@ absl::Status LookupIndex(
   return LookupInput(c, 0, resource);
 }
 
+// Whether an Indexer and its queries read rows in bfloat16: kReadsHalf.
+template <typename Indexer, typename = void>
+struct ReadsHalf : std::false_type {};
+template <typename Indexer>
+struct ReadsHalf<Indexer, std::enable_if_t<Indexer::kReadsHalf>>
+    : std::true_type {};
+
 inline absl::Status CheckKernel(const char* index_name,
-                                const tensorflow::Tensor& kernel) {
-  if (kernel.dtype() != tensorflow::DT_FLOAT || kernel.dims() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`kernel` must be float32 [num_classes, dim]. Received: ",
-                     tensorflow::DataTypeString(kernel.dtype()), " of shape ",
-                     ShapeText(kernel.shape())));
+                                const tensorflow::Tensor& kernel,
+                                bool may_be_half = false) {
+  const bool is_half = may_be_half && kernel.dtype() == tensorflow::DT_BFLOAT16;
+  if ((kernel.dtype() != tensorflow::DT_FLOAT && !is_half) ||
+      kernel.dims() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`kernel` must be float32", may_be_half ? ", or bfloat16," : "",
+        " [num_classes, dim]. Received: ",
+        tensorflow::DataTypeString(kernel.dtype()), " of shape ",
+        ShapeText(kernel.shape())));
   }
   const auto fits = [](int64_t n) { return n >= 1 && n <= INT32_MAX; };
   if (!fits(kernel.dim_size(0)) || !fits(kernel.dim_size(1))) {
@@ -72,7 +87,12 @@ inline absl::Status CheckKernel(const char* index_name,
 
 // The rows of a tensor that CheckKernel passed.
 inline ClassRows RowsOf(const tensorflow::Tensor& kernel) {
-  return {kernel.flat<float>().data(), kernel.dim_size(0), kernel.dim_size(1)};
+  const int64_t count = kernel.dim_size(0), dim = kernel.dim_size(1);
+  if (kernel.dtype() == tensorflow::DT_FLOAT) {
+    return {kernel.flat<float>().data(), count, dim};
+  }
+  const void* const half = kernel.flat<tensorflow::bfloat16>().data();
+  return {nullptr, count, dim, static_cast<const Bf16*>(half)};
 }
 
 inline absl::Status NotFinite(const char* index_name) {
@@ -89,6 +109,13 @@ inline absl::Status PositiveScalars(tensorflow::OpKernelContext* c,
   for (const char* name : names) {
     TF_RETURN_IF_ERROR(ReadInteger(c, name, 1, INT64_MAX, values++));
   }
+  return absl::OkStatus();
+}
+
+// Whether an index of rows of width `dim` can be built with these options.
+// (Those of LSH tables have another: lsh_op.h.)
+template <class Options>
+absl::Status CheckOptions(const Options&, int64_t /*dim*/) {
   return absl::OkStatus();
 }
 
@@ -109,6 +136,12 @@ class RowsInPlace {
   }
 };
 
+// Rows on a GPU are float32.
+template <typename Indexer, class RowReader>
+constexpr bool MayBeHalf() {
+  return RowReader::kInPlace && ReadsHalf<Indexer>::value;
+}
+
 // Builds the index of input 0 from the rows of the variable of input 1.
 template <typename Indexer, class RowReader>
 absl::Status BuildIndex(tensorflow::OpKernelContext* c,
@@ -118,7 +151,9 @@ absl::Status BuildIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
   TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
   tensorflow::tf_shared_lock lock(*kernel->mu());
-  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor()));
+  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor(),
+                                 MayBeHalf<Indexer, RowReader>()));
+  TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
   ClassRows rows;
   TF_RETURN_IF_ERROR(reader.Read(c, *kernel->tensor(), &rows));
@@ -137,7 +172,9 @@ absl::Status AdvanceIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
   TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
   tensorflow::tf_shared_lock lock(*kernel->mu());
-  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor()));
+  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor(),
+                                 MayBeHalf<Indexer, RowReader>()));
+  TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
   ClassRows rows = {};
   if (resource->index.IsDue(steps)) {
@@ -179,6 +216,27 @@ class IndexMarkOp : public tensorflow::OpKernel {
   }
 };
 
+// *to = bytes; throws std::bad_alloc. (Where memory is short, tstring's own
+// assignment writes through the null that malloc returned.)
+inline void AssignBytes(const std::string& bytes, tensorflow::tstring* to) {
+  using tensorflow::tstring;
+  static_assert(std::is_standard_layout<tstring>::value &&
+                    sizeof(tstring) == sizeof(TF_TString),
+                "a tstring is its TF_TString");
+  if (bytes.size() <= TF_TString_SmallCapacity) {
+    *to = bytes;
+    return;
+  }
+  char* const copy = static_cast<char*>(std::malloc(bytes.size() + 1));
+  if (copy == nullptr) throw std::bad_alloc();
+  std::memcpy(copy, bytes.c_str(), bytes.size() + 1);
+  TF_TString owner;
+  owner.u.large.size = TF_TString_ToInternalSizeT(bytes.size(), TF_TSTR_LARGE);
+  owner.u.large.cap = bytes.size();
+  owner.u.large.ptr = copy;
+  TF_TString_Move(reinterpret_cast<TF_TString*>(to), &owner);
+}
+
 // Outputs: ready, pending, steps, touched.
 template <typename Indexer>
 class IndexSaveOp : public tensorflow::OpKernel {
@@ -195,8 +253,8 @@ class IndexSaveOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(c, AllocateOutput(c, 1, {}, &pending));
     OP_REQUIRES_OK(c, AllocateOutput(c, 2, {3}, &steps));
     OP_REQUIRES_OK(c, AllocateOutput(c, 3, {num_touched}, &touched));
-    ready->scalar<tensorflow::tstring>()() = state.ready;
-    pending->scalar<tensorflow::tstring>()() = state.pending;
+    AssignBytes(state.ready, &ready->scalar<tensorflow::tstring>()());
+    AssignBytes(state.pending, &pending->scalar<tensorflow::tstring>()());
     steps->flat<int64_t>()(0) = state.swap_at;
     steps->flat<int64_t>()(1) = state.next_start;
     steps->flat<int64_t>()(2) = state.begun;

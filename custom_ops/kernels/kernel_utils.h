@@ -2,18 +2,22 @@
 #ifndef TFXCLASS_KERNELS_KERNEL_UTILS_H_
 #define TFXCLASS_KERNELS_KERNEL_UTILS_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <initializer_list>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/parallel.h"
+#include "core/shared_loop.h"
 #include "core/sizes.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -24,19 +28,17 @@
 
 namespace tfxclass {
 
-// TensorFlow's intra-op pool as a ParallelFor. Its Shard counts the cost in
-// cycles; 3 a nanosecond is near enough.
+// TensorFlow's intra-op pool as a ParallelFor.
 inline ParallelFor PoolOf(tensorflow::OpKernelContext* context) {
   auto* threads = context->device()->tensorflow_cpu_worker_threads()->workers;
   const int num_threads =
       context->device()->tensorflow_cpu_worker_threads()->num_threads;
   return [=](int64_t total, int64_t cost, const RangeBody& body) {
-    FirstException exception;
-    tensorflow::Shard(num_threads, threads, total, SaturatedProduct(cost, 3),
-                      [&](int64_t begin, int64_t end) {
-                        exception.Run([&] { body(begin, end); });
-                      });
-    exception.Rethrow();
+    const int most = tensorflow::GetPerThreadMaxParallelism();
+    const LoopPlan plan(total, cost, std::min(num_threads, most));
+    RunShared(total, plan, body, [threads](std::function<void()> task) {
+      threads->Schedule(std::move(task));
+    });
   };
 }
 
@@ -125,6 +127,24 @@ inline absl::Status CheckIds(const char* name, const tensorflow::Tensor& tensor,
     }
   }
   return absl::OkStatus();
+}
+
+// `splits` must cut `total` values into rows: `rows` of them, or any number if
+// that is -1.
+inline absl::Status CheckSplits(const char* name,
+                                const tensorflow::Tensor& splits, int64_t total,
+                                int64_t rows = -1) {
+  const auto at = splits.flat<int64_t>();
+  const int64_t n = at.size();
+  bool sound =
+      n >= 1 && (rows < 0 || n - 1 == rows) && at(0) == 0 && at(n - 1) == total;
+  for (int64_t i = 1; sound && i < n; ++i) sound = at(i - 1) <= at(i);
+  if (sound) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "`", name, "` must rise from 0 to the number of values, ", total,
+      rows < 0 ? "" : absl::StrCat(", with ", rows, " rows"),
+      ". Received: shape ", ShapeText(splits.shape()), ": ",
+      splits.SummarizeValue(5)));
 }
 
 inline absl::Status CheckFinite(const char* name,

@@ -14,23 +14,6 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// `splits` must cut `values` into `count` rows, or any number if count < 0.
-absl::Status CheckSplits(const char* name, const Tensor& splits,
-                         const Tensor& values, int64_t count = -1) {
-  const auto at = splits.flat<int64_t>();
-  const int64_t n = at.size();
-  bool sound = n >= 1 && (count < 0 || n == count + 1) && at(0) == 0 &&
-               at(n - 1) == values.NumElements();
-  for (int64_t i = 1; sound && i < n; ++i) sound = at(i - 1) <= at(i);
-  if (sound) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("`", name, "` must grow from 0 to the number of values, ",
-                   values.NumElements(),
-                   count < 0 ? "" : absl::StrCat(", with ", count, " rows"),
-                   ". Received: shape ", ShapeText(splits.shape()),
-                   n ? absl::StrCat(", from ", at(0), " to ", at(n - 1)) : ""));
-}
-
 absl::Status CheckDistinct(const Tensor& labels, int64_t num_labels) {
   std::vector<bool> seen(num_labels);
   const auto ids = labels.flat<int64_t>();
@@ -41,6 +24,26 @@ absl::Status CheckDistinct(const Tensor& labels, int64_t num_labels) {
                        " again at position ", i));
     }
     seen[ids(i)] = true;
+  }
+  return absl::OkStatus();
+}
+
+// The squared norm of each row must be a float32.
+absl::Status CheckNorms(const Tensor& splits, const Tensor& values,
+                        double bias) {
+  const auto at = splits.flat<int64_t>();
+  const auto value = values.flat<float>();
+  for (int64_t row = 0; row + 1 < at.size(); ++row) {
+    double norm = bias * bias;
+    for (int64_t n = at(row); n < at(row + 1); ++n) {
+      norm += static_cast<double>(value(n)) * value(n);
+    }
+    if (norm > std::numeric_limits<float>::max()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "The sum of the squares of a row's `values`, and of `bias`, must be "
+          "at most 3.4e38. Received: ",
+          norm, " of row ", row, ". Fix: scale the values"));
+    }
   }
   return absl::OkStatus();
 }
@@ -115,6 +118,12 @@ class LinearOneVsRestOp : public OpKernel {
     problem.group_rows = Ragged(c->input(7), c->input(8));
     const std::vector<TileWeights> tiles =
         TrainGroups(problem, options_, threshold_, PoolOf(c));
+    for (const TileWeights& tile : tiles) {
+      OP_REQUIRES(c, tile.is_finite,
+                  absl::InvalidArgumentError(
+                      "Weights must be finite. Received: some that have "
+                      "overflowed. Fix: scale the values, or a smaller `c`"));
+    }
     OP_REQUIRES_OK(c, Write(c, tiles));
   }
 
@@ -133,15 +142,19 @@ class LinearOneVsRestOp : public OpKernel {
                        ShapeText(c->input(1).shape()), ". Received: shape ",
                        ShapeText(c->input(2).shape())));
     }
-    TF_RETURN_IF_ERROR(CheckSplits(kNames[0], c->input(0), c->input(1)));
+    TF_RETURN_IF_ERROR(
+        CheckSplits(kNames[0], c->input(0), c->input(1).NumElements()));
     const int64_t rows = c->input(0).NumElements() - 1;
-    TF_RETURN_IF_ERROR(CheckSplits(kNames[3], c->input(3), c->input(4), rows));
-    TF_RETURN_IF_ERROR(CheckSplits(kNames[5], c->input(5), c->input(6)));
+    TF_RETURN_IF_ERROR(
+        CheckSplits(kNames[3], c->input(3), c->input(4).NumElements(), rows));
+    TF_RETURN_IF_ERROR(
+        CheckSplits(kNames[5], c->input(5), c->input(6).NumElements()));
     const int64_t groups = c->input(5).NumElements() - 1;
     TF_RETURN_IF_ERROR(
-        CheckSplits(kNames[7], c->input(7), c->input(8), groups));
+        CheckSplits(kNames[7], c->input(7), c->input(8).NumElements(), groups));
     TF_RETURN_IF_ERROR(CheckIds(kNames[1], c->input(1), num_features_));
     TF_RETURN_IF_ERROR(CheckFinite(kNames[2], c->input(2)));
+    TF_RETURN_IF_ERROR(CheckNorms(c->input(0), c->input(2), options_.bias));
     TF_RETURN_IF_ERROR(CheckIds(kNames[4], c->input(4), num_labels_));
     TF_RETURN_IF_ERROR(CheckIds(kNames[6], c->input(6), num_labels_));
     TF_RETURN_IF_ERROR(CheckIds(kNames[8], c->input(8), rows));

@@ -25,6 +25,11 @@ class LshOnDevice {
   absl::Status Upload(OpKernelContext* c, const LshTables& tables) {
     tables_.count = tables.count;
     tables_.num_tables = tables.tables.size();
+    if (tables_.num_tables > kMostGpuTables) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("On a GPU `num_tables` must be at most ", kMostGpuTables,
+                       ". Received: ", tables_.num_tables));
+    }
     tables_.code_bits = tables.functions->options().bits();
     tables_.range_bits = tables.range_bits();
     inner_product_ = tables.inner_product;

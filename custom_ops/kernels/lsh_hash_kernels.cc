@@ -67,14 +67,20 @@ class LshSparseHashOp : public OpKernel {
     OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
     OP_REQUIRES_OK(c, CheckIds("ids", ids, dim));
     OP_REQUIRES_OK(c, CheckFinite("values", values));
-    OP_REQUIRES_OK(c, CheckSplits(splits, ids, values));
+    OP_REQUIRES(
+        c, values.shape() == ids.shape(),
+        absl::InvalidArgumentError(absl::StrCat(
+            "`values` must have the shape of `ids`, ", ShapeText(ids.shape()),
+            ". Received: shape ", ShapeText(values.shape()))));
+    OP_REQUIRES_OK(c, CheckSplits("row_splits", splits, ids.NumElements()));
+    OP_REQUIRES_OK(c, CheckDrawn(options_, dim));
     HashOptions options = options_;
     options.seed = seed;
     const int64_t count = splits.NumElements() - 1;
     Tensor* codes;
     OP_REQUIRES_OK(c,
                    AllocateOutput(c, 0, {options.num_tables, count}, &codes));
-    const HashFunctions functions(options, dim);
+    const HashFunctions functions(options, dim, PoolOf(c));
     const SparseDwta sparse(functions.bins(), dim, options.function_bits());
     const auto starts = splits.flat<int64_t>();
     const int64_t cost = options.count() * 10 + 1000;
@@ -91,23 +97,6 @@ class LshSparseHashOp : public OpKernel {
   }
 
  private:
-  static absl::Status CheckSplits(const Tensor& splits, const Tensor& ids,
-                                  const Tensor& values) {
-    const auto starts = splits.flat<int64_t>();
-    bool sound = starts.size() >= 1 && starts(0) == 0 &&
-                 starts(starts.size() - 1) == ids.NumElements() &&
-                 ids.NumElements() == values.NumElements();
-    for (int64_t i = 0; sound && i + 1 < starts.size(); ++i) {
-      sound = starts(i) <= starts(i + 1);
-    }
-    if (sound) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`row_splits` must rise from 0 to the number of `ids` and `values`. "
-        "Received: ",
-        splits.SummarizeValue(5), " with shapes ", ShapeText(ids.shape()),
-        " and ", ShapeText(values.shape())));
-  }
-
   HashOptions options_;
 };
 

@@ -22,6 +22,11 @@ inline absl::Status GetLshOptions(tensorflow::OpKernelConstruction* c,
   return GetHashFamily(c, &options->hash);
 }
 
+// Overloads that of index_op.h.
+inline absl::Status CheckOptions(const LshOptions& options, int64_t dim) {
+  return CheckDrawn(options.hash, dim + options.inner_product);
+}
+
 template <class RowReader>
 class LshBuildOp : public tensorflow::OpKernel {
  public:

@@ -15,12 +15,13 @@ inline absl::Status GetHashOptions(tensorflow::OpKernelConstruction* c,
   TF_RETURN_IF_ERROR(c->GetAttr("num_hashes", &options->num_hashes));
   TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &options->num_tables));
   TF_RETURN_IF_ERROR(c->GetAttr("bin_size", &bin_size));
-  if (bin_size > INT32_MAX || options->num_tables > INT32_MAX / kMostCodeBits ||
+  if (bin_size > INT32_MAX || options->num_tables > kMostTables ||
       options->num_hashes > kMostCodeBits) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "`num_hashes`, `num_tables` and `bin_size` are out of range. "
-        "Received: ",
-        options->num_hashes, ", ", options->num_tables, ", ", bin_size));
+        "`num_hashes` must be at most ", kMostCodeBits,
+        ", `num_tables` at most ", kMostTables,
+        " and `bin_size` below 2^31. Received: ", options->num_hashes, ", ",
+        options->num_tables, " and ", bin_size));
   }
   options->bin_size = bin_size;
   if (options->bits() > kMostCodeBits) {
@@ -30,6 +31,17 @@ inline absl::Status GetHashOptions(tensorflow::OpKernelConstruction* c,
         options->function_bits(), " bits"));
   }
   return absl::OkStatus();
+}
+
+// Of functions for vectors of `dim` coordinates.
+inline absl::Status CheckDrawn(const HashOptions& options, int64_t dim) {
+  if (options.drawn(dim) <= kMostDrawn) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Hash functions must take at most 2^31 numbers: `num_tables` times "
+      "`num_hashes` times the width of the vectors (of `dwta`: times "
+      "`bin_size`). Received: num_tables=",
+      options.num_tables, ", num_hashes=", options.num_hashes,
+      " and a width of ", dim));
 }
 
 inline absl::Status GetHashFamily(tensorflow::OpKernelConstruction* c,
@@ -66,13 +78,14 @@ class LshHashOp : public tensorflow::OpKernel {
     HashOptions options = options_;
     int64_t seed;
     OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
+    OP_REQUIRES_OK(c, CheckDrawn(options, vectors.dim_size(1)));
     options.seed = seed;
     tensorflow::Tensor* codes;
     OP_REQUIRES_OK(
         c, AllocateOutput(c, 0, {options.num_tables, vectors.dim_size(0)},
                           &codes));
-    OP_REQUIRES_OK(c, Hash(c, HashFunctions(options, vectors.dim_size(1)),
-                           vectors, codes));
+    const HashFunctions functions(options, vectors.dim_size(1), PoolOf(c));
+    OP_REQUIRES_OK(c, Hash(c, functions, vectors, codes));
   }
 
  private:

@@ -7,6 +7,10 @@
 
 namespace tfxclass {
 
+// Votes are counted in 48 KiB of shared memory, 4 bytes for each number of
+// them.
+constexpr int64_t kMostGpuTables = 48 * 1024 / 4 - 1;
+
 // Queries [samples, per_sample] with their codes [num_tables, queries]; those
 // with valid = false are left out.
 struct GpuLshQueries {

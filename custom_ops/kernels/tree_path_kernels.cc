@@ -138,7 +138,8 @@ class TreePathGradOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckPathGrad(c));
     OP_REQUIRES_OK(c, CheckIds("rows", rows, kernel.dim_size(0)));
     const int64_t batch = queries.dim_size(0), dim = queries.dim_size(1);
-    OP_REQUIRES_OK(c, CheckSplits(c->input(4), batch, rows.dim_size(0)));
+    OP_REQUIRES_OK(c,
+                   CheckSplits("splits", c->input(4), rows.dim_size(0), batch));
     const int64_t* r = rows.flat<int64_t>().data();
     const float* slope = slopes.flat<float>().data();
     const int64_t* starts = c->input(4).flat<int64_t>().data();
@@ -159,20 +160,6 @@ class TreePathGradOp : public OpKernel {
   }
 
  private:
-  static absl::Status CheckSplits(const Tensor& splits, int64_t batch,
-                                  int64_t count) {
-    const auto starts = splits.flat<int64_t>();
-    bool fits =
-        starts.size() == batch + 1 && starts(0) == 0 && starts(batch) == count;
-    for (int64_t i = 0; fits && i < batch; ++i) {
-      fits = starts(i) <= starts(i + 1);
-    }
-    if (fits) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`splits` must rise from 0 to ", count, ", with ", batch + 1,
-        " numbers. Received: shape ", ShapeText(splits.shape())));
-  }
-
   // Sums the gradients of each touched row, in the order of the batch.
   static void RowGrads(OpKernelContext* c, const int64_t* rows, int64_t count,
                        const float* slopes, const int64_t* starts,

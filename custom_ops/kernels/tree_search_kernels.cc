@@ -30,6 +30,10 @@ class TreeTopKOp : public TreeOp {
     OP_REQUIRES_OK(c, ReadTree(c->input(2),
                                c->input(2).dims() ? c->input(2).dim_size(0) : 0,
                                kernel.dim_size(0), independent_, &tree));
+    OP_REQUIRES(c, k_ <= tree.num_nodes,
+                absl::InvalidArgumentError(
+                    absl::StrCat("`k` must be at most the number of nodes, ",
+                                 tree.num_nodes, ". Received: ", k_)));
     const int64_t batch = queries.dim_size(0), dim = queries.dim_size(1);
     Tensor *ids, *scores;
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch, k_}, &ids));
@@ -39,7 +43,8 @@ class TreeTopKOp : public TreeOp {
     int64_t* id = ids->flat<int64_t>().data();
     float* score = scores->flat<float>().data();
     std::atomic<bool> sound{true};
-    PoolOf(c)(batch, k_ * 20 * (dim / 4 + 50), [&](int64_t begin, int64_t end) {
+    const int64_t cost = SaturatedProduct(k_ * 20, dim / 4 + 50);
+    PoolOf(c)(batch, cost, [&](int64_t begin, int64_t end) {
       TreeSearchScratch scratch;
       for (int64_t i = begin; i < end; ++i) {
         if (!TreeSearch(tree, x + i * dim, w, dim, k_, least, &scratch,

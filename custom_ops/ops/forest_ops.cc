@@ -4,8 +4,6 @@
 namespace tfxclass {
 namespace {
 
-using tensorflow::shape_inference::InferenceContext;
-
 REGISTER_INDEX_OPS("Tfxclass>Forest");
 
 REGISTER_OP("Tfxclass>ForestBuild")
@@ -14,6 +12,7 @@ REGISTER_OP("Tfxclass>ForestBuild")
     .Input("num_trees: int64")
     .Input("leaf_size: int64")
     .Input("seed: int64")
+    .Attr("sketch: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
@@ -27,6 +26,7 @@ REGISTER_OP("Tfxclass>ForestAdvance")
     .Input("num_trees: int64")
     .Input("leaf_size: int64")
     .Input("seed: int64")
+    .Attr("sketch: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
@@ -41,15 +41,7 @@ REGISTER_OP("Tfxclass>ForestQuery")
     .Output("scores: float")
     .Attr("normalize: bool")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      tensorflow::shape_inference::ShapeHandle queries;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &queries));
-      tensorflow::shape_inference::DimensionHandle k;
-      TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &k));
-      c->set_output(0, c->Matrix(c->Dim(queries, 0), k));
-      c->set_output(1, c->Matrix(c->Dim(queries, 0), k));
-      return absl::OkStatus();
-    });
+    .SetShapeFn(IndexQueryShape);
 
 }  // namespace
 }  // namespace tfxclass

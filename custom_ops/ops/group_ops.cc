@@ -52,15 +52,7 @@ REGISTER_OP("Tfxclass>ClusterQuery")
     .Output("scores: float")
     .Attr("normalize: bool")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      tensorflow::shape_inference::ShapeHandle queries;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &queries));
-      tensorflow::shape_inference::DimensionHandle k;
-      TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &k));
-      c->set_output(0, c->Matrix(c->Dim(queries, 0), k));
-      c->set_output(1, c->Matrix(c->Dim(queries, 0), k));
-      return absl::OkStatus();
-    });
+    .SetShapeFn(IndexQueryShape);
 
 }  // namespace
 }  // namespace tfxclass

@@ -17,6 +17,18 @@ inline absl::Status IndexSaveShape(
   return absl::OkStatus();
 }
 
+// ids and scores [queries, num_neighbors] of inputs 2 and 3.
+inline absl::Status IndexQueryShape(
+    tensorflow::shape_inference::InferenceContext* c) {
+  tensorflow::shape_inference::ShapeHandle queries;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 2, &queries));
+  tensorflow::shape_inference::DimensionHandle k;
+  TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &k));
+  c->set_output(0, c->Matrix(c->Dim(queries, 0), k));
+  c->set_output(1, c->Matrix(c->Dim(queries, 0), k));
+  return absl::OkStatus();
+}
+
 // prefix: "Tfxclass>Forest".
 #define REGISTER_INDEX_OPS(prefix)                           \
   REGISTER_OP(prefix "Handle")                               \

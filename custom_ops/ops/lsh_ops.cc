@@ -11,6 +11,18 @@ using tensorflow::shape_inference::ShapeHandle;
 constexpr char kFamily[] =
     "hash: {'simhash', 'sparse_simhash', 'dwta'} = 'simhash'";
 
+#define HASH_ATTRS                  \
+  .Attr("num_hashes: int >= 1")     \
+      .Attr("num_tables: int >= 1") \
+      .Attr("bin_size: int >= 2 = 8")
+
+// Of a build of tables.
+#define TABLE_ATTRS                                             \
+  .Attr(kFamily) HASH_ATTRS.Attr("inner_product: bool = false") \
+      .Attr("incremental: bool = true")                         \
+      .Attr("bucket_size: int >= 0 = 0")                        \
+      .Attr("redraw_interval: int >= 0 = 0")
+
 // Codes [num_tables, rows].
 absl::Status CodesShape(InferenceContext* c, DimensionHandle rows) {
   int64_t num_tables;
@@ -23,11 +35,7 @@ REGISTER_OP("Tfxclass>LshHash")
     .Input("vectors: float")
     .Input("seed: int64")
     .Output("codes: int32")
-    .Attr(kFamily)
-    .Attr("num_hashes: int >= 1")
-    .Attr("num_tables: int >= 1")
-    .Attr("bin_size: int >= 2 = 8")
-    .SetShapeFn([](InferenceContext* c) {
+    .Attr(kFamily) HASH_ATTRS.SetShapeFn([](InferenceContext* c) {
       ShapeHandle vectors;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &vectors));
       return CodesShape(c, c->Dim(vectors, 0));
@@ -39,11 +47,7 @@ REGISTER_OP("Tfxclass>LshSparseHash")
     .Input("values: float")
     .Input("dim: int64")
     .Input("seed: int64")
-    .Output("codes: int32")
-    .Attr("num_hashes: int >= 1")
-    .Attr("num_tables: int >= 1")
-    .Attr("bin_size: int >= 2 = 8")
-    .SetShapeFn([](InferenceContext* c) {
+    .Output("codes: int32") HASH_ATTRS.SetShapeFn([](InferenceContext* c) {
       return CodesShape(c, c->UnknownDim());
     });
 
@@ -52,16 +56,7 @@ REGISTER_INDEX_OPS("Tfxclass>Lsh");
 REGISTER_OP("Tfxclass>LshBuild")
     .Input("index: resource")
     .Input("kernel: resource")
-    .Input("seed: int64")
-    .Attr(kFamily)
-    .Attr("num_hashes: int >= 1")
-    .Attr("num_tables: int >= 1")
-    .Attr("bin_size: int >= 2 = 8")
-    .Attr("inner_product: bool = false")
-    .Attr("incremental: bool = true")
-    .Attr("bucket_size: int >= 0 = 0")
-    .Attr("redraw_interval: int >= 0 = 0")
-    .SetIsStateful()
+    .Input("seed: int64") TABLE_ATTRS.SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
 REGISTER_OP("Tfxclass>LshAdvance")
@@ -71,16 +66,7 @@ REGISTER_OP("Tfxclass>LshAdvance")
     .Input("step: int64")
     .Input("interval: int64")
     .Input("lag: int64")
-    .Input("drifted: bool")
-    .Attr(kFamily)
-    .Attr("num_hashes: int >= 1")
-    .Attr("num_tables: int >= 1")
-    .Attr("bin_size: int >= 2 = 8")
-    .Attr("inner_product: bool = false")
-    .Attr("incremental: bool = true")
-    .Attr("bucket_size: int >= 0 = 0")
-    .Attr("redraw_interval: int >= 0 = 0")
-    .SetIsStateful()
+    .Input("drifted: bool") TABLE_ATTRS.SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
 REGISTER_OP("Tfxclass>LshQuery")

@@ -155,7 +155,7 @@ void DwtaIsTheGreatestOfABin() {
 
 void BinsOfAPermutationAreDisjoint() {
   const int64_t dim = 21;
-  const DwtaBins bins = DwtaBins::Draw(10, dim, 5, 3);
+  const DwtaBins bins = DwtaBins::Draw(10, dim, 5, 3, SerialFor);
   CHECK(bins.count() == 10 && bins.bin_size() == 5);
   for (int64_t first = 0; first < 10; first += 4) {
     std::set<int32_t> seen;
@@ -253,6 +253,42 @@ void BytesRoundTrip() {
   }
 }
 
+std::string BytesOf(const HashFunctions& functions) {
+  ByteWriter out;
+  functions.Write(&out);
+  return out.Take();
+}
+
+void DrawnTheSameInThreads() {
+  const ParallelFor in_pieces = [](int64_t total, int64_t, const RangeBody& f) {
+    for (int64_t i = total; i-- > 0;) f(i, i + 1);
+  };
+  for (const HashFamily family : kFamilies) {
+    const HashOptions options = Options(family, 3, 7, 6);
+    CHECK(BytesOf(HashFunctions(options, 10)) ==
+          BytesOf(HashFunctions(options, 10, in_pieces)));
+  }
+}
+
+// Votes for a class of more tables do not fit their 16 bits.
+void MoreTablesThanVotesAreRefused() {
+  for (const int64_t num_tables : {kMostTables, kMostTables + 1}) {
+    const HashOptions options = Options(HashFamily::kDwta, 1, num_tables, 6);
+    const std::string bytes = BytesOf(HashFunctions(options, 1));
+    HashFunctions read;
+    ByteReader in(bytes.data(), bytes.size());
+    CHECK(read.Read(&in) == (num_tables == kMostTables));
+  }
+}
+
+void WhatIsDrawnIsCounted() {
+  HashOptions options = Options(HashFamily::kSimHash, 3, 7, 0);
+  CHECK(options.drawn(100) == 2100);
+  CHECK(options.drawn(INT64_MAX / 4) == INT64_MAX);
+  options = Options(HashFamily::kDwta, 3, 7, 0, 8);
+  CHECK(options.drawn(100) == 168 && options.drawn(5) == 105);
+}
+
 }  // namespace
 }  // namespace tfxclass
 
@@ -265,4 +301,7 @@ int main() {
   tfxclass::CodesDependOnTheRowAlone();
   tfxclass::BitsAreThoseOfTheBin();
   tfxclass::BytesRoundTrip();
+  tfxclass::DrawnTheSameInThreads();
+  tfxclass::MoreTablesThanVotesAreRefused();
+  tfxclass::WhatIsDrawnIsCounted();
 }

@@ -50,11 +50,14 @@ void RoundedDotIsWithinItsBound() {
   }
 }
 
-ForestRows Prepare(const std::vector<float>& kernel, int64_t dim) {
+ClassRows RowsOf(const std::vector<float>& kernel, int64_t dim) {
+  return {kernel.data(), static_cast<int64_t>(kernel.size()) / dim, dim};
+}
+
+ForestRows Prepare(const std::vector<float>& kernel, int64_t dim,
+                   int64_t sketch = 0) {
   ForestRows rows;
-  const int64_t count = kernel.size() / dim;
-  CHECK(NormalizeRows(kernel.data(), count, dim, SerialFor, &rows));
-  rows.rounded.Assign(rows.values.data(), count, rows.padded);
+  CHECK(TakeDirections(RowsOf(kernel, dim), sketch, SerialFor, &rows));
   return rows;
 }
 
@@ -113,7 +116,7 @@ void QueriesInThreadsEqualOneAfterTheOther() {
   options.num_neighbors = neighbors;
   const auto search = [&](int64_t begin, int64_t end, int64_t* ids) {
     std::vector<float> scores(neighbors);
-    ForestSearcher searcher(forest, kernel.data(), options);
+    ForestSearcher searcher(forest, RowsOf(kernel, dim), options);
     for (int64_t i = begin; i < end; ++i) {
       searcher.Search(&features[i * dim], ids + i * neighbors, scores.data());
     }
@@ -128,6 +131,67 @@ void QueriesInThreadsEqualOneAfterTheOther() {
   for (const int64_t id : serial) CHECK(id >= -1 && id < count);
 }
 
+std::vector<int64_t> Found(const HashingForest& forest, const ClassRows& rows,
+                           const std::vector<float>& queries) {
+  QueryOptions options;
+  options.num_neighbors = 5;
+  ForestSearcher searcher(forest, rows, options);
+  std::vector<float> scores(5);
+  std::vector<int64_t> ids(queries.size() / forest.dim * 5);
+  for (size_t i = 0; i < ids.size() / 5; ++i) {
+    searcher.Search(&queries[i * forest.dim], &ids[i * 5], scores.data());
+  }
+  return ids;
+}
+
+void HalfRowsAreReadAsTheFloatsThatTheyAre() {
+  const int64_t dim = 21, count = 500;
+  const auto queries = RandomRows(30, dim, 2);
+  std::vector<float> kernel = RandomRows(count, dim, 1);
+  std::vector<Bf16> half;
+  for (float& x : kernel) {
+    half.push_back(ToBf16(x));
+    x = ToFloat(half.back());
+  }
+  const ClassRows narrow = {nullptr, count, dim, half.data()};
+  for (const int64_t sketch : {0, 16}) {
+    const ForestRows wide = Prepare(kernel, dim, sketch);
+    ForestRows rows;
+    CHECK(TakeDirections(narrow, sketch, SerialFor, &rows));
+    CHECK(rows.values == wide.values);
+    const HashingForest forest = BuildForest(rows, {4, 10, 3}, SerialFor);
+    CHECK(Found(forest, narrow, queries) ==
+          Found(forest, RowsOf(kernel, dim), queries));
+  }
+  half[7].bits = 0x7f80;
+  ForestRows rows;
+  CHECK(!TakeDirections(narrow, 0, SerialFor, &rows));
+}
+
+// 100 groups of 20 rows: of the five nearest, those of a query's own group.
+void ASketchKeepsNearRowsTogether() {
+  const int64_t dim = 128, groups = 100, each = 20;
+  const auto centres = RandomRows(groups, dim, 1);
+  std::vector<float> kernel = RandomRows(groups * each, dim, 2);
+  for (size_t i = 0; i < kernel.size(); ++i) {
+    kernel[i] = 0.3f * kernel[i] + centres[i / each / dim * dim + i % dim];
+  }
+  const ForestRows rows = Prepare(kernel, dim, 32);
+  CHECK(rows.padded == 32);
+  const HashingForest built = BuildForest(rows, {10, 20, 3}, SerialFor);
+  HashingForest forest;
+  const std::string bytes = ForestBytes::Write(built);
+  CHECK(ForestBytes::Read(bytes.data(), bytes.size(), &forest));
+  CHECK(forest.sketch->size() == 32 && ForestBytes::Write(forest) == bytes);
+  const auto ids = Found(forest, RowsOf(kernel, dim), centres);
+  CHECK(ids == Found(built, RowsOf(kernel, dim), centres));
+  int64_t hits = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    hits += ids[i] / each == static_cast<int64_t>(i) / 5;
+  }
+  CHECK(hits >= 0.98 * ids.size());
+}
+
 bool ReadsAndSearches(const std::string& bytes,
                       const std::vector<float>& kernel, int64_t dim) {
   HashingForest forest;
@@ -138,7 +202,7 @@ bool ReadsAndSearches(const std::string& bytes,
   if (forest.count != count || forest.dim != dim) return true;
   QueryOptions options;
   options.num_neighbors = 3;
-  ForestSearcher searcher(forest, kernel.data(), options);
+  ForestSearcher searcher(forest, RowsOf(kernel, dim), options);
   int64_t ids[3];
   float scores[3];
   for (int64_t i = 0; i < 5; ++i) {
@@ -148,10 +212,10 @@ bool ReadsAndSearches(const std::string& bytes,
   return true;
 }
 
-void GarbageIsRefusedOrHarmless() {
+void GarbageIsRefusedOrHarmless(int64_t sketch) {
   const int64_t dim = 3, count = 40;
   const auto kernel = RandomRows(count, dim, 1);
-  const ForestRows rows = Prepare(kernel, dim);
+  const ForestRows rows = Prepare(kernel, dim, sketch);
   const std::string bytes =
       ForestBytes::Write(BuildForest(rows, {2, 5, 3}, SerialFor));
   CHECK(ReadsAndSearches(bytes, kernel, dim));
@@ -244,6 +308,29 @@ void HalfReplacedIsSaved() {
   }
 }
 
+// Trees of other rows are no trees of this forest: they come all at once, also
+// after a restart.
+void AForestOfAnotherShapeIsReplacedAtOnce() {
+  for (const bool restarted : {false, true}) {
+    Refreshing<ForestIndexer> forest, other;
+    const auto few = RandomRows(20, 8, 1), many = RandomRows(200, 8, 2);
+    const ForestOptions options{4, 5, 3};
+    CHECK(forest.Build({few.data(), 20, 8}, options, SerialFor));
+    const ClassRows rows{many.data(), 200, 8};
+    CHECK(forest.Advance({0, 100, 4}, rows, options, SerialFor));
+    Refreshing<ForestIndexer>* const used = restarted ? &other : &forest;
+    if (restarted) CHECK(other.Restore(forest.Save()));
+    for (int64_t step = 1; step < 5; ++step) {
+      CHECK(used->Advance({step, 100, 4}, rows, options, SerialFor));
+      const auto ready = used->ready();
+      CHECK(ready->count == (step < 4 ? 20 : 200));
+      for (const auto& tree : ready->trees) {
+        CHECK(static_cast<int64_t>(tree->ids.size()) == ready->count);
+      }
+    }
+  }
+}
+
 // A drift begins a refresh at once, but not while one is under way.
 void ADriftBeginsARefresh() {
   Refreshed refreshed;
@@ -269,9 +356,13 @@ int main() {
   tfxclass::EveryRowIsInOneLeaf();
   tfxclass::RowsThatCoincideAreHalved();
   tfxclass::QueriesInThreadsEqualOneAfterTheOther();
-  tfxclass::GarbageIsRefusedOrHarmless();
+  tfxclass::GarbageIsRefusedOrHarmless(0);
+  tfxclass::GarbageIsRefusedOrHarmless(2);
+  tfxclass::HalfRowsAreReadAsTheFloatsThatTheyAre();
+  tfxclass::ASketchKeepsNearRowsTogether();
   tfxclass::TreesAreReplacedOneByOne();
   tfxclass::AllTreesAtOnceWhereThatIsAsked();
   tfxclass::HalfReplacedIsSaved();
+  tfxclass::AForestOfAnotherShapeIsReplacedAtOnce();
   tfxclass::ADriftBeginsARefresh();
 }

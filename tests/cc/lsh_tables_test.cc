@@ -110,14 +110,43 @@ void EachClassIsInItsBucketsOnce() {
 // The extra coordinate of inner products makes all norms the greatest one.
 void NormsAreEqualized() {
   const auto rows = RandomRows(40, 2);
-  LaneRows lanes;
-  float greatest;
-  CHECK(CopyLaneRows(Rows(rows), nullptr, 1, SerialFor, &lanes, &greatest));
-  for (int64_t b = 0; b < lanes.blocks(); ++b) {
-    EqualizeNorms(greatest, kDim + 1, lanes.block(b));
+  const ClassRows all = Rows(rows);
+  const LaneBlocks blocks = {all, nullptr, 1};
+  float greatest, row[kDim], block[(kDim + 1) * kBlockRows];
+  CHECK(GreatestNorm(blocks, SerialFor, &greatest));
+  CHECK(blocks.blocks() == 2);
+  for (int64_t b = 0; b < blocks.blocks(); ++b) {
+    blocks.Read(b, row, block);
+    EqualizeNorms(greatest, kDim + 1, block);
     float squared[kBlockRows];
-    SquaredNorms(lanes.block(b), kDim + 1, squared);
+    SquaredNorms(block, kDim + 1, squared);
     for (const float s : squared) CHECK(std::abs(s - greatest) < 1e-5f);
+  }
+}
+
+// From all rows, from touched ones, and those that are not finite.
+void HalfRowsAreReadAsTheFloatsThatTheyAre() {
+  for (const Case& c : kCases) {
+    std::vector<float> rows = RandomRows(150, 1);
+    std::vector<Bf16> half;
+    for (float& x : rows) {
+      half.push_back(ToBf16(x));
+      x = ToFloat(half.back());
+    }
+    const ClassRows narrow = {nullptr, 150, kDim, half.data()};
+    const std::vector<int64_t> touched = {3, 9};
+    std::string bytes[2];
+    for (const bool is_half : {false, true}) {
+      Refreshing<LshIndexer> index;
+      const ClassRows read = is_half ? narrow : Rows(rows);
+      CHECK(index.Build(read, OptionsOf(c), SerialFor));
+      index.Mark(touched.data(), 2);
+      CHECK(index.Advance({0, 1, 1}, read, OptionsOf(c), SerialFor));
+      bytes[is_half] = index.Save().pending;
+    }
+    CHECK(bytes[0] == bytes[1] && !bytes[0].empty());
+    half[5].bits = 0x7fc0;
+    CHECK(!Refreshing<LshIndexer>().Build(narrow, OptionsOf(c), SerialFor));
   }
 }
 
@@ -173,6 +202,16 @@ void AMergeEqualsARebuild() {
     CHECK(LshIndexer::Write(Refreshed(before, longer, some, OptionsOf(c))) ==
           LshIndexer::Write(BuildTables(longer, OptionsOf(c))));
   }
+}
+
+// Marks may be of rows that the kernel does not have.
+void RowsThatAreNotThereAreLeftOut() {
+  const std::vector<int64_t> some = {3, 149, 191, 1000, 100000000};
+  const auto before = RandomRows(150, 4);
+  const auto after = Changed(before, {3, 149}, 1);
+  const LshOptions options = OptionsOf(kCases[0]);
+  CHECK(LshIndexer::Write(Refreshed(before, after, some, options)) ==
+        LshIndexer::Write(BuildTables(after, options)));
 }
 
 // Rows that are not marked keep their old buckets, unless all are hashed.
@@ -359,6 +398,16 @@ void GarbageIsRefusedOrHarmless() {
   }
 }
 
+// What is kept on a GPU has room for each class once.
+void MoreIdsThanClassesAreRefused() {
+  LshTables tables = BuildTables(RandomRows(20, 3), OptionsOf(kCases[0]));
+  CHECK(ReadsAndQueries(LshIndexer::Write(tables)));
+  LshTable& last = tables.tables.back();
+  last.ids.push_back(last.ids.back());
+  ++last.offsets.back();
+  CHECK(!ReadsAndQueries(LshIndexer::Write(tables)));
+}
+
 void OddSizes() {
   for (const Case& c : kCases) {
     for (const int64_t count : {1, 2, 33}) {
@@ -385,12 +434,15 @@ void OddSizes() {
 int main() {
   tfxclass::EachClassIsInItsBucketsOnce();
   tfxclass::NormsAreEqualized();
+  tfxclass::HalfRowsAreReadAsTheFloatsThatTheyAre();
   tfxclass::ThreadsDoNotMatter();
   tfxclass::AMergeEqualsARebuild();
+  tfxclass::RowsThatAreNotThereAreLeftOut();
   tfxclass::OnlyTouchedRowsMove();
   tfxclass::ACutBucketStaysCutInAMerge();
   tfxclass::FunctionsAreDrawnAnewWhenDue();
   tfxclass::QueriesKeepTheMostVoted();
   tfxclass::GarbageIsRefusedOrHarmless();
+  tfxclass::MoreIdsThanClassesAreRefused();
   tfxclass::OddSizes();
 }

@@ -1,10 +1,14 @@
 // When an index is refreshed, from which rows, and what is marked meanwhile.
 #include "core/refreshing.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -146,6 +150,59 @@ void ARefusedBuildChangesNothing() {
   CHECK(steps.index.ready()->option == 7);
 }
 
+// Its index cannot be made where `no_memory`, before a thread has begun.
+struct FussyIndexer : NotesIndexer {
+  static bool no_memory;
+  struct Index : NotesIndexer::Index {
+    Index() {
+      if (no_memory) throw std::bad_alloc();
+    }
+    explicit Index(const NotesIndexer::Index& notes)
+        : NotesIndexer::Index(notes) {}
+  };
+  static Index Build(Source* source, const ParallelFor& parallel) {
+    return Index(NotesIndexer::Build(source, parallel));
+  }
+};
+bool FussyIndexer::no_memory = false;
+
+// What cannot begin fails as a build does; its marks go to the next one.
+void ABeginThatFailsKeepsItsMarks() {
+  Refreshing<FussyIndexer> index;
+  const float row = 0;
+  const std::vector<int64_t> marked = {9};
+  const auto advance = [&](int64_t step) {
+    return index.Advance({step, 4, 2}, {&row, 1, 1}, step, SerialFor);
+  };
+  CHECK(advance(0));
+  index.Mark(marked.data(), 1);
+  FussyIndexer::no_memory = true;
+  CHECK(advance(4));
+  FussyIndexer::no_memory = false;
+  bool thrown = false;
+  try {
+    advance(5);
+  } catch (const std::bad_alloc&) {
+    thrown = true;
+  }
+  CHECK(thrown && index.Save().touched == marked);
+  CHECK(index.Save().pending.empty() && index.ready()->option == 0);
+  CHECK(advance(8) && advance(10) && index.ready()->touched == marked);
+}
+
+// Nothing is built from the rows that the dropped one was to take.
+void ABuildThatIsRefusedKeepsTheMarksOfADroppedOne() {
+  Steps steps;
+  const std::vector<int64_t> marked = {9};
+  CHECK(steps.Advance(0, 4, 2));
+  steps.index.Mark(marked.data(), 1);
+  CHECK(steps.Advance(4, 4, 2));
+  CHECK(steps.index.Save().touched.empty());
+  const float refused = -1;
+  CHECK(!steps.index.Build({&refused, 1, 1}, 8, SerialFor));
+  CHECK(steps.index.Save().touched == marked);
+}
+
 void TouchedRowsAreASet() {
   TouchedRows touched;
   CHECK(!touched.Contains(5) && touched.Ids().empty());
@@ -155,8 +212,82 @@ void TouchedRowsAreASet() {
   for (const int64_t id : ids) CHECK(touched.Contains(id));
   CHECK(!touched.Contains(6) && !touched.Contains(100000));
   CHECK(touched.Ids() == ids);
+  CHECK(touched.Ids(64) == std::vector<int64_t>({5, 63}));
+  CHECK(touched.Ids(5).empty());
+  TouchedRows other, more;
+  const int64_t few[] = {6}, many[] = {2000};
+  other.Mark(few, 1);
+  more.Mark(many, 1);
+  touched.Absorb(&other);
+  touched.Absorb(&more);
+  CHECK(touched.Ids() == std::vector<int64_t>({5, 6, 63, 64, 1000, 2000}));
+  CHECK(other.Ids().empty() && more.Ids().empty());
   touched.Clear();
   CHECK(touched.Ids().empty());
+}
+
+// An index of ten parts that counts those built and those alive.
+struct PartsIndexer {
+  struct Part {
+    explicit Part(std::atomic<int64_t>* alive) : alive(alive) { ++*alive; }
+    ~Part() { --*alive; }
+    std::atomic<int64_t>* alive;
+  };
+  struct Index {
+    std::vector<std::shared_ptr<const Part>> parts;
+  };
+  using Options = std::atomic<int64_t>*;
+  using Source = Options;
+  static constexpr int64_t kParts = 10;
+
+  static bool Take(const ClassRows&, const Options& alive,
+                   const std::shared_ptr<const Index>&, const TouchedRows&,
+                   const ParallelFor&, Source* source) {
+    *source = alive;
+    return true;
+  }
+  static Index Build(Source* source, const ParallelFor&) {
+    Index index = Begin(*source);
+    for (auto& part : index.parts) part = std::make_shared<Part>(*source);
+    return index;
+  }
+  static bool InParts(const Source&) { return true; }
+  static Index Begin(const Source&) { return {{kParts, nullptr}}; }
+  static void BuildPart(Source* source, int64_t part, Index* index) {
+    index->parts[part] = std::make_shared<Part>(*source);
+  }
+  static int64_t NumParts(const Index& index) { return index.parts.size(); }
+  static Index Replace(const Index& latest, const Index& next, int64_t num) {
+    Index index = latest;
+    std::copy_n(next.parts.begin(), num, index.parts.begin());
+    return index;
+  }
+  static std::string Write(const Index& index) {
+    return std::string(index.parts.size(), 'x');
+  }
+  static bool Read(const char*, size_t size, Index*) { return size > 0; }
+};
+
+// However slow the steps are: two parts at most wait to be swapped in.
+void PartsAreBuiltLittleAheadOfTheirSwap() {
+  std::atomic<int64_t> alive{0};
+  {
+    Refreshing<PartsIndexer> index;
+    const auto advance = [&](int64_t step) {
+      CHECK(index.Advance({step, 20, 20}, {nullptr, 1, 1}, &alive, SerialFor));
+    };
+    int64_t most = 0;
+    for (int64_t step = 0; step < 45; ++step) {
+      advance(step);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      most = std::max<int64_t>(most, alive);
+    }
+    CHECK(most > PartsIndexer::kParts && most <= PartsIndexer::kParts + 2);
+    CHECK(index.Save().pending.size() == PartsIndexer::kParts);
+    CHECK(alive > PartsIndexer::kParts + 2);  // all, to be saved
+    for (int64_t step = 45; step < 62; ++step) advance(step);
+  }
+  CHECK(alive == 0);  // and nobody waits for the last one
 }
 
 }  // namespace
@@ -168,5 +299,8 @@ int main() {
   tfxclass::ABuildOfNowThatFailsLeavesTheOldIndex();
   tfxclass::MarksGoToTheNextBuildAndAreSaved();
   tfxclass::ARefusedBuildChangesNothing();
+  tfxclass::ABeginThatFailsKeepsItsMarks();
+  tfxclass::ABuildThatIsRefusedKeepsTheMarksOfADroppedOne();
   tfxclass::TouchedRowsAreASet();
+  tfxclass::PartsAreBuiltLittleAheadOfTheirSwap();
 }

@@ -1,16 +1,22 @@
 """Runs jobs in processes with limits, which may die or hang."""
 
 import ctypes
+import faulthandler
 import json
 import os
 import resource
 import select
 import signal
+import threading
+import time
 
 #: Bytes that a job may map beside TensorFlow.
 MEMORY = 2**30
 #: Of glibc's malloc.h.
 M_ARENA_MAX = -8
+#: Bytes of the stack that jobs run on, mapped before the limit is set: the main
+#: thread's grows page by page, and where no memory is left that is a SIGSEGV.
+STACK = 2**24
 #: Seconds of the processor without a word, after which a job hangs; and seconds
 #: in which it does nothing at all. (On a busy machine they are not much.)
 PATIENCE = 20
@@ -48,12 +54,22 @@ def _fork(jobs, first):
         os.close(writer)
         return reader, pid
     os.close(reader)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    threading.stack_size(STACK)
+    worker = threading.Thread(target=_work, args=(jobs[first:], writer))
+    worker.start()
+    worker.join()
+    os._exit(1)  # not reached: the worker ends the process
+
+
+def _work(jobs, writer):
+    """Writes the jobs' results, a line of JSON each, and ends the process."""
     try:
         most = _limit_memory()
-        for job in jobs[first:]:
+        for job in jobs:
             os.write(writer, (json.dumps(job()) + "\n").encode())
             # TensorFlow itself does not survive where there is none left.
-            if most - _mapped() < MEMORY // 2:
+            if most - mapped() < MEMORY // 2:
                 break
         os._exit(0)
     except BaseException as e:  # a result that is lost would be no failure
@@ -61,7 +77,7 @@ def _fork(jobs, first):
         os._exit(1)
 
 
-def _mapped():
+def mapped():
     """Bytes of the address space in use."""
     with open("/proc/self/statm") as f:
         return int(f.read().split()[0]) * resource.getpagesize()
@@ -74,7 +90,7 @@ def _limit_memory():
     # Else each thread's malloc maps 128 MiB ahead.
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     tf.linalg.matmul(tf.ones([64, 64]), tf.ones([64, 64]))
-    most = _mapped() + MEMORY
+    most = mapped() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     return most
@@ -110,6 +126,8 @@ def _end(reader, pid):
     waiting = select.select([reader], [], [], 0)[0]
     os.close(reader)
     if not waiting:  # an ended one has closed its end
+        os.kill(pid, signal.SIGUSR1)
+        time.sleep(1)  # its threads' stacks are written to stderr
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         return "hang"

@@ -37,6 +37,7 @@ def draw_options(d, kind):
             "num_trees": d.integer(1, 4),
             "leaf_size": d.integer(1, 9),
             "seed": d.seed(),
+            "sketch": d.choice([0, 0, 1, 3, 8, 40]),
         }
     if kind == "lsh":
         return {
@@ -60,6 +61,8 @@ def draw_index(d, kind):
     kernel = d.floats(rows, max(d.size(1, 17), 1))
     if d.chance(0.2):
         kernel[d.ids((3,), rows)] = 0
+    if kind in ("forest", "lsh") and d.chance(0.3):
+        kernel = kernel.astype("bfloat16")
     if d.chance(0.1):
         return Index(kind), kernel
     return Index(kind, kernel, draw_options(d, kind), d.chance(0.3)), kernel
@@ -69,14 +72,26 @@ def queries_of(d, kernel):
     return d.floats(d.size(), kernel.shape[1])
 
 
-def waited_for(kind, name):
-    """A check: what a thread builds is waited for, and saved."""
+def followed(kind, name):
+    """A check: the index is used and refreshed, and what is built is saved."""
 
     def check(args, outputs, live):
-        del args, outputs
+        del outputs
+        kernel = args["kernel"].value if "kernel" in args else args[name].kernel
         index_op(kind, "save")(live[name])
+        if is_kernel(kernel):
+            follow(kind, kernel, live[name])
 
     return check
+
+
+def is_kernel(kernel):
+    return (
+        isinstance(kernel, np.ndarray)
+        and kernel.dtype == np.float32
+        and kernel.ndim == 2
+        and 0 < kernel.size < 10**6
+    )
 
 
 def check_saved(args, outputs, live):
@@ -85,12 +100,21 @@ def check_saved(args, outputs, live):
 
 
 def follow(kind, kernel, handle):
-    """Uses what was restored in every way, then refreshes it."""
+    """Uses an index in every way while it is refreshed.
+
+    From rows of another number, too: part-way, both kernels are asked for.
+    """
     d, options = Draw(np.random.default_rng(0)), options_of(kind)
-    variable = tf.Variable(kernel)  # lives as long as its handle is used
-    for step in (10**6, 10**6 + 4):
-        use(d, kind, handle, variable.handle, kernel)
-        with_refusals(advance, kind, handle, variable.handle, step, options)
+    many = np.resize(kernel, (7 * len(kernel) + 3, kernel.shape[1]))
+    # They live as long as their handles are used.
+    variables = [tf.Variable(kernel), tf.Variable(many)]
+    for number, step in ((0, 0), (1, 3), (1, 4), (0, 5), (0, 6), (0, 7)):
+        past = len(variables[number]) + np.array([0, 1, 70, 10**6])
+        with_refusals(index_op(kind, "mark"), handle, past)
+        given = variables[number].handle, 10**6 + step, options
+        with_refusals(advance, kind, handle, *given)
+        for variable in variables:
+            use(d, kind, handle, variable.handle, variable.numpy())
     with_refusals(index_op(kind, "save"), handle)
 
 
@@ -163,10 +187,11 @@ def describe_index(kind):
     def draw_handle(d):
         return {"container": "", "shared_name": f"fuzzed_{d.seed()}"}
 
-    @described(f"{kind}_mark", waited_for(kind, "index"))
+    @described(f"{kind}_mark", followed(kind, "index"))
     def draw_mark(d):
         index, kernel = draw_index(d, kind)
-        return {"index": index, "ids": d.ids((d.size(),), len(kernel))}
+        bound = len(kernel) + d.choice([0, 70, 10**8])
+        return {"index": index, "ids": d.ids((d.size(),), bound)}
 
     @described(f"{kind}_save", check_saved)
     def draw_save(d):
@@ -182,7 +207,7 @@ def describe_index(kind):
         kernel, state = saved(kind, int(d.integer(0, 15)))
         return {"index": Index(kind, kernel, options_of(kind)), **state}
 
-    @described(f"{kind}_build", waited_for(kind, name))
+    @described(f"{kind}_build", followed(kind, name))
     def draw_build(d):
         index, kernel = draw_index(d, kind)
         return {
@@ -191,7 +216,7 @@ def describe_index(kind):
             **draw_options(d, kind),
         }
 
-    @described(f"{kind}_advance", waited_for(kind, name))
+    @described(f"{kind}_advance", followed(kind, name))
     def draw_advance(d):
         index, kernel = draw_index(d, kind)
         more = {}

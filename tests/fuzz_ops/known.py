@@ -6,21 +6,29 @@
 import functools
 import json
 import os
+import resource
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# oneDNN's allocator waits 10 s for memory before it says that there is none.
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 from tests.fuzz_ops import forks  # noqa: E402
 from tests.fuzz_ops.calls import Call  # noqa: E402
 from tests.fuzz_ops.calls import Index  # noqa: E402
 from tests.fuzz_ops.calls import Variable  # noqa: E402
+from tests.fuzz_ops.calls import advance  # noqa: E402
+from tests.fuzz_ops.calls import index_op  # noqa: E402
 from tests.fuzz_ops.calls import run  # noqa: E402
+from tests.fuzz_ops.forks import mapped  # noqa: E402
 
 NARROW = Variable(np.zeros((200, 0), np.float32))
 #: 40 of them would be more numbers than 63 bits count.
 NO_ROWS = np.zeros((0, 2**58), np.float32)
 ROWS = np.ones((6, 3), np.float32)
+WIDE = Variable(np.ones((2, 1100), np.float32))
 #: Root and one leaf, of class 0.
 TWO_LEAVES = [[-1, 1, 2, 0, -1], [0, 0, 0, 0, 0], [0, 0, 0, 0, 1]]
 #: Each node has all later ones as children, whatever they say.
@@ -146,6 +154,84 @@ def sgd_catch_up(clock, capacity=8):
     )
 
 
+def one_vs_rest(value):
+    one, none = np.array([0, 1]), np.zeros(1, np.int64)
+    names = ["label", "group_label", "group_row"]
+    ragged = {f"{name}_splits": one for name in names}
+    lists = {name: none for name in ("labels", "group_labels", "group_rows")}
+    return Call(
+        "tfxclass_linear_one_vs_rest",
+        {
+            "feature_splits": one,
+            "features": none,
+            "values": np.array([value], np.float32),
+            **ragged,
+            **lists,
+            "num_features": 1,
+            "num_labels": 1,
+            "loss": "squared_hinge",
+            "c": 1.0,
+            "bias": 1.0,
+            "num_epochs": 2,
+            "tolerance": 0.0,
+            "threshold": 0.0,
+            "seed": 0,
+        },
+    )
+
+
+def lsh_marked_past():
+    """Rows that the kernel does not have are no rows to hash."""
+    rows = np.ones((100, 3), np.float32)
+    options = {"seed": 0, "hash": "simhash", "num_hashes": 2, "num_tables": 3}
+    index, kernel = index_op("lsh", "handle")(), tf.Variable(rows)
+    index_op("lsh", "build")(index, kernel.handle, **options)
+    index_op("lsh", "mark")(index, [0, 10**8])
+    advance("lsh", index, kernel.handle, 5, options)
+    index_op("lsh", "save")(index)
+
+
+def forests_of_two_shapes():
+    """Trees of 200 rows are no part of a forest of 20."""
+    random = np.random.default_rng(0)
+    options = {"num_trees": 4, "leaf_size": 5, "seed": 0}
+    few, many = (
+        tf.Variable(random.normal(size=(n, 8)).astype("f4")) for n in (20, 200)
+    )
+    forest = index_op("forest", "handle")()
+    index_op("forest", "build")(forest, few.handle, **options)
+    for step in (0, 1):
+        advance("forest", forest, many.handle, step, options)
+    for step in (1, 2, 3):
+        ids, _ = index_op("forest", "query")(
+            forest, few.handle, few, num_neighbors=6, bucket=0,
+            num_candidates=0, normalize=False,
+        )  # fmt: skip
+        assert np.all(ids < 20), ids
+
+
+def saved_in_little_memory():
+    """Tables whose bytes fit, and a copy of them does not."""
+    options = {"hash": "simhash", "num_hashes": 30, "num_tables": 1, "seed": 0}
+    kernel = tf.Variable(np.ones((2, 300_000), np.float32))
+    index = index_op("lsh", "handle")()
+    index_op("lsh", "build")(index, kernel.handle, **options)
+    advance("lsh", index, kernel.handle, 5, options)
+    most, failed = resource.getrlimit(resource.RLIMIT_AS), None
+    for megabytes in range(96, 260, 12):
+        soft = mapped() + megabytes * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (soft, most[1]))
+        try:
+            saved = index_op("lsh", "save")(index)
+        except tf.errors.ResourceExhaustedError as e:
+            failed = e
+        else:
+            del saved
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, most)
+    raise failed
+
+
 INVALID, MEMORY = "InvalidArgumentError", "ResourceExhaustedError"
 
 #: Name to the call and what it must give: the name of an error, or "done".
@@ -175,10 +261,23 @@ KNOWN = {
         INVALID,
     ),
     "no_bucket": (forest_query(ROWS, 2), INVALID),
+    "tables_past_16_bits": (
+        lsh_build(Variable(ROWS), hash="simhash", num_tables=2**16),
+        INVALID,
+    ),
     "tables_past_memory": (
-        lsh_build(Variable(ROWS), hash="simhash", num_tables=7 * 10**7),
+        lsh_build(WIDE, hash="simhash", num_hashes=30, num_tables=60000),
         MEMORY,
     ),
+    "hash_functions_past_31_bits": (
+        lsh_build(WIDE, hash="simhash", num_hashes=30, num_tables=65535),
+        INVALID,
+    ),
+    "marked_rows_that_are_not_there": (lsh_marked_past, "done"),
+    "forests_of_two_shapes": (forests_of_two_shapes, "done"),
+    "saved_where_its_copy_does_not_fit": (saved_in_little_memory, MEMORY),
+    "nodes_fewer_than_neighbors": (tree_top_k(TWO_LEAVES, 10**6), INVALID),
+    "squares_past_float32": (one_vs_rest(1e20), INVALID),
     "neighbors_past_63_bits": (
         tree_top_k(TWO_LEAVES, 2**62),
         INVALID,
@@ -208,8 +307,9 @@ KNOWN = {
 
 
 def outcome(call):
+    """Of a `Call`, or of a function that makes several."""
     try:
-        run(call)
+        run(call) if isinstance(call, Call) else call()
     except Exception as e:
         return type(e).__name__
     return "done"

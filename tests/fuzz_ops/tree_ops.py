@@ -131,7 +131,7 @@ def _draw_top_k(d):
         "kernel": args["kernel"],
         "nodes": args["nodes"],
         "least": np.float32(d.choice([-np.inf, -3.0, 0.0])),
-        "k": int(d.integer(1, 9)),
+        "k": int(d.integer(1, min(9, len(args["nodes"])))),
         "independent": args["independent"],
     }
 

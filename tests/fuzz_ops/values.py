@@ -114,7 +114,8 @@ def _changed_index(index, random):
     if kind == 0:
         return Index(index.kind)
     if kind == 1:
-        return Index(str(random.choice(["forest", "lsh", "cluster"])))
+        kinds = ["forest", "lsh", "cluster", "pca_hash"]
+        return Index(str(random.choice(kinds)))
     return index._replace(pending=not index.pending)
 
 

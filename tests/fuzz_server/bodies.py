@@ -163,6 +163,9 @@ def _odd_request(rng, path, body, status, rows):
     wrong = path.replace("models/", "models/" + "n" * rng.randrange(1, 2_000))
     version = path.partition(":")[0] + "/versions/"
     gzip_field = ["Content-Encoding: gzip"]
+    huge = (
+        f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {10**11}\r\n\r\n"
+    )
     choices = [
         (request("POST", path, packed, gzip_field), status, rows),
         (request("POST", path, packed[:-1], gzip_field), 400, None),
@@ -170,6 +173,8 @@ def _odd_request(rng, path, body, status, rows):
         (request("POST", path, body, ["Content-Encoding: br"]), 415, None),
         (request("POST", path, body, [length]), 400, None),
         (request("POST", path, body, ["Content-Length: 0"]), 400, None),
+        (request("POST", path, body, [f"X: x{60_000 * ' '}x"]), status, rows),
+        (huge.encode("latin-1"), 413, None),
         (request("POST", path, body, ["no colon"]), 400, None),
         (request("POST", path, body, [" folded: x"]), 400, None),
         (request("POST", path, body, ["Bad name: x"]), 400, None),

@@ -17,6 +17,7 @@ import threading
 import time
 
 import grpc
+import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
@@ -25,22 +26,24 @@ from tests.fuzz_server.own_process import OwnServer
 from tests.fuzz_server.raw_client import NoAnswer
 from tests.fuzz_server.raw_client import RawClient
 from tests.fuzz_server.raw_client import request
-from tests.serving_cases import X
 
 _MODEL = "numbers"
-_PREDICT = request(
-    "POST",
-    f"/v1/models/{_MODEL}:predict",
-    json.dumps({"instances": X[:1].tolist()}).encode(),
-)
 _GRACE = 10.0
 _NOT_READ = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+def _predict(row):
+    body = json.dumps({"instances": [row.tolist()]}).encode()
+    return request("POST", f"/v1/models/{_MODEL}:predict", body)
 
 
 class Load:
     """A server under load; `run` does it all.
 
+    Each client asks for a row of its own: another one's answer is wrong.
+
     Attributes:
+        answered: int, requests.
         counts: Counter of what became of the requests.
         lost: list of what was answered wrongly, or not at all.
         growth: bytes, of the server's memory under load.
@@ -65,7 +68,26 @@ class Load:
         self.counts, self.lost = collections.Counter(), []
         self._is_stopping, self._lock = False, threading.Lock()
         asks = [self._ask_rest] * clients + [self._ask_grpc] * grpc_clients
-        self._threads = [threading.Thread(target=ask) for ask in asks]
+        random = np.random.default_rng(0)
+        rows = random.normal(size=(len(asks), 3)).astype("float32")
+        scores = [self._scores_alone(row) for row in rows]
+        self._threads = [
+            threading.Thread(target=ask, args=given)
+            for ask, *given in zip(asks, rows, scores)
+        ]
+
+    @property
+    def answered(self):
+        return sum(
+            self.counts[f"answered over {api}"] for api in ("REST", "gRPC")
+        )
+
+    def _scores_alone(self, row):
+        """Where nobody else asks."""
+        client = RawClient(self._server.rest_port)
+        answer = client.ask(_predict(row))
+        client.close()
+        return _rest_scores(answer)
 
     def run(self, seconds):
         """Runs all steps, each for its part of `seconds`, then the stop."""
@@ -179,12 +201,13 @@ class Load:
             if told is not None:
                 self.lost.append(told)
 
-    def _ask_rest(self):
+    def _ask_rest(self, row, scores):
+        asked = _predict(row)
         client = RawClient(self._server.rest_port)
         while True:
             was_stopping = self._is_stopping
             try:
-                answer = client.ask(_PREDICT)
+                answer = client.ask(asked)
             except NoAnswer as e:
                 if not e.is_safe:
                     self._note("lost", str(e))
@@ -196,22 +219,22 @@ class Load:
                     self._note("lost", "refused")
                 self._note("connections refused after TERM")
                 return
-            self._judge(answer)
+            self._judge(answer, scores)
             if answer.status == 503:
                 # As one that goes elsewhere first: in a storm of new ones a
                 # connection may be made as the kernel closes the port.
                 time.sleep(0.1)
 
-    def _judge(self, answer):
-        if answer.status == 200 and b"predictions" in answer.body:
+    def _judge(self, answer, scores):
+        if answer.status == 200 and _is_of(_rest_scores(answer), scores):
             self._note("answered over REST")
         elif answer.status == 503 and answer.is_last and self._is_stopping:
             self._note("503 after TERM")
         else:
             self._note("lost", f"{answer}")
 
-    def _ask_grpc(self):
-        tensor = tf.make_tensor_proto(X[:1])
+    def _ask_grpc(self, row, scores):
+        tensor = tf.make_tensor_proto(row[None])
         asked = predict_pb2.PredictRequest()
         asked.model_spec.name = _MODEL
         asked.inputs["x"].CopyFrom(tensor)
@@ -220,7 +243,7 @@ class Load:
             stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
             while True:
                 try:
-                    stub.Predict(asked, timeout=60)
+                    answer = stub.Predict(asked, timeout=60)
                 except grpc.RpcError as e:
                     code = e.code()
                     if self._is_stopping and code in _NOT_READ:
@@ -228,4 +251,17 @@ class Load:
                     else:
                         self._note("lost", repr(e))
                     return
-                self._note("answered over gRPC")
+                found = tf.make_ndarray(answer.outputs["scores"])[0]
+                if _is_of(found, scores):
+                    self._note("answered over gRPC")
+                else:
+                    self._note("lost", f"{found}, not {scores}")
+
+
+def _rest_scores(answer):
+    return json.loads(answer.body)["predictions"][0]["scores"]
+
+
+def _is_of(found, scores):
+    # In another batch products are summed in another order.
+    return np.allclose(found, scores, rtol=1e-4, atol=1e-6)

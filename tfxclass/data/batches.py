@@ -29,7 +29,7 @@ class Batches:
     """
 
     def __init__(self, name: str, data: Any, batch_size: int) -> None:
-        check_positive_int("batch_size", batch_size)
+        batch_size = check_positive_int("batch_size", batch_size)
         if isinstance(data, (tuple, list)):
             data = _of_arrays(name, tuple(data), batch_size)
         self._data = data

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.distribute.failures import failures_told
+from tfxclass.distribute.logs import logs_of
 from tfxclass.types import Data
 
-_coordinators = {}
 _lock = threading.Lock()
 
 
@@ -20,12 +20,8 @@ def coordinator_of(
     strategy: tf.distribute.Strategy,
 ) -> tf.distribute.coordinator.ClusterCoordinator:
     """The `ClusterCoordinator` of a strategy: one, whoever asks."""
-    with _lock:
-        if strategy not in _coordinators:
-            _coordinators[strategy] = (
-                tf.distribute.coordinator.ClusterCoordinator(strategy)
-            )
-        return _coordinators[strategy]
+    with _lock:  # TensorFlow keeps it with the strategy, without a lock.
+        return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
 class WorkerBatches:
@@ -185,12 +181,11 @@ class AsynchronousSteps:
             "A parameter server was lost, and the variables on it.",
         )
 
-    def logs(self) -> dict[str, float]:
+    def logs(self) -> dict[str, Any]:
         """The metrics since `reset` and the staleness of the steps: how many
         updates came between a step's reading and its own."""
         self.finish()
-        result = self.model.get_metrics_result()
-        logs = {name: float(value) for name, value in result.items()}
+        logs = logs_of(self.model)
         if self._staleness:
             logs["staleness"] = float(np.mean(self._staleness))
             logs["max_staleness"] = int(np.max(self._staleness))

@@ -4,16 +4,21 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
+import zipfile
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.saving import synchronise
 from tfxclass.types import Config
 from tfxclass.types import Path
 
 _PREFIX = "step-"
 _KEPT = 2
+# What files raise that a power cut left short.
+_BROKEN = (OSError, EOFError, zipfile.BadZipFile, json.JSONDecodeError)
 
 
 class Checkpoint:
@@ -56,8 +61,12 @@ class Checkpoint:
         shutil.rmtree(unfinished, ignore_errors=True)
         os.makedirs(unfinished)
         self._write(unfinished, position)
+        for name in os.listdir(unfinished):
+            synchronise(os.path.join(unfinished, name))
+        synchronise(unfinished)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(unfinished, folder)
+        synchronise(self.folder)
         for name in self._names()[:-_KEPT]:
             shutil.rmtree(os.path.join(self.folder, name))
 
@@ -84,11 +93,30 @@ class Checkpoint:
 
         Raises:
             ValueError: the state is of another model.
+            OSError: none of the states can be read.
         """
-        names = self._names()
-        if not names:
-            return None
-        folder = os.path.join(self.folder, names[-1])
+        broken = None
+        for name in reversed(self._names()):
+            folder = os.path.join(self.folder, name)
+            try:
+                return self._restore_from(folder)
+            except _BROKEN as error:
+                broken = error
+                warnings.warn(
+                    f"The state in {folder!r} cannot be read ({error}): the "
+                    "one before is taken, if there is one.",
+                    stacklevel=2,
+                )
+        if broken is not None:
+            raise OSError(
+                f"No state in {self.folder!r} can be read. Fix: remove the "
+                "folder to begin anew."
+            ) from broken
+        return None
+
+    def _restore_from(self, folder):
+        with open(_position(folder)) as file:
+            position = json.load(file)
         try:
             self.model.load_weights(_weights(folder))
             self._restore_others(folder)
@@ -96,12 +124,12 @@ class Checkpoint:
             raise ValueError(
                 f"The state in {folder!r} is not of this model: {error}"
             ) from error
-        with open(_position(folder)) as file:
-            return json.load(file)
+        return position
 
     def _restore_others(self, folder):
         others = self._others()
-        with np.load(_others(folder)) as values:
+        # np.load leaves a file open that is none.
+        with open(_others(folder), "rb") as file, np.load(file) as values:
             if len(values) != len(others):
                 raise ValueError(
                     f"it has {len(values)} states of random generators and "

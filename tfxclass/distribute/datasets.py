@@ -31,7 +31,7 @@ def as_datasets(
     Raises:
         ValueError: something else, or a `PyDataset` for other processes.
     """
-    check_positive_int("batch_size", batch_size)
+    batch_size = check_positive_int("batch_size", batch_size)
     if isinstance(data, tf.data.Dataset) or callable(data):
         return data
     if isinstance(data, (tuple, list)):
@@ -86,5 +86,9 @@ def _pass(batches):
 
 
 def _spec(array):
+    """Rows of several labels are as wide as a batch needs."""
     array = np.asarray(array)
-    return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+    sizes = array.shape[1:]
+    if np.issubdtype(array.dtype, np.integer):
+        sizes = [None] * len(sizes)
+    return tf.TensorSpec([None, *sizes], array.dtype)

@@ -14,6 +14,7 @@ from tfxclass.distribute.datasets import as_datasets
 from tfxclass.distribute.job import Job
 from tfxclass.distribute.job import known_length
 from tfxclass.distribute.synchronous import SynchronousSteps
+from tfxclass.rows import half_rows
 from tfxclass.types import Data
 from tfxclass.types import Path
 
@@ -65,13 +66,16 @@ def fit(
         dataset: `tf.data.Dataset` of `(x, y)` in global batches, a function
             that takes the number of an epoch and returns one, a
             `keras.utils.PyDataset` (not with parameter servers, whose workers
-            are other processes), or arrays `(x, y)` or `(x, y,
-            sample_weight)`, which every worker holds.
+            are other processes; one that shuffles in `on_epoch_end` begins
+            with its first order where a job is started again), or arrays
+            `(x, y)` or `(x, y, sample_weight)`, which every worker holds.
         epochs: int, the number of the last epoch.
         batch_size: int, rows in a global batch of arrays.
         shuffle: bool, whether arrays come in a new order in each epoch, the
             same in all workers and in each start.
-        steps_per_epoch: int, or None for all of the data.
+        steps_per_epoch: int, or None for all of the data. With it an epoch
+            goes on where the last one ended, and the data begin anew where
+            they end; but a function of the epoch gives each its own.
         validation_data: as `dataset`; it is evaluated after each epoch.
         validation_steps: int, or None for all of it.
         callbacks: list of `keras.callbacks.Callback`. They run in every
@@ -95,12 +99,14 @@ def fit(
             strategy, or workers whose models differ.
         RuntimeError: a worker, or a parameter server, was lost.
     """
-    check_positive_int("epochs", epochs)
-    check_positive_int("log_interval", log_interval)
-    check_positive_int("max_staleness", max_staleness)
+    epochs = check_positive_int("epochs", epochs)
+    log_interval = check_positive_int("log_interval", log_interval)
+    max_staleness = check_positive_int("max_staleness", max_staleness)
     _check(model, steps_per_epoch, validation_steps)
     if checkpoint_interval is not None:
-        check_positive_int("checkpoint_interval", checkpoint_interval)
+        checkpoint_interval = check_positive_int(
+            "checkpoint_interval", checkpoint_interval
+        )
         if checkpoint is None:
             raise ValueError(
                 "`checkpoint_interval` needs `checkpoint`, a folder. "
@@ -109,24 +115,37 @@ def fit(
     is_remote = isinstance(
         model.distribute_strategy, tf.distribute.ParameterServerStrategy
     )
+    is_of_epochs = callable(dataset) and not isinstance(
+        dataset, tf.data.Dataset
+    )
     dataset = as_datasets("dataset", dataset, batch_size, shuffle, is_remote)
     if validation_data is not None:
         validation_data = as_datasets(
             "validation_data", validation_data, batch_size, False, is_remote
         )
+    is_continued = steps_per_epoch is not None and not is_of_epochs
     if is_remote:
         steps = AsynchronousSteps(model, max_staleness)
         steps_per_epoch = steps_per_epoch or _required_length(dataset)
     else:
         steps = SynchronousSteps(model)
     _build(model, dataset)
-    job = Job(model, steps, steps_per_epoch, log_interval)
     if checkpoint is not None:
-        job.checkpoint = Checkpoint(checkpoint, model, steps.is_chief)
-        job.checkpoint_interval = checkpoint_interval
+        checkpoint = Checkpoint(checkpoint, model, steps.is_chief)
+    validation = None
     if validation_data is not None:
         batches = steps.evaluation_batches(validation_data)
-        job.validation = batches, validation_steps
+        validation = batches, validation_steps
+    job = Job(
+        model,
+        steps,
+        steps_per_epoch,
+        log_interval,
+        is_continued,
+        validation,
+        checkpoint,
+        checkpoint_interval,
+    )
     with steps.failures_told():
         check_workers_agree(model)
         return job.run(dataset, epochs, callbacks, verbose)
@@ -144,9 +163,11 @@ def _required_length(dataset):
 
 def _check(model, steps_per_epoch, validation_steps):
     if steps_per_epoch is not None:
-        check_positive_int("steps_per_epoch", steps_per_epoch)
+        steps_per_epoch = check_positive_int("steps_per_epoch", steps_per_epoch)
     if validation_steps is not None:
-        check_positive_int("validation_steps", validation_steps)
+        validation_steps = check_positive_int(
+            "validation_steps", validation_steps
+        )
     if not getattr(model, "compiled", False):
         raise ValueError(
             "`model` must be compiled, e.g. with loss=head.loss. "
@@ -163,3 +184,4 @@ def _build(model, dataset):
             inputs = dataset.element_spec[0]
             model.build(tf.nest.map_structure(lambda s: s.shape, inputs))
         model.optimizer.build(model.trainable_variables)
+    half_rows.check_rounded(model.trainable_variables, model.optimizer)

@@ -1,20 +1,30 @@
 """The epochs of a `fit`: callbacks, validation and states."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from tfxclass.distribute.asynchronous import AsynchronousSteps
+from tfxclass.distribute.checkpoint import Checkpoint
+from tfxclass.distribute.stream import Stream
 from tfxclass.distribute.synchronous import SynchronousSteps
 from tfxclass.types import Data
 
 
 class Job:
-    """The epochs of a `fit`."""
+    """The epochs of a `fit`.
 
-    checkpoint = None
-    checkpoint_interval = None
-    validation = None
+    Args:
+        model: built and compiled `keras.Model`.
+        steps: `SynchronousSteps` or `AsynchronousSteps` of it.
+        steps_per_epoch: int, or None for a pass over the data.
+        log_interval: int, steps between two readings of the metrics.
+        is_continued: as in `Stream`.
+        validation: `(batches, steps)`, steps an int or None; or None.
+        checkpoint: `Checkpoint` or None.
+        checkpoint_interval: int, steps between two states, or None.
+    """
 
     def __init__(
         self,
@@ -22,11 +32,19 @@ class Job:
         steps: SynchronousSteps | AsynchronousSteps,
         steps_per_epoch: int | None,
         log_interval: int,
+        is_continued: bool = False,
+        validation: tuple[Any, int | None] | None = None,
+        checkpoint: Checkpoint | None = None,
+        checkpoint_interval: int | None = None,
     ) -> None:
         self.model = model
         self.steps = steps
         self.steps_per_epoch = steps_per_epoch
         self.log_interval = log_interval
+        self.is_continued = is_continued
+        self.validation = validation
+        self.checkpoint = checkpoint
+        self.checkpoint_interval = checkpoint_interval
         self.number = 0  # of steps since the beginning
 
     def run(
@@ -38,17 +56,22 @@ class Job:
     ) -> keras.callbacks.History:
         batches = self.steps.batches(dataset)
         self.steps.build(batches)
-        first, skip = self._restore()
+        self.stream = Stream(batches, self.is_continued)
+        first, step = self._restore()
         self.callbacks = self._callbacks(callbacks, verbose, epochs, dataset)
         self.model.stop_training = False
         self.callbacks.on_train_begin()
         self._restore_history()
         logs = {}
         for epoch in range(first, epochs):
-            logs = self._epoch(epoch, batches, skip)
-            skip = 0
+            logs = self._epoch(epoch, step)
+            step = 0
             if self.model.stop_training:
                 break
+        # Not in the states: a job that goes on needs the raw weights.
+        self.model.optimizer.finalize_variable_values(
+            self.model.trainable_weights
+        )
         self.callbacks.on_train_end(logs)
         return self.model.history
 
@@ -65,15 +88,14 @@ class Job:
             steps=self.steps_per_epoch or known_length(dataset),
         )
 
-    def _epoch(self, epoch, batches, skip):
-        if not skip:
+    def _epoch(self, epoch, step):
+        if not step:
             self.steps.reset()
         self.callbacks.on_epoch_begin(epoch)
-        iterator = batches.epoch(epoch, skip)
-        step, logs = skip, {}
-        while step != self.steps_per_epoch and not self.model.stop_training:
+        logs = {}
+        while self._is_within(step) and not self.model.stop_training:
             self.callbacks.on_train_batch_begin(step)
-            if not self.steps.train(iterator):
+            if not self.stream.take(self.steps.train):
                 break
             step += 1
             self.number += 1
@@ -82,14 +104,20 @@ class Job:
             self.callbacks.on_train_batch_end(step - 1, logs)
             self._save_in_epoch(epoch, step)
         self.steps.finish()
-        is_cut = self.model.stop_training and step != self.steps_per_epoch
+        is_cut = self.model.stop_training and self._is_within(step)
         if self.checkpoint and is_cut:
             self._save(epoch, step)
         logs = {**self.steps.logs(), **self._validate(epoch)}
         self.callbacks.on_epoch_end(epoch, logs)
-        if self.checkpoint and not is_cut:
-            self._save(epoch + 1, 0)
+        if not is_cut:
+            self.stream.end_epoch()
+            if self.checkpoint:
+                self._save(epoch + 1, 0)
         return logs
+
+    def _is_within(self, step):
+        # A job that goes on may have been given fewer than it has taken.
+        return self.steps_per_epoch is None or step < self.steps_per_epoch
 
     def _validate(self, epoch):
         if self.validation is None:
@@ -118,6 +146,8 @@ class Job:
         position = {
             "epoch": epoch,
             "step": step,
+            "pass": self.stream.number,
+            "batch": self.stream.batch,
             "number": self.number,
             "history": self.model.history.history,
             "epochs": self.model.history.epoch,
@@ -130,6 +160,7 @@ class Job:
         if not self._restored:
             return 0, 0
         self.number = self._restored["number"]
+        self.stream.go_to(self._restored["pass"], self._restored["batch"])
         return self._restored["epoch"], self._restored["step"]
 
     def _restore_history(self):

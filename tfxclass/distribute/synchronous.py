@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.distribute.failures import failures_told
+from tfxclass.distribute.logs import logs_of
 from tfxclass.types import Data
 
 # What TensorFlow raises in the others when a worker is gone.
@@ -95,10 +96,9 @@ class SynchronousSteps:
         """A step of evaluation; False where the data have ended."""
         return _ran(self._test, iterator)
 
-    def logs(self) -> dict[str, float]:
-        """The metrics since `reset`, of all replicas: `{name: float}`."""
-        result = self.model.get_metrics_result()
-        return {name: float(value) for name, value in result.items()}
+    def logs(self) -> dict[str, Any]:
+        """The metrics since `reset`, of all replicas: see `logs_of`."""
+        return logs_of(self.model)
 
     def finish(self) -> None:
         """Brings replicas together that went on by themselves (`LocalSGD`)."""

@@ -11,6 +11,7 @@ _RELATIVE = 2e-5
 _ABSOLUTE = {
     None: 1e-6,
     "softmax": 1e-12,
+    "sigmoid": 1e-12,
     # A difference of logits: theirs is the error, however small it is.
     "sparsemax": 2e-5,
 }

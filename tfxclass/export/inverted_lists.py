@@ -50,9 +50,9 @@ class InvertedLists:
         seed: int = 0,
     ) -> None:
         if num_lists is not None:
-            check_positive_int("num_lists", num_lists)
+            num_lists = check_positive_int("num_lists", num_lists)
         if num_probes is not None:
-            check_positive_int("num_probes", num_probes)
+            num_probes = check_positive_int("num_probes", num_probes)
         if not 0 < min_recall <= 1:
             raise ValueError(
                 f"`min_recall` must be in (0, 1]. Received: {min_recall}"
@@ -120,9 +120,9 @@ class InvertedLists:
 def _check_head(head):
     if not getattr(head, "has_plain_logits", False):
         raise ValueError(
-            "`search` needs a head with one row a class and softmax or no "
-            f"activation. Received: {type(head).__name__}. Leave it out for "
-            "exact search."
+            "`search` needs a head with one row a class, and of its logits "
+            f"softmax, sigmoid or nothing. Received: {type(head).__name__}. "
+            "Leave it out for exact search."
         )
 
 
@@ -200,7 +200,7 @@ class ListSearch(tf.Module):
         self, queries: tf.Tensor, k: int
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`top_k` of queries, float32 `[batch, dim]`."""
-        check_k(k, self.order.shape[0])
+        k = check_k(k, self.order.shape[0])
         answers = tf.matmul(queries, self.centres, transpose_b=True)
         answers += self.centre_bias
         probes = tf.math.top_k(answers, self.num_probes, sorted=False).indices

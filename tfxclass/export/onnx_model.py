@@ -78,7 +78,7 @@ def onnx(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    check_k(top_k, head.num_classes)
+    top_k = check_k(top_k, head.num_classes)
     _check_head(head)
     _check_names(inputs)
     names = labels_lib.read(labels, head.num_classes)
@@ -108,9 +108,9 @@ def _check_extra():
 def _check_head(head):
     if not getattr(head, "has_plain_logits", False):
         raise ValueError(
-            "ONNX export needs a head with one row a class and softmax or no "
-            f"activation. Received: {type(head).__name__}. Use "
-            "tfxclass.export.saved_model."
+            "ONNX export needs a head with one row a class, and of its logits "
+            f"softmax, sigmoid or nothing. Received: {type(head).__name__}. "
+            "Use tfxclass.export.saved_model."
         )
 
 
@@ -148,7 +148,8 @@ def _convert(encoder, head):
 
     def encode(*inputs):
         features = encoder(list(inputs), training=False)
-        queries = tf.identity(head.queries(features), name="queries")
+        queries = head.answer_scale * head.queries(features)
+        queries = tf.identity(queries, name="queries")
         if features.shape.rank == 2:
             return queries
         # Of the answers, which are computed row by row.
@@ -221,6 +222,8 @@ def _write(folder, model, head, k, rank):
     (served,) = head.export_weights()
     rows = half_rows.widen(tf.convert_to_tensor(served.kernel))
     bias = served.bias
+    if bias is not None:
+        bias = head.answer_scale * tf.convert_to_tensor(bias)
     graph, rest = model.graph, [None] * (rank - 2)
     queries, *leading = [output.name for output in graph.output]
     tensors = {"rows": rows} if bias is None else {"rows": rows, "bias": bias}
@@ -277,6 +280,9 @@ def _answers(queries, tensors, activation, ids="ids", scores="scores"):
         yield make_node("TopK", [logits, k], [scores, ids], axis=1)
         return
     yield make_node("TopK", [logits, k], [best, ids], axis=1)
+    if activation == "sigmoid":
+        yield make_node("Sigmoid", [best], [scores])
+        return
     total, shifted = _own("logsumexp"), _own("shifted")
     # The best alone are exponentiated once more: no second pass over all.
     axis = _own("last_axis")

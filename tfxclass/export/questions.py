@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfxclass.export import compare
 from tfxclass.export import signatures as signatures_lib
-from tfxclass.inference.top_k import above
+from tfxclass.inference.thresholds import above
 from tfxclass.layers.output_head import OutputHead
 
 _TEXTS = ("sample text", "", "Zwei W\u00f6rter")

@@ -22,7 +22,8 @@ from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.top_k import check_threshold
+from tfxclass.inference.thresholds import check_threshold
+from tfxclass.inference.thresholds import threshold_of
 from tfxclass.types import Path
 
 # Others are no names of TensorFlow's nodes.
@@ -79,7 +80,8 @@ def saved_model(
             before a version is available, each with each signature. Those that
             its batching allows. Needs the extra `tfxclass[serving]`.
         threshold: float in [0, 1], least probability of a class in an answer,
-            or None; below it ids are -1 and scores 0. Not with `search`.
+            `"calibrated"` for each class's own, from `tfxclass.calibrate`, or
+            None; below it ids are -1 and scores 0. Not with `search`.
 
     Returns:
         The folder written, str.
@@ -94,13 +96,14 @@ def saved_model(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    check_k(top_k, head.num_classes)
+    top_k = check_k(top_k, head.num_classes)
     check_threshold(threshold, head)
     if threshold is not None and search is not None:
         raise ValueError(
             "`threshold` is of probabilities, and those of `search` are "
             f"logits. Received: threshold={threshold} with a search."
         )
+    threshold = threshold_of(threshold, head)
     _check_names(inputs)
     names = labels_lib.read(labels, head.num_classes)
     warmup.check(warmup_batch_sizes)

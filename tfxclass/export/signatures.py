@@ -4,11 +4,12 @@ import typing
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import resources
-from tfxclass.inference.top_k import above
+from tfxclass.inference.thresholds import above
 from tfxclass.layers.output_head import OutputHead
 
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -52,12 +53,13 @@ class Answer(typing.NamedTuple):
     Attributes:
         search: `ExactSearch` or `ListSearch`.
         k: int, classes in an answer.
-        threshold: float, least score of a class in it, or None.
+        threshold: least score of a class in it: float, float32
+            `[num_classes]`, or None.
     """
 
     search: tf.Module
     k: int
-    threshold: float | None
+    threshold: float | np.ndarray | None
 
 
 class Signatures(tf.Module):
@@ -85,6 +87,9 @@ class Signatures(tf.Module):
         self.names = None if asset is None else labels_lib.table(asset)
         self._encode = lambda inputs: _encode(encoder, inputs)
         self._k, self._threshold = answer.k, answer.threshold
+        if isinstance(answer.threshold, np.ndarray):
+            # Not a constant: those lie in saved_model.pb.
+            self._threshold = tf.Variable(answer.threshold, trainable=False)
         specs = [spec_of(x) for x in encoder.inputs]
         examples = [tf.TensorSpec([None], tf.string, name=EXAMPLES)]
         self.functions = {

@@ -33,7 +33,8 @@ def encoder_of(
     """`(inputs, features, head)`: symbolic inputs, and what the head reads.
 
     Raises:
-        ValueError: as `find_head`, and for models that are no graph of layers.
+        ValueError: as `find_head`, for models that are no graph of layers, and
+            where the head is followed by something.
     """
     head = find_head(model)
     try:
@@ -45,6 +46,13 @@ def encoder_of(
             "The model must be built, and Sequential or functional. Received: "
             f"{type(model).__name__} {model.name!r}, built={model.built}. "
             "Call it on a batch first, or begin it with a keras.Input."
+        )
+    if not any(output is head.output for output in model.outputs):
+        raise ValueError(
+            f"The head must end the model: the output of {head.name!r} is "
+            f"none of the outputs of {model.name!r}, which answers with "
+            "something else. Fix: no layer behind the head, and no model "
+            "around it within this one."
         )
     if isinstance(features, (list, tuple)):
         features = features[0]

@@ -8,7 +8,12 @@ import tensorflow as tf
 from tfxclass.checks import check_k
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
+from tfxclass.inference.thresholds import above
+from tfxclass.inference.thresholds import check_threshold
+from tfxclass.inference.thresholds import threshold_of
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.types import Config
+from tfxclass.types import Shape
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -22,7 +27,7 @@ class TopK(keras.layers.Layer):
         self,
         head: OutputHead,
         k: int,
-        threshold: float | None = None,
+        threshold: float | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -32,8 +37,28 @@ class TopK(keras.layers.Layer):
         self.supports_jit = False
         self.supports_masking = True
 
+    def build(self, input_shape: Shape) -> None:
+        if not self.head.built:
+            self.head.build(input_shape)
+        self.built = True
+
+    def get_config(self) -> Config:
+        head = keras.saving.serialize_keras_object(self.head)
+        return {
+            **super().get_config(),
+            "head": head,
+            "k": self.k,
+            "threshold": self.threshold,
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> "TopK":
+        head = keras.saving.deserialize_keras_object(config["head"])
+        return cls(**{**config, "head": head})
+
     def call(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return above(self.threshold, *self.search(features))
+        least = threshold_of(self.threshold, self.head)
+        return above(least, *self.search(features))
 
     def search(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return self.head.top_k(features, self.k)
@@ -48,30 +73,8 @@ class TopK(keras.layers.Layer):
         )
 
 
-def check_threshold(threshold: float | None, head: OutputHead) -> None:
-    """Raises ValueError unless `threshold` may be one of the scores."""
-    if threshold is None:
-        return
-    if head.activation is None or not 0 <= threshold <= 1:
-        raise ValueError(
-            "`threshold` must be None, or in [0, 1] for a head with "
-            f"probabilities. Received: {threshold} with "
-            f"activation={head.activation!r}"
-        )
-
-
-def above(
-    threshold: float | None, ids: tf.Tensor, scores: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """`(ids, scores)` with ids -1 and scores 0 below `threshold`."""
-    if threshold is None:
-        return ids, scores
-    is_above = scores >= threshold
-    return tf.where(is_above, ids, -1), tf.where(is_above, scores, 0.0)
-
-
 def top_k(
-    model: keras.Model, k: int = 10, threshold: float | None = None
+    model: keras.Model, k: int = 10, threshold: float | str | None = None
 ) -> keras.Model:
     """A model of the same inputs and weights that returns the k best classes.
 
@@ -81,8 +84,9 @@ def top_k(
     Args:
         model: a Sequential or functional model that ends in a head.
         k: int, at most `num_classes`.
-        threshold: float in [0, 1], least probability of a class, or None;
-            where fewer than `k` reach it, ids are -1 and scores 0.
+        threshold: float in [0, 1], least probability of a class, or
+            `"calibrated"`: each class's own, from `tfxclass.calibrate`; or
+            None. Where fewer than `k` reach it, ids are -1 and scores 0.
 
     Returns:
         A `keras.Model` with outputs `(ids, scores)`, int64 and float32
@@ -92,7 +96,7 @@ def top_k(
         ValueError: no single head, `k` out of range, or an unbuilt model.
     """
     inputs, features, head = encoder_of(model)
-    check_k(k, head.num_classes)
+    k = check_k(k, head.num_classes)
     check_threshold(threshold, head)
     best = TopK(head, k, threshold)(features)
     return keras.Model(inputs_as_given(model, inputs), best)

@@ -59,7 +59,7 @@ class AdaptiveProjectedSoftmax(PartsHead):
         l2: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        check_positive_int("num_classes", num_classes)
+        num_classes = check_positive_int("num_classes", num_classes)
         for width in projection_dims:
             check_positive_int("projection_dims", width)
         check_penalty(l2)

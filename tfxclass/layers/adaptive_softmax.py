@@ -69,7 +69,7 @@ class AdaptiveSoftmax(PartsHead):
         div_value: float = 4.0,
         **kwargs: Any,
     ) -> None:
-        check_positive_int("num_classes", num_classes)
+        num_classes = check_positive_int("num_classes", num_classes)
         cutoffs = _check_cutoffs(cutoffs, num_classes)
         if not 1 <= div_value < float("inf"):
             raise ValueError(f"`div_value` must be >= 1. Received: {div_value}")
@@ -84,9 +84,10 @@ class AdaptiveSoftmax(PartsHead):
         init, widths = self.kernel_initializer, self._widths(dim)
         specs = self.kernel_specs(self.sizes, [dim, *widths])
         if widths:
-            specs.append(WeightSpec("clusters", (len(widths), dim), init))
+            shape = len(widths), dim
+            specs.append(WeightSpec("clusters", shape, init, is_rows=False))
         return specs + [
-            WeightSpec(f"projection_{i}", (dim, width), init)
+            WeightSpec(f"projection_{i}", (dim, width), init, is_rows=False)
             for i, width in enumerate(widths, 1)
         ]
 
@@ -182,9 +183,9 @@ class AdaptiveSoftmax(PartsHead):
         projection = self._tensor(self.projections[tail - 1])
         queries = tf.matmul(tf.gather(features, here), projection)
         rows = self._rows_if(tail, tf.size(here) > 0)
-        losses = cross_entropy(
-            [(queries, rows)], Targets(ids, weights / share[:, tf.newaxis])
-        )
+        # Labels may weigh nothing (`LossOptions.class_weight`).
+        weights = tf.math.divide_no_nan(weights, share[:, tf.newaxis])
+        losses = cross_entropy([(queries, rows)], Targets(ids, weights))
         batch = tf.shape(features, tf.int64)[:1]
         return tf.scatter_nd(here[:, tf.newaxis], share * losses, batch)
 

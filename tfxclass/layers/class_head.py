@@ -1,10 +1,13 @@
 """A head with one row a class: the class matrix and its similarities."""
 
 import functools
+import math
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_choice
 from tfxclass.layers.parts_head import PartsHead
@@ -15,6 +18,7 @@ from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
+from tfxclass.types import Initializer
 from tfxclass.types import Margin
 
 _MARGINS = {"cosface": targets_lib.cosface, "arcface": targets_lib.arcface}
@@ -38,8 +42,16 @@ class ClassHead(PartsHead):
         margin: float >= 0, margin on the target; 0 is none. Not for `"dot"`.
         margin_type: `"cosface"` (off the cosine) or `"arcface"` (radians).
         use_bias: whether logits have a bias. Not for `"cosine"`.
+        bias_initializer: initializer of the bias, as
+            `tfxclass.initializers.LogOdds` of the labels' frequencies.
+        answer_temperature: float > 0, what logits are divided by before they
+            become probabilities; not for losses. `tfxclass.calibrate` sets it.
+        thresholds: floats in [0, 1], `[num_classes]`, the least probability
+            of each class in an answer, for `threshold="calibrated"`; or None.
+            `tfxclass.calibrate` sets them.
         **kwargs: `OutputHead`'s arguments: `activation`, `kernel_initializer`,
-            `seed`, `loss_options`, and `keras.layers.Layer`'s.
+            `seed`, `loss_options`, `loss`, `kernel_dtype`, and
+            `keras.layers.Layer`'s.
 
     Call arguments and output shape are `OutputHead`'s.
 
@@ -57,6 +69,9 @@ class ClassHead(PartsHead):
         margin: float = 0.0,
         margin_type: str = "cosface",
         use_bias: bool = False,
+        bias_initializer: Initializer = "zeros",
+        answer_temperature: float = 1.0,
+        thresholds: ArrayLike | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, **kwargs)
@@ -67,6 +82,11 @@ class ClassHead(PartsHead):
         self.margin = margin
         self.margin_type = margin_type
         self.use_bias = use_bias
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.answer_temperature = answer_temperature
+        self.thresholds = _thresholds(thresholds, num_classes)
+        self._check_temperature()
+        self._check_bias()
         self._check_similarity()
         self._check_options()
 
@@ -83,6 +103,27 @@ class ClassHead(PartsHead):
                 "`margin` must be 0 with `class_counts` or `label_smoothing` "
                 "in `loss_options`: a margin is of plain cosine logits. "
                 f"Received: margin={self.margin}, loss_options={used}"
+            )
+
+    def _check_temperature(self):
+        if not 0 < self.answer_temperature < math.inf:
+            raise ValueError(
+                "`answer_temperature` must be finite and > 0. Received: "
+                f"{self.answer_temperature}"
+            )
+        if self.answer_temperature != 1 and not self.has_plain_logits:
+            raise ValueError(
+                f"A {type(self).__name__} has no `answer_temperature`: its "
+                "scores are no softmax of logits. Received: answer_temperature="
+                f"{self.answer_temperature}"
+            )
+
+    def _check_bias(self):
+        is_zero = isinstance(self.bias_initializer, keras.initializers.Zeros)
+        if not self.use_bias and not is_zero:
+            raise ValueError(
+                "`bias_initializer` needs `use_bias=True`. Received: "
+                f"bias_initializer={self.bias_initializer!r}"
             )
 
     def _check_similarity(self):
@@ -112,7 +153,7 @@ class ClassHead(PartsHead):
             )
         ]
         if self.use_bias:
-            specs.append(WeightSpec("bias", shape[:1], "zeros"))
+            specs.append(WeightSpec("bias", shape[:1], self.bias_initializer))
         return specs
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
@@ -134,6 +175,10 @@ class ClassHead(PartsHead):
             margin=self.margin,
             scale=self.logit_scale,
         )
+
+    def activate(self, logits: tf.Tensor) -> tf.Tensor:
+        """Probabilities of logits `[..., num_classes]`."""
+        return self.objective.activate(self.answer_scale * logits)
 
     def queries(self, features: tf.Tensor) -> tf.Tensor:
         """float32 `[rows, dim]`: logits are `queries . class rows`."""
@@ -162,4 +207,27 @@ class ClassHead(PartsHead):
     def get_config(self) -> Config:
         names = ("similarity", "scale", "margin", "margin_type", "use_bias")
         own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}
+        initializer = keras.initializers.serialize(self.bias_initializer)
+        return {
+            **super().get_config(),
+            **own,
+            "bias_initializer": initializer,
+            "answer_temperature": self.answer_temperature,
+            "thresholds": self.thresholds,
+        }
+
+
+def _thresholds(given, num_classes):
+    """float32 `[num_classes]` in [0, 1], or None."""
+    if isinstance(given, dict):
+        given = keras.saving.deserialize_keras_object(given)
+    if given is None:
+        return None
+    values = np.array(given, np.float32)
+    is_right = values.shape == (num_classes,)
+    if not is_right or not np.all((values >= 0) & (values <= 1)):
+        raise ValueError(
+            "`thresholds` must be numbers in [0, 1], one for each class. "
+            f"Received: shape {values.shape} with num_classes={num_classes}"
+        )
+    return values

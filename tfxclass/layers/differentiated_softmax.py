@@ -50,7 +50,7 @@ class DifferentiatedSoftmax(PartsHead):
     def __init__(
         self, num_classes: int, blocks: Iterable[Sequence[int]], **kwargs: Any
     ) -> None:
-        check_positive_int("num_classes", num_classes)
+        num_classes = check_positive_int("num_classes", num_classes)
         blocks = _check_blocks(blocks, num_classes)
         super().__init__(num_classes, **kwargs)
         self.blocks = blocks

@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
-from tfxclass.keras_internals import custom_gradient
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import dropmax
+from tfxclass.losses import first_order
 from tfxclass.losses import softmax
 from tfxclass.losses.dropmax_step import Masking
 from tfxclass.losses.dropmax_step import Rows
@@ -151,7 +151,7 @@ class DropMax(SavedRandom, SampledHead):
             num_classes, num_sampled=num_sampled, sampler=sampler, **kwargs
         )
         check_choice("mode", mode, _MODES)
-        check_positive_int("num_samples", num_samples)
+        num_samples = check_positive_int("num_samples", num_samples)
         if not 0 < temperature < float("inf"):
             raise ValueError(
                 f"`temperature` must be > 0. Received: {temperature}"
@@ -295,7 +295,11 @@ class DropMax(SavedRandom, SampledHead):
             logits = self.all_logits(features)
             return softmax.softmax_cross_entropy(logits, targets)
         losses = self._settled().losses(self.queries(features), targets)
-        return _without_gradient(losses, self.name)
+        return first_order.refuse(
+            losses,
+            f"The loss of {self.name!r} has a gradient with training=True, or "
+            "without a sampler. Received: training=False.",
+        )
 
     def export_weights(self) -> Retained:
         """`Retained` of variables, not to be normalised."""
@@ -321,7 +325,8 @@ class DropMax(SavedRandom, SampledHead):
             logits = products.all_products(queries, read.whole(self.rows))
             return Step(self._loss(queries, logits, targets)[0])
         sample = self.sample(queries, targets)
-        logits = self.sampled_logits(queries, sample)
+        rows = self.sampled_rows(sample)
+        logits = self.sampled_logits(queries, sample, rows)
         losses, ranked = self._loss(queries, logits, targets, sample)
         ranking = Ranking(tf.stop_gradient(ranked), sample.positions)
         return Step(losses, ranking)
@@ -400,17 +405,3 @@ class DropMax(SavedRandom, SampledHead):
         )
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
-
-
-def _without_gradient(losses, name):
-    @custom_gradient
-    def sealed(losses):
-        def grad(upstream):
-            raise ValueError(
-                f"The loss of {name!r} has a gradient with training=True, or "
-                "without a sampler. Received: training=False."
-            )
-
-        return tf.identity(losses), grad
-
-    return sealed(losses)

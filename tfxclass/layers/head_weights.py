@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
+from tfxclass.rows.rounded_initializer import Rounded
 from tfxclass.types import Shape
 
 
@@ -84,7 +85,7 @@ class HeadWeights(keras.layers.Layer):
     def _add(self, spec, kernel):
         initializer = spec.initializer
         if spec.dtype == "bfloat16":
-            initializer = half_rows.Rounded(keras.initializers.get(initializer))
+            initializer = Rounded(keras.initializers.get(initializer))
         try:
             # Out of autocast: a cast would copy every row a step.
             with self._beside(kernel):

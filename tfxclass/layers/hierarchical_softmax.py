@@ -108,7 +108,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_choice("multi_label", multi_label, _MULTI_LABEL)
-        check_positive_int("beam_width", beam_width)
+        beam_width = check_positive_int("beam_width", beam_width)
         if self.loss_options is not None and multi_label == "plt":
             raise ValueError(
                 '`loss_options` must be None with multi_label="plt", whose '
@@ -362,7 +362,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return self.sorted_scores(features, weights)
 
     def _check_search(self, k, threshold):
-        check_k(k, self.num_classes)
+        k = check_k(k, self.num_classes)
         if not 0 <= threshold <= 1:
             raise ValueError(
                 f"`threshold` must be in [0, 1]. Received: {threshold}"

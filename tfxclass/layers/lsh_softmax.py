@@ -77,8 +77,8 @@ class LSHSoftmax(SampledSoftmax):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        check_positive_int("num_classes", num_classes)
-        check_positive_int("num_sampled", num_sampled)
+        num_classes = check_positive_int("num_classes", num_classes)
+        num_sampled = check_positive_int("num_sampled", num_sampled)
         for name in kwargs.keys() & set(LSHSampler.option_names):
             raise ValueError(
                 f"`{name}` is an argument of the sampler. Use SampledSoftmax("

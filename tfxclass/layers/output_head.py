@@ -14,6 +14,8 @@ from tfxclass.losses import forward as forward_lib
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
 from tfxclass.losses.head_loss import HeadLoss
+from tfxclass.losses.objectives import OBJECTIVES
+from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
@@ -45,7 +47,8 @@ class OutputHead(HeadWeights):
 
     Args:
         num_classes: int, number of classes.
-        activation: `"softmax"`, or None for logits.
+        activation: `"auto"`, the probabilities of `loss`: `"softmax"`, or
+            `"sigmoid"` where labels are independent; or None for logits.
         kernel_initializer: initializer of the class rows.
         seed: int, seed of all that the head draws.
         loss_options: `tfxclass.losses.LossOptions`: class weights, label
@@ -53,7 +56,15 @@ class OutputHead(HeadWeights):
         kernel_dtype: `"float32"`, or of the class rows alone `"bfloat16"`: half
             the memory, read as float32 and rounded stochastically after each
             step, which needs an optimizer of `tfxclass.optimizers`. For heads
-            with one matrix of class rows, without an index of them, on a CPU.
+            with one matrix of class rows, on a CPU; of the samplers with an
+            index for forests and LSH tables.
+        loss: `"softmax"`, cross-entropy over all classes; or for labels that
+            are independent of each other, one vs. rest: `"sigmoid"` (logistic)
+            or `"squared_hinge"`, a binary loss for each class, summed over all
+            of them (on a sample an unbiased estimate of the sum). A label of
+            a row then weighs 1, and a probability is its label's own; of a
+            squared hinge's margins it is the sigmoid, which ranks right and
+            is a probability after `tfxclass.calibrate`.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -75,8 +86,8 @@ class OutputHead(HeadWeights):
     #: Names that `kernel_dtype` may have.
     kernel_dtypes = ("float32",)
 
-    #: Names that `activation` may have, beside None.
-    activations = ("softmax",)
+    #: Names that `loss` may have.
+    loss_kinds = SOFTMAX_ALONE
 
     #: Names of the `LossOptions` that the head's loss may have.
     supported_options = OF_LABELS
@@ -94,17 +105,24 @@ class OutputHead(HeadWeights):
     def __init__(
         self,
         num_classes: int,
-        activation: str | None = "softmax",
+        activation: str | None = "auto",
         kernel_initializer: Initializer = "glorot_uniform",
         seed: int | None = None,
         loss_options: LossOptions | None = None,
         kernel_dtype: str = "float32",
+        loss: str = "softmax",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_int("num_classes", num_classes)
-        check_choice("activation", activation, (*self.activations, None))
-        self.num_classes = int(num_classes)
+        num_classes = check_positive_int("num_classes", num_classes)
+        self._check_loss(loss)
+        # `loss` itself is what `compile` takes.
+        self.objective = OBJECTIVES[loss]
+        known = self.own_activation
+        if activation == "auto":
+            activation = known
+        check_choice("activation", activation, (known, None))
+        self.num_classes = num_classes
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
@@ -117,14 +135,29 @@ class OutputHead(HeadWeights):
         self.supports_jit = False
         self.supports_masking = True
 
+    def _check_loss(self, loss):
+        check_choice("loss", loss, tuple(OBJECTIVES))
+        if loss not in self.loss_kinds:
+            raise ValueError(
+                f"The loss of a {type(self).__name__} is its own, of one label "
+                f'or their mean. Received: loss="{loss}". Fix: leave it out, '
+                "or take FullSoftmax, SampledSoftmax, SelectiveSoftmax, "
+                "LSHSoftmax or ShardedSoftmax."
+            )
+
+    @property
+    def own_activation(self) -> str:
+        """What makes probabilities of logits, str."""
+        return self.objective.activation
+
     def _check_kernel_dtype(self):
         check_choice("kernel_dtype", self.kernel_dtype, ("float32", "bfloat16"))
         if self.kernel_dtype not in self.kernel_dtypes:
             raise ValueError(
                 f"The class rows of {type(self).__name__} are float32. "
                 f'Received: kernel_dtype="{self.kernel_dtype}". Fix: leave it '
-                "out, or take FullSoftmax, SampledSoftmax, NoiseContrastive "
-                "or NegativeSampling."
+                "out, or take FullSoftmax, SampledSoftmax, SelectiveSoftmax, "
+                "LSHSoftmax, NoiseContrastive or NegativeSampling."
             )
 
     @do_not_convert
@@ -172,8 +205,9 @@ class OutputHead(HeadWeights):
             training: bool.
 
         Returns:
-            float32 `[batch]`, or `[batch, time]`; 0 where a Keras mask of the
-            features leaves a position out.
+            float32 `[batch]`, or `[batch, time]`; where a Keras mask of the
+            features leaves a position out, 0 or a penalty of the head (`l2`),
+            which is in every row.
         """
         return self.compute_step(features, labels, training).losses
 
@@ -205,11 +239,13 @@ class OutputHead(HeadWeights):
         self, features: tf.Tensor, labels: Labels
     ) -> targets_lib.Targets:
         """`Targets` of labels for the flattened features."""
-        return targets_lib.as_targets(
-            labels,
-            self.num_classes,
-            tf.shape(features)[:-1],
-            mask=forward_lib.mask_of(features),
+        return self.objective.targets(
+            targets_lib.as_targets(
+                labels,
+                self.num_classes,
+                tf.shape(features)[:-1],
+                mask=forward_lib.mask_of(features),
+            )
         )
 
     @do_not_convert
@@ -224,7 +260,7 @@ class OutputHead(HeadWeights):
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Probabilities of logits `[..., num_classes]`."""
-        return tf.nn.softmax(logits)
+        return self.objective.activate(logits)
 
     @do_not_convert
     def top_k(self, features: Array, k: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -238,7 +274,7 @@ class OutputHead(HeadWeights):
             `(ids, scores)`: int64 and float32 `[..., k]`, best first; scores
             are probabilities, or logits with `activation=None`.
         """
-        check_k(k, self.num_classes)
+        k = check_k(k, self.num_classes)
         features = self.as_features(features)
         found = self.best(flatten(features), k)
         return tuple(unflatten(x, features) for x in found)
@@ -258,7 +294,7 @@ class OutputHead(HeadWeights):
         Returns:
             As `top_k`, if no logit is NaN.
         """
-        check_k(k, self.num_classes)
+        k = check_k(k, self.num_classes)
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
         found = self.stock_best(flatten(features), k, weights)
@@ -316,8 +352,7 @@ class OutputHead(HeadWeights):
         options = self.loss_options
         if options is None:
             return targets, lambda losses: losses
-        targets, row_weights = options.weigh(targets, self.num_classes)
-        return targets, lambda losses: options.finish(losses, row_weights)
+        return self.objective.weigh(options, targets, self.num_classes)
 
     def exact_loss(
         self, features: tf.Tensor, targets: targets_lib.Targets
@@ -390,6 +425,7 @@ class OutputHead(HeadWeights):
                 self.loss_options
             ),
             "kernel_dtype": self.kernel_dtype,
+            "loss": self.objective.name,
         }
 
 

@@ -10,7 +10,6 @@ from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
 from tfxclass.losses.options import ALL_OPTIONS
 from tfxclass.losses.options import OF_LOSSES
-from tfxclass.losses.softmax import probabilities
 from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows import read
@@ -21,6 +20,7 @@ from tfxclass.rows.loss import cross_entropy
 from tfxclass.shards.exchange import ALONE
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
+from tfxclass.types import Scalar
 
 
 class PartsHead(OutputHead):
@@ -32,6 +32,9 @@ class PartsHead(OutputHead):
     """
 
     supported_options = ALL_OPTIONS
+
+    #: What logits are divided by before they become probabilities.
+    answer_temperature = 1.0
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         """The queries of each of `class_rows`, or those of all; a list."""
@@ -57,6 +60,28 @@ class PartsHead(OutputHead):
         if len(queries) == 1:
             queries *= len(class_rows)
         return list(zip(queries, class_rows, strict=True))
+
+    def scaled(
+        self, parts: list[tuple[tf.Tensor, ClassRows]], factor: Scalar
+    ) -> list[tuple[tf.Tensor, ClassRows]]:
+        """Parts whose logits are those of `parts` times a number."""
+        scaled = []
+        for queries, rows in parts:
+            if rows.bias is not None:
+                bias = factor * tf.convert_to_tensor(rows.bias)
+                rows = rows._replace(bias=bias)
+            scaled.append((factor * queries, rows))
+        return scaled
+
+    @property
+    def answer_scale(self) -> float:
+        """What logits are multiplied by in answers."""
+        return 1.0 if self.activation is None else 1.0 / self.answer_temperature
+
+    def _answering(self, parts):
+        """`parts` whose logits are those of the answers."""
+        scale = self.answer_scale
+        return parts if scale == 1.0 else self.scaled(parts, scale)
 
     def target_margin(self) -> Margin | None:
         """The margin as a function of target logits, or None."""
@@ -97,7 +122,7 @@ class PartsHead(OutputHead):
     ) -> tf.Tensor:
         """Loss over all classes, streamed in blocks; float32 `[rows]`."""
         exchange = self.exchange(features)
-        return cross_entropy(
+        return self.objective.streamed(
             self.parts(features),
             targets_lib.Targets(*map(exchange.gather, targets)),
             exchange=exchange,
@@ -119,7 +144,7 @@ class PartsHead(OutputHead):
         exchange = self.exchange(features)
         found = [
             search.best(exchange.gather(queries), rows, k, self.needs_logsumexp)
-            for queries, rows in self.parts(features)
+            for queries, rows in self._answering(self.parts(features))
         ]
         fields = [exchange.own_from_all(list(x)) for x in zip(*found)]
         return self._answer(features, list(map(search.Best, *fields)), k)
@@ -129,12 +154,13 @@ class PartsHead(OutputHead):
         best = search.merge(self.adjust_best(features, found), k)
         if self.activation is None:
             return best.ids, tf.cast(best.logits, tf.float32)
-        return best.ids, probabilities(best.logits, best.logsumexp)
+        scores = self.objective.probabilities(best.logits, best.logsumexp)
+        return best.ids, scores
 
     @property
     def needs_logsumexp(self) -> bool:
         """Whether the best classes need the log-sum-exp of all logits."""
-        return self.activation is not None
+        return self.activation is not None and self.objective.needs_logsumexp
 
     def adjust_logits(
         self, features: tf.Tensor, logits: list[tf.Tensor]
@@ -163,7 +189,9 @@ class PartsHead(OutputHead):
         """`best` with stock ops alone."""
         found = [
             stock.best(queries, rows, k, self.needs_logsumexp)
-            for queries, rows in self._paired(features, weights)
+            for queries, rows in self._answering(
+                self._paired(features, weights)
+            )
         ]
         return self._answer(features, found, k)
 

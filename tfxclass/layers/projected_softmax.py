@@ -11,8 +11,8 @@ from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.layers.weight_spec import random_projection
 from tfxclass.losses.forward import Step
+from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.targets import Targets
-from tfxclass.rows import read
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -44,7 +44,8 @@ class ProjectedSoftmax(SampledSoftmax):
         sampler: None for all classes, or as in `SampledSoftmax`.
         l2: float >= 0: `l2 / 2 * |kernel|^2` is added to the training loss.
             With a sampler, over the rows of a step, weighted by the inverse of
-            their chance to be in it: the same on average, and as sparse.
+            their chance to be in it: the same on average, and as sparse. Not
+            with one whose counts are not corrected (`correct_fill=False`).
         **kwargs: `ClassHead`'s arguments.
 
     Example:
@@ -64,6 +65,9 @@ class ProjectedSoftmax(SampledSoftmax):
 
     kernel_dtypes = ("float32",)
 
+    # The recovery is of a softmax.
+    loss_kinds = SOFTMAX_ALONE
+
     def __init__(
         self,
         num_classes: int,
@@ -74,14 +78,15 @@ class ProjectedSoftmax(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        check_positive_int("projection_dim", projection_dim)
+        projection_dim = check_positive_int("projection_dim", projection_dim)
         check_penalty(l2)
         if l2 and self.similarity == "cosine":
             raise ValueError(
                 '`l2` needs similarity="dot": cosine logits do not depend on '
                 f"the length of a row. Received: l2={l2}"
             )
-        self.projection_dim = int(projection_dim)
+        self.check_estimates("l2", l2)
+        self.projection_dim = projection_dim
         self.l2 = l2
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
@@ -111,16 +116,15 @@ class ProjectedSoftmax(SampledSoftmax):
         penalty = self.l2 * tf.nn.l2_loss(self.class_matrix())
         return step._replace(losses=step.losses + penalty)
 
-    def sampled_loss(
-        self, logits: tf.Tensor, sample: Sample, targets: Targets
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        losses, ranked = super().sampled_loss(logits, sample, targets)
+    def sampled_penalty(
+        self, kernel: tf.Tensor, sample: Sample
+    ) -> tf.Tensor | float:
         if not self.l2:
-            return losses, ranked
-        rows, _ = read.gather(self.rows, sample.ids)
-        squares = tf.reduce_sum(tf.square(rows), axis=1)
-        squares *= tf.exp(-sample.log_expected_count)
-        return losses + 0.5 * self.l2 * tf.reduce_sum(squares), ranked
+            return 0.0
+        squares = tf.reduce_sum(tf.square(kernel), axis=1)
+        # Where rows have counts of their own, each has its own estimate.
+        weighted = sample.inverse_counts * squares
+        return 0.5 * self.l2 * tf.reduce_sum(weighted, axis=-1)
 
     def get_config(self) -> Config:
         return {

@@ -7,9 +7,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_positive_int
-from tfxclass.keras_internals import custom_gradient
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.losses import first_order
 from tfxclass.losses.forward import Ranking
 from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import Targets
@@ -18,32 +17,13 @@ from tfxclass.optimizers.apart import follow
 from tfxclass.rows import placement as placement_lib
 from tfxclass.rows import read
 from tfxclass.rows.products import row_products
-from tfxclass.samplers.auto import AutoSampler
-from tfxclass.samplers.cluster import ClusterSampler
-from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers import by_name
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.random import LogUniformSampler
-from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.replicas import sample_for_replicas
-from tfxclass.samplers.row_groups import KMeansSampler
-from tfxclass.samplers.row_groups import PCAHashSampler
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.samplers.top_k import TopKSampler
 from tfxclass.types import Config
 from tfxclass.types import Shape
-
-# Those that need no more than `num_sampled`.
-_SAMPLERS = {
-    "uniform": UniformSampler,
-    "log_uniform": LogUniformSampler,
-    "top_k": TopKSampler,
-    "pca_hash": PCAHashSampler,
-    "kmeans": KMeansSampler,
-    "hashing_forest": HashingForestSampler,
-    "cluster": ClusterSampler,
-    "auto": AutoSampler,
-}
 
 
 class SampledHead(ClassHead):
@@ -102,6 +82,11 @@ class SampledHead(ClassHead):
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
         self._check_index()
+        if self.objective.is_sum:
+            self.check_estimates("loss", self.objective.name)
+        options = self.loss_options
+        if options is not None:
+            self.check_estimates("label_smoothing", options.label_smoothing)
         check_choice("placement", placement, (None, "host"))
         if placement is not None and self.sampler is None:
             raise ValueError(
@@ -112,11 +97,13 @@ class SampledHead(ClassHead):
 
     def _check_index(self):
         is_half = self.kernel_dtype != "float32"
-        if is_half and isinstance(self.sampler, IndexedSampler):
+        is_indexed = isinstance(self.sampler, IndexedSampler)
+        if is_half and is_indexed and not self.sampler.reads_half:
             raise ValueError(
                 f"{type(self.sampler).__name__} indexes float32 rows. Fix: "
-                "leave `kernel_dtype` out, or take a sampler without an index, "
-                f'e.g. "uniform". Received: kernel_dtype="{self.kernel_dtype}"'
+                "leave `kernel_dtype` out, or take another sampler, e.g. "
+                '"hashing_forest", "auto" or an LSHSampler. Received: '
+                f'kernel_dtype="{self.kernel_dtype}"'
             )
 
     def _make_sampler(self, sampler, num_sampled):
@@ -127,26 +114,29 @@ class SampledHead(ClassHead):
                     f"Received: num_sampled={num_sampled} with sampler=None."
                 )
             return None
-        if isinstance(sampler, dict):
-            sampler = keras.saving.deserialize_keras_object(sampler)
-        if isinstance(sampler, Sampler):
-            if num_sampled not in (None, sampler.num_sampled):
-                raise ValueError(
-                    "`num_sampled` is the sampler's own. Received: "
-                    f"num_sampled={num_sampled} with a sampler of "
-                    f"{sampler.num_sampled}."
-                )
-            return sampler
-        if sampler not in _SAMPLERS:
+        return by_name.get(sampler, num_sampled, self.seed, self.num_classes)
+
+    def check_estimates(self, name: str, is_used: Any) -> None:
+        """Refuses what sums over all classes, if the sampler cannot.
+
+        Args:
+            name: str, of the argument.
+            is_used: its value, 0 where it is not used.
+        """
+        sampler = self.sampler
+        if is_used and sampler is not None and not sampler.estimates_sums:
             raise ValueError(
-                f"`sampler` must be one of {tuple(_SAMPLERS)} or a "
-                f"tfxclass.samplers.Sampler. Received: {sampler!r}"
+                f"`{name}` is a sum over all classes, which a sampler without "
+                "a correction of its counts (`correct_fill=False`, "
+                '`correction="none"`, "fill" with `negatives="sample"`) does '
+                f"not estimate. Received: {name}={is_used} with a "
+                f"{type(sampler).__name__} of that kind"
             )
-        if num_sampled is None:
-            raise ValueError(f'`sampler="{sampler}"` needs `num_sampled`.')
-        check_positive_int("num_sampled", num_sampled)
-        num_sampled = min(num_sampled, self.num_classes)
-        return _SAMPLERS[sampler](num_sampled, seed=self.seed)
+
+    @property
+    def measured(self) -> dict[str, keras.Variable]:
+        """What the sampler measures of itself, by name."""
+        return {} if self.sampler is None else self.sampler.measured
 
     @property
     def has_gpu_ops(self) -> bool:
@@ -173,7 +163,13 @@ class SampledHead(ClassHead):
 
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
         if training and self.sampler is not None:
-            return _without_gradient(output, self.name, type(self).__name__)
+            # A loss on it would cost, silently, the full softmax.
+            return first_order.refuse(
+                output,
+                f"A loss differentiates the full output of {self.name!r}, a "
+                f"{type(self).__name__}, whose training loss is its own. "
+                "Compile with loss=head.loss, or use a FullSoftmax.",
+            )
         return output
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
@@ -182,8 +178,10 @@ class SampledHead(ClassHead):
             return super().training_step(features, targets)
         queries = self.queries(features)
         sample = self.sample(queries, targets)
-        logits = self.sampled_logits(queries, sample)
+        rows = self.sampled_rows(sample)
+        logits = self.sampled_logits(queries, sample, rows)
         losses, ranked = self.sampled_loss(logits, sample, targets)
+        losses += self.sampled_penalty(rows[0], sample)
         ranking = Ranking(tf.stop_gradient(ranked), sample.positions)
         return Step(losses, ranking)
 
@@ -197,12 +195,28 @@ class SampledHead(ClassHead):
                 self.kernel,
             )
 
-    def sampled_logits(self, queries: tf.Tensor, sample: Sample) -> tf.Tensor:
+    def sampled_rows(
+        self, sample: Sample
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """`(kernel, bias)` of a step's classes, as `read.gather` has them."""
+        return read.gather(self.rows, sample.ids)
+
+    def sampled_logits(
+        self,
+        queries: tf.Tensor,
+        sample: Sample,
+        rows: tuple[tf.Tensor, tf.Tensor | None],
+    ) -> tf.Tensor:
         """Logits of a step's classes, float32 `[rows, num_sampled]`.
 
         They are -inf where the sample's mask leaves a class out.
+
+        Args:
+            queries: float32 `[rows, dim]`.
+            sample: `tfxclass.samplers.Sample`.
+            rows: `sampled_rows` of it.
         """
-        kernel, bias = read.gather(self.rows, sample.ids)
+        kernel, bias = rows
         logits = row_products(queries, kernel)
         logits = logits if bias is None else logits + bias
         if sample.mask is None:
@@ -224,6 +238,17 @@ class SampledHead(ClassHead):
             the logits that metrics rank the labels by.
         """
         raise NotImplementedError
+
+    def sampled_penalty(
+        self, kernel: tf.Tensor, sample: Sample
+    ) -> tf.Tensor | float:
+        """What is added to the loss of each row; a float, or `[rows]`.
+
+        Args:
+            kernel: float32 `[num_sampled, dim]`, the rows of the step.
+            sample: `tfxclass.samplers.Sample`.
+        """
+        return 0.0
 
     def target_logits(self, logits: tf.Tensor, sample: Sample) -> tf.Tensor:
         """Logits of the labels, the margin taken off; `[rows, p]`."""
@@ -260,20 +285,3 @@ class SampledHead(ClassHead):
         options = self.sampler.get_config()
         config = {k: v for k, v in config.items() if k != "sampler"}
         return {**config, **{name: options[name] for name in names}}
-
-
-def _without_gradient(output, name, kind):
-    """`output`; a loss on it would cost, silently, the full softmax."""
-
-    @custom_gradient
-    def sealed(output):
-        def grad(upstream):
-            raise ValueError(
-                f"A loss differentiates the full output of {name!r}, a {kind}, "
-                "whose training loss is its own. Compile with loss=head.loss, "
-                "or use a FullSoftmax."
-            )
-
-        return tf.identity(output), grad
-
-    return sealed(output)

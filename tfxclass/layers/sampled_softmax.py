@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.layers.sampled_head import SampledHead
-from tfxclass.losses.softmax import softmax_cross_entropy
+from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.losses.targets import Targets
 from tfxclass.samplers.sampler import Sample
 
@@ -29,6 +29,13 @@ class SampledSoftmax(SampledHead):
             `"hashing_forest"`, `"cluster"`, or `"auto"` (uniform while that is
             nearly exact, a forest where it is not: `AutoSampler`).
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
+        loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in
+            `OutputHead`; the binary losses of classes that are no labels are
+            divided by their expected counts, so the sum and its gradient are
+            unbiased where the softmax's estimate is consistent. Not with a
+            sampler whose counts are not corrected (`correct_fill=False`,
+            `correction="none"`). `sampler="auto"` goes by the softmax of the
+            logits.
         placement: None or `"host"`, as in `SampledHead`.
         **kwargs: `OutputHead`'s arguments.
 
@@ -42,19 +49,18 @@ class SampledSoftmax(SampledHead):
         Jean et al., On Using Very Large Target Vocabulary, ACL 2015.
     """
 
+    loss_kinds = ALL_OBJECTIVES
+
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        ranked = corrected = logits - sample.log_expected_count
-        options, num_classes = self.loss_options, self.num_classes
         targets, finish = self.weighed(targets)
-        columns = Targets(sample.positions, targets.weights)
-        if options is not None:
-            logits = options.shape(logits, sample.ids, num_classes)
-            corrected = logits - sample.log_expected_count
-        losses = softmax_cross_entropy(corrected, columns, self.target_margin())
-        if options is not None:
-            losses = options.smoothed(
-                losses, logits, columns, sample.inverse_counts, num_classes
-            )
+        losses, ranked = self.objective.sampled(
+            logits,
+            sample,
+            targets,
+            self.target_margin(),
+            self.loss_options,
+            self.num_classes,
+        )
         return finish(losses), ranked

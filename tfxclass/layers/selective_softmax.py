@@ -32,8 +32,9 @@ class SelectiveSoftmax(SampledSoftmax):
     products a row, and moves `num_sampled` rows; its share of a forest rebuilt
     in the background as it drifts (`rebuild_interval="auto"`), about a quarter
     of the time of the steps at most, comes on top. It keeps
-    two forests and a snapshot beside the class matrix: about 6 dim + 2
-    num_trees (4 + 4 dim / leaf_size) bytes a class.
+    a forest and its rows' directions beside the class matrix: about dim +
+    num_trees (4 + 4 dim / leaf_size) bytes a class, 2 GB at most unless
+    `num_trees` is given.
 
     All of it works under plain `fit`: the index refreshes itself, its state
     is saved with the model, and a resumed run goes on bit for bit.
@@ -66,7 +67,7 @@ class SelectiveSoftmax(SampledSoftmax):
         self,
         num_classes: int,
         num_sampled: int,
-        num_trees: int = 50,
+        num_trees: int | None = None,
         leaf_size: int = 100,
         num_neighbors: int | None = None,
         num_candidates: int | None = 64,
@@ -77,8 +78,8 @@ class SelectiveSoftmax(SampledSoftmax):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        check_positive_int("num_classes", num_classes)
-        check_positive_int("num_sampled", num_sampled)
+        num_classes = check_positive_int("num_classes", num_classes)
+        num_sampled = check_positive_int("num_sampled", num_sampled)
         sampler = HashingForestSampler(
             min(num_sampled, num_classes),
             num_trees=num_trees,

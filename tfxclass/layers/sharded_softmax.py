@@ -14,6 +14,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.forward import Step
+from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.targets import Targets
 from tfxclass.ops.active_classes import active_classes
@@ -21,7 +22,7 @@ from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.loss import cross_entropy
+from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.shards import ShardSamplers
 from tfxclass.saved_random import SavedRandom
@@ -34,17 +35,6 @@ from tfxclass.types import Variable
 
 # Begins the names of the samplers' state in files.
 _SAMPLER = "sampler_state_"
-
-
-def _as_sampler(sampler):
-    if isinstance(sampler, dict):
-        sampler = keras.saving.deserialize_keras_object(sampler)
-    if sampler is not None and not isinstance(sampler, Sampler):
-        raise ValueError(
-            "`sampler` must be None or a tfxclass.samplers.Sampler. "
-            f"Received: {sampler!r}"
-        )
-    return sampler
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -78,18 +68,20 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     Args:
         num_classes: int, number of classes; need not be a multiple of the
             replicas.
-        sampler: a `tfxclass.samplers.Sampler`, or None: uniform. Each shard
-            gets a copy for its classes, with an index of its own, and an equal
-            part of its `num_sampled`, which has to hold the distinct labels of
-            the batch that are its classes. Indexes are saved for as many
-            replicas; on others they are built again.
+        sampler: a `tfxclass.samplers.Sampler`, a name as in `SampledSoftmax`,
+            or None: uniform. Each shard gets a copy for its classes, with an
+            index of its own, and an equal part of its `num_sampled`, which has
+            to hold the distinct labels of the batch that are its classes.
+            Indexes are saved for as many replicas; on others they are built
+            again.
         num_sampled: int, classes of all shards together that a training step
-            computes, each an equal share of its own, labels included.
+            computes, each an equal share of its own, labels included. Not
+            needed when `sampler` is a `Sampler`.
         sample_rate: float in (0, 1], the same as a share; instead of
             `num_sampled`.
         correct_fill: whether drawn classes get the weight of all that they
-            stand for. Without it the softmax is restricted to the classes of
-            the step, as Partial FC's.
+            stand for; `loss="sigmoid"` needs it. Without it the softmax is
+            restricted to the classes of the step, as Partial FC's.
         **kwargs: `ClassHead`'s arguments.
 
     Example:
@@ -107,10 +99,12 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         Training of Face Recognition CNNs by Partial FC, CVPR 2022.
     """
 
+    loss_kinds = ALL_OBJECTIVES
+
     def __init__(
         self,
         num_classes: int,
-        sampler: Sampler | None = None,
+        sampler: str | Sampler | None = None,
         num_sampled: int | None = None,
         sample_rate: float = 1.0,
         correct_fill: bool = False,
@@ -118,11 +112,17 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     ) -> None:
         super().__init__(num_classes, **kwargs)
         self._check_sampling(sampler, num_sampled, sample_rate)
-        self.sampler = _as_sampler(sampler)
+        self.sampler = None
+        if sampler is not None:
+            self.sampler = by_name.get(
+                sampler, num_sampled, self.seed, num_classes
+            )
+            num_sampled = self.sampler.num_sampled
         self.sample_rate = sample_rate
         self.num_sampled = num_sampled
         self.correct_fill = correct_fill
         if self.is_sampled:
+            self._check_sum()
             self.supported_options = OF_LOSSES
             if self.loss_options is not None:
                 self.loss_options.check_for(self)
@@ -134,14 +134,29 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 f"`sample_rate` must be in (0, 1]. Received: {sample_rate}"
             )
         if num_sampled is not None:
-            check_positive_int("num_sampled", num_sampled)
-        given = (sampler is not None, num_sampled is not None, sample_rate != 1)
-        if sum(given) > 1:
+            num_sampled = check_positive_int("num_sampled", num_sampled)
+        is_counted = sampler is not None or num_sampled is not None
+        if is_counted and sample_rate != 1:
             raise ValueError(
-                "`sampler`, `num_sampled` and `sample_rate` each say how many "
-                "classes a step computes: give one. Received: "
+                "`sampler` with its `num_sampled`, `num_sampled` and "
+                "`sample_rate` each say how many classes a step computes: "
+                "give one. Received: "
                 f"sampler={sampler!r}, num_sampled={num_sampled}, "
                 f"sample_rate={sample_rate}."
+            )
+
+    def _check_sum(self):
+        """A sum over all classes needs what drawn ones stand for."""
+        sampler = self.sampler
+        is_estimate = self.correct_fill and (
+            sampler is None or sampler.estimates_sums
+        )
+        if self.objective.is_sum and not is_estimate:
+            raise ValueError(
+                f'`loss="{self.objective.name}"` of a sample is a sum over all '
+                "classes and needs `correct_fill=True`, of the sampler, too. "
+                f"Received: correct_fill={self.correct_fill} with "
+                f"sampler={sampler!r}"
             )
 
     @property
@@ -154,6 +169,11 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if self.num_sampled is None:
             return self.sample_rate
         return min(self.num_sampled / self.num_classes, 1.0)
+
+    @property
+    def measured(self) -> dict[str, tf.Tensor]:
+        """What the shards' samplers measure of themselves, by name."""
+        return {} if self.sampler is None else self._samplers.measured
 
     def build(self, input_shape: Shape) -> None:
         self.shards = shards_lib.make_shards(self.num_classes)
@@ -263,7 +283,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 for number, rows in self._numbered_rows().items()
             ]
         )
-        losses = cross_entropy(
+        losses = self.objective.streamed(
             list(parts), targets, columns, exchange, self.target_margin()
         )
         return Step(finish(losses))
@@ -293,15 +313,16 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if self.sampler is None:
             sample = self._partial(number, rows, local)
         else:
+            if self.sampler.reads_all_rows:
+                read.settle(rows)
             everyone = exchange.gather(tf.stop_gradient(queries))
             sample = self._samplers.sample(exchange, everyone, local, number)
         kernel, bias = read.gather(rows, sample.ids)
-        bias = tf.zeros_like(sample.ids, tf.float32) if bias is None else bias
-        if self.correct_fill:
-            bias -= sample.log_expected_count
+        counts = sample.log_expected_count
+        counts = counts if self.correct_fill else tf.zeros_like(counts)
         # A sampler may choose padding.
-        bias = tf.where(sample.ids < rows.num_classes, bias, -math.inf)
-        part = ClassRows(kernel, bias)
+        counts = tf.where(sample.ids < rows.num_classes, counts, math.inf)
+        part = ClassRows(kernel, bias, log_counts=counts)
         return (queries, part), sample.positions
 
     def _partial(self, number, rows, local):

@@ -66,8 +66,8 @@ class SparseDense(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_int("num_features", num_features)
-        check_positive_int("units", units)
+        num_features = check_positive_int("num_features", num_features)
+        units = check_positive_int("units", units)
         self.num_features = int(num_features)
         self.units = int(units)
         self.activation = keras.activations.get(activation)

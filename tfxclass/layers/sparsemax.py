@@ -39,7 +39,7 @@ class Sparsemax(ClassHead):
 
     Args:
         num_classes: int, number of classes.
-        activation: `"sparsemax"`, or None for logits.
+        activation: `"sparsemax"` (the default), or None for logits.
         **kwargs: `ClassHead`'s arguments.
 
     Example:
@@ -52,19 +52,11 @@ class Sparsemax(ClassHead):
         Martins & Astudillo, From Softmax to Sparsemax, ICML 2016.
     """
 
-    activations = ("sparsemax",)
+    own_activation = "sparsemax"
     has_gpu_ops = False
     has_plain_logits = False
 
     supported_options = OF_LABELS
-
-    def __init__(
-        self,
-        num_classes: int,
-        activation: str | None = "sparsemax",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_classes, activation=activation, **kwargs)
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return sparsemax(logits)

@@ -43,3 +43,16 @@ def gradients(
     # another device for this. Each gradient apart: what nobody reads is pruned.
     first_rows = [x[:1] for x in inputs]
     return [sealed(gradient, *first_rows) for gradient in grads]
+
+
+def refuse(tensor: tf.Tensor, message: str) -> tf.Tensor:
+    """`tensor`; its gradient raises ValueError with `message`."""
+
+    @custom_gradient
+    def sealed(tensor):
+        def grad(upstream):
+            raise ValueError(message)
+
+        return tf.identity(tensor), grad
+
+    return sealed(tensor)

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.keras_internals import running_fit
+from tfxclass.rows import half_rows
 from tfxclass.types import Labels
 
 # Heads whose user has been told: each is, once.
@@ -34,6 +35,14 @@ def check_class_weight_of_fit(labels: Labels) -> None:
             "Received: labels of shape "
             f"{shape}."
         )
+
+
+def check_optimizer_of_fit() -> None:
+    """Raises ValueError for an optimizer that cannot move bfloat16 rows."""
+    fit = running_fit()
+    if fit is not None:
+        model = fit.model
+        half_rows.check_rounded(model.trainable_variables, model.optimizer)
 
 
 def warn_of_full_output(head: keras.layers.Layer) -> None:

@@ -7,6 +7,7 @@ from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
 from tfxclass.losses import forward as forward_lib
 from tfxclass.losses.fit_checks import check_class_weight_of_fit
+from tfxclass.losses.fit_checks import check_optimizer_of_fit
 from tfxclass.losses.fit_checks import warn_of_full_output
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -65,6 +66,7 @@ class HeadLoss(keras.losses.Loss):
             check_class_weight_of_fit(y_true)
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
         if forward.training:
+            check_optimizer_of_fit()
             warn_of_full_output(forward.head)
         losses, forward.ranking = forward.head.compute_step(
             forward.features, y_true, forward.training

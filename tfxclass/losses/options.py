@@ -62,16 +62,21 @@ class LossOptions:
       class): predictions by z then do not favour frequent classes.
     * `temperature`: cross-entropy of z / temperature.
 
+    Where labels are independent (`loss="sigmoid"` or `"squared_hinge"`),
+    `class_weight` and `propensities` multiply the loss of a label itself, not
+    that of classes that are no labels; others are refused.
+
     Args:
         class_weight: numbers >= 0, `[num_classes]`, or a dict by class, of
             which others weigh 1; as in `fit`, but for any number of labels.
         propensities: numbers in (0, 1], `[num_classes]`, as
             `tfxclass.metrics.propensities` gives.
         focal_gamma: float >= 0; not with `label_smoothing`.
-        label_smoothing: float in [0, 1).
+        label_smoothing: float in [0, 1); not with a sampler whose counts are
+            not corrected (`correct_fill=False`, `correction="none"`).
         class_counts: numbers >= 0, `[num_classes]`, training rows of each
             class; a count of 0 counts as the least above it.
-        logit_adjustment: float, tau of `class_counts`.
+        logit_adjustment: float, tau of `class_counts`; 1 without them.
         temperature: float > 0. With cosine logits use `scale`.
 
     Raises:
@@ -133,6 +138,11 @@ class LossOptions:
                     f"`{name}` must be {wanted}. Received: "
                     f"{getattr(self, name)}"
                 )
+        if self.class_counts is None and self.logit_adjustment != 1:
+            raise ValueError(
+                "`logit_adjustment` needs `class_counts`. Received: "
+                f"logit_adjustment={self.logit_adjustment} without them"
+            )
         if self.focal_gamma and self.label_smoothing:
             raise ValueError(
                 "`focal_gamma` and `label_smoothing` exclude each other: a "
@@ -152,11 +162,18 @@ class LossOptions:
 
     def check_for(self, head: keras.layers.Layer) -> None:
         """Raises ValueError unless `head`, an `OutputHead`, has the options."""
-        refused = [x for x in self.used if x not in head.supported_options]
+        own, reason = head.objective.options, ""
+        allowed = [x for x in head.supported_options if x in own]
+        if len(allowed) < len(head.supported_options):
+            reason = (
+                f' with loss="{head.objective.name}", where no distribution '
+                "over the classes is learned"
+            )
+        refused = [x for x in self.used if x not in allowed]
         if refused:
             raise ValueError(
-                f"`loss_options` of a {type(head).__name__} may have "
-                f"{list(head.supported_options)}. Received: {refused}"
+                f"`loss_options` of a {type(head).__name__}{reason} may have "
+                f"{allowed}. Received: {refused}"
             )
         for name in ("class_weight", "propensities", "class_counts"):
             value = getattr(self, name)
@@ -187,14 +204,21 @@ class LossOptions:
             `(targets, row_weights)`: `Targets` whose weights sum up to 1 -
             `label_smoothing`; float32 `[batch, 1]`, for `finish`.
         """
-        ids, weights = targets
+        weights = self.masses(targets, num_classes)
         of_rows = tf.ones_like(weights[:, :1])
-        table = self._of_classes("weights", num_classes)
-        if table is not None:
-            weights *= tf.gather(table, tf.maximum(ids, 0))
+        if self._of_classes("weights", num_classes) is not None:
             of_rows = tf.reduce_sum(weights, axis=1, keepdims=True)
             weights = tf.math.divide_no_nan(weights, of_rows)
-        return Targets(ids, weights * (1 - self.label_smoothing)), of_rows
+        weights *= 1 - self.label_smoothing
+        return Targets(targets.ids, weights), of_rows
+
+    def masses(self, targets: Targets, num_classes: int) -> tf.Tensor:
+        """Weights of `Targets` times those of their classes, `[batch, p]`."""
+        ids, weights = targets
+        table = self._of_classes("weights", num_classes)
+        if table is None:
+            return weights
+        return weights * tf.gather(table, tf.maximum(ids, 0))
 
     def finish(self, losses: tf.Tensor, row_weights: tf.Tensor) -> tf.Tensor:
         """Losses `[batch]` of cross-entropies and weights `[batch, 1]`."""

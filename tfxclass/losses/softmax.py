@@ -23,14 +23,7 @@ class TargetTerms:
         targets: targets_lib.Targets,
         margin: Margin | None,
     ) -> None:
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            adjusted = logits if margin is None else margin(logits)
-        self.slope = (
-            tf.ones_like(logits)
-            if margin is None
-            else tape.gradient(adjusted, logits)
-        )
+        adjusted, self.slope = targets_lib.with_margin(logits, margin)
         self.targets = targets
         self.adjusted = adjusted
         self.delta = tf.where(targets.ids >= 0, adjusted - logits, 0.0)

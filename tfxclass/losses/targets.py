@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxclass.losses.require import require
 from tfxclass.types import Labels
+from tfxclass.types import Margin
 
 _SHAPES = (
     "`labels` must have the shape of the features without their last "
@@ -19,7 +20,8 @@ class Targets(NamedTuple):
 
     Attributes:
         ids: int64 `[batch, p]`, -1 where there is none; no row repeats one.
-        weights: float32 `[batch, p]`: 1 / (labels of the row), 0 at padding.
+        weights: float32 `[batch, p]`: 1 / (labels of the row), or 1 where
+            labels are independent, 0 at padding.
     """
 
     ids: tf.Tensor
@@ -65,9 +67,10 @@ def as_targets(
             "one-hot labels become ids by argmax."
         )
     ids = _as_rows(labels, leading_shape)
+    checks = [_check_one_hot(ids, num_classes)]
     if mask is not None:
         ids = tf.where(tf.reshape(mask, [-1, 1]), ids, -1)
-    checks = [_check_range(ids, num_classes), _check_one_hot(ids, num_classes)]
+    checks.append(_check_range(ids, num_classes))
     with tf.control_dependencies([x for x in checks if x is not None]):
         ids = _without_repeats(ids)
     return weighed(ids)
@@ -224,6 +227,18 @@ def places_of(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     places = tf.where(ids >= 0)
     return places, tf.stack([places[:, 0], tf.gather_nd(ids, places)], axis=1)
+
+
+def with_margin(
+    logits: tf.Tensor, margin: Margin | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`logits` with their margin, and its derivative; both of their shape."""
+    if margin is None:
+        return logits, tf.ones_like(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        adjusted = margin(logits)
+    return adjusted, tape.gradient(adjusted, logits)
 
 
 def cosface(logits: tf.Tensor, margin: float, scale: float) -> tf.Tensor:

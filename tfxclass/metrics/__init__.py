@@ -11,12 +11,17 @@ from tfxclass.metrics.calibration import ExpectedCalibrationError
 from tfxclass.metrics.cumulative import CumulativeProbability
 from tfxclass.metrics.cumulative import NormalizedCumulativeGain
 from tfxclass.metrics.cumulative import NormalizedCumulativeGradient
+from tfxclass.metrics.f1 import F1Score
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.metrics.propensity import PropensityScoredPrecisionAtK
 from tfxclass.metrics.propensity import propensities
 from tfxclass.metrics.ranking import NDCGAtK
 from tfxclass.metrics.ranking import PrecisionAtK
 from tfxclass.metrics.ranking import TopKAccuracy
+from tfxclass.metrics.retrieval import CoverageAtK
+from tfxclass.metrics.retrieval import MeanReciprocalRank
+from tfxclass.metrics.retrieval import RecallAtK
+from tfxclass.metrics.retrieval import RPrecisionAtK
 from tfxclass.metrics.sampler_state import SamplerState
 from tfxclass.metrics.tagging import F1Scores
 from tfxclass.metrics.tagging import RankingScores
@@ -25,16 +30,21 @@ from tfxclass.metrics.verification import true_positive_rate
 from tfxclass.metrics.verification import verification_accuracy
 
 __all__ = [
+    "CoverageAtK",
     "CumulativeProbability",
     "ExpectedCalibrationError",
+    "F1Score",
     "F1Scores",
     "HeadMetric",
+    "MeanReciprocalRank",
     "NDCGAtK",
     "NormalizedCumulativeGain",
     "NormalizedCumulativeGradient",
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
+    "RPrecisionAtK",
     "RankingScores",
+    "RecallAtK",
     "SamplerState",
     "TopKAccuracy",
     "hit_rate",

@@ -37,7 +37,7 @@ class ExpectedCalibrationError(HeadMetric):
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
-        check_positive_int("num_bins", num_bins)
+        num_bins = check_positive_int("num_bins", num_bins)
         super().__init__(head, name or "expected_calibration_error", dtype)
         self.num_bins = int(num_bins)
         self.sums = self.add_variable(

@@ -36,7 +36,7 @@ class CumulativeProbability(HeadMetric):
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
-        check_positive_int("k", k)
+        k = check_positive_int("k", k)
         super().__init__(head, name or f"cumulative_probability_{k}", dtype)
         self.k = k
 
@@ -124,7 +124,7 @@ class NormalizedCumulativeGradient(CumulativeProbability):
         super().__init__(head, k, name, dtype)
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        gradient = tf.nn.softmax(_logits(forward))
+        gradient = forward.head.activate(_logits(forward))
         places = tf.where(targets.ids >= 0)
         columns = tf.gather_nd(targets.ids, places)
         gradient = tf.tensor_scatter_nd_sub(

@@ -31,7 +31,7 @@ class RankingMetric(HeadMetric):
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
-        check_positive_int("k", k)
+        k = check_positive_int("k", k)
         super().__init__(head, name or f"{self._prefix}_{k}", dtype)
         self.k = k
 
@@ -40,11 +40,12 @@ class RankingMetric(HeadMetric):
         and for padding."""
         if forward.training and forward.ranking is not None:
             return tf.minimum(_ranks_in(forward.ranking), self.k)
-        ids, _ = forward.head.top_k(forward.features, self.k)
-        ids = tf.reshape(ids, [-1, 1, self.k])
+        k = min(self.k, forward.head.num_classes)
+        ids, _ = forward.head.top_k(forward.features, k)
+        ids = tf.reshape(ids, [-1, 1, k])
         # Ids are -1, as padding is, where a logit is NaN.
         same = (targets.ids[:, :, tf.newaxis] == ids) & (ids >= 0)
-        return tf.reduce_min(tf.where(same, tf.range(self.k), self.k), axis=2)
+        return tf.reduce_min(tf.where(same, tf.range(k), self.k), axis=2)
 
     def hits(self, forward: Forward, targets: Targets) -> tf.Tensor:
         """float32 `[rows, p]`: 1 for labels among the k best, else 0."""

@@ -19,7 +19,8 @@ class SamplerState(HeadMetric):
         measure: of an index `"recall"`: of the ten greatest logits of a few
             rows of a batch, the share that the index finds, every so many
             steps; of LSH tables `"tables_probed"` (those that a query reads)
-            and `"yield"` (the share that is kept of what the batch finds).
+            and `"yield"` (the share that is kept of what the batch finds). Of
+            a head in shards it is the mean over those of the worker.
         name: name of the metric; `measure` by default.
         dtype: as in `keras.metrics.Metric`.
 
@@ -40,9 +41,7 @@ class SamplerState(HeadMetric):
         self.measure = measure
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        measured = getattr(
-            getattr(forward.head, "sampler", None), "measured", {}
-        )
+        measured = getattr(forward.head, "measured", {})
         if self.measure not in measured:
             raise ValueError(
                 f"`measure` must be one of {tuple(measured)}, which the "

@@ -52,14 +52,12 @@ class RankingScores:
         ks: Iterable[int] = (1, 3, 5),
         propensities: ArrayLike | None = None,
     ) -> None:
-        self.ks = tuple(ks)
-        for k in self.ks:
-            check_positive_int("ks", k)
+        self.ks = tuple(check_positive_int("ks", k) for k in ks)
         if not self.ks:
             raise ValueError(f"`ks` must have a number. Received: {ks!r}")
         self._gain = None
         if propensities is not None:
-            self._gain = 1 / np.asarray(propensities, np.float64)
+            self._gain = 1 / _check_propensities(propensities)
         self._rows = 0
         self._sums = {}
         self._seen = set()
@@ -84,6 +82,8 @@ class RankingScores:
                 "`ids` must have shape [batch, k], `labels` [batch, p]. "
                 f"Received: shapes {ids.shape} and {labels.shape}"
             )
+        self._check_columns(ids, labels)
+        ids = ids[:, : max(self.ks)]
         kept = (labels >= 0).any(axis=1)
         ids, labels = ids[kept], labels[kept]
         same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
@@ -95,6 +95,16 @@ class RankingScores:
         self._add("mean_reciprocal_rank", 1 / first)
         for k in self.ks:
             self._update_at(k, ids, hits, labels, numbers)
+
+    def _check_columns(self, ids, labels):
+        columns = ids.shape[1]
+        most = max(ids.max(initial=-1), labels.max(initial=-1))
+        if columns < max(self.ks) and most >= columns:
+            raise ValueError(
+                f"`ids` must have at least {max(self.ks)} columns, the "
+                f"greatest of `ks`, or one for each class. Received: shape "
+                f"{ids.shape} with class {most}"
+            )
 
     def _update_at(self, k, ids, hits, labels, numbers):
         hits = hits[:, :k]
@@ -136,6 +146,16 @@ class RankingScores:
         return results
 
 
+def _check_propensities(propensities):
+    values = np.asarray(propensities, np.float64)
+    if values.ndim != 1 or not np.all((values > 0) & (values <= 1)):
+        raise ValueError(
+            "`propensities` must be numbers in (0, 1], one a class. Received: "
+            f"{propensities!r}"
+        )
+    return values
+
+
 class F1Scores:
     """Micro- and macro-F1 of the classes whose probability reaches a threshold.
 
@@ -151,7 +171,7 @@ class F1Scores:
     def __init__(
         self, num_classes: int, thresholds: ArrayLike = (0.5,)
     ) -> None:
-        check_positive_int("num_classes", num_classes)
+        num_classes = check_positive_int("num_classes", num_classes)
         self.thresholds = np.asarray(thresholds, np.float64)
         if self.thresholds.ndim != 1 or np.isnan(self.thresholds).any():
             raise ValueError(
@@ -172,9 +192,19 @@ class F1Scores:
                 that reach the least threshold must be among them.
             probabilities: floats `[batch, k]`.
             labels: integers `[batch, p]`, padded with -1.
+
+        Raises:
+            ValueError: shapes that do not agree.
         """
         ids, labels = np.asarray(ids), np.asarray(labels)
         probabilities = np.asarray(probabilities)
+        shapes = ids.shape, probabilities.shape, labels.shape
+        is_right = ids.ndim == labels.ndim == 2 and len(ids) == len(labels)
+        if not is_right or ids.shape != probabilities.shape:
+            raise ValueError(
+                "`ids` and `probabilities` must have shape [batch, k], "
+                f"`labels` [batch, p]. Received: shapes {shapes}"
+            )
         same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
         hits = same.any(axis=2) & (ids >= 0)
         np.add.at(self._labels, labels[labels >= 0], 1)

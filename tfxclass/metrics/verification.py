@@ -106,7 +106,7 @@ def hit_rate(
     queries, gallery = _normalized(queries), _normalized(gallery)
     query_labels = np.asarray(query_labels)
     gallery_labels = np.asarray(gallery_labels)
-    check_k(k, len(gallery))
+    k = check_k(k, len(gallery))
     sizes = (len(query_labels), len(gallery_labels))
     if sizes != (len(queries), len(gallery)) or not len(queries):
         raise ValueError(

@@ -16,7 +16,8 @@ class HashingForest(RefreshingIndex):
     """A forest of random partitions of the rows of a class matrix.
 
     Each tree splits the rows (by direction) with the max-margin hyperplane of
-    two random rows, recursively, into cells of at most `leaf_size` rows.
+    two random rows, recursively, into cells of at most `leaf_size` rows. The
+    rows' directions are rounded to 8 bits a number.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -32,20 +33,30 @@ class HashingForest(RefreshingIndex):
         num_trees: Scalar = 50,
         leaf_size: Scalar = 100,
         seed: Scalar = 0,
+        sketch: int = 0,
     ) -> Any:
         """Builds from the rows as they are, now.
 
         Args:
-            kernel: float32 variable `[num_classes, dim]`.
+            kernel: float32 variable `[num_classes, dim]`, or bfloat16 on a
+                CPU.
             num_trees: int.
             leaf_size: int, most rows of a cell.
             seed: int. Same seed and rows, same forest.
+            sketch: int, trees split random projections of the rows on so
+                many vectors; 0, or as many as `dim`, the rows themselves.
+                Not on GPUs.
 
         Raises:
             InvalidArgumentError: rows that are not finite.
         """
         return self.op("build")(
-            self.handle, handle_of(kernel), num_trees, leaf_size, seed
+            self.handle,
+            handle_of(kernel),
+            num_trees,
+            leaf_size,
+            seed,
+            sketch=sketch,
         )
 
     def advance(
@@ -58,6 +69,7 @@ class HashingForest(RefreshingIndex):
         seed: Scalar,
         lag: Scalar | None = None,
         drifted: bool | tf.Tensor = False,
+        sketch: int = 0,
     ) -> Any:
         """Refreshes in the background as is due at `step`.
 
@@ -77,6 +89,7 @@ class HashingForest(RefreshingIndex):
             num_trees,
             leaf_size,
             seed,
+            sketch=sketch,
         )
 
     def query(
@@ -91,7 +104,7 @@ class HashingForest(RefreshingIndex):
         """The classes with the greatest scores that the forest finds.
 
         Args:
-            kernel: float32 variable `[num_classes, dim]`.
+            kernel: variable `[num_classes, dim]`, of `build`.
             queries: float32 `[batch, dim]`.
             num_neighbors: int Q. Each tree gives the rows of the last node
                 with at least Q of them.

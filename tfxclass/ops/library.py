@@ -1,6 +1,7 @@
 """Loads the one shared object of compiled ops, or says how to build it."""
 
 import functools
+import importlib.util
 import json
 import os
 import platform
@@ -10,6 +11,8 @@ import tensorflow as tf
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 LIBRARY = os.path.join(_FOLDER, "_tfxclass_ops.so")
 BUILD_INFO = os.path.join(_FOLDER, "build_info.json")
+#: Of a checkout; not there where tfxclass is installed.
+SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
     "Rebuild: pip install --force-reinstall --no-deps --no-build-isolation "
     "tfxclass (in a checkout: python custom_ops/build.py)"
@@ -37,12 +40,26 @@ def check(
             f"{built_for}, but TensorFlow {version} is installed. {REBUILD}, "
             f"or install TensorFlow {built_for}."
         )
+    if os.path.exists(SOURCES) and info.get("sources") != _source_digest():
+        raise ImportError(
+            "tfxclass's compiled ops are not those of custom_ops/: the sources "
+            "changed after they were built. Rebuild: python "
+            "custom_ops/build.py (or make setup)."
+        )
     if "-march=x86-64-v3" in info["march"] and not _has_avx2():
         raise ImportError(
             "tfxclass's compiled ops were built for processors with AVX2 and "
             "FMA, which this one lacks. Set TFXCLASS_MARCH=native, then "
             f"{REBUILD[0].lower()}{REBUILD[1:]}."
         )
+
+
+def _source_digest():
+    # Loaded by its path: a package of this name may be installed.
+    spec = importlib.util.spec_from_file_location("source_digest", SOURCES)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.source_digest()
 
 
 @functools.cache

@@ -128,30 +128,38 @@ def sgd_catch_up(
     )
 
 
-def add_rows(variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor) -> Any:
+def add_rows(
+    variable: tf.Tensor,
+    ids: tf.Tensor,
+    values: tf.Tensor,
+    kept: Kept | None = None,
+) -> Any:
     """variable[ids] += values; without the copies of TensorFlow's scatter.
 
     After a scatter TensorFlow copies the whole matrix in each read of it.
     """
-    return _move_rows(variable, ids, values, rate=-1.0, decay=0.0)
-
-
-def clear_rows(variable: tf.Tensor, ids: tf.Tensor, zeros: tf.Tensor) -> Any:
-    """variable[ids] = 0; `zeros` of the type and shape of the rows."""
-    return _move_rows(variable, ids, zeros, rate=0.0, decay=1.0)
-
-
-def _move_rows(variable, ids, values, rate, decay):
     return sgd_update(
         variable,
         None,
         None,
         ids,
         values,
-        learning_rate=tf.constant(rate, tf.float64),
-        decay=tf.constant(decay, tf.float64),
+        learning_rate=tf.constant(-1.0, tf.float64),
+        decay=tf.constant(0.0, tf.float64),
         momentum=0.0,
         nesterov=False,
+        kept=kept,
+    )
+
+
+def clear_rows(variable: tf.Variable, ids: tf.Tensor) -> None:
+    """variable[ids] = 0, also where rows are NaN or infinite.
+
+    By TensorFlow's scatter: for variables that are not read as a whole.
+    """
+    zero = tf.zeros([], variable.dtype)
+    tf.raw_ops.ResourceScatterUpdate(
+        resource=variable.handle, indices=ids, updates=zero
     )
 
 

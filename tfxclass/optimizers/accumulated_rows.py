@@ -52,11 +52,12 @@ class AccumulatedRows(AveragedRows):
                 new = tf.cast(gradient.indices, tf.int64)
                 values = tf.cast(gradient.values, total.dtype)
                 row_update.add_rows(total.handle, new, values)
-                ids.assign(tf.concat([ids, new], axis=0))
+                ids.assign(_of_any_length(tf.concat([ids, new], axis=0)))
             else:
                 total.assign_add(tf.cast(gradient, total.dtype))
                 if ids is not None:
-                    ids.assign(tf.range(variable.shape[0], dtype=tf.int64))
+                    every = tf.range(variable.shape[0], dtype=tf.int64)
+                    ids.assign(_of_any_length(every))
 
     def _mean_gradients(self, grads, variables):
         """Of the steps since the last one, with these."""
@@ -84,13 +85,21 @@ class AccumulatedRows(AveragedRows):
                 continue
             total = tf_variable(total)
             if index in self._indices_of_rows:
-                zeros = tf.zeros_like(tf.gather(total, ids))
-                row_update.clear_rows(total.handle, ids, zeros)
+                row_update.clear_rows(total, ids)
             else:
                 total.assign(tf.zeros_like(total))
             if ids is not None:
-                ids.assign(tf.zeros([0], tf.int64))
+                ids.assign(_of_any_length(tf.zeros([0], tf.int64)))
 
     def _is_last_of_sum(self):
         """Whether this step is to apply what was summed."""
         return (num_applied(self) + 1) % self.gradient_accumulation_steps == 0
+
+
+def _of_any_length(ids):
+    """`ids`, int64 `[n]`, of which a graph does not know n.
+
+    TensorFlow's optimizer of graphs takes the shape of what is assigned to a
+    variable for the variable's in the whole step, also where it was longer.
+    """
+    return tf.raw_ops.PlaceholderWithDefault(input=ids, shape=[None])

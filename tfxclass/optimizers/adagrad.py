@@ -20,6 +20,7 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
         catch_up: if True, rows get the weight decay of the steps they skipped
             before they are read; see `LazyAdam`.
         compact_slots: one float a row of class rows; see `LazyAdam`.
+        l2: float, coupled L2: see `LazyAdam`.
         **kwargs: as for `keras.optimizers.Adagrad`; see `LazyAdam` for what
             holds with row gradients.
 
@@ -49,6 +50,9 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
             epsilon=self.epsilon,
             **options,
         )
+
+    def _skipped_moves(self, slots, sums, capacity):
+        return None
 
     def _catch_up_op(self, variable, slots, history, ids, **options):
         row_update.adagrad_catch_up(variable, slots[0], history, ids, **options)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import adam_slots
 from tfxclass.ops import row_update
+from tfxclass.optimizers import averaged_skips
 from tfxclass.optimizers import skipped_steps
 from tfxclass.optimizers.lazy_rows import LazyRows
 
@@ -51,14 +52,22 @@ class _LazyAdamRows(LazyRows):
         rate = tf.cast(learning_rate, dtype)
         return rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
 
-    def _catch_up_op(self, variable, slots, history, ids, **options):
-        terms, each_element = skipped_steps.adam_terms(
-            self.beta_1,
-            self.beta_2,
-            self.epsilon,
-            self.amsgrad,
-            history.capacity,
+    def _terms(self, capacity):
+        return skipped_steps.adam_terms(
+            self.beta_1, self.beta_2, self.epsilon, self.amsgrad, capacity
         )
+
+    def _skipped_moves(self, slots, sums, capacity):
+        terms, _ = self._terms(capacity)
+        divisor = tf.sqrt(slots[-1]) + self.epsilon
+        factors = averaged_skips.polynomial(sums(terms), self.epsilon / divisor)
+        return slots[0] / divisor * factors
+
+    def _has_sums_of_skips(self, capacity):
+        return not self._terms(capacity)[1]
+
+    def _catch_up_op(self, variable, slots, history, ids, **options):
+        terms, each_element = self._terms(history.capacity)
         row_update.adam_catch_up(
             variable,
             slots,
@@ -114,6 +123,13 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             the second one as one float a row, that of the mean of its squares
             (as in Adafactor or LAMB, elements of a row share a step size; all
             of a row's gradient comes from one class). For the CPU.
+        l2: float, coupled L2: `l2 * row` is added to the gradient of each
+            touched row, after clipping, and so goes through the moments and
+            the step size; dense gradients get it, too, and variables that are
+            excluded from weight decay do not. That is what a linear tool's
+            `l2 / 2 * |w|^2` in the loss is. `weight_decay` is decoupled: it
+            shrinks touched rows by `learning_rate * weight_decay`, whatever
+            their gradients are (AdamW). Not with `catch_up=True`.
         **kwargs: as for `keras.optimizers.Adam`. Clipping, weight decay, loss
             scale and learning rate schedules keep to the touched rows, and so
             do these, with row gradients on one replica:
@@ -121,8 +137,10 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             as the variables); `use_ema`, where the average of a row makes up
             for the steps in which the row stood still before the row moves or
             the averages are read, as Keras does at the end of `fit` and in
-            `SwapEMAWeights`; a constraint on the variable that is of each row
-            by itself. The last two not with `catch_up=True`.
+            `SwapEMAWeights` (with `catch_up=True`, where rows move in the steps
+            they skip, for what these do to the averages, too: they equal the
+            dense optimizer's; not with weight decay); a constraint on the
+            variable that is of each row by itself, not with `catch_up=True`.
 
     Variables may be float32, float64, float16 or bfloat16 (on a GPU float32
     where they have row gradients); 16-bit rows are computed in float32.
@@ -133,7 +151,8 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
 
     Raises:
         ValueError: at the first step, an option that cannot be right with row
-            gradients: under several replicas, `use_ema` or a constraint with
+            gradients: under several replicas, `use_ema` with `catch_up=True`
+            and weight decay or unusual betas, a constraint with
             `catch_up=True`, a constraint that needs all rows.
 
     References:
@@ -154,7 +173,7 @@ class LazyAdamW(_LazyAdamRows, keras.optimizers.AdamW):
 
     Args:
         *args: as for `keras.optimizers.AdamW`.
-        catch_up, compact_slots: see `LazyAdam`.
+        catch_up, compact_slots, l2: see `LazyAdam`.
         **kwargs: as for `keras.optimizers.AdamW`; see `LazyAdam`.
 
     Example:

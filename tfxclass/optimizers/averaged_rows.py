@@ -10,7 +10,10 @@ from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import row_update
 from tfxclass.optimizers import catching_up
-from tfxclass.optimizers.caught_up_rows import CaughtUpRows
+from tfxclass.optimizers.averaged_skips import AveragedSkips
+from tfxclass.optimizers.caught_up_rows import capacity_of
+from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -19,7 +22,7 @@ from tfxclass.types import Variable
 _BLOCK = 65536
 
 
-class AveragedRows(CaughtUpRows):
+class AveragedRows(AveragedSkips):
     """Mixin: `use_ema` at the cost of the rows that a step touches.
 
     Keras moves the average of each row in each step,
@@ -32,6 +35,9 @@ class AveragedRows(CaughtUpRows):
     rest is made up for before the row changes, and for all rows before the
     averages are read: at the end of `fit`, by `SwapEMAWeights`, and every
     `ema_overwrite_frequency` steps.
+
+    With `catch_up` a row moves in the steps it skips. What these do to its
+    average is `AveragedSkips`.
     """
 
     def build(self, variables: Sequence[Variable]) -> None:
@@ -40,12 +46,32 @@ class AveragedRows(CaughtUpRows):
         super().build(variables)
         if not self.use_ema:
             return
+        _refuse_half_rows(variables)
         self._averaged = self._add_all(variables, "averaged", _rows, "int64")
         self._all_averaged = self._add_all(
             variables, "all_averaged", _no_shape, "int64"
         )
         for variable in variables:
             catching_up.link(variable, self)
+
+    def _catch_up(self, variable, ids, every_row=False):
+        index = self._index_of(variable)
+        if not self._averages_skips or self._averaged[index] is None:
+            super()._catch_up(variable, ids, every_row)
+            return
+        steps = num_applied(self)
+        if every_row:
+            self._average_each_row(index, steps)
+            return
+        clock = tf_variable(self._clocks[index])
+        # The rows' history is full: the op brings all of them up.
+        is_full = (clock > 0) & (clock % capacity_of(variable) == 0)
+
+        def some():
+            self._average_rows(index, tf.unique(ids)[0], steps)
+
+        tf.cond(is_full, lambda: self._average_blocks(index, steps), some)
+        super()._catch_up(variable, ids)
 
     def _before_averages_are_read(self):
         if self.built and self.use_ema and not self._is_replicated:
@@ -66,16 +92,25 @@ class AveragedRows(CaughtUpRows):
         """All rows' averages as `steps` steps make them; in blocks."""
         if self._averaged[index] is None:
             return
+        self._average_blocks(index, steps)
+        self._all_averaged[index].assign(steps)
+        if self._averages_skips:
+            variable = tf_variable(self._built_for[index])
+            none = tf.zeros([0], tf.int64)
+            super()._catch_up(variable, none, every_row=True)
+
+    def _average_blocks(self, index, steps):
         for_all_rows(
             self._built_for[index].shape[0],
             lambda ids: self._average_rows(index, ids, steps),
         )
-        self._all_averaged[index].assign(steps)
 
     def _average_rows(
         self, index: int, ids: tf.Tensor, steps: Scalar
     ) -> tf.Tensor:
         """Averages of distinct rows as `steps` steps make them.
+
+        With `catch_up` the rows themselves have to follow.
 
         Returns:
             What must be done before the rows change: a tensor.
@@ -89,7 +124,10 @@ class AveragedRows(CaughtUpRows):
         rows = tf.cast(placement.gather(variable, ids), dtype)
         lost = rows - tf.cast(tf.gather(average, ids), dtype)
         keep = tf.reshape(keep, [-1] + [1] * (len(variable.shape) - 1))
-        move = tf.cast((1 - keep) * lost, average.dtype)
+        move = (1 - keep) * lost
+        if self._averages_skips:
+            move -= self._skipped_of_average(index, ids, steps, dtype)
+        move = tf.cast(move, average.dtype)
         row_update.add_rows(average.handle, ids, move)
         count = tf.fill(tf.shape(ids), tf.cast(steps, tf.int64))
         self._averaged[index].value.scatter_update(tf.IndexedSlices(count, ids))
@@ -97,8 +135,7 @@ class AveragedRows(CaughtUpRows):
 
     def _kept(self, seen, steps, dtype):
         """What is left of averages that have `seen` steps, after `steps`."""
-        # The count that Keras looks at stands at 0 as long as this.
-        first = self.gradient_accumulation_steps or 1
+        first = self._steps_kept_by_none
         missed = tf.maximum(steps - seen, 0)
         momentum = tf.constant(self.ema_momentum, dtype)
         keep = tf.pow(momentum, tf.cast(missed, dtype))
@@ -172,6 +209,17 @@ def for_all_rows(num_rows: int, function: Callable[[tf.Tensor], Any]) -> None:
         (tf.zeros([], tf.int64),),
         parallel_iterations=1,
     )
+
+
+def _refuse_half_rows(variables):
+    for variable in variables:
+        if half_rows.are_half(variable):
+            raise ValueError(
+                "`use_ema=True` averages float32 rows: steps of an average "
+                "are far below the last bit of bfloat16. Fix: leave it out, "
+                "or `kernel_dtype` of the head. Received: "
+                f"'{path_of(variable)}' in bfloat16"
+            )
 
 
 def _no_shape(variable):

@@ -1,11 +1,9 @@
 """Rows that are brought up to date when they are read."""
 
 import contextlib
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import merge_call
@@ -19,7 +17,6 @@ from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.types import Array
 from tfxclass.types import Config
-from tfxclass.types import Store
 from tfxclass.types import Variable
 
 ROW_DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -60,8 +57,6 @@ class CaughtUpRows(ShardedRows):
         if not self.catch_up:
             return
         self._last_steps = [self._add_last_step(v) for v in variables]
-        # What files of version 0.1.0 lack comes last.
-        self._num_old_variables = len(self.variables)
         self._clocks = self._add_all(variables, "clock", _no_shape, "int64")
         self._rates = self._add_all(
             variables, "rates", _capacity_shape, "float32", self._has_rates
@@ -224,30 +219,6 @@ class CaughtUpRows(ShardedRows):
         present = [p[index] for p in parts if p[index] is not None]
         handles = [tf_variable(part).handle for part in present]
         return row_update.History(handles, capacity_of(variable))
-
-    def load_own_variables(self, store: Store) -> None:
-        if self.catch_up and len(store.keys()) == self._num_old_variables:
-            store = self._store_without_history(store)
-        super().load_own_variables(store)
-
-    def _store_without_history(self, store):
-        warnings.warn(
-            "The file was written by tfxclass 0.1.0, which did not keep the "
-            "rates of the steps that rows skipped: what rows are behind is "
-            "dropped, they go on from where they are.",
-            stacklevel=3,
-        )
-        behind = {id(x) for x in self._last_steps}
-        old = self._num_old_variables
-        values = {
-            str(i): np.zeros_like(store[str(i)])
-            if id(variable) in behind
-            else store[str(i)]
-            for i, variable in enumerate(self.variables[:old])
-        }
-        for i, variable in enumerate(self.variables[old:], old):
-            values[str(i)] = np.zeros_like(variable.numpy())
-        return values
 
     def get_config(self) -> Config:
         own = {"catch_up": self.catch_up, "compact_slots": self.compact_slots}

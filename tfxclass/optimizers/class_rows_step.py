@@ -21,6 +21,7 @@ def can_step_by_class(optimizer: keras.optimizers.Optimizer) -> bool:
         or optimizer.global_clipnorm
         or optimizer.clipvalue
         or optimizer.loss_scale_factor
+        or optimizer.l2
     )
 
 

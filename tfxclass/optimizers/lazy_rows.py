@@ -12,10 +12,10 @@ from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import row_update
 from tfxclass.optimizers import row_constraints
 from tfxclass.optimizers import row_gradients
-from tfxclass.optimizers.accumulated_rows import AccumulatedRows
 from tfxclass.optimizers.averaged_rows import for_all_rows
 from tfxclass.optimizers.caught_up_rows import home
 from tfxclass.optimizers.class_rows_step import ClassRowsStep
+from tfxclass.optimizers.coupled_l2 import CoupledL2
 from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
@@ -28,13 +28,16 @@ _FIRST_MOMENTS = ("momentum",)
 _SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
 
 
-class LazyRows(ClassRowsStep, AccumulatedRows):
+class LazyRows(ClassRowsStep, CoupledL2):
     """Mixin in front of a Keras optimizer.
 
     Dense gradients go to Keras. A `tf.IndexedSlices` gradient moves only the
     rows it names, and their slots; weight decay and clipping keep to these
     rows too. Subclasses give `_slots`, `_update_op` and `_catch_up_op`.
     """
+
+    #: Whether steps of bfloat16 rows are rounded stochastically.
+    rounds_half_rows = True
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
@@ -188,7 +191,8 @@ class LazyRows(ClassRowsStep, AccumulatedRows):
             "a constraint on the variable": constraint,
         }
         for option, is_given in given.items():
-            self._check_option(option, is_given, name)
+            if is_given:
+                self._check_option(option, self._built_for[index])
         if constraint is not None and self.ema_overwrite_frequency:
             raise ValueError(
                 "`ema_overwrite_frequency` replaces all rows by averages, "
@@ -198,22 +202,25 @@ class LazyRows(ClassRowsStep, AccumulatedRows):
             )
         self._checked.add(index)
 
-    def _check_option(self, option, is_given, name):
-        if not is_given:
-            return
-        is_sum = option.startswith("gradient_accumulation")
+    def _check_option(self, option, variable):
         if self._is_replicated:
             problem = "on one replica only"
             fix = "leave it out under a strategy of several"
-        elif self.catch_up and not is_sum:
+        elif self.catch_up and option.startswith("a constraint"):
             problem = "without `catch_up=True`: skipped steps would need it too"
             fix = "leave out one of both"
+        elif self.catch_up and option.startswith("use_ema"):
+            problem = self._why_no_averages_of_skips(variable)
+            fix = "leave out one of them"
+            if problem is None:
+                return
         else:
             return
         raise ValueError(
             f"{type(self).__name__} can take `{option}` with a row gradient "
-            f"(tf.IndexedSlices) {problem}. Received: one for '{name}'. Fix: "
-            f"{fix}, or use keras.optimizers.{type(self).__name__[4:]}."
+            f"(tf.IndexedSlices) {problem}. Received: one for "
+            f"'{path_of(variable)}'. Fix: {fix}, or use "
+            f"keras.optimizers.{type(self).__name__[4:]}."
         )
 
     def _constraint(self, index):
@@ -231,6 +238,7 @@ class LazyRows(ClassRowsStep, AccumulatedRows):
     def update_step(
         self, gradient: Gradient, variable: Variable, learning_rate: Any
     ) -> None:
+        gradient = self._with_l2(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
             self._row_step(gradient, variable, learning_rate)
         else:
@@ -245,10 +253,11 @@ class LazyRows(ClassRowsStep, AccumulatedRows):
             # Not before the gather is done: what it reads would be copied.
             with tf.control_dependencies(done):
                 self._catch_up(variable, ids)
-        if self.use_ema:
+        if self.use_ema and not self.catch_up:
             seen = row_gradients.distinct_ids(gradient)
             done.append(self._average_rows(index, seen, num_applied(self)))
         with tf.control_dependencies(done):
+            self._record_number(index)
             self._update_op(
                 variable.handle,
                 self._slot_handles(index),
@@ -269,7 +278,9 @@ class LazyRows(ClassRowsStep, AccumulatedRows):
             self._average_rows(index, ids, num_applied(self) + 1)
         old = placement.gather(variable, ids)
         new = tf.cast(self._constraint(index)(old), old.dtype)
-        row_update.add_rows(variable.handle, ids, new - old)
+        # Not `compact`: no slots are moved.
+        kept = self._kept_as(index)._replace(compact=False)
+        row_update.add_rows(variable.handle, ids, new - old, kept)
 
     def _constrain_all(self, grads, variables):
         """What begins without its constraint has it after the first step."""

@@ -148,7 +148,9 @@ class LocalSGD(LocalSteps, LazySGD):
             for start, variable in pairs:
                 strategy.extended.update(
                     tf_variable(start),
-                    lambda start, variable: start.assign(variable),
+                    lambda start, variable: start.assign(
+                        tf.cast(variable, start.dtype)
+                    ),
                     args=(tf_variable(variable),),
                 )
 
@@ -171,7 +173,8 @@ class LocalSGD(LocalSteps, LazySGD):
             return gradient + (here - start) / self.gamma
         gradient = summed_rows(gradient)
         ids = gradient.indices
-        pull = (tf.gather(here, ids) - tf.gather(start, ids)) / self.gamma
+        rows = tf.cast(tf.gather(here, ids), start.dtype)
+        pull = (rows - tf.gather(start, ids)) / self.gamma
         return tf.IndexedSlices(gradient.values + pull, ids)
 
     def get_config(self) -> Config:
@@ -189,7 +192,7 @@ class LocalSGD(LocalSteps, LazySGD):
 
 def _check_stages(learning_rate, interval, stages):
     if interval is not None:
-        check_positive_int("interval", interval)
+        interval = check_positive_int("interval", interval)
     given = {"learning_rate": learning_rate, "interval": interval}
     for name, value in given.items():
         if stages is not None and value is not None:

@@ -1,5 +1,6 @@
 """Steps that each replica takes by itself, and the averages between them."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -120,16 +121,16 @@ class LocalSteps:
     def _end_step(self, strategy):
         tf.cond(
             self._is_average(self.iterations),
-            lambda: self._average(strategy),
+            lambda: self._average(strategy, sorted(self._row_indices)),
             lambda: None,
         )
 
-    def _average(self, strategy):
+    def _average(self, strategy, row_indices):
         whole, rows, tables = [], [], []
         for index, variable in enumerate(self._built_for):
             group = [variable, *self._slots(index)]
             group = [tf_variable(one) for one in group]
-            if index in self._row_indices:
+            if index in row_indices:
                 rows.append((self._touched[index], group))
                 tables.append(variable)
             else:
@@ -148,8 +149,13 @@ class LocalSteps:
             return
         strategy = self._strategy
         with strategy.scope():
-            tf.function(self._average, autograph=False)(strategy)
+            self._averaging(strategy, tuple(sorted(self._row_indices)))
         self._averaged_at = self._num_steps()
+
+    @functools.cached_property
+    def _averaging(self):
+        # One graph, but where other variables turn out to get row gradients.
+        return tf.function(self._average, autograph=False)
 
     def _replicas_differ(self):
         if not (self.built and self._is_replicated):

@@ -12,6 +12,7 @@ from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers.variable_groups import Owner
 from tfxclass.optimizers.variable_groups import VariableGroups
 from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.rows import half_rows
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Scalar
@@ -68,6 +69,9 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     - [keras#21741](https://github.com/keras-team/keras/issues/21741)
     """
 
+    #: Each group's optimizer is asked in `build`.
+    rounds_half_rows = True
+
     def __init__(
         self,
         optimizers_and_layers: Sequence[
@@ -95,8 +99,23 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         for variable, number in zip(variables, numbers):
             self._group_of[self._key_of(variable)] = number
         for optimizer, group in zip(self.optimizers, self._split(variables)):
+            half_rows.check_rounded(group, optimizer)
             optimizer.build(group)
         super().build(variables)
+
+    def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
+        """The optimizer of the group that names a layer, built or not.
+
+        Raises:
+            ValueError: no group names the layer, or a model that has it.
+        """
+        number = self._groups.number_of(layer)
+        if number is None:
+            raise ValueError(
+                "A group of the MultiOptimizer must name the layer, or a model "
+                f"that has it. Received: none for {layer.name!r}"
+            )
+        return self.optimizers[number]
 
     def _split(self, variables, *others):
         """The variables of each group, or what goes with them, lists."""

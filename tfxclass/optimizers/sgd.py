@@ -23,6 +23,8 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
         catch_up: if True, rows are brought to where dense SGD would have them
             before they are read; see `LazyAdam`.
         compact_slots: the velocity of class rows in bfloat16; see `LazyAdam`.
+        l2: float, coupled L2: see `LazyAdam`. Without momentum it is what
+            `weight_decay` is.
         **kwargs: as for `keras.optimizers.SGD`; see `LazyAdam` for what holds
             with row gradients.
 
@@ -53,6 +55,12 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
             nesterov=self.nesterov,
             **options,
         )
+
+    def _skipped_moves(self, slots, sums, capacity):
+        if not slots:
+            return None
+        terms = skipped_steps.sgd_terms(self.momentum, self.nesterov, capacity)
+        return slots[0] * sums(terms)
 
     def _catch_up_op(self, variable, slots, history, ids, **options):
         row_update.sgd_catch_up(

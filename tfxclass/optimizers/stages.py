@@ -77,9 +77,9 @@ def growing_stages(
     """
     if not growth > 1:
         raise ValueError(f"`growth` must be > 1. Received: {growth}")
-    check_positive_int("steps", steps)
-    check_positive_int("interval", interval)
-    check_positive_int("num_stages", num_stages)
+    steps = check_positive_int("steps", steps)
+    interval = check_positive_int("interval", interval)
+    num_stages = check_positive_int("num_stages", num_stages)
     check_choice("rule", rule, ("theorem_2", "stl_sgd"))
     stages = []
     for power in range(num_stages):

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.keras_internals import flat_layers
 from tfxclass.types import Variable
 
 #: Layers, models, variables, paths of variables, or lists of them.
@@ -90,6 +91,16 @@ class VariableGroups:
                 "compiled."
             )
         return found
+
+    def number_of(self, layer: keras.Layer) -> int | None:
+        """The group that names a layer, or a layer that has it; or None."""
+        for number, group in enumerate(self._owners):
+            for part in group:
+                if isinstance(part, keras.Layer) and any(
+                    inner is layer for inner in flat_layers(part)
+                ):
+                    return number
+        return None
 
     def _parts(self):
         """Variables and paths of each group; layers may have been built since.

@@ -51,7 +51,9 @@ class DualRecovery(RecoverySums):
         """
         factor = self._dual_factor(l2, reduction)
         # Of the mean of losses, whatever the reduction is.
-        step, longest = factor * self.total_weight, 2 / self.smoothness()
+        step, smoothness = factor * self.total_weight, self.smoothness()
+        # Of features that are all zero any step is as good.
+        longest = 2 / smoothness if smoothness else float("inf")
         if step > longest:
             warnings.warn(
                 f"The dual is a gradient step of 1/l2 = {step:.3g} from the "

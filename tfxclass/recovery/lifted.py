@@ -1,5 +1,6 @@
 """A slim class matrix in full width: V R^T."""
 
+import zlib
 from collections.abc import Iterator
 
 import keras
@@ -43,6 +44,19 @@ def lifted_blocks(
                 block = tf.matmul(block, projection, transpose_b=True)
             yield first + at.start, block.numpy()
         first += rows.shape[0]
+
+
+def checksum(head: keras.layers.Layer) -> int:
+    """A number that tells the weights of a built head from others."""
+    found = 0
+    bias = getattr(head, "bias", None)
+    for values in (*tf.nest.flatten(_parts(head)), bias):
+        if values is None:
+            continue
+        values = tf.convert_to_tensor(values)
+        for at in row_blocks(values.shape[0], values[:1].shape.num_elements()):
+            found = zlib.crc32(np.ascontiguousarray(values[at]), found)
+    return found
 
 
 def lifted(head: keras.layers.Layer) -> np.ndarray:

@@ -54,9 +54,11 @@ class Passes:
         Raises:
             ValueError: a file of a run with more steps.
         """
+        origin = head
         done, head = self._resumed(head, count)
         for number in range(done, count):
             sums = StepRecovery(head, top_k, number=number)
+            sums.origin = origin
             self.run(sums)
             if l2 and not isinstance(head, FullSoftmax):
                 self.tell_stationarity(sums, l2, reduction)
@@ -67,6 +69,7 @@ class Passes:
             if number + 1 < count and self.checkpoint is not None:
                 # What the next step begins at is nowhere else.
                 following = StepRecovery(head, top_k, number=number + 1)
+                following.origin = origin
                 following.save(self.checkpoint)
         self.end()
         return head
@@ -90,6 +93,7 @@ class Passes:
         """Adds all batches that a file does not have."""
         if self._has_file():
             sums.load(self.checkpoint)
+            self._check_batches(sums)
         done = sums.num_batches
         bar = keras.utils.Progbar(self.batches.count, verbose=self.verbose)
         for number, batch in enumerate(self.batches.after(done), done + 1):
@@ -98,6 +102,12 @@ class Passes:
             if self.checkpoint is not None and number % self.interval == 0:
                 sums.save(self.checkpoint)
             bar.update(number)
+
+    def _check_batches(self, sums):
+        first = next(iter(self.batches.after(0)), None)
+        if first is not None:
+            _, labels, _ = keras.utils.unpack_x_y_sample_weight(first)
+            sums.check_first_batch(self.checkpoint, len(labels))
 
     def end(self) -> None:
         """Removes the file: all is done."""

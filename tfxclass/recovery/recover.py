@@ -84,7 +84,8 @@ def recover(
             of classes.
         checkpoint: path of a file (.npz) that keeps the sums every
             `checkpoint_interval` batches; a run that finds it goes on from
-            there (over the same batches), and removes it at the end.
+            there (with the same head, arguments and batches), and removes it
+            at the end.
         checkpoint_interval: int, in batches.
         verbose: 1 shows a progress bar, 0 does not.
         batch_size: int, rows of arrays that are computed at a time; a dataset
@@ -137,7 +138,7 @@ def recover(
 
 
 def _check_steps(steps, method):
-    check_positive_int("steps", steps)
+    steps = check_positive_int("steps", steps)
     if steps > 1 and method != "step":
         raise ValueError(
             f'`steps` is for method="step". Received: steps={steps} with '

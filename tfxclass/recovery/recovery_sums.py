@@ -10,6 +10,7 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.recovery.duals import add_duals
 from tfxclass.recovery.feature_moments import FeatureMoments
+from tfxclass.recovery.lifted import checksum
 from tfxclass.recovery.lifted import full_dim
 from tfxclass.recovery.rows import Rows
 from tfxclass.recovery.rows import rows_of
@@ -48,7 +49,7 @@ class RecoverySums:
         self, head: keras.layers.Layer, top_k: int | None = None
     ) -> None:
         if top_k is not None:
-            check_k(top_k, head.num_classes)
+            top_k = check_k(top_k, head.num_classes)
         self.head = head
         self.top_k = top_k
         dim = full_dim(head)
@@ -58,6 +59,9 @@ class RecoverySums:
         self.total_weight = 0.0
         self.num_rows = 0
         self.num_batches = 0
+        #: The head that the first of several steps began at.
+        self.origin = head
+        self.first_batch = 0
 
     def add(
         self,
@@ -80,6 +84,8 @@ class RecoverySums:
         weighed = rows.features * rows.weights[:, tf.newaxis]
         self._check_finite("features or sample weights", weighed)
         self._take(rows)
+        if not self.num_batches:
+            self.first_batch = int(features.shape[0])
         self.num_rows += int(rows.features.shape[0])
         self.num_batches += 1
 
@@ -141,7 +147,15 @@ class RecoverySums:
         `|W R - V| / |V|` of the dual W, the projection R and the slim class
         matrix V: 0 at the optimum, where the gradient is zero. It says
         nothing of how good the dual is (`DualRecovery`).
+
+        Raises:
+            ValueError: a head without a projection.
         """
+        if not hasattr(self.head, "projected_rows"):
+            raise ValueError(
+                "The stationarity error is of a slim class matrix. Received: "
+                f"{type(self.head).__name__} {self.head.name!r}, in full width"
+            )
         factor = self._dual_factor(l2, reduction)
         squares = total = first = 0
         for projection, rows in self.head.projected_rows():
@@ -184,13 +198,23 @@ class RecoverySums:
             "counts": self.counts,
             "total_weight": np.array(self.total_weight),
             "progress": np.array([self.num_rows, self.num_batches]),
+            "first_batch": np.array(self.first_batch),
+            **{k: np.array(v) for k, v in self._settings().items()},
+        }
+
+    def _settings(self):
+        """What has to be the same where sums go on, a dict of ints."""
+        return {
+            "top_k": -1 if self.top_k is None else self.top_k,
+            "head": checksum(self.origin),
         }
 
     def load(self, path: Path) -> None:
-        """Reads what `save` wrote for a head of the same sizes.
+        """Reads what `save` wrote for the same head and arguments.
 
         Raises:
-            ValueError: a file of another head, or of another method.
+            ValueError: a file of another head, of another method, or with
+                other arguments.
         """
         with np.load(path) as stored:
             method = str(stored["method"]) if "method" in stored else None
@@ -205,7 +229,26 @@ class RecoverySums:
                     f"{path} is of another head. Received: a sum of shape "
                     f"{shape} for one of {self.kernel.shape}."
                 )
+            self._check_settings(path, stored)
             self._set_state(stored)
+
+    def _check_settings(self, path, stored):
+        for name, ours in self._settings().items():
+            theirs = int(stored[name]) if name in stored else None
+            if theirs != ours:
+                what = "weights of the head" if name == "head" else name
+                raise ValueError(
+                    f"{path} is of a run with other {what}. Received: {name}="
+                    f"{ours} for one of {theirs}. Remove it to begin anew."
+                )
+
+    def check_first_batch(self, path: Path, rows: int) -> None:
+        """Raises ValueError unless the data begin with so many rows."""
+        if self.num_batches and rows != self.first_batch:
+            raise ValueError(
+                f"{path} is of other batches. Received: a first one of {rows} "
+                f"rows for one of {self.first_batch}. Remove it to begin anew."
+            )
 
     def _set_state(self, state):
         self.kernel = state["kernel"]
@@ -213,6 +256,7 @@ class RecoverySums:
         self.counts = state["counts"]
         self.total_weight = float(state["total_weight"])
         self.num_rows, self.num_batches = map(int, state["progress"])
+        self.first_batch = int(state["first_batch"])
 
 
 def check_l2(l2: float) -> None:

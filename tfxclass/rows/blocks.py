@@ -58,6 +58,21 @@ class Blocks:
             return logits
         return logits + self.class_rows.bias[start : start + self.size]
 
+    def all_logits(self) -> tf.Tensor:
+        """float32 `[batch, num_classes]`, where that is what is wanted."""
+
+        def step(start, columns):
+            columns = columns.write(
+                columns.size(), tf.transpose(self.logits(start))
+            )
+            return [columns]
+
+        columns = tf.TensorArray(
+            tf.float32, 0, dynamic_size=True, infer_shape=False
+        )
+        (columns,) = self.fold(step, (columns,))
+        return tf.transpose(columns.concat())
+
     def sum_of_rows(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums of all rows, `[dim]`, and of their biases, `[]`; float32."""
         dim = tf.shape(self.queries)[1]

@@ -23,6 +23,9 @@ class ClassRows(NamedTuple):
         size: int, number of classes; None for all rows of `kernel`.
         device: str, where all rows are computed with, if not where the step
             is: on the host or the server that holds them.
+        log_counts: float32 `[capacity]` of rows that are a sample, log of the
+            expected count of each; infinite for a row that is none. None
+            where they are all rows.
     """
 
     kernel: Any
@@ -31,6 +34,7 @@ class ClassRows(NamedTuple):
     first: int = 0
     size: int | None = None
     device: str | None = None
+    log_counts: Any = None
 
     @property
     def capacity(self) -> int:

@@ -20,6 +20,10 @@ class ExactPart:
     Args:
         queries: float32 `[batch, dim]`.
         rows: `ClassRows` of tensors.
+        targets: `Targets` of the batch of all.
+        columns: int64 `[batch, p]`, which row of `rows` is that of each
+            target, -1 where none is.
+        margin: function of the target logits, or None.
         uniform: float, mass of each class beside that of the targets.
         is_recorded: bool, whether gradients will be asked for.
 
@@ -31,31 +35,32 @@ class ExactPart:
         self,
         queries: tf.Tensor,
         rows: ClassRows,
-        uniform: float,
-        is_recorded: bool,
+        targets: Targets,
+        columns: tf.Tensor,
+        margin: Margin | None,
+        uniform: float = 0.0,
+        is_recorded: bool = True,
     ) -> None:
         self.queries, self.rows = queries, rows
         self.uniform, self._is_recorded = uniform, is_recorded
         self._epsilon = products.EPSILON if rows.normalize else 0.0
+        self._is_labelled = targets.is_labelled
+        with self._there():
+            self._find_targets(targets, columns, margin)
 
     def _there(self):
         return placement.on(self.rows.device)
 
-    def find_targets(
-        self, targets: Targets, columns: tf.Tensor, margin: Margin | None
-    ) -> None:
-        """Reads the rows of the targets, `columns` `[batch, p]` of `rows`."""
+    def _find_targets(self, targets, columns, margin):
         rows, safe = self.rows, tf.maximum(columns, 0)
-        with self._there():
-            taken = half_rows.widen(tf.gather(rows.kernel, safe))
-            taken = products.normalize(taken) if rows.normalize else taken
-            logits = tf.einsum("bd,bpd->bp", self.queries, taken)
-            if rows.bias is not None:
-                logits += tf.gather(rows.bias, safe)
+        taken = half_rows.widen(tf.gather(rows.kernel, safe))
+        taken = products.normalize(taken) if rows.normalize else taken
+        logits = tf.einsum("bd,bpd->bp", self.queries, taken)
+        if rows.bias is not None:
+            logits += tf.gather(rows.bias, safe)
         # Most rows may have their targets in other parts.
         weights = tf.where(columns >= 0, targets.weights, 0.0)
         self._target_rows = taken
-        self._is_labelled = targets.is_labelled
         self._terms = TargetTerms(logits, Targets(columns, weights), margin)
 
     def stats(self) -> tf.Tensor:

@@ -9,6 +9,7 @@ goes on bit for bit, on any number of threads.
 Reference: Gupta et al., Deep Learning with Limited Numerical Precision, 2015.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -16,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.types import Shape
 from tfxclass.types import Variable
 
 _SEED = "_tfxclass_rows_seed"
@@ -35,6 +35,26 @@ def are_class_rows(variable: Variable) -> bool:
 def are_half(variable: Variable) -> bool:
     """Whether they are class rows in bfloat16."""
     return are_class_rows(variable) and is_half(variable)
+
+
+def check_rounded(
+    variables: Iterable[Variable], optimizer: keras.optimizers.Optimizer
+) -> None:
+    """Raises ValueError where no optimizer of ours moves bfloat16 rows.
+
+    Another one rounds each step to the nearest: small ones to none.
+    """
+    # That of a LossScaleOptimizer.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if getattr(optimizer, "rounds_half_rows", False):
+        return
+    for variable in filter(are_half, variables):
+        raise ValueError(
+            "`optimizer` must be one of tfxclass.optimizers, e.g. LazyAdam, "
+            'for rows of kernel_dtype="bfloat16": others round small steps '
+            f"to none. Received: a {type(optimizer).__name__} for "
+            f"{variable.path!r}."
+        )
 
 
 def is_half(values: Any) -> bool:
@@ -67,16 +87,6 @@ def gather(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         return slices, None
 
     return tf.cast(tf.gather(values, ids), tf.float32), grad
-
-
-class Rounded(keras.initializers.Initializer):
-    """Numbers of another initializer, drawn in float32 and rounded."""
-
-    def __init__(self, initializer: keras.initializers.Initializer) -> None:
-        self.initializer = initializer
-
-    def __call__(self, shape: Shape, dtype: Any = None) -> tf.Tensor:
-        return tf.cast(self.initializer(shape, dtype="float32"), dtype)
 
 
 def to_numpy(values: Variable) -> np.ndarray:

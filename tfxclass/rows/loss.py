@@ -1,12 +1,15 @@
-"""Softmax cross-entropy over class rows, streamed in blocks.
+"""Losses over class rows, streamed in blocks.
 
 No more than [batch, block] logits are held, as in cut cross-entropy (Wijmans
 et al., Cut Your Losses in Large-Vocabulary Language Models, 2024): the forward
-pass keeps the log-sum-exp alone, the backward pass computes each block of
+pass keeps some numbers a row alone, the backward pass computes each block of
 logits again. Costs one product of [batch, dim] by [dim, num_classes] forward
 and three backward.
+
+What is computed of a block is the part's: `SoftmaxPart`, `OneVsRestPart`.
 """
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -14,10 +17,6 @@ import tensorflow as tf
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
 from tfxclass.losses import first_order
-from tfxclass.losses.softmax import TargetTerms
-from tfxclass.losses.softmax import empty_stats
-from tfxclass.losses.softmax import log_ratio
-from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.losses.targets import Targets
 from tfxclass.ops import library
 from tfxclass.optimizers import class_gradients
@@ -28,7 +27,9 @@ from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.exact import ExactPart
+from tfxclass.rows.one_vs_rest_part import OneVsRestPart
 from tfxclass.rows.read import whole
+from tfxclass.rows.softmax_part import SoftmaxPart
 from tfxclass.shards.exchange import ALONE
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
@@ -44,12 +45,68 @@ def cross_entropy(
 ) -> tf.Tensor:
     """Cross-entropy over the classes of all parts; float32 `[batch]`.
 
-    In a replica, queries and parts are its own: each part's max and sum of
-    exponentials are computed for the batch of all, 12 bytes a row and shard
-    cross, and the gradients of the queries are summed; those of the rows stay
-    where the rows are.
+    Of a sample, logits are less their log expected counts.
 
     Args:
+        parts, targets, columns, exchange, margin: of `streamed_loss`.
+        uniform: float, mass of each class beside that of the targets.
+    """
+    parts = [(x, _corrected(rows)) for x, rows in parts]
+    return streamed_loss(
+        SoftmaxPart, parts, targets, columns, exchange, margin, uniform=uniform
+    )
+
+
+def one_vs_rest(
+    parts: Sequence[tuple[tf.Tensor, ClassRows]],
+    targets: Targets,
+    binary: str,
+    columns: Sequence[tf.Tensor] | None = None,
+    exchange: Batch = ALONE,
+    margin: Margin | None = None,
+) -> tf.Tensor:
+    """Sum of binary losses over the classes of all parts; float32 `[batch]`.
+
+    Of a sample, those of classes that are no labels are divided by the
+    expected counts.
+
+    Args:
+        parts, targets, columns, exchange, margin: of `streamed_loss`.
+        binary: str, `"sigmoid"` or `"squared_hinge"`.
+    """
+    return streamed_loss(
+        OneVsRestPart, parts, targets, columns, exchange, margin, binary=binary
+    )
+
+
+def _corrected(rows):
+    """`ClassRows` whose biases are less the log expected counts."""
+    if rows.log_counts is None:
+        return rows
+    bias = -rows.log_counts
+    if rows.bias is not None:
+        bias += rows.bias
+    return rows._replace(bias=bias, log_counts=None)
+
+
+def streamed_loss(
+    kind: type[SoftmaxPart | OneVsRestPart],
+    parts: Sequence[tuple[tf.Tensor, ClassRows]],
+    targets: Targets,
+    columns: Sequence[tf.Tensor] | None = None,
+    exchange: Batch = ALONE,
+    margin: Margin | None = None,
+    **options: float | str,
+) -> tf.Tensor:
+    """A loss over the classes of all parts; float32 `[batch]`.
+
+    In a replica, queries and parts are its own: each part's numbers, some
+    bytes a row and shard, are computed for the batch of all and cross, and the
+    gradients of the queries are summed; those of the rows stay where the rows
+    are.
+
+    Args:
+        kind: what computes a part.
         parts: list of `(queries, ClassRows)`, float32 `[batch, width_i]`; all
             have biases or none has. Rows are read as they are.
         targets: `Targets` of the batch of all.
@@ -57,7 +114,7 @@ def cross_entropy(
             that of each target, -1 where none is; by default that of its id.
         exchange: a batch of `tfxclass.shards`.
         margin: function of the target logits, or None.
-        uniform: float, mass of each class beside that of the targets.
+        **options: of `kind`.
     """
     queries = [x for x, _ in parts]
     given = [whole(rows) for _, rows in parts]
@@ -66,13 +123,14 @@ def cross_entropy(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
-    part_of, has_tape = _part_of(), is_recorded()
-    watches = [
-        class_gradients.watch(rows.kernel)
-        if part_of is ExactPart and rows.size is None
-        else None
-        for _, rows in parts
-    ]
+    is_exact = kind is SoftmaxPart and not placement.has_gpu()
+    if is_exact:
+        options["is_recorded"] = is_recorded()
+        make_part = functools.partial(ExactPart, **options)
+    else:
+        make_part = functools.partial(_Part, kind, **options)
+    watches = [_watch(rows) if is_exact else None for _, rows in parts]
+    losses_of_all = []
 
     @custom_gradient
     def loss_of(*inputs):
@@ -80,26 +138,26 @@ def cross_entropy(
         unseen = _there(tf.stop_gradient, inputs, given)
         queries, kernels, biases = _cut(unseen, len(parts))
         found = [
-            part_of(
+            make_part(
                 exchange.gather(x),
                 rows._replace(kernel=kernel, bias=bias),
-                uniform,
-                has_tape,
+                targets,
+                own,
+                margin,
             )
-            for x, rows, kernel, bias in zip(queries, given, kernels, biases)
+            for x, rows, kernel, bias, own in zip(
+                queries, given, kernels, biases, columns
+            )
         ]
-        for part, own in zip(found, columns):
-            part.find_targets(targets, own, margin)
         stats = exchange.from_all([part.stats() for part in found])
-        logsumexp, target = _merged(tf.stack(stats))
-        # Not a product: a row without labels may have an infinite logsumexp.
-        losses = log_ratio(logsumexp, target)
+        losses, state = kind.merged(tf.stack(stats))
+        # Not a product: a row without labels may have an infinite loss.
         losses = tf.where(targets.is_labelled > 0, losses, 0.0)
 
         def grad(upstream):
             upstream = exchange.gather(upstream)
             of_queries, of_kernels, of_biases = zip(
-                *[part.grad(logsumexp, upstream) for part in found]
+                *[part.grad(state, upstream) for part in found]
             )
             of_queries = [exchange.sum_own(x) for x in of_queries]
             of_biases = [x for x in of_biases if x is not None]
@@ -113,15 +171,14 @@ def cross_entropy(
 
         return exchange.own(losses), grad
 
-    losses_of_all = []
     with placement.on(_common_device(given)):
         losses_of_all.append(loss_of(*queries, *kernels, *biases))
     return losses_of_all[0]
 
 
-def _part_of():
-    """The class of the parts: on a CPU there is a shorter way."""
-    return _BlocksPart if placement.has_gpu() else ExactPart
+def _watch(rows):
+    """Of the kernel, where all its rows are the part's."""
+    return class_gradients.watch(rows.kernel) if rows.size is None else None
 
 
 def _promise(parts, watches, grads, losses):
@@ -160,81 +217,40 @@ def _cut(inputs, count):
     return inputs[:count], inputs[count : 2 * count], biases
 
 
-class _BlocksPart:
-    """As `ExactPart`, with TensorFlow's products of blocks of classes."""
+class _Part:
+    """A part's arithmetic on the batch of all, where its rows lie."""
 
-    def __init__(self, queries, rows, uniform, is_recorded):
-        self.queries, self.rows, self.uniform = queries, rows, uniform
+    def __init__(
+        self, kind, queries, rows, targets, columns, margin, **options
+    ):
+        self.rows, self.is_labelled = rows, targets.is_labelled
         with self._there():
             self.blocks = Blocks(queries, rows)
+            logits = logits_at(queries, rows, columns)
+            # Most rows may have their targets in other parts.
+            weights = tf.where(columns >= 0, targets.weights, 0.0)
+            own = Targets(columns, weights)
+            self.part = kind(self.blocks, logits, own, margin, **options)
 
     def _there(self):
         return placement.on(self.rows.device)
 
-    def find_targets(self, targets, columns, margin):
-        with self._there():
-            logits = logits_at(self.queries, self.rows, columns)
-        # Most rows may have their targets in other parts.
-        weights = tf.where(columns >= 0, targets.weights, 0.0)
-        self.is_labelled = targets.is_labelled
-        self.terms = TargetTerms(logits, Targets(columns, weights), margin)
-
     def stats(self):
-        """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
+        """Numbers of each row, float32 `[batch of all, n]`."""
         with self._there():
-            top, total = add_stats(
-                empty_stats(self.blocks.batch), self.blocks, self.terms
-            )
-        # Of a finished sum float32 loses nothing that shows.
-        total = tf.cast(total, tf.float32)
-        target = self.terms.weighted() + self._uniform_logits()
-        return tf.stack([top, total, target], axis=1)
+            return self.part.stats()
 
-    def _uniform_logits(self):
-        """The sum of all logits times their mass, `[batch of all]`."""
-        if not self.uniform:
-            return 0.0
-        with self._there():
-            kernel, bias = self.blocks.sum_of_rows()
-            return self.uniform * (
-                tf.linalg.matvec(self.queries, kernel) + bias
-            )
-
-    def grad(self, logsumexp, upstream):
+    def grad(self, state, upstream):
         """Gradients of the queries, the rows and, or None, the bias."""
         with self._there():
-            at_targets = self.terms.grad(logsumexp, upstream)
             factor = upstream * self.is_labelled
-            logsumexp = tf.cast(logsumexp, tf.float32)
-            lift = factor * self.uniform if self.uniform else None
-            return _grad(
-                self.blocks, self.terms, at_targets, logsumexp, factor, lift
-            )
+            return _grad(self.blocks, self.part.gradient(state, factor))
 
 
-def add_stats(
-    stats: tuple[tf.Tensor, tf.Tensor], blocks: Blocks, terms: TargetTerms
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """`stats` with the classes of `blocks` folded in."""
-
-    def step(start, top, total):
-        return library.ops.tfxclass_softmax_block_stats(
-            blocks.logits(start),
-            terms.targets.ids,
-            terms.delta,
-            start,
-            top,
-            total,
-        )
-
-    return blocks.fold(step, stats)
-
-
-def _grad(blocks, terms, at_targets, logsumexp, factor, lift):
+def _grad(blocks, logits_grad):
     """Gradients of the loss by queries, kernel and bias of `blocks`.
 
-    `lift` is what the uniform mass takes off the gradient of each logit of a
-    row, or None.
+    `logits_grad` is a function of the first class of a block and its logits.
     """
     rows = blocks.class_rows
     has_bias = rows.bias is not None
@@ -242,25 +258,16 @@ def _grad(blocks, terms, at_targets, logsumexp, factor, lift):
 
     def step(start, queries_grad, kernel_grad, bias_grad):
         part = blocks.rows(start)
-        logits_grad = library.ops.tfxclass_softmax_block_grad(
-            blocks.logits(start, part),
-            terms.targets.ids,
-            at_targets,
-            start,
-            logsumexp,
-            factor,
-        )
-        if lift is not None:
-            logits_grad -= lift[:, tf.newaxis]
-        rows_grad = products.rows_grad(logits_grad, blocks.queries)
+        by_logits = logits_grad(start, blocks.logits(start, part))
+        rows_grad = products.rows_grad(by_logits, blocks.queries)
         kernel_grad = library.ops.tfxclass_write_rows(
             kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
         )
         if has_bias:
             bias_grad = library.ops.tfxclass_write_rows(
-                bias_grad, tf.reduce_sum(logits_grad, axis=0), start
+                bias_grad, tf.reduce_sum(by_logits, axis=0), start
             )
-        return queries_grad + logits_grad @ part, kernel_grad, bias_grad
+        return queries_grad + by_logits @ part, kernel_grad, bias_grad
 
     found = blocks.fold(
         step,
@@ -271,13 +278,6 @@ def _grad(blocks, terms, at_targets, logsumexp, factor, lift):
         ),
     )
     return found if has_bias else (*found[:2], None)
-
-
-def _merged(stats):
-    """`(logsumexp, target)`, `[batch]`, of stats `[parts, batch, 3]`."""
-    tops, totals, targets = tf.unstack(stats, num=3, axis=2)
-    sums = logsumexp_of(tops, totals)
-    return tf.reduce_logsumexp(sums, axis=0), tf.reduce_sum(targets, axis=0)
 
 
 def _empty_rows(kernel):

@@ -2,6 +2,7 @@
 
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.auto import AutoSampler
+from tfxclass.samplers.by_name import get
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
@@ -28,4 +29,5 @@ __all__ = [
     "Sampler",
     "TopKSampler",
     "UniformSampler",
+    "get",
 ]

@@ -6,8 +6,11 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.losses.softmax import empty_stats
+from tfxclass.losses.softmax import logsumexp_of
+from tfxclass.ops import library
+from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.products import all_products
 from tfxclass.samplers.drift import NUM_PROBES
 from tfxclass.samplers.drift import PROBE_SHARE
 from tfxclass.samplers.drift import part_of_steps
@@ -18,8 +21,8 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-# An index pays where v (1 - p_y) is above this times the ratio of the costs.
-_CONSTANT = 0.5
+#: An index pays where v (1 - p_y) is above this times the ratio of the costs.
+PAYS_ABOVE = 0.5
 # Where it is that many times more, nearly all places are for neighbours.
 _MOSTLY = 4.0
 _MOST_NEIGHBORS = 0.9
@@ -69,6 +72,7 @@ class AutoSampler(HashingForestSampler):
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
         self.dim = kernel_shape[1]
+        self.forest_trees, _ = self.trees_and_sketch(*kernel_shape)
         for name in ("k_eff", "v", "noise", "choice"):
             self.gauge(name)
 
@@ -78,7 +82,7 @@ class AutoSampler(HashingForestSampler):
     def cost_ratio(self, batch: Scalar) -> tf.Tensor:
         """Of a step with the forest over one without, by a model; float64."""
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
-        walk = self.num_trees * (100 + self.levels * (20 + self.dim / 16))
+        walk = self.forest_trees * (100 + self.levels * (20 + self.dim / 16))
         scored = (self.num_candidates or 10 * self.leaf_size) * 100
         query = tf.cast(batch, tf.float64) * (walk + scored)
         return (1.25 * step + query) / step
@@ -105,7 +109,7 @@ class AutoSampler(HashingForestSampler):
         for name, value in zip(names, measured, strict=True):
             self.measured[name].assign(value)
         level = tf.cast(measured[2], tf.float64)
-        level /= _CONSTANT * self.cost_ratio(batch)
+        level /= PAYS_ABOVE * self.cost_ratio(batch)
         choice = tf.where(due, self._choose(level), self._state("choice"))
         self.measured["choice"].assign(choice)
 
@@ -206,17 +210,13 @@ def effective_classes(
         classes that are no labels; float32 1 - p_y; bool, whether the row has
         labels and other classes (the others are 1 and 0).
     """
-    logits = all_products(queries, rows)
-    places = tf.where(target_ids >= 0)
-    columns = tf.gather_nd(target_ids, places)
-    others = tf.tensor_scatter_nd_update(
-        logits,
-        tf.stack([places[:, 0], columns], axis=1),
-        tf.fill(tf.shape(columns), float("-inf")),
-    )
-    mass = tf.reduce_logsumexp(others, axis=1)
-    k_eff = tf.exp(2.0 * mass - tf.reduce_logsumexp(2.0 * others, axis=1))
-    missed = tf.exp(mass - tf.reduce_logsumexp(logits, axis=1))
+    # What is added to the labels' logits leaves them out.
+    out = tf.fill(tf.shape(target_ids), float("-inf"))
+    mass = _logsumexp(queries, rows, target_ids, out)
+    squares = _logsumexp(2.0 * queries, rows, target_ids, out)
+    everything = _logsumexp(queries, rows, target_ids, tf.zeros_like(out))
+    k_eff = tf.cast(tf.exp(2.0 * mass - squares), tf.float32)
+    missed = tf.cast(tf.exp(mass - everything), tf.float32)
     counts = tf.reduce_any(target_ids >= 0, axis=1)
     counts &= tf.math.is_finite(mass) & tf.math.is_finite(k_eff)
     return (
@@ -224,6 +224,18 @@ def effective_classes(
         tf.where(counts, missed, 0.0),
         counts,
     )
+
+
+def _logsumexp(queries, rows, ids, delta):
+    """Of all classes, block by block, `delta` added to those of `ids`."""
+    blocks = Blocks(queries, rows)
+
+    def step(start, top, total):
+        return library.ops.tfxclass_softmax_block_stats(
+            blocks.logits(start), ids, delta, start, top, total
+        )
+
+    return logsumexp_of(*blocks.fold(step, empty_stats(blocks.batch)))
 
 
 def _mean(values, counts):

@@ -49,6 +49,10 @@ class CandidateSampler(Sampler):
         self.neighbor_fraction = neighbor_fraction
         self.correct_fill = correct_fill
 
+    @property
+    def estimates_sums(self) -> bool:
+        return self.correct_fill
+
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
         """Keeps an index current; called before each search.
 
@@ -119,7 +123,8 @@ class NeighborSampler(CandidateSampler):
     Args:
         num_sampled: int, number of classes a step, labels included.
         num_neighbors: int Q, classes looked for a row of the batch;
-            by default as many as fill the candidates' places.
+            by default as many as fill the candidates' places, and
+            its labels.
         neighbor_fraction, correct_fill, seed: of `CandidateSampler`.
     """
 
@@ -128,7 +133,7 @@ class NeighborSampler(CandidateSampler):
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         if num_neighbors is not None:
-            check_positive_int("num_neighbors", num_neighbors)
+            num_neighbors = check_positive_int("num_neighbors", num_neighbors)
         self.num_neighbors = num_neighbors
 
     def neighbors(
@@ -149,6 +154,9 @@ class NeighborSampler(CandidateSampler):
         else:
             batch = tf.shape(queries, tf.int64)[0]
             wanted = tf.maximum(places // tf.maximum(batch, 1), 1)
+            # The nearest of a trained row are its own labels, on average:
+            labels = tf.reduce_sum(tf.cast(target_ids >= 0, tf.int64))
+            wanted += -(-labels // tf.maximum(batch, 1))
         wanted = tf.minimum(wanted, self.num_classes)
         return self.neighbors(queries, kernel, wanted)
 

@@ -29,9 +29,8 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
     Every `rebuild_interval` steps new centres are begun from a snapshot of
     the class rows, in the background, and take their place a quarter of it
     later; then, every `update_interval` steps, the rows that steps touched are
-    assigned again in the same way. Before the first index is ready, classes
-    are drawn uniformly. Memory: two indexes of 8 bytes a class and a copy of
-    the class matrix.
+    assigned again in the same way. The first step builds an index. Memory: two
+    indexes of 8 bytes a class and a copy of the class matrix.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -57,10 +56,12 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         if num_clusters is not None:
-            check_positive_int("num_clusters", num_clusters)
-        check_positive_int("num_probes", num_probes)
-        check_positive_int("update_interval", update_interval)
-        check_positive_int("rebuild_interval", rebuild_interval)
+            num_clusters = check_positive_int("num_clusters", num_clusters)
+        num_probes = check_positive_int("num_probes", num_probes)
+        update_interval = check_positive_int("update_interval", update_interval)
+        rebuild_interval = check_positive_int(
+            "rebuild_interval", rebuild_interval
+        )
         if rebuild_interval < 4:
             raise ValueError(
                 "`rebuild_interval` must be at least 4. Received: "
@@ -73,16 +74,18 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         self.index = ClusterIndex()
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        return grouped_bytes(num_classes, dim, self._num_clusters())
+        clusters = self._num_clusters(num_classes)
+        return grouped_bytes(num_classes, dim, clusters)
 
-    def _num_clusters(self):
+    def _num_clusters(self, num_classes):
         if self.num_clusters is not None:
             return self.num_clusters
-        return max(round(4 * self.num_classes**0.5), 1)
+        return max(round(4 * num_classes**0.5), 1)
 
     def rebuild(self, kernel: Variable) -> None:
         """Builds the index of the rows as they are, now."""
-        self.index.build(kernel, self._num_clusters(), seed=self.seed or 0)
+        clusters = self._num_clusters(self.num_classes)
+        self.index.build(kernel, clusters, seed=self.seed or 0)
 
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
         step = tf.convert_to_tensor(self.step)
@@ -96,7 +99,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
             kernel,
             step,
             tf.where(rebuild, until_centres, update),
-            self._num_clusters(),
+            self._num_clusters(self.num_classes),
             seed=self.seed or 0,
             rebuild=rebuild,
         )

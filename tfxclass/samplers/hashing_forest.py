@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.products import all_products
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.drift import Drift
@@ -22,6 +22,16 @@ from tfxclass.types import Variable
 
 # Rows whose softmax is computed in full to choose the number of classes.
 _ALLOCATION_ROWS = 32
+# Trees, where the index has room for so many.
+_NUM_TREES = 50
+_LEAST_TREES = 8
+# What an index takes at most by itself, its refresh included.
+_MOST_BYTES = 2 * 10**9
+# Projections that trees are of where whole directions would take more.
+_SKETCH = 32
+# Trees that are built before the ones in front of them are swapped in, and
+# those that are built side by side by the first step.
+_TREES_AHEAD = 2
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -46,10 +56,11 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
 
     Args:
         num_sampled: int, number of classes a step, labels included.
-        num_trees: int.
+        num_trees: int; by default 50, or as many as a forest of 2 GB has, its
+            refresh included (24 at 10M classes).
         leaf_size: int, most rows of a cell.
         num_neighbors: int Q, classes looked for a row of the batch;
-            by default as many as fill the neighbours' places.
+            by default as many as fill the neighbours' places, and its labels.
         num_candidates: int, most classes that a query scores, those that most
             trees agree on; None scores all that the trees give, as the paper
             does.
@@ -64,10 +75,12 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
+    reads_half = True
+
     def __init__(
         self,
         num_sampled: int,
-        num_trees: int = 50,
+        num_trees: int | None = None,
         leaf_size: int = 100,
         num_candidates: int | None = 64,
         rebuild_interval: int | str = "auto",
@@ -75,7 +88,8 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        check_positive_int("num_trees", num_trees)
+        if num_trees is not None:
+            check_positive_int("num_trees", num_trees)
         check_positive_int("leaf_size", leaf_size)
         check_rebuild_interval(rebuild_interval)
         if num_candidates is not None:
@@ -102,24 +116,65 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
 
     def _build_nanoseconds(self, num_classes, dim):
         """What a forest takes on one core, roughly."""
-        return self.num_trees * num_classes * self.levels * (2 + dim / 20)
+        num_trees, sketch = self.trees_and_sketch(num_classes, dim)
+        of_row = self.levels * (2 + (sketch or dim) / 20)
+        return num_trees * num_classes * of_row
+
+    def trees_and_sketch(self, num_classes: int, dim: int) -> tuple[int, int]:
+        """`(num_trees, sketch)`, ints: chosen where they are not given.
+
+        A forest that would take more than 2 GB has trees of `sketch`
+        projections of the rows instead of the rows, 0 if not; and fewer trees,
+        if their number was not given.
+        """
+        num_trees = self.num_trees or _NUM_TREES
+        sizes = num_classes, dim
+        if self._bytes_of(*sizes, num_trees, 0) <= _MOST_BYTES:
+            return num_trees, 0
+        sketch = _SKETCH if dim > _SKETCH and not self._is_on_gpu() else 0
+        if self.num_trees is None:
+            fixed, with_one = (
+                self._bytes_of(*sizes, n, sketch) for n in (0, 1)
+            )
+            room = (_MOST_BYTES - fixed) // (with_one - fixed)
+            num_trees = min(max(room, _LEAST_TREES), num_trees)
+        return num_trees, sketch
+
+    def _is_on_gpu(self):
+        return "GPU" in (self.index.device or "")
+
+    def _bytes_of(self, num_classes, dim, num_trees, sketch):
+        # Cells come out half full; a node has 16 bytes, a plane 16-bit
+        # numbers and 8 bytes.
+        width = -(-(sketch or dim) // 16) * 16
+        cells = 2 * num_classes // self.leaf_size + 1
+        tree = 4 * num_classes + cells * (2 * 16 + 2 * width + 8)
+        # While it is built: where each row is, beside the directions of all;
+        # and while it is queried, a vote a class.
+        built = _TREES_AHEAD * (tree + 4 * num_classes)
+        return num_trees * tree + built + num_classes * (width + 2)
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        # Cells come out half full; a node has 16 bytes, a plane 16-bit
-        # numbers and 8 bytes. The copy is in floats and in 16 bits.
-        cells = 2 * num_classes // self.leaf_size + 1
-        tree = 4 * num_classes + cells * (2 * 16 + 2 * dim + 8)
-        return 2 * self.num_trees * tree + num_classes * (6 * dim + 8)
+        sizes = self.trees_and_sketch(num_classes, dim)
+        return self._bytes_of(num_classes, dim, *sizes)
 
     def rebuild(self, kernel: Variable) -> None:
         """Builds a forest of the rows as they are, now."""
+        num_trees, sketch = self.trees_and_sketch(*kernel.shape)
         self.index.build(
-            kernel, self.num_trees, self.leaf_size, seed=self.seed or 0
+            kernel,
+            num_trees,
+            self.leaf_size,
+            seed=self.seed or 0,
+            sketch=sketch,
         )
 
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
         step = tf.convert_to_tensor(self.step)
-        num_trees, refresh = self._schedule(step, tf.shape(queries)[0])
+        num_trees, sketch = self.trees_and_sketch(*kernel.shape)
+        num_trees, refresh = self._schedule(
+            step, tf.shape(queries)[0], num_trees
+        )
         self.index.advance(
             kernel,
             step,
@@ -129,6 +184,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             seed=self.seed or 0,
             lag=refresh.lag,
             drifted=refresh.drifted,
+            sketch=sketch,
         )
         if self.drift is not None:
             self.drift.watch(
@@ -161,8 +217,8 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             normalize=self.similarity == "cosine",
         )
 
-    def _schedule(self, step, batch):
-        num_trees = tf.constant(self.num_trees, tf.int64)
+    def _schedule(self, step, batch, num_trees):
+        num_trees = tf.constant(num_trees, tf.int64)
         if self.allocation is not None:
             num_trees, interval = self.allocation.forest_schedule(step)
             return num_trees, Refresh(interval, interval)
@@ -191,7 +247,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         rows = ClassRows(
             tf.convert_to_tensor(kernel), normalize=self.similarity == "cosine"
         )
-        logits = all_products(queries[:_ALLOCATION_ROWS], rows)
+        logits = Blocks(queries[:_ALLOCATION_ROWS], rows).all_logits()
         gains = tf.math.top_k(tf.nn.softmax(logits), self.num_sampled).values
         return self.allocation.num_classes_for(step, gains)
 

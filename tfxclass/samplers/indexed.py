@@ -15,11 +15,16 @@ class IndexedSampler(Sampler):
     """A sampler with an `index`, a `tfxclass.ops.index.RefreshingIndex`.
 
     It counts its steps, by which the index is refreshed, and saves the index
-    with the model.
+    with the model. The index, its search and its probes read rows as they lie:
+    under an optimizer with `catch_up=True` classes may be chosen by rows that
+    are behind. The loss is of settled rows all the same.
     """
 
     is_exact = False
     index: Any = None
+
+    #: Whether the index is of bfloat16 rows, too, read where they lie.
+    reads_half = False
 
     @property
     def has_gpu_ops(self) -> bool:

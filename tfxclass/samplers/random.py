@@ -66,6 +66,16 @@ class LogUniformSampler(_RandomSampler):
 
     _fill = "log_uniform"
 
+    def for_rows(
+        self, first: int, num_rows: int, num_sampled: int, seed: int | None
+    ) -> Sampler:
+        """By the same law, restricted to the rows."""
+        if not first:
+            return super().for_rows(first, num_rows, num_sampled, seed)
+        ranks = np.arange(first, first + num_rows, dtype=np.float64)
+        law = np.log1p(1 / (ranks + 1))
+        return FrequencySampler(num_sampled, law, seed=seed)
+
 
 @keras.saving.register_keras_serializable("tfxclass")
 class FrequencySampler(_RandomSampler):
@@ -118,23 +128,37 @@ class FrequencySampler(_RandomSampler):
 
     def _sums(self):
         """Running sums of the weights of the classes, float64."""
+        counts = self._at_least()
+        return np.cumsum((counts / counts.max()) ** self.power)
+
+    def _at_least(self):
+        """What each class counts, float64 above 0."""
         least = self.min_count
         if least is None:
             least = self.counts[self.counts > 0].min()
-        counts = np.maximum(self.counts, least)
-        return np.cumsum((counts / counts.max()) ** self.power)
+        return np.maximum(self.counts, least)
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return 16 * num_classes  # counts and their running sums
 
-    def build_for(self, head: keras.layers.Layer) -> None:
-        if len(self.counts) != head.num_classes:
+    def check_for(self, num_classes: int) -> None:
+        if len(self.counts) != num_classes:
             raise ValueError(
                 "`counts` must have a number for each class. Received: "
-                f"{len(self.counts)} counts with "
-                f"num_classes={head.num_classes}."
+                f"{len(self.counts)} counts with num_classes={num_classes}."
             )
-        super().build_for(head)
+
+    def for_rows(
+        self, first: int, num_rows: int, num_sampled: int, seed: int | None
+    ) -> Sampler:
+        """By the same law, restricted to the rows."""
+        counts = self._at_least()[first : first + num_rows]
+        # Padding is drawn now and then, and counts nothing.
+        short = num_rows - len(counts)
+        counts = np.pad(counts, (0, short), constant_values=counts.min())
+        return FrequencySampler(
+            num_sampled, counts, power=self.power, seed=seed
+        )
 
     def get_config(self) -> Config:
         # An array: Keras writes a list element by element.

@@ -20,7 +20,9 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
         self, num_sampled: int, rebuild_interval: int = 500, **kwargs: Any
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        check_positive_int("rebuild_interval", rebuild_interval)
+        rebuild_interval = check_positive_int(
+            "rebuild_interval", rebuild_interval
+        )
         self.rebuild_interval = rebuild_interval
 
     def _num_groups(self):
@@ -93,7 +95,7 @@ class KMeansSampler(_GroupSampler):
         self, num_sampled: int, num_groups: int = 1024, **kwargs: Any
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        check_positive_int("num_groups", num_groups)
+        num_groups = check_positive_int("num_groups", num_groups)
         self.num_groups = num_groups
         self.index = ClusterIndex()
 
@@ -133,7 +135,7 @@ class PCAHashSampler(_GroupSampler):
         self, num_sampled: int, num_bits: int = 10, **kwargs: Any
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        check_positive_int("num_bits", num_bits)
+        num_bits = check_positive_int("num_bits", num_bits)
         if num_bits > 30:
             raise ValueError(
                 f"`num_bits` must be at most 30. Received: {num_bits}"

@@ -66,6 +66,13 @@ class Sampler(SavedRandom, keras.layers.Layer):
     #: what an approximate index finds.
     is_exact = True
 
+    #: Whether sums over a sample, weighted by its `inverse_counts`, estimate
+    #: those over all classes.
+    estimates_sums = True
+
+    #: Whether it reads every row, which must be up to date then.
+    reads_all_rows = False
+
     #: Whether its compiled ops run on GPUs.
     has_gpu_ops = True
 
@@ -77,8 +84,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self, num_sampled: int, seed: int | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_int("num_sampled", num_sampled)
-        self.num_sampled = int(num_sampled)
+        num_sampled = check_positive_int("num_sampled", num_sampled)
+        self.num_sampled = num_sampled
         self.seed = seed
         self.head_name = None
         #: What `sample` measures of itself: float32 weights by name.
@@ -92,6 +99,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
                 "A sampler belongs to one head. Received: the sampler of "
                 f"{self.head_name!r} for {head.name!r}."
             )
+        self.check_for(head.num_classes)
         self.head_name = head.name
         self.num_classes = head.num_classes
         self.similarity = head.similarity
@@ -99,6 +107,26 @@ class Sampler(SavedRandom, keras.layers.Layer):
             self.num_sampled = self.num_classes
         if not self.built:  # a loaded one is
             self.build((head.num_classes, head.kernel.shape[1]))
+
+    def check_for(self, num_classes: int) -> None:
+        """Raises ValueError unless this can sample so many classes."""
+
+    def for_rows(
+        self, first: int, num_rows: int, num_sampled: int, seed: int | None
+    ) -> "Sampler":
+        """A copy that samples some rows of the class matrix: a shard.
+
+        Args:
+            first: int, the class of the first row.
+            num_rows: int; rows behind the last class are padding.
+            num_sampled: int, of the copy.
+            seed: int, of the copy.
+
+        Raises:
+            ValueError: what a subclass cannot cut.
+        """
+        config = {"num_sampled": num_sampled, "seed": seed}
+        return type(self).from_config({**self.get_config(), **config})
 
     def weight(self, name: str, value: float) -> keras.Variable:
         """A float32 weight that is not trained."""
@@ -144,9 +172,10 @@ class Sampler(SavedRandom, keras.layers.Layer):
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:
             return seed
-        # Replicas that draw by themselves draw other classes.
+        # Replicas that draw by themselves draw other classes; the low bits
+        # count the steps.
         number = tf.cast(context.replica_id_in_sync_group, tf.int64)
-        return seed + tf.stack([tf.zeros_like(number), number])
+        return seed + tf.stack([tf.zeros_like(number), number * 2**32])
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         """Bytes of the index for `[num_classes, dim]` rows, refresh included.

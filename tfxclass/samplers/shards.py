@@ -21,6 +21,7 @@ class ShardSamplers:
     """
 
     def __init__(self, sampler: Any, head: keras.layers.Layer) -> None:
+        sampler.check_for(head.num_classes)
         self._shards = head.shards
         self._kernels = dict(head.shards.components(head.kernel))
         self._samplers = {
@@ -29,18 +30,34 @@ class ShardSamplers:
         }
 
     def _copy(self, sampler, head, number, kernel):
-        config = sampler.get_config()
-        config["num_sampled"] = -(-sampler.num_sampled // self._shards.count)
-        copy = type(sampler).from_config(config)
         # Padding is a class of a shard that is never computed.
+        num_rows = self._shards.rows_of(number)
+        copy = sampler.for_rows(
+            self._shards.starts[number],
+            num_rows,
+            num_sampled=-(-sampler.num_sampled // self._shards.count),
+            seed=_seed_of(sampler.seed, number),
+        )
         shard = types.SimpleNamespace(
             name=head.name,
-            num_classes=self._shards.rows_of(number),
+            num_classes=num_rows,
             similarity=head.similarity,
             kernel=kernel,
         )
         copy.build_for(shard)
         return copy
+
+    @property
+    def measured(self) -> dict[str, tf.Tensor]:
+        """Means over this worker's shards, float32 by name."""
+        samplers = list(self._samplers.values())
+        return {
+            name: tf.add_n(
+                [tf.convert_to_tensor(x.measured[name]) for x in samplers]
+            )
+            / len(samplers)
+            for name in samplers[0].measured
+        }
 
     def sample(
         self,
@@ -112,3 +129,10 @@ class ShardSamplers:
                     if name.startswith(prefix)
                 }
             )
+
+
+def _seed_of(seed, number):
+    """Another one for each shard, int or None; the first one's is `seed`."""
+    if seed is None or not number:
+        return seed
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -2,6 +2,7 @@
 
 from tfxclass.text.fields import Field
 from tfxclass.text.linear_tree import train_linear
+from tfxclass.text.neighbors import NeighborVotes
 from tfxclass.text.sparse_linear import SparseLinear
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.text.tagger import Tagger
@@ -9,6 +10,7 @@ from tfxclass.text.text_features import TextFeatures
 
 __all__ = [
     "Field",
+    "NeighborVotes",
     "SparseLinear",
     "SparseRows",
     "Tagger",

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfxclass.calibration.label_thresholds import Pairs
+from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.text import linear_tree
 from tfxclass.text.centroids import centroids
 from tfxclass.text.sparse_rows import SparseRows
@@ -11,7 +13,9 @@ from tfxclass.text.sparse_rows import SparseRows
 # A candidate is tried on so many labels where all take longer than this.
 _MOST_SECONDS = 6.0
 _SOME_LABELS = 256
-_EPOCHS = 4
+EPOCHS = 4
+# No threshold is below.
+_LEAST_ANSWER = 0.01
 # Of the centroids, where a row has one label; many labels gain nothing by them.
 _SHARES = (0.0, 0.5, 1.0, 2.0)
 # Pairs of row and label for each true one that a sigmoid is fitted to.
@@ -24,12 +28,14 @@ class Trial(NamedTuple):
     Attributes:
         margins: float32 `[rows, labels]`, of some of the labels.
         truth: bool `[rows, labels]`.
+        labels: int `[labels]`, which labels.
         share: float, of the labels' centroids beside the weights.
         score: float, the higher the better.
     """
 
     margins: np.ndarray
     truth: np.ndarray
+    labels: np.ndarray
     share: float
     score: float
 
@@ -52,6 +58,7 @@ def try_out(
     num_labels: int,
     one: bool,
     c: float,
+    num_epochs: int = EPOCHS,
 ) -> Trial:
     """Trains on `rows`, and answers `held`; a `Trial`.
 
@@ -64,24 +71,26 @@ def try_out(
         num_labels: int.
         one: whether a row has one label.
         c: float, weight of the losses.
+        num_epochs: int.
     """
     some = _labels_to_try(rows, labels, num_labels)
     place = np.full(num_labels, -1)
     place[some] = np.arange(len(some))
     weights, _ = linear_tree.train_linear(
         rows, _only(labels, place), num_features, len(some), c=c,
-        num_epochs=_EPOCHS, threshold=0.02,
+        num_epochs=num_epochs, threshold=0.02,
     )  # fmt: skip
     margins = linear_tree.margins(held, weights)
     truth = np.zeros(margins.shape, bool)
     own = _only(held_labels, place)
     truth[own.row_ids(), own.ids] = True
     if not one:
-        return Trial(margins, truth, 0.0, average_precision(margins, truth))
+        score = average_precision(margins, truth)
+        return Trial(margins, truth, some, 0.0, score)
     means = centroids(rows, _only(labels, place), num_features, len(some))
     cosines = linear_tree.margins(held, means)
     trials = [
-        Trial(mixed, truth, share, _reciprocal_rank(mixed, truth))
+        Trial(mixed, truth, some, share, reciprocal_rank(mixed, truth))
         for share in _SHARES
         for mixed in [margins + share * cosines]
     ]
@@ -90,7 +99,7 @@ def try_out(
 
 def _labels_to_try(rows, labels, num_labels):
     """All where they are few; else some of each frequency."""
-    if linear_tree.seconds(rows, num_labels, _EPOCHS) <= _MOST_SECONDS:
+    if linear_tree.seconds(rows, num_labels, EPOCHS) <= _MOST_SECONDS:
         return np.arange(num_labels)
     counts = np.bincount(labels.ids, minlength=num_labels)
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
@@ -106,7 +115,8 @@ def _only(labels, place):
     return SparseRows(ends, ids, labels.values[kept])
 
 
-def _reciprocal_rank(margins, truth):
+def reciprocal_rank(margins: np.ndarray, truth: np.ndarray) -> float:
+    """Mean over rows of 1 / rank of the best true label."""
     rows = truth.any(axis=1)
     best = np.where(truth, margins, -np.inf).max(axis=1, keepdims=True)
     ranks = 1 + (margins > best).sum(axis=1)
@@ -169,6 +179,39 @@ def fit_temperature(margins: np.ndarray, truth: np.ndarray) -> float:
         if loss < least:
             best, least = float(factor), loss
     return best
+
+
+def tag_thresholds(
+    probabilities: np.ndarray,
+    truth: np.ndarray,
+    labels: np.ndarray,
+    num_labels: int,
+    default: float,
+) -> np.ndarray:
+    """Each label's least probability, for the greatest micro-F1 together.
+
+    Labels that were not tried, and those of few rows, have one for all.
+
+    Args:
+        probabilities: float32 `[rows, labels]`, held out.
+        truth: bool `[rows, labels]`.
+        labels: int `[labels]`, which labels.
+        num_labels: int, of all.
+        default: float, of labels that were not tried.
+
+    Returns:
+        float32 `[num_labels]`.
+    """
+    rows, columns = np.nonzero(probabilities >= _LEAST_ANSWER)
+    pairs = Pairs(
+        columns,
+        probabilities[rows, columns].astype(np.float32),
+        truth[rows, columns],
+        truth.sum(axis=0),
+    )
+    found = np.full(num_labels, default, np.float32)
+    found[labels] = best_thresholds(pairs, "micro")[0]
+    return found
 
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:

@@ -1,5 +1,7 @@
 """Training of linear one-vs-rest classifiers, flat or along a label tree."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import tensorflow as tf
 
@@ -162,14 +164,17 @@ def hard_negatives(
     rows: SparseRows, weights: SparseWeights
 ) -> list[np.ndarray]:
     """Rows that the first level takes for each group's, int arrays."""
-    dense = to_dense(weights)
-    found = [[] for _ in weights.biases]
-    for begin in range(0, len(rows), _BATCH):
-        part = np.arange(begin, min(begin + _BATCH, len(rows)))
-        margins = products(rows.take(part), dense) + weights.biases
-        for group, of_group in enumerate(margins.T):
-            found[group].append(part[of_group > _HARD_MARGIN])
-    return [np.concatenate(parts) for parts in found]
+    found = []
+    for first, dense in dense_blocks(weights):
+        biases = weights.biases[first : first + dense.shape[1]]
+        parts = [[np.zeros(0, np.int64)] for _ in biases]
+        for begin in range(0, len(rows), _BATCH):
+            part = np.arange(begin, min(begin + _BATCH, len(rows)))
+            scores = products(rows.take(part), dense) + biases
+            for group, of_group in enumerate(scores.T):
+                parts[group].append(part[of_group > _HARD_MARGIN])
+        found += [np.concatenate(rows_of) for rows_of in parts]
+    return found
 
 
 def products(rows: SparseRows, matrix: Array) -> np.ndarray:
@@ -182,27 +187,32 @@ def products(rows: SparseRows, matrix: Array) -> np.ndarray:
 
 def margins(rows: SparseRows, weights: SparseWeights) -> np.ndarray:
     """float32 `[rows, columns]`: scores by `SparseWeights`, biases too."""
-    lengths = np.diff(weights.splits)
-    features = np.repeat(np.arange(len(lengths)), lengths)
     result = np.empty((len(rows), len(weights.biases)), np.float32)
-    for begin in range(0, len(weights.biases), _COLUMNS):
-        end = min(begin + _COLUMNS, len(weights.biases))
-        some = (weights.columns >= begin) & (weights.columns < end)
-        dense = np.zeros((len(lengths), end - begin), np.float32)
-        dense[features[some], weights.columns[some] - begin] = weights.values[
-            some
-        ]
-        result[:, begin:end] = products(rows, dense)
+    for begin, dense in dense_blocks(weights):
+        result[:, begin : begin + dense.shape[1]] = products(rows, dense)
     return result + weights.biases
 
 
-def to_dense(weights: SparseWeights) -> np.ndarray:
-    """`[num_features, columns]` of `SparseWeights`."""
+def dense_blocks(
+    weights: SparseWeights, size: int = _COLUMNS
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields `(first column, float32 [num_features, columns])`.
+
+    All columns at once would be gigabytes.
+
+    Args:
+        weights: `SparseWeights`.
+        size: int, most columns of a block.
+    """
     lengths = np.diff(weights.splits)
-    dense = np.zeros((len(lengths), len(weights.biases)), np.float32)
     features = np.repeat(np.arange(len(lengths)), lengths)
-    dense[features, weights.columns] = weights.values
-    return dense
+    for begin in range(0, len(weights.biases), size):
+        end = min(begin + size, len(weights.biases))
+        some = (weights.columns >= begin) & (weights.columns < end)
+        at = features[some], weights.columns[some] - begin
+        dense = np.zeros((len(lengths), end - begin), np.float32)
+        dense[at] = weights.values[some]
+        yield begin, dense
 
 
 def _groups_of_rows(labels, groups):

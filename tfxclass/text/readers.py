@@ -6,12 +6,16 @@ import os
 import sys
 from collections.abc import Sequence
 
+import numpy as np
+
 from tfxclass.data import XCFile
 from tfxclass.text.fields import Field
 from tfxclass.types import Path
 
 #: What a file is read as, by the end of its name.
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".xc")
+#: Of a text of the XC format.
+_MOST_WORDS = 10**6
 _OPENERS = {".gz": "gzip", ".xz": "lzma", ".bz2": "bz2"}
 
 
@@ -37,14 +41,26 @@ def read(
 
     Raises:
         ValueError: a file of another kind, or a row without a column, or that
-            is damaged.
+            is damaged, or no row with the column of the tags.
     """
     texts, names = {column: [] for column in columns}, []
+    if _is_xc(path) and len(columns) != 1:
+        raise ValueError(
+            f"A file of the XC format has one column of texts. Received: "
+            f"{list(columns)} for {os.fspath(path)!r}"
+        )
+    row, has_tags = {}, tags is None
     for number, row in _rows(os.fspath(path), [*columns, *_given(tags)]):
         for column in columns:
             texts[column].append(_text(path, number, row, column))
         if tags is not None:
             names.append(_names(path, number, row, tags))
+            has_tags = has_tags or tags in row
+    if row and not has_tags:
+        raise ValueError(
+            f"{os.fspath(path)}: no row has the column {tags!r} of the tags. "
+            f"Received: {sorted(str(key) for key in row)}"
+        )
     return texts, None if tags is None else names
 
 
@@ -53,9 +69,13 @@ def fields_of(path: Path, columns: Sequence[str]) -> list[Field] | None:
 
     The words of an XC file have no order, and their letters mean nothing.
     """
-    if _suffix(os.fspath(path)) not in (".txt", ".xc"):
+    if not _is_xc(path):
         return None
     return [Field(columns, min_count=1, max_share=1.0)]
+
+
+def _is_xc(path):
+    return _suffix(os.fspath(path)) in (".txt", ".xc")
 
 
 def _suffix(path):
@@ -143,15 +163,24 @@ def _xc(path, columns):
         )
         for ids, values, own in zip(*pairs, labels.numpy()):
             number += 1
-            words = [
-                word
-                for i, value in zip(ids, values)
-                for word in [f"f{i}"] * max(round(float(value)), int(value > 0))
-            ]
-            row = {text: " ".join(words)}
+            row = {text: " ".join(_words(path, number, ids, values))}
             for name in tags:
                 row[name] = [str(label) for label in own if label >= 0]
             yield number, row
+
+
+def _words(path, number, ids, values):
+    """Each feature as often as its value says, at least once."""
+    if not np.sum(np.maximum(values, 0)) <= _MOST_WORDS:
+        raise ValueError(
+            f"{path}, row {number}: values are numbers of words here, in all "
+            f"at most {_MOST_WORDS}. Received: a value of {np.max(values)}"
+        )
+    return [
+        word
+        for i, value in zip(ids, values)
+        for word in [f"f{i}"] * max(round(float(value)), int(value > 0))
+    ]
 
 
 def _text(path, number, row, column):

@@ -61,8 +61,8 @@ class SparseLinear(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_int("num_features", num_features)
-        check_positive_int("num_labels", num_labels)
+        num_features = check_positive_int("num_features", num_features)
+        num_labels = check_positive_int("num_labels", num_labels)
         check_choice("activation", activation, (None, "sigmoid", "softmax"))
         self.num_features = int(num_features)
         self.num_labels = int(num_labels)

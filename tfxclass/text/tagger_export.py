@@ -8,27 +8,30 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_k
+from tfxclass.export import compare
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import proof
 from tfxclass.export import resources
 from tfxclass.export.questions import Question
 from tfxclass.export.version_folder import version_folder
+from tfxclass.inference.thresholds import above
 from tfxclass.types import Path
 
 _TEXTS = ("sample text", "", "Zwei W\u00f6rter")
-# Scores go through the same ops in another process.
-_TOLERANCE = 1e-4
 
 
 class _Served(tf.Module):
-    def __init__(self, model, asset, k, threshold):
+    def __init__(self, model, asset, k, least):
         super().__init__()
         # The variables only: a Keras layer as an attribute would be saved with
         # copies of them.
         self.state = resources.of(model)
         self._score = lambda columns: model(columns, training=False)
         self.table = labels_lib.table(asset)
-        self.k, self.threshold = k, threshold
+        self.k, self.least = k, None
+        if least is not None:
+            # Not a constant: those lie in saved_model.pb.
+            self.least = tf.Variable(least, trainable=False)
         self.serve = tf.function(
             self._serve,
             input_signature=[
@@ -42,25 +45,27 @@ class _Served(tf.Module):
     def _serve(self, columns):
         scores, ids = tf.math.top_k(self._score(columns), self.k)
         ids = tf.cast(ids, tf.int64)
-        if self.threshold is not None:
-            kept = scores >= self.threshold
-            ids = tf.where(kept, ids, -1)
-            scores = tf.where(kept, scores, 0.0)
+        ids, scores = above(self.least, ids, scores)
         names = self.table.lookup(ids)
         return {"ids": ids, "scores": scores, "labels": names}
 
 
 def export(
-    tagger: Any, folder: Path, k: int, threshold: float | None, verify: bool
+    tagger: Any,
+    folder: Path,
+    k: int,
+    threshold: float | str | None,
+    verify: bool,
 ) -> str:
     """See `Tagger.export`."""
     k = min(k, len(tagger.tags))
     check_k(k, len(tagger.tags))
     names = labels_lib.read(tagger.tags, len(tagger.tags))
+    least = None if threshold is None else tagger.least(threshold)
     with version_folder(os.fspath(folder)) as made:
         with tempfile.TemporaryDirectory() as scratch:
             asset = labels_lib.write(names, scratch)
-            served = _Served(tagger.model, asset, k, threshold)
+            served = _Served(tagger.model, asset, k, least)
             signatures = {"serving_default": served.serve}
             tf.saved_model.save(served, made.name, signatures=signatures)
         proof.check(made.name, _questions(tagger, served) if verify else [])
@@ -74,16 +79,9 @@ def _questions(tagger, served):
     }
     given = {name: tf.constant(texts) for name, texts in inputs.items()}
     expected = {key: x.numpy() for key, x in served.serve(given).items()}
+    activation = "softmax" if tagger.summary["one_tag_a_text"] else None
 
     def check(found):
-        close = np.allclose(
-            found["scores"], expected["scores"], atol=_TOLERANCE
-        )
-        # Equal scores may be in another order.
-        if not close or found["labels"].shape != expected["labels"].shape:
-            raise RuntimeError(
-                "The export answers otherwise than the tagger. Scores: "
-                f"{found['scores']}, expected: {expected['scores']}"
-            )
+        compare.check_same(found, expected, tagger.tags, activation)
 
     return [Question("serving_default", inputs, check)]

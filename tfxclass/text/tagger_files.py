@@ -1,7 +1,10 @@
 """A tagger on disk: a Keras model, and what it is called by."""
 
+import contextlib
 import json
 import os
+import re
+import uuid
 from typing import Any
 
 import keras
@@ -9,24 +12,52 @@ import numpy as np
 
 from tfxclass.types import Path
 
-MODEL, NAMES = "model.keras", "tagger.json"
+NAMES = "tagger.json"
+_MODEL = re.compile(r"model(-[0-9a-f]{32})?\.keras")
 
 
 def save(tagger: Any, folder: Path) -> None:
-    """Writes `folder/model.keras` and `folder/tagger.json`."""
+    """Writes `folder/tagger.json` and the model that it names.
+
+    The tagger that was there is the one that is read until all is written; then
+    its model is removed.
+    """
     os.makedirs(folder, exist_ok=True)
-    tagger.model.save(os.path.join(folder, MODEL))
-    described = {
+    model = f"model-{uuid.uuid4().hex}.keras"
+    unfinished = os.path.join(folder, f".{NAMES}-{uuid.uuid4().hex}")
+    try:
+        tagger.model.save(os.path.join(folder, model))
+        with open(unfinished, "w", encoding="utf-8") as f:
+            json.dump(_description(tagger, model), f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(unfinished, os.path.join(folder, NAMES))
+    except BaseException:
+        for name in (os.path.join(folder, model), unfinished):
+            with contextlib.suppress(OSError):
+                os.remove(name)
+        raise
+    for name in os.listdir(folder):
+        if _MODEL.fullmatch(name) and name != model:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(folder, name))
+
+
+def _description(tagger, model):
+    return {
+        "model": model,
         "tags": tagger.tags,
         "counts": tagger._counts.tolist(),
         "effort": tagger.effort,
         "c": tagger.c,
+        "neighbors": tagger.neighbors,
+        "thresholds": tagger.thresholds.tolist(),
         "threshold": tagger.threshold,
         "seed": tagger.seed,
+        "verbose": tagger.verbose,
+        "fields_are_given": tagger.fields is not None,
         "summary": tagger.summary,
     }
-    with open(os.path.join(folder, NAMES), "w", encoding="utf-8") as f:
-        json.dump(described, f)
 
 
 def load(cls: type, folder: Path) -> Any:
@@ -35,24 +66,33 @@ def load(cls: type, folder: Path) -> Any:
     Raises:
         ValueError: there is none.
     """
-    paths = [os.path.join(folder, name) for name in (MODEL, NAMES)]
-    for path in paths:
-        if not os.path.isfile(path):
-            raise ValueError(
-                f"{os.fspath(folder)!r} holds no tagger: {path} is missing."
-            )
-    with open(paths[1], encoding="utf-8") as f:
+    with open(_file(folder, NAMES), encoding="utf-8") as f:
         described = json.load(f)
+    # Taggers of earlier versions do not name it.
+    model = _file(folder, described.get("model", "model.keras"))
     tagger = cls(
         effort=described["effort"],
         c=described["c"],
+        neighbors=described["neighbors"],
         threshold=described["threshold"],
         seed=described["seed"],
+        verbose=described.get("verbose", 1),
     )
     tagger.tags = described["tags"]
     tagger.summary = described["summary"]
+    tagger.thresholds = np.array(described["thresholds"], np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
-    tagger.model = keras.models.load_model(paths[0])
-    tagger.fields = tagger.model.get_layer("text_features").fields
+    tagger.model = keras.models.load_model(model)
+    if described.get("fields_are_given", True):
+        tagger.fields = tagger.model.get_layer("text_features").fields
     tagger._make_answer()
     return tagger
+
+
+def _file(folder, name):
+    path = os.path.join(folder, name)
+    if not os.path.isfile(path):
+        raise ValueError(
+            f"{os.fspath(folder)!r} holds no tagger: {path} is missing."
+        )
+    return path

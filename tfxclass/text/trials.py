@@ -7,6 +7,7 @@ import numpy as np
 from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import fields as fields_lib
+from tfxclass.text import neighbors
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
 from tfxclass.text.sparse_rows import SparseRows
@@ -19,6 +20,10 @@ EFFORTS = {
     "best": (5, 90.0, (0.1, 0.5, 1.0)),
 }
 _MOST_HELD = 2000
+# Passes over the texts.
+_MOST_EPOCHS = 32
+# Of the score, for what votes cost in an answer and in the model.
+_LEAST_GAIN = 0.002
 # Fewer rows cannot tell one choice from another.
 _LEAST_HELD = 20
 
@@ -40,6 +45,9 @@ class Trials:
         # Of margins of hinge losses, where nothing could be learned.
         self.slope, self.intercept, self.threshold = 3.0, 0.0, 0.5
         self.share, self.report = 0.0, []
+        self.thresholds = None
+        self.epochs = EFFORTS[tagger.effort][0]
+        self.neighbors = tagger.neighbors or 0
 
     def choose(self) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
@@ -57,9 +65,36 @@ class Trials:
                 trial = self._try(featured, fields, c, train, held, held_labels)
                 if best is None or trial.score > best[0].score:
                     best = trial, fields, c
-        self._calibrate(best[0])
-        self.share, self.c = best[0].share, best[2]
-        return featured.join(best[1])
+        _, fields, self.c = best
+        split = featured, fields, self.c, train, held, held_labels
+        trial = self._stop_early(best[0], *split)
+        self.share = trial.share
+        self._calibrate(trial)
+        answers = self._probabilities(trial)
+        answers = self._let_vote(answers, trial, *split)
+        self.threshold = choice.best_threshold(answers, trial.truth)
+        self.thresholds = choice.tag_thresholds(
+            answers, trial.truth, trial.labels, len(self.tagger.tags),
+            self.threshold,
+        )  # fmt: skip
+        return featured.join(fields)
+
+    def _stop_early(self, trial, *split):
+        """More passes over the texts while held-out ones gain, or fewer."""
+        if self.tagger.effort == "fast":
+            return trial
+        passes = choice.EPOCHS
+        for factor in (2, 0.5):
+            while 2 <= passes * factor <= _MOST_EPOCHS:
+                tried = int(passes * factor)
+                other = self._try(*split, num_epochs=tried)
+                if other.score <= trial.score:
+                    break
+                trial, passes = other, tried
+            if passes != choice.EPOCHS:
+                break
+        self.epochs = max(self.epochs * passes // choice.EPOCHS, 1)
+        return trial
 
     def _parts(self, featured):
         """Training rows, and held-out features by field and labels."""
@@ -79,31 +114,61 @@ class Trials:
         # Other fields are tried with what was best before.
         return values if is_first else [best[2]]
 
-    def _try(self, featured, fields, c, train, held, held_labels):
+    def _try(
+        self, featured, fields, c, train, held, held_labels,
+        num_epochs=choice.EPOCHS,
+    ):  # fmt: skip
         _, rows, num_features, _ = featured.join(fields)
         trial = choice.try_out(
             rows.take(train), self.labels.take(train),
             featured.join_held(fields, held), held_labels, num_features,
-            len(self.tagger.tags), self.one, c,
+            len(self.tagger.tags), self.one, c, num_epochs,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
-        self.report.append((shown, c, round(trial.score, 4)))
-        self.tagger.say(f"tried {shown}, C {c}: {trial.score:.4f}")
+        self.report.append((shown, c, num_epochs, round(trial.score, 4)))
+        self.tagger.say(
+            f"tried {shown}, C {c}, {num_epochs} passes: {trial.score:.4f}"
+        )
         return trial
 
     def _calibrate(self, trial):
         if self.one:
             self.slope = choice.fit_temperature(trial.margins, trial.truth)
-            scaled = self.slope * trial.margins
-            scaled -= scaled.max(axis=1, keepdims=True)
-            odds = np.exp(scaled)
-            probabilities = odds / odds.sum(axis=1, keepdims=True)
         else:
             fit = choice.fit_sigmoid(trial.margins, trial.truth)
             self.slope, self.intercept = fit
-            scaled = self.slope * trial.margins + self.intercept
-            probabilities = 1 / (1 + np.exp(-scaled))
-        self.threshold = choice.best_threshold(probabilities, trial.truth)
+
+    def _probabilities(self, trial):
+        """float32 `[held-out rows, labels]`."""
+        scaled = self.slope * trial.margins + self.intercept
+        if not self.one:
+            return 1 / (1 + np.exp(-scaled))
+        odds = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def _let_vote(self, answers, trial, featured, fields, c, train, held, _):
+        """`answers` with neighbours' votes, if they are wanted and help."""
+        wanted = self.tagger.neighbors
+        if wanted == 0 or (wanted is None and self.tagger.effort == "fast"):
+            return answers
+        _, rows, num_features, _ = featured.join(fields)
+        layer = neighbors.make(
+            rows.take(train), self.labels.take(train), num_features,
+            len(self.tagger.tags), wanted or neighbors.NEIGHBORS,
+        )  # fmt: skip
+        votes = neighbors.votes_of(layer, featured.join_held(fields, held))
+        votes = votes[:, trial.labels]
+        mixed = (1 - layer.share) * answers + layer.share * votes
+        measure = choice.average_precision
+        if self.one:
+            measure = choice.reciprocal_rank
+        before, after = (measure(x, trial.truth) for x in (answers, mixed))
+        self.report.append(("neighbours", c, 0, round(after, 4)))
+        self.tagger.say(f"neighbours' votes: {before:.4f} to {after:.4f}")
+        if wanted is None and after < before + _LEAST_GAIN:
+            return answers
+        self.neighbors = layer.num_neighbors
+        return mixed
 
 
 class Featured:

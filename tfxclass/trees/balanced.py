@@ -16,11 +16,11 @@ def balanced(num_classes: int, arity: int = 2) -> Tree:
     Returns:
         A `Tree`.
     """
-    check_positive_int("num_classes", num_classes)
-    check_positive_int("arity", arity)
+    num_classes = check_positive_int("num_classes", num_classes)
+    arity = check_positive_int("arity", arity)
     if arity < 2:
         raise ValueError(f"`arity` must be at least 2. Received: {arity}")
-    starts, sizes = np.array([0]), np.array([int(num_classes)])
+    starts, sizes = np.array([0]), np.array([num_classes])
     degrees, classes = [], []
     while len(sizes):
         is_leaf = sizes == 1

@@ -62,9 +62,9 @@ def _tree(halver, arity, leaf_size):
 
 
 def _check(arity, leaf_size, num_iterations):
-    check_positive_int("arity", arity)
-    check_positive_int("leaf_size", leaf_size)
-    check_positive_int("num_iterations", num_iterations)
+    arity = check_positive_int("arity", arity)
+    leaf_size = check_positive_int("leaf_size", leaf_size)
+    num_iterations = check_positive_int("num_iterations", num_iterations)
     if arity < 2 or arity & (arity - 1):
         raise ValueError(f"`arity` must be a power of 2. Received: {arity}")
 

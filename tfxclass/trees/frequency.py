@@ -24,7 +24,7 @@ def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
         ValueError: counts that are not falling, not finite or below zero.
     """
     counts = np.asarray(counts, np.float64)
-    check_positive_int("num_blocks", num_blocks)
+    num_blocks = check_positive_int("num_blocks", num_blocks)
     if counts.ndim != 1 or len(counts) < num_blocks:
         raise ValueError(
             "`counts` must have shape [num_classes], with a class for each "

@@ -1,0 +1,189 @@
+"""Fills the tables of docs/scale.md and draws docs/scale.png.
+
+    python benchmarks/scale.py page
+
+A table stands between `<!-- table: name -->` and `<!-- end -->`.
+"""
+
+import os
+import re
+
+import measure
+
+DOCS = os.path.join(os.path.dirname(measure.FOLDER), "docs")
+PAGE = os.path.join(DOCS, "scale.md")
+DIM, BATCH, MACHINES, SAMPLED = 128, 4096, 8, 16_384
+SIZES = (10**6, 10**7, 10**8, 10**9)
+# 10 Gbit/s and what a message takes between machines of one room.
+LINK = {"bytes_per_s": 1.25e9, "latency_s": 5e-5}
+COLUMNS = {
+    "machine GB": lambda row: row.machine_bytes / 1e9,
+    "beside GB": lambda row: row.beside_bytes / 1e9,
+    "start GB": lambda row: row.start_bytes / 1e9,
+    "MB sent": lambda row: row.sent_bytes / 1e6,
+    "compute ms": lambda row: 1e3 * row.compute_s,
+    "link ms": lambda row: 1e3 * row.link_s,
+    "fits 24 GB": lambda row: "yes" if row.fits else "no",
+}
+# Partial FC's own tables, MB a GPU: arcface_torch, README, Speed Benchmark.
+PARTIAL_FC = {1_400_000: 6056, 5_500_000: 9854, 8_000_000: 12310}
+PARTIAL_FC |= {16_000_000: 19950, 29_000_000: 32324}
+
+
+def planned(num_classes, machines=MACHINES, dim=DIM, batch=BATCH, **options):
+    import tfxclass
+    from tfxclass.planning import Link
+
+    options = {"num_sampled": SAMPLED, **options}
+    link = Link(**LINK)
+    return tfxclass.plan(num_classes, dim, batch, machines, link, **options)
+
+
+def cells(row):
+    """The cells of a `PlanRow`, a dict."""
+    if row.machine_bytes is None:
+        return dict.fromkeys(COLUMNS, "-")
+    return {name: shown(find(row)) for name, find in COLUMNS.items()}
+
+
+def shown(value):
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def by_strategy():
+    """Every strategy, from a million classes to a thousand millions."""
+    return [
+        {"classes": f"{size:,}", "strategy": row.strategy, **cells(row)}
+        for size in SIZES
+        for row in planned(size).rows
+    ]
+
+
+def exact():
+    """The exact softmax, where all classes are computed."""
+    return [
+        {"classes": f"{size:,}", "strategy": name, **cells(found[name])}
+        for size in SIZES[:3]
+        for found in [planned(size, num_sampled=None)]
+        for name in ("mirrored", "sharded")
+    ]
+
+
+def more_machines():
+    """How many machines a hundred and a thousand million classes take."""
+    return [
+        {"classes": f"{size:,}", "machines": machines, **cells(row)}
+        for size in SIZES[2:]
+        for machines in (8, 64, 256)
+        for row in [planned(size, machines)["sharded"]]
+    ]
+
+
+def options():
+    """What half-size rows and small slots do, at 10M classes."""
+    from tfxclass.optimizers import LazyAdam
+
+    kinds = {
+        "float32, LazyAdam": {},
+        "bfloat16 rows": {"kernel_dtype": "bfloat16"},
+        "compact slots": {"optimizer": LazyAdam(compact_slots=True)},
+        "both": {
+            "kernel_dtype": "bfloat16",
+            "optimizer": LazyAdam(compact_slots=True),
+        },
+    }
+    return [
+        {"rows and slots": name, "strategy": strategy, **cells(found[strategy])}
+        for name, kind in kinds.items()
+        for found in [planned(SIZES[1], **kind)]
+        for strategy in ("mirrored", "servers")
+    ]
+
+
+def partial_fc():
+    """Partial FC's memory on eight V100 against the plan's."""
+    from tfxclass.optimizers import LazySGD
+
+    rows = []
+    for size, published in PARTIAL_FC.items():
+        found = planned(
+            size,
+            machines=8,
+            dim=512,
+            batch=1024,
+            num_sampled=size // 10,
+            optimizer=LazySGD(0.1, momentum=0.9),
+        )["sharded"]
+        line = {"classes": f"{size:,}", "published MB": f"{published:,}"}
+        line["plan MB, head alone"] = shown(found.machine_bytes / 1e6)
+        left = published - found.machine_bytes / 1e6
+        rows.append({**line, "difference": shown(left)})
+    return rows
+
+
+TABLES = {
+    "by_strategy": by_strategy,
+    "exact": exact,
+    "more_machines": more_machines,
+    "options": options,
+    "partial_fc": partial_fc,
+}
+
+
+_TABLE = re.compile(r"<!-- table: (\w+) -->.*?<!-- end -->", re.DOTALL)
+
+
+def filled(text):
+    """`text` with its tables as the plan makes them now."""
+
+    def fill(found):
+        table = measure.table(TABLES[found[1]]())
+        return f"<!-- table: {found[1]} -->\n\n{table}\n\n<!-- end -->"
+
+    return _TABLE.sub(fill, text)
+
+
+def draw(axes):
+    sizes = [int(10 ** (6 + i / 2)) for i in range(7)]
+    plans = [planned(size) for size in sizes]
+    styles = {
+        "mirrored": "-",
+        "sharded": "-",
+        "servers": "--",
+        "host": "--",
+    }
+    for name, style in styles.items():
+        rows = [plan[name] for plan in plans]
+        each = [(row.machine_bytes + row.beside_bytes) / 1e9 for row in rows]
+        count = "one machine" if name == "host" else f"{MACHINES} machines"
+        axes.plot(sizes, each, style, label=f"{name}, {count}")
+    rows = [planned(size, 256)["sharded"] for size in sizes]
+    each = [row.machine_bytes / 1e9 for row in rows]
+    axes.plot(sizes, each, label="sharded, 256 machines")
+    axes.plot(
+        list(PARTIAL_FC),
+        [mb / 1e3 for mb in PARTIAL_FC.values()],
+        "k^",
+        label="Partial FC 0.1, 8 V100, width 512, backbone included",
+    )
+    axes.axhline(24, color="gray", lw=0.8, label="24 GB")
+
+
+def main():
+    with open(PAGE) as f:
+        text = filled(f.read())
+    with open(PAGE, "w") as f:
+        f.write(text)
+    for table in _TABLE.finditer(text):
+        print(table[0])
+    measure.plot_to(
+        os.path.join(DOCS, "scale.png"),
+        draw,
+        "classes",
+        "GB on each machine",
+        xscale="log",
+        yscale="log",
+        ylim=(0.02, 1e5),
+    )

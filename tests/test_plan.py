@@ -1,0 +1,219 @@
+"""`tfxclass.plan`: memory by `estimate`, bytes by hand, times by figures."""
+
+import dataclasses
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from benchmarks import measure
+from tfxclass import layers
+from tfxclass import optimizers
+from tfxclass.planning import Link
+from tfxclass.planning import Machine
+from tfxclass.planning import StepCosts
+from tfxclass.planning import measure_machine
+from tfxclass.planning.measured import step_costs
+
+CLASSES, DIM, BATCH, SAMPLED = 10_000, 16, 64, 512
+LINK = Link(bytes_per_s=1e6, latency_s=1e-3)
+MACHINE = Machine(
+    exact=StepCosts(1e-3, 1e-9, 1e-8),
+    sampled=StepCosts(2e-3, 2e-9, 3e-8),
+    memory_bytes=1e9,
+    host_bytes=1e9,
+    host_link=Link(1e9),
+)
+
+
+def plan(machines=4, num_classes=CLASSES, link=LINK, **options):
+    options = {"num_sampled": SAMPLED, "machine": MACHINE, **options}
+    return tfxclass.plan(num_classes, DIM, BATCH, machines, link, **options)
+
+
+def step_bytes(estimate):
+    step = estimate.gradient_bytes + estimate.activation_bytes
+    return estimate.weight_bytes + estimate.slot_bytes + step
+
+
+def test_memory_is_the_estimate_of_what_lies_on_a_machine():
+    adam = optimizers.LazyAdam(catch_up=True)
+    found = plan(optimizer=adam)
+    whole = layers.SampledSoftmax(CLASSES, SAMPLED)
+    mirrored = tfxclass.estimate(whole, DIM, BATCH // 4, adam)
+    assert found["mirrored"].machine_bytes == step_bytes(mirrored)
+    # There the initializer holds less than the slots and a step.
+    assert found["mirrored"].machine_bytes == mirrored.total_bytes
+    shard = layers.ShardedSoftmax(CLASSES // 4, num_sampled=SAMPLED // 4)
+    of_shard = tfxclass.estimate(shard, DIM, BATCH, adam)
+    assert found["sharded"].machine_bytes == step_bytes(of_shard)
+    variables = of_shard.weight_bytes + of_shard.slot_bytes
+    assert found["sharded"].variable_bytes == variables
+    assert found["servers"].beside_bytes == variables
+    host = tfxclass.estimate(whole, DIM, BATCH, adam)
+    assert found["host"].beside_bytes == host.weight_bytes + host.slot_bytes
+    step = host.gradient_bytes + host.activation_bytes
+    assert found["host"].machine_bytes == step
+
+
+def test_start_is_the_whole_matrix_where_processes_draw_it():
+    # Keras' initializers hold two copies beside the matrix.
+    whole = 3 * 4 * CLASSES * DIM
+    found = plan(kernel_dtype="bfloat16")
+    assert found["servers"].start_bytes == whole
+    assert plan()["sharded"].start_bytes == whole
+
+
+def test_bytes_by_hand():
+    row, ids = 4 * DIM, 8
+    found = plan()
+    of_batch = (BATCH // 4) * (row + ids)
+    expected = 3 * (of_batch + SAMPLED * (row + ids))
+    assert found["mirrored"].sent_bytes == expected
+    # Features, labels, what the loss weighs; statistics; a ring's sum.
+    expected = 3 * ((BATCH // 4) * (row + ids + 4) + 12 * BATCH)
+    expected += 2 * 3 / 4 * BATCH * row
+    assert found["sharded"].sent_bytes == expected
+    assert found["servers"].sent_bytes == SAMPLED * (row + 2 * ids)
+    assert found["servers"].received_bytes == SAMPLED * row
+    exact = plan(num_sampled=None)
+    assert exact["mirrored"].sent_bytes == 2 * 3 / 4 * CLASSES * row
+    assert exact["sharded"].sent_bytes == found["sharded"].sent_bytes
+
+
+def test_times_are_of_the_figures():
+    exact, sampled = MACHINE.exact, MACHINE.sampled
+    found = plan(num_sampled=None)
+    part = BATCH // 4
+    expected = exact.seconds(part, CLASSES, DIM)
+    assert found["mirrored"].compute_s == expected
+    expected = exact.seconds(BATCH, CLASSES // 4, DIM)
+    assert found["sharded"].compute_s == expected
+    found = plan(num_sampled=SAMPLED, servers=2)
+    expected = sampled.seconds(BATCH, SAMPLED // 4, DIM)
+    assert found["sharded"].compute_s == expected
+    # Two machines share a server.
+    size = 2 * found["servers"].sent_bytes
+    assert found["servers"].link_s == pytest.approx(size / 1e6 + 2e-3)
+    assert found["host"].link_s == found["host"].sent_bytes / 1e9
+    row = found["mirrored"]
+    assert row.step_s == row.compute_s + row.link_s
+
+
+def test_one_machine_sends_nothing():
+    found = plan(machines=1)
+    for name in ("mirrored", "sharded"):
+        assert found[name].sent_bytes == found[name].link_s == 0
+    assert found["mirrored"].compute_s == MACHINE.sampled.seconds(
+        BATCH, SAMPLED, DIM
+    )
+
+
+def test_more_machines_need_less_of_each():
+    rows = [plan(machines=n) for n in (1, 2, 4, 8)]
+    for name in ("sharded", "servers"):
+        bytes_ = [r[name].variable_bytes + r[name].beside_bytes for r in rows]
+        assert bytes_ == sorted(bytes_, reverse=True)
+        assert bytes_[0] == pytest.approx(8 * bytes_[-1], rel=0.01)
+
+
+def test_options_change_memory_and_what_is_refused_says_why():
+    half = plan(kernel_dtype="bfloat16")
+    small = plan(optimizer=optimizers.LazyAdam(compact_slots=True))
+    weights = CLASSES * DIM
+    full = plan()["mirrored"].variable_bytes
+    assert full - half["mirrored"].variable_bytes == 2 * weights
+    slots = 8 * weights - (2 * weights + 4 * CLASSES)
+    assert full - small["mirrored"].variable_bytes == slots
+    assert "kernel_dtype" in half["sharded"].note
+    assert "compact_slots" in small["sharded"].note
+    exact = plan(num_sampled=None)
+    for name in ("servers", "host"):
+        assert "num_sampled" in exact[name].note
+        assert exact[name].machine_bytes is None and not exact[name].fits
+
+
+def test_fits_where_all_memories_are_enough():
+    assert all(row.fits for row in plan().rows)
+    for name, too_little in (("memory_bytes", 1e6), ("host_bytes", 1e6)):
+        machine = dataclasses.replace(MACHINE, **{name: too_little})
+        found = plan(machine=machine)
+        assert not found["mirrored"].fits and not found["sharded"].fits
+
+
+def test_it_is_printed_as_a_table():
+    lines = str(plan()).splitlines()
+    assert "10,000 classes, 512 in a step" in lines[0]
+    assert len(lines) == 2 + 2 + 4
+    assert len({line.count("|") for line in lines[2:]}) == 1
+    assert "servers" in lines[-2] and "yes" in lines[-2]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"machines": 0}, "`machines` must be a positive integer"),
+        ({"machines": 65}, "`batch` must be at least `machines`"),
+        ({"machines": 60, "num_classes": 50}, "`num_classes` must be at least"),
+        ({"num_sampled": -1}, "`num_sampled`.*-1"),
+        ({"servers": 0}, "`servers`.*0"),
+        ({"link": 1e9}, "`link` must be a tfxclass.planning.Link"),
+        ({"machine": None}, "`machine` must be a tfxclass.planning.Machine"),
+    ],
+)
+def test_wrong_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**options)
+
+
+def test_refused_within_a_strategy():
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        with pytest.raises(ValueError, match="OneDeviceStrategy"):
+            plan()
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.inf, np.nan])
+def test_figures_are_checked(wrong):
+    with pytest.raises(ValueError, match="bytes_per_s"):
+        Link(wrong)
+    with pytest.raises(ValueError, match="memory_bytes"):
+        dataclasses.replace(MACHINE, memory_bytes=wrong)
+
+
+def test_costs_are_those_that_explain_the_times():
+    costs = StepCosts(1e-3, 3e-11, 2e-9)
+    sizes = [(256, 4000), (32, 4000), (32, 500)]
+    times = [costs.seconds(*size, DIM) for size in sizes]
+    found = step_costs(sizes, times, DIM)
+    for name, value in dataclasses.asdict(costs).items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-6)
+    # Noise may take a term below zero, never the figure; the rest still fits.
+    for noise in ([1, 0.9, 1.3], [1, 1.1, 0.8], [0.9, 1.2, 1.1]):
+        noisy = [a * b for a, b in zip(times, noise)]
+        found = step_costs(sizes, noisy, DIM)
+        assert min(dataclasses.astuple(found)) >= 0
+        again = [found.seconds(*size, DIM) for size in sizes]
+        np.testing.assert_allclose(again, noisy, rtol=0.35)
+
+
+def test_a_machine_is_measured():
+    found = measure_machine(8, 8, 200, 64, repeats=1)
+    assert found.exact.seconds(8, 200, 8) > 0
+    assert found.host_link.bytes_per_s > 1e6
+    with pytest.raises(ValueError, match="`num_sampled` must be at least 64"):
+        measure_machine(8, 8, 200, 63)
+
+
+def test_the_page_says_what_the_plan_says(monkeypatch):
+    folder = pathlib.Path(measure.FOLDER)
+    monkeypatch.syspath_prepend(folder)
+    import scale_page
+
+    for name in ("measure", "scale_page"):
+        monkeypatch.delitem(sys.modules, name)
+    text = (folder.parent / "docs" / "scale.md").read_text()
+    assert text == scale_page.filled(text)
+    assert text.count("<!-- table:") == len(scale_page.TABLES)

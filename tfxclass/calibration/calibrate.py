@@ -1,0 +1,118 @@
+"""`calibrate`: a model's temperature and thresholds, from held-out rows."""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.calibration import label_thresholds
+from tfxclass.calibration import temperature as temperature_lib
+from tfxclass.calibration.held_out import HeldOut
+from tfxclass.calibration.held_out import held_out
+from tfxclass.calibration.label_thresholds import Pairs
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
+from tfxclass.types import Array
+
+
+class Calibration(NamedTuple):
+    """What `calibrate` found.
+
+    Attributes:
+        temperature: float.
+        loss_before: float, mean negative log-likelihood of the held-out
+            labels, with the temperature that the head had.
+        loss: float, the same with the new one.
+        thresholds: float32 `[num_classes]`, or None.
+        f1: float, on the held-out rows with these thresholds, or None.
+    """
+
+    temperature: float
+    loss_before: float
+    loss: float
+    thresholds: np.ndarray | None
+    f1: float | None
+
+
+def calibrate(
+    model: keras.Model,
+    data: tf.data.Dataset | tuple[Array, Array],
+    temperature: bool = True,
+    thresholds: str | None = None,
+    k: int = 100,
+    min_count: int = 10,
+) -> Calibration:
+    """Makes the probabilities of `model` meant, by rows it has not seen.
+
+    The head that ends `model` gets a temperature: probabilities are the
+    softmax, or each label's sigmoid, of logits / temperature, which changes
+    neither the logits nor their order nor a training loss. With `thresholds`
+    it also gets one for each class; `threshold="calibrated"` of
+    `tfxclass.top_k`, `tfxclass.export.saved_model` and
+    `tfxclass.metrics.F1Score` answers with the classes that reach theirs. Both
+    are saved with the model, and exported.
+
+    What was made of the head before (a `tfxclass.top_k` model) is to be made
+    again.
+
+    Args:
+        model: a built Sequential or functional model that ends in a head with
+            one row a class.
+        data: `(x, y)` or a `tf.data.Dataset` of batches of them, labels as in
+            `fit`. Their features are kept in memory, `[rows, dim]`.
+        temperature: whether to fit it; else it stays as it is.
+        thresholds: None, or `"micro"` or `"macro"`: the F1 that they are to
+            make greatest.
+        k: int, classes of each row that thresholds are chosen by.
+        min_count: int; classes with fewer held-out rows share one threshold.
+
+    Returns:
+        A `Calibration`.
+
+    Raises:
+        ValueError: another kind of head, `activation=None`, no labels.
+
+    References:
+        Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
+    """
+    check_choice("thresholds", thresholds, (None, "micro", "macro"))
+    check_positive_int("k", k)
+    check_positive_int("min_count", min_count)
+    rows = held_out(model, data)
+    head = rows.head
+    loss = temperature_lib.loss_of(rows)
+    before = after = loss(head.answer_temperature)
+    if temperature:
+        head.answer_temperature = temperature_lib.fit_temperature(loss)
+        after = loss(head.answer_temperature)
+    f1 = None
+    if thresholds is not None:
+        pairs = _pairs(rows, min(k, head.num_classes))
+        head.thresholds, f1 = label_thresholds.best_thresholds(
+            pairs, thresholds, min_count
+        )
+    # Keras keeps the graphs of the old temperature.
+    model.predict_function = model.test_function = model.train_function = None
+    return Calibration(
+        head.answer_temperature, before, after, head.thresholds, f1
+    )
+
+
+def _pairs(rows: HeldOut, k: int) -> Pairs:
+    """The k best classes of each row."""
+    positives = np.zeros(rows.head.num_classes, np.int64)
+    found = []
+    for ids, scores, labels in rows.answers(k):
+        np.add.at(positives, labels[labels >= 0], 1)
+        found.append(flat(ids, scores, labels))
+    return Pairs(*(np.concatenate(x) for x in zip(*found)), positives)
+
+
+def flat(
+    ids: np.ndarray, scores: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """`(ids, scores, hits)` `[n]` of answers `[rows, k]` and their labels."""
+    same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
+    kept = ids >= 0
+    return ids[kept], scores[kept], same.any(axis=2)[kept]

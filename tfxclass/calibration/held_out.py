@@ -1,0 +1,87 @@
+"""Held-out rows as a head sees them: features and labels."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.output_head import flatten
+from tfxclass.types import Array
+
+_BATCH = 256
+
+
+class HeldOut(NamedTuple):
+    """A head, and the rows of which it is asked.
+
+    Attributes:
+        head: the head that ends the model.
+        batches: list of `(features, ids)`: float32 `[rows, dim]`, int64
+            `[rows, p]`, padded with -1. Rows without labels are left out.
+    """
+
+    head: ClassHead
+    batches: list[tuple[tf.Tensor, tf.Tensor]]
+
+    def answers(self, k: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """`(ids, scores, labels)` of each batch; `[rows, k]`, `[rows, p]`."""
+        best = tf.function(lambda x: self.head.top_k(x, k))
+        for features, labels in self.batches:
+            ids, scores = best(features)
+            yield ids.numpy(), scores.numpy(), labels.numpy()
+
+
+def held_out(
+    model: keras.Model, data: tf.data.Dataset | tuple[Array, Array]
+) -> HeldOut:
+    """The rows of `data`; their features are kept, `[rows, dim]` floats.
+
+    Raises:
+        ValueError: no single head, one whose scores are not probabilities of
+            plain logits, or no row with a label.
+    """
+    inputs, features, head = encoder_of(model)
+    _check_head(head)
+    encoder = keras.Model(inputs_as_given(model, inputs), features)
+    found = []
+    for x, y, *_ in _batches(data):
+        encoded = encoder(x, training=False)
+        ids = head.targets(encoded, y).ids
+        is_labelled = tf.reduce_any(ids >= 0, axis=1)
+        rows = flatten(encoded)
+        if tf.reduce_any(is_labelled):
+            found.append(
+                tuple(tf.boolean_mask(v, is_labelled) for v in (rows, ids))
+            )
+    if not found:
+        raise ValueError("`data` must have rows with labels. Received: none.")
+    return HeldOut(head, found)
+
+
+def _batches(data):
+    if isinstance(data, tf.data.Dataset):
+        return data
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(
+            "`data` must be (x, y) or a tf.data.Dataset of batches of them. "
+            f"Received: {type(data).__name__}"
+        )
+    return tf.data.Dataset.from_tensor_slices(tuple(data)).batch(_BATCH)
+
+
+def _check_head(head):
+    if not isinstance(head, ClassHead) or not head.has_plain_logits:
+        raise ValueError(
+            "Calibration needs a head with one row a class, and softmax or "
+            f"sigmoid of its logits. Received: {type(head).__name__}"
+        )
+    if head.activation is None:
+        raise ValueError(
+            "Calibration is of probabilities. Received: the head "
+            f"{head.name!r} with activation=None"
+        )

@@ -1,0 +1,133 @@
+"""Reliability: how often a model is right when it says how sure it is."""
+
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike
+
+from tfxclass.calibration.calibrate import flat
+from tfxclass.calibration.held_out import held_out
+from tfxclass.checks import check_positive_int
+from tfxclass.types import Array
+
+# Pairs of a row that are looked at where labels are independent.
+_PAIRS = 20
+
+
+class Reliability(NamedTuple):
+    """Bins of equal width by probability.
+
+    Attributes:
+        edges: float64 `[bins + 1]`.
+        confidence: float64 `[bins]`, mean probability; NaN where none fell.
+        accuracy: float64 `[bins]`, share that was right; NaN likewise.
+        counts: int64 `[bins]`.
+    """
+
+    edges: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def expected_calibration_error(self) -> float:
+        """Mean gap between confidence and accuracy, weighed by counts."""
+        used = self.counts > 0
+        gap = np.abs(self.confidence - self.accuracy)[used]
+        return float(gap @ self.counts[used] / max(self.counts.sum(), 1))
+
+
+def reliability(
+    probabilities: ArrayLike, hits: ArrayLike, num_bins: int = 15
+) -> Reliability:
+    """`Reliability` of probabilities and whether each came true.
+
+    Args:
+        probabilities: floats in [0, 1], `[n]`.
+        hits: bools `[n]`.
+        num_bins: int.
+    """
+    check_positive_int("num_bins", num_bins)
+    p = np.asarray(probabilities, np.float64)
+    hits = np.asarray(hits, np.float64)
+    if p.ndim != 1 or p.shape != hits.shape or not np.all((p >= 0) & (p <= 1)):
+        raise ValueError(
+            "`probabilities` must be numbers in [0, 1], one for each of "
+            f"`hits`. Received: shapes {p.shape} and {hits.shape}"
+        )
+    bins = np.minimum((p * num_bins).astype(np.int64), num_bins - 1)
+    counts = np.bincount(bins, minlength=num_bins)
+    means = [
+        np.divide(
+            np.bincount(bins, weights=values, minlength=num_bins),
+            counts,
+            out=np.full(num_bins, np.nan),
+            where=counts > 0,
+        )
+        for values in (p, hits)
+    ]
+    return Reliability(np.linspace(0, 1, num_bins + 1), *means, counts)
+
+
+def plot_reliability(
+    model: keras.Model,
+    data: tf.data.Dataset | tuple[Array, Array],
+    num_bins: int = 15,
+    ax: Any = None,
+) -> Reliability:
+    """Draws the reliability diagram of `model` on held-out rows.
+
+    Of a softmax: the best class of each row, and whether it is a label. Where
+    labels are independent: the 20 best classes of each row.
+
+    Args:
+        model: as in `tfxclass.calibrate`.
+        data: held-out rows, likewise.
+        num_bins: int.
+        ax: matplotlib axes; those of a new figure by default.
+
+    Returns:
+        `Reliability`, what is drawn.
+
+    Raises:
+        ImportError: there is no matplotlib.
+        ValueError: as `tfxclass.calibrate`.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError as e:
+        raise ImportError(
+            "`plot_reliability` needs matplotlib. Received: none installed. "
+            "Fix: pip install matplotlib"
+        ) from e
+    rows = held_out(model, data)
+    is_one = rows.head.objective.needs_logsumexp
+    k = min(1 if is_one else _PAIRS, rows.head.num_classes)
+    pairs = [flat(*answers) for answers in rows.answers(k)]
+    _, scores, hits = (np.concatenate(x) for x in zip(*pairs))
+    found = reliability(scores, hits, num_bins)
+    if ax is None:
+        _, ax = pyplot.subplots()
+    _draw(ax, found)
+    return found
+
+
+def _draw(ax, found):
+    width = found.edges[1]
+    used = found.counts > 0
+    left = found.edges[:-1][used]
+    ax.bar(left, found.accuracy[used], width, align="edge", edgecolor="white")
+    ax.plot([0, 1], [0, 1], "--", color="gray", label="calibrated")
+    ax.plot(found.confidence[used], found.accuracy[used], "o", color="black")
+    ax.set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="probability",
+        ylabel="share that was right",
+        title="expected calibration error "
+        f"{found.expected_calibration_error:.3f}",
+    )
+    ax.legend(loc="upper left")

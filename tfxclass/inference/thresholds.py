@@ -1,0 +1,53 @@
+"""The least probability of a class in an answer, one for all or each's own."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.layers.output_head import OutputHead
+
+#: Of `threshold`: each class's own, which `tfxclass.calibrate` found.
+CALIBRATED = "calibrated"
+
+
+def check_threshold(threshold: float | str | None, head: OutputHead) -> None:
+    """Raises ValueError unless `threshold` may be one of the scores."""
+    if threshold is None:
+        return
+    if head.activation is None:
+        raise ValueError(
+            "`threshold` is of probabilities. Received: "
+            f"{threshold} with activation={head.activation!r}"
+        )
+    if threshold == CALIBRATED:
+        if getattr(head, "thresholds", None) is None:
+            raise ValueError(
+                f'`threshold="{CALIBRATED}"` needs a head with thresholds of '
+                "its own: tfxclass.calibrate(model, data, thresholds="
+                f'"micro"). Received: {head.name!r} without.'
+            )
+    elif isinstance(threshold, str) or not 0 <= threshold <= 1:
+        raise ValueError(
+            f'`threshold` must be None, in [0, 1] or "{CALIBRATED}". '
+            f"Received: {threshold!r}"
+        )
+
+
+def threshold_of(
+    threshold: float | str | None, head: OutputHead
+) -> float | np.ndarray | None:
+    """A number, float32 `[num_classes]`, or None; of a checked threshold."""
+    return head.thresholds if threshold == CALIBRATED else threshold
+
+
+def above(
+    least: float | np.ndarray | tf.Variable | None,
+    ids: tf.Tensor,
+    scores: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(ids, scores)` with ids -1 and scores 0 below the threshold."""
+    if least is None:
+        return ids, scores
+    if isinstance(least, (np.ndarray, tf.Variable)):
+        least = tf.gather(least, tf.maximum(ids, 0))
+    is_above = scores >= least
+    return tf.where(is_above, ids, -1), tf.where(is_above, scores, 0.0)

@@ -1,0 +1,200 @@
+"""What a head's `loss` is: one softmax over the classes, or one vs. rest.
+
+All in which the two differ: the mass of a row's labels, the loss of all
+classes and of a sample, and how logits become probabilities.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfxclass.losses.one_vs_rest import one_vs_rest_loss
+from tfxclass.losses.options import ALL_OPTIONS
+from tfxclass.losses.options import OF_LABELS
+from tfxclass.losses.options import LossOptions
+from tfxclass.losses.softmax import probabilities
+from tfxclass.losses.softmax import softmax_cross_entropy
+from tfxclass.losses.targets import Targets
+from tfxclass.rows import loss
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.shards.exchange import ALONE
+from tfxclass.shards.exchange import Batch
+from tfxclass.types import Margin
+
+# A list of `(queries, ClassRows)`.
+Parts = Sequence[tuple[tf.Tensor, ClassRows]]
+Finish = Callable[[tf.Tensor], tf.Tensor]
+
+
+class Softmax:
+    """Cross-entropy against the mean of a row's labels."""
+
+    name = "softmax"
+    #: What makes probabilities of logits.
+    activation = "softmax"
+    #: Names of the `LossOptions` that it may have.
+    options = ALL_OPTIONS
+    #: Whether a probability depends on the logits of all classes.
+    needs_logsumexp = True
+    #: Whether it is a sum over all classes, as a sample has to estimate.
+    is_sum = False
+
+    def targets(self, targets: Targets) -> Targets:
+        """`Targets` whose weights sum up to 1, with those of this loss."""
+        return targets
+
+    def weigh(
+        self, options: LossOptions, targets: Targets, num_classes: int
+    ) -> tuple[Targets, Finish]:
+        """What `options` make of labels, and of a loss on them.
+
+        Args:
+            options: `LossOptions`.
+            targets: what `targets` gave.
+            num_classes: int.
+
+        Returns:
+            `(targets, finish)`: `Targets` with their masses, and a function
+            of the rows' losses `[rows]`, without penalties.
+        """
+        targets, row_weights = options.weigh(targets, num_classes)
+        return targets, lambda losses: options.finish(losses, row_weights)
+
+    def streamed(
+        self,
+        parts: Parts,
+        targets: Targets,
+        columns: Sequence[tf.Tensor] | None = None,
+        exchange: Batch = ALONE,
+        margin: Margin | None = None,
+    ) -> tf.Tensor:
+        """The loss over parts, as `tfxclass.rows.loss.streamed_loss`."""
+        return loss.cross_entropy(parts, targets, columns, exchange, margin)
+
+    def sampled(
+        self,
+        logits: tf.Tensor,
+        sample: Any,
+        targets: Targets,
+        margin: Margin | None,
+        options: LossOptions | None,
+        num_classes: int,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The loss on the classes of a step.
+
+        Args:
+            logits: float32 `[rows, n]`, -inf where the mask leaves one out.
+            sample: `tfxclass.samplers.Sample`.
+            targets: what `weigh` gave.
+            margin: function of the target logits, or None.
+            options: `LossOptions`, or None.
+            num_classes: int.
+
+        Returns:
+            `(losses, ranked)`: float32 `[rows]`, before `finish`, and
+            `[rows, n]`, what metrics rank the labels by.
+        """
+        ranked, corrected = logits, logits - sample.log_expected_count
+        columns = Targets(sample.positions, targets.weights)
+        if options is not None:
+            logits = options.shape(logits, sample.ids, num_classes)
+            corrected = logits - sample.log_expected_count
+        losses = softmax_cross_entropy(corrected, columns, margin)
+        if options is not None:
+            losses = options.smoothed(
+                losses, logits, columns, sample.inverse_counts, num_classes
+            )
+        return losses, ranked
+
+    def activate(self, logits: tf.Tensor) -> tf.Tensor:
+        """Probabilities of all logits, float32 `[..., num_classes]`."""
+        return tf.nn.softmax(logits)
+
+    def probabilities(
+        self, logits: tf.Tensor, logsumexp: tf.Tensor
+    ) -> tf.Tensor:
+        """Those of some logits `[rows, k]`, given the sum `[rows, 1]`."""
+        return probabilities(logits, logsumexp)
+
+
+class OneVsRest:
+    """The sum over classes of a binary loss: labels are independent.
+
+    Each label of a row weighs 1. On a sample, losses of classes that are no
+    labels are divided by their expected counts. A row without labels has loss
+    0, as with a softmax.
+
+    Args:
+        name: `"sigmoid"`, the logistic loss, or `"squared_hinge"`.
+    """
+
+    activation = "sigmoid"
+    options = OF_LABELS
+    needs_logsumexp = False
+    is_sum = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def targets(self, targets: Targets) -> Targets:
+        """`Targets` whose labels weigh 1 each."""
+        ids = targets.ids
+        return Targets(ids, tf.cast(ids >= 0, tf.float32))
+
+    def weigh(
+        self, options: LossOptions, targets: Targets, num_classes: int
+    ) -> tuple[Targets, Finish]:
+        """As `Softmax.weigh`; labels' own losses are weighed, no others."""
+        masses = options.masses(targets, num_classes)
+        return Targets(targets.ids, masses), lambda losses: losses
+
+    def streamed(
+        self,
+        parts: Parts,
+        targets: Targets,
+        columns: Sequence[tf.Tensor] | None = None,
+        exchange: Batch = ALONE,
+        margin: Margin | None = None,
+    ) -> tf.Tensor:
+        """As `Softmax.streamed`."""
+        return loss.one_vs_rest(
+            parts, targets, self.name, columns, exchange, margin
+        )
+
+    def sampled(
+        self,
+        logits: tf.Tensor,
+        sample: Any,
+        targets: Targets,
+        margin: Margin | None,
+        options: LossOptions | None,
+        num_classes: int,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """As `Softmax.sampled`."""
+        columns = Targets(sample.positions, targets.weights)
+        losses = one_vs_rest_loss(
+            logits, columns, self.name, sample.inverse_counts, margin
+        )
+        return losses, logits
+
+    def activate(self, logits: tf.Tensor) -> tf.Tensor:
+        """Each label's own probability, float32 `[..., num_classes]`."""
+        return tf.sigmoid(logits)
+
+    def probabilities(
+        self, logits: tf.Tensor, logsumexp: tf.Tensor
+    ) -> tf.Tensor:
+        """As `Softmax.probabilities`; the sum is not read."""
+        return tf.sigmoid(tf.cast(logits, tf.float32))
+
+
+#: What `loss` of a head may be.
+OBJECTIVES = {
+    "softmax": Softmax(),
+    "sigmoid": OneVsRest("sigmoid"),
+    "squared_hinge": OneVsRest("squared_hinge"),
+}
+SOFTMAX_ALONE = ("softmax",)
+ALL_OBJECTIVES = tuple(OBJECTIVES)

@@ -1,0 +1,136 @@
+"""Independent labels: a binary loss for each class, summed over all of them.
+
+The loss of a label is `penalty(-logit)`, that of any other class
+`penalty(logit)`: both losses are symmetric.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxclass.losses.targets import Targets
+from tfxclass.losses.targets import places_of
+from tfxclass.losses.targets import take_columns
+from tfxclass.losses.targets import with_margin
+from tfxclass.types import Margin
+
+
+class Binary(NamedTuple):
+    """A binary loss.
+
+    Attributes:
+        penalty: function of the logits of classes that are no labels.
+        slope: its derivative.
+    """
+
+    penalty: Callable[[tf.Tensor], tf.Tensor]
+    slope: Callable[[tf.Tensor], tf.Tensor]
+
+
+def _squared_hinge(logits):
+    return tf.square(tf.nn.relu(1.0 + logits))
+
+
+def _squared_hinge_slope(logits):
+    return 2.0 * tf.nn.relu(1.0 + logits)
+
+
+#: By name: the logistic loss, and max(0, 1 - y z)^2.
+BINARY = {
+    "sigmoid": Binary(tf.nn.softplus, tf.sigmoid),
+    "squared_hinge": Binary(_squared_hinge, _squared_hinge_slope),
+}
+
+
+def one_vs_rest_loss(
+    logits: tf.Tensor,
+    targets: Targets,
+    kind: str = "sigmoid",
+    class_weights: tf.Tensor | None = None,
+    margin: Margin | None = None,
+) -> tf.Tensor:
+    """The sum over classes of binary losses, of logits that fit in memory.
+
+    Args:
+        logits: float32 `[batch, n]`.
+        targets: `Targets` whose ids are columns of `logits`; a label's loss
+            is times its weight.
+        kind: `"sigmoid"` (logistic) or `"squared_hinge"`.
+        class_weights: float32 `[n]` or `[batch, n]`, what the losses of
+            classes that are no labels are multiplied by: of a sample, the
+            inverse expected counts, with which the sum and its gradient are
+            unbiased. None is 1.
+        margin: function of the label's logits, or None.
+
+    Returns:
+        float32 `[batch]`, 0 for rows without labels.
+
+    References:
+        Horvitz and Thompson, A Generalization of Sampling Without Replacement
+        From a Finite Universe, JASA 1952.
+    """
+    binary = BINARY[kind]
+    of_labels = take_columns(logits, targets.ids)
+    terms = LabelTerms(binary, of_labels, targets, margin)
+    losses = negatives(binary, logits, targets.ids, class_weights)
+    losses = tf.reduce_sum(losses, axis=1) + terms.losses()
+    return tf.where(targets.is_labelled > 0, losses, 0.0)
+
+
+def negatives(
+    binary: Binary,
+    logits: tf.Tensor,
+    columns: tf.Tensor,
+    class_weights: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Losses of the classes but the labels', which have 0; `[batch, n]`."""
+    _, at = places_of(columns)
+    infinite = tf.fill([tf.shape(at)[0]], float("-inf"))
+    losses = binary.penalty(tf.tensor_scatter_nd_update(logits, at, infinite))
+    return losses if class_weights is None else losses * class_weights
+
+
+def logits_grad(
+    binary: Binary,
+    logits: tf.Tensor,
+    columns: tf.Tensor,
+    of_labels: tf.Tensor,
+    upstream: tf.Tensor,
+    class_weights: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Gradient by logits `[batch, n]`, given the labels' `[batch, p]`."""
+    grad = binary.slope(logits) * upstream[:, tf.newaxis]
+    if class_weights is not None:
+        grad *= class_weights
+    places, at = places_of(columns)
+    return tf.tensor_scatter_nd_update(
+        grad, at, tf.gather_nd(of_labels, places)
+    )
+
+
+class LabelTerms:
+    """Loss and gradient at the labels, given their logits `[batch, p]`."""
+
+    def __init__(
+        self,
+        binary: Binary,
+        logits: tf.Tensor,
+        targets: Targets,
+        margin: Margin | None,
+    ) -> None:
+        # Padding has the logit of class 0, which may be infinite.
+        self.is_label = targets.ids >= 0
+        logits = tf.where(self.is_label, logits, 0.0)
+        self.binary, self.weights = binary, targets.weights
+        self.adjusted, self.slope = with_margin(logits, margin)
+
+    def losses(self) -> tf.Tensor:
+        """Their sum, float32 `[batch]`."""
+        losses = self.weights * self.binary.penalty(-self.adjusted)
+        return tf.reduce_sum(tf.where(self.is_label, losses, 0.0), axis=1)
+
+    def grad(self, upstream: tf.Tensor) -> tf.Tensor:
+        """Gradient by the logits, float32 `[batch, p]`."""
+        falling = self.weights * self.binary.slope(-self.adjusted)
+        return -falling * self.slope * upstream[:, tf.newaxis]

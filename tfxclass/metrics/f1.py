@@ -1,0 +1,95 @@
+"""F1 of the classes whose probability reaches a threshold."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_choice
+from tfxclass.inference.thresholds import check_threshold
+from tfxclass.inference.thresholds import threshold_of
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.losses.forward import Forward
+from tfxclass.losses.targets import Targets
+from tfxclass.metrics.retrieval import ClassCounts
+from tfxclass.types import Config
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class F1Score(ClassCounts):
+    """F1 of the classes whose probability reaches a threshold.
+
+    `average="micro"` counts all pairs of row and class together, `"macro"` is
+    the mean over the classes that were a label or an answer of 2 tp / (2 tp +
+    fp + fn). Answers are the k best classes at most: never [rows, classes].
+    In training, too, all classes are searched.
+
+    Args:
+        head: the head, or its name.
+        threshold: float in [0, 1], or `"calibrated"`: those of the head, from
+            `tfxclass.calibrate`.
+        average: `"micro"` or `"macro"`.
+        k: int, answers of a row at most.
+        num_classes: int; that of `head` where it is one.
+        name: name of the metric; `<average>_f1` by default.
+        dtype: as in `keras.metrics.Metric`.
+    """
+
+    _prefix = "f1"
+    counters = ("labels", "answers", "hits")
+
+    def __init__(
+        self,
+        head: OutputHead | str,
+        threshold: float | str = 0.5,
+        average: str = "micro",
+        k: int = 100,
+        num_classes: int | None = None,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
+        check_choice("average", average, ("micro", "macro"))
+        name = name or f"{average}_f1"
+        super().__init__(head, k, num_classes, name, dtype)
+        self.threshold, self.average = threshold, average
+
+    def values_of(
+        self, forward: Forward, targets: Targets
+    ) -> tuple[tf.Tensor, ...]:
+        """Labels `[rows, p]`; classes, answers and hits `[rows, k]`."""
+        head, k = forward.head, min(self.k, self.num_classes)
+        check_threshold(self.threshold, head)
+        found = head.top_k(forward.features, k)
+        ids, scores = (tf.reshape(x, [-1, k]) for x in found)
+        least = threshold_of(self.threshold, head)
+        if isinstance(least, np.ndarray):
+            least = tf.gather(least, tf.maximum(ids, 0))
+        is_answer = (ids >= 0) & (scores >= least)
+        same = ids[:, :, tf.newaxis] == targets.ids[:, tf.newaxis, :]
+        is_hit = is_answer & tf.reduce_any(same, axis=2)
+        return targets.ids, ids, is_answer, is_hit
+
+    def add_values(
+        self, values: tuple[tf.Tensor, ...], weight: tf.Tensor
+    ) -> None:
+        labels, ids, is_answer, is_hit = values
+        self._add_rows("labels", labels, tf.ones_like(labels), weight)
+        self._add_rows("answers", ids, is_answer, weight)
+        self._add_rows("hits", ids, is_hit, weight)
+
+    def _add_rows(self, counter, ids, counted, weight):
+        weight = tf.cast(counted, tf.float32) * weight[:, tf.newaxis]
+        self.add(counter, tf.reshape(ids, [-1]), tf.reshape(weight, [-1]))
+
+    def result(self) -> tf.Tensor:
+        labels, answers, hits = (self.counts[x].value for x in self.counters)
+        total = labels + answers
+        if self.average == "micro":
+            hits, total = tf.reduce_sum(hits), tf.reduce_sum(total)
+            return tf.math.divide_no_nan(2 * hits, total)
+        f1 = tf.math.divide_no_nan(2 * hits, total)
+        counted = tf.math.count_nonzero(total, dtype=tf.float32)
+        return tf.math.divide_no_nan(tf.reduce_sum(f1), counted)
+
+    def get_config(self) -> Config:
+        own = {"threshold": self.threshold, "average": self.average}
+        return {**super().get_config(), **own}

@@ -1,0 +1,99 @@
+"""What a plan is computed from: measured figures of a machine and a link."""
+
+import dataclasses
+import math
+import numbers
+
+
+def _check_positive(figures, may_be_zero=()):
+    for field in dataclasses.fields(figures):
+        value = getattr(figures, field.name)
+        if not isinstance(value, numbers.Real):
+            continue
+        least_is_zero = field.name in may_be_zero
+        if not math.isfinite(value) or value < 0:
+            is_wrong = True
+        else:
+            is_wrong = value == 0 and not least_is_zero
+        if is_wrong:
+            least = "0 or more" if least_is_zero else "more than 0"
+            raise ValueError(
+                f"`{field.name}` must be finite and {least}. Received: {value}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """What connects a machine with the others.
+
+    Attributes:
+        bytes_per_s: float, what goes out of a machine, and comes in, in a
+            second.
+        latency_s: float, seconds that the least message takes.
+    """
+
+    bytes_per_s: float
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_positive(self, may_be_zero=("latency_s",))
+
+    def seconds(self, num_bytes: float, messages: float = 1) -> float:
+        """Of `messages` one after the other with `num_bytes` in all."""
+        return messages * self.latency_s + num_bytes / self.bytes_per_s
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCosts:
+    """Time of a training step of one machine, on its own classes.
+
+    It is `step_s + rows * classes * dim * product_s + classes * dim *
+    number_s`, where classes are those that the step computes.
+
+    Attributes:
+        step_s: float, seconds of a step that has nothing to do.
+        product_s: float, seconds for each multiplication of the logits, with
+            all that follows from it.
+        number_s: float, seconds for each number of a class row that is read
+            and moved.
+    """
+
+    step_s: float
+    product_s: float
+    number_s: float
+
+    def __post_init__(self) -> None:
+        _check_positive(self, may_be_zero=("step_s", "product_s", "number_s"))
+
+    def seconds(self, rows: float, classes: float, dim: int) -> float:
+        """Of a step on `rows` of a batch and `classes`."""
+        products = self.product_s * rows * classes * dim
+        return self.step_s + products + self.number_s * classes * dim
+
+    def moving_seconds(self, classes: float, dim: int) -> float:
+        """What moving `classes` more takes."""
+        return self.number_s * classes * dim
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A machine, or a device with its host, as it was measured.
+
+    Attributes:
+        exact: `StepCosts` of an exact softmax.
+        sampled: `StepCosts` of a sampled one.
+        memory_bytes: float, of what computes: the device, or the machine.
+        host_bytes: float, of the host beside it.
+        host_link: `Link` between the device and its host.
+        name: str.
+    """
+
+    exact: StepCosts
+    sampled: StepCosts
+    memory_bytes: float
+    host_bytes: float
+    host_link: Link
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        _check_positive(self)

@@ -1,0 +1,171 @@
+"""Figures of machines: those of two cores, and how to measure others."""
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass import layers
+from tfxclass.checks import check_positive_int
+from tfxclass.optimizers import LazyAdam
+from tfxclass.planning.figures import Link
+from tfxclass.planning.figures import Machine
+from tfxclass.planning.figures import StepCosts
+
+#: Processor time of the steps of `measure_machine`, over two cores: Intel Xeon,
+#: AVX-512, 24 GB (`python benchmarks/scale.py cpu`, row "cpu").
+TWO_CORES = Machine(
+    exact=StepCosts(0.0, 4.1e-11, 6.1e-9),
+    sampled=StepCosts(1.0e-3, 4.7e-11, 2.6e-9),
+    memory_bytes=24e9,
+    host_bytes=24e9,
+    host_link=Link(1e10),
+    name="two cores",
+)
+
+
+def measure_machine(
+    dim: int = 128,
+    batch: int = 256,
+    num_classes: int = 50_000,
+    num_sampled: int = 4096,
+    repeats: int = 9,
+    name: str = "",
+    optimizer: Callable[[], keras.optimizers.Optimizer] = LazyAdam,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Machine:
+    """Measures what `plan` needs to know of this machine; some seconds.
+
+    Steps of `FullSoftmax` and of `SampledSoftmax` on a whole and an eighth of
+    the batch, and an eighth of the classes: three times, three figures each.
+    The memory is that of the host, the link to it that of its memory: for a
+    device with a memory of its own give another with `dataclasses.replace`.
+
+    Args:
+        dim: int, width of the features.
+        batch: int, rows a step; at least 8.
+        num_classes: int, of which the sampled head draws; at least 8
+            times `num_sampled`.
+        num_sampled: int, classes of a sampled step; at least 8 times `batch`.
+        repeats: int, steps of which the median is taken.
+        name: str, of the machine.
+        optimizer: function that makes one.
+        clock: function that tells seconds; `time.process_time` for those of
+            all cores together.
+
+    Returns:
+        A `Machine`.
+
+    Raises:
+        ValueError: sizes too small to be told apart.
+    """
+    for given, value, least in (
+        ("dim", dim, 1),
+        ("repeats", repeats, 1),
+        ("batch", batch, 8),
+        ("num_sampled", num_sampled, 8 * batch),
+        ("num_classes", num_classes, 2 * num_sampled),
+    ):
+        check_positive_int(given, value)
+        if value < least:
+            raise ValueError(
+                f"`{given}` must be at least {least}. Received: {value}"
+            )
+
+    def full(classes):
+        return layers.FullSoftmax(classes, seed=0)
+
+    def sampled(classes):
+        return layers.SampledSoftmax(num_classes, classes, seed=0)
+
+    def costs(make, classes):
+        few_rows, few = batch // 8, classes // 8
+        sizes = [(batch, classes), (few_rows, classes), (few_rows, few)]
+        times = [
+            _median_seconds(
+                _step_of(make(n), optimizer(), rows, dim), repeats, clock
+            )
+            for rows, n in sizes
+        ]
+        return step_costs(sizes, times, dim)
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(
+        exact=costs(full, num_classes),
+        sampled=costs(sampled, num_sampled),
+        memory_bytes=float(memory),
+        host_bytes=float(memory),
+        host_link=Link(_copy_rate()),
+        name=name,
+    )
+
+
+def step_costs(
+    sizes: list[tuple[int, int]], times: list[float], dim: int
+) -> StepCosts:
+    """`StepCosts` by which steps take what they took.
+
+    Args:
+        sizes: three `(rows, classes)`.
+        times: their seconds.
+        dim: int.
+    """
+    lines = np.array([[1.0, r * n * dim, n * dim] for r, n in sizes])
+    lines /= np.array(times)[:, np.newaxis]
+    # Noise may take a term below zero: the best fit without such terms.
+    best, least = None, np.inf
+    for kept in itertools.product((True, False), repeat=3):
+        found = np.zeros(3)
+        used = lines[:, kept]
+        found[list(kept)] = np.linalg.lstsq(
+            used, np.ones(len(times)), rcond=None
+        )[0]
+        error = np.sum((lines @ found - 1) ** 2)
+        if found.min() >= 0 and error < least - 1e-12:
+            best, least = found, error
+    return StepCosts(*map(float, best))
+
+
+def _step_of(head, optimizer, batch, dim):
+    """A function that does a training step of a head alone."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(batch, dim)).astype(np.float32)
+    features = tf.constant(x)
+    labels = tf.constant(random.integers(0, head.num_classes, batch))
+    head.build((None, dim))
+    weights = head.trainable_variables
+    optimizer.build(weights)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            # The encoder behind it wants a gradient, too.
+            tape.watch(features)
+            losses = head.compute_loss(features, labels, training=True)
+            loss = tf.reduce_mean(losses)
+        of_features, *grads = tape.gradient(loss, [features, *weights])
+        optimizer.apply(grads, weights)
+        return of_features
+
+    return lambda: step().numpy()
+
+
+def _median_seconds(call, repeats, clock=time.perf_counter):
+    times = []
+    for _ in range(repeats + 2):
+        start = clock()
+        call()
+        times.append(clock() - start)
+    return float(np.median(times[2:]))
+
+
+def _copy_rate():
+    """Bytes a second of a copy in memory."""
+    source = np.ones(64 << 20, np.uint8)
+    target = np.empty_like(source)
+    seconds = _median_seconds(lambda: np.copyto(target, source), 5)
+    return source.nbytes / seconds
