@@ -13,6 +13,7 @@ import notes
 TITLES = {
     "step_time_large": "A training step, 670,091 classes",
     "step_time": "A training step, fewer classes",
+    "exact_step": "The exact softmax: a training step in both policies",
     "growth": "Growth with the number of classes",
     "loss_memory": "The exact loss: time and memory",
     "ten_million": "Ten and thirty million classes on one machine",

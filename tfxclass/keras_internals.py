@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import keras
 import tensorflow as tf
+from tensorflow.python.eager import record as tf_record
 from tensorflow.python.framework import ops as tf_ops
 
 from tfxclass.types import Variable
@@ -313,6 +314,11 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def is_recorded() -> bool:
+    """Whether a gradient tape may see what is computed here."""
+    return tf_record.could_possibly_record()
+
+
 def _keep_with_graph(operation):
     """Moves the gradient function of an operation to its graph."""
     gradients = tf_ops.gradient_registry._registry
@@ -358,6 +364,10 @@ def _has_history():
 
 def _has_merge_call():
     return callable(tf.__internal__.distribute.interim.maybe_merge_call)
+
+
+def _has_record():
+    return tf_record.could_possibly_record() in (True, False)
 
 
 def _has_gradients():
@@ -436,6 +446,7 @@ _USES = {
     "tf.__internal__.distribute.interim.maybe_merge_call": _has_merge_call,
     "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
     "ops.gradient_registry._registry": _has_gradients,
+    "eager.record.could_possibly_record": _has_record,
     **_attributes(tf.Graph, "_functions"),
 }
 

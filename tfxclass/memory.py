@@ -10,6 +10,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers import MultiOptimizer
+from tfxclass.optimizers.class_rows_step import can_step_by_class
 from tfxclass.optimizers.lazy_rows import LazyRows
 from tfxclass.recovery.pass_memory import pass_bytes
 from tfxclass.rows import half_rows
@@ -175,6 +176,10 @@ def _history_bytes(optimizer, shapes):
 def _gradient_bytes(head, batch, shapes, optimizer):
     rows = head.step_rows(batch)
     sizes = [_numbers(shape) for shape in shapes]
+    if head.steps_by_class and can_step_by_class(optimizer):
+        # The gradient of a bias comes with the pass, and Keras moves that.
+        shapes = [shape for shape in shapes if len(shape) < 2]
+        sizes = [_numbers(shape) for shape in shapes]
     if rows is not None and isinstance(optimizer, LazyRows):
         # The gathered rows, their gradient, and its sorted sum.
         return sum(12 * rows * _numbers(shape[1:]) for shape in shapes)

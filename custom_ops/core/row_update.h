@@ -221,34 +221,40 @@ struct RowBuffers {
   std::vector<uint32_t> bits;
 };
 
+// One step of a row with the gradient `grad` [dim].
+template <class Element, class Rows>
+void StepRow(const Element& element, const Rows& rows, int64_t row,
+             const typename Rows::W* grad, RowBuffers<Rows>* buffers) {
+  using W = typename Rows::W;
+  buffers->Draw(rows, row);
+  W mean_square = 0;
+  if (Rows::kHasRowSlots) {
+    for (int64_t d = 0; d < rows.dim; ++d) mean_square += grad[d] * grad[d];
+    mean_square /= rows.dim;
+  }
+  rows.template Move<Element>(
+      row, grad, buffers->bits.data(), [=](W g, W w, W* slots) {
+        return element.Step(w, g, Rows::kHasRowSlots ? mean_square : g * g,
+                            slots);
+      });
+}
+
 // grads [n, dim], where n is the number of ids the groups were made of.
 template <class Element, class S, class Rows>
 void UpdateRows(const RowRuns& groups, const S* grads, const Element& rule,
                 const Rows& rows, const ParallelFor& parallel) {
-  using W = Wide<S>;
   constexpr int64_t kAhead = 4;
   const int64_t dim = rows.dim;
   parallel(groups.size(), dim + 50, [&](int64_t begin, int64_t end) {
     const Element element = rule;
     RowBuffers<Rows> buffers(dim);
-    W* const sum = buffers.numbers.data();
+    Wide<S>* const sum = buffers.numbers.data();
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = groups.rows[i];
       if (i + kAhead < end) {
         rows.template Prefetch<Element>(groups.rows[i + kAhead]);
       }
       SumGroup(groups, i, grads, dim, sum);
-      buffers.Draw(rows, row);
-      W mean_square = 0;
-      if (Rows::kHasRowSlots) {
-        for (int64_t d = 0; d < dim; ++d) mean_square += sum[d] * sum[d];
-        mean_square /= dim;
-      }
-      rows.template Move<Element>(
-          row, sum, buffers.bits.data(), [=](W grad, W w, W* slots) {
-            const W square = Rows::kHasRowSlots ? mean_square : grad * grad;
-            return element.Step(w, grad, square, slots);
-          });
+      StepRow(element, rows, groups.rows[i], sum, &buffers);
     }
   });
 }

@@ -23,6 +23,11 @@ using tensorflow::shape_inference::ShapeHandle;
 
 absl::Status NoOutput(InferenceContext*) { return absl::OkStatus(); }
 
+absl::Status UnknownVector(InferenceContext* c) {
+  c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+  return absl::OkStatus();
+}
+
 absl::Status SumShape(InferenceContext* c) {
   ShapeHandle grads;
   TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(1), 1, &grads));
@@ -45,14 +50,16 @@ absl::Status SumShape(InferenceContext* c) {
       .Attr("num_history: int >= 0")                         \
       .Attr("capacity: int >= 1 = 1")                        \
       .SetIsStateful()                                       \
-      .SetShapeFn(NoOutput)                                  \
       .Input("ids: int64")
 
 #define TFXCLASS_UPDATE(name) \
-  TFXCLASS_ROWS(name).Input("grads: S").Input("step: int64")
+  TFXCLASS_ROWS(name)         \
+      .Input("grads: S")      \
+      .Input("step: int64")   \
+      .SetShapeFn(NoOutput)
 
 #define TFXCLASS_CATCH_UP(name) \
-  TFXCLASS_ROWS(name).Attr("every_row: bool = false")
+  TFXCLASS_ROWS(name).Attr("every_row: bool = false").SetShapeFn(NoOutput)
 
 TFXCLASS_UPDATE("LazySgdUpdate")
     .Input("learning_rate: double")
@@ -85,6 +92,43 @@ TFXCLASS_CATCH_UP("LazyAdamCatchUp")
     .Attr("epsilon: float")
     .Attr("each_element: bool = false");
 
+// Steps of all rows of a kernel [classes, dim] with the gradient that
+// Tfxclass>ExactSoftmaxGrad returns, which is not held: each chunk of classes
+// moves as soon as its part is there. `ids` are not looked at.
+#define TFXCLASS_CLASS_UPDATE(name)    \
+  TFXCLASS_ROWS(name)                  \
+      .Input("step: int64")            \
+      .Input("queries: float")         \
+      .Input("bias: num_bias * float") \
+      .Input("targets: int64")         \
+      .Input("target_grads: float")    \
+      .Input("logsumexp: float")       \
+      .Input("factor: float")          \
+      .Attr("num_bias: int >= 0")      \
+      .Attr("epsilon_of_norm: float")  \
+      .Attr("uniform: float")          \
+      .Output("bias_grad: float")      \
+      .SetShapeFn(UnknownVector)
+
+TFXCLASS_CLASS_UPDATE("ClassSgdUpdate")
+    .Input("learning_rate: double")
+    .Input("decay: double")
+    .Attr("momentum: float")
+    .Attr("nesterov: bool");
+
+TFXCLASS_CLASS_UPDATE("ClassAdagradUpdate")
+    .Input("learning_rate: double")
+    .Input("decay: double")
+    .Attr("epsilon: float");
+
+TFXCLASS_CLASS_UPDATE("ClassAdamUpdate")
+    .Input("alpha: double")
+    .Input("decay: double")
+    .Input("beta_1: double")
+    .Input("beta_2: double")
+    .Attr("epsilon: float");
+
+#undef TFXCLASS_CLASS_UPDATE
 #undef TFXCLASS_CATCH_UP
 #undef TFXCLASS_UPDATE
 #undef TFXCLASS_ROWS

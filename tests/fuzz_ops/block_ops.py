@@ -127,3 +127,58 @@ def check_threshold(args, outputs, live):
 @described("sparsemax_threshold", check_threshold)
 def _draw_sparsemax(d):
     return {"logits": d.floats(d.size(0), max(d.size(1, 200), 1))}
+
+
+def draw_exact(d, values):
+    batch, classes, dim = d.size(0), d.size(0, 150), d.size()
+    width = d.size(0, 3)
+    ids = np.full((batch, width), -1, np.int64)
+    for row in ids if classes >= width else ():
+        row[:] = d.random.permutation(classes)[:width]
+    return {
+        "queries": d.floats(batch, dim),
+        "kernel": d.floats(classes, dim),
+        "bias": [d.floats(classes)] if d.chance() else [],
+        "targets": ids,
+        values: d.floats(batch, width),
+        "epsilon": d.choice([0.0, 1e-6]),
+    }
+
+
+def check_exact(args, outputs, live):
+    del live
+    top, total, rows = outputs
+    assert top.shape == total.shape == args["queries"].shape[:1]
+    floats = (args["queries"], args["kernel"], *args["bias"], args["deltas"])
+    if not is_moderate(*floats):
+        return
+    assert np.all(np.isfinite(total)) and np.all(np.isfinite(rows))
+    assert not len(args["kernel"]) or np.all(total >= 1 - 1e-6)
+
+
+@described("exact_softmax", check_exact)
+def _draw_exact(d):
+    return {**draw_exact(d, "deltas"), "wants_rows": d.chance()}
+
+
+def check_exact_grad(args, outputs, live):
+    del live
+    assert outputs[0].shape == args["kernel"].shape
+    assert len(outputs[1]) == (len(args["kernel"]) if args["bias"] else 0)
+
+
+def draw_class_gradient(d):
+    """Arguments of the gradients, in every op that computes them."""
+    args = draw_exact(d, "target_grads")
+    batch = len(args["queries"])
+    return {
+        **args,
+        "logsumexp": d.floats(batch),
+        "factor": d.floats(batch),
+        "uniform": d.choice([0.0, 0.1]),
+    }
+
+
+@described("exact_softmax_grad", check_exact_grad)
+def _draw_exact_grad(d):
+    return draw_class_gradient(d)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tests.fuzz_ops.block_ops import draw_class_gradient
 from tests.fuzz_ops.calls import read
 from tests.fuzz_ops.descriptions import assert_distinct
 from tests.fuzz_ops.descriptions import assert_ids
@@ -35,6 +36,19 @@ def check_update(args, outputs, live):
     assert np.all(steps[np.ravel(args["ids"])] == clock), steps
     before = args["history"][0].value
     np.testing.assert_array_equal(steps[others], before[others])
+
+
+def check_class_update(args, outputs, live):
+    """A step that moves nothing leaves the rows as they are."""
+    rate = args.get("alpha", args.get("learning_rate"))
+    classes = len(args["variable"].value)
+    assert len(outputs[0]) == (classes if args["bias"] else 0)
+    is_still = np.all(rate == 0) and np.all(args["decay"] == 0)
+    if is_still and args["T"] == "float32" and not args["slots"]:
+        kernel = args["variable"].value
+        if is_moderate(kernel):
+            found = read(live["variable"], kernel.dtype)
+            np.testing.assert_array_equal(found, kernel)
 
 
 def check_catch_up(args, outputs, live):
@@ -141,6 +155,33 @@ def describe_rule(rule, least_slots, most_slots, num_moments, attrs):
         return {
             **args,
             "grads": Typed(d.floats(*shape).astype(slot_type(args))),
+            "step": d.integer(0, 10**6),
+            rate: np.float64(d.choice([0, 0.01, 0.1])),
+            "decay": np.float64(d.choice([0, 0.01, 0.1])),
+            **drawn_attrs(d, attrs),
+        }
+
+    @described(f"class_{rule}_update", check_class_update)
+    def draw_class_update(d):
+        gradient = draw_class_gradient(d)
+        kernel = gradient.pop("kernel")
+        gradient["epsilon_of_norm"] = gradient.pop("epsilon")
+        args = common(d, False)
+        dtype = d.choice(["float32", "bfloat16"])
+        compact = d.chance()
+        rate = "alpha" if is_adam else "learning_rate"
+        return {
+            **args,
+            **gradient,
+            "variable": Variable(kernel.astype(dtype)),
+            "slots": [
+                draw_slot(d, kernel.shape, "float32", compact, s < num_moments)
+                for s in range(len(args["slots"]))
+            ],
+            "T": dtype,
+            "S": "float32",
+            "compact": compact,
+            "ids": np.zeros(0, np.int64),
             "step": d.integer(0, 10**6),
             rate: np.float64(d.choice([0, 0.01, 0.1])),
             "decay": np.float64(d.choice([0, 0.01, 0.1])),

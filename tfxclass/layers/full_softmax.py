@@ -4,6 +4,8 @@ import keras
 
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
+from tfxclass.losses.options import OF_LOSSES
+from tfxclass.rows import placement
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -14,8 +16,15 @@ class FullSoftmax(ClassHead):
 
     The honest baseline, and the right head up to some ten thousand classes. A
     step costs four products of [batch, dim] by [dim, num_classes] and moves
-    every row; its memory is one block of logits (8 MiB, and from 2,048 rows on
-    4 KiB a row) beside the gradient of `kernel`.
+    every row. On a CPU a training step with an optimizer of
+    `tfxclass.optimizers` holds neither logits nor the gradient of `kernel`:
+    rows move as soon as their part of it is there. Where the gradient has to be
+    whole (clipping, accumulation, averages, constraints, `catch_up`, a loss
+    scale, a strategy, `run_eagerly`; options of the loss that change logits)
+    and with Keras' optimizers it is one tensor, with the same numbers but for
+    rounding. Products are float32 under every policy: see `docs/exact.md`.
+    Other losses hold a block of logits (8 MiB, and from 2,048 rows on 4 KiB a
+    row) beside the gradient.
 
     Args:
         num_classes: int, number of classes.
@@ -35,3 +44,10 @@ class FullSoftmax(ClassHead):
     kernel_dtypes = ("float32", "bfloat16")
 
     loss_kinds = ALL_OBJECTIVES
+
+    @property
+    def steps_by_class(self) -> bool:
+        options = self.loss_options
+        plain = options is None or set(options.used) <= set(OF_LOSSES)
+        is_softmax = self.objective.name == "softmax"
+        return is_softmax and plain and not placement.has_gpu()

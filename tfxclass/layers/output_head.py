@@ -393,6 +393,11 @@ class OutputHead(HeadWeights):
         return None
 
     @property
+    def steps_by_class(self) -> bool:
+        """Whether an optimizer gets the kernel's gradient class by class."""
+        return False
+
+    @property
     def is_sampled(self) -> bool:
         """Whether a training step computes some of the classes alone."""
         return self.step_rows(1) is not None

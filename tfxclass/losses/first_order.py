@@ -25,10 +25,9 @@ def gradients(
     Returns:
         list of tensors.
     """
-    count = len(grads)
 
     @custom_gradient
-    def sealed(*tensors):
+    def sealed(gradient, *tensors):
         def grad(*upstream):
             raise ValueError(
                 f"{name} has first-order gradients only. For others (gradient "
@@ -38,11 +37,12 @@ def gradients(
                 "or put `tf.stop_gradient` around the gradients."
             )
 
-        return [tf.identity(x) for x in tensors[:count]], grad
+        return tf.identity(gradient), grad
 
     # A row of each is enough to be known to the tape: no matrix is copied to
-    # another device for this.
-    return sealed(*grads, *[x[:1] for x in inputs])
+    # another device for this. Each gradient apart: what nobody reads is pruned.
+    first_rows = [x[:1] for x in inputs]
+    return [sealed(gradient, *first_rows) for gradient in grads]
 
 
 def refuse(tensor: tf.Tensor, message: str) -> tf.Tensor:

@@ -9,7 +9,9 @@ In all functions:
     history: a `History`, or None where rows are not caught up.
     ids: int64 [n] in [0, num_rows), repeated as they come.
     grads: [n, ...] of the variable's type, or `kept`'s of the slots; those of
-        one row are summed in order.
+        one row are summed in order. Or a `ClassGradient`, of all rows of a
+        float32 or bfloat16 kernel: `ids` are not looked at, and the gradient
+        of the bias, float32 [classes] or [0], is returned.
     decay: float64 scalar, learning rate times weight decay. The row loses
         this share of itself before the step.
 
@@ -30,6 +32,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.library import ops
 from tfxclass.types import Array
 
@@ -90,7 +93,7 @@ def sgd_update(
 
     Source: `keras.optimizers.SGD.update_step`.
     """
-    return ops.tfxclass_lazy_sgd_update(
+    return _op("sgd", grads)(
         **_rows(variable, _present(momentum_slot), history, ids),
         **_update(kept, grads),
         learning_rate=learning_rate,
@@ -176,7 +179,7 @@ def adagrad_update(
 
     Source: `keras.optimizers.Adagrad.update_step`.
     """
-    return ops.tfxclass_lazy_adagrad_update(
+    return _op("adagrad", grads)(
         **_rows(variable, [accumulator], history, ids),
         **_update(kept, grads),
         learning_rate=learning_rate,
@@ -225,7 +228,7 @@ def adam_update(
     Source: `keras.optimizers.Adam.update_step`; Kingma and Ba, 2014, end of
     section 2.
     """
-    return ops.tfxclass_lazy_adam_update(
+    return _op("adam", grads)(
         **_rows(variable, slots, history, ids),
         **_update(kept, grads),
         alpha=alpha,
@@ -293,7 +296,17 @@ def _rows(variable, slots, history, ids):
     }
 
 
+def _op(rule, grads):
+    """The op of an update."""
+    kind = "class" if isinstance(grads, ClassGradient) else "lazy"
+    return getattr(ops, f"tfxclass_{kind}_{rule}_update")
+
+
 def _update(kept, grads):
+    if isinstance(grads, ClassGradient):
+        step = tf.cast(kept.step, tf.int64)
+        norm = {"epsilon_of_norm": grads.epsilon}
+        return {**_attributes(kept), **grads.inputs, **norm, "step": step}
     grads = tf.convert_to_tensor(grads)
     kept = Kept(grads.dtype, grads.dtype) if kept is None else kept
     step = tf.cast(kept.step, tf.int64)

@@ -40,7 +40,7 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
     def _update_op(
         self, variable, slots, history, ids, grads, *, learning_rate, **options
     ):
-        row_update.adagrad_update(
+        return row_update.adagrad_update(
             variable,
             slots[0],
             history,

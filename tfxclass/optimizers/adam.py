@@ -26,7 +26,7 @@ class _LazyAdamRows(LazyRows):
     def _update_op(
         self, variable, slots, history, ids, grads, *, learning_rate, **options
     ):
-        row_update.adam_update(
+        return row_update.adam_update(
             variable,
             slots,
             history,

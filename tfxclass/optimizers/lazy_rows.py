@@ -14,6 +14,7 @@ from tfxclass.optimizers import row_constraints
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers.averaged_rows import for_all_rows
 from tfxclass.optimizers.caught_up_rows import home
+from tfxclass.optimizers.class_rows_step import ClassRowsStep
 from tfxclass.optimizers.coupled_l2 import CoupledL2
 from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.rows import half_rows
@@ -27,7 +28,7 @@ _FIRST_MOMENTS = ("momentum",)
 _SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
 
 
-class LazyRows(CoupledL2):
+class LazyRows(ClassRowsStep, CoupledL2):
     """Mixin in front of a Keras optimizer.
 
     Dense gradients go to Keras. A `tf.IndexedSlices` gradient moves only the
@@ -104,6 +105,9 @@ class LazyRows(CoupledL2):
         return super().apply(grads, trainable_variables)
 
     def _on_apply(self, grads, variables):
+        grads, variables = self._step_by_class(grads, variables)
+        if not variables:
+            return
         grads = [self._as_rows(g, v) for g, v in zip(grads, variables)]
         rows = [isinstance(g, tf.IndexedSlices) for g in grads]
         for is_rows, variable in zip(rows, variables):

@@ -44,7 +44,7 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
     def _update_op(
         self, variable, slots, history, ids, grads, *, learning_rate, **options
     ):
-        row_update.sgd_update(
+        return row_update.sgd_update(
             variable,
             slots[0] if slots else None,
             history,

@@ -15,15 +15,18 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
+from tfxclass.keras_internals import is_recorded
 from tfxclass.losses import first_order
 from tfxclass.losses.targets import Targets
 from tfxclass.ops import library
+from tfxclass.optimizers import class_gradients
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.one_vs_rest_part import OneVsRestPart
 from tfxclass.rows.read import whole
 from tfxclass.rows.softmax_part import SoftmaxPart
@@ -120,18 +123,27 @@ def streamed_loss(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
+    is_exact = kind is SoftmaxPart and not placement.has_gpu()
+    if is_exact:
+        options["is_recorded"] = is_recorded()
+        make_part = functools.partial(ExactPart, **options)
+    else:
+        make_part = functools.partial(_Part, kind, **options)
+    watches = [_watch(rows) if is_exact else None for _, rows in parts]
+    losses_of_all = []
+
     @custom_gradient
     def loss_of(*inputs):
         # Out of sight of an eager tape, which would keep every block.
         unseen = _there(tf.stop_gradient, inputs, given)
         queries, kernels, biases = _cut(unseen, len(parts))
         found = [
-            _Part(
+            make_part(
                 exchange.gather(x),
                 rows._replace(kernel=kernel, bias=bias),
-                functools.partial(kind, margin=margin, **options),
                 targets,
                 own,
+                margin,
             )
             for x, rows, kernel, bias, own in zip(
                 queries, given, kernels, biases, columns
@@ -151,12 +163,34 @@ def streamed_loss(
             of_biases = [x for x in of_biases if x is not None]
             grads = [*of_queries, *of_kernels, *of_biases]
             first_rows = _there(lambda x: x[:1], inputs, given)
-            return first_order.gradients("The streamed loss", grads, first_rows)
+            grads = first_order.gradients(
+                "The streamed loss", grads, first_rows
+            )
+            _promise(found, watches, grads, losses_of_all)
+            return grads
 
         return exchange.own(losses), grad
 
     with placement.on(_common_device(given)):
-        return loss_of(*queries, *kernels, *biases)
+        losses_of_all.append(loss_of(*queries, *kernels, *biases))
+    return losses_of_all[0]
+
+
+def _watch(rows):
+    """Of the kernel, where all its rows are the part's."""
+    return class_gradients.watch(rows.kernel) if rows.size is None else None
+
+
+def _promise(parts, watches, grads, losses):
+    """Tells optimizers that gradients of kernels can be had class by class."""
+    count = len(parts)
+    _, of_kernels, of_biases = _cut(grads, count)
+    # Losses and queries' gradients read the kernels: writers wait for both.
+    after = [*losses, *grads[:count]]
+    for part, watch, kernel, bias in zip(parts, watches, of_kernels, of_biases):
+        if watch is not None:
+            promise = class_gradients.Promise(part.gradient, watch, bias, after)
+            class_gradients.attach(kernel, promise)
 
 
 def _common_device(parts):
@@ -186,14 +220,17 @@ def _cut(inputs, count):
 class _Part:
     """A part's arithmetic on the batch of all, where its rows lie."""
 
-    def __init__(self, queries, rows, kind, targets, columns):
+    def __init__(
+        self, kind, queries, rows, targets, columns, margin, **options
+    ):
         self.rows, self.is_labelled = rows, targets.is_labelled
         with self._there():
             self.blocks = Blocks(queries, rows)
             logits = logits_at(queries, rows, columns)
             # Most rows may have their targets in other parts.
             weights = tf.where(columns >= 0, targets.weights, 0.0)
-            self.part = kind(self.blocks, logits, Targets(columns, weights))
+            own = Targets(columns, weights)
+            self.part = kind(self.blocks, logits, own, margin, **options)
 
     def _there(self):
         return placement.on(self.rows.device)

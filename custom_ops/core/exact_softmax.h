@@ -1,0 +1,479 @@
+// The softmax over all classes and its gradients in two passes over the class
+// rows, a chunk of classes at a time: neither the logits nor the gradient of
+// the class matrix are ever held.
+//
+// ForwardSoftmax sums, beside the exponentials of the logits, the class rows
+// they weigh, rescaled where a maximum rises (as attention does: Milakov and
+// Gimelshein, 2018; Dao et al., 2022). Of that sum and the log-sum-exp comes
+// the gradient of the queries. BackwardSoftmax computes a chunk's logits again
+// and hands the gradient of its rows to the caller. So both passes together are
+// four products of [batch, dim] by [dim, classes], as few as can be without
+// keeping logits (cut cross-entropy, Wijmans et al. 2024, has five or six).
+//
+// Time O(batch dim classes). Memory O(batch dim) for each of kMostUnits units
+// of the first pass, and O(chunk (batch block + dim)) a thread. All sums run in
+// an order that the sizes alone decide, so results do not depend on the number
+// of threads. Reentrant.
+#ifndef TFXCLASS_CORE_EXACT_SOFTMAX_H_
+#define TFXCLASS_CORE_EXACT_SOFTMAX_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/bf16.h"
+#include "core/parallel.h"
+#include "core/tile_kernels.h"
+
+namespace tfxclass {
+
+// Columns of a group of panels: 256 rows of the batch.
+constexpr int64_t kGroupPanels = 8;
+constexpr int64_t kMostUnits = 32;
+
+inline int64_t CeilOf(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+// Class rows [num_classes, dim] of float or Bf16 and, or null, their biases.
+// With an epsilon > 0 rows are divided by their norms, at least its root.
+template <class T>
+struct ClassMatrix {
+  const T* rows = nullptr;
+  const float* bias = nullptr;
+  int64_t num_classes = 0, dim = 0;
+  float epsilon = 0;
+
+  // Classes of a chunk: its rows stay in a second-level cache.
+  int64_t Chunk() const {
+    constexpr int64_t kLeast = 48, kMost = 252, kNumbers = 32768;
+    return std::clamp(kNumbers / std::max<int64_t>(dim, 1) / 12 * 12, kLeast,
+                      kMost);
+  }
+};
+
+// The queries [batch, dim] as panels, padded with zeros.
+class QueryPanels {
+ public:
+  QueryPanels(const float* queries, int64_t batch, int64_t dim,
+              bool has_gradient_side)
+      : dim_(dim), panels_(PanelsOf(batch)) {
+    of_logits_.resize(panels_ * dim * kPanel);
+    for (int64_t b = 0; b < batch; ++b) {
+      float* to = of_logits_.data() + b / kPanel * dim * kPanel + b % kPanel;
+      for (int64_t d = 0; d < dim; ++d) to[d * kPanel] = queries[b * dim + d];
+    }
+    if (!has_gradient_side) return;
+    of_gradient_.resize(PanelsOf(dim) * rows() * kPanel);
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t d = 0; d < dim; ++d) {
+        of_gradient_[(d / kPanel * rows() + b) * kPanel + d % kPanel] =
+            queries[b * dim + d];
+      }
+    }
+  }
+
+  int64_t panels() const { return panels_; }
+  int64_t groups() const { return CeilOf(panels_, kGroupPanels); }
+  // The batch, padded.
+  int64_t rows() const { return panels_ * kPanel; }
+  // [dim, kPanel], a panel of the batch.
+  const float* OfLogits(int64_t panel) const {
+    return of_logits_.data() + panel * dim_ * kPanel;
+  }
+  // [rows - first, kPanel], a panel of the dimensions, from row `first` on.
+  const float* OfGradient(int64_t panel, int64_t first) const {
+    return of_gradient_.data() + (panel * rows() + first) * kPanel;
+  }
+
+ private:
+  int64_t dim_, panels_;
+  std::vector<float> of_logits_, of_gradient_;
+};
+
+// A number for the logits of the targets, sorted so that those of a panel and
+// a chunk lie together.
+class TargetValues {
+ public:
+  struct Item {
+    int64_t panel, target;
+    int64_t column;
+    float value;
+  };
+
+  // ids and values [batch, width]; ids outside [0, num_classes) count nothing.
+  TargetValues(const int64_t* ids, const float* values, int64_t batch,
+               int64_t width, int64_t num_classes) {
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t i = b * width; i < (b + 1) * width; ++i) {
+        if (ids[i] < 0 || ids[i] >= num_classes) continue;
+        items_.push_back({b / kPanel, ids[i], b % kPanel, values[i]});
+      }
+    }
+    std::stable_sort(items_.begin(), items_.end(), Less);
+  }
+
+  // Calls run(item) for those of a panel in [first, first + count).
+  template <class Run>
+  void ForEach(int64_t panel, int64_t first, int64_t count,
+               const Run& run) const {
+    const Item from = {panel, first, 0, 0};
+    auto item = std::lower_bound(items_.begin(), items_.end(), from, Less);
+    for (; item != items_.end() && item->panel == panel &&
+           item->target < first + count;
+         ++item) {
+      run(*item);
+    }
+  }
+
+ private:
+  static bool Less(const Item& a, const Item& b) {
+    return std::tie(a.panel, a.target) < std::tie(b.panel, b.target);
+  }
+  std::vector<Item> items_;
+};
+
+// The rows of a chunk as they are multiplied, and what their logits are scaled
+// by and raised to.
+template <class T>
+class ClassChunk {
+ public:
+  explicit ClassChunk(const ClassMatrix<T>& matrix) : matrix_(matrix) {
+    if (!std::is_same_v<T, float>) wide_.resize(matrix.Chunk() * matrix.dim);
+    if (matrix.epsilon > 0) inverse_.resize(matrix.Chunk());
+  }
+
+  void Load(int64_t number) {
+    first = number * matrix_.Chunk();
+    count = std::min(matrix_.Chunk(), matrix_.num_classes - first);
+    const T* from = matrix_.rows + first * matrix_.dim;
+    if constexpr (std::is_same_v<T, float>) {
+      rows = from;
+    } else {
+      const int64_t size = count * matrix_.dim;
+      for (int64_t i = 0; i < size; ++i) wide_[i] = ToFloat(from[i]);
+      rows = wide_.data();
+    }
+    if (matrix_.epsilon > 0) FindNorms();
+  }
+
+  const float* inverse_norms() const {
+    return inverse_.empty() ? nullptr : inverse_.data();
+  }
+
+  // panel [count, kPanel] = the logits of a panel of queries.
+  void Logits(const TileKernels& tiles, const float* queries,
+              float* panel) const {
+    const int64_t dim = matrix_.dim;
+    tiles.multiply({rows, dim, 1, kPanel}, queries, count, dim, false, panel,
+                   kPanel);
+    if (matrix_.bias == nullptr && inverse_.empty()) return;
+    tiles.affine(panel, count, inverse_norms(),
+                 matrix_.bias == nullptr ? nullptr : matrix_.bias + first);
+  }
+
+  // grads [count, stride]: of the rows, from those of the normalised ones.
+  void ProjectGradients(float* grads, int64_t stride) const {
+    if (inverse_.empty()) return;
+    for (int64_t i = 0; i < count; ++i) {
+      const float* row = rows + i * matrix_.dim;
+      float* grad = grads + i * stride;
+      const float inverse = inverse_[i];
+      // A row shorter than the least norm is only scaled.
+      float along = 0;
+      if (squares_above_epsilon_[i]) {
+        for (int64_t d = 0; d < matrix_.dim; ++d) along += grad[d] * row[d];
+        along *= inverse * inverse;
+      }
+      for (int64_t d = 0; d < matrix_.dim; ++d) {
+        grad[d] = (grad[d] - along * row[d]) * inverse;
+      }
+    }
+  }
+
+  int64_t first = 0, count = 0;
+  const float* rows = nullptr;
+
+ private:
+  void FindNorms() {
+    squares_above_epsilon_.resize(count);
+    for (int64_t i = 0; i < count; ++i) {
+      const float* row = rows + i * matrix_.dim;
+      float squares = 0;
+      for (int64_t d = 0; d < matrix_.dim; ++d) squares += row[d] * row[d];
+      squares_above_epsilon_[i] = squares > matrix_.epsilon;
+      inverse_[i] = 1 / std::sqrt(std::max(squares, matrix_.epsilon));
+    }
+  }
+
+  const ClassMatrix<T>& matrix_;
+  std::vector<float> wide_, inverse_;
+  std::vector<char> squares_above_epsilon_;
+};
+
+// What a unit of the first pass, or the whole of it, has found for the rows of
+// the batch: log-sum-exp is top + log(sum), and `rows`, panels [dim, kPanel],
+// the sum of exp(logit - top) times the class row over all but the targets.
+struct SoftmaxSums {
+  std::vector<float> top;
+  std::vector<double> sum;
+  std::vector<float> rows;
+
+  void Assign(int64_t panels, int64_t dim, bool has_rows) {
+    top.assign(panels * kPanel, -std::numeric_limits<float>::infinity());
+    sum.assign(panels * kPanel, 0.0);
+    rows.assign(has_rows ? panels * dim * kPanel : 0, 0.0f);
+  }
+};
+
+// Folds the classes of a chunk into a panel of `sums`. panel [chunk, kPanel].
+template <class T>
+void FoldChunk(const TileKernels& tiles, const ClassChunk<T>& chunk,
+               int64_t dim, const float* queries, const TargetValues& targets,
+               int64_t number, int64_t place, float* panel, SoftmaxSums* sums) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  float* const top = sums->top.data() + place * kPanel;
+  double* const sum = sums->sum.data() + place * kPanel;
+  float* const rows =
+      sums->rows.empty() ? nullptr : sums->rows.data() + place * dim * kPanel;
+  chunk.Logits(tiles, queries, panel);
+  const auto for_each_target = [&](const auto& run) {
+    targets.ForEach(number, chunk.first, chunk.count, [&](const auto& item) {
+      run(panel + (item.target - chunk.first) * kPanel + item.column,
+          item.value);
+    });
+  };
+  for_each_target([](float* logit, float delta) { *logit += delta; });
+  float shift[kPanel], fade[kPanel];
+  std::copy_n(top, kPanel, shift);
+  tiles.column_max(panel, chunk.count, shift);
+  bool is_risen = false;
+  for (int64_t j = 0; j < kPanel; ++j) {
+    const float old = top[j];
+    top[j] = shift[j];
+    if (shift[j] == kLowest) shift[j] = 0;  // nothing but -infinity, or NaN
+    fade[j] = old == top[j] ? 1.0f : std::exp(old - shift[j]);
+    is_risen |= fade[j] != 1.0f;
+  }
+  if (is_risen) {
+    for (int64_t j = 0; j < kPanel; ++j) sum[j] *= fade[j];
+    for (int64_t d = 0; rows != nullptr && d < dim; ++d) {
+      for (int64_t j = 0; j < kPanel; ++j) rows[d * kPanel + j] *= fade[j];
+    }
+  }
+  tiles.exponentials(panel, chunk.count, shift, sum);
+  if (rows == nullptr) return;
+  for_each_target([](float* weight, float) { *weight = 0; });
+  if (chunk.inverse_norms() != nullptr) {
+    tiles.affine(panel, chunk.count, chunk.inverse_norms(), nullptr);
+  }
+  tiles.multiply({chunk.rows, 1, dim, kPanel * dim}, panel, dim, chunk.count,
+                 true, rows, kPanel);
+}
+
+// Merges what several units have found of the same rows into the first.
+inline void MergeSums(const std::vector<SoftmaxSums*>& parts, int64_t dim) {
+  SoftmaxSums& all = *parts[0];
+  const int64_t size = all.top.size();
+  for (int64_t b = 0; b < size; ++b) {
+    float top = all.top[b];
+    for (const SoftmaxSums* part : parts) top = std::max(top, part->top[b]);
+    const bool is_lowest = top == -std::numeric_limits<float>::infinity();
+    double sum = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      SoftmaxSums& part = *parts[i];
+      const double fade =
+          part.top[b] == top || is_lowest
+              ? 1.0
+              : std::exp(static_cast<double>(part.top[b]) - top);
+      sum += part.sum[b] * fade;
+      if (all.rows.empty()) continue;
+      const int64_t place = b / kPanel * dim * kPanel + b % kPanel;
+      float* to = all.rows.data() + place;
+      const float* from = part.rows.data() + place;
+      for (int64_t d = 0; d < dim; ++d) {
+        const float moved = from[d * kPanel] * static_cast<float>(fade);
+        to[d * kPanel] = i == 0 ? moved : to[d * kPanel] + moved;
+      }
+    }
+    all.top[b] = top;
+    all.sum[b] = sum;
+  }
+}
+
+// A SoftmaxSums for each group of panels; `deltas` are added to the logits of
+// the targets (the margin).
+template <class T>
+std::vector<SoftmaxSums> ForwardSoftmax(const TileKernels& tiles,
+                                        const ClassMatrix<T>& matrix,
+                                        const QueryPanels& queries,
+                                        const TargetValues& deltas,
+                                        bool wants_rows,
+                                        const ParallelFor& parallel) {
+  const int64_t chunks = CeilOf(matrix.num_classes, matrix.Chunk());
+  const int64_t groups = queries.groups();
+  const int64_t stretches =
+      std::clamp<int64_t>(kMostUnits / std::max<int64_t>(groups, 1), 1,
+                          std::max<int64_t>(chunks, 1));
+  std::vector<SoftmaxSums> units(groups * stretches);
+  const auto run_unit = [&](int64_t unit) {
+    const int64_t group = unit / stretches, stretch = unit % stretches;
+    const int64_t first = group * kGroupPanels;
+    const int64_t count = std::min(kGroupPanels, queries.panels() - first);
+    SoftmaxSums& sums = units[unit];
+    sums.Assign(count, matrix.dim, wants_rows);
+    ClassChunk<T> chunk(matrix);
+    std::vector<float> panel(matrix.Chunk() * kPanel);
+    const int64_t end = (stretch + 1) * chunks / stretches;
+    for (int64_t i = stretch * chunks / stretches; i < end; ++i) {
+      chunk.Load(i);
+      for (int64_t p = 0; p < count; ++p) {
+        FoldChunk(tiles, chunk, matrix.dim, queries.OfLogits(first + p), deltas,
+                  first + p, p, panel.data(), &sums);
+      }
+    }
+  };
+  constexpr int64_t kWhole = 1000000;  // a unit is worth a thread
+  parallel(groups * stretches, kWhole, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) run_unit(unit);
+  });
+  std::vector<SoftmaxSums> merged(groups);
+  parallel(groups, kWhole, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      std::vector<SoftmaxSums*> parts;
+      for (int64_t s = 0; s < stretches; ++s) {
+        parts.push_back(&units[group * stretches + s]);
+      }
+      MergeSums(parts, matrix.dim);
+      merged[group] = std::move(*parts[0]);
+    }
+  });
+  return merged;
+}
+
+// What the second pass needs of each row of the batch, padded to whole panels
+// with zeros: see ColumnGrad.
+struct SoftmaxGradInput {
+  std::vector<float> logsumexp, factor, lift;
+
+  SoftmaxGradInput(const float* of_logsumexp, const float* of_factor,
+                   float uniform, int64_t batch)
+      : logsumexp(PanelsOf(batch) * kPanel),
+        factor(logsumexp.size()),
+        lift(logsumexp.size()) {
+    std::copy_n(of_logsumexp, batch, logsumexp.data());
+    std::copy_n(of_factor, batch, factor.data());
+    for (int64_t b = 0; b < batch; ++b) lift[b] = uniform * of_factor[b];
+  }
+};
+
+// A thread's part of the second pass.
+template <class T>
+class ChunkGradients {
+ public:
+  ChunkGradients(const TileKernels& tiles, const ClassMatrix<T>& matrix,
+                 const QueryPanels& queries, const TargetValues& target_grads,
+                 const SoftmaxGradInput& input)
+      : tiles_(tiles),
+        queries_(queries),
+        target_grads_(target_grads),
+        input_(input),
+        dim_panels_(PanelsOf(matrix.dim)),
+        chunk_(matrix),
+        panels_(kGroupPanels * matrix.Chunk() * kPanel),
+        grads_(matrix.Chunk() * stride()),
+        bias_grads_(matrix.bias == nullptr ? 0 : matrix.Chunk()) {}
+
+  // Computes the gradients of a chunk.
+  void Run(int64_t number) {
+    chunk_.Load(number);
+    std::fill(bias_grads_.begin(), bias_grads_.end(), 0.0f);
+    for (int64_t group = 0; group < queries_.groups(); ++group) AddGroup(group);
+    chunk_.ProjectGradients(grads_.data(), stride());
+  }
+
+  int64_t first() const { return chunk_.first; }
+  int64_t count() const { return chunk_.count; }
+  // Floats between the gradients of two rows.
+  int64_t stride() const { return dim_panels_ * kPanel; }
+  // [count, stride]
+  const float* grads() const { return grads_.data(); }
+  // [count], or null where there are no biases.
+  const float* bias_grads() const {
+    return bias_grads_.empty() ? nullptr : bias_grads_.data();
+  }
+
+ private:
+  void AddGroup(int64_t group) {
+    const int64_t first = group * kGroupPanels;
+    const int64_t count = std::min(kGroupPanels, queries_.panels() - first);
+    const int64_t size = chunk_.count * kPanel;
+    for (int64_t p = 0; p < count; ++p) {
+      LogitGradients(first + p, panels_.data() + p * size);
+    }
+    for (int64_t d = 0; d < dim_panels_; ++d) {
+      tiles_.multiply({panels_.data(), kPanel, 1, size},
+                      queries_.OfGradient(d, first * kPanel), chunk_.count,
+                      count * kPanel, group > 0, grads_.data() + d * kPanel,
+                      stride());
+    }
+  }
+
+  // panel [count, kPanel]: the gradients of the logits of a panel of queries.
+  void LogitGradients(int64_t number, float* panel) {
+    const int64_t row = number * kPanel;
+    chunk_.Logits(tiles_, queries_.OfLogits(number), panel);
+    tiles_.gradients(panel, chunk_.count,
+                     {input_.logsumexp.data() + row, input_.factor.data() + row,
+                      input_.lift.data() + row});
+    target_grads_.ForEach(
+        number, chunk_.first, chunk_.count, [&](const auto& item) {
+          panel[(item.target - chunk_.first) * kPanel + item.column] =
+              item.value - input_.lift[row + item.column];
+        });
+    if (bias_grads_.empty()) return;
+    for (int64_t c = 0; c < chunk_.count; ++c) {
+      float sum = 0;
+      for (int64_t j = 0; j < kPanel; ++j) sum += panel[c * kPanel + j];
+      bias_grads_[c] += sum;
+    }
+  }
+
+  const TileKernels& tiles_;
+  const QueryPanels& queries_;
+  const TargetValues& target_grads_;
+  const SoftmaxGradInput& input_;
+  const int64_t dim_panels_;
+  ClassChunk<T> chunk_;
+  std::vector<float> panels_, grads_, bias_grads_;
+};
+
+// Hands the gradients of each chunk of classes, as soon as they are there, to
+// take(const ChunkGradients&), which make_take() makes for each thread.
+// `target_grads` are those of the logits of the targets, before the lift is
+// taken off.
+template <class T, class MakeTake>
+void BackwardSoftmax(const TileKernels& tiles, const ClassMatrix<T>& matrix,
+                     const QueryPanels& queries,
+                     const TargetValues& target_grads,
+                     const SoftmaxGradInput& input, const ParallelFor& parallel,
+                     const MakeTake& make_take) {
+  constexpr int64_t kWhole = 100000;  // a chunk is worth a thread
+  parallel(CeilOf(matrix.num_classes, matrix.Chunk()), kWhole,
+           [&](int64_t begin, int64_t end) {
+             auto take = make_take();
+             ChunkGradients<T> found(tiles, matrix, queries, target_grads,
+                                     input);
+             for (int64_t number = begin; number < end; ++number) {
+               found.Run(number);
+               take(found);
+             }
+           });
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_CORE_EXACT_SOFTMAX_H_

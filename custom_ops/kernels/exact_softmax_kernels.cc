@@ -1,0 +1,208 @@
+// CPU kernels of the exact softmax in two passes over the class rows.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/exact_softmax.h"
+#include "core/tile_dispatch.h"
+#include "kernels/exact_softmax_op.h"
+#include "kernels/kernel_utils.h"
+#include "kernels/lazy_rows_op.h"
+
+namespace tfxclass {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+// T is how TensorFlow names the numbers that are Kept here.
+template <class T, class Kept>
+const Kept* RowsOf(const Tensor& kernel) {
+  return reinterpret_cast<const Kept*>(kernel.flat<T>().data());
+}
+
+// Into bias_grads [classes], where there are biases.
+template <class Kept>
+void CopyBiasGrads(const ChunkGradients<Kept>& found, float* bias_grads) {
+  if (found.bias_grads() == nullptr) return;
+  std::copy_n(found.bias_grads(), found.count(), bias_grads + found.first());
+}
+
+template <class T, class Kept>
+class ExactSoftmaxOp : public OpKernel {
+ public:
+  explicit ExactSoftmaxOp(OpKernelConstruction* c) : OpKernel(c) {
+    OP_REQUIRES_OK(c, c->GetAttr("wants_rows", &wants_rows_));
+    OP_REQUIRES_OK(c, c->GetAttr("epsilon", &epsilon_));
+    OP_REQUIRES_OK(c, CheckEpsilon("epsilon", epsilon_));
+  }
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& kernel = c->input(1);
+    SoftmaxInputs in;
+    OP_REQUIRES_OK(c,
+                   ReadSoftmaxInputs(c, kernel.shape(), "deltas", false, &in));
+    Tensor *top, *total, *rows;
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {in.batch}, &top));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {in.batch}, &total));
+    OP_REQUIRES_OK(
+        c, AllocateOutput(c, 2, {wants_rows_ ? in.batch : 0, in.dim}, &rows));
+    const int64_t num_classes = kernel.dim_size(0);
+    const ClassMatrix<Kept> matrix =
+        in.Matrix(RowsOf<T, Kept>(kernel), num_classes, epsilon_);
+    const std::vector<SoftmaxSums> sums =
+        ForwardSoftmax(BestTiles(), matrix, in.Panels(false),
+                       in.Targets(num_classes), wants_rows_, PoolOf(c));
+    float* const out = rows->flat<float>().data();
+    for (int64_t b = 0; b < in.batch; ++b) {
+      constexpr int64_t kGroup = kGroupPanels * kPanel;
+      const SoftmaxSums& of_group = sums[b / kGroup];
+      const int64_t place = b % kGroup;
+      top->flat<float>()(b) = of_group.top[place];
+      total->flat<double>()(b) = of_group.sum[place];
+      if (!wants_rows_) continue;
+      const float* const from = of_group.rows.data() +
+                                place / kPanel * in.dim * kPanel +
+                                place % kPanel;
+      for (int64_t d = 0; d < in.dim; ++d) {
+        out[b * in.dim + d] = from[d * kPanel];
+      }
+    }
+  }
+
+ private:
+  bool wants_rows_;
+  float epsilon_;
+};
+
+template <class T, class Kept>
+class ExactSoftmaxGradOp : public OpKernel {
+ public:
+  explicit ExactSoftmaxGradOp(OpKernelConstruction* c) : OpKernel(c) {
+    OP_REQUIRES_OK(c, c->GetAttr("uniform", &uniform_));
+    OP_REQUIRES_OK(c, c->GetAttr("epsilon", &epsilon_));
+    OP_REQUIRES_OK(c, CheckEpsilon("epsilon", epsilon_));
+  }
+
+  void Compute(OpKernelContext* c) override {
+    const Tensor& kernel = c->input(1);
+    SoftmaxInputs in;
+    OP_REQUIRES_OK(
+        c, ReadSoftmaxInputs(c, kernel.shape(), "target_grads", true, &in));
+    const int64_t num_classes = kernel.dim_size(0);
+    Tensor *kernel_grad, *bias_grad;
+    OP_REQUIRES_OK(c, c->allocate_output(0, kernel.shape(), &kernel_grad));
+    OP_REQUIRES_OK(
+        c, AllocateOutput(c, 1, {in.bias ? num_classes : 0}, &bias_grad));
+    float* const out = kernel_grad->flat<float>().data();
+    float* const bias_out = bias_grad->flat<float>().data();
+    const auto take = [=](const ChunkGradients<Kept>& found) {
+      for (int64_t i = 0; i < found.count(); ++i) {
+        std::copy_n(found.grads() + i * found.stride(), in.dim,
+                    out + (found.first() + i) * in.dim);
+      }
+      CopyBiasGrads(found, bias_out);
+    };
+    BackwardSoftmax(BestTiles(),
+                    in.Matrix(RowsOf<T, Kept>(kernel), num_classes, epsilon_),
+                    in.Panels(true), in.Targets(num_classes),
+                    in.Grads(uniform_), PoolOf(c), [=] { return take; });
+  }
+
+ private:
+  float uniform_, epsilon_;
+};
+
+// One step of a rule for all rows of a matrix, whose gradient is handed over
+// chunk by chunk.
+template <class Inputs, class Kept>
+class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
+ public:
+  explicit ClassUpdateOp(OpKernelConstruction* c)
+      : LazyRowsOp<Inputs, Kept, float>(c, false) {
+    OP_REQUIRES_OK(c, c->GetAttr("uniform", &uniform_));
+    OP_REQUIRES_OK(c, c->GetAttr("epsilon_of_norm", &epsilon_));
+    OP_REQUIRES_OK(c, CheckEpsilon("epsilon_of_norm", epsilon_));
+  }
+
+  void Compute(OpKernelContext* c) override {
+    RowVariables variables;
+    RowMatrices rows;
+    RuleNumbers of_step;
+    int64_t step;
+    SoftmaxInputs in;
+    OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
+    OP_REQUIRES_OK(c, ReadScalar(c, Inputs::kRate, &of_step.learning_rate));
+    OP_REQUIRES_OK(c, ReadScalar(c, "decay", &of_step.decay));
+    OP_REQUIRES_OK(c, this->ReadBetas(c, &of_step));
+    const auto no_ids = [](const Tensor&, int64_t) { return absl::OkStatus(); };
+    const auto look = [&](RowVariables* opened, bool*) {
+      return ReadSoftmaxInputs(c, (*opened)[0].shape(), "target_grads", true,
+                               &in);
+    };
+    OP_REQUIRES_OK(
+        c, this->Open(c, nullptr, no_ids, look, CopyBytes, &variables, &rows));
+    OP_REQUIRES(c, rows.last_step == nullptr,
+                absl::InvalidArgumentError(
+                    "A step of all rows has no `history`. Received: one"));
+    Tensor* bias_grad;
+    OP_REQUIRES_OK(
+        c, AllocateOutput(c, 0, {in.bias ? rows.num_rows : 0}, &bias_grad));
+    this->WithRule(rows, of_step, step, kRoundUpdate,
+                   [&](const auto& rule, const auto& slotted) {
+                     Step(c, in, rows.num_rows, rule, slotted,
+                          bias_grad->flat<float>().data());
+                   });
+  }
+
+ private:
+  template <class Element, class Rows>
+  void Step(OpKernelContext* c, const SoftmaxInputs& in, int64_t num_classes,
+            const Element& rule, const Rows& slotted, float* bias_out) const {
+    const auto make_take = [&] {
+      return [&, element = rule, buffers = RowBuffers<Rows>(in.dim)](
+                 const ChunkGradients<Kept>& found) mutable {
+        for (int64_t i = 0; i < found.count(); ++i) {
+          StepRow(element, slotted, found.first() + i,
+                  found.grads() + i * found.stride(), &buffers);
+        }
+        CopyBiasGrads(found, bias_out);
+      };
+    };
+    const Kept* const kernel = slotted.var;
+    BackwardSoftmax(BestTiles(), in.Matrix(kernel, num_classes, epsilon_),
+                    in.Panels(true), in.Targets(num_classes),
+                    in.Grads(uniform_), PoolOf(c), make_take);
+  }
+
+  float uniform_, epsilon_;
+};
+
+#define TFXCLASS_CPU_OF(name, T, ...)                   \
+  TFXCLASS_REGISTER(Name("Tfxclass>" name)              \
+                        .Device(tensorflow::DEVICE_CPU) \
+                        .TypeConstraint<T>("T"),        \
+                    __VA_ARGS__)
+#define TFXCLASS_CPU_UPDATE(name, T, ...)               \
+  TFXCLASS_REGISTER(Name("Tfxclass>" name)              \
+                        .Device(tensorflow::DEVICE_CPU) \
+                        .TypeConstraint<T>("T")         \
+                        .TypeConstraint<float>("S"),    \
+                    __VA_ARGS__)
+#define TFXCLASS_CPU_ROWS(T, Kept)                                          \
+  TFXCLASS_CPU_OF("ExactSoftmax", T, ExactSoftmaxOp<T, Kept>);              \
+  TFXCLASS_CPU_OF("ExactSoftmaxGrad", T, ExactSoftmaxGradOp<T, Kept>);      \
+  TFXCLASS_CPU_UPDATE("ClassSgdUpdate", T, ClassUpdateOp<SgdInputs, Kept>); \
+  TFXCLASS_CPU_UPDATE("ClassAdagradUpdate", T,                              \
+                      ClassUpdateOp<AdagradInputs, Kept>);                  \
+  TFXCLASS_CPU_UPDATE("ClassAdamUpdate", T, ClassUpdateOp<AdamInputs, Kept>)
+TFXCLASS_CPU_ROWS(float, float);
+TFXCLASS_CPU_ROWS(Eigen::bfloat16, Bf16);
+#undef TFXCLASS_CPU_ROWS
+#undef TFXCLASS_CPU_UPDATE
+#undef TFXCLASS_CPU_OF
+
+}  // namespace
+}  // namespace tfxclass

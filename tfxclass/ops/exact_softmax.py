@@ -1,0 +1,114 @@
+"""The softmax over all classes in two passes over the class rows, on a CPU.
+
+In all functions:
+    queries: float32 [batch, dim].
+    kernel: float32 or bfloat16 [classes, dim].
+    bias: float32 [classes], or None.
+    ids: int64 [batch, p], the targets, -1 for padding, none twice in a row.
+    epsilon: float; where it is > 0 rows are divided by their norms, or by its
+        root where they are shorter.
+
+Neither the logits nor, where an optimizer takes a `ClassGradient`, the gradient
+of the kernel is ever held. The result does not depend on the number of threads.
+custom_ops/core/exact_softmax.h has the mathematics and the references.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxclass.ops.library import ops
+
+tf.no_gradient("Tfxclass>ExactSoftmax")
+tf.no_gradient("Tfxclass>ExactSoftmaxGrad")
+
+
+class ClassGradient(NamedTuple):
+    """What the gradient of a kernel is computed from, row by row.
+
+    That of a logit is factor * (softmax - uniform), at the targets
+    target_grads - factor * uniform.
+
+    Attributes:
+        queries, bias, ids, epsilon: see above.
+        target_grads: float32 `[batch, p]`.
+        logsumexp: float32 `[batch]`.
+        factor: float32 `[batch]`.
+        uniform: float.
+    """
+
+    queries: Any
+    bias: Any
+    ids: Any
+    target_grads: Any
+    logsumexp: Any
+    factor: Any
+    uniform: float = 0.0
+    epsilon: float = 0.0
+
+    @property
+    def dtype(self) -> tf.DType:
+        """That of the gradient."""
+        return tf.float32
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Those of an op, by name."""
+        return {
+            "queries": self.queries,
+            "bias": _listed(self.bias),
+            "targets": self.ids,
+            "target_grads": self.target_grads,
+            "logsumexp": self.logsumexp,
+            "factor": self.factor,
+            "uniform": self.uniform,
+        }
+
+
+def sums(
+    queries: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor | None,
+    ids: tf.Tensor,
+    deltas: tf.Tensor,
+    *,
+    epsilon: float,
+    wants_rows: bool,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """One pass over all classes.
+
+    Args:
+        deltas: float32 `[batch, p]`, what the logits of the targets are raised
+            by.
+        wants_rows: bool, whether the class rows are summed, too.
+
+    Returns:
+        `(top, total, rows)`: float32 and float64 `[batch]`, the log-sum-exp is
+        top + log(total); float32 `[batch, dim]`, the sum of exp(logit - top)
+        times the (normalised) row over all classes but the targets, or
+        `[0, dim]`.
+    """
+    return ops.tfxclass_exact_softmax(
+        queries=queries,
+        kernel=kernel,
+        bias=_listed(bias),
+        targets=ids,
+        deltas=deltas,
+        epsilon=epsilon,
+        wants_rows=wants_rows,
+    )
+
+
+def dense_gradients(
+    kernel: tf.Tensor, gradient: ClassGradient
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """`gradient` as tensors: float32 `[classes, dim]`, `[classes]` or None."""
+    of_kernel, of_bias = ops.tfxclass_exact_softmax_grad(
+        kernel=kernel, epsilon=gradient.epsilon, **gradient.inputs
+    )
+    return of_kernel, None if gradient.bias is None else of_bias
+
+
+def _listed(bias):
+    return [] if bias is None else [bias]

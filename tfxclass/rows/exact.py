@@ -1,0 +1,126 @@
+"""A part of the exact softmax on a CPU: two passes over its rows."""
+
+import tensorflow as tf
+
+from tfxclass.losses.softmax import TargetTerms
+from tfxclass.losses.targets import Targets
+from tfxclass.ops import exact_softmax
+from tfxclass.ops.exact_softmax import ClassGradient
+from tfxclass.rows import half_rows
+from tfxclass.rows import placement
+from tfxclass.rows import products
+from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.types import Margin
+
+
+class ExactPart:
+    """A part's arithmetic on the batch of all, where its rows lie.
+
+    Args:
+        queries: float32 `[batch, dim]`.
+        rows: `ClassRows` of tensors.
+        targets: `Targets` of the batch of all.
+        columns: int64 `[batch, p]`, which row of `rows` is that of each
+            target, -1 where none is.
+        margin: function of the target logits, or None.
+        uniform: float, mass of each class beside that of the targets.
+        is_recorded: bool, whether gradients will be asked for.
+
+    Attributes:
+        gradient: `ClassGradient`, after `grad`.
+    """
+
+    def __init__(
+        self,
+        queries: tf.Tensor,
+        rows: ClassRows,
+        targets: Targets,
+        columns: tf.Tensor,
+        margin: Margin | None,
+        uniform: float = 0.0,
+        is_recorded: bool = True,
+    ) -> None:
+        self.queries, self.rows = queries, rows
+        self.uniform, self._is_recorded = uniform, is_recorded
+        self._epsilon = products.EPSILON if rows.normalize else 0.0
+        self._is_labelled = targets.is_labelled
+        with self._there():
+            self._find_targets(targets, columns, margin)
+
+    def _there(self):
+        return placement.on(self.rows.device)
+
+    def _find_targets(self, targets, columns, margin):
+        rows, safe = self.rows, tf.maximum(columns, 0)
+        taken = half_rows.widen(tf.gather(rows.kernel, safe))
+        taken = products.normalize(taken) if rows.normalize else taken
+        logits = tf.einsum("bd,bpd->bp", self.queries, taken)
+        if rows.bias is not None:
+            logits += tf.gather(rows.bias, safe)
+        # Most rows may have their targets in other parts.
+        weights = tf.where(columns >= 0, targets.weights, 0.0)
+        self._target_rows = taken
+        self._terms = TargetTerms(logits, Targets(columns, weights), margin)
+
+    def stats(self) -> tf.Tensor:
+        """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
+        with self._there():
+            self._top, total, self._sum_of_rows = self._sums(self._is_recorded)
+            # Of a finished sum float32 loses nothing that shows.
+            total = tf.cast(total, tf.float32)
+            target = self._terms.weighted()
+            if self.uniform:
+                kernel, bias = Blocks(self.queries, self.rows).sum_of_rows()
+                self._all_rows = kernel
+                logits = tf.linalg.matvec(self.queries, kernel) + bias
+                target += self.uniform * logits
+            return tf.stack([self._top, total, target], axis=1)
+
+    def _sums(self, wants_rows):
+        return exact_softmax.sums(
+            self.queries,
+            self.rows.kernel,
+            self.rows.bias,
+            self._terms.targets.ids,
+            self._terms.delta,
+            epsilon=self._epsilon,
+            wants_rows=wants_rows,
+        )
+
+    def grad(
+        self, logsumexp: tf.Tensor, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Gradients of the queries, the rows and, or None, the bias."""
+        ids = self._terms.targets.ids
+        with self._there():
+            at_targets = self._terms.grad(logsumexp, upstream)
+            self.gradient = ClassGradient(
+                self.queries,
+                self.rows.bias,
+                ids,
+                tf.where(ids >= 0, at_targets, 0.0),
+                tf.cast(logsumexp, tf.float32),
+                upstream * self._is_labelled,
+                self.uniform,
+                self._epsilon,
+            )
+            return (
+                self._queries_grad(logsumexp),
+                *exact_softmax.dense_gradients(self.rows.kernel, self.gradient),
+            )
+
+    def _queries_grad(self, logsumexp):
+        if not self._is_recorded:
+            self._sum_of_rows = self._sums(True)[2]
+        shift = tf.exp(tf.cast(self._top, tf.float64) - logsumexp)
+        # The mean of the class rows by the softmax, but for the targets'.
+        mean = self._sum_of_rows * tf.cast(shift, tf.float32)[:, tf.newaxis]
+        if self.uniform:
+            mean -= self.uniform * self._all_rows
+        gradient = self.gradient
+        at_targets = tf.einsum(
+            "bp,bpd->bd", gradient.target_grads, self._target_rows
+        )
+        factor = gradient.factor[:, tf.newaxis]
+        return at_targets + tf.math.multiply_no_nan(mean, factor)
