@@ -10,6 +10,7 @@ from tests.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.samplers import drift
+from tfxclass.samplers import recall_watch
 
 CLASSES, DIM = 400, 8
 
@@ -76,11 +77,13 @@ def test_recall_is_that_of_the_ten_best(kind, similarity):
 
 
 @each_kind
-def test_rows_that_rest_are_never_indexed_again(kind):
+def test_rows_that_rest_are_never_indexed_again(kind, monkeypatch):
+    """Though each probe is of other queries."""
+    monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)
     head = built(kind)
     before = None
-    for _ in range(70):
-        step(head, clustered(4, DIM, seed=5))
+    for number in range(70):
+        step(head, clustered(16, DIM, seed=number))
         before = before or head.sampler.index.state()["ready"].tobytes()
     assert head.sampler.index.state()["ready"].tobytes() == before
     assert int(head.sampler.drift.begun) < 0
@@ -124,7 +127,7 @@ def test_refreshes_take_a_quarter_of_the_steps():
 def test_resumed_at_any_step_goes_on_bit_for_bit(kind, tmp_path, monkeypatch):
     """Also between a probe and the end of the refresh that it began."""
     monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)
-    monkeypatch.setattr(drift, "_FLOOR", 0.999)
+    monkeypatch.setattr(recall_watch, "_FLOOR", 1.5)  # each probe
     x, y = clustered(40 * 8, DIM), np.arange(40 * 8) % CLASSES
 
     def fit(model, first, last):

@@ -9,16 +9,14 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.rows import search
+from tfxclass.samplers.recall_watch import RecallWatch
+from tfxclass.samplers.recall_watch import recall_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 #: Queries of a probe, and the best classes of each that an index should find.
 NUM_PROBES = 16
 NUM_BEST = 10
-# An index is rebuilt below this part of the best recall so far, which fades
-# with each probe: rows may come to lie so that no index does as well.
-_FLOOR = 0.9
-_FADE = 0.98
 #: What refreshes and probes may take, beside the time of a step.
 REFRESH_SHARE = 0.25
 PROBE_SHARE = 0.02
@@ -81,9 +79,9 @@ class Drift:
     """Recall of a sampler's index, and the refreshes that keep it up.
 
     Every so many steps the best classes of a few rows of the batch are found
-    exactly. Where the index finds fewer of them than nine tenths of the best
-    it ever did, it is refreshed, over so many steps that refreshes take a
-    quarter of the time of the steps.
+    exactly. Where the index finds fewer than nine tenths of what it found when
+    it was new, by more than chance (`RecallWatch`), it is refreshed, over so
+    many steps that refreshes take a quarter of the time of the steps.
 
     Args:
         sampler: a sampler that is being built; gets the weights.
@@ -103,8 +101,13 @@ class Drift:
         self._sizes = num_classes, dim
         self._refresh = refresh_nanoseconds
         self.recall = sampler.gauge("recall")
-        self.best = sampler.weight("best_recall", 0.0)
+        self._watch = [
+            sampler.weight(f"{name}_recall", 0.0)
+            for name in RecallWatch._fields
+        ]
         self.begun = sampler.counter("refresh_begun", -(2**40))
+        #: `begun` of the index that is watched.
+        self._watched = sampler.counter("refresh_watched", -(2**41))
 
     def _part(self, nanoseconds, share, batch):
         num_sampled, dim = self._sampler.num_sampled, self._sizes[1]
@@ -138,21 +141,30 @@ class Drift:
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
         probe = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
         due = tf.equal(step % self._part(probe, PROBE_SHARE, batch), 0)
-        recall = tf.cond(
+        recall, variance = tf.cond(
             due,
-            lambda: self._recall(queries[:NUM_PROBES], kernel, found),
-            lambda: tf.convert_to_tensor(self.recall),
+            lambda: self._probe(queries[:NUM_PROBES], kernel, found),
+            lambda: (tf.convert_to_tensor(self.recall), tf.constant(0.0)),
         )
         self.recall.assign(recall)
-        best = tf.convert_to_tensor(self.best)
-        best = tf.where(due, tf.maximum(_FADE * best, recall), best)
-        self.best.assign(best)
         begun = tf.convert_to_tensor(self.begun)
         is_free = step >= begun + self.steps(step, batch).lag
-        drifted = due & is_free & (recall < _FLOOR * best)
+        self._judge(step, recall, variance, due & is_free)
+
+    def _judge(self, step, recall, variance, counts):
+        """Takes in a probe, if it `counts`; may begin a refresh."""
+        begun = tf.convert_to_tensor(self.begun)
+        is_new = begun != tf.convert_to_tensor(self._watched)
+        before = RecallWatch(*map(tf.convert_to_tensor, self._watch))
+        after = before.after(recall, variance, is_new)
+        for weight, old, new in zip(self._watch, before, after):
+            weight.assign(tf.where(counts, new, old))
+        watched = tf.where(counts, begun, tf.convert_to_tensor(self._watched))
+        self._watched.assign(watched)
+        drifted = counts & after.fell(recall)
         self.begun.assign(tf.where(drifted, step + 1, begun))
 
-    def _recall(self, queries, kernel, found):
+    def _probe(self, queries, kernel, found):
         ids, _ = search.top_k(
             queries,
             tf.convert_to_tensor(kernel),
@@ -160,7 +172,10 @@ class Drift:
             normalize=self._sampler.similarity == "cosine",
         )
         is_class = ids >= 0
-        hits = tf.reduce_sum(tf.cast(found(queries, ids) & is_class, tf.int32))
-        wanted = tf.reduce_sum(tf.cast(is_class, tf.int32))
-        recall = tf.cast(hits / tf.maximum(wanted, 1), tf.float32)
-        return tf.where(wanted > 0, recall, tf.convert_to_tensor(self.recall))
+        hits = tf.cast(found(queries, ids) & is_class, tf.int32)
+        recall, variance = recall_of(
+            tf.reduce_sum(hits, axis=1),
+            tf.reduce_sum(tf.cast(is_class, tf.int32), axis=1),
+        )
+        last = tf.convert_to_tensor(self.recall)
+        return tf.where(tf.reduce_any(is_class), recall, last), variance

@@ -50,9 +50,10 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
     from a snapshot of the class rows, in the background, and its trees take the
     old ones' places one by one over `rebuild_interval` steps (on a GPU, all at
     the end): when it has drifted, `"auto"`, or every `rebuild_interval` steps.
-    It has drifted when it finds less than nine tenths as many as it did at best
-    of the ten greatest logits of a few rows, answered exactly now and then;
-    refreshes then take about a quarter of the time of the steps.
+    It has drifted when it finds less than nine tenths as many as it did when it
+    was new, and not by chance, of the ten greatest logits of a few rows,
+    answered exactly now and then; refreshes then take about a quarter of the
+    time of the steps.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
