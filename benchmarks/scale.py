@@ -68,9 +68,10 @@ def data_of(batch):
 def count_collectives():
     """Dict of how many collectives each graph has, by the graph's id."""
     import tensorflow as tf
-    from tensorflow.python.ops import collective_ops
 
-    counts = {}
+    from tfxclass.keras_internals import collective_ops
+
+    module, counts = collective_ops(), {}
 
     def counted(function):
         def call(*args, **options):
@@ -81,8 +82,7 @@ def count_collectives():
         return call
 
     for name in ("all_gather_v2", "all_reduce_v2"):
-        kept = getattr(collective_ops, name)
-        setattr(collective_ops, name, counted(kept))
+        setattr(module, name, counted(getattr(module, name)))
     return counts
 
 

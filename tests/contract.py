@@ -113,7 +113,9 @@ class HeadContract:
                 np.testing.assert_allclose(expected.sum(axis=1), 1.0)
         np.testing.assert_allclose(head(x), expected, **TOLERANCE)
 
-    @pytest.mark.parametrize("labels_wide", [None, 2])
+    @pytest.mark.parametrize(
+        "labels_wide", [pytest.param(None, marks=pytest.mark.slow), 2]
+    )
     def test_fit_then_evaluate_equals_numpy(self, labels_wide):
         # Once as a graph.
         model = make_model(self.make_head(), run_eagerly=labels_wide == 2)
@@ -131,6 +133,7 @@ class HeadContract:
         model.fit(x, y, batch_size=BATCH, epochs=40, verbose=0)
         assert model.evaluate(x, y, verbose=0) < 0.5 * before
 
+    @pytest.mark.slow
     def test_endpoint_with_labels(self):
         features = keras.Input([DIM])
         labels = keras.Input([], dtype="int64")
@@ -374,6 +377,7 @@ class HeadContract:
                 with pytest.raises(ValueError, match="the head 'a' returned"):
                     read(y, wrong)
 
+    @pytest.mark.slow
     def test_a_deleted_model_leaves_nothing(self):
         def used():
             model = make_model(self.make_head())

@@ -305,6 +305,7 @@ class TestJobs:
 class TestCommand:
     arguments = "--sets generated --methods uniform --parts curves".split()
 
+    @pytest.mark.slow
     def test_runs_once_in_a_process_of_its_own(self, tmp_path, capsys):
         folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
         given = [*self.arguments, "--epochs", "0.2", *map(str, folders)]

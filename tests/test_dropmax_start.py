@@ -108,6 +108,7 @@ def test_default_weights(mode, expected):
     assert again.get_config() == head.get_config()
 
 
+@pytest.mark.slow
 def test_hundreds_of_classes_are_learned():
     """From zeros six times as many errors: the features are drowned."""
     balanced, zeros = error_of_posterior(False), error_of_posterior(True)

@@ -582,7 +582,7 @@ def test_threshold_needs_probabilities():
         model = make_model(
             layers.HierarchicalSoftmax(CLASSES, "balanced", **changes)
         )
-        with pytest.raises(ValueError, match="`threshold` must be None, or"):
+        with pytest.raises(ValueError, match="`threshold` "):
             tfxclass.top_k(model, 3, threshold=threshold)
 
 

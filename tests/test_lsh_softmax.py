@@ -483,7 +483,11 @@ def test_a_sample_sees_what_has_the_votes_to_be_kept():
     """Where the batch's union does not fit: the classes of a row are those
     of the step's that have enough votes of its own."""
     head = make_head(
-        25, negatives="sample", neighbor_fraction=1.0, num_tables=9
+        25,
+        negatives="sample",
+        neighbor_fraction=1.0,
+        num_tables=9,
+        rescored=1,
     )
     features, labels = batch()
     sample = sample_of(head, features, labels)

@@ -49,6 +49,7 @@ HEADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "head",
     [
@@ -196,7 +197,7 @@ def test_posterior_dropmax_holds_eight_matrices():
     "name",
     [
         name
-        if name in ("sampled", "hierarchical", "full", "selective_half")
+        if name in ("sampled", "full", "selective_half")
         else pytest.param(name, marks=pytest.mark.slow)
         for name in HEADS
     ],

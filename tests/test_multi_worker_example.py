@@ -26,9 +26,8 @@ def launch(out, *options):
     )
 
 
-@pytest.mark.parametrize(
-    "servers", [pytest.param("0", marks=pytest.mark.slow), "2"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("servers", ["0", "2"])
 def test_cluster_trains_and_exports(tmp_path, servers):
     done = launch(tmp_path, "--servers", servers)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]

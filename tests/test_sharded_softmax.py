@@ -48,7 +48,9 @@ def check_replicas(count, names, folder):
 
 
 @pytest.mark.parametrize(
-    ("count", "names"), CHECKS, ids=[f"{n}-{names[0]}" for n, names in CHECKS]
+    ("count", "names"),
+    [pytest.param(*CHECKS[0], marks=pytest.mark.slow), *CHECKS[1:]],
+    ids=[f"{n}-{names[0]}" for n, names in CHECKS],
 )
 def test_replicas(tmp_path, count, names):
     check_replicas(count, names, tmp_path)

@@ -224,6 +224,7 @@ print("the same", len(one))
 """
 
 
+@pytest.mark.slow
 def test_two_devices_equal_one(tmp_path):
     """Reader, layer, head and metrics."""
     random = np.random.default_rng(0)

@@ -304,6 +304,7 @@ def test_texts_that_hold_nothing():
     assert len(nothing.predict(["x"])[0]) == 2
 
 
+@pytest.mark.slow
 def test_ten_megabytes(trained):
     began = time.process_time()
     text = "a large bird that cannot fly " * 350_000

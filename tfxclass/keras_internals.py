@@ -331,6 +331,13 @@ def _keep_with_graph(operation):
     gradients[name]["type"] = lambda *args: reference()(*args)
 
 
+def collective_ops() -> Any:
+    """The module of TensorFlow's collectives, whose calls are counted."""
+    from tensorflow.python.ops import collective_ops
+
+    return collective_ops
+
+
 def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
     """The graphs of the functions that a graph calls; yields each."""
     for function in graph._functions.values():

@@ -79,6 +79,7 @@ def estimate(
     dim: int,
     batch: int,
     optimizer: keras.optimizers.Optimizer | str | None = None,
+    replicas: int = 1,
 ) -> Estimate:
     """Memory that training `head` takes, without building it.
 
@@ -90,6 +91,8 @@ def estimate(
             `LazyAdam()` by default. With Keras' own, row gradients are made
             dense, as Keras does. Of a `MultiOptimizer` that of the group which
             names the head.
+        replicas: int, of a strategy, to each of which `batch` rows go: with
+            several the gradient of an exact head is a tensor, to be summed.
 
     Returns:
         An `Estimate`.
@@ -108,6 +111,7 @@ def estimate(
         )
     dim = check_positive_int("dim", dim)
     batch = check_positive_int("batch", batch)
+    replicas = check_positive_int("replicas", replicas)
     optimizer = keras.optimizers.get(
         LazyAdam() if optimizer is None else optimizer
     )
@@ -126,7 +130,9 @@ def estimate(
             if weight.trainable
         )
         + _history_bytes(optimizer, shapes),
-        gradient_bytes=_gradient_bytes(head, batch, shapes, optimizer),
+        gradient_bytes=_gradient_bytes(
+            head, batch, shapes, optimizer, replicas
+        ),
         activation_bytes=head.activation_bytes(batch, dim),
         index_bytes=head.index_bytes(dim),
         initialization_bytes=max(map(_initializer_bytes, weights), default=0),
@@ -173,10 +179,11 @@ def _history_bytes(optimizer, shapes):
     return sum(optimizer.history_bytes(shape[0]) for shape in shapes)
 
 
-def _gradient_bytes(head, batch, shapes, optimizer):
+def _gradient_bytes(head, batch, shapes, optimizer, replicas):
     rows = head.step_rows(batch)
     sizes = [_numbers(shape) for shape in shapes]
-    if head.steps_by_class and can_step_by_class(optimizer):
+    by_class = head.steps_by_class and can_step_by_class(optimizer)
+    if by_class and replicas == 1:
         # The gradient of a bias comes with the pass, and Keras moves that.
         shapes = [shape for shape in shapes if len(shape) < 2]
         sizes = [_numbers(shape) for shape in shapes]

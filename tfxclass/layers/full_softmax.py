@@ -5,7 +5,7 @@ import keras
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.losses.options import OF_LOSSES
-from tfxclass.rows import placement
+from tfxclass.rows import exact
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -50,4 +50,4 @@ class FullSoftmax(ClassHead):
         options = self.loss_options
         plain = options is None or set(options.used) <= set(OF_LOSSES)
         is_softmax = self.objective.name == "softmax"
-        return is_softmax and plain and not placement.has_gpu()
+        return is_softmax and plain and exact.is_used()

@@ -62,8 +62,10 @@ class Asked:
             num_classes, self.num_sampled, kernel_dtype=self.kernel_dtype
         )
 
-    def estimate(self, head: keras.layers.Layer, batch: int) -> Estimate:
-        return estimate(head, self.dim, batch, self.optimizer)
+    def estimate(
+        self, head: keras.layers.Layer, batch: int, replicas: int = 1
+    ) -> Estimate:
+        return estimate(head, self.dim, batch, self.optimizer, replicas)
 
     def whole_start_bytes(self) -> int:
         """Of a process that draws the rows of all classes at once."""
@@ -133,7 +135,7 @@ class Needs:
 def mirrored(asked: Asked) -> Needs:
     """All rows on every machine; gradients of rows cross."""
     head = asked.head(asked.num_classes)
-    found = asked.estimate(head, asked.part)
+    found = asked.estimate(head, asked.part, asked.machines)
     row = _FLOAT * asked.dim
     if asked.num_sampled is None:
         sent = asked.reduced(row * asked.num_classes)

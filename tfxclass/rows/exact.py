@@ -14,6 +14,11 @@ from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Margin
 
 
+def is_used() -> bool:
+    """Whether exact losses go this way: GPUs take blocks of logits."""
+    return not placement.has_gpu()
+
+
 class ExactPart:
     """A part's arithmetic on the batch of all, where its rows lie.
 

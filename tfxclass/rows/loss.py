@@ -20,6 +20,7 @@ from tfxclass.losses import first_order
 from tfxclass.losses.targets import Targets
 from tfxclass.ops import library
 from tfxclass.optimizers import class_gradients
+from tfxclass.rows import exact
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
 from tfxclass.rows import products
@@ -123,7 +124,7 @@ def streamed_loss(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
-    is_exact = kind is SoftmaxPart and not placement.has_gpu()
+    is_exact = kind is SoftmaxPart and exact.is_used()
     if is_exact:
         options["is_recorded"] = is_recorded()
         make_part = functools.partial(ExactPart, **options)

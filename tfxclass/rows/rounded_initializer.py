@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfxclass.types import Shape
 
 #: Numbers drawn at a time.
-BLOCK_NUMBERS = 1 << 24
+BLOCK_NUMBERS = 1 << 21
 #: Initializers that draw nothing.
 CONSTANTS = (
     keras.initializers.Zeros,
