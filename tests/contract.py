@@ -49,6 +49,25 @@ def built(head):
     return head
 
 
+def check_nothing_is_left(make_head):
+    """Of a model that was trained, and deleted."""
+
+    def used():
+        model = make_model(make_head())
+        x, y = data()
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+        model.evaluate(x, y, verbose=0)
+        kernel = model.layers[-1].trainable_variables[0].value
+        # The memory of the matrix goes with the last of its handles.
+        held = (model.layers[-1], kernel, kernel.handle)
+        return [weakref.ref(x) for x in held]
+
+    references = used()
+    keras.utils.clear_session(free_memory=True)
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 3
+
+
 class HeadContract:
     """A subclass gives `make_head`, and the head's arithmetic in NumPy."""
 
@@ -379,20 +398,7 @@ class HeadContract:
 
     @pytest.mark.slow
     def test_a_deleted_model_leaves_nothing(self):
-        def used():
-            model = make_model(self.make_head())
-            x, y = data()
-            model.fit(x, y, batch_size=BATCH, verbose=0)
-            model.evaluate(x, y, verbose=0)
-            kernel = model.layers[-1].trainable_variables[0].value
-            # The memory of the matrix goes with the last of its handles.
-            held = (model.layers[-1], kernel, kernel.handle)
-            return [weakref.ref(x) for x in held]
-
-        references = used()
-        keras.utils.clear_session(free_memory=True)
-        gc.collect()
-        assert [reference() for reference in references] == [None] * 3
+        check_nothing_is_left(self.make_head)
 
     def test_sequences_are_rows_of_their_positions(self):
         """Features [batch, time, dim], labels [batch, time] or [.., p]."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests import reference
+from tests.contract import check_nothing_is_left
 from tests.processes import run_code
 from tfxclass import layers
 from tfxclass import samplers
@@ -303,6 +304,12 @@ def test_mixed_precision(kind, policy):
         model.evaluate(x, y, verbose=0), losses.mean(), rtol=2e-2
     )
     assert head.compute_loss(tf.cast(x, tf.float16), y).dtype == tf.float32
+
+
+@pytest.mark.parametrize("kind", ["full", "selective"])
+def test_a_deleted_model_leaves_nothing(kind):
+    """Of the other heads: their contracts, which are slow tests."""
+    check_nothing_is_left(lambda: make_head(kind))
 
 
 @each_head

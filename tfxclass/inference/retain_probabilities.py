@@ -1,40 +1,17 @@
 """A model that gives the retain probabilities of DropMax beside its output."""
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
+from tfxclass.inference.head_layer import HeadLayer
 from tfxclass.layers.dropmax import DropMax
-from tfxclass.types import Config
-from tfxclass.types import Shape
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class RetainProbabilities(keras.layers.Layer):
+class RetainProbabilities(HeadLayer):
     """`(output, rho)` of a head, each float32 `[batch, num_classes]`."""
-
-    def __init__(self, head: DropMax, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.head = head
-        self.supports_jit = False
-        self.supports_masking = True
-
-    def build(self, input_shape: Shape) -> None:
-        if not self.head.built:
-            self.head.build(input_shape)
-        self.built = True
-
-    def get_config(self) -> Config:
-        head = keras.saving.serialize_keras_object(self.head)
-        return {**super().get_config(), "head": head}
-
-    @classmethod
-    def from_config(cls, config: Config) -> "RetainProbabilities":
-        head = keras.saving.deserialize_keras_object(config["head"])
-        return cls(**{**config, "head": head})
 
     def call(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         head = self.head

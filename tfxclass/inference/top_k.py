@@ -8,16 +8,16 @@ import tensorflow as tf
 from tfxclass.checks import check_k
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
+from tfxclass.inference.head_layer import HeadLayer
 from tfxclass.inference.thresholds import above
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.types import Config
-from tfxclass.types import Shape
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class TopK(keras.layers.Layer):
+class TopK(HeadLayer):
     """The k best classes of a head, `(ids, scores)`; see `OutputHead.top_k`.
 
     Scores below `threshold` are 0 and their ids -1.
@@ -30,31 +30,13 @@ class TopK(keras.layers.Layer):
         threshold: float | str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.head = head
+        super().__init__(head, **kwargs)
         self.k = k
         self.threshold = threshold
-        self.supports_jit = False
-        self.supports_masking = True
-
-    def build(self, input_shape: Shape) -> None:
-        if not self.head.built:
-            self.head.build(input_shape)
-        self.built = True
 
     def get_config(self) -> Config:
-        head = keras.saving.serialize_keras_object(self.head)
-        return {
-            **super().get_config(),
-            "head": head,
-            "k": self.k,
-            "threshold": self.threshold,
-        }
-
-    @classmethod
-    def from_config(cls, config: Config) -> "TopK":
-        head = keras.saving.deserialize_keras_object(config["head"])
-        return cls(**{**config, "head": head})
+        own = {"k": self.k, "threshold": self.threshold}
+        return {**super().get_config(), **own}
 
     def call(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         least = threshold_of(self.threshold, self.head)

@@ -110,8 +110,7 @@ class ClassCounts(RankingMetric):
         super().__init__(head, k, name, dtype)
         if num_classes is None and isinstance(head, OutputHead):
             num_classes = head.num_classes
-        check_positive_int("num_classes", num_classes)
-        self.num_classes = int(num_classes)
+        self.num_classes = check_positive_int("num_classes", num_classes)
         self.counts = {
             # float32 counts to 2^24.
             counter: self.add_variable(
