@@ -7,16 +7,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_choice
-from tfxclass.checks import check_positive_int
 from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
-from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.lsh_options import LSHOptions
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
@@ -27,21 +25,13 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-_MOST_TABLES = 65_535
-_HASHES = ("simhash", "sparse_simhash", "dwta")
-# What an index takes at most by itself, its refresh included.
-_MOST_BYTES = 10**9
-# Codes that are held at a time while tables are made of all rows.
-_MOST_CODES = 1 << 25
-_LEAST_TABLES = 8
-
 # Classes whose logits decide, unless `rescored` is given: at 670,091 classes
 # and 6,700 places eight times these took 102 ms a step, votes alone 46.
 _MOST_RESCORED = 4096
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class LSHSampler(IndexedSampler):
+class LSHSampler(LSHOptions, IndexedSampler):
     """The labels of the batch, the classes in its hash buckets, a fill.
 
     Class rows are kept in `num_tables` hash tables of `num_hashes` functions
@@ -211,117 +201,14 @@ class LSHSampler(IndexedSampler):
             incremental=self.incremental,
         )
 
-    def functions(self, num_classes: int) -> tuple[int, int]:
-        """`(num_hashes, num_tables)`, chosen where they are not given.
-
-        A query visits L N / 2^bits ids beside K L products. Fewer bits tell
-        near classes better from far ones, whatever the batch is (votes rank
-        what its queries find), so there are as few as the visits allow: about
-        twice the classes that a step computes for a row. L is the paper's 50
-        where hashing then costs no more than those products.
-        """
-        if self.num_tables is not None:
-            return self._hashes(num_classes, self.num_tables), self.num_tables
-        num_sampled = min(self.num_sampled, num_classes)
-        num_tables = min(max(num_sampled // 4, 16), 50)
-        num_hashes = self._hashes(num_classes, num_tables)
-        while num_tables > _LEAST_TABLES and _MOST_BYTES < self._bytes_of(
-            num_classes, num_hashes, num_tables
-        ):
-            num_tables -= 1
-            num_hashes = self._hashes(num_classes, num_tables)
-        return num_hashes, num_tables
-
-    def _hashes(self, num_classes, num_tables):
-        if self.num_hashes is not None:
-            return self.num_hashes
-        num_sampled = min(self.num_sampled, num_classes)
-        buckets = num_tables * num_classes / (2 * num_sampled)
-        bits = min(max(round(math.log2(max(buckets, 1))), 1), 18)
-        return max(round(bits / self._function_bits()), 1)
-
-    def _check(self):
-        check_choice("hash", self.hash, _HASHES)
-        check_choice("scheme", self.scheme, ("embedding", "label"))
-        check_choice("measure", self.measure, ("cosine", "inner_product"))
-        check_choice("negatives", self.negatives, ("batch", "sample"))
-        check_choice(
-            "correction", self.correction, ("fill", "sampling", "none")
-        )
-        check_positive_int("bin_size", self.bin_size)
-        check_rebuild_interval(self.rebuild_interval)
-        for name in (
-            "num_hashes",
-            "num_tables",
-            "bucket_size",
-            "redraw_interval",
-            "rescored",
-        ):
-            if getattr(self, name) is not None:
-                check_positive_int(name, getattr(self, name))
-        if (self.num_tables or 0) > _MOST_TABLES:
-            raise ValueError(
-                f"`num_tables` must be at most {_MOST_TABLES}: votes are "
-                f"counted in 16 bits. Received: {self.num_tables}"
-            )
-        if self.bin_size < 2:
-            raise ValueError(
-                f"`bin_size` must be at least 2. Received: {self.bin_size}"
-            )
-        if not self.decay >= 0:
-            raise ValueError(f"`decay` must be >= 0. Received: {self.decay}")
-        if not 0 < self.neighbor_fraction <= 1:
-            raise ValueError(
-                "`neighbor_fraction` must be in (0, 1]. Received: "
-                f"{self.neighbor_fraction}"
-            )
-        bits = (self.num_hashes or 1) * self._function_bits()
-        if bits > 30:
-            raise ValueError(
-                "A code takes at most 30 bits. Received: num_hashes="
-                f"{self.num_hashes} with hash={self.hash!r}, {bits} bits."
-            )
-        if self.correction == "sampling" and (
-            self.hash == "dwta" or self.bucket_size is not None
-        ):
-            raise ValueError(
-                '`correction="sampling"` knows the probability of "simhash" '
-                'and "sparse_simhash" with bucket_size=None. Received: hash='
-                f"{self.hash!r}, bucket_size={self.bucket_size}."
-            )
-
-        if self.correction == "sampling" and (self.rescored or 1) > 1:
-            raise ValueError(
-                '`correction="sampling"` knows the probability of votes alone: '
-                f"rescored=1. Received: rescored={self.rescored}"
-            )
-
     @property
     def estimates_sums(self) -> bool:
         # Classes of the fill are no classes of a row's own.
         is_filled = self.correction == "fill" and self.negatives == "batch"
         return is_filled or self.correction == "sampling"
 
-    def _function_bits(self):
-        return math.ceil(math.log2(self.bin_size)) if self.hash == "dwta" else 1
-
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return self._bytes_of(num_classes, *self.functions(num_classes))
-
-    def _bytes_of(self, num_classes, num_hashes, num_tables):
-        bits = num_hashes * self._function_bits()
-        bits = min(bits, 18, math.ceil(math.log2(num_classes)) + 4)
-        ids = num_classes
-        if self.bucket_size is not None:
-            ids = min(ids, self.bucket_size << bits)
-        tables = 2 * num_tables * 4 * (ids + (1 << bits))
-        # Tables of all rows are sorted and cut as many at a time as there are
-        # codes of, or codes of touched rows are kept to be merged.
-        together = min(max(_MOST_CODES // num_classes, 1), num_tables)
-        built = 4 * together * (2 * num_classes + ids)
-        kept = num_classes // 8 * (4 * num_tables + 8)
-        # Votes, while they are queried.
-        return tables + max(built, kept) + 2 * num_classes
 
     def rebuild(self, kernel: Variable) -> None:
         """Builds tables of the rows as they are, now."""
