@@ -141,6 +141,27 @@ def test_what_is_recommended(noise, step_ms, expected, kind):
         assert f"{number:.3g}" in text
 
 
+def test_memory_is_of_rows_and_of_the_heads_own_optimizer():
+    """Not of labels, and not of what the encoder is trained with."""
+    x, y = data(BATCH)
+    labels = np.stack([y, (y + 1) % CLASSES, (y + 2) % CLASSES], axis=1)
+    head = layers.FullSoftmax(CLASSES)
+    model = model_with(head)
+    optimizer = tfxclass.optimizers.MultiOptimizer(
+        [
+            (keras.optimizers.SGD(0.1), model.layers[0]),
+            (tfxclass.optimizers.LazyAdam(1e-3), head),
+        ]
+    )
+    model.compile(optimizer, loss=head.loss)
+    advice = tfxclass.advise(
+        model, (x, labels), float(BATCH), 100.0, seconds=0.2, verbose=0
+    )
+    expected = tfxclass.estimate(head, DIM, BATCH, optimizer)
+    assert advice.choices[0].memory == expected
+    assert advice.num_sampled == 100
+
+
 def test_uniform_recommends_auto_which_can_change_its_mind():
     advice = advice_of(0.1, full=9.0, uniform=3.0)
     assert isinstance(advice.head().sampler, tfxclass.samplers.AutoSampler)

@@ -19,10 +19,12 @@ def head_of(kind, similarity="dot", **options):
     make = {
         "forest": samplers.HashingForestSampler,
         "lsh": samplers.LSHSampler,
+        "auto": samplers.AutoSampler,
     }[kind]
     usual = {
         "forest": {"num_trees": 4, "leaf_size": 20, "num_candidates": None},
         "lsh": {"num_hashes": 4, "num_tables": 6, "bucket_size": None},
+        "auto": {"num_trees": 4, "leaf_size": 20},
     }[kind]
     sampler = make(60, seed=3, **{**usual, **options})
     return layers.SampledSoftmax(
@@ -153,6 +155,26 @@ def test_resumed_at_any_step_goes_on_bit_for_bit(kind, tmp_path, monkeypatch):
             np.testing.assert_array_equal(states[0][name], states[1][name])
         assert measured(heads[0]) == measured(heads[1])
         assert int(heads[0].sampler.drift.begun) > 0
+
+
+@pytest.mark.parametrize("kind", ["forest", "lsh", "auto"])
+def test_steps_that_are_not_probed_judge_nothing(kind):
+    """No square root, and no state of the watch, outside of a branch."""
+    head = built(kind)
+    step = tf.function(
+        lambda x, y: head.sampler.sample(x, y, head.kernel), autograph=False
+    )
+    graph = step.get_concrete_function(
+        tf.zeros([16, DIM]), tf.zeros([16, 1], tf.int64)
+    ).graph
+    own = [op.type for op in graph.get_operations()]
+    branches = graph.as_graph_def().library.function
+    in_branches = [node.op for branch in branches for node in branch.node_def]
+    for op in ("Sqrt", "AssignVariableOp"):
+        assert op in in_branches
+    assert "Sqrt" not in own
+    # The seed of the draws, and what each query of LSH tables tells.
+    assert own.count("AssignVariableOp") == (4 if kind == "lsh" else 1)
 
 
 @each_kind

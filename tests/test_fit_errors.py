@@ -75,6 +75,14 @@ def test_one_hot_labels_of_unknown_shape():
     assert_text_comes_first(error, "one-hot labels become ids")
 
 
+def test_labels_of_too_many_dimensions_of_unknown_shape():
+    x, _ = data()
+    labels = np.zeros([ROWS, 2, 2], np.int64)
+    dataset = batches(x, labels).map(through_py_function)
+    error = fit_error(dataset, verbose=0)
+    assert_text_comes_first(error, "`labels` must have the shape")
+
+
 def test_one_hot_labels_under_a_mask():
     x = np.ones([4, 3, DIM], np.float32)
     x[:, 2] = 0

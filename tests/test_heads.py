@@ -493,6 +493,18 @@ INVALID = {
         lambda: layers.FullSoftmax(9, similarity="cosine", scale=0.0),
         ["`scale` must be > 0"],
     ),
+    "scale_infinite": (
+        lambda: layers.FullSoftmax(9, similarity="cosine", scale=np.inf),
+        ["`scale` must be > 0 and finite. Received: inf"],
+    ),
+    "margin_infinite": (
+        lambda: layers.FullSoftmax(9, similarity="cosine", margin=np.inf),
+        ["`margin` must be >= 0 and finite. Received: inf"],
+    ),
+    "decay_infinite": (
+        lambda: samplers.LSHSampler(9, decay=np.inf),
+        ["`decay` must be >= 0 and finite. Received: inf"],
+    ),
     "margin_negative": (
         lambda: layers.FullSoftmax(9, similarity="cosine", margin=-0.1),
         ["`margin` must be >= 0", "-0.1"],

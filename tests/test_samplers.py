@@ -423,6 +423,37 @@ def test_short_names(name):
     assert head.sampler.num_sampled == 40 and head.sampler.seed == 4
 
 
+WHOLE = {
+    "forest": (
+        samplers.HashingForestSampler,
+        ("num_trees", "leaf_size", "num_candidates", "rebuild_interval"),
+    ),
+    "lsh": (
+        samplers.LSHSampler,
+        (
+            "num_hashes",
+            "num_tables",
+            "bin_size",
+            "bucket_size",
+            "redraw_interval",
+            "rescored",
+            "rebuild_interval",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_whole_floats_are_ints(kind):
+    """As 1e2 is in a file of settings."""
+    make, names = WHOLE[kind]
+    sampler = make(40.0, **dict.fromkeys(names, 4.0))
+    config = sampler.get_config()
+    for name in ("num_sampled", *names):
+        assert type(config[name]) is int
+    sample(head_of(sampler), np.arange(9))
+
+
 @pytest.mark.parametrize("name", [["uniform"], "forest", None, 3])
 def test_what_is_no_name(name):
     with pytest.raises(ValueError, match="`sampler` must be one of"):

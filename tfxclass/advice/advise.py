@@ -21,6 +21,7 @@ from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.memory import estimate
 from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import MultiOptimizer
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.auto import PAYS_ABOVE
 from tfxclass.samplers.auto import effective_classes
@@ -89,7 +90,7 @@ def advise(
     >>> advice = tfxclass.advise(model, (x, y))
     >>> head = advice.head()
     """
-    check_positive_int("batch_size", batch_size)
+    batch_size = check_positive_int("batch_size", batch_size)
     if not 0 < seconds < math.inf:
         raise ValueError(f"`seconds` must be > 0. Received: {seconds}")
     if tf.distribute.has_strategy():
@@ -150,6 +151,10 @@ class Trial:
         self.encoder = keras.models.clone_model(encoder)
         self.encoder.set_weights(encoder.get_weights())
         self.optimizer = getattr(model, "optimizer", None) or LazyAdam(1e-3)
+        self.optimizer_of_head = self.optimizer
+        if isinstance(self.optimizer, MultiOptimizer):
+            # Its groups name this head, not those that are tried.
+            self.optimizer_of_head = self.optimizer.optimizer_of(head)
         head.settle()
         self.rows = [w.numpy() for w in self._rows_of(head)]
         self.options: Config = {}
@@ -166,8 +171,7 @@ class Trial:
         chosen = own if given is None else given
         if chosen is None:
             chosen = max(num_classes // 100, 2 * int(tf.size(labels)))
-        check_positive_int("num_sampled", chosen)
-        chosen = min(int(chosen), num_classes)
+        chosen = min(check_positive_int("num_sampled", chosen), num_classes)
         self.options = {"num_sampled": chosen}
         return chosen
 
@@ -207,6 +211,7 @@ class Trial:
     def noise(self, x: Any, y: tf.Tensor) -> tuple[float, float, float]:
         """`(k_eff, v, noise)` of rows of a batch; see `Advice`."""
         features = self.encoder(x, training=False)
+        self.positions = math.prod(features.shape[:-1])
         targets = self.trained.targets(features, y).ids
         queries = self.trained.queries(features)
         rows = ClassRows(
@@ -251,8 +256,8 @@ class Trial:
             memory=estimate(
                 head,
                 dim=int(head.kernel.shape[1]),
-                batch=int(tf.size(y)),
-                optimizer=self.optimizer,
+                batch=self.positions,
+                optimizer=self.optimizer_of_head,
             ),
         )
 

@@ -81,7 +81,7 @@ def calibrate(
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
     """
     check_choice("thresholds", thresholds, (None, "micro", "macro"))
-    check_positive_int("k", k)
+    k = check_positive_int("k", k)
     if not 0 <= shrinkage < math.inf:
         raise ValueError(
             f"`shrinkage` must be finite and >= 0. Received: {shrinkage}"

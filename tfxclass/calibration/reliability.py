@@ -50,7 +50,7 @@ def reliability(
         hits: bools `[n]`.
         num_bins: int.
     """
-    check_positive_int("num_bins", num_bins)
+    num_bins = check_positive_int("num_bins", num_bins)
     p = np.asarray(probabilities, np.float64)
     hits = np.asarray(hits, np.float64)
     if p.ndim != 1 or p.shape != hits.shape or not np.all((p >= 0) & (p <= 1)):

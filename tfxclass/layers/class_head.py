@@ -140,10 +140,14 @@ class ClassHead(PartsHead):
                 '`use_bias=True` needs similarity="dot". Received: '
                 'similarity="cosine".'
             )
-        if self.scale is not None and not self.scale > 0:
-            raise ValueError(f"`scale` must be > 0. Received: {self.scale}")
-        if not self.margin >= 0:
-            raise ValueError(f"`margin` must be >= 0. Received: {self.margin}")
+        if self.scale is not None and not 0 < self.scale < math.inf:
+            raise ValueError(
+                f"`scale` must be > 0 and finite. Received: {self.scale}"
+            )
+        if not 0 <= self.margin < math.inf:
+            raise ValueError(
+                f"`margin` must be >= 0 and finite. Received: {self.margin}"
+            )
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         shape = (self.num_classes, dim)

@@ -286,7 +286,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             `activation=None`. Where fewer than `k` classes reach `threshold`,
             ids are -1 and probabilities 0.
         """
-        self._check_search(k, threshold)
+        k = self._check_search(k, threshold)
         features = self.as_features(features)
         self.settle()
         with placement.on(self.rows_device):
@@ -336,7 +336,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             As `top_k`, but that a class whose path falls out of the beam is
             missed.
         """
-        self._check_search(k, threshold)
+        k = self._check_search(k, threshold)
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
         found = self.stock_best(flatten(features), k, weights, threshold)
@@ -362,11 +362,12 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return self.sorted_scores(features, weights)
 
     def _check_search(self, k, threshold):
-        k = check_k(k, self.num_classes)
+        """`k` as an int."""
         if not 0 <= threshold <= 1:
             raise ValueError(
                 f"`threshold` must be in [0, 1]. Received: {threshold}"
             )
+        return check_k(k, self.num_classes)
 
     def step_rows(self, batch: int) -> int | None:
         # Of one label a row: a node on its path has one row, or all of its

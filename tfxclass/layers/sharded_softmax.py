@@ -111,7 +111,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        self._check_sampling(sampler, num_sampled, sample_rate)
+        num_sampled = self._check_sampling(sampler, num_sampled, sample_rate)
         self.sampler = None
         if sampler is not None:
             self.sampler = by_name.get(
@@ -129,6 +129,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         self.make_random(self.seed)
 
     def _check_sampling(self, sampler, num_sampled, sample_rate):
+        """`num_sampled` as an int, or None."""
         if not 0 < sample_rate <= 1:
             raise ValueError(
                 f"`sample_rate` must be in (0, 1]. Received: {sample_rate}"
@@ -144,6 +145,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 f"sampler={sampler!r}, num_sampled={num_sampled}, "
                 f"sample_rate={sample_rate}."
             )
+        return num_sampled
 
     def _check_sum(self):
         """A sum over all classes needs what drawn ones stand for."""

@@ -102,7 +102,8 @@ def _as_rows(labels, leading_shape):
     _check_static_shape(labels, leading)
     shape = tf.shape(ids)
     check = require(
-        tf.reduce_all(_padded(shape, rank) == leading),
+        tf.reduce_all(_padded(shape, rank) == leading)
+        & (tf.size(shape) <= rank + 1),
         "labels_must_have_the_shape_of_features",
         f"{_SHAPES} Received: shapes of labels and features",
         shape,

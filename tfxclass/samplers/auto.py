@@ -106,22 +106,25 @@ class AutoSampler(HashingForestSampler):
     def _decide(self, queries, target_ids, kernel):
         batch = tf.shape(queries)[0]
         # Products, and three passes over the logits.
-        probe = self.num_classes * (0.2 * self.dim + 4.0 * NUM_PROBES)
+        cost = self.num_classes * (0.2 * self.dim + 4.0 * NUM_PROBES)
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
-        every = part_of_steps(probe, PROBE_SHARE, step)
+        every = part_of_steps(cost, PROBE_SHARE, step)
         due = tf.equal(tf.convert_to_tensor(self.step) % every, 0)
-        names = ("k_eff", "v", "noise")
-        measured = tf.cond(
-            due,
-            lambda: self._measure(queries, target_ids, kernel),
-            lambda: tuple(self._state(name) for name in names),
-        )
-        for name, value in zip(names, measured, strict=True):
+
+        def decide():
+            self._probe(queries, target_ids, kernel, batch)
+            return True
+
+        tf.cond(due, decide, lambda: False)
+
+    def _probe(self, queries, target_ids, kernel, batch):
+        """Measures the noise, and chooses by it."""
+        measured = self._measure(queries, target_ids, kernel)
+        for name, value in zip(("k_eff", "v", "noise"), measured, strict=True):
             self.measured[name].assign(value)
         level = tf.cast(measured[2], tf.float64)
         level /= PAYS_ABOVE * self.cost_ratio(batch)
-        choice = tf.where(due, self._choose(level), self._state("choice"))
-        self.measured["choice"].assign(choice)
+        self.measured["choice"].assign(self._choose(level))
 
     def _choose(self, level):
         """The choice at a noise of `level` times the threshold, float32."""

@@ -39,15 +39,16 @@ class Refresh(NamedTuple):
     drifted: Any = False
 
 
-def check_rebuild_interval(value: int | str) -> None:
-    """Refuses what is neither a positive integer nor `"auto"`."""
+def check_rebuild_interval(value: int | str) -> int | str:
+    """A positive integer as an int, or `"auto"`; ValueError for others."""
     if isinstance(value, str) and value != "auto":
         raise ValueError(
             '`rebuild_interval` must be a positive integer or "auto". '
             f"Received: {value!r}"
         )
-    if value != "auto":
-        check_positive_int("rebuild_interval", value)
+    if isinstance(value, str):
+        return value
+    return check_positive_int("rebuild_interval", value)
 
 
 def step_nanoseconds(batch: Scalar, num_sampled: int, dim: int) -> tf.Tensor:
@@ -139,17 +140,22 @@ class Drift:
         num_classes, dim = self._sizes
         batch = tf.shape(queries)[0]
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
-        probe = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
-        due = tf.equal(step % self._part(probe, PROBE_SHARE, batch), 0)
-        recall, variance = tf.cond(
-            due,
-            lambda: self._probe(queries[:NUM_PROBES], kernel, found),
-            lambda: (tf.convert_to_tensor(self.recall), tf.constant(0.0)),
-        )
+        cost = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
+        due = tf.equal(step % self._part(cost, PROBE_SHARE, batch), 0)
+
+        def probe():
+            self._probe(step, batch, queries[:NUM_PROBES], kernel, found)
+            return True
+
+        tf.cond(due, probe, lambda: False)
+
+    def _probe(self, step, batch, queries, kernel, found):
+        """Measures the recall; judges it unless a refresh is under way."""
+        recall, variance = self._measure(queries, kernel, found)
         self.recall.assign(recall)
         begun = tf.convert_to_tensor(self.begun)
         is_free = step >= begun + self.steps(step, batch).lag
-        self._judge(step, recall, variance, due & is_free)
+        self._judge(step, recall, variance, is_free)
 
     def _judge(self, step, recall, variance, counts):
         """Takes in a probe, if it `counts`; may begin a refresh."""
@@ -164,7 +170,8 @@ class Drift:
         drifted = counts & after.fell(recall)
         self.begun.assign(tf.where(drifted, step + 1, begun))
 
-    def _probe(self, queries, kernel, found):
+    def _measure(self, queries, kernel, found):
+        """`(recall, variance)` of a probe, float32 scalars."""
         ids, _ = search.top_k(
             queries,
             tf.convert_to_tensor(kernel),

@@ -90,17 +90,18 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         if num_trees is not None:
-            check_positive_int("num_trees", num_trees)
-        check_positive_int("leaf_size", leaf_size)
-        check_rebuild_interval(rebuild_interval)
+            num_trees = check_positive_int("num_trees", num_trees)
+        leaf_size = check_positive_int("leaf_size", leaf_size)
         if num_candidates is not None:
-            check_positive_int("num_candidates", num_candidates)
+            num_candidates = check_positive_int(
+                "num_candidates", num_candidates
+            )
         if isinstance(allocation, dict):
             allocation = keras.saving.deserialize_keras_object(allocation)
         self.num_trees = num_trees
         self.leaf_size = leaf_size
         self.num_candidates = num_candidates
-        self.rebuild_interval = rebuild_interval
+        self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.allocation = allocation
         self.drift = None
         self.index = HashingForest()

@@ -55,17 +55,18 @@ class LSHOptions:
         check_choice(
             "correction", self.correction, ("fill", "sampling", "none")
         )
-        check_positive_int("bin_size", self.bin_size)
-        check_rebuild_interval(self.rebuild_interval)
+        self.rebuild_interval = check_rebuild_interval(self.rebuild_interval)
         for name in (
+            "bin_size",
             "num_hashes",
             "num_tables",
             "bucket_size",
             "redraw_interval",
             "rescored",
         ):
-            if getattr(self, name) is not None:
-                check_positive_int(name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None or name == "bin_size":
+                setattr(self, name, check_positive_int(name, value))
         if (self.num_tables or 0) > _MOST_TABLES:
             raise ValueError(
                 f"`num_tables` must be at most {_MOST_TABLES}: votes are "
@@ -75,8 +76,10 @@ class LSHOptions:
             raise ValueError(
                 f"`bin_size` must be at least 2. Received: {self.bin_size}"
             )
-        if not self.decay >= 0:
-            raise ValueError(f"`decay` must be >= 0. Received: {self.decay}")
+        if not 0 <= self.decay < math.inf:
+            raise ValueError(
+                f"`decay` must be >= 0 and finite. Received: {self.decay}"
+            )
         if not 0 < self.neighbor_fraction <= 1:
             raise ValueError(
                 "`neighbor_fraction` must be in (0, 1]. Received: "

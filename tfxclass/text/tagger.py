@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tfxclass import metrics
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import columns as columns_lib
@@ -84,7 +83,7 @@ class Tagger:
         if c is not None and not 0 < c < np.inf:
             raise ValueError(f"`c` must be positive. Received: {c!r}")
         if neighbors:
-            check_positive_int("neighbors", neighbors)
+            neighbors = check_positive_int("neighbors", neighbors)
         if not 0 <= threshold < np.inf:
             raise ValueError(
                 f"`threshold` must be at least 0. Received: {threshold!r}"
@@ -173,8 +172,7 @@ class Tagger:
         self._check_fitted()
         if k is None:
             k = 5 if threshold is None else len(self.tags)
-        k = min(k, len(self.tags))
-        check_k(k, len(self.tags))
+        k = min(check_positive_int("k", k), len(self.tags))
         least = self.least(threshold)
         return [
             [

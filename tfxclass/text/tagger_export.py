@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.checks import check_k
+from tfxclass.checks import check_positive_int
 from tfxclass.export import compare
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import proof
@@ -58,8 +58,7 @@ def export(
     verify: bool,
 ) -> str:
     """See `Tagger.export`."""
-    k = min(k, len(tagger.tags))
-    check_k(k, len(tagger.tags))
+    k = min(check_positive_int("k", k), len(tagger.tags))
     names = labels_lib.read(tagger.tags, len(tagger.tags))
     least = None if threshold is None else tagger.least(threshold)
     with version_folder(os.fspath(folder)) as made:
