@@ -129,6 +129,26 @@ def test_calibrated_model_is_saved_and_exported(tmp_path):
     tfxclass.export.onnx(loaded, tmp_path / "onnx", top_k=5)
 
 
+def test_a_class_that_is_never_an_answer_is_saved(tmp_path):
+    """One whose probability is 1 in rows that do not have it."""
+    head = layers.FullSoftmax(CLASSES, loss="sigmoid")
+    model = keras.Sequential([keras.Input([DIM]), head])
+    rows = np.random.default_rng(0).normal(size=(CLASSES, DIM))
+    head.kernel.assign(np.where(np.arange(CLASSES)[:, None] == 2, 99.0, rows))
+    x = np.abs(np.random.default_rng(1).normal(size=(50, DIM))).astype("f")
+    found = tfxclass.calibrate(
+        model, (x, np.zeros(50, int)), False, "micro", CLASSES, shrinkage=0
+    )
+    path = str(tmp_path / "m.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    assert head.activate(head.logits(x)).numpy()[:, 2].min() == 1
+    assert found.thresholds[2] > 1
+    np.testing.assert_array_equal(loaded.layers[-1].thresholds[:], found[3])
+    ids, _ = tfxclass.top_k(loaded, 3, "calibrated").predict(x, verbose=0)
+    assert 2 not in ids and 0 in ids
+
+
 def make_pairs(seed, labels=3, rows=7, values=4):
     """Some pairs without a candidate; scores repeat."""
     random = np.random.default_rng(seed)
@@ -287,6 +307,25 @@ INVALID = {
         "rows with labels",
     ),
     "data": (lambda: layers.FullSoftmax(4), {"data": 3}, "must be (x, y)"),
+    "lengths": (
+        lambda: layers.FullSoftmax(4),
+        {"data": (np.zeros((2, 3), "f"), np.zeros(5, int))},
+        "same number of rows in x and y, at least one. Received: [2, 5]",
+    ),
+    "weights": (
+        lambda: layers.FullSoftmax(4),
+        {
+            "data": tf.data.Dataset.from_tensors(
+                (np.zeros((2, 3), "f"), np.zeros(2, int), np.ones(2))
+            )
+        },
+        "`data` must give batches (x, y). Received: tuple of 3",
+    ),
+    "temperature": (
+        lambda: layers.FullSoftmax(4),
+        {"temperature": 2.0},
+        "`temperature` must be True or False",
+    ),
 }
 
 

@@ -587,6 +587,14 @@ INVALID = {
         lambda: tfxclass.top_k(keras.Sequential([make_head("full")]), 2),
         ["must be built"],
     ),
+    "top_k_of_a_file": (
+        lambda: tfxclass.top_k("model.keras"),
+        ["`model` must be a keras.Model. Received: 'model.keras'"],
+    ),
+    "top_k_thresholds": (
+        lambda: tfxclass.top_k(make_model(make_head("full")), 2, [0.1, 0.2]),
+        ["`threshold` must be None", "Received: [0.1, 0.2]"],
+    ),
     "top_k_layer_behind": (
         lambda: tfxclass.top_k(
             keras.Sequential(

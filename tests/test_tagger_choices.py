@@ -58,6 +58,9 @@ def test_votes_equal_the_plain_way():
         layer.votes(ids, values), expected, rtol=1e-4, atol=1e-6
     )
     assert not expected[4].any() and expected.any(axis=1).sum() == 8
+    some = neighbors.votes_of(layer, rows, np.array([4, 1]))
+    each = layer.votes(*rows.padded()).numpy()
+    np.testing.assert_allclose(some, each[:, [4, 1]], rtol=1e-5)
     p = np.random.default_rng(3).random((9, 6)).astype(np.float32)
     np.testing.assert_allclose(
         layer(ids, values, p), (p + 0.1 * expected) / 1.1, rtol=1e-4, atol=1e-6
@@ -98,8 +101,9 @@ def test_learned_thresholds(tagger):
     # These texts were learned: the answers are their tags.
     for answer, tags in zip(learned, TAGS):
         assert {tag for tag, _ in answer} == set(tags)
-    with pytest.raises(ValueError, match="`threshold` must be a number"):
-        tagger.predict(TEXTS, threshold="best")
+    for threshold in ("best", 50, np.nan, [0.5, 0.5]):
+        with pytest.raises(ValueError, match="`threshold` must be a number"):
+            tagger.predict(TEXTS, threshold=threshold)
 
 
 def test_thresholds_of_tags_that_were_not_tried():

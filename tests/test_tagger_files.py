@@ -80,9 +80,12 @@ def test_taggers_of_earlier_versions_load(old, tmp_path):
     path = tmp_path / "tagger.json"
     described = json.loads(path.read_text())
     os.rename(tmp_path / described.pop("model"), tmp_path / "model.keras")
-    del described["verbose"], described["fields_are_given"]
+    for name in ("verbose", "fields_are_given", "neighbors", "thresholds"):
+        del described[name]
     path.write_text(json.dumps(described))
-    assert Tagger.load(tmp_path).predict(TEXTS) == old.predict(TEXTS)
+    loaded = Tagger.load(tmp_path)
+    assert loaded.predict(TEXTS) == old.predict(TEXTS)
+    assert np.all(loaded.thresholds == np.float32(old.summary["threshold"]))
 
 
 @pytest.fixture(scope="module")

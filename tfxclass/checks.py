@@ -4,6 +4,9 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+import numpy as np
+
 
 def check_positive_int(name: str, value: Any) -> int:
     """`value` as an int, also of 3.0; raises ValueError unless it is >= 1."""
@@ -32,3 +35,30 @@ def check_k(k: int, num_classes: int) -> int:
             f"k={k} with num_classes={num_classes}."
         )
     return k
+
+
+def check_pair(data: Any) -> int:
+    """The rows of `(x, y)`, structures of arrays; ValueError for others."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(
+            "`data` must be (x, y) or a tf.data.Dataset of such batches. "
+            f"Received: {type(data).__name__}"
+        )
+    shapes = [np.shape(each) for each in keras.tree.flatten(tuple(data))]
+    sizes = {shape[0] for shape in shapes if len(shape)}
+    if len(sizes) != 1 or sizes == {0}:
+        raise ValueError(
+            "`data` must have the same number of rows in x and y, at least "
+            f"one. Received: {sorted(sizes)}"
+        )
+    return sizes.pop()
+
+
+def check_batch(batch: Any) -> tuple[Any, Any]:
+    """A batch of a dataset; ValueError unless it is `(x, y)`."""
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        raise ValueError(
+            "`data` must give batches (x, y). Received: "
+            f"{type(batch).__name__} of {len(batch)}"
+        )
+    return batch

@@ -7,6 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import check_batch
+from tfxclass.checks import check_pair
+
 
 def batches_of(data: Any, batch_size: int) -> Iterator[tuple[Any, tf.Tensor]]:
     """Batches `(x, y)` of tensors, over and over.
@@ -21,19 +24,9 @@ def batches_of(data: Any, batch_size: int) -> Iterator[tuple[Any, tf.Tensor]]:
     """
     if isinstance(data, tf.data.Dataset):
         return _of_dataset(data)
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(
-            "`data` must be (x, y) or a tf.data.Dataset of such batches. "
-            f"Received: {type(data).__name__}"
-        )
+    rows = check_pair(data)
     arrays = keras.tree.map_structure(np.asarray, tuple(data))
-    sizes = {len(each) for each in keras.tree.flatten(arrays)}
-    if len(sizes) != 1 or sizes == {0}:
-        raise ValueError(
-            "`data` must have the same number of rows in x and y, at least "
-            f"one. Received: {sorted(sizes)}"
-        )
-    return _of_arrays(arrays, sizes.pop(), batch_size)
+    return _of_arrays(arrays, rows, batch_size)
 
 
 def _of_arrays(arrays, rows, batch_size):
@@ -52,11 +45,6 @@ def _of_dataset(dataset):
     while True:
         batch = None
         for batch in dataset:
-            if not isinstance(batch, tuple) or len(batch) != 2:
-                raise ValueError(
-                    "`data` must give batches (x, y). Received: "
-                    f"{type(batch).__name__} of {len(batch)}"
-                )
-            yield batch
+            yield check_batch(batch)
         if batch is None:
             raise ValueError("`data` must have a batch. Received: none.")

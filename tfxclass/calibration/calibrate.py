@@ -61,7 +61,7 @@ def calibrate(
         model: a built Sequential or functional model that ends in a head with
             one row a class.
         data: `(x, y)` or a `tf.data.Dataset` of batches of them, labels as in
-            `fit`. Their features are kept in memory, `[rows, dim]`.
+            `fit`; no weights. Features are kept in memory, `[rows, dim]`.
         temperature: whether to fit it; else it stays as it is.
         thresholds: None, or `"micro"` or `"macro"`: the F1 that they are to
             make greatest.
@@ -75,11 +75,17 @@ def calibrate(
         A `Calibration`.
 
     Raises:
-        ValueError: another kind of head, `activation=None`, no labels.
+        ValueError: another kind of head, `activation=None`, no labels, data
+            that are no pairs.
 
     References:
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
     """
+    if not isinstance(temperature, bool):
+        raise ValueError(
+            "`temperature` must be True or False. Fix: to set one, "
+            f"head.answer_temperature. Received: {temperature!r}"
+        )
     check_choice("thresholds", thresholds, (None, "micro", "macro"))
     k = check_positive_int("k", k)
     if not 0 <= shrinkage < math.inf:

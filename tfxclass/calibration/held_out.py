@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import check_batch
+from tfxclass.checks import check_pair
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.class_head import ClassHead
@@ -49,7 +51,7 @@ def held_out(
     _check_head(head)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     found = []
-    for x, y, *_ in _batches(data):
+    for x, y in _batches(data):
         encoded = encoder(x, training=False)
         ids = head.targets(encoded, y).ids
         is_labelled = tf.reduce_any(ids >= 0, axis=1)
@@ -65,12 +67,8 @@ def held_out(
 
 def _batches(data):
     if isinstance(data, tf.data.Dataset):
-        return data
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(
-            "`data` must be (x, y) or a tf.data.Dataset of batches of them. "
-            f"Received: {type(data).__name__}"
-        )
+        return map(check_batch, data)
+    check_pair(data)
     return tf.data.Dataset.from_tensor_slices(tuple(data)).batch(_BATCH)
 
 

@@ -11,8 +11,10 @@ def find_head(model: keras.Model) -> OutputHead:
     """The head that ends `model`.
 
     Raises:
-        ValueError: no head, several, or a model that has not been built.
+        ValueError: no model, no head, or several.
     """
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
     heads = [layer for layer in flat_layers(model) if _is_head(layer)]
     if len(heads) != 1:
         raise ValueError(

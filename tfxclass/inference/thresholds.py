@@ -1,5 +1,7 @@
 """The least probability of a class in an answer, one for all or each's own."""
 
+import numbers
+
 import numpy as np
 import tensorflow as tf
 
@@ -18,14 +20,14 @@ def check_threshold(threshold: float | str | None, head: OutputHead) -> None:
             "`threshold` is of probabilities. Received: "
             f"{threshold} with activation={head.activation!r}"
         )
-    if threshold == CALIBRATED:
+    if isinstance(threshold, str) and threshold == CALIBRATED:
         if getattr(head, "thresholds", None) is None:
             raise ValueError(
                 f'`threshold="{CALIBRATED}"` needs a head with thresholds of '
                 "its own: tfxclass.calibrate(model, data, thresholds="
                 f'"micro"). Received: {head.name!r} without.'
             )
-    elif isinstance(threshold, str) or not 0 <= threshold <= 1:
+    elif not isinstance(threshold, numbers.Real) or not 0 <= threshold <= 1:
         raise ValueError(
             f'`threshold` must be None, in [0, 1] or "{CALIBRATED}". '
             f"Received: {threshold!r}"

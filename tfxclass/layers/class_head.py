@@ -23,6 +23,8 @@ from tfxclass.types import Margin
 
 _MARGINS = {"cosface": targets_lib.cosface, "arcface": targets_lib.arcface}
 _COSINE_SCALE = 24.0
+# A threshold that a probability of 1 is below.
+_NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
 class ClassHead(PartsHead):
@@ -48,7 +50,8 @@ class ClassHead(PartsHead):
             become probabilities; not for losses. `tfxclass.calibrate` sets it.
         thresholds: floats in [0, 1], `[num_classes]`, the least probability
             of each class in an answer, for `threshold="calibrated"`; or None.
-            `tfxclass.calibrate` sets them.
+            `tfxclass.calibrate` sets them: to the float after 1 for a class
+            that is never to be one.
         **kwargs: `OutputHead`'s arguments: `activation`, `kernel_initializer`,
             `seed`, `loss_options`, `loss`, `kernel_dtype`, and
             `keras.layers.Layer`'s.
@@ -229,7 +232,7 @@ def _thresholds(given, num_classes):
         return None
     values = np.array(given, np.float32)
     is_right = values.shape == (num_classes,)
-    if not is_right or not np.all((values >= 0) & (values <= 1)):
+    if not is_right or not np.all((values >= 0) & (values <= _NEVER)):
         raise ValueError(
             "`thresholds` must be numbers in [0, 1], one for each class. "
             f"Received: shape {values.shape} with num_classes={num_classes}"

@@ -18,7 +18,8 @@ def log_masses(
 
     Of a softmax over a row's labels and the candidates. The gradient of a
     class is as large as what its rows give it, so a class counts as it moves:
-    a row that is sure of its labels gives little, however near the class.
+    a row that is sure of its labels gives little, however near the class, and
+    one without labels nothing.
 
     Args:
         queries: float32 `[batch, dim]`, logits are `queries . rows`.
@@ -47,4 +48,7 @@ def log_masses(
     masses = tf.exp(logits - shift)
     whole = tf.reduce_sum(masses, axis=1, keepdims=True)
     whole += tf.reduce_sum(tf.exp(labels - shift), axis=1, keepdims=True)
-    return tf.math.log(tf.reduce_sum(masses / whole, axis=0))
+    # A row without labels has no loss.
+    counts = tf.reduce_any(target_ids >= 0, axis=1, keepdims=True)
+    shares = tf.where(counts, masses / whole, 0.0)
+    return tf.math.log(tf.reduce_sum(shares, axis=0))

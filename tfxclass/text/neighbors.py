@@ -173,13 +173,19 @@ def make(
     return layer
 
 
-def votes_of(layer: NeighborVotes, rows: SparseRows) -> np.ndarray:
-    """The votes for `rows`, float32 `[rows, num_labels]`."""
+def votes_of(
+    layer: NeighborVotes, rows: SparseRows, labels: np.ndarray
+) -> np.ndarray:
+    """The votes of `rows` for some labels, float32 `[rows, labels]`.
+
+    Those for all of many labels would be gigabytes.
+    """
     found = []
     for begin in range(0, len(rows), _BATCH):
         part = np.arange(begin, min(begin + _BATCH, len(rows)))
         # By itself: a long row makes wide rows of its batch alone.
-        found.append(layer.votes(*rows.take(part).padded()).numpy())
+        votes = layer.votes(*rows.take(part).padded()).numpy()
+        found.append(votes[:, labels])
     return np.concatenate(found)
 
 

@@ -1,5 +1,6 @@
 """`Tagger`: texts in, names out."""
 
+import numbers
 import time
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -191,15 +192,17 @@ class Tagger:
         Args:
             threshold: of `predict`.
         """
-        if threshold == "learned":
+        if isinstance(threshold, str) and threshold == "learned":
             return self.thresholds
-        if isinstance(threshold, str):
+        if threshold is None:
+            return np.full(len(self.tags), -1, np.float32)
+        is_number = isinstance(threshold, numbers.Real)
+        if not is_number or not 0 <= threshold <= 1:
             raise ValueError(
-                '`threshold` must be a number, "learned" or None. Received: '
-                f"{threshold!r}"
+                '`threshold` must be a number in [0, 1], "learned" or None. '
+                f"Received: {threshold!r}"
             )
-        least = -1.0 if threshold is None else threshold
-        return np.full(len(self.tags), least, np.float32)
+        return np.full(len(self.tags), threshold, np.float32)
 
     def evaluate(
         self, texts: Texts, tags: Tags, ks: Sequence[int] = (1, 3, 5)

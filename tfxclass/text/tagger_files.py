@@ -68,19 +68,20 @@ def load(cls: type, folder: Path) -> Any:
     """
     with open(_file(folder, NAMES), encoding="utf-8") as f:
         described = json.load(f)
-    # Taggers of earlier versions do not name it.
+    # Taggers of earlier versions have less.
     model = _file(folder, described.get("model", "model.keras"))
     tagger = cls(
         effort=described["effort"],
         c=described["c"],
-        neighbors=described["neighbors"],
+        neighbors=described.get("neighbors"),
         threshold=described["threshold"],
         seed=described["seed"],
         verbose=described.get("verbose", 1),
     )
     tagger.tags = described["tags"]
     tagger.summary = described["summary"]
-    tagger.thresholds = np.array(described["thresholds"], np.float32)
+    least = [tagger.summary["threshold"]] * len(tagger.tags)
+    tagger.thresholds = np.array(described.get("thresholds", least), np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
     tagger.model = keras.models.load_model(model)
     if described.get("fields_are_given", True):

@@ -156,8 +156,9 @@ class Trials:
             rows.take(train), self.labels.take(train), num_features,
             len(self.tagger.tags), wanted or neighbors.NEIGHBORS,
         )  # fmt: skip
-        votes = neighbors.votes_of(layer, featured.join_held(fields, held))
-        votes = votes[:, trial.labels]
+        votes = neighbors.votes_of(
+            layer, featured.join_held(fields, held), trial.labels
+        )
         mixed = (1 - layer.share) * answers + layer.share * votes
         measure = choice.average_precision
         if self.one:
