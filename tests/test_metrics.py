@@ -333,6 +333,12 @@ def test_invalid_k(cls):
         cls("head", 0)
 
 
+@pytest.mark.parametrize("head", [3, keras.Sequential()])
+def test_what_is_no_head(head):
+    with pytest.raises(ValueError, match="`head` must be a head of tfxclass"):
+        metrics.TopKAccuracy(head, 2)
+
+
 def test_needs_the_output_of_the_head():
     metric = metrics.TopKAccuracy("nobody")
     with pytest.raises(ValueError) as error:

@@ -31,6 +31,11 @@ class HeadMetric(keras.metrics.Mean):
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
+        if not isinstance(head, (OutputHead, str)):
+            raise ValueError(
+                "`head` must be a head of tfxclass.layers, or its name. "
+                f"Received: {head!r}"
+            )
         self.head_name = head.name if isinstance(head, OutputHead) else head
 
     @tf.autograph.experimental.do_not_convert
