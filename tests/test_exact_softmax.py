@@ -237,6 +237,19 @@ def test_what_needs_the_whole_gradient_gets_it(options, taken):
     assert_same_run(ours, trained(keras.optimizers.Adam(0.01, **options)))
 
 
+class Halved(optimizers.LazySGD):
+    """Half of each gradient, where Keras would have one say so."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient / 2, variable, learning_rate)
+
+
+def test_a_subclass_sees_each_gradient(taken):
+    ours = trained(Halved(0.5))
+    assert not taken
+    assert_same_run(ours, trained(keras.optimizers.SGD(0.25)))
+
+
 def test_group_of_a_multi_optimizer_steps_by_class(taken):
     def optimizer(lazy):
         first = keras.optimizers.SGD(0.1)
@@ -395,4 +408,5 @@ def test_memory_of_a_step_by_class_is_estimated_without_the_gradient():
     assert gradient_bytes(optimizers.LazyAdam()) == 0
     assert gradient_bytes(optimizers.LazyAdam(), loss_options=options) > matrix
     assert gradient_bytes(optimizers.LazyAdam(clipnorm=1.0)) > matrix
+    assert gradient_bytes(optimizers.LocalSGD()) >= matrix
     assert gradient_bytes(keras.optimizers.Adam()) == 3 * matrix

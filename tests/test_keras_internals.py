@@ -385,6 +385,17 @@ class TestCheck:
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+def test_frames_of_other_threads_are_let_be(monkeypatch):
+    """Those of parameter servers' workers go on while a step is traced."""
+    looked = []
+    monkeypatch.setattr(sys, "_current_frames", lambda: looked.append(1) or {})
+    assert keras_internals.running_fit() is None
+    assert not looked
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        assert keras_internals.running_fit() is None
+    assert looked
+
+
 class _Names(ast.NodeVisitor):
     """Names that a file defines and uses, by their line, and its strings."""
 

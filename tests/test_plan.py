@@ -144,6 +144,11 @@ def test_fits_where_all_memories_are_enough():
         assert not found["mirrored"].fits and not found["sharded"].fits
 
 
+def test_whole_numbers_may_be_floats():
+    found = tfxclass.plan(1e4, 16.0, 64.0, 4.0, LINK, num_sampled=512.0)
+    assert found == tfxclass.plan(10_000, 16, 64, 4, LINK, num_sampled=512)
+
+
 def test_it_is_printed_as_a_table():
     lines = str(plan()).splitlines()
     assert "10,000 classes, 512 in a step" in lines[0]

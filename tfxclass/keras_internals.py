@@ -284,7 +284,15 @@ def _fit_above(frame):
 
 
 def _fit_of_replicas():
-    """That in another thread, which waits for this one, a replica's."""
+    """That in another thread, which waits for this one, a replica's.
+
+    Of the strategies with threads `fit` runs under `MirroredStrategy` alone.
+    Under the others frames of threads that go on are let be: whoever holds one
+    may be the last, and frees another thread's tensors while a step is traced.
+    """
+    strategy = tf.distribute.get_strategy()
+    if not isinstance(strategy, tf.distribute.MirroredStrategy):
+        return None
     own = threading.current_thread()
     for frame in sys._current_frames().values():
         for above in _frames(frame):

@@ -88,8 +88,8 @@ struct ForestRows {
 inline void RoundDirection(const float* row, int64_t dim, float levels,
                            int8_t* to) {
   const float largest = LargestOf(row, dim);
-  // Below the least normal number the factor would be infinite.
-  const bool is_zero = largest < std::numeric_limits<float>::min();
+  // Of less the factor would be infinite.
+  const bool is_zero = largest < levels / std::numeric_limits<float>::max();
   const float factor = is_zero ? 0.0f : levels / largest;
   for (int64_t d = 0; d < dim; ++d) {
     to[d] = static_cast<int8_t>(std::nearbyint(row[d] * factor));

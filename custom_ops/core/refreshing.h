@@ -113,14 +113,13 @@ class Refreshing {
     return BuildNow(rows, options, parallel);
   }
 
-  // Whether Advance reads rows.
-  bool IsDue(const RefreshSteps& steps) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return Begins(steps);
-  }
+  // What the rows are, where a refresh begins; false if they cannot be had.
+  using ReadRows = std::function<bool(ClassRows*)>;
 
-  // Swaps and starts what is due. False if rows are not finite.
-  bool Advance(const RefreshSteps& steps, const ClassRows& rows,
+  // Swaps and starts what is due. False if rows are not finite, or not there.
+  // (It asks for rows under the lock: others may swap an index at any time,
+  // and with that make a refresh due.)
+  bool Advance(const RefreshSteps& steps, const ReadRows& read,
                const Options& options, const ParallelFor& parallel) {
     std::lock_guard<std::mutex> lock(mutex_);
     const bool begins = Begins(steps);
@@ -130,6 +129,8 @@ class Refreshing {
       failure_.Rethrow();
     }
     if (!begins) return true;
+    ClassRows rows = {};
+    if (!read(&rows)) return false;
     next_start_ = SaturatedAdd(steps.step, steps.interval);
     if (ready_ == nullptr && pending_ == nullptr) {
       return BuildNow(rows, options, parallel);
@@ -139,6 +140,16 @@ class Refreshing {
     if (!Take(rows, options, ready_, parallel)) return false;
     Start();
     return true;
+  }
+
+  // The same, of rows that are there.
+  bool Advance(const RefreshSteps& steps, const ClassRows& rows,
+               const Options& options, const ParallelFor& parallel) {
+    const auto read = [&rows](ClassRows* to) {
+      *to = rows;
+      return true;
+    };
+    return Advance(steps, ReadRows(read), options, parallel);
   }
 
   State Save() {

@@ -176,13 +176,15 @@ absl::Status AdvanceIndex(tensorflow::OpKernelContext* c,
                                  MayBeHalf<Indexer, RowReader>()));
   TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
-  ClassRows rows = {};
-  if (resource->index.IsDue(steps)) {
-    TF_RETURN_IF_ERROR(reader.Read(c, *kernel->tensor(), &rows));
+  absl::Status status = absl::OkStatus();
+  const auto read = [&](ClassRows* rows) {
+    status = reader.Read(c, *kernel->tensor(), rows);
+    return status.ok();
+  };
+  if (resource->index.Advance(steps, read, options, PoolOf(c))) {
+    return absl::OkStatus();
   }
-  return resource->index.Advance(steps, rows, options, PoolOf(c))
-             ? absl::OkStatus()
-             : NotFinite(Indexer::kName);
+  return status.ok() ? NotFinite(Indexer::kName) : status;
 }
 
 // Inputs `step`, `interval`, `lag` and `drifted`.

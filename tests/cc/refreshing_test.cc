@@ -150,6 +150,34 @@ void ARefusedBuildChangesNothing() {
   CHECK(steps.index.ready()->option == 7);
 }
 
+// A later step, of another worker, has swapped the index that stood in the way
+// of a drift's: whether rows are read is decided when the refresh begins.
+void RowsAreReadWhereARefreshBegins() {
+  Refreshing<NotesIndexer> index;
+  const float row = 3;
+  const auto advance = [&](int64_t step, bool drifted, bool can_be_read) {
+    int times = 0;
+    const auto read = [&](ClassRows* rows) {
+      ++times;
+      *rows = {&row, 1, 1};
+      return can_be_read;
+    };
+    const bool done =
+        index.Advance({step, 100, 2, drifted}, read, step, SerialFor);
+    CHECK(done == (times == 0 || can_be_read));
+    return times;
+  };
+  CHECK(advance(0, false, true) == 1);
+  CHECK(advance(1, true, true) == 1);
+  CHECK(advance(2, true, true) == 0);
+  CHECK(advance(3, false, true) == 0 && index.ready()->option == 1);
+  CHECK(advance(2, true, false) == 1);  // asked for again, of no effect
+  CHECK(index.Save().pending.empty() && index.ready()->option == 1);
+  CHECK(advance(2, true, true) == 1);
+  CHECK(advance(4, false, true) == 0 && index.ready()->option == 2);
+  CHECK(index.ready()->first == row);
+}
+
 // Its index cannot be made where `no_memory`, before a thread has begun.
 struct FussyIndexer : NotesIndexer {
   static bool no_memory;
@@ -300,6 +328,7 @@ int main() {
   tfxclass::ABuildOfNowThatFailsLeavesTheOldIndex();
   tfxclass::MarksGoToTheNextBuildAndAreSaved();
   tfxclass::ARefusedBuildChangesNothing();
+  tfxclass::RowsAreReadWhereARefreshBegins();
   tfxclass::ABeginThatFailsKeepsItsMarks();
   tfxclass::ABuildThatIsRefusedKeepsTheMarksOfADroppedOne();
   tfxclass::TouchedRowsAreASet();

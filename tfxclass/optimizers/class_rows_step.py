@@ -1,5 +1,6 @@
 """Steps of a whole kernel, whose gradient comes class by class."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 
 import keras
@@ -12,9 +13,10 @@ from tfxclass.types import Variable
 
 
 def can_step_by_class(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether an optimizer has no option that needs the whole gradient."""
+    """Whether an optimizer has nothing that needs the whole gradient."""
     return isinstance(optimizer, ClassRowsStep) and not (
-        optimizer.catch_up
+        _has_own_step(type(optimizer))
+        or optimizer.catch_up
         or optimizer.use_ema
         or optimizer.gradient_accumulation_steps
         or optimizer.clipnorm
@@ -25,13 +27,21 @@ def can_step_by_class(optimizer: keras.optimizers.Optimizer) -> bool:
     )
 
 
+def _has_own_step(kind):
+    return kind.update_step is not kind.lazy_update_step
+
+
 class ClassRowsStep(CaughtUpRows):
     """Mixin: takes what `class_gradients` promises, where it can.
 
     With what needs the whole gradient at once (clipping, accumulation) or all
     rows before or after the step (averages, constraints, history), and under
-    several replicas, the gradient is a dense one, as for Keras' optimizers.
+    several replicas, the gradient is a dense one, as for Keras' optimizers. So
+    it is for a subclass with an `update_step` of its own, which must see it.
     """
+
+    #: The `update_step` that steps by class stand for.
+    lazy_update_step: Callable[..., None]
 
     def _step_by_class(
         self, grads: Sequence[Gradient], variables: Sequence[Variable]

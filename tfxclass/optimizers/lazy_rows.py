@@ -244,6 +244,8 @@ class LazyRows(ClassRowsStep, CoupledL2):
         else:
             super().update_step(gradient, variable, learning_rate)
 
+    lazy_update_step = update_step
+
     def _row_step(self, gradient, variable, learning_rate):
         index = self._index_of(variable)
         ids, kept = tf.cast(gradient.indices, tf.int64), self._kept_as(index)

@@ -48,8 +48,8 @@ def measure_machine(
     Args:
         dim: int, width of the features.
         batch: int, rows a step; at least 8.
-        num_classes: int, of which the sampled head draws; at least 8
-            times `num_sampled`.
+        num_classes: int, of which the sampled head draws; at least twice
+            `num_sampled`.
         num_sampled: int, classes of a sampled step; at least 8 times `batch`.
         repeats: int, steps of which the median is taken.
         name: str, of the machine.

@@ -171,18 +171,21 @@ def plan(
         "batch": batch,
         "machines": machines,
     }
-    for name, value in sizes.items():
-        check_positive_int(name, value)
-    _check(sizes, num_sampled, servers, link, machine)
+    sizes = {n: check_positive_int(n, value) for n, value in sizes.items()}
+    _check(sizes, link, machine)
+    if num_sampled is not None:
+        num_sampled = check_positive_int("num_sampled", num_sampled)
+        num_sampled = min(num_sampled, sizes["num_classes"])
+    if servers is None:
+        servers = sizes["machines"]
     asked = strategies.Asked(
-        num_classes,
-        dim,
-        batch,
-        machines,
-        num_sampled and min(num_sampled, num_classes),
-        kernel_dtype,
-        keras.optimizers.get(LazyAdam() if optimizer is None else optimizer),
-        servers or machines,
+        **sizes,
+        num_sampled=num_sampled,
+        kernel_dtype=kernel_dtype,
+        optimizer=keras.optimizers.get(
+            LazyAdam() if optimizer is None else optimizer
+        ),
+        servers=check_positive_int("servers", servers),
     )
     rows = (
         _row(name, find, asked, link, machine)
@@ -191,10 +194,7 @@ def plan(
     return Plan(asked.title(), tuple(rows))
 
 
-def _check(sizes, num_sampled, servers, link, machine):
-    for name, value in (("num_sampled", num_sampled), ("servers", servers)):
-        if value is not None:
-            check_positive_int(name, value)
+def _check(sizes, link, machine):
     for name in ("num_classes", "batch"):
         if sizes[name] < sizes["machines"]:
             raise ValueError(
