@@ -6,6 +6,7 @@ what they inherit are modules.
 """
 
 import contextlib
+import faulthandler
 import functools
 import multiprocessing
 import os
@@ -47,6 +48,7 @@ def _run_module(command, path, environment):
     """Becomes what `python -m COMMAND` is, with its output in a file."""
     _write_to(sys.stdout, path)
     _write_to(sys.stderr, path)
+    faulthandler.enable()
     os.chdir(ROOT)
     os.environ.update(environment)
     sys.argv = list(command)
@@ -57,6 +59,7 @@ def _run_code(code, arguments, out, err):
     """Becomes what `python -c CODE ARGUMENTS` is, with its output in files."""
     _write_to(sys.stdout, out)
     _write_to(sys.stderr, err)
+    faulthandler.enable()
     os.chdir(ROOT)
     sys.argv = ["-c", *arguments]
     exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})  # noqa: S102

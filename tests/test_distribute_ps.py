@@ -39,7 +39,7 @@ def train(folder, *options, kill=None):
         if kill is not None:
             assert wait(servers[kill]) == -signal.SIGKILL
     if code:
-        return None, path.read_text()
+        return None, f"{path.read_text()}\nExit code: {code}"
     with np.load(folder / "result.npz") as values:
         return dict(values), path.read_text()
 
