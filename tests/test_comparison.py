@@ -21,6 +21,7 @@ from benchmarks.comparison import sweeps
 from benchmarks.comparison import train
 from benchmarks.comparison.jobs import Job
 from benchmarks.comparison.rows import Rows
+from tests.cases import quick
 
 
 def make_rows(words, labels, keep=1.0):
@@ -161,8 +162,12 @@ class TestSets:
             assert len(np.unique(labels)) <= least
 
 
+SOME_METHODS = ["full", "uniform", "forest_adaptive", "lsh_label_paper"]
+SOME_METHODS += ["nce", "adaptive", "sparsemax"]
+
+
 class TestMethods:
-    @pytest.mark.parametrize("method", methods.METHODS)
+    @pytest.mark.parametrize("method", quick(methods.METHODS, SOME_METHODS))
     def test_takes_a_step(self, generated, method):
         job = Job("generated", method, epochs=1e-6)
         result = train.run(job, generated)

@@ -9,6 +9,7 @@ import pytest
 
 import tfxclass
 from tests import emulated_gpu
+from tests.cases import quick
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
@@ -94,12 +95,14 @@ OPS = {
 }
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    "name", quick(HEADS, ["full", "selective", "lsh", "binary tree"])
+)
 def test_heads(name):
     check(HEADS[name], OPTIMIZERS["adam"], OPS[name])
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", quick(OPTIMIZERS, ["sgd", "adamw, caught up"]))
 def test_optimizers(name):
     rule = {"sgd": "Sgd", "adagrad": "Adagrad"}.get(name, "Adam")
     ops = [f"Lazy{rule}Update"]

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.cases import quick
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass.ops import row_update
@@ -193,14 +194,19 @@ def trained(head, optimizer, epochs=6, dtype="bfloat16"):
     return model, head
 
 
-@pytest.mark.parametrize(
-    "head, optimizer",
-    [(head, "compact") for head in HEADS]
-    + [("sampled", optimizer) for optimizer in OPTIMIZERS]
-    + [("full", "adam"), ("full", "catch_up")],
-)
-def test_a_head_learns_and_answers(head, optimizer):
-    model, layer = trained(head, optimizer)
+PAIRS = [
+    *[(head, "compact") for head in HEADS],
+    *[("sampled", optimizer) for optimizer in OPTIMIZERS],
+    ("full", "adam"),
+    ("full", "catch_up"),
+]
+USUAL = [("full", "adam"), ("selective", "compact"), ("bias", "compact")]
+USUAL += [("sampled", "catch_up"), ("sampled", "sgd")]
+
+
+@pytest.mark.parametrize("pair", quick(PAIRS, USUAL), ids="-".join)
+def test_a_head_learns_and_answers(pair):
+    model, layer = trained(*pair)
     assert layer.kernel.dtype == "bfloat16"
     x, y = data()
     ids, scores = layer.top_k(x, 3)

@@ -1,6 +1,7 @@
 """What every head promises: contract, exactness, saving, errors."""
 
 import functools
+import itertools
 import json
 
 import keras
@@ -11,6 +12,7 @@ import tensorflow as tf
 import tfxclass
 from tests import reference
 from tests.contract import check_nothing_is_left
+from tests.contract import fit_again
 from tests.processes import run_code
 from tfxclass import layers
 from tfxclass import samplers
@@ -129,6 +131,23 @@ each_head = pytest.mark.parametrize(
 )
 
 
+def heads_in_turn(**options):
+    """Each head with one of the combinations; those with others are slow."""
+    choices = list(itertools.product(SIMILARITIES, *options.values()))
+    return pytest.mark.parametrize(
+        ("kind", "similarity", *options),
+        [
+            pytest.param(
+                kind,
+                *choice,
+                marks=[pytest.mark.slow] if (i - j) % len(choices) else [],
+            )
+            for i, kind in enumerate(KINDS)
+            for j, choice in enumerate(choices)
+        ],
+    )
+
+
 @each_head
 def test_config_round_trip_through_json(kind, similarity):
     head = make_head(
@@ -156,8 +175,7 @@ def test_build_and_symbolic_call(kind, similarity):
     assert trainable == ["kernel"]
 
 
-@each_head
-@pytest.mark.parametrize("activation", ["softmax", None])
+@heads_in_turn(activation=["softmax", None])
 def test_output_is_all_classes(kind, similarity, activation):
     head = make_head(kind, similarity, activation=activation)
     model = make_model(head, compiled=False)
@@ -169,8 +187,7 @@ def test_output_is_all_classes(kind, similarity, activation):
     )
 
 
-@each_head
-@pytest.mark.parametrize("labels_wide", [None, 2])
+@heads_in_turn(labels_wide=[None, 2])
 def test_fit_then_evaluate_equals_numpy(kind, similarity, labels_wide):
     model = make_model(make_head(kind, similarity))
     before = model.layers[-1].kernel.numpy().copy()
@@ -188,7 +205,7 @@ def test_training_lowers_the_exact_loss(kind):
     model = make_model(make_head(kind), tfxclass.optimizers.LazyAdam(0.05))
     x, y = data()
     before = model.evaluate(x, y, verbose=0)
-    model.fit(x, y, batch_size=BATCH, epochs=20, verbose=0)
+    fit_again(model, 20, x, y)
     assert model.evaluate(x, y, verbose=0) < 0.3 * before
 
 
@@ -255,7 +272,7 @@ def test_endpoint_with_labels(kind):
     model.compile(optimizer=tfxclass.optimizers.LazyAdam(0.05))
     x, y = data()
     first = model.fit([x, y], batch_size=BATCH, verbose=0).history["loss"]
-    model.fit([x, y], batch_size=BATCH, epochs=20, verbose=0)
+    fit_again(model, 20, [x, y])
     logits = reference.head_logits(x, head.kernel.numpy())
     expected = reference.cross_entropy(logits, y).mean()
     result = model.evaluate([x, y], batch_size=BATCH, verbose=0)
@@ -312,7 +329,7 @@ def test_a_deleted_model_leaves_nothing(kind):
     check_nothing_is_left(lambda: make_head(kind))
 
 
-@each_head
+@heads_in_turn()
 def test_saved_model_goes_on_bit_for_bit(kind, similarity, tmp_path):
     x, y = data(rows=4 * BATCH)
     fit = functools.partial(
@@ -628,8 +645,7 @@ def test_invalid_use(name):
         assert part in str(error.value)
 
 
-@each_head
-@pytest.mark.parametrize("activation", ["softmax", None])
+@heads_in_turn(activation=["softmax", None])
 def test_top_k_model_is_the_argsort_of_predict(kind, similarity, activation):
     head = make_head(kind, similarity, activation=activation)
     model = make_model(head, run_eagerly=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfxclass
+from tests.cases import quick
 from tests.conftest import ROOT
 from tfxclass.samplers import by_name
 
@@ -193,15 +194,7 @@ def test_posterior_dropmax_holds_eight_matrices():
     assert peak_of("dropmax") - rest < 8 * matrix + 20e6
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        if name in ("sampled", "full", "selective_half")
-        else pytest.param(name, marks=pytest.mark.slow)
-        for name in HEADS
-    ],
-)
+@pytest.mark.parametrize("name", quick(HEADS, ["sampled", "selective_half"]))
 def test_peak_of_a_process(name):
     """Within 15 %, and what a traced step costs at any size."""
     measured = peak_of(name)
@@ -233,10 +226,8 @@ print(-recover(*sizes) + t.status("VmHWM"))
 """
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [pytest.param("200000 128 1", marks=pytest.mark.slow), "20000 2100 1"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", ["200000 128 1", "20000 2100 1"])
 def test_peak_of_a_recovery(sizes):
     measured = in_fresh_process(RECOVERY, sizes)
     classes, dim, _ = map(int, sizes.split())
@@ -279,12 +270,9 @@ print((t.status("VmHWM") - before) / (4 * 2_000_000 * t.DIM))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("initializer", "matrices"),
-    [
-        ("glorot_uniform", 3),
-        pytest.param("zeros", 1, marks=pytest.mark.slow),
-    ],
+    ("initializer", "matrices"), [("glorot_uniform", 3), ("zeros", 1)]
 )
 def test_peak_of_an_initializer(initializer, matrices):
     assert in_fresh_process(BUILD, initializer) == pytest.approx(

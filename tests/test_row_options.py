@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.cases import quick
 from tfxclass import optimizers
 from tfxclass.ops import row_update
 
@@ -438,7 +439,10 @@ def data(seed):
     return random.integers(0, 30, (16, 3)), random.integers(0, 30, 16)
 
 
-@pytest.mark.parametrize("name", [*OPTIONS, "constrained", "multi"])
+@pytest.mark.parametrize(
+    "name",
+    quick([*OPTIONS, "constrained", "multi"], ["both", "constrained", "multi"]),
+)
 def test_resumed_model_continues_bit_for_bit(name, tmp_path):
     constraint = CONSTRAINTS["max_norm"]() if name == "constrained" else None
     optimizer = name
