@@ -80,8 +80,9 @@ def assert_same(ours, theirs, **tolerance):
 
 def check_equal(strategy, folder):
     """Losses, weights and slots are those of the full softmax."""
-    # The others with another number of replicas.
-    for optimizer, options in EQUAL[strategy.num_replicas_in_sync // 4 :: 2]:
+    # The others with another number of replicas, which is a slow test.
+    some = EQUAL[:2] if strategy.num_replicas_in_sync == 2 else EQUAL[2:]
+    for optimizer, options in some:
         one = make_model(layers.FullSoftmax, optimizer, **options)
         many = make_model(layers.ShardedSoftmax, optimizer, strategy, **options)
         assert_same(fit(many), fit(one))

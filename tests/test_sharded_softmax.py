@@ -56,11 +56,14 @@ def test_replicas(tmp_path, count, names):
     check_replicas(count, names, tmp_path)
 
 
-def test_files_go_with_any_number_of_replicas(tmp_path):
+@pytest.mark.parametrize(
+    "counts", [[2], pytest.param([4, 2], marks=pytest.mark.slow)], ids=str
+)
+def test_files_go_with_any_number_of_replicas(tmp_path, counts):
     """Each reads the files of those before it."""
     one = tf.distribute.get_strategy()
     sharded.check_files(one, tmp_path)
-    for count in (4, 2):
+    for count in counts:
         check_replicas(count, ["files"], tmp_path)
     sharded.check_loading(one, tmp_path)
 
