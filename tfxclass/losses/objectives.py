@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfxclass.losses.one_vs_rest import one_vs_rest_loss
 from tfxclass.losses.options import ALL_OPTIONS
-from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.softmax import probabilities
 from tfxclass.losses.softmax import softmax_cross_entropy
@@ -131,7 +130,7 @@ class OneVsRest:
     """
 
     activation = "sigmoid"
-    options = OF_LABELS
+    options = ("class_weight", "propensities")
     needs_logsumexp = False
     is_sum = True
 

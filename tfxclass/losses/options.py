@@ -14,7 +14,7 @@ from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
 
 #: Options of a row's labels: they weigh the loss, whatever it is.
-OF_LABELS = ("class_weight", "propensities")
+OF_LABELS = ("class_weight", "propensities", "teacher_weight")
 #: Those of a row's cross-entropy, too.
 OF_LOSSES = (*OF_LABELS, "focal_gamma")
 #: Those of the logits, too.
@@ -32,6 +32,7 @@ _PLAIN = {
     "label_smoothing": 0.0,
     "class_counts": None,
     "temperature": 1.0,
+    "teacher_weight": 0.0,
 }
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -61,6 +62,11 @@ class LossOptions:
     * `class_counts`: cross-entropy of z + `logit_adjustment` log(share of the
       class): predictions by z then do not favour frequent classes.
     * `temperature`: cross-entropy of z / temperature.
+    * `teacher_weight`: w of the mass is that of a teacher's best classes, by
+      their probabilities, and 1 - w the labels': with labels that carry them
+      (`tfxclass.losses.with_teacher`). Those classes are targets like labels:
+      a sample holds them, class weights weigh them. A teacher at a temperature
+      T is learned with `temperature=T`, and gradients fall as 1 / T.
 
     Where labels are independent (`loss="sigmoid"` or `"squared_hinge"`),
     `class_weight` and `propensities` multiply the loss of a label itself, not
@@ -78,6 +84,7 @@ class LossOptions:
             class; a count of 0 counts as the least above it.
         logit_adjustment: float, tau of `class_counts`; 1 without them.
         temperature: float > 0. With cosine logits use `scale`.
+        teacher_weight: float in [0, 1]; not with `focal_gamma`.
 
     Raises:
         ValueError: an argument out of range.
@@ -93,7 +100,8 @@ class LossOptions:
         detection, ICCV 2017, equation 4. Jain, Prabhu and Varma, Extreme
         Multi-label Loss Functions, KDD 2016, section 4 (`propensities`).
         Szegedy et al., Rethinking the Inception architecture, CVPR 2016,
-        section 7 (`label_smoothing`).
+        section 7 (`label_smoothing`). Hinton et al., Distilling the Knowledge
+        in a Neural Network, 2015 (`teacher_weight`).
     """
 
     def __init__(
@@ -105,6 +113,7 @@ class LossOptions:
         class_counts: ArrayLike | None = None,
         logit_adjustment: float = 1.0,
         temperature: float = 1.0,
+        teacher_weight: float = 0.0,
     ) -> None:
         self.class_weight = _class_weight(class_weight)
         self.propensities = _numbers("propensities", propensities)
@@ -113,6 +122,7 @@ class LossOptions:
         self.class_counts = _numbers("class_counts", class_counts)
         self.logit_adjustment = logit_adjustment
         self.temperature = temperature
+        self.teacher_weight = teacher_weight
         self._check()
         self._tables = {}
 
@@ -122,6 +132,7 @@ class LossOptions:
             "focal_gamma": (0 <= self.focal_gamma < np.inf, ">= 0"),
             "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
             "temperature": (0 < self.temperature < np.inf, "> 0"),
+            "teacher_weight": (0 <= self.teacher_weight <= 1, "in [0, 1]"),
             "logit_adjustment": (np.isfinite(self.logit_adjustment), "finite"),
             "propensities": (
                 p is None or np.all((p > 0) & (p <= 1)),
@@ -143,12 +154,14 @@ class LossOptions:
                 "`logit_adjustment` needs `class_counts`. Received: "
                 f"logit_adjustment={self.logit_adjustment} without them"
             )
-        if self.focal_gamma and self.label_smoothing:
-            raise ValueError(
-                "`focal_gamma` and `label_smoothing` exclude each other: a "
-                "smoothed loss is no -log p. Received: focal_gamma="
-                f"{self.focal_gamma}, label_smoothing={self.label_smoothing}"
-            )
+        for name in ("label_smoothing", "teacher_weight"):
+            value = getattr(self, name)
+            if self.focal_gamma and value:
+                raise ValueError(
+                    f"`focal_gamma` and `{name}` exclude each other: their "
+                    "loss is no -log p. Received: focal_gamma="
+                    f"{self.focal_gamma}, {name}={value}"
+                )
 
     @property
     def used(self) -> list[str]:
