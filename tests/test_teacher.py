@@ -41,9 +41,6 @@ OTHERS = {
     "projected_sampled": lambda **k: layers.ProjectedSoftmax(
         CLASSES, 5, CLASSES, "uniform", **k
     ),
-    "sharded_sample": lambda **k: layers.ShardedSoftmax(
-        CLASSES, num_sampled=CLASSES, **k
-    ),
     "adaptive": lambda **k: layers.AdaptiveSoftmax(CLASSES, [20, 45], **k),
     "tree": lambda **k: layers.HierarchicalSoftmax(CLASSES, "balanced", **k),
 }

@@ -44,7 +44,10 @@ class LossOptions:
     For data with few rows for most classes. A head takes it as
     `loss_options`; predictions and the loss of an evaluation are the plain
     ones, so that runs can be compared. Penalties of a head (`l2`, DropMax's
-    regularisers) are not weighed. With a sampler, what is a function of a
+    regularisers) are not weighed. Heads whose loss is no cross-entropy of one
+    softmax refuse what has no meaning there, by name: a class that `DropMax`
+    drops has no share of `label_smoothing`, a cluster of an `AdaptiveSoftmax`
+    no one count, trees, NCE and sparsemax no logits to adjust. With a sampler, what is a function of a
     row's own labels (`class_weight`, `propensities`) is exact; `focal_gamma`
     takes the probability that the sample estimates, and `label_smoothing` an
     unbiased estimate of the mean logit of all classes; `class_counts` and
@@ -238,26 +241,43 @@ class LossOptions:
         return finished(losses, row_weights, self.focal_gamma)
 
     def shape(
-        self, logits: tf.Tensor, ids: tf.Tensor, num_classes: int
+        self, logits: tf.Tensor, ids: tf.Tensor | None, num_classes: int
     ) -> tf.Tensor:
-        """`logits` `[batch, n]` of the classes `ids` `[n]`, as trained on."""
+        """`logits` `[batch, n]` of the classes `ids` `[n]`, as trained on.
+
+        None is all classes.
+        """
         table = self._of_classes("shares", num_classes)
         if self.temperature != 1:
             logits /= self.temperature
-        return logits if table is None else logits + tf.gather(table, ids)
+        if table is None:
+            return logits
+        return logits + (table if ids is None else tf.gather(table, ids))
 
     def shape_parts(
-        self, parts: Sequence[tuple[tf.Tensor, ClassRows]], num_classes: int
+        self,
+        parts: Sequence[tuple[tf.Tensor, ClassRows]],
+        num_classes: int,
+        ids: Sequence[tf.Tensor] | None = None,
     ) -> list[tuple[tf.Tensor, ClassRows]]:
-        """Parts of tensors whose logits are those of `shape`."""
+        """Parts of tensors whose logits are those of `shape`.
+
+        Args:
+            parts: list of `(queries, ClassRows)`.
+            num_classes: int.
+            ids: of parts that are samples, the classes of their rows, each
+                int64 `[n]`; what rows of padding get does not matter.
+        """
         table = self._of_classes("shares", num_classes)
         shaped = []
-        for queries, rows in parts:
+        for i, (queries, rows) in enumerate(parts):
             bias, last = rows.bias, rows.first + rows.num_classes
             if bias is not None and self.temperature != 1:
                 bias /= self.temperature
             if table is not None:
                 own = table[rows.first : last]
+                if ids is not None:
+                    own = tf.gather(table, tf.minimum(ids[i], num_classes - 1))
                 bias = own if bias is None else bias + own
             queries = queries / self.temperature
             shaped.append((queries, rows._replace(bias=bias)))

@@ -6,7 +6,8 @@ pass keeps some numbers a row alone, the backward pass computes each block of
 logits again. Costs one product of [batch, dim] by [dim, num_classes] forward
 and three backward.
 
-What is computed of a block is the part's: `SoftmaxPart`, `OneVsRestPart`.
+What is computed of a block is the part's: `SoftmaxPart`, `OneVsRestPart`;
+`UniformPart` needs no blocks.
 """
 
 import functools
@@ -31,6 +32,7 @@ from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.one_vs_rest_part import OneVsRestPart
 from tfxclass.rows.read import whole
 from tfxclass.rows.softmax_part import SoftmaxPart
+from tfxclass.rows.uniform_part import UniformPart
 from tfxclass.shards.exchange import ALONE
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
@@ -80,6 +82,21 @@ def one_vs_rest(
     )
 
 
+def sum_of_logits(
+    parts: Sequence[tuple[tf.Tensor, ClassRows]],
+    targets: Targets,
+    exchange: Batch = ALONE,
+) -> tf.Tensor:
+    """The sum of the logits of all classes, estimated; float32 `[batch]`.
+
+    Args:
+        parts: as of `streamed_loss`, rows of a sample without `normalize`.
+        targets: `Targets`; rows without labels have a sum of 0.
+        exchange: of `streamed_loss`.
+    """
+    return streamed_loss(UniformPart, parts, targets, exchange=exchange)
+
+
 def _corrected(rows):
     """`ClassRows` whose biases are less the log expected counts."""
     if rows.log_counts is None:
@@ -91,7 +108,7 @@ def _corrected(rows):
 
 
 def streamed_loss(
-    kind: type[SoftmaxPart | OneVsRestPart],
+    kind: type[SoftmaxPart | OneVsRestPart | UniformPart],
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
@@ -128,6 +145,8 @@ def streamed_loss(
     if is_exact:
         options["is_recorded"] = is_recorded()
         make_part = functools.partial(ExactPart, **options)
+    elif kind is UniformPart:
+        make_part = UniformPart
     else:
         make_part = functools.partial(_Part, kind, **options)
     watches = [_watch(rows) if is_exact else None for _, rows in parts]
