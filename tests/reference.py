@@ -103,6 +103,36 @@ def target_masses(labels, classes, teacher=None, teacher_weight=0.0):
     return masses
 
 
+def optioned_one_vs_rest(logits, labels, **options):
+    """`LossOptions` of the sum of logistic losses, class by class.
+
+    `class_weight` are an array `[n]` here; `teacher` ids and probabilities.
+    """
+    logits = np.asarray(logits, np.float64) / options.get("temperature", 1.0)
+    gamma = options.get("focal_gamma", 0.0)
+    other = options.get("label_smoothing", 0.0) / 2
+    share = options.get("teacher_weight", 0.0)
+    ids, p = options.get("teacher", (np.full((len(logits), 1), -1), None))
+    losses = np.zeros(len(logits))
+    for i, row in enumerate(logits):
+        of_row = np.atleast_1d(labels[i])
+        taught = {c: p[i, j] for j, c in enumerate(ids[i]) if c >= 0}
+        taught = {c: q for c, q in taught.items() if q}
+        own = distinct_labels(of_row)
+        of_labels = 1.0 if not taught else 1 - share
+        of_teacher = 1.0 if not own else share
+        if not own and not taught:
+            continue
+        for c, z in enumerate(row):
+            t = of_labels * (c in own) + of_teacher * taught.get(c, 0.0)
+            yes = softplus(-z) * sigmoid(-z) ** gamma
+            no = softplus(z) * sigmoid(z) ** gamma
+            yes, no = yes + other * (no - yes), no + other * (yes - no)
+            losses[i] += t * yes * options.get("class_weight", {c: 1.0})[c]
+            losses[i] += (1 - t) * no
+    return losses
+
+
 def one_vs_rest(logits, labels, kind, masses=None, adjust=None):
     """Sum over classes of binary losses, [batch]; `masses` weigh labels."""
     losses = []

@@ -283,9 +283,9 @@ INVALID = {
     ),
     "one_vs_rest": (
         lambda: HEADS["full"](
-            loss="sigmoid", loss_options=LossOptions(teacher_weight=0.1)
+            loss="squared_hinge", loss_options=LossOptions(teacher_weight=0.1)
         ),
-        ['loss="sigmoid"', "Received: ['teacher_weight']"],
+        ['loss="squared_hinge"', "Received: ['teacher_weight']"],
     ),
     "pick_one": (
         lambda: layers.HierarchicalSoftmax(

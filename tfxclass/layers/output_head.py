@@ -237,6 +237,7 @@ class OutputHead(HeadWeights):
             self.num_classes,
             tf.shape(features)[:-1],
             mask=forward_lib.mask_of(features),
+            is_distribution=not self.objective.is_sum,
         )
         step = self.training_step(flat, both)
         if step.ranking is None:

@@ -21,7 +21,6 @@ from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.loss import sum_of_logits
 from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.shards import ShardSamplers
@@ -290,20 +289,19 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 for number, rows in self._numbered_rows().items()
             ]
         )
-        if self.loss_options is not None:
-            parts = self.loss_options.shape_parts(parts, self.num_classes, ids)
-        losses = self._sampled_loss(list(parts), targets, columns, exchange)
-        return Step(finish(losses))
-
-    def _sampled_loss(self, parts, targets, columns, exchange):
         options = self.loss_options
+        if options is not None:
+            parts = options.shape_parts(parts, self.num_classes, ids)
         losses = self.objective.streamed(
-            parts, targets, columns, exchange, self.target_margin()
+            list(parts),
+            targets,
+            columns,
+            exchange,
+            self.target_margin(),
+            options,
+            self.num_classes,
         )
-        if options is None or not options.label_smoothing:
-            return losses
-        sums = sum_of_logits(parts, targets, exchange)
-        return losses - options.label_smoothing / self.num_classes * sums
+        return Step(finish(losses))
 
     def _check_can_train(self, exchange):
         if self.shards.count == 1 or not self.shards.is_of_replicas:

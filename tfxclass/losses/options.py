@@ -47,11 +47,12 @@ class LossOptions:
     regularisers) are not weighed. Heads whose loss is no cross-entropy of one
     softmax refuse what has no meaning there, by name: a class that `DropMax`
     drops has no share of `label_smoothing`, a cluster of an `AdaptiveSoftmax`
-    no one count, trees, NCE and sparsemax no logits to adjust. With a sampler, what is a function of a
-    row's own labels (`class_weight`, `propensities`) is exact; `focal_gamma`
-    takes the probability that the sample estimates, and `label_smoothing` an
-    unbiased estimate of the mean logit of all classes; `class_counts` and
-    `temperature` change the logits that are computed, exactly.
+    no one count, trees, NCE and sparsemax no logits to adjust. With a sampler,
+    what is a function of a row's own labels (`class_weight`, `propensities`)
+    is exact; `focal_gamma` takes the probability that the sample estimates,
+    and `label_smoothing` an unbiased estimate of the mean logit of all
+    classes; `class_counts` and `temperature` change the logits that are
+    computed, exactly.
 
     With z the logits, and the mean over the labels l of a row:
 
@@ -73,7 +74,16 @@ class LossOptions:
 
     Where labels are independent (`loss="sigmoid"` or `"squared_hinge"`),
     `class_weight` and `propensities` multiply the loss of a label itself, not
-    that of classes that are no labels; others are refused.
+    that of classes that are no labels. With `"sigmoid"`, for each class:
+
+    * `focal_gamma`: its loss is times (1 - p)^gamma, p what it gives the truth.
+    * `label_smoothing`: a label is one with 1 - s / 2, others with s / 2.
+    * `temperature`: the same.
+    * `teacher_weight`: its probability is w times the teacher's, plus 1 - w if
+      it is a label; not with weights of classes. Classes that the teacher does
+      not name have 0 of it.
+
+    Others are refused.
 
     Args:
         class_weight: numbers >= 0, `[num_classes]`, or a dict by class, of
@@ -199,6 +209,8 @@ class LossOptions:
                     f"{len(value)} numbers with num_classes="
                     f"{head.num_classes}."
                 )
+        if head.objective.is_sum and self.teacher_weight:
+            self._check_soft()
         if isinstance(self.class_weight, dict):
             unknown = [c for c in self.class_weight if c >= head.num_classes]
             if unknown:
@@ -206,6 +218,15 @@ class LossOptions:
                     "`class_weight` must be of classes below num_classes="
                     f"{head.num_classes}. Received: {unknown[:5]}"
                 )
+
+    def _check_soft(self):
+        used = [x for x in ("class_weight", "propensities") if x in self.used]
+        if used:
+            raise ValueError(
+                f"`{used[0]}` and `teacher_weight` exclude each other where "
+                "labels are independent: the weight of a label is its "
+                f"probability. Received: teacher_weight={self.teacher_weight}"
+            )
 
     def weigh(
         self, targets: Targets, num_classes: int

@@ -35,9 +35,9 @@ def with_teacher(
         labels: integers `[batch, ...]` or `[batch, ..., p]`, padded with -1.
         ids: integers `[batch, ..., k]` below 2^31, padded with -1 and without
             repeats in a row, as `tfxclass.top_k(teacher, k)` gives them.
-        probabilities: float `[batch, ..., k]` in [0, 1], of `ids`; the loss
-            divides those of a row by their sum. Classes of probability 0 are
-            left out.
+        probabilities: float `[batch, ..., k]` in [0, 1], of `ids`. A softmax
+            learns them over their sum, `loss="sigmoid"` as they are. Classes
+            of probability 0 are left out.
 
     Returns:
         int64 `[batch, ..., p + k]`, p = 1 for one label a row: a NumPy array
@@ -136,6 +136,7 @@ def taught(
     num_classes: int,
     leading_shape: tf.Tensor,
     mask: tf.Tensor | None = None,
+    is_distribution: bool = True,
 ) -> Targets:
     """The targets of a row: its labels' and its teacher's.
 
@@ -144,10 +145,11 @@ def taught(
         own: `Targets` of `labels_alone(labels)`.
         share: float in (0, 1], mass of the teacher in a row that has one.
         num_classes, leading_shape, mask: of `as_targets`.
+        is_distribution: bool, whether a row's probabilities are divided by
+            their sum.
 
     Returns:
-        `Targets` whose weights sum up to 1, a label in the column that it has
-        in `own`.
+        `Targets`, a label in the column that it has in `own`.
 
     Raises:
         InvalidArgumentError: the teacher's ids are not below `num_classes`.
@@ -161,7 +163,8 @@ def taught(
     bits = tf.where(is_taught, labels // (1 << _BITS), 0)
     p = tf.bitcast(tf.cast(bits, tf.int32), tf.float32)
     p = tf.where(teacher.ids >= 0, tf.reshape(p, tf.shape(teacher.ids)), 0.0)
-    p = tf.math.divide_no_nan(p, tf.reduce_sum(p, axis=1, keepdims=True))
+    if is_distribution:
+        p = tf.math.divide_no_nan(p, tf.reduce_sum(p, axis=1, keepdims=True))
     has_both = own.is_labelled * teacher.is_labelled
     of_labels = tf.where(has_both > 0, 1.0 - share, 1.0)[:, tf.newaxis]
     of_teacher = tf.where(has_both > 0, share, 1.0)[:, tf.newaxis]

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
 from tfxclass.losses import first_order
+from tfxclass.losses.one_vs_rest import Binary
 from tfxclass.losses.targets import Targets
 from tfxclass.ops import library
 from tfxclass.optimizers import class_gradients
@@ -63,7 +64,7 @@ def cross_entropy(
 def one_vs_rest(
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
-    binary: str,
+    binary: Binary,
     columns: Sequence[tf.Tensor] | None = None,
     exchange: Batch = ALONE,
     margin: Margin | None = None,
@@ -75,7 +76,7 @@ def one_vs_rest(
 
     Args:
         parts, targets, columns, exchange, margin: of `streamed_loss`.
-        binary: str, `"sigmoid"` or `"squared_hinge"`.
+        binary: `tfxclass.losses.one_vs_rest.Binary`.
     """
     return streamed_loss(
         OneVsRestPart, parts, targets, columns, exchange, margin, binary=binary
@@ -114,7 +115,7 @@ def streamed_loss(
     columns: Sequence[tf.Tensor] | None = None,
     exchange: Batch = ALONE,
     margin: Margin | None = None,
-    **options: float | str,
+    **options: float | Binary,
 ) -> tf.Tensor:
     """A loss over the classes of all parts; float32 `[batch]`.
 
