@@ -7,7 +7,8 @@ paper's figure 3) and one of the retain probabilities (figure 4). Weight decay
 and the weight of the entropy are chosen on validation rows, for each set and
 method (`--default-weights`: each head's own). A job is a model; one that has a
 result is not trained again, so the table may be stopped and resumed. CIFAR-100
-needs the user's own folder (`--cifar100`).
+needs the user's own folder (`--cifar100`). `verses` has 10,000 classes, of
+which a step of its methods draws 1,024.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,26 +25,48 @@ from benchmarks import dropmax_data as data_lib
 from benchmarks import measure
 
 CACHE = os.path.join(measure.FOLDER, "cache", "dropmax")
-BATCH, RATE, POINTS, BINS = 50, 1e-3, 12, 15
+POINTS, BINS = 12, 15
 SAMPLES = 100  # masks of equation 17
 CURVE_ROWS = 2_000
-# Steps of a job: what two cores do in about half a minute.
+
+
+class SetUp(NamedTuple):
+    """A set, and how it is trained.
+
+    Attributes:
+        read: function of the arguments and a seed; a `DataSet`.
+        steps: int, what two cores do in about half a minute.
+        batch: int.
+        rate: float, the first learning rate.
+    """
+
+    read: Callable
+    steps: int
+    batch: int = 50
+    rate: float = 1e-3
+
+
 SETS = {
-    "mnist_1k": (lambda a, s: data_lib.mnist(a.data, 1_000, s), 1000),
-    "mnist_5k": (lambda a, s: data_lib.mnist(a.data, 5_000, s), 1200),
-    "mnist_55k": (lambda a, s: data_lib.mnist(a.data, 55_000, s), 2000),
-    "omniglot": (lambda a, s: data_lib.omniglot(a.data, s), 1000),
-    "eurlex": (lambda a, s: data_lib.eurlex(a.data, s), 1500),
-    "cifar100": (lambda a, s: data_lib.cifar100(a.cifar100, s), 9000),
-    "generated": (lambda a, s: data_lib.generated(s), 60),
+    "mnist_1k": SetUp(lambda a, s: data_lib.mnist(a.data, 1_000, s), 1000),
+    "mnist_5k": SetUp(lambda a, s: data_lib.mnist(a.data, 5_000, s), 1200),
+    "mnist_55k": SetUp(lambda a, s: data_lib.mnist(a.data, 55_000, s), 2000),
+    "omniglot": SetUp(lambda a, s: data_lib.omniglot(a.data, s), 1000),
+    "eurlex": SetUp(lambda a, s: data_lib.eurlex(a.data, s), 1500),
+    "verses": SetUp(
+        lambda a, s: data_lib.verses(a.data, s), 1500, batch=250, rate=3e-3
+    ),
+    "cifar100": SetUp(lambda a, s: data_lib.cifar100(a.cifar100, s), 9000),
+    "generated": SetUp(lambda a, s: data_lib.generated(s), 60),
 }
 CURVES = ("base", "sparsemax", "attention", "adaptive", "posterior")
-USUAL = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
+USUAL = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex", "verses"]
+MOST_DRAWN = 1_000  # classes for which equation 17 is computed
 
 
 def parse_arguments(argv=None):
     from benchmarks.dropmax_jobs import L2
     from benchmarks.dropmax_methods import METHODS
+    from benchmarks.dropmax_methods import SAMPLED_METHODS
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.dropmax", description=__doc__
@@ -50,7 +75,8 @@ def parse_arguments(argv=None):
     add("--data", default="../shared/data", help="folder of the data sets")
     add("--cifar100", help="folder of its binary version")
     add("--sets", nargs="+", choices=SETS, default=USUAL)
-    add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    names = [*METHODS, *SAMPLED_METHODS]
+    add("--methods", nargs="+", choices=names, default=names)
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--steps", type=int, help="of a job, instead of the set's own")
     add("--l2", nargs="+", type=float, default=L2, help="that are tried")
@@ -67,22 +93,25 @@ def parse_arguments(argv=None):
     return args
 
 
-def make_model(method, setting, data, seed, steps):
+def make_model(method, setting, data, seed, steps, rate=1e-3):
     import keras
 
     from benchmarks import dropmax_methods
+    from tfxclass import optimizers
 
     keras.utils.set_random_seed(seed)
-    shape = data.train[0].shape[1:]
-    network = dropmax_methods.lenet if len(shape) > 1 else dropmax_methods.words
-    head = dropmax_methods.METHODS[method].make(
+    network = dropmax_methods.network_of(data.train[0])
+    head = dropmax_methods.method(method).make(
         data.num_classes, seed, setting.entropy_weight
     )
-    model = keras.Sequential([*network(shape, setting.l2), head])
+    model = keras.Sequential([*network(setting.l2), head])
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
-        [steps // 3, 2 * steps // 3], [RATE, RATE / 10, RATE / 100]
+        [steps // 3, 2 * steps // 3], [rate, rate / 10, rate / 100]
     )
-    model.compile(keras.optimizers.Adam(schedule), loss=head.loss)
+    # With a sampler, a step moves the rows that it draws.
+    is_sampled = getattr(head, "sampler", None) is not None
+    kind = optimizers.LazyAdam if is_sampled else keras.optimizers.Adam
+    model.compile(kind(schedule), loss=head.loss)
     return model
 
 
@@ -119,18 +148,18 @@ def scores(probabilities, labels):
     }
 
 
-def train(method, setting, data, seed, steps):
+def train(method, setting, data, seed, steps, batch=50, rate=1e-3):
     """A job's result: scores of either equation, curve, mean rho."""
-    model = make_model(method, setting, data, seed, steps)
+    model = make_model(method, setting, data, seed, steps, rate)
     x, y = data.train
     per_epoch = max(1, steps // POINTS)
     random = np.random.default_rng(seed)
     curve, done, clock = [], 0, 0.0
     held_x, held_y = (part[:CURVE_ROWS] for part in data.validation)
     while done < steps:
-        order = _order(random, len(y), per_epoch * BATCH)
+        order = _order(random, len(y), per_epoch * batch)
         begin = time.perf_counter()
-        model.fit(x[order], y[order], BATCH, shuffle=False, verbose=0)
+        model.fit(x[order], y[order], batch, shuffle=False, verbose=0)
         clock += time.perf_counter() - begin
         done += per_epoch
         answers = model.predict(held_x, batch_size=500, verbose=0)
@@ -145,7 +174,8 @@ def train(method, setting, data, seed, steps):
 def all_scores(model, method, data):
     """Scores of each part and equation."""
     equations = {"18": None}
-    if method.split()[0] in ("random", "adaptive", "posterior"):
+    is_drawn = method.split()[0] in ("random", "adaptive", "posterior")
+    if is_drawn and data.num_classes <= MOST_DRAWN:
         equations["17"] = SAMPLES
     found = {}
     for part in ("validation", "test"):
@@ -178,7 +208,7 @@ def mean_retain(model, data, most=10):
 
 
 def steps_of(args, name):
-    return args.steps or SETS[name][1]
+    return args.steps or SETS[name].steps
 
 
 def run(args):
@@ -186,17 +216,42 @@ def run(args):
     from benchmarks import dropmax_jobs
 
     for name in args.sets:
-        steps, data = steps_of(args, name), {}
-        for method in args.methods:
+        set_up, steps, data = SETS[name], steps_of(args, name), {}
+        for method in methods_of(args, name):
             while job := dropmax_jobs.pending(args, name, steps, method):
                 setting, seed, path = job
                 if seed not in data:
-                    data = {seed: SETS[name][0](args, seed)}
-                result = train(method, setting, data[seed], seed, steps)
+                    data = {seed: set_up.read(args, seed)}
+                result = train(
+                    method,
+                    setting,
+                    data[seed],
+                    seed,
+                    steps,
+                    set_up.batch,
+                    set_up.rate,
+                )
                 measure.write(path + ".part", result)
                 os.replace(path + ".part", path)
                 print(name, method, setting, seed, result["scores"], flush=True)
             tabulate(args)
+
+
+def methods_of(args, name):
+    """The methods of a set that `args` name."""
+    from benchmarks import dropmax_methods
+
+    found = dropmax_methods.METHODS
+    if name == "verses":
+        found = dropmax_methods.SAMPLED_METHODS
+    return [method for method in found if method in args.methods]
+
+
+def curves_of(name):
+    """The methods of a set that figure 3 shows."""
+    from benchmarks import dropmax_methods
+
+    return dropmax_methods.SAMPLED_METHODS if name == "verses" else CURVES
 
 
 def load(args, name, method):
@@ -210,17 +265,19 @@ def shown_sets(args):
     """Those with results of this or of an earlier run."""
     names = args.sets if args.smoke else [n for n in SETS if n != "generated"]
     return [
-        name for name in names if any(load(args, name, m)[1] for m in CURVES)
+        name
+        for name in names
+        if any(load(args, name, m)[1] for m in curves_of(name))
     ]
 
 
 def rows_of(args):
     """Rows of the table, one for each equation."""
-    from benchmarks.dropmax_methods import METHODS
+    from benchmarks import dropmax_methods
 
     rows = []
     for name in shown_sets(args):
-        for method in METHODS:
+        for method in dropmax_methods.names():
             setting, found = load(args, name, method)
             for equation in ("18", "17"):
                 key = f"test {equation}"
@@ -238,7 +295,7 @@ def _row(name, method, equation, found):
 
     errors = of("test", "error")
     drawn = "17" if equation == "17" else "18"
-    shown = method if method in _PLAIN else f"{method} ({drawn})"
+    shown = method if method.split()[0] in _PLAIN else f"{method} ({drawn})"
     return {
         "set": name,
         "method": shown,
@@ -259,11 +316,13 @@ def _shown_setting(setting):
     return {"l2": setting.l2, "lambda": "own" if weight is None else weight}
 
 
-_PLAIN = ("base", "sampled uniform", "sampled learned", "sparsemax")
+_PLAIN = ("base", "sampled", "sparsemax")
 
 
 def tabulate(args):
     """Writes dropmax.json and the figures of what there is."""
+    from benchmarks import dropmax_figures
+
     rows = rows_of(args)
     if not rows:
         return
@@ -274,61 +333,8 @@ def tabulate(args):
         "rows": rows,
     }
     measure.write(os.path.join(args.out, "dropmax.json"), record)
-    draw_curves(args)
-    draw_retain(args)
-
-
-def _axes(count, width=5.0):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(1, count, figsize=(width * count, 4), squeeze=False)
-
-
-def draw_curves(args):
-    """dropmax_convergence.png: error on validation rows against steps."""
-    names = shown_sets(args)
-    figure, axes = _axes(len(names))
-    for ax, name in zip(axes[0], names):
-        for method in CURVES:
-            _, found = load(args, name, method)
-            if not found:
-                continue
-            steps = [point["step"] for point in found[0]["curve"]]
-            errors = np.median(
-                [[p["error"] for p in r["curve"]] for r in found], axis=0
-            )
-            ax.plot(steps, errors, label=method)
-        ax.set(title=name, xlabel="step", ylabel="error, %")
-        ax.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=8)
-    _save(figure, args, "dropmax_convergence.png")
-
-
-def draw_retain(args):
-    """dropmax_retain.png: mean rho for each class of test rows."""
-    methods = ("attention", "adaptive", "posterior")
-    first = shown_sets(args)[0]
-    found = {m: load(args, first, m)[1][:1] for m in methods}
-    found = {m: r[0]["retain"] for m, r in found.items() if r}
-    if not found:
-        return
-    figure, axes = _axes(len(found), 4.5)
-    for ax, (method, rho) in zip(axes[0], found.items()):
-        image = ax.imshow(rho, vmin=0, vmax=1, cmap="viridis")
-        ax.set(title=method, xlabel="class retained", ylabel="true class")
-        figure.colorbar(image, ax=ax, shrink=0.8)
-    _save(figure, args, "dropmax_retain.png")
-
-
-def _save(figure, args, name):
-    import matplotlib.pyplot as plt
-
-    figure.tight_layout()
-    figure.savefig(os.path.join(args.out, name), dpi=90)
-    plt.close(figure)
+    dropmax_figures.draw_curves(args)
+    dropmax_figures.draw_retain(args)
 
 
 def main(argv=None):

@@ -10,7 +10,7 @@ import json
 import os
 from typing import NamedTuple
 
-from benchmarks.dropmax_methods import METHODS
+from benchmarks import dropmax_methods
 
 L2 = (0.0, 1e-5, 1e-4, 1e-3)
 
@@ -34,9 +34,11 @@ class Setting(NamedTuple):
 
 def settings_of(args, method):
     """List of `Setting`."""
-    weights = METHODS[method].entropy_weights
+    weights = dropmax_methods.method(method).entropy_weights
     weights = [None] if args.default_weights else weights
-    return [Setting(*both) for both in itertools.product(args.l2, weights)]
+    # An embedding has no weight decay.
+    l2 = [0.0] if method in dropmax_methods.SAMPLED_METHODS else args.l2
+    return [Setting(*both) for both in itertools.product(l2, weights)]
 
 
 def path_of(args, name, steps, method, setting, seed):

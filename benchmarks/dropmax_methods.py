@@ -3,14 +3,16 @@
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import places_of
 
-SAMPLED = 0.4  # of the classes, for sampled softmax
-RANDOM = (0.2, 0.4, 0.6)
+SHARES = (0.2, 0.4, 0.6)  # retained, or drawn for each row
+MANY_SAMPLED = 1_024  # classes a step, where there are many
+WIDTH = 128  # of the embeddings of words
 
 
 @keras.saving.register_keras_serializable("benchmarks")
@@ -23,12 +25,14 @@ class RowSampledSoftmax(layers.FullSoftmax):
 
     Args:
         num_classes: int, number of classes.
+        share: float, of the classes that are drawn.
         learned: whether Q is learned.
         **kwargs: `FullSoftmax`'s arguments.
     """
 
-    def __init__(self, num_classes, learned=False, **kwargs):
+    def __init__(self, num_classes, share=0.4, learned=False, **kwargs):
         super().__init__(num_classes, **kwargs)
+        self.share = share
         self.learned = learned
         self.random = keras.random.SeedGenerator(self.seed)
         self.proposal = keras.layers.Dense(num_classes) if learned else None
@@ -48,7 +52,7 @@ class RowSampledSoftmax(layers.FullSoftmax):
         else:
             log_q = tf.zeros_like(logits) - tf.math.log(float(self.num_classes))
             learning = 0.0
-        num_drawn = max(1, round(SAMPLED * self.num_classes))
+        num_drawn = max(1, round(self.share * self.num_classes))
         seed = tf.cast(self.random.next(), tf.int32)
         drawn = tf.random.stateless_categorical(log_q, num_drawn, seed)
         chosen = tf.reduce_max(tf.one_hot(drawn, self.num_classes), axis=1) > 0
@@ -97,7 +101,10 @@ def _dropmax(mode, *entropy_weights):
 
 METHODS = {
     "base": _plain(layers.FullSoftmax),
-    "sampled uniform": _plain(RowSampledSoftmax),
+    **{
+        f"sampled {share:g}": _plain(RowSampledSoftmax, share=share)
+        for share in SHARES
+    },
     "sampled learned": _plain(RowSampledSoftmax, learned=True),
     "sparsemax": _plain(layers.Sparsemax),
     "attention": _dropmax("attention", 0.0, 0.01, 0.1),
@@ -105,18 +112,52 @@ METHODS = {
         f"random {p:g}": _plain(
             layers.DropMax, mode="random", retain_probability=p
         )
-        for p in RANDOM
+        for p in SHARES
     },
     "adaptive": _dropmax("adaptive", 1.0, 3.0, 10.0),
     "posterior": _dropmax("posterior", 1.0, 3.0, 5.0),
 }
 
 
-def lenet(shape, l2):
+def _with_sampler(method):
+    """A `Method` whose steps draw classes."""
+    drawn = {"num_sampled": MANY_SAMPLED, "sampler": "uniform"}
+    return method._replace(options={**method.options, **drawn})
+
+
+#: Of sets with so many classes that a step draws some of them.
+SAMPLED_METHODS = {
+    "sampled softmax": _with_sampler(_plain(layers.SampledSoftmax)),
+    **{
+        f"{name} sampled": _with_sampler(METHODS[name])
+        for name in ("attention", "adaptive", "posterior")
+    },
+}
+
+
+def method(name):
+    """The `Method` of a name."""
+    return {**METHODS, **SAMPLED_METHODS}[name]
+
+
+def names():
+    """All names, in the order of the table."""
+    return [*METHODS, *SAMPLED_METHODS]
+
+
+def network_of(x):
+    """A function of l2: the layers below the head, for rows `x`."""
+    kind = lenet if x.ndim > 2 else words
+    if x.dtype == np.int32:
+        kind = embedded
+    return lambda l2: kind(x, l2)
+
+
+def lenet(x, l2):
     """Convolutions of 20 and 50, and 500 features, as the authors' code."""
     decay = {"kernel_regularizer": keras.regularizers.L2(l2 / 2)}
     return [
-        keras.Input(shape),
+        keras.Input(x.shape[1:]),
         keras.layers.Conv2D(20, 5, activation="relu", **decay),
         keras.layers.MaxPooling2D(),
         keras.layers.Conv2D(50, 5, activation="relu", **decay),
@@ -126,12 +167,34 @@ def lenet(shape, l2):
     ]
 
 
-def words(shape, l2):
+def words(x, l2):
     """One layer on a bag of words."""
     decay = {"kernel_regularizer": keras.regularizers.L2(l2 / 2)}
     return [
-        keras.Input(shape),
+        keras.Input(x.shape[1:]),
         keras.layers.Dropout(0.1, seed=0),
         keras.layers.Dense(256, activation="relu", **decay),
         keras.layers.Dropout(0.5, seed=1),
+    ]
+
+
+def embedded(x, l2):
+    """The mean of embeddings of words, by id; 0 is padding.
+
+    `l2` is not used: it would move every row of the table.
+    """
+    del l2
+    return [
+        keras.Input(x.shape[1:], dtype="int32"),
+        keras.layers.Embedding(
+            int(x.max()) + 1,
+            WIDTH,
+            mask_zero=True,
+            # A mean of some dozen words is then of length 2.
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=1.0, seed=0
+            ),
+        ),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dropout(0.2, seed=0),
     ]

@@ -50,6 +50,10 @@ TITLES = {
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
     "small_rows": "Half-size rows and compact slots: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
+    "long_tail/eurlex57k": "Losses for long tails: EU law, 4,271 labels",
+    "long_tail/reverse_dictionary": (
+        "Losses for long tails: reverse dictionary, 147,306 words"
+    ),
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
     "comparison/groups": "Classes in groups: selection and uniform draws",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",

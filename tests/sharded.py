@@ -19,6 +19,7 @@ import tfxclass
 from tests import helpers
 from tests import reference
 from tfxclass import layers
+from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import samplers
@@ -87,6 +88,29 @@ def check_equal(strategy, folder):
         many = make_model(layers.ShardedSoftmax, optimizer, strategy, **options)
         assert_same(fit(many), fit(one))
         assert_same(values(many), values(one))
+
+
+def check_options(strategy, folder):
+    """Losses for long tails: exact, and on a sample that has all classes."""
+    options = losses.LossOptions(
+        class_counts=np.arange(1, CLASSES + 1),
+        class_weight={3: 2.0},
+        label_smoothing=0.2,
+        temperature=1.5,
+    )
+    adam, given = optimizers.LazyAdam, {"use_bias": True}
+    given["loss_options"] = options
+    one = make_model(layers.FullSoftmax, adam, **given)
+    history, expected = fit(one), values(one)
+    everything = {"sampler": samplers.UniformSampler(CLASSES + 1)}
+    for changes in ({}, {**everything, "correct_fill": True}):
+        many = make_model(
+            layers.ShardedSoftmax, adam, strategy, **given, **changes
+        )
+        assert_same(fit(many), history)
+        ours = [x for x in values(many) if x.shape]
+        theirs = [x for x in expected if x.shape]
+        assert_same(ours[: len(theirs)], theirs)
 
 
 def check_inference(strategy, folder):

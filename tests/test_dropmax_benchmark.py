@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 
 import numpy as np
@@ -87,12 +88,12 @@ class TestChoice:
         assert setting == (0.0, 3.0)
         assert [r["seed"] for r in results] == [4, 5, 6]
 
-    @pytest.mark.parametrize("method", dropmax_methods.METHODS)
+    @pytest.mark.parametrize("method", dropmax_methods.names())
     def test_every_setting_is_a_head(self, method, tmp_path):
         args = dropmax.parse_arguments([])
         for setting in dropmax_jobs.settings_of(args, method):
-            made = dropmax_methods.METHODS[method].make(
-                9, 0, setting.entropy_weight
+            made = dropmax_methods.method(method).make(
+                2000, 0, setting.entropy_weight
             )
             wanted = setting.entropy_weight
             assert wanted is None or made.entropy_weight == wanted
@@ -109,12 +110,9 @@ def test_scores():
 
 class TestRowSampledSoftmax:
     @pytest.mark.parametrize("learned", [False, True])
-    def test_all_classes_often_enough_is_the_softmax(
-        self, learned, monkeypatch
-    ):
+    def test_all_classes_often_enough_is_the_softmax(self, learned):
         """With every class drawn and Q uniform, the correction is common."""
-        monkeypatch.setattr(dropmax_methods, "SAMPLED", 40.0)
-        head = dropmax_methods.RowSampledSoftmax(6, learned=learned, seed=1)
+        head = dropmax_methods.RowSampledSoftmax(6, 40.0, learned, seed=1)
         built(head)
         if learned:
             head.proposal.kernel.assign(tf.zeros(head.proposal.kernel.shape))
@@ -201,6 +199,42 @@ class TestReaders:
             np.testing.assert_array_equal(np.bincount(part[1]), drawings)
             assert part[0].shape[1:] == (28, 28, 1)
             assert 0 <= part[0].min() and 0.3 < part[0].max() <= 1
+
+    def test_verses_and_a_model_of_them(self, tmp_path, monkeypatch):
+        (tmp_path / "verses").mkdir()
+        for name in ("kjv", "asv", "dar", "ylt"):
+            lines = [
+                f"{v}\t{chr(97 + v // 26)}q{chr(97 + v % 26)} {name} the"
+                for v in range(40)
+            ]
+            with lzma.open(tmp_path / "verses" / f"{name}.tsv.xz", "wt") as f:
+                f.write("\n".join(["verse\ttext", *lines]))
+        monkeypatch.setattr(dropmax_data, "VERSES", 30)
+        monkeypatch.setattr(dropmax_data, "HELD_VERSES", 12)
+        found = dropmax_data.verses(tmp_path, seed=0)
+        assert found.num_classes == 30
+        np.testing.assert_array_equal(np.bincount(found.train[1]), 3)
+        held = np.concatenate([found.validation[1], found.test[1]])
+        assert len(held) == 24 and len({*held}) == 24
+        # 1,024 of 30 classes are too many.
+        monkeypatch.setattr(
+            dropmax_methods,
+            "SAMPLED_METHODS",
+            {
+                "posterior sampled": dropmax_methods.Method(
+                    dropmax_methods.layers.DropMax,
+                    {"mode": "posterior", "num_sampled": 20}
+                    | {"sampler": "uniform"},
+                )
+            },
+        )
+        setting = dropmax_jobs.Setting(0.0)
+        result = dropmax.train(
+            "posterior sampled", setting, found, 0, 120, batch=10, rate=0.02
+        )
+        errors = [point["error"] for point in result["curve"]]
+        assert errors[-1] < errors[0]
+        assert "test 17" in result["scores"] and "retain" not in result
 
     @pytest.mark.slow
     def test_eurlex(self, shared_data):

@@ -60,6 +60,9 @@ HEADS = {
         CLASSES, group_sizes=[20, CLASSES - 20], projection_dims=(5, 3), **k
     ),
     "sharded": lambda **k: layers.ShardedSoftmax(CLASSES, **k),
+    "sharded_sample": lambda **k: layers.ShardedSoftmax(
+        CLASSES, "uniform", CLASSES, correct_fill=True, use_bias=True, **k
+    ),
 }
 
 
@@ -94,7 +97,7 @@ def test_training_loss_equals_numpy(name, wide):
 
 
 @each_option
-@pytest.mark.parametrize("kind", ["bias", "sampled"])
+@pytest.mark.parametrize("kind", ["bias", "sampled", "sharded_sample"])
 def test_gradients_by_finite_differences(name, kind, monkeypatch):
     """Of features, kernel and bias; the full one in four blocks."""
     monkeypatch.setattr("tfxclass.rows.blocks.BLOCK_LOGITS", 1)
@@ -140,9 +143,6 @@ OTHERS = {
     "sparsemax": lambda **k: layers.Sparsemax(CLASSES, **k),
     "adaptive": lambda **k: layers.AdaptiveSoftmax(CLASSES, [20], **k),
     "tree": lambda **k: layers.HierarchicalSoftmax(CLASSES, "balanced", **k),
-    "sharded_sample": lambda **k: layers.ShardedSoftmax(
-        CLASSES, num_sampled=CLASSES - 1, **k
-    ),
     "random": lambda **k: layers.DropMax(
         CLASSES, "random", retain_probability=1.0, **k
     ),
@@ -214,18 +214,20 @@ def test_penalties_are_not_weighed(kind):
     np.testing.assert_allclose(one, plain, **TOLERANCE)
 
 
-def test_smoothing_of_a_sample_is_unbiased():
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **k: layers.SampledSoftmax(CLASSES, 12, "log_uniform", **k),
+        lambda **k: layers.ShardedSoftmax(
+            CLASSES, "log_uniform", 12, correct_fill=True, **k
+        ),
+    ],
+)
+def test_smoothing_of_a_sample_is_unbiased(make):
     """Beside the loss of the same draws without it."""
     x, y = data(rows=4)
     smooth = LossOptions(label_smoothing=0.3)
-    heads = [
-        built(
-            layers.SampledSoftmax(
-                CLASSES, 12, "log_uniform", seed=5, loss_options=options
-            )
-        )
-        for options in (None, smooth)
-    ]
+    heads = [built(make(seed=5, loss_options=o)) for o in (None, smooth)]
     steps = [
         tf.function(lambda head=head: head.compute_loss(x, y, training=True))
         for head in heads
@@ -235,6 +237,32 @@ def test_smoothing_of_a_sample_is_unbiased():
     expected = 0.3 * (logits[np.arange(4), y] - logits.mean(axis=1))
     error = 4 * moved.std(axis=0) / np.sqrt(len(moved)) + 1e-5
     assert np.all(np.abs(moved.mean(axis=0) - expected) < error)
+
+
+@pytest.mark.parametrize("sampled", [(), (30, "uniform")])
+@pytest.mark.parametrize("mode", ["adaptive", "posterior", "attention"])
+def test_logits_of_dropmax(mode, sampled):
+    """As of a head whose biases and class rows are those that are meant."""
+    x, y = data()[0], labels_of(True)
+    options = LossOptions(class_counts=COUNTS, temperature=2.5)
+    plain, head = (
+        built(
+            layers.DropMax(
+                CLASSES, mode, *sampled, use_bias=True, seed=3, loss_options=o
+            )
+        )
+        for o in (None, options)
+    )
+    counts = np.where(COUNTS, COUNTS, COUNTS[COUNTS > 0].min())
+    plain.kernel.assign(plain.kernel / 2.5)
+    plain.bias.assign(plain.bias / 2.5 + np.log(counts / counts.sum()))
+    np.testing.assert_allclose(
+        head.compute_loss(x, y, training=True),
+        plain.compute_loss(x, y, training=True),
+        rtol=3e-5,
+        atol=3e-5,
+    )
+    assert not np.allclose(head.logits(x), plain.logits(x))
 
 
 def test_adjusted_logits_of_equal_classes_are_equal():
@@ -337,6 +365,14 @@ INVALID = {
             loss_options=LossOptions(label_smoothing=0.1),
         ),
         ["`label_smoothing` is a sum over all classes", "LSHSampler"],
+    ),
+    "smoothing_of_a_restricted_softmax": (
+        lambda: layers.ShardedSoftmax(
+            CLASSES,
+            num_sampled=20,
+            loss_options=LossOptions(label_smoothing=0.1),
+        ),
+        ["`label_smoothing` of a sample", "correct_fill=False"],
     ),
     "temperature": (
         lambda: LossOptions(temperature=0),

@@ -26,6 +26,8 @@ from tfxclass import layers
 from tfxclass import losses
 from tfxclass import samplers
 from tfxclass.losses import LossOptions
+from tfxclass.losses import with_teacher
+from tfxclass.losses.one_vs_rest import BINARY
 from tfxclass.losses.one_vs_rest import one_vs_rest_loss
 from tfxclass.samplers.sampler import Sample
 
@@ -162,6 +164,83 @@ def test_gradients_by_finite_differences(name, kind, margin, monkeypatch):
         )
 
 
+TEACHER = np.array([[1, 7, -1]] * 2 + [[-1] * 3] + [[9, 3, 4]] * (BATCH - 3))
+SURE = np.random.default_rng(6).uniform(0.1, 0.9, TEACHER.shape)
+OPTIONS = {
+    "focal": {"focal_gamma": 1.5, "class_weight": WEIGHTS},
+    "smoothing": {"label_smoothing": 0.2},
+    "temperature": {"temperature": 2.5},
+    "teacher": {"teacher_weight": 0.4},
+    "all": {"label_smoothing": 0.2, "temperature": 0.7, "teacher_weight": 1.0},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_equal_numpy(option):
+    """In training; an evaluation is plain."""
+    x, y, options = data()[0], labels_of(True), dict(OPTIONS[option])
+    given = y
+    if "teacher_weight" in options:
+        given = with_teacher(y, TEACHER, SURE)
+    for name, make in HEADS.items():
+        changes = {"loss": "sigmoid", "use_bias": True}
+        head = built(make(loss_options=LossOptions(**options), **changes))
+        logits = head.logits(x).numpy()
+        np.testing.assert_allclose(
+            head.compute_loss(x, given, training=True),
+            reference.optioned_one_vs_rest(
+                logits, y, teacher=(TEACHER, SURE), **options
+            )
+            if given is not y
+            else reference.optioned_one_vs_rest(logits, y, **options),
+            rtol=2e-5,
+            err_msg=name,
+        )
+        np.testing.assert_allclose(
+            head.compute_loss(x, given),
+            reference.one_vs_rest(logits, y, "sigmoid"),
+            rtol=2e-5,
+            err_msg=name,
+        )
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("name", ["full", "sampled", "shard_sample"])
+def test_gradients_of_options(option, name, monkeypatch):
+    """As those of the plain loss."""
+    monkeypatch.setattr("tfxclass.rows.blocks.BLOCK_LOGITS", 1)
+    monkeypatch.setattr("tfxclass.rows.blocks.LEAST_BLOCK", 17)
+    options = dict(OPTIONS[option])
+    changes = {"loss": "sigmoid", "use_bias": True}
+    head = built(HEADS[name](loss_options=LossOptions(**options), **changes))
+    x, y, upstream = data()[0], labels_of(True), RANDOM.normal(size=BATCH)
+    given = y
+    if "teacher_weight" in options:
+        given = with_teacher(y, TEACHER, SURE)
+        options["teacher"] = TEACHER, SURE
+    inputs = [tf.constant(x), *(v.value for v in head.trainable_variables)]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        found = head.compute_loss(inputs[0], given, training=True)
+    grads = tape.gradient(found, inputs, tf.constant(upstream, tf.float32))
+    start = [np.float64(v) for v in inputs]
+    for i, gradient in enumerate(grads):
+        direction = RANDOM.normal(size=start[i].shape)
+
+        def loss(value, i=i):
+            x, kernel, bias = (*start[:i], value, *start[i + 1 :])
+            return upstream @ reference.optioned_one_vs_rest(
+                x @ kernel.T + bias, y, **options
+            )
+
+        expected = reference.numeric_gradient(loss, start[i], direction)
+        gradient = tf.convert_to_tensor(gradient).numpy()
+        # Sums of some hundred float32 numbers of size 10.
+        np.testing.assert_allclose(
+            np.sum(gradient * direction), expected, rtol=1e-3, atol=1e-2
+        )
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -177,7 +256,7 @@ def test_any_labels(seed, batch, columns, width, kind):
     targets = losses.as_targets(labels, columns)
     targets = targets._replace(weights=tf.cast(targets.ids >= 0, tf.float32))
     np.testing.assert_allclose(
-        one_vs_rest_loss(tf.constant(logits), targets, kind),
+        one_vs_rest_loss(tf.constant(logits), targets, BINARY[kind]),
         reference.one_vs_rest(logits, labels, kind),
         **TOLERANCE,
     )
@@ -262,7 +341,7 @@ def test_great_and_infinite_logits(kind):
     targets = losses.Targets(tf.constant([[2], [0]], tf.int64), tf.ones([2, 1]))
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        found = one_vs_rest_loss(logits, targets, kind)
+        found = one_vs_rest_loss(logits, targets, BINARY[kind])
     expected = {"sigmoid": 1e4 + np.log1p(np.exp(-3.0)), "squared_hinge": 1e8}
     np.testing.assert_allclose(found[0], expected[kind], rtol=1e-3)
     assert np.isnan(found[1])
@@ -354,18 +433,34 @@ INVALID = {
             functools.partial(
                 layers.FullSoftmax,
                 CLASSES,
-                loss="sigmoid",
+                loss="squared_hinge",
                 loss_options=LossOptions(**options),
             ),
-            ['with loss="sigmoid", where no distribution', f"['{name}']"],
+            ['with loss="squared_hinge", where no', f"['{name}']"],
         )
         for name, options in {
             "label_smoothing": {"label_smoothing": 0.1},
             "focal_gamma": {"focal_gamma": 1.0},
-            "class_counts": {"class_counts": WEIGHTS},
             "temperature": {"temperature": 2.0},
+            "teacher_weight": {"teacher_weight": 1.0},
         }.items()
     },
+    "class_counts": (
+        lambda: layers.FullSoftmax(
+            CLASSES,
+            loss="sigmoid",
+            loss_options=LossOptions(class_counts=WEIGHTS),
+        ),
+        ['with loss="sigmoid", where no', "['class_counts']"],
+    ),
+    "weights_of_soft_labels": (
+        lambda: layers.FullSoftmax(
+            CLASSES,
+            loss="sigmoid",
+            loss_options=LossOptions(teacher_weight=0.5, class_weight=WEIGHTS),
+        ),
+        ["`class_weight` and `teacher_weight` exclude", "teacher_weight=0.5"],
+    ),
     "bias": (
         lambda: layers.FullSoftmax(9, bias_initializer="ones"),
         ["`bias_initializer` needs `use_bias=True`"],

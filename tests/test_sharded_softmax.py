@@ -21,7 +21,7 @@ from tfxclass import samplers
 CHECKS = [
     (4, ["equal", "memory"]),
     (2, ["equal", "inference", "pruning"]),
-    (2, ["sampled", "samplers"]),
+    (2, ["sampled", "samplers", "options"]),
     (2, ["export", "errors", "restart"]),
 ]
 

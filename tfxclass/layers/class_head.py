@@ -101,10 +101,12 @@ class ClassHead(PartsHead):
                 "cosine logits have a `scale`. Received: temperature="
                 f"{self.loss_options.temperature}"
             )
-        if self.margin and {"class_counts", "label_smoothing"} & set(used):
+        others = {"class_counts", "label_smoothing", "teacher_weight"}
+        if self.margin and others & set(used):
             raise ValueError(
-                "`margin` must be 0 with `class_counts` or `label_smoothing` "
-                "in `loss_options`: a margin is of plain cosine logits. "
+                "`margin` must be 0 with `class_counts`, `label_smoothing` or "
+                "`teacher_weight` in `loss_options`: a margin is of plain "
+                "cosine logits, against labels. "
                 f"Received: margin={self.margin}, loss_options={used}"
             )
 

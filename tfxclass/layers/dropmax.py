@@ -130,7 +130,7 @@ class DropMax(SavedRandom, SampledHead):
     sampler_is_optional = True
     kernel_dtypes = ("float32",)
     has_plain_logits = False
-    supported_options = OF_LOSSES
+    supported_options = (*OF_LOSSES, "class_counts", "temperature")
 
     def __init__(
         self,
@@ -348,6 +348,7 @@ class DropMax(SavedRandom, SampledHead):
         residual = None
         if self.mode == "posterior":
             residual = self._affine(queries, self.posterior, ids)
+        logits = options.shape(logits, ids, self.num_classes)
         if sample is not None:
             logits -= sample.log_expected_count
         losses = training_loss(

@@ -115,6 +115,12 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
                 "loss is of nodes, which several labels share. Received: "
                 f"{self.loss_options.used}"
             )
+        if self.teacher_weight and multi_label == "pick_one":
+            raise ValueError(
+                '`teacher_weight` must be 0 with multi_label="pick_one", whose '
+                "loss is of one label. Received: teacher_weight="
+                f"{self.teacher_weight}"
+            )
         if has_root and multi_label != "plt":
             raise ValueError(
                 '`has_root=True` needs multi_label="plt": in the others each '

@@ -12,6 +12,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers.head_weights import HeadWeights
 from tfxclass.losses import forward as forward_lib
 from tfxclass.losses import targets as targets_lib
+from tfxclass.losses import teacher
 from tfxclass.losses.forward import Step
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.objectives import OBJECTIVES
@@ -220,10 +221,36 @@ class OutputHead(HeadWeights):
         targets = self.targets(features, labels)
         flat = flatten(features)
         if training:
-            step = self.training_step(flat, targets)
+            step = self._trained(flat, targets, features, labels)
         else:
             step = Step(self.exact_loss(flat, targets))
         return step._replace(losses=unflatten(step.losses, features))
+
+    def _trained(self, flat, targets, features, labels):
+        """`Step` of training; where there is a teacher, from both."""
+        if not self.teacher_weight:
+            return self.training_step(flat, targets)
+        both = teacher.taught(
+            labels,
+            targets,
+            self.teacher_weight,
+            self.num_classes,
+            tf.shape(features)[:-1],
+            mask=forward_lib.mask_of(features),
+            is_distribution=not self.objective.is_sum,
+        )
+        step = self.training_step(flat, both)
+        if step.ranking is None:
+            return step
+        # Metrics rank the labels alone.
+        own = tf.where(targets.ids >= 0, step.ranking.positions, -1)
+        return step._replace(ranking=step.ranking._replace(positions=own))
+
+    @property
+    def teacher_weight(self) -> float:
+        """Mass of a teacher in the training loss; 0 without `loss_options`."""
+        options = self.loss_options
+        return 0.0 if options is None else options.teacher_weight
 
     def as_features(self, features: Array) -> tf.Tensor:
         """A tensor of what was given; ValueError while there are no weights."""
@@ -239,6 +266,8 @@ class OutputHead(HeadWeights):
         self, features: tf.Tensor, labels: Labels
     ) -> targets_lib.Targets:
         """`Targets` of labels for the flattened features."""
+        if self.teacher_weight:
+            labels = teacher.labels_alone(labels)
         return self.objective.targets(
             targets_lib.as_targets(
                 labels,

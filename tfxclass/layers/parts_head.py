@@ -9,14 +9,12 @@ from tfxclass.layers.output_head import flatten
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
 from tfxclass.losses.options import ALL_OPTIONS
-from tfxclass.losses.options import OF_LOSSES
 from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.loss import cross_entropy
 from tfxclass.shards.exchange import ALONE
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
@@ -96,22 +94,23 @@ class PartsHead(OutputHead):
         """
         options, margin = self.loss_options, self.target_margin()
         targets, finish = self.weighed(targets)
-        if options is None or set(options.used) <= set(OF_LOSSES):
+        if options is None or self.objective.is_plain(options):
             losses = self.exact_loss(features, targets, margin)
         else:
             losses = self._shaped_loss(features, targets, margin)
         return Step(finish(losses))
 
     def _shaped_loss(self, features, targets, margin):
-        """`exact_loss` of the logits of `loss_options`."""
+        """`exact_loss` with all of `loss_options`."""
         exchange, options = self.exchange(features), self.loss_options
         parts = [(x, read.whole(rows)) for x, rows in self.parts(features)]
-        return cross_entropy(
+        return self.objective.streamed(
             options.shape_parts(parts, self.num_classes),
             targets_lib.Targets(*map(exchange.gather, targets)),
             exchange=exchange,
             margin=margin,
-            uniform=options.label_smoothing / self.num_classes,
+            options=options,
+            num_classes=self.num_classes,
         )
 
     def exact_loss(

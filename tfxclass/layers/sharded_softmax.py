@@ -15,7 +15,6 @@ from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.forward import Step
 from tfxclass.losses.objectives import ALL_OBJECTIVES
-from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.targets import Targets
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.rows import placement
@@ -80,8 +79,9 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         sample_rate: float in (0, 1], the same as a share; instead of
             `num_sampled`.
         correct_fill: whether drawn classes get the weight of all that they
-            stand for; `loss="sigmoid"` needs it. Without it the softmax is
-            restricted to the classes of the step, as Partial FC's.
+            stand for; `loss="sigmoid"` and `label_smoothing` need it. Without
+            it the softmax is restricted to the classes of the step, as Partial
+            FC's.
         **kwargs: `ClassHead`'s arguments.
 
     Example:
@@ -123,9 +123,6 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         self.correct_fill = correct_fill
         if self.is_sampled:
             self._check_sum()
-            self.supported_options = OF_LOSSES
-            if self.loss_options is not None:
-                self.loss_options.check_for(self)
         self.make_random(self.seed)
 
     def _check_sampling(self, sampler, num_sampled, sample_rate):
@@ -153,6 +150,13 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         is_estimate = self.correct_fill and (
             sampler is None or sampler.estimates_sums
         )
+        options = self.loss_options
+        if options is not None and options.label_smoothing and not is_estimate:
+            raise ValueError(
+                "`label_smoothing` of a sample is a sum over all classes and "
+                "needs `correct_fill=True`, of the sampler, too. Received: "
+                f"correct_fill={self.correct_fill} with sampler={sampler!r}"
+            )
         if self.objective.is_sum and not is_estimate:
             raise ValueError(
                 f'`loss="{self.objective.name}"` of a sample is a sum over all '
@@ -279,14 +283,23 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         targets, finish = self.weighed(targets)
         targets = Targets(*map(exchange.gather, targets))
         queries = self.queries(features)
-        parts, columns = zip(
+        parts, columns, ids = zip(
             *[
                 self._sampled(number, rows, queries, exchange, targets.ids)
                 for number, rows in self._numbered_rows().items()
             ]
         )
+        options = self.loss_options
+        if options is not None:
+            parts = options.shape_parts(parts, self.num_classes, ids)
         losses = self.objective.streamed(
-            list(parts), targets, columns, exchange, self.target_margin()
+            list(parts),
+            targets,
+            columns,
+            exchange,
+            self.target_margin(),
+            options,
+            self.num_classes,
         )
         return Step(finish(losses))
 
@@ -310,7 +323,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
             )
 
     def _sampled(self, number, rows, queries, exchange, ids):
-        """The part that a shard computes, and its rows of the targets."""
+        """The part that a shard computes, its rows of the targets, and the
+        classes of its rows."""
         local = rows.local_ids(ids)
         if self.sampler is None:
             sample = self._partial(number, rows, local)
@@ -325,7 +339,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         # A sampler may choose padding.
         counts = tf.where(sample.ids < rows.num_classes, counts, math.inf)
         part = ClassRows(kernel, bias, log_counts=counts)
-        return (queries, part), sample.positions
+        return (queries, part), sample.positions, sample.ids + rows.first
 
     def _partial(self, number, rows, local):
         """Partial FC's choice: the labels, and others drawn uniformly."""

@@ -13,6 +13,7 @@ from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import arcface
 from tfxclass.losses.targets import as_targets
 from tfxclass.losses.targets import cosface
+from tfxclass.losses.teacher import with_teacher
 
 __all__ = [
     "HeadLoss",
@@ -28,4 +29,5 @@ __all__ = [
     "softmax_cross_entropy",
     "sparsemax",
     "sparsemax_loss",
+    "with_teacher",
 ]

@@ -10,9 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.losses import one_vs_rest
 from tfxclass.losses.one_vs_rest import one_vs_rest_loss
 from tfxclass.losses.options import ALL_OPTIONS
-from tfxclass.losses.options import OF_LABELS
+from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.softmax import probabilities
 from tfxclass.losses.softmax import softmax_cross_entropy
@@ -40,6 +41,10 @@ class Softmax:
     needs_logsumexp = True
     #: Whether it is a sum over all classes, as a sample has to estimate.
     is_sum = False
+
+    def is_plain(self, options: LossOptions) -> bool:
+        """Whether all of `options` is in what `weigh` makes."""
+        return set(options.used) <= set(OF_LOSSES)
 
     def targets(self, targets: Targets) -> Targets:
         """`Targets` whose weights sum up to 1, with those of this loss."""
@@ -69,9 +74,26 @@ class Softmax:
         columns: Sequence[tf.Tensor] | None = None,
         exchange: Batch = ALONE,
         margin: Margin | None = None,
+        options: LossOptions | None = None,
+        num_classes: int | None = None,
     ) -> tf.Tensor:
-        """The loss over parts, as `tfxclass.rows.loss.streamed_loss`."""
-        return loss.cross_entropy(parts, targets, columns, exchange, margin)
+        """The loss over parts, as `tfxclass.rows.loss.streamed_loss`.
+
+        Args:
+            parts, targets, columns, exchange, margin: of `streamed_loss`.
+            options: `LossOptions` whose `shape_parts` the parts have been
+                through, or None.
+            num_classes: int, with `options`.
+        """
+        smoothing = 0.0 if options is None else options.label_smoothing
+        share = smoothing and smoothing / num_classes
+        if not share or columns is None:
+            return loss.cross_entropy(
+                parts, targets, columns, exchange, margin, share
+            )
+        # Of a sample.
+        losses = loss.cross_entropy(parts, targets, columns, exchange, margin)
+        return losses - share * loss.sum_of_logits(parts, targets, exchange)
 
     def sampled(
         self,
@@ -128,15 +150,19 @@ class OneVsRest:
 
     Args:
         name: `"sigmoid"`, the logistic loss, or `"squared_hinge"`.
+        options: names of the `LossOptions` that it may have.
     """
 
     activation = "sigmoid"
-    options = OF_LABELS
     needs_logsumexp = False
     is_sum = True
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, options: Sequence[str]) -> None:
+        self.name, self.options = name, options
+
+    def is_plain(self, options: LossOptions) -> bool:
+        """As `Softmax.is_plain`."""
+        return set(options.used) <= {"class_weight", "propensities"}
 
     def targets(self, targets: Targets) -> Targets:
         """`Targets` whose labels weigh 1 each."""
@@ -157,11 +183,24 @@ class OneVsRest:
         columns: Sequence[tf.Tensor] | None = None,
         exchange: Batch = ALONE,
         margin: Margin | None = None,
+        options: LossOptions | None = None,
+        num_classes: int | None = None,
     ) -> tf.Tensor:
         """As `Softmax.streamed`."""
         return loss.one_vs_rest(
-            parts, targets, self.name, columns, exchange, margin
+            parts, targets, self._binary(options), columns, exchange, margin
         )
+
+    def _binary(self, options):
+        """`Binary` of a class."""
+        found = one_vs_rest.BINARY[self.name]
+        if options is None:
+            return found
+        if options.focal_gamma:
+            found = one_vs_rest.focal(found, options.focal_gamma)
+        if options.label_smoothing:
+            found = one_vs_rest.smoothed(found, options.label_smoothing)
+        return found._replace(is_soft=bool(options.teacher_weight))
 
     def sampled(
         self,
@@ -174,10 +213,17 @@ class OneVsRest:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """As `Softmax.sampled`."""
         columns = Targets(sample.positions, targets.weights)
+        ranked = logits
+        if options is not None:
+            logits = options.shape(logits, sample.ids, num_classes)
         losses = one_vs_rest_loss(
-            logits, columns, self.name, sample.inverse_counts, margin
+            logits,
+            columns,
+            self._binary(options),
+            sample.inverse_counts,
+            margin,
         )
-        return losses, logits
+        return losses, ranked
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Each label's own probability, float32 `[..., num_classes]`."""
@@ -193,8 +239,12 @@ class OneVsRest:
 #: What `loss` of a head may be.
 OBJECTIVES = {
     "softmax": Softmax(),
-    "sigmoid": OneVsRest("sigmoid"),
-    "squared_hinge": OneVsRest("squared_hinge"),
+    "sigmoid": OneVsRest(
+        "sigmoid", [x for x in ALL_OPTIONS if x != "class_counts"]
+    ),
+    "squared_hinge": OneVsRest(
+        "squared_hinge", ["class_weight", "propensities"]
+    ),
 }
 SOFTMAX_ALONE = ("softmax",)
 ALL_OBJECTIVES = tuple(OBJECTIVES)

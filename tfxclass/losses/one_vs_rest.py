@@ -22,10 +22,13 @@ class Binary(NamedTuple):
     Attributes:
         penalty: function of the logits of classes that are no labels.
         slope: its derivative.
+        is_soft: bool, whether the weight of a label is its probability: the
+            rest of 1 is the loss of a class that is no label.
     """
 
     penalty: Callable[[tf.Tensor], tf.Tensor]
     slope: Callable[[tf.Tensor], tf.Tensor]
+    is_soft: bool = False
 
 
 def _squared_hinge(logits):
@@ -43,10 +46,41 @@ BINARY = {
 }
 
 
+def focal(binary: Binary, gamma: float) -> Binary:
+    """The logistic loss times (the probability of being wrong)^gamma."""
+
+    def factor(logits):
+        # Finite derivatives where a logit is infinite.
+        return tf.exp(-gamma * tf.nn.softplus(-logits))
+
+    def slope(logits):
+        p = tf.sigmoid(logits)
+        return factor(logits) * (gamma * (1.0 - p) * binary.penalty(logits) + p)
+
+    return binary._replace(
+        penalty=lambda x: factor(x) * binary.penalty(x), slope=slope
+    )
+
+
+def smoothed(binary: Binary, smoothing: float) -> Binary:
+    """A class is what it is not with a probability of `smoothing` / 2."""
+    other = smoothing / 2
+
+    def penalty(logits):
+        own = (1 - other) * binary.penalty(logits)
+        return own + other * binary.penalty(-logits)
+
+    def slope(logits):
+        own = (1 - other) * binary.slope(logits)
+        return own - other * binary.slope(-logits)
+
+    return binary._replace(penalty=penalty, slope=slope)
+
+
 def one_vs_rest_loss(
     logits: tf.Tensor,
     targets: Targets,
-    kind: str = "sigmoid",
+    binary: Binary = BINARY["sigmoid"],
     class_weights: tf.Tensor | None = None,
     margin: Margin | None = None,
 ) -> tf.Tensor:
@@ -56,7 +90,7 @@ def one_vs_rest_loss(
         logits: float32 `[batch, n]`.
         targets: `Targets` whose ids are columns of `logits`; a label's loss
             is times its weight.
-        kind: `"sigmoid"` (logistic) or `"squared_hinge"`.
+        binary: `Binary`.
         class_weights: float32 `[n]` or `[batch, n]`, what the losses of
             classes that are no labels are multiplied by: of a sample, the
             inverse expected counts, with which the sum and its gradient are
@@ -70,7 +104,6 @@ def one_vs_rest_loss(
         Horvitz and Thompson, A Generalization of Sampling Without Replacement
         From a Finite Universe, JASA 1952.
     """
-    binary = BINARY[kind]
     of_labels = take_columns(logits, targets.ids)
     terms = LabelTerms(binary, of_labels, targets, margin)
     losses = negatives(binary, logits, targets.ids, class_weights)
@@ -86,9 +119,13 @@ def negatives(
 ) -> tf.Tensor:
     """Losses of the classes but the labels', which have 0; `[batch, n]`."""
     _, at = places_of(columns)
-    infinite = tf.fill([tf.shape(at)[0]], float("-inf"))
-    losses = binary.penalty(tf.tensor_scatter_nd_update(logits, at, infinite))
-    return losses if class_weights is None else losses * class_weights
+    losses = tf.tensor_scatter_nd_update(
+        binary.penalty(logits), at, tf.zeros([tf.shape(at)[0]])
+    )
+    if class_weights is None:
+        return losses
+    # The loss of an infinite logit may be infinite, if it is smoothed.
+    return tf.math.multiply_no_nan(losses, class_weights)
 
 
 def logits_grad(
@@ -128,9 +165,13 @@ class LabelTerms:
     def losses(self) -> tf.Tensor:
         """Their sum, float32 `[batch]`."""
         losses = self.weights * self.binary.penalty(-self.adjusted)
+        if self.binary.is_soft:
+            losses += (1 - self.weights) * self.binary.penalty(self.adjusted)
         return tf.reduce_sum(tf.where(self.is_label, losses, 0.0), axis=1)
 
     def grad(self, upstream: tf.Tensor) -> tf.Tensor:
         """Gradient by the logits, float32 `[batch, p]`."""
-        falling = self.weights * self.binary.slope(-self.adjusted)
-        return -falling * self.slope * upstream[:, tf.newaxis]
+        slopes = -self.weights * self.binary.slope(-self.adjusted)
+        if self.binary.is_soft:
+            slopes += (1 - self.weights) * self.binary.slope(self.adjusted)
+        return slopes * self.slope * upstream[:, tf.newaxis]

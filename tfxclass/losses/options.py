@@ -14,7 +14,7 @@ from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
 
 #: Options of a row's labels: they weigh the loss, whatever it is.
-OF_LABELS = ("class_weight", "propensities")
+OF_LABELS = ("class_weight", "propensities", "teacher_weight")
 #: Those of a row's cross-entropy, too.
 OF_LOSSES = (*OF_LABELS, "focal_gamma")
 #: Those of the logits, too.
@@ -32,6 +32,7 @@ _PLAIN = {
     "label_smoothing": 0.0,
     "class_counts": None,
     "temperature": 1.0,
+    "teacher_weight": 0.0,
 }
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -43,11 +44,15 @@ class LossOptions:
     For data with few rows for most classes. A head takes it as
     `loss_options`; predictions and the loss of an evaluation are the plain
     ones, so that runs can be compared. Penalties of a head (`l2`, DropMax's
-    regularisers) are not weighed. With a sampler, what is a function of a
-    row's own labels (`class_weight`, `propensities`) is exact; `focal_gamma`
-    takes the probability that the sample estimates, and `label_smoothing` an
-    unbiased estimate of the mean logit of all classes; `class_counts` and
-    `temperature` change the logits that are computed, exactly.
+    regularisers) are not weighed. Heads whose loss is no cross-entropy of one
+    softmax refuse what has no meaning there, by name: a class that `DropMax`
+    drops has no share of `label_smoothing`, a cluster of an `AdaptiveSoftmax`
+    no one count, trees, NCE and sparsemax no logits to adjust. With a sampler,
+    what is a function of a row's own labels (`class_weight`, `propensities`)
+    is exact; `focal_gamma` takes the probability that the sample estimates,
+    and `label_smoothing` an unbiased estimate of the mean logit of all
+    classes; `class_counts` and `temperature` change the logits that are
+    computed, exactly.
 
     With z the logits, and the mean over the labels l of a row:
 
@@ -61,10 +66,24 @@ class LossOptions:
     * `class_counts`: cross-entropy of z + `logit_adjustment` log(share of the
       class): predictions by z then do not favour frequent classes.
     * `temperature`: cross-entropy of z / temperature.
+    * `teacher_weight`: w of the mass is that of a teacher's best classes, by
+      their probabilities, and 1 - w the labels': with labels that carry them
+      (`tfxclass.losses.with_teacher`). Those classes are targets like labels:
+      a sample holds them, class weights weigh them. A teacher at a temperature
+      T is learned with `temperature=T`, and gradients fall as 1 / T.
 
     Where labels are independent (`loss="sigmoid"` or `"squared_hinge"`),
     `class_weight` and `propensities` multiply the loss of a label itself, not
-    that of classes that are no labels; others are refused.
+    that of classes that are no labels. With `"sigmoid"`, for each class:
+
+    * `focal_gamma`: its loss is times (1 - p)^gamma, p what it gives the truth.
+    * `label_smoothing`: a label is one with 1 - s / 2, others with s / 2.
+    * `temperature`: the same.
+    * `teacher_weight`: its probability is w times the teacher's, plus 1 - w if
+      it is a label; not with weights of classes. Classes that the teacher does
+      not name have 0 of it.
+
+    Others are refused.
 
     Args:
         class_weight: numbers >= 0, `[num_classes]`, or a dict by class, of
@@ -78,6 +97,7 @@ class LossOptions:
             class; a count of 0 counts as the least above it.
         logit_adjustment: float, tau of `class_counts`; 1 without them.
         temperature: float > 0. With cosine logits use `scale`.
+        teacher_weight: float in [0, 1]; not with `focal_gamma`.
 
     Raises:
         ValueError: an argument out of range.
@@ -93,7 +113,8 @@ class LossOptions:
         detection, ICCV 2017, equation 4. Jain, Prabhu and Varma, Extreme
         Multi-label Loss Functions, KDD 2016, section 4 (`propensities`).
         Szegedy et al., Rethinking the Inception architecture, CVPR 2016,
-        section 7 (`label_smoothing`).
+        section 7 (`label_smoothing`). Hinton et al., Distilling the Knowledge
+        in a Neural Network, 2015 (`teacher_weight`).
     """
 
     def __init__(
@@ -105,6 +126,7 @@ class LossOptions:
         class_counts: ArrayLike | None = None,
         logit_adjustment: float = 1.0,
         temperature: float = 1.0,
+        teacher_weight: float = 0.0,
     ) -> None:
         self.class_weight = _class_weight(class_weight)
         self.propensities = _numbers("propensities", propensities)
@@ -113,6 +135,7 @@ class LossOptions:
         self.class_counts = _numbers("class_counts", class_counts)
         self.logit_adjustment = logit_adjustment
         self.temperature = temperature
+        self.teacher_weight = teacher_weight
         self._check()
         self._tables = {}
 
@@ -122,6 +145,7 @@ class LossOptions:
             "focal_gamma": (0 <= self.focal_gamma < np.inf, ">= 0"),
             "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
             "temperature": (0 < self.temperature < np.inf, "> 0"),
+            "teacher_weight": (0 <= self.teacher_weight <= 1, "in [0, 1]"),
             "logit_adjustment": (np.isfinite(self.logit_adjustment), "finite"),
             "propensities": (
                 p is None or np.all((p > 0) & (p <= 1)),
@@ -143,12 +167,14 @@ class LossOptions:
                 "`logit_adjustment` needs `class_counts`. Received: "
                 f"logit_adjustment={self.logit_adjustment} without them"
             )
-        if self.focal_gamma and self.label_smoothing:
-            raise ValueError(
-                "`focal_gamma` and `label_smoothing` exclude each other: a "
-                "smoothed loss is no -log p. Received: focal_gamma="
-                f"{self.focal_gamma}, label_smoothing={self.label_smoothing}"
-            )
+        for name in ("label_smoothing", "teacher_weight"):
+            value = getattr(self, name)
+            if self.focal_gamma and value:
+                raise ValueError(
+                    f"`focal_gamma` and `{name}` exclude each other: their "
+                    "loss is no -log p. Received: focal_gamma="
+                    f"{self.focal_gamma}, {name}={value}"
+                )
 
     @property
     def used(self) -> list[str]:
@@ -183,6 +209,8 @@ class LossOptions:
                     f"{len(value)} numbers with num_classes="
                     f"{head.num_classes}."
                 )
+        if head.objective.is_sum and self.teacher_weight:
+            self._check_soft()
         if isinstance(self.class_weight, dict):
             unknown = [c for c in self.class_weight if c >= head.num_classes]
             if unknown:
@@ -190,6 +218,15 @@ class LossOptions:
                     "`class_weight` must be of classes below num_classes="
                     f"{head.num_classes}. Received: {unknown[:5]}"
                 )
+
+    def _check_soft(self):
+        used = [x for x in ("class_weight", "propensities") if x in self.used]
+        if used:
+            raise ValueError(
+                f"`{used[0]}` and `teacher_weight` exclude each other where "
+                "labels are independent: the weight of a label is its "
+                f"probability. Received: teacher_weight={self.teacher_weight}"
+            )
 
     def weigh(
         self, targets: Targets, num_classes: int
@@ -225,26 +262,43 @@ class LossOptions:
         return finished(losses, row_weights, self.focal_gamma)
 
     def shape(
-        self, logits: tf.Tensor, ids: tf.Tensor, num_classes: int
+        self, logits: tf.Tensor, ids: tf.Tensor | None, num_classes: int
     ) -> tf.Tensor:
-        """`logits` `[batch, n]` of the classes `ids` `[n]`, as trained on."""
+        """`logits` `[batch, n]` of the classes `ids` `[n]`, as trained on.
+
+        None is all classes.
+        """
         table = self._of_classes("shares", num_classes)
         if self.temperature != 1:
             logits /= self.temperature
-        return logits if table is None else logits + tf.gather(table, ids)
+        if table is None:
+            return logits
+        return logits + (table if ids is None else tf.gather(table, ids))
 
     def shape_parts(
-        self, parts: Sequence[tuple[tf.Tensor, ClassRows]], num_classes: int
+        self,
+        parts: Sequence[tuple[tf.Tensor, ClassRows]],
+        num_classes: int,
+        ids: Sequence[tf.Tensor] | None = None,
     ) -> list[tuple[tf.Tensor, ClassRows]]:
-        """Parts of tensors whose logits are those of `shape`."""
+        """Parts of tensors whose logits are those of `shape`.
+
+        Args:
+            parts: list of `(queries, ClassRows)`.
+            num_classes: int.
+            ids: of parts that are samples, the classes of their rows, each
+                int64 `[n]`; what rows of padding get does not matter.
+        """
         table = self._of_classes("shares", num_classes)
         shaped = []
-        for queries, rows in parts:
+        for i, (queries, rows) in enumerate(parts):
             bias, last = rows.bias, rows.first + rows.num_classes
             if bias is not None and self.temperature != 1:
                 bias /= self.temperature
             if table is not None:
                 own = table[rows.first : last]
+                if ids is not None:
+                    own = tf.gather(table, tf.minimum(ids[i], num_classes - 1))
                 bias = own if bias is None else bias + own
             queries = queries / self.temperature
             shaped.append((queries, rows._replace(bias=bias)))

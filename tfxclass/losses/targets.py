@@ -58,7 +58,7 @@ def as_targets(
         InvalidArgumentError: ids outside `[-1, num_classes)`, labels of
             another length than the features, one-hot labels.
     """
-    labels = _as_tensor(labels)
+    labels = as_tensor(labels)
     if not labels.dtype.is_integer:
         raise ValueError(
             "`labels` must be integer class ids of shape [batch], or "
@@ -76,7 +76,8 @@ def as_targets(
     return weighed(ids)
 
 
-def _as_tensor(labels):
+def as_tensor(labels: Labels) -> tf.Tensor:
+    """Labels as a tensor; ragged ones are padded with -1."""
     if isinstance(labels, tf.RaggedTensor):
         return labels.to_tensor(-1)
     if isinstance(labels, tf.SparseTensor):
@@ -147,7 +148,8 @@ def _check_range(ids, num_classes):
     return require(
         tf.reduce_all((ids >= -1) & (ids < num_classes)),
         "labels_must_be_less_than_num_classes",
-        "`labels` must be in [0, num_classes), or -1 for padding. "
+        "`labels` must be in [0, num_classes), or -1 for padding; those of "
+        "with_teacher need a head with LossOptions(teacher_weight=...). "
         f"Received: num_classes={num_classes} with labels from .. to",
         tf.reduce_min(ids),
         tf.reduce_max(ids),

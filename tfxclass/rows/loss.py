@@ -6,7 +6,8 @@ pass keeps some numbers a row alone, the backward pass computes each block of
 logits again. Costs one product of [batch, dim] by [dim, num_classes] forward
 and three backward.
 
-What is computed of a block is the part's: `SoftmaxPart`, `OneVsRestPart`.
+What is computed of a block is the part's: `SoftmaxPart`, `OneVsRestPart`;
+`UniformPart` needs no blocks.
 """
 
 import functools
@@ -17,6 +18,7 @@ import tensorflow as tf
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
 from tfxclass.losses import first_order
+from tfxclass.losses.one_vs_rest import Binary
 from tfxclass.losses.targets import Targets
 from tfxclass.ops import library
 from tfxclass.optimizers import class_gradients
@@ -31,6 +33,7 @@ from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.one_vs_rest_part import OneVsRestPart
 from tfxclass.rows.read import whole
 from tfxclass.rows.softmax_part import SoftmaxPart
+from tfxclass.rows.uniform_part import UniformPart
 from tfxclass.shards.exchange import ALONE
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
@@ -61,7 +64,7 @@ def cross_entropy(
 def one_vs_rest(
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
-    binary: str,
+    binary: Binary,
     columns: Sequence[tf.Tensor] | None = None,
     exchange: Batch = ALONE,
     margin: Margin | None = None,
@@ -73,11 +76,26 @@ def one_vs_rest(
 
     Args:
         parts, targets, columns, exchange, margin: of `streamed_loss`.
-        binary: str, `"sigmoid"` or `"squared_hinge"`.
+        binary: `tfxclass.losses.one_vs_rest.Binary`.
     """
     return streamed_loss(
         OneVsRestPart, parts, targets, columns, exchange, margin, binary=binary
     )
+
+
+def sum_of_logits(
+    parts: Sequence[tuple[tf.Tensor, ClassRows]],
+    targets: Targets,
+    exchange: Batch = ALONE,
+) -> tf.Tensor:
+    """The sum of the logits of all classes, estimated; float32 `[batch]`.
+
+    Args:
+        parts: as of `streamed_loss`, rows of a sample without `normalize`.
+        targets: `Targets`; rows without labels have a sum of 0.
+        exchange: of `streamed_loss`.
+    """
+    return streamed_loss(UniformPart, parts, targets, exchange=exchange)
 
 
 def _corrected(rows):
@@ -91,13 +109,13 @@ def _corrected(rows):
 
 
 def streamed_loss(
-    kind: type[SoftmaxPart | OneVsRestPart],
+    kind: type[SoftmaxPart | OneVsRestPart | UniformPart],
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
     exchange: Batch = ALONE,
     margin: Margin | None = None,
-    **options: float | str,
+    **options: float | Binary,
 ) -> tf.Tensor:
     """A loss over the classes of all parts; float32 `[batch]`.
 
@@ -128,6 +146,8 @@ def streamed_loss(
     if is_exact:
         options["is_recorded"] = is_recorded()
         make_part = functools.partial(ExactPart, **options)
+    elif kind is UniformPart:
+        make_part = UniformPart
     else:
         make_part = functools.partial(_Part, kind, **options)
     watches = [_watch(rows) if is_exact else None for _, rows in parts]

@@ -20,7 +20,7 @@ class OneVsRestPart:
         logits: float32 `[batch, p]`, of the labels.
         targets: `Targets` whose ids are rows of the part, -1 for others.
         margin: function of the labels' logits, or None.
-        binary: `"sigmoid"` or `"squared_hinge"`.
+        binary: `tfxclass.losses.one_vs_rest.Binary`.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class OneVsRestPart:
         logits: tf.Tensor,
         targets: Targets,
         margin: Margin | None,
-        binary: str = "sigmoid",
+        binary: one_vs_rest.Binary,
     ) -> None:
         self.blocks, self.ids = blocks, targets.ids
-        self.binary = one_vs_rest.BINARY[binary]
+        self.binary = binary
         self.terms = one_vs_rest.LabelTerms(
             self.binary, logits, targets, margin
         )
