@@ -301,6 +301,8 @@ def _row(name, method, equation, found):
         "method": shown,
         "seeds": len(found),
         "error_%": round(statistics.median(errors), 2),
+        "mean_%": round(statistics.mean(errors), 2),
+        **_standard_error(errors),
         "least": round(min(errors), 2),
         "most": round(max(errors), 2),
         "ece": round(statistics.median(of("test", "ece")), 4),
@@ -309,6 +311,14 @@ def _row(name, method, equation, found):
         ),
         "train_s": round(statistics.median(r["seconds"] for r in found), 1),
     }
+
+
+def _standard_error(values):
+    """Of their mean, if there are several; a dict."""
+    if len(values) < 2:
+        return {}
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return {"standard_error": round(error, 2)}
 
 
 def _shown_setting(setting):

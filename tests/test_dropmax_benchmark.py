@@ -99,6 +99,27 @@ class TestChoice:
             assert wanted is None or made.entropy_weight == wanted
 
 
+def test_a_row_of_several_seeds():
+    found = [
+        {
+            "scores": {
+                f"{part} 18": {"error": error, "ece": 0.1}
+                for part in ("test", "validation")
+            },
+            "seconds": 1.0,
+        }
+        for error in (2.0, 3.0, 7.0)
+    ]
+    row = dropmax._row("eurlex", "posterior", "18", found)
+    assert row["method"] == "posterior (18)"
+    assert (row["error_%"], row["mean_%"]) == (3.0, 4.0)
+    # The square root of 7, over that of 3.
+    assert row["standard_error"] == 1.53
+    assert "standard_error" not in dropmax._row(
+        "eurlex", "base", "18", found[:1]
+    )
+
+
 def test_scores():
     p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.58, 0.42]])
     found = dropmax.scores(p, np.array([0, 0, 0, 1]))

@@ -69,8 +69,9 @@ class LossOptions:
     * `teacher_weight`: w of the mass is that of a teacher's best classes, by
       their probabilities, and 1 - w the labels': with labels that carry them
       (`tfxclass.losses.with_teacher`). Those classes are targets like labels:
-      a sample holds them, class weights weigh them. A teacher at a temperature
-      T is learned with `temperature=T`, and gradients fall as 1 / T.
+      a sample holds them, class weights weigh them, `DropMax` retains them. A
+      teacher at a temperature T is learned with `temperature=T`, and gradients
+      fall as 1 / T.
 
     Where labels are independent (`loss="sigmoid"` or `"squared_hinge"`),
     `class_weight` and `propensities` multiply the loss of a label itself, not
