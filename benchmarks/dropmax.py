@@ -329,6 +329,18 @@ def _shown_setting(setting):
 _PLAIN = ("base", "sampled", "sparsemax")
 
 
+def command(args):
+    """How the models of the table are trained, a line of a shell."""
+    from benchmarks.dropmax_jobs import L2
+
+    words = ["python -m benchmarks.dropmax"]
+    if args.default_weights:
+        words.append("--default-weights")
+    if tuple(args.l2) != L2:
+        words += ["--l2", *(f"{x:g}" for x in args.l2)]
+    return " ".join(words)
+
+
 def tabulate(args):
     """Writes dropmax.json and the figures of what there is."""
     from benchmarks import dropmax_figures
@@ -339,7 +351,7 @@ def tabulate(args):
     record = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
-        "command": "python -m benchmarks.dropmax",
+        "command": command(args),
         "rows": rows,
     }
     measure.write(os.path.join(args.out, "dropmax.json"), record)

@@ -32,6 +32,8 @@ class TestCommand:
         with open(tmp_path / "out" / "dropmax.json") as f:
             record = json.load(f)
         assert {"date", "machine", "command", "rows"} == {*record}
+        options = "--default-weights --l2 0.0001"
+        assert record["command"] == f"python -m benchmarks.dropmax {options}"
         shown = [row["method"] for row in record["rows"]]
         assert shown == [
             "base",
