@@ -57,7 +57,7 @@ def onnx(
         path: folder to make; it must not exist.
         top_k: int, number of classes in an answer.
         labels: the name of each class, a sequence of str, or the path of a
-            text file with one a line.
+            text file with one a line; by default the head's `class_names`.
         verify: whether to compare the answers of ONNX Runtime with the
             model's.
         example_inputs: what `verify` asks; see `saved_model`.
@@ -78,10 +78,10 @@ def onnx(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    top_k = check_k(top_k, head.num_classes)
+    top_k = check_k(top_k, head.num_answers)
     _check_head(head)
     _check_names(inputs)
-    names = labels_lib.read(labels, head.num_classes)
+    names = labels_lib.of_head(labels, head)
     examples = questions.examples(inputs, example_inputs)
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)

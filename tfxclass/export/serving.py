@@ -65,7 +65,7 @@ def saved_model(
         path: folder of the model's versions; made if need be.
         top_k: int, number of classes in an answer.
         labels: the name of each class, a sequence of str, or the path of a
-            text file with one a line.
+            text file with one a line; by default the head's `class_names`.
         verify: whether to load the result through TensorFlow's C API in a
             process without tfxclass, to compare the answers of each signature
             with the model's, and to replay the warm-up.
@@ -96,7 +96,7 @@ def saved_model(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    top_k = check_k(top_k, head.num_classes)
+    top_k = check_k(top_k, head.num_answers)
     check_threshold(threshold, head)
     if threshold is not None and search is not None:
         raise ValueError(
@@ -105,7 +105,7 @@ def saved_model(
         )
     threshold = threshold_of(threshold, head)
     _check_names(inputs)
-    names = labels_lib.read(labels, head.num_classes)
+    names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
     examples = questions.examples(inputs, example_inputs)
     _settle(model)

@@ -65,7 +65,7 @@ def top_k(
 
     Args:
         model: a Sequential or functional model that ends in a head.
-        k: int, at most `num_classes`.
+        k: int, at most the number of classes that were not removed.
         threshold: float in [0, 1], least probability of a class, or
             `"calibrated"`: each class's own, from `tfxclass.calibrate`; or
             None. Where fewer than `k` reach it, ids are -1 and scores 0.
@@ -78,7 +78,7 @@ def top_k(
         ValueError: no single head, `k` out of range, or an unbuilt model.
     """
     inputs, features, head = encoder_of(model)
-    k = check_k(k, head.num_classes)
+    k = check_k(k, head.num_answers)
     check_threshold(threshold, head)
     best = TopK(head, k, threshold)(features)
     return keras.Model(inputs_as_given(model, inputs), best)

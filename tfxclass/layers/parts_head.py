@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.losses import targets as targets_lib
@@ -37,6 +38,15 @@ class PartsHead(OutputHead):
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         """The queries of each of `class_rows`, or those of all; a list."""
         return [self.queries(features)]
+
+    def class_weights(self) -> list[ClassWeight]:
+        """Of heads with `kernels`; those with one matrix have their own."""
+        found = []
+        for i, rows in enumerate(self.class_rows()):
+            found.append(ClassWeight(f"kernel_{i}", rows.first, rows.size, i))
+            if self.offsets is not None:
+                found.append(ClassWeight(f"offsets_{i}", *found[-1][1:3]))
+        return found
 
     def exchange(self, features: tf.Tensor) -> Batch:
         """What the replicas tell each other: of `tfxclass.shards`."""

@@ -2,12 +2,30 @@
 
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 
 from tfxclass.shards.server_shards import SplitRows
 from tfxclass.shards.shards import shards_of
 from tfxclass.types import Store
 from tfxclass.types import Variable
+
+
+def read(variable: Variable | SplitRows) -> np.ndarray:
+    """All rows, also of one in shards."""
+    shards = shards_of(variable)
+    if shards is not None:
+        return shards.read(variable)
+    return keras.ops.convert_to_numpy(variable.value)
+
+
+def write(variable: Variable | SplitRows, values: np.ndarray) -> None:
+    """Assigns all rows, also of one in shards."""
+    shards = shards_of(variable)
+    if shards is not None:
+        shards.write(variable, values)
+    else:
+        variable.assign(values)
 
 
 def save(variables: Sequence[Variable | SplitRows], store: Store) -> None:
