@@ -120,6 +120,7 @@ class AdaptiveSoftmax(PartsHead):
         self.projections = [v for k, v in made.items() if "projection" in k]
 
     needs_logsumexp = True
+    has_own_logits = False
 
     def class_rows(self) -> list[ClassRows]:
         return in_blocks(self.kernels, self.offsets)

@@ -66,15 +66,19 @@ class ClassNumbers:
         """`Targets` in which labels of removed classes are padding."""
         if not self.removed:
             return targets
+        return weighed(self.live_ids(targets.ids))
+
+    def live_ids(self, ids: tf.Tensor) -> tf.Tensor:
+        """Ids, int64 of any shape, with -1 for those of removed classes."""
+        if not self.removed:
+            return ids
         removed = tf.constant(list(self.removed), tf.int64)
-        flat = tf.reshape(targets.ids, [-1])
+        flat = tf.reshape(ids, [-1])
         places = tf.searchsorted(removed, flat)
         places = tf.minimum(places, len(self.removed) - 1)
         is_gone = tf.equal(tf.gather(removed, places), flat)
-        is_gone = tf.reshape(is_gone, tf.shape(targets.ids))
-        return weighed(
-            tf.where(is_gone, tf.constant(-1, tf.int64), targets.ids)
-        )
+        is_gone = tf.reshape(is_gone, tf.shape(ids))
+        return tf.where(is_gone, tf.constant(-1, tf.int64), ids)
 
     def offset_specs(
         self, sizes: Sequence[int], names: Sequence[str]

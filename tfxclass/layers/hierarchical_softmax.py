@@ -15,6 +15,7 @@ from tfxclass.growth.change import Change
 from tfxclass.growth.class_means import ClassMeans
 from tfxclass.growth.class_means import directions
 from tfxclass.growth.class_means import median_norm
+from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
@@ -442,6 +443,10 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return growing.with_classes(
             self.tree, change.added, change.places, self.independent
         )
+
+    def class_weights(self) -> list[ClassWeight]:
+        """None: rows are of nodes."""
+        return []
 
     def row_sources(
         self, old: "HierarchicalSoftmax", change: Change

@@ -406,6 +406,15 @@ class OutputHead(ClassNumbers, HeadWeights):
         """`(ids, scores)`, `[rows, k]`: see `top_k`."""
         raise NotImplementedError
 
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Logits of some classes, int64 `[rows, q]`, of each row.
+
+        They are float32 `[rows, q]`, of any class where an id is -1. Here
+        taken from those of all classes.
+        """
+        logits = self.all_logits(features)
+        return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
+
     def export_weights(self) -> Any:
         """What `export_top_k` reads and an export saves."""
         raise NotImplementedError

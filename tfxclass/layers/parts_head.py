@@ -15,6 +15,7 @@ from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows import stock
+from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.shards.exchange import ALONE
 from tfxclass.shards.exchange import Batch
@@ -148,6 +149,23 @@ class PartsHead(OutputHead):
         logits = self.adjust_logits(features, exchange.own_from_all(logits))
         return tf.concat(logits, axis=1)
 
+    #: Whether the logit of a class is a product with its row.
+    has_own_logits = True
+
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        if not self.has_own_logits:
+            return super().logits_of(features, ids)
+        class_rows = self.class_rows()
+        for rows in class_rows:
+            read.settle(rows, tf.maximum(rows.local_ids(ids), 0))
+        return _logits_of(self._paired(features, class_rows), ids)
+
+    def stock_logits_of(
+        self, features: tf.Tensor, ids: tf.Tensor, weights: Any
+    ) -> tf.Tensor:
+        """`logits_of` with stock ops alone, where `has_own_logits`."""
+        return _logits_of(self._paired(features, weights), ids)
+
     def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)`, `[rows, k]`: see `top_k`."""
         exchange = self.exchange(features)
@@ -212,6 +230,17 @@ class PartsHead(OutputHead):
         ]
         logits = tf.concat(self.adjust_logits(features, logits), axis=1)
         return self.activate(logits) if self.activation else logits
+
+
+def _logits_of(parts, ids):
+    """Of the classes `ids` `[rows, q]`, each from its part."""
+    logits = tf.zeros(tf.shape(ids))
+    for queries, rows in parts:
+        local = rows.local_ids(ids)
+        with placement.on(rows.device):
+            found = logits_at(queries, rows, local)
+        logits = tf.where(local >= 0, found, logits)
+    return logits
 
 
 def _all_products(queries, rows):
