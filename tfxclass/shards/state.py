@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import keras
 import numpy as np
 
 from tfxclass.shards.server_shards import SplitRows
@@ -16,7 +15,7 @@ def read(variable: Variable | SplitRows) -> np.ndarray:
     shards = shards_of(variable)
     if shards is not None:
         return shards.read(variable)
-    return keras.ops.convert_to_numpy(variable.value)
+    return variable.numpy()
 
 
 def write(variable: Variable | SplitRows, values: np.ndarray) -> None:
