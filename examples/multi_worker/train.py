@@ -70,7 +70,7 @@ class Data:
         table = self.serving.get_layer("word_ids").table
         self.batches = train_lib.Batches(table, columns, labels)
         tfxclass.initialize_classes(
-            self.serving, self.task.joined_texts, labels
+            self.serving, self.task.texts["gloss"], labels
         )
 
     def make_head(self):
