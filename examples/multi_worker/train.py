@@ -69,9 +69,8 @@ class Data:
         )
         table = self.serving.get_layer("word_ids").table
         self.batches = train_lib.Batches(table, columns, labels)
-        tfxclass.initialize_classes(
-            self.serving, self.task.texts["gloss"], labels
-        )
+        shown = self.batches.expected(len(terms))
+        model_lib.start_classes(self.serving, shown, labels)
 
     def make_head(self):
         return model_lib.make_head(len(self.task.words))

@@ -100,7 +100,8 @@ def run_model(task, out, epochs, seconds, full=False):
     serving, training = model_lib.make_models(vocabulary, idf, head)
     table = serving.get_layer("word_ids").table
     batches = train.Batches(table, columns, task.labels)
-    tfxclass.initialize_classes(serving, task.texts["gloss"], task.labels)
+    shown = batches.expected(len(terms))
+    model_lib.start_classes(serving, shown, task.labels)
     training.compile(
         tfxclass.optimizers.LazyAdam(LEARNING_RATE), loss=head.loss
     )

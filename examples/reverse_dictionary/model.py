@@ -1,6 +1,8 @@
 """The encoder: an idf-weighted sum of word embeddings; and the head on it."""
 
 import keras
+import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 import tfxclass
@@ -77,3 +79,26 @@ def make_models(vocabulary_path, idf, head):
 def encoder_of(serving):
     """The part of a serving model that ends in the features."""
     return keras.Model(serving.inputs, serving.get_layer("word_sum").output)
+
+
+def start_classes(serving, shown, labels):
+    """Sets each class row to the mean of the features of its texts.
+
+    With embeddings that are still random this is TF-IDF in a random
+    projection: training starts from there, not from nothing.
+
+    Args:
+        serving: a model of `make_models`.
+        shown: sparse `[n, vocabulary]`, weight of each word in each text.
+        labels: int `[n, p]`, classes of each text, -1 is padding.
+    """
+    encoder, head = serving.get_layer("word_sum"), serving.layers[-1]
+    weights = shown.multiply(encoder.idf.numpy())
+    features = weights.tocsr() @ encoder.embeddings.numpy()
+    text, column = np.nonzero(labels >= 0)
+    has = scipy.sparse.csr_matrix(
+        (np.ones(len(text), "float32"), (labels[text, column], text)),
+        shape=(head.num_classes, len(labels)),
+    )
+    rows = has @ keras.utils.normalize(features)
+    head.kernel.assign(keras.utils.normalize(rows))

@@ -4,6 +4,7 @@ import time
 
 import keras
 import numpy as np
+import scipy.sparse
 
 # How often a word of each kind of text is shown, in training.
 KEEP = {"gloss": 0.7, "example": 0.2, "word": 0.15, "related": 0.15}
@@ -93,6 +94,13 @@ class Batches(keras.utils.PyDataset):
         fits = column < self.length
         ids[rows[fits], column[fits]] = self.ids[at[fits]]
         return ids
+
+    def expected(self, num_terms):
+        """How often each synset shows each term, sparse `[n, num_terms]`."""
+        return scipy.sparse.csr_matrix(
+            (self.keep, self.ids, self.starts),
+            shape=(len(self.labels), num_terms),
+        )
 
 
 def _known_words(table, terms, rows):
