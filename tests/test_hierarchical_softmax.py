@@ -75,6 +75,7 @@ class TestHuffman(HeadContract):
         return log_probabilities(head, features)
 
 
+@pytest.mark.slow
 class TestWideWithBias(TestHuffman):
     def make_head(self, num_classes=CLASSES, **changes):
         tree = wide(num_classes) if num_classes == CLASSES else "balanced"
