@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests import reference
+from tests.growth_contract import GrowthContract
 from tfxclass import metrics
 
 CLASSES, DIM, BATCH = 60, 8, 16
@@ -77,7 +78,7 @@ def check_nothing_is_left(make_head):
     assert [reference() for reference in references] == [None] * 3
 
 
-class HeadContract:
+class HeadContract(GrowthContract):
     """A subclass gives `make_head`, and the head's arithmetic in NumPy."""
 
     learning_rate = 0.05

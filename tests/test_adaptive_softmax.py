@@ -36,6 +36,8 @@ def log_probabilities(head, features):
 
 
 class TestAdaptiveSoftmax(HeadContract):
+    has_own_logits = False
+
     def make_head(self, num_classes=CLASSES, **changes):
         cutoffs = CUTOFFS if num_classes == CLASSES else []
         options = {"cutoffs": cutoffs, "div_value": 2.0, **changes}

@@ -35,6 +35,7 @@ class TestAttention(DropMaxContract):
     is_random = False
 
 
+@pytest.mark.slow
 class TestSampledPosterior(DropMaxContract):
     mode = "posterior"
     options = {"num_sampled": 30, "sampler": "uniform", "num_samples": 2}

@@ -64,6 +64,8 @@ def with_bias(head, features):
 
 
 class TestHuffman(HeadContract):
+    has_own_logits = False
+
     def make_head(self, num_classes=CLASSES, **changes):
         if type(num_classes) is int and num_classes > 0:
             changes = {"counts": counts(num_classes), **changes}
@@ -73,6 +75,7 @@ class TestHuffman(HeadContract):
         return log_probabilities(head, features)
 
 
+@pytest.mark.slow
 class TestWideWithBias(TestHuffman):
     def make_head(self, num_classes=CLASSES, **changes):
         tree = wide(num_classes) if num_classes == CLASSES else "balanced"

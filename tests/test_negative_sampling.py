@@ -1,11 +1,14 @@
 """Negative sampling keeps a head's contract; its loss is tested beside noise
 contrastive estimation's."""
 
+import pytest
+
 from tests.contract import CLASSES
 from tests.contract import HeadContract
 from tfxclass import layers
 
 
+@pytest.mark.slow
 class TestNegativeSampling(HeadContract):
     is_random = True
 

@@ -36,6 +36,7 @@ class TestProjectedSoftmax(ProjectedContract):
         return layers.ProjectedSoftmax(num_classes, WIDTH, **changes)
 
 
+@pytest.mark.slow
 class TestSampledProjectedSoftmax(ProjectedContract):
     def make_head(self, num_classes=CLASSES, **changes):
         options = {"num_sampled": 30, "sampler": "uniform", "seed": 7}

@@ -20,6 +20,10 @@ from tfxclass.advice import Advice
 from tfxclass.advice import advise
 from tfxclass.calibration import calibrate
 from tfxclass.calibration import plot_reliability
+from tfxclass.growth.add_classes import add_classes
+from tfxclass.growth.add_classes import next_class_ids
+from tfxclass.growth.initialize_classes import initialize_classes
+from tfxclass.growth.remove_classes import remove_classes
 from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
@@ -33,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Advice",
     "Estimate",
+    "add_classes",
     "advice",
     "advise",
     "calibrate",
@@ -42,16 +47,19 @@ __all__ = [
     "distribute",
     "estimate",
     "export",
+    "initialize_classes",
     "initializers",
     "layers",
     "losses",
     "memory_per_replica",
     "metrics",
+    "next_class_ids",
     "optimizers",
     "plan",
     "planning",
     "plot_reliability",
     "recovery",
+    "remove_classes",
     "retain_probabilities",
     "samplers",
     "save_model",

@@ -146,6 +146,11 @@ def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     return tf.cast(optimizer._iterations, tf.int64)
 
 
+def read_averages(optimizer: keras.optimizers.Optimizer) -> list[Variable]:
+    """With `use_ema` the averages of the variables, up to date."""
+    return optimizer._model_variables_moving_average
+
+
 def adam_slots(
     optimizer: keras.optimizers.Optimizer, index: int
 ) -> list[keras.Variable]:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.layers.class_numbers import GONE
 from tfxclass.layers.output_head import unflatten
 from tfxclass.ops import kmeans
 from tfxclass.rows import half_rows
@@ -63,7 +64,11 @@ class InvertedLists:
         self.seed = seed
 
     def build(
-        self, head: keras.layers.Layer, k: int, features: Array | None = None
+        self,
+        head: keras.layers.Layer,
+        k: int,
+        features: Array | None = None,
+        most_excluded: int = 0,
     ) -> "ListSearch":
         """`ListSearch` of a head; see `saved_model`.
 
@@ -71,6 +76,8 @@ class InvertedLists:
             head: a head with one row a class.
             k: int, classes in an answer.
             features: float `[n, dim]` that recall is measured on, or None.
+            most_excluded: int, classes that a question may exclude: the lists
+                that are read have so many more.
 
         Raises:
             ValueError: another kind of head, or a recall below `min_recall`.
@@ -78,28 +85,32 @@ class InvertedLists:
         _check_head(head)
         (served,) = head.export_weights()
         rows = tf.convert_to_tensor(served.kernel)
-        bias = served.bias
+        # Removed classes are in no list.
+        bias = None if head.bias is None else served.bias
         count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
         count = min(count, rows.shape[0])
         with progress.told(f"Clustering {rows.shape[0]:,} class rows"):
             lists = kmeans.clusters(rows, count, self.seed).numpy()
         search = ListSearch(head, rows, bias, lists, count)
         if features is None:
-            queries = _drawn(rows, _QUERIES, self.seed)
+            drawn = tf.gather(rows, search.live)
+            queries = _drawn(drawn, _QUERIES, self.seed)
         else:
             queries = head.queries(features)
         expected = stock.best(queries, served, k, with_logsumexp=False).ids
-        self._choose_probes(search, k, queries, expected.numpy())
+        most = min(k + most_excluded, head.num_answers)
+        self._choose_probes(search, k, queries, expected.numpy(), most)
         search.measured_on = "class rows" if features is None else "examples"
         return search
 
-    def _choose_probes(self, search, k, queries, expected):
-        least = search.least_probes(k)
+    def _choose_probes(self, search, k, queries, expected, most):
+        least = search.least_probes(most)
         probes = self.num_probes or least
         if not least <= probes <= search.num_lists:
             raise ValueError(
                 f"`num_probes` must be {least}..{search.num_lists} for "
-                f"top_k={k} of {search.num_lists} lists. Received: {probes}"
+                f"top_k={k} (with what may be excluded, {most}) of "
+                f"{search.num_lists} lists. Received: {probes}"
             )
         while True:
             search.num_probes = probes
@@ -148,7 +159,9 @@ class ListSearch(tf.Module):
     ) -> None:
         super().__init__()
         order = np.argsort(lists, kind="stable")
-        sizes = np.bincount(lists, minlength=num_lists)
+        order = order[~np.isin(order, head.removed)]
+        self.live = np.sort(order)
+        sizes = np.bincount(lists[order], minlength=num_lists)
         sizes = sizes[sizes > 0]
         self.num_lists = len(sizes)
         self.num_probes = None
@@ -190,6 +203,11 @@ class ListSearch(tf.Module):
         """Lists to read that hold `k` classes whichever they are, int."""
         sizes = np.sort(np.diff(self.starts.numpy()))
         return int(np.searchsorted(np.cumsum(sizes), k)) + 1
+
+    @property
+    def head(self) -> keras.layers.Layer:
+        """The head; it is not saved."""
+        return self._head()
 
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, logits)`: int64 and float32 `[..., k]`, best first."""
@@ -240,7 +258,13 @@ class ListSearch(tf.Module):
         logits = stock.products(head.queries(features), rows)
         if self.bias is not None:
             logits += self.bias
-        places = tf.math.invert_permutation(tf.identity(self.order))
+        logits = tf.pad(logits, [[0, 0], [0, 1]], constant_values=GONE)
+        count = tf.size(self.order, tf.int64)
+        places = tf.tensor_scatter_nd_update(
+            tf.fill([head.num_classes], count),
+            tf.identity(self.order)[:, tf.newaxis],
+            tf.range(count),
+        )
         logits = unflatten(tf.gather(logits, places, axis=1), features)
         return head.activate(logits) if head.activation else logits
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 from tfxclass.types import Path
@@ -40,6 +41,14 @@ def read(
             f"{len(names)} names with num_classes={num_classes}."
         )
     return names
+
+
+def of_head(
+    labels: Sequence[str] | Path | None, head: keras.layers.Layer
+) -> list[str] | None:
+    """As `read`; by default the names that the head has of its classes."""
+    labels = head.class_names if labels is None else labels
+    return read(labels, head.num_classes)
 
 
 def _check_name(class_id, name):

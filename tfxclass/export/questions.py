@@ -11,8 +11,11 @@ import tensorflow as tf
 
 from tfxclass.export import compare
 from tfxclass.export import signatures as signatures_lib
+from tfxclass.inference import filters
 from tfxclass.inference.thresholds import above
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.output_head import flatten
+from tfxclass.layers.output_head import unflatten
 
 _TEXTS = ("sample text", "", "Zwei W\u00f6rter")
 # Where an input has a dimension of any size.
@@ -40,10 +43,14 @@ class Best(typing.NamedTuple):
     Attributes:
         of: function of the features that returns `(ids, scores)`.
         activation: of the scores; None where they are logits.
+        find: function of features and k: the same without a threshold.
+        threshold: what `of` has beside `find`.
     """
 
     of: typing.Callable
     activation: str | None
+    find: typing.Callable
+    threshold: float | np.ndarray | None = None
 
 
 def best_of(
@@ -51,12 +58,15 @@ def best_of(
 ) -> Best:
     """`Best` of a head, or of a `ListSearch`."""
     if not isinstance(search, OutputHead):
-        return Best(lambda features: search.top_k(features, k), None)
+        find = search.top_k
+        return Best(lambda features: find(features, k), None, find)
     # One that searches otherwise in an export is compared with that.
     find = search.top_k if search.export_is_exact else search.export_top_k
     return Best(
         lambda features: above(threshold, *find(features, k)),
         search.activation,
+        find,
+        threshold,
     )
 
 
@@ -66,6 +76,7 @@ def ask(
     best: Best,
     names: Sequence[str] | None,
     examples: Sequence[np.ndarray],
+    answer: signatures_lib.Answer,
 ) -> list[Question]:
     """A `Question` for each signature that an export may have.
 
@@ -75,6 +86,7 @@ def ask(
         best: `Best`.
         names: list of str, the class names, or None.
         examples: list of arrays for the encoder.
+        answer: `Answer`, of which the search is not read.
     """
 
     # When the export has answered: it tells of bad inputs more clearly.
@@ -104,6 +116,27 @@ def ask(
             scores = head.activate(scores)
         compare.check_close("scores", answers, scores.numpy(), head.activation)
 
+    named = filter_ids(len(examples[0]), head.num_classes, answer)
+
+    def check_excluded(answers):
+        ids = filters.checked_ids(named, features(), head)
+        n = min(answer.k + answer.most_excluded, head.num_answers)
+        found = best.find(flatten(features()), n)
+        check_filtered(answers, filters.without(*found, ids, answer.k))
+
+    def check_only(answers):
+        ids = filters.checked_ids(named, features(), head)
+        ids = head.live_ids(ids)
+        logits = head.logits_of(flatten(features()), ids)
+        check_filtered(answers, filters.among(head, logits, ids, answer.k))
+
+    def check_filtered(answers, found):
+        found = above(
+            best.threshold, *(unflatten(x, features()) for x in found)
+        )
+        found = dict(zip(("ids", "scores"), (x.numpy() for x in found)))
+        compare.check_same(answers, found, names, best.activation)
+
     inputs = served(encoder.inputs, examples)
     of_examples = {signatures_lib.EXAMPLES: np.array(serialize(inputs), object)}
     return [
@@ -111,7 +144,26 @@ def ask(
         Question(signatures_lib.CLASSIFY, of_examples, check_classes),
         Question(signatures_lib.EMBED, inputs, check_features),
         Question(signatures_lib.FULL_SCORES, inputs, check_scores),
+        Question(
+            filters.EXCLUDE,
+            {**inputs, filters.INPUTS[filters.EXCLUDE]: named},
+            check_excluded,
+        ),
+        Question(
+            filters.ONLY,
+            {**inputs, filters.INPUTS[filters.ONLY]: named},
+            check_only,
+        ),
     ]
+
+
+def filter_ids(
+    rows: int, num_classes: int, answer: signatures_lib.Answer
+) -> np.ndarray:
+    """Ids that a filter is asked with, int64 `[rows, p]`, some of them -1."""
+    width = min(answer.most_excluded or _ANY_SIZE, _ANY_SIZE)
+    rng = np.random.default_rng(1)
+    return rng.integers(-1, num_classes, (rows, width))
 
 
 def _ids_of(classes, expected, names):

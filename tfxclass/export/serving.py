@@ -14,6 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass import optimizers
 from tfxclass.checks import check_k
+from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import proof
 from tfxclass.export import questions
@@ -21,6 +22,7 @@ from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.version_folder import version_folder
+from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
@@ -41,6 +43,8 @@ def saved_model(
     search: InvertedLists | None = None,
     warmup_batch_sizes: Sequence[int] = (),
     threshold: float | None = None,
+    exclude: bool | int = False,
+    only: bool = False,
 ) -> str:
     """Writes `model` as the next version of a servable model.
 
@@ -54,6 +58,10 @@ def saved_model(
       to `classes` (string: names, or ids where there are none) and `scores`.
       Not where an input has a dimension of unknown size.
     - `embed`: the inputs to `features`, what the head reads, float32.
+    - `exclude`, if asked for: the inputs and `exclude_ids`, int64 `[batch, p]`
+      padded with -1, to the outputs of `serving_default` without these classes;
+      `only`: the same with `only_ids`, among these classes alone. See
+      `tfxclass.top_k`.
     - `full_scores`, if asked for: the inputs to `scores` of all classes.
 
     The graph has TensorFlow's own ops only; the class matrix is in it once
@@ -65,7 +73,7 @@ def saved_model(
         path: folder of the model's versions; made if need be.
         top_k: int, number of classes in an answer.
         labels: the name of each class, a sequence of str, or the path of a
-            text file with one a line.
+            text file with one a line; by default the head's `class_names`.
         verify: whether to load the result through TensorFlow's C API in a
             process without tfxclass, to compare the answers of each signature
             with the model's, and to replay the warm-up.
@@ -82,6 +90,10 @@ def saved_model(
         threshold: float in [0, 1], least probability of a class in an answer,
             `"calibrated"` for each class's own, from `tfxclass.calibrate`, or
             None; below it ids are -1 and scores 0. Not with `search`.
+        exclude: whether to write the signature of that name, or the most ids
+            of a request, int; True is 64. It searches for so many more.
+        only: whether to write the signature of that name. For heads whose
+            logits are products with one row a class, and not with `search`.
 
     Returns:
         The folder written, str.
@@ -96,7 +108,7 @@ def saved_model(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    top_k = check_k(top_k, head.num_classes)
+    top_k = check_k(top_k, head.num_answers)
     check_threshold(threshold, head)
     if threshold is not None and search is not None:
         raise ValueError(
@@ -104,22 +116,32 @@ def saved_model(
             f"logits. Received: threshold={threshold} with a search."
         )
     threshold = threshold_of(threshold, head)
+    most_excluded = _most_excluded(exclude)
+    _check_only(only, head, search)
     _check_names(inputs)
-    names = labels_lib.read(labels, head.num_classes)
+    _check_free(inputs, exclude, only)
+    names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
     examples = questions.examples(inputs, example_inputs)
     _settle(model)
     encoder = keras.Model(inputs, features)
     if search is not None:
         given = None if example_inputs is None else examples
-        search = search.build(head, top_k, _features(encoder, given))
+        search = search.build(
+            head, top_k, _features(encoder, given), most_excluded
+        )
     asked = []
     if verify:
         best = questions.best_of(search or head, top_k, threshold)
-        asked = questions.ask(encoder, head, best, names, examples)
+        answer = signatures_lib.Answer(
+            None, top_k, threshold, most_excluded, only
+        )
+        asked = questions.ask(encoder, head, best, names, examples, answer)
     with version_folder(os.fspath(path)) as folder:
         search = search or signatures_lib.ExactSearch(head)
-        answer = signatures_lib.Answer(search, top_k, threshold)
+        answer = signatures_lib.Answer(
+            search, top_k, threshold, most_excluded, only
+        )
         keys = _write(folder.name, encoder, answer, names, full_scores)
         if search.report() is not None:
             _write_report(folder.name, {**search.report(), "top_k": top_k})
@@ -137,6 +159,36 @@ def _features(encoder, examples):
     if examples is None:
         return None
     return encoder([tf.constant(x) for x in examples], training=False)
+
+
+def _most_excluded(exclude):
+    """Ids that a request may exclude, int; 0 where it cannot."""
+    if exclude is True:
+        return filters.MOST_EXCLUDED
+    return check_positive_int("exclude", exclude) if exclude is not False else 0
+
+
+def _check_only(only, head, search):
+    if not only:
+        return
+    if search is not None or not getattr(head, "has_own_logits", False):
+        raise ValueError(
+            "`only` needs a head whose logits are products with one row a "
+            "class, and no `search`, whose rows are in the order of its lists. "
+            f"Received: {type(head).__name__} with search={search!r}"
+        )
+
+
+def _check_free(inputs, exclude, only):
+    """Names of the inputs with the ids must not be taken."""
+    wanted = {filters.INPUTS[filters.EXCLUDE]} if exclude else set()
+    wanted |= {filters.INPUTS[filters.ONLY]} if only else set()
+    taken = sorted(wanted & {x.name for x in inputs})
+    if taken:
+        raise ValueError(
+            "No input of the model may have the name of that of a filter. "
+            f"Received: {taken}"
+        )
 
 
 def _check_names(inputs):

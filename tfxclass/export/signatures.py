@@ -9,8 +9,11 @@ import tensorflow as tf
 
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import resources
+from tfxclass.inference import filters
 from tfxclass.inference.thresholds import above
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.output_head import flatten
+from tfxclass.layers.output_head import unflatten
 
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 FULL_SCORES = "full_scores"
@@ -34,9 +37,19 @@ class ExactSearch(tf.Module):
         # Untracked: a layer would be saved with copies of its variables.
         self._head = lambda: (head, weights)
 
+    @property
+    def head(self) -> OutputHead:
+        """The head; it is not saved."""
+        return self._head()[0]
+
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         head, weights = self._head()
         return head.export_top_k(features, k, weights)
+
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Logits of classes `[rows, q]` for features `[rows, dim]`."""
+        head, weights = self._head()
+        return head.stock_logits_of(features, ids, weights)
 
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         head, weights = self._head()
@@ -55,11 +68,15 @@ class Answer(typing.NamedTuple):
         k: int, classes in an answer.
         threshold: least score of a class in it: float, float32
             `[num_classes]`, or None.
+        most_excluded: int, ids that a request may exclude; 0 where it cannot.
+        has_only: bool, whether a request may name all that may be answers.
     """
 
     search: tf.Module
     k: int
     threshold: float | np.ndarray | None
+    most_excluded: int = 0
+    has_only: bool = False
 
 
 class Signatures(tf.Module):
@@ -87,6 +104,7 @@ class Signatures(tf.Module):
         self.names = None if asset is None else labels_lib.table(asset)
         self._encode = lambda inputs: _encode(encoder, inputs)
         self._k, self._threshold = answer.k, answer.threshold
+        self._most_excluded = answer.most_excluded
         if isinstance(answer.threshold, np.ndarray):
             # Not a constant: those lie in saved_model.pb.
             self._threshold = tf.Variable(answer.threshold, trainable=False)
@@ -98,6 +116,14 @@ class Signatures(tf.Module):
         }
         if full_scores:
             self.functions[FULL_SCORES] = _function(self._full_scores, specs)
+        if answer.most_excluded:
+            ids = ids_spec(filters.EXCLUDE)
+            self.functions[filters.EXCLUDE] = _function(
+                self._exclude, [*specs, ids]
+            )
+        if answer.has_only:
+            ids = ids_spec(filters.ONLY)
+            self.functions[filters.ONLY] = _function(self._only, [*specs, ids])
         features = features_of(encoder.inputs)
         # The Classify API has one list of classes for an example.
         if features is not None and len(encoder.outputs[0].shape) == 2:
@@ -110,7 +136,26 @@ class Signatures(tf.Module):
             self.functions[CLASSIFY] = _function(classify, examples)
 
     def _serve(self, *inputs):
-        best = self.search.top_k(self._encode(inputs), self._k)
+        return self._named(self.search.top_k(self._encode(inputs), self._k))
+
+    def _exclude(self, *inputs):
+        *inputs, ids = inputs
+        features, head = self._encode(inputs), self.search.head
+        ids = filters.checked_ids(ids, features, head)
+        n, ids = filters.places_for(self._k, ids, head, self._most_excluded)
+        found = self.search.top_k(flatten(features), n)
+        found = filters.without(*found, ids, self._k)
+        return self._named(unflatten(x, features) for x in found)
+
+    def _only(self, *inputs):
+        *inputs, ids = inputs
+        features, head = self._encode(inputs), self.search.head
+        ids = head.live_ids(filters.checked_ids(ids, features, head))
+        logits = self.search.logits_of(flatten(features), ids)
+        found = filters.among(head, logits, ids, self._k)
+        return self._named(unflatten(x, features) for x in found)
+
+    def _named(self, best):
         ids, scores = above(self._threshold, *best)
         answers = {"ids": ids, "scores": scores}
         if self.names is not None:
@@ -139,6 +184,11 @@ def _encode(encoder, inputs):
     """Features of inputs as they come, of types that JSON has."""
     inputs = [tf.cast(x, y.dtype) for x, y in zip(inputs, encoder.inputs)]
     return encoder(inputs, training=False)
+
+
+def ids_spec(kind: str) -> tf.TensorSpec:
+    """Of the ids of a filter."""
+    return tf.TensorSpec([None, None], tf.int64, name=filters.INPUTS[kind])
 
 
 def spec_of(x: keras.KerasTensor) -> tf.TensorSpec:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.export.questions import serialize
+from tfxclass.inference import filters
 from tfxclass.types import Config
 from tfxclass.types import Path
 
@@ -86,6 +87,10 @@ def _log(signature, batch):
             examples.add().ParseFromString(serialized)
     else:
         request = log.predict_log.request
+        if signature in filters.INPUTS:
+            size = len(next(iter(batch.values())))
+            none = np.full([size, 1], -1)
+            batch = {**batch, filters.INPUTS[signature]: none}
         for name, value in batch.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
     # The server puts its own name of the model here.

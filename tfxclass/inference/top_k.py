@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_k
+from tfxclass.checks import check_positive_int
+from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.inference.head_layer import HeadLayer
@@ -13,7 +15,10 @@ from tfxclass.inference.thresholds import above
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.output_head import flatten
+from tfxclass.layers.output_head import unflatten
 from tfxclass.types import Config
+from tfxclass.types import Shape
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -55,8 +60,57 @@ class TopK(HeadLayer):
         )
 
 
+@keras.saving.register_keras_serializable("tfxclass")
+class FilteredTopK(TopK):
+    """`TopK` of features and ids `[batch, p]`: without them, or among them."""
+
+    def __init__(
+        self,
+        head: OutputHead,
+        k: int,
+        threshold: float | str | None = None,
+        kind: str = filters.EXCLUDE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(head, k, threshold, **kwargs)
+        self.kind = kind
+
+    def build(self, features_shape: Shape, ids_shape: Shape) -> None:
+        super().build(features_shape)
+
+    def call(
+        self, features: tf.Tensor, ids: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        ids = filters.checked_ids(ids, features, self.head)
+        if self.kind == filters.ONLY:
+            found = self._among(flatten(features), ids)
+        else:
+            n, ids = filters.places_for(self.k, ids, self.head)
+            found = self.head.top_k(flatten(features), n)
+            found = filters.without(*found, ids, self.k)
+        found = (unflatten(x, features) for x in found)
+        return above(threshold_of(self.threshold, self.head), *found)
+
+    def _among(self, features, ids):
+        ids = self.head.live_ids(ids)
+        logits = self.head.logits_of(features, ids)
+        return filters.among(self.head, logits, ids, self.k)
+
+    def compute_output_spec(
+        self, features: keras.KerasTensor, ids: keras.KerasTensor
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        return super().compute_output_spec(features)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "kind": self.kind}
+
+
 def top_k(
-    model: keras.Model, k: int = 10, threshold: float | str | None = None
+    model: keras.Model,
+    k: int = 10,
+    threshold: float | str | None = None,
+    exclude: bool | int = False,
+    only: bool | int = False,
 ) -> keras.Model:
     """A model of the same inputs and weights that returns the k best classes.
 
@@ -65,20 +119,66 @@ def top_k(
 
     Args:
         model: a Sequential or functional model that ends in a head.
-        k: int, at most `num_classes`.
+        k: int, at most the number of classes that were not removed.
         threshold: float in [0, 1], least probability of a class, or
             `"calibrated"`: each class's own, from `tfxclass.calibrate`; or
             None. Where fewer than `k` reach it, ids are -1 and scores 0.
+        exclude: whether questions name classes that are no answers to them:
+            the model then has an input more, `exclude_ids`, int64 `[batch, p]`
+            padded with -1, and answers with the best of the others, with the
+            scores that they have without it. It searches for the k + p best.
+            Or p itself, int; with True batches of several widths may have 64.
+        only: whether questions name the classes that may be answers, `only_ids`
+            in the same way: their rows alone are read (in heads whose logits
+            are no products with one row a class, all are). A softmax is that
+            among them. Repeated ids count once.
 
     Returns:
         A `keras.Model` with outputs `(ids, scores)`, int64 and float32
-        `[batch, k]`, or `[batch, time, k]` of sequences, best first.
+        `[batch, k]`, or `[batch, time, k]` of sequences, best first. Where
+        fewer than `k` classes are left by a filter, ids are -1 and scores 0.
 
     Raises:
-        ValueError: no single head, `k` out of range, or an unbuilt model.
+        ValueError: no single head, `k` out of range, an unbuilt model, both
+            filters, or an input of their name.
+        InvalidArgumentError: in a call, ids of a filter out of range.
+
+    Example:
+
+    >>> best = tfxclass.top_k(model, 10, exclude=True)
+    >>> ids, scores = best.predict([x, seen])
     """
     inputs, features, head = encoder_of(model)
-    k = check_k(k, head.num_classes)
+    k = check_k(k, head.num_answers)
     check_threshold(threshold, head)
-    best = TopK(head, k, threshold)(features)
-    return keras.Model(inputs_as_given(model, inputs), best)
+    given = inputs_as_given(model, inputs)
+    kind = _kind_of(exclude, only, inputs)
+    if kind is None:
+        best = TopK(head, k, threshold)(features)
+        return keras.Model(given, best)
+    width = exclude or only
+    width = None if width is True else check_positive_int(kind, width)
+    name = filters.INPUTS[kind]
+    ids = keras.Input([width], dtype="int64", name=name)
+    best = FilteredTopK(head, k, threshold, kind)(features, ids)
+    if isinstance(given, dict):
+        return keras.Model({**given, name: ids}, best)
+    return keras.Model([*inputs, ids], best)
+
+
+def _kind_of(exclude, only, inputs):
+    """`"exclude"`, `"only"` or None."""
+    if exclude is not False and only is not False:
+        raise ValueError(
+            "`exclude` and `only` go one without the other: leave excluded "
+            f"ids out of `only_ids`. Received: exclude={exclude}, only={only}"
+        )
+    kind = filters.EXCLUDE if exclude is not False else None
+    kind = filters.ONLY if only is not False else kind
+    taken = [x.name for x in inputs]
+    if kind is not None and filters.INPUTS[kind] in taken:
+        raise ValueError(
+            "No input of the model may have the name of that of a filter. "
+            f"Received: {taken}"
+        )
+    return kind

@@ -8,6 +8,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_positive_int
+from tfxclass.growth.change import Change
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.projected_softmax import check_penalty
 from tfxclass.layers.weight_spec import WeightSpec
@@ -83,7 +84,7 @@ class AdaptiveProjectedSoftmax(PartsHead):
         self.projection = made["projection"]
 
     def class_rows(self) -> list[ClassRows]:
-        return in_blocks(self.kernels)
+        return in_blocks(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         projected = tf.matmul(features, tf.convert_to_tensor(self.projection))
@@ -108,6 +109,12 @@ class AdaptiveProjectedSoftmax(PartsHead):
         kernels = map(tf.convert_to_tensor, self.kernels)
         penalty = self.l2 * tf.add_n([tf.nn.l2_loss(x) for x in kernels])
         return step._replace(losses=step.losses + penalty)
+
+    def changed_config(self, change: Change) -> Config:
+        # New classes are rare: they go to the last group.
+        sizes = list(self.group_sizes)
+        sizes[-1] += change.num_classes - self.num_classes
+        return {**super().changed_config(change), "group_sizes": sizes}
 
     def get_config(self) -> Config:
         return {

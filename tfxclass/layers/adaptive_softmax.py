@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
@@ -79,6 +80,20 @@ class AdaptiveSoftmax(PartsHead):
         ends = [*cutoffs, self.num_classes]
         self.sizes = [end - start for start, end in zip(self.starts, ends)]
         self.div_value = div_value
+        self._check_removed()
+
+    def _check_removed(self):
+        """A cluster without a class would still have its probability."""
+        removed = np.asarray(self.removed, np.int64)
+        starts = np.asarray(self.starts)
+        of_part = np.searchsorted(starts, removed, "right") - 1
+        gone = np.bincount(of_part, minlength=len(starts))
+        for start, size, count in zip(starts[1:], self.sizes[1:], gone[1:]):
+            if count == size:
+                raise ValueError(
+                    "`removed` must leave a class in each cluster. Received: "
+                    f"all of the {size} classes from {start} on"
+                )
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         init, widths = self.kernel_initializer, self._widths(dim)
@@ -105,9 +120,10 @@ class AdaptiveSoftmax(PartsHead):
         self.projections = [v for k, v in made.items() if "projection" in k]
 
     needs_logsumexp = True
+    has_own_logits = False
 
     def class_rows(self) -> list[ClassRows]:
-        return in_blocks(self.kernels)
+        return in_blocks(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         tails = [tf.matmul(features, self._tensor(p)) for p in self.projections]
@@ -162,7 +178,11 @@ class AdaptiveSoftmax(PartsHead):
 
     def _head_loss(self, features, targets):
         """Cross-entropy of the frequent classes and the clusters."""
-        rows = in_blocks([self.kernels[0], *self.clusters])
+        offsets = None
+        if self.offsets is not None:
+            of_clusters = [tf.zeros(x.shape[0]) for x in self.clusters]
+            offsets = [self.offsets[0], *of_clusters]
+        rows = in_blocks([self.kernels[0], *self.clusters], offsets)
         read.settle(rows[0])
         tail = sum(tf.cast(targets.ids >= x, tf.int64) for x in self.cutoffs)
         entry = tf.where(tail > 0, self.sizes[0] - 1 + tail, targets.ids)
@@ -194,8 +214,8 @@ class AdaptiveSoftmax(PartsHead):
         # Not a tf.cond: its gradient would be dense, zeros for none.
         count = tf.where(is_touched, self.sizes[tail], 0)
         ids = tf.range(tf.cast(count, tf.int64))
-        kernel, _ = read.gather(ClassRows(self.kernels[tail]), ids)
-        return ClassRows(kernel)
+        bias = None if self.offsets is None else self.offsets[tail]
+        return ClassRows(*read.gather(ClassRows(self.kernels[tail], bias), ids))
 
     def activation_bytes(self, batch: int, dim: int) -> int:
         # Tails are gathered whole, to have row-sparse gradients.

@@ -10,6 +10,8 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_choice
+from tfxclass.growth.change import Change
+from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
@@ -163,10 +165,37 @@ class ClassHead(PartsHead):
         ]
         if self.use_bias:
             specs.append(WeightSpec("bias", shape[:1], self.bias_initializer))
+        else:
+            specs += self.offset_specs(shape[:1], ["offsets"])
         return specs
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
         self.kernel, self.bias = made["kernel"], made.get("bias")
+        self.offsets = made.get("offsets")
+
+    @property
+    def row_bias(self) -> Any:
+        """What is added to logits, a variable `[num_classes]` or None."""
+        return self.offsets if self.bias is None else self.bias
+
+    def class_weights(self) -> list[ClassWeight]:
+        return [
+            ClassWeight(
+                spec.name,
+                0,
+                self.num_classes,
+                0 if spec.name == "kernel" else None,
+            )
+            for spec in self.weight_specs(self.kernel.shape[1])
+            if spec.is_rows
+        ]
+
+    def changed_config(self, change: Change) -> Config:
+        config = super().changed_config(change)
+        if self.thresholds is not None:
+            of_new = np.median(self.thresholds)
+            config["thresholds"] = change.grown(self.thresholds, of_new)
+        return config
 
     @property
     def logit_scale(self) -> float:
@@ -201,7 +230,7 @@ class ClassHead(PartsHead):
         """The `ClassRows` of all classes."""
         normalize = self.similarity == "cosine"
         return ClassRows(
-            self.kernel, self.bias, normalize, device=self.rows_device
+            self.kernel, self.row_bias, normalize, device=self.rows_device
         )
 
     def class_rows(self) -> list[ClassRows]:

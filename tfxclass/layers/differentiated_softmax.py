@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.growth.change import Change
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.rows.class_rows import ClassRows
@@ -73,10 +74,17 @@ class DifferentiatedSoftmax(PartsHead):
         self.take_kernels(made)
 
     def class_rows(self) -> list[ClassRows]:
-        return in_blocks(self.kernels)
+        return in_blocks(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         return tf.split(features, self.widths, axis=1)
+
+    def changed_config(self, change: Change) -> Config:
+        # New classes are rare: they go to the last block.
+        *others, (size, width) = self.blocks
+        size += change.num_classes - self.num_classes
+        config = super().changed_config(change)
+        return {**config, "blocks": [*others, (size, width)]}
 
     def get_config(self) -> Config:
         return {**super().get_config(), "blocks": self.blocks}

@@ -130,6 +130,7 @@ class DropMax(SavedRandom, SampledHead):
     sampler_is_optional = True
     kernel_dtypes = ("float32",)
     has_plain_logits = False
+    has_own_logits = False
     supported_options = (*OF_LOSSES, "class_counts", "temperature")
 
     def __init__(

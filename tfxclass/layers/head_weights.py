@@ -52,6 +52,8 @@ class HeadWeights(keras.layers.Layer):
                 made[spec.name] = self.add_rows(spec, made.get("kernel"))
             else:
                 made[spec.name] = self._add(spec, made.get("kernel"))
+        #: The weights by name.
+        self.made = made
         self.take_weights(made)
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
@@ -112,15 +114,22 @@ class HeadWeights(keras.layers.Layer):
     def kernel_specs(
         self, sizes: Sequence[int], widths: Sequence[int]
     ) -> list[WeightSpec]:
-        """Of matrices `[sizes[i], widths[i]]`, which `take_kernels` takes."""
-        return [
+        """Of matrices `[sizes[i], widths[i]]`, which `take_kernels` takes.
+
+        And of the offsets of their classes, where some were removed.
+        """
+        kernels = [
             WeightSpec(f"kernel_{i}", shape, self.kernel_initializer)
             for i, shape in enumerate(zip(sizes, widths, strict=True))
         ]
+        names = [f"offsets_{i}" for i in range(len(kernels))]
+        return kernels + self.offset_specs(sizes, names)
 
     def take_kernels(self, made: dict[str, keras.Variable]) -> None:
-        """Sets `kernels`, a list."""
+        """Sets `kernels`, a list, and `offsets`, as many or None."""
         self.kernels = [v for k, v in made.items() if k.startswith("kernel_")]
+        offsets = [v for k, v in made.items() if k.startswith("offsets_")]
+        self.offsets = offsets or None
 
     def _beside(self, kernel):
         """Scope of variables that are computed with beside `kernel`."""

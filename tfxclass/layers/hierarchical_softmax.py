@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
@@ -10,6 +11,11 @@ from tfxclass import trees
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.growth.change import Change
+from tfxclass.growth.class_means import ClassMeans
+from tfxclass.growth.class_means import directions
+from tfxclass.growth.class_means import median_norm
+from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
@@ -24,6 +30,7 @@ from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import row_products
 from tfxclass.saved_random import SavedRandom
+from tfxclass.trees import growing
 from tfxclass.trees import stock_search
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -143,7 +150,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         specs = [
             WeightSpec("kernel", shape, self._initial_rows),
             _constant("nodes", nodes),
-            _constant("leaves", self.tree.leaves),
+            _constant("leaves", self.tree.leaves[self.tree.live]),
         ]
         if self.has_root:
             root = WeightSpec("root", shape[1:], "zeros", is_rows=False)
@@ -236,14 +243,18 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         targets: targets_lib.Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
-        num_rows = self.kernel.shape[0]
+        num_rows, ids = self.kernel.shape[0], targets.ids
+        if self.removed:
+            removed = tf.constant(list(self.removed), tf.int64)
+            below = tf.searchsorted(removed, tf.reshape(ids, [-1]))
+            ids -= tf.cast(tf.reshape(below, tf.shape(ids)), tf.int64)
         with placement.on(self.rows_device):
             nodes = tf.convert_to_tensor(self.nodes)
             leaves = tf.convert_to_tensor(self.leaves)
             rows = class_tree.path_rows(
                 nodes,
                 leaves,
-                targets.ids,
+                ids,
                 num_rows,
                 self.independent,
                 self.max_depth,
@@ -254,7 +265,8 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
                 tf.convert_to_tensor(self.kernel),
                 nodes,
                 leaves,
-                *targets,
+                ids,
+                targets.weights,
                 self.independent,
                 self.max_depth,
             )
@@ -267,9 +279,10 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             logs = class_tree.log_probabilities(
                 row_products(self.queries(features), kernel),
                 tf.convert_to_tensor(self.nodes),
-                self.num_classes,
+                self.num_answers,
                 self.independent,
             )
+            logs = self._of_all_classes(logs, float("-inf"))
         return self._times_root(logs, features, self.root)
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
@@ -283,7 +296,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
 
         Args:
             features: float `[..., dim]`.
-            k: int, at most `num_classes`.
+            k: int, at most `num_answers`.
             threshold: float in [0, 1], least probability of a class.
 
         Returns:
@@ -310,7 +323,13 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return tuple(unflatten(x, features) for x in found)
 
     def _answers(self, ids, logs, features, root, threshold):
-        """`(ids, scores)` of a search, which knows nothing of the root."""
+        """`(ids, scores)` of a search, which knows nothing of the root.
+
+        Nor of removed classes: to it the others are numbered through.
+        """
+        if self.removed:
+            live = tf.constant(self.tree.live)
+            ids = tf.where(ids >= 0, tf.gather(live, tf.maximum(ids, 0)), ids)
         if root is not None:
             logs = self._times_root(logs, features, root)
             least = tf.math.log(tf.constant(threshold, tf.float32))
@@ -334,7 +353,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
 
         Args:
             features: float `[..., dim]`.
-            k: int, at most `num_classes`.
+            k: int, at most `num_answers`.
             weights: what `export_weights` returned; by default it is called.
             threshold: as in `top_k`.
 
@@ -365,7 +384,20 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return self._answers(ids, logs, features, root, threshold)
 
     def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        return self.sorted_scores(features, weights)
+        ids, scores = self.stock_best(features, self.num_answers, weights)
+        places = tf.argsort(ids, axis=1)
+        scores = tf.gather(scores, places, axis=1, batch_dims=1)
+        none = 0.0 if self.activation else float("-inf")
+        return self._of_all_classes(scores, none)
+
+    def _of_all_classes(self, values, none):
+        """`[rows, num_classes]` of those of the classes with a leaf."""
+        if not self.removed:
+            return values
+        places = np.full(self.num_classes, self.num_answers)
+        places[self.tree.live] = np.arange(self.num_answers)
+        values = tf.pad(values, [[0, 0], [0, 1]], constant_values=none)
+        return tf.gather(values, places, axis=1)
 
     def _check_search(self, k, threshold):
         """`k` as an int."""
@@ -373,7 +405,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             raise ValueError(
                 f"`threshold` must be in [0, 1]. Received: {threshold}"
             )
-        return check_k(k, self.num_classes)
+        return check_k(k, self.num_answers)
 
     def step_rows(self, batch: int) -> int | None:
         # Of one label a row: a node on its path has one row, or all of its
@@ -387,6 +419,88 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
 
     def index_bytes(self, dim: int) -> int:
         return self.tree.nbytes
+
+    def places_near(self, means: ClassMeans | None, count: int) -> np.ndarray:
+        """The class that each mean is taken for, else those near the root."""
+        depths = self.tree.depths()
+        depths[self.tree.leaves < 0] = np.iinfo(np.int64).max
+        shallow = np.argsort(depths, kind="stable")[: self.num_answers]
+        places = np.resize(shallow, count)
+        if means is not None:
+            found, _ = self.top_k(means.of_parts[0], 1)
+            found = found.numpy()[:, 0]
+            places = np.where((means.counts > 0) & (found >= 0), found, places)
+        return places
+
+    def changed_config(self, change: Change) -> Config:
+        tree = keras.saving.serialize_keras_object(self._changed(change).tree)
+        return {**super().changed_config(change), "tree": tree}
+
+    def _changed(self, change):
+        """The tree after `change`, a `ChangedTree`."""
+        if len(change.removed):
+            return growing.without_classes(self.tree, change.removed)
+        return growing.with_classes(
+            self.tree, change.added, change.places, self.independent
+        )
+
+    def class_weights(self) -> list[ClassWeight]:
+        """None: rows are of nodes."""
+        return []
+
+    def row_sources(
+        self, old: "HierarchicalSoftmax", change: Change
+    ) -> dict[str, np.ndarray]:
+        rows = growing.rows_of(old._changed(change), self.independent)
+        # Slots of a difference of rows are of neither.
+        sources = {"kernel": np.where(rows.minus < 0, rows.plus, -1)}
+        for name in ("nodes", "leaves"):
+            sources[name] = np.full(self.made[name].shape[0], -1)
+        return sources
+
+    def finish_rows(
+        self,
+        name: str,
+        values: np.ndarray,
+        old: "HierarchicalSoftmax",
+        change: Change,
+        means: ClassMeans | None,
+    ) -> None:
+        """Differences of rows, and those that lead to new classes."""
+        if name != "kernel":
+            return
+        rows = growing.rows_of(old._changed(change), self.independent)
+        was, turned = old.kernel.numpy(), rows.minus >= 0
+        values[turned] = was[rows.plus[turned]] - was[rows.minus[turned]]
+        if means is None:
+            return
+        dim = values.shape[1] - int(self.use_bias)
+        is_new = rows.plus < 0
+        values[is_new, :dim] = median_norm(was[:, :dim]) * _row_directions(
+            self, old, change, means, rows.children[is_new]
+        )
+
+    def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
+        """Sets rows to the mean directions of the classes below children.
+
+        Where a node has one row, to their difference.
+        """
+        tree, values = self.tree, self.kernel.numpy()
+        below = np.zeros((tree.num_nodes, means.of_parts[0].shape[1]))
+        has_leaf = tree.leaves[ids] >= 0
+        below[tree.leaves[ids[has_leaf]]] = means.of_parts[0][has_leaf]
+        for node in range(tree.num_nodes - 1, 0, -1):
+            below[tree.parents[node]] += below[node]
+        same = growing.ChangedTree(tree, tree, *[np.arange(tree.num_nodes)] * 2)
+        children = growing.rows_of(same, self.independent).children
+        rows = growing.row_directions(
+            tree, directions(below), children, self.independent
+        )
+        is_known = np.any(rows != 0, axis=1)
+        dim = below.shape[1]
+        norm = median_norm(values[:, :dim])
+        values[is_known, :dim] = norm * rows[is_known]
+        self.kernel.assign(values)
 
     def get_config(self) -> Config:
         return {
@@ -402,6 +516,16 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     def from_config(cls, config: Config) -> "HierarchicalSoftmax":
         tree = keras.saving.deserialize_keras_object(config["tree"])
         return cls(**{**config, "tree": tree})
+
+
+def _row_directions(head, old, change, means, children):
+    """Of the rows that lead to new leaves, or to old ones beside them."""
+    tree, dim = head.tree, means.of_parts[0].shape[1]
+    of_class = np.zeros((tree.num_classes, dim), np.float32)
+    of_class[change.added] = means.of_parts[0]
+    of_nodes = np.zeros((tree.num_nodes, dim), np.float32)
+    of_nodes[tree.leaves[tree.live]] = of_class[tree.live]
+    return growing.row_directions(tree, of_nodes, children, head.independent)
 
 
 def _constant(name, array):

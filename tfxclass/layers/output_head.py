@@ -1,6 +1,8 @@
 """The contract of an output layer: what Keras, metrics and exports call."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,6 +11,7 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.layers.class_numbers import ClassNumbers
 from tfxclass.layers.head_weights import HeadWeights
 from tfxclass.losses import forward as forward_lib
 from tfxclass.losses import targets as targets_lib
@@ -33,7 +36,7 @@ from tfxclass.types import Shape
 do_not_convert = tf.autograph.experimental.do_not_convert
 
 
-class OutputHead(HeadWeights):
+class OutputHead(ClassNumbers, HeadWeights):
     """Base class of the output layers over `num_classes` classes.
 
     A head is the last layer of a model. `call` gives the full output; `loss`,
@@ -66,6 +69,10 @@ class OutputHead(HeadWeights):
             a row then weighs 1, and a probability is its label's own; of a
             squared hinge's margins it is the sigmoid, which ranks right and
             is a probability after `tfxclass.calibrate`.
+        class_names: sequence of str, the name of each class, which exports
+            answer with; or None.
+        removed: ids of classes that are no answers; `tfxclass.remove_classes`
+            sets them. Their labels count as padding.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -112,6 +119,8 @@ class OutputHead(HeadWeights):
         loss_options: LossOptions | None = None,
         kernel_dtype: str = "float32",
         loss: str = "softmax",
+        class_names: Sequence[str] | None = None,
+        removed: Iterable[int] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -124,6 +133,7 @@ class OutputHead(HeadWeights):
             activation = known
         check_choice("activation", activation, (known, None))
         self.num_classes = num_classes
+        self.set_classes(class_names, removed)
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
@@ -268,14 +278,13 @@ class OutputHead(HeadWeights):
         """`Targets` of labels for the flattened features."""
         if self.teacher_weight:
             labels = teacher.labels_alone(labels)
-        return self.objective.targets(
-            targets_lib.as_targets(
-                labels,
-                self.num_classes,
-                tf.shape(features)[:-1],
-                mask=forward_lib.mask_of(features),
-            )
+        targets = targets_lib.as_targets(
+            labels,
+            self.num_classes,
+            tf.shape(features)[:-1],
+            mask=forward_lib.mask_of(features),
         )
+        return self.objective.targets(self.without_removed(targets))
 
     @do_not_convert
     def logits(self, features: Array, settle: bool = True) -> tf.Tensor:
@@ -297,13 +306,13 @@ class OutputHead(HeadWeights):
 
         Args:
             features: float `[..., dim]`.
-            k: int, at most `num_classes`.
+            k: int, at most `num_answers`: `num_classes` but the removed ones.
 
         Returns:
             `(ids, scores)`: int64 and float32 `[..., k]`, best first; scores
             are probabilities, or logits with `activation=None`.
         """
-        k = check_k(k, self.num_classes)
+        k = check_k(k, self.num_answers)
         features = self.as_features(features)
         found = self.best(flatten(features), k)
         return tuple(unflatten(x, features) for x in found)
@@ -316,14 +325,14 @@ class OutputHead(HeadWeights):
 
         Args:
             features: float `[..., dim]`.
-            k: int, at most `num_classes`.
+            k: int, at most `num_answers`.
             weights: what `export_weights` returned; by default it is called,
                 which may make variables: not in a `tf.function`.
 
         Returns:
             As `top_k`, if no logit is NaN.
         """
-        k = check_k(k, self.num_classes)
+        k = check_k(k, self.num_answers)
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
         found = self.stock_best(flatten(features), k, weights)
@@ -397,6 +406,15 @@ class OutputHead(HeadWeights):
         """`(ids, scores)`, `[rows, k]`: see `top_k`."""
         raise NotImplementedError
 
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Logits of some classes, int64 `[rows, q]`, of each row.
+
+        They are float32 `[rows, q]`, of any class where an id is -1. Here
+        taken from those of all classes.
+        """
+        logits = self.all_logits(features)
+        return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
+
     def export_weights(self) -> Any:
         """What `export_top_k` reads and an export saves."""
         raise NotImplementedError
@@ -455,6 +473,7 @@ class OutputHead(HeadWeights):
             ),
             "kernel_dtype": self.kernel_dtype,
             "loss": self.objective.name,
+            **self.class_config(),
         }
 
 

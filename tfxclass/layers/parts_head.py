@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.losses import targets as targets_lib
@@ -14,6 +15,7 @@ from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows import stock
+from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.shards.exchange import ALONE
 from tfxclass.shards.exchange import Batch
@@ -37,6 +39,15 @@ class PartsHead(OutputHead):
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         """The queries of each of `class_rows`, or those of all; a list."""
         return [self.queries(features)]
+
+    def class_weights(self) -> list[ClassWeight]:
+        """Of heads with `kernels`; those with one matrix have their own."""
+        found = []
+        for i, rows in enumerate(self.class_rows()):
+            found.append(ClassWeight(f"kernel_{i}", rows.first, rows.size, i))
+            if self.offsets is not None:
+                found.append(ClassWeight(f"offsets_{i}", *found[-1][1:3]))
+        return found
 
     def exchange(self, features: tf.Tensor) -> Batch:
         """What the replicas tell each other: of `tfxclass.shards`."""
@@ -138,6 +149,23 @@ class PartsHead(OutputHead):
         logits = self.adjust_logits(features, exchange.own_from_all(logits))
         return tf.concat(logits, axis=1)
 
+    #: Whether the logit of a class is a product with its row.
+    has_own_logits = True
+
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        if not self.has_own_logits:
+            return super().logits_of(features, ids)
+        class_rows = self.class_rows()
+        for rows in class_rows:
+            read.settle(rows, tf.maximum(rows.local_ids(ids), 0))
+        return _logits_of(self._paired(features, class_rows), ids)
+
+    def stock_logits_of(
+        self, features: tf.Tensor, ids: tf.Tensor, weights: Any
+    ) -> tf.Tensor:
+        """`logits_of` with stock ops alone, where `has_own_logits`."""
+        return _logits_of(self._paired(features, weights), ids)
+
     def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)`, `[rows, k]`: see `top_k`."""
         exchange = self.exchange(features)
@@ -202,6 +230,17 @@ class PartsHead(OutputHead):
         ]
         logits = tf.concat(self.adjust_logits(features, logits), axis=1)
         return self.activate(logits) if self.activation else logits
+
+
+def _logits_of(parts, ids):
+    """Of the classes `ids` `[rows, q]`, each from its part."""
+    logits = tf.zeros(tf.shape(ids))
+    for queries, rows in parts:
+        local = rows.local_ids(ids)
+        with placement.on(rows.device):
+            found = logits_at(queries, rows, local)
+        logits = tf.where(local >= 0, found, logits)
+    return logits
 
 
 def _all_products(queries, rows):

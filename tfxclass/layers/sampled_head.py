@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.growth.change import Change
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses import first_order
 from tfxclass.losses.forward import Ranking
@@ -277,6 +278,12 @@ class SampledHead(ClassHead):
             "placement": self.placement,
             "sampler": keras.saving.serialize_keras_object(self.sampler),
         }
+
+    def changed_config(self, change: Change) -> Config:
+        config = super().changed_config(change)
+        if "sampler" in config and self.sampler is not None:
+            config["sampler"] = by_name.changed(self.sampler, change)
+        return config
 
     def with_sampler_options(
         self, config: Config, names: Sequence[str]

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfxclass import optimizers
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
+from tfxclass.growth.change import Change
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.forward import Step
@@ -217,12 +218,12 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         shards = self.shards
         number = shards_lib.batch_of(shards).shard
         if number is not None or shards.count == 1:
-            parts = {number or 0: (self.kernel, self.bias)}
+            parts = {number or 0: (self.kernel, self.row_bias)}
         else:
             kernels = dict(shards.components(self.kernel))
             biases = {}
-            if self.bias is not None:
-                biases = dict(shards.components(self.bias))
+            if self.row_bias is not None:
+                biases = dict(shards.components(self.row_bias))
             parts = {i: (x, biases.get(i)) for i, x in kernels.items()}
         return {
             i: ClassRows(
@@ -388,13 +389,20 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     @property
     def shard_variables(self) -> list[Variable | shards_lib.SplitRows]:
-        return [self.kernel] if self.bias is None else [self.kernel, self.bias]
+        variables = [self.kernel, self.row_bias]
+        return [x for x in variables if x is not None]
 
     @property
     def _saves_samplers(self):
         # Of several workers none knows all indexes.
         local = self.shards.components(self.kernel)
         return self.sampler is not None and len(local) == self.shards.count
+
+    def changed_config(self, change: Change) -> Config:
+        config = super().changed_config(change)
+        if self.sampler is not None:
+            config["sampler"] = by_name.changed(self.sampler, change)
+        return config
 
     def get_config(self) -> Config:
         return {

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.growth.change import Change
 from tfxclass.losses.targets import Targets
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
@@ -212,6 +213,17 @@ class LossOptions:
                 )
         if head.objective.is_sum and self.teacher_weight:
             self._check_soft()
+        spread = {
+            "label_smoothing": self.label_smoothing,
+            "teacher_weight": self.teacher_weight,
+        }
+        for name, value in spread.items():
+            if value and head.removed:
+                raise ValueError(
+                    f"`{name}` gives mass to classes that are no labels, "
+                    f"removed ones, too. Received: {name}={value} with "
+                    f"{len(head.removed)} removed classes"
+                )
         if isinstance(self.class_weight, dict):
             unknown = [c for c in self.class_weight if c >= head.num_classes]
             if unknown:
@@ -364,6 +376,30 @@ class LossOptions:
             return None
         counts = np.maximum(counts, counts[counts > 0].min())
         return self.logit_adjustment * np.log(counts / counts.sum())
+
+    def changed(self, change: Change) -> "LossOptions":
+        """The options of a head after `change`.
+
+        New classes weigh 1, or the median of given weights, are as often
+        missed as the rarest, and count as often as they occur.
+        """
+        config = self.get_config()
+        if isinstance(self.class_weight, dict):
+            config["class_weight"] = {
+                c: weight
+                for c, weight in self.class_weight.items()
+                if c not in change.added
+            }
+        elif self.class_weight is not None:
+            of_new = np.median(self.class_weight)
+            config["class_weight"] = change.grown(self.class_weight, of_new)
+        if self.propensities is not None:
+            of_new = self.propensities.min()
+            config["propensities"] = change.grown(self.propensities, of_new)
+        if self.class_counts is not None:
+            counts = change.grown_counts(self.class_counts)
+            config["class_counts"] = counts
+        return LossOptions(**config)
 
     def get_config(self) -> Config:
         names = (*ALL_OPTIONS, "logit_adjustment")

@@ -140,6 +140,8 @@ def full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
         kernel_initializer="zeros",
         seed=head.seed,
         name=head.name.removesuffix(_SUFFIX) + _SUFFIX,
+        class_names=head.class_names,
+        removed=head.removed,
     )
     full.build((None, full_dim(head)))
     # At once, it would be copied twice.

@@ -55,11 +55,15 @@ class ClassRows(NamedTuple):
         return tf.where(is_here, local, -1)
 
 
-def in_blocks(kernels: Sequence[tf.Tensor | Variable]) -> list[ClassRows]:
+def in_blocks(
+    kernels: Sequence[tf.Tensor | Variable],
+    biases: Sequence[tf.Tensor | Variable | None] | None = None,
+) -> list[ClassRows]:
     """`ClassRows` of matrices whose classes are numbered through."""
     found, first = [], 0
-    for kernel in kernels:
+    biases = [None] * len(kernels) if biases is None else biases
+    for kernel, bias in zip(kernels, biases, strict=True):
         size = kernel.shape[0]
-        found.append(ClassRows(kernel, first=first, size=size))
+        found.append(ClassRows(kernel, bias, first=first, size=size))
         first += size
     return found

@@ -3,6 +3,7 @@
 import keras
 
 from tfxclass.checks import check_positive_int
+from tfxclass.growth.change import Change
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
@@ -66,3 +67,8 @@ def get(
     if num_classes is not None:
         num_sampled = min(num_sampled, num_classes)
     return NAMES[sampler](num_sampled, seed=seed)
+
+
+def changed(sampler: Sampler, change: Change) -> Sampler:
+    """A sampler like this one, for a head after `change`; its index is new."""
+    return type(sampler).from_config(sampler.changed_config(change))

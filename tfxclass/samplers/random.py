@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.growth.change import Change
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -159,6 +160,10 @@ class FrequencySampler(_RandomSampler):
         return FrequencySampler(
             num_sampled, counts, power=self.power, seed=seed
         )
+
+    def changed_config(self, change: Change) -> Config:
+        counts = change.grown_counts(self.counts)
+        return {**self.get_config(), "counts": counts}
 
     def get_config(self) -> Config:
         # An array: Keras writes a list element by element.

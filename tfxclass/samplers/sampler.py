@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.growth.change import Change
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.saved_random import SavedRandom
@@ -127,6 +128,10 @@ class Sampler(SavedRandom, keras.layers.Layer):
         """
         config = {"num_sampled": num_sampled, "seed": seed}
         return type(self).from_config({**self.get_config(), **config})
+
+    def changed_config(self, change: Change) -> Config:
+        """The configuration of this sampler for a head after `change`."""
+        return self.get_config()
 
     def weight(self, name: str, value: float) -> keras.Variable:
         """A float32 weight that is not trained."""

@@ -10,6 +10,23 @@ from tfxclass.types import Store
 from tfxclass.types import Variable
 
 
+def read(variable: Variable | SplitRows) -> np.ndarray:
+    """All rows, also of one in shards."""
+    shards = shards_of(variable)
+    if shards is not None:
+        return shards.read(variable)
+    return variable.numpy()
+
+
+def write(variable: Variable | SplitRows, values: np.ndarray) -> None:
+    """Assigns all rows, also of one in shards."""
+    shards = shards_of(variable)
+    if shards is not None:
+        shards.write(variable, values)
+    else:
+        variable.assign(values)
+
+
 def save(variables: Sequence[Variable | SplitRows], store: Store) -> None:
     """Puts variables into `store` by number, rows in their global order."""
     for number, variable in enumerate(variables):

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import check_positive_int
 from tfxclass.trees.text import draw
 from tfxclass.types import Config
 
@@ -25,32 +26,42 @@ class Tree:
 
     Args:
         num_children: ints `[num_nodes]`: 0 for a leaf, else 2 or more.
-        classes: ints `[num_classes]`: the class of each leaf, in the order of
-            the leaves.
+        classes: ints, one for each leaf, in the order of the leaves: its
+            class.
+        num_classes: int; by default that of the leaves. Where it is greater,
+            classes have no leaf: those that were removed.
 
     Attributes:
         num_classes: int.
         num_nodes: int, leaves and inner nodes.
         num_children: int64 `[num_nodes]`.
-        classes: int64 `[num_classes]`, as given.
+        classes: int64 `[number of leaves]`, as given.
         parents: int64 `[num_nodes]`, -1 for the root.
         first_children: int64 `[num_nodes]`; of no meaning for a leaf.
-        leaves: int64 `[num_classes]`: the leaf of each class.
+        leaves: int64 `[num_classes]`: the leaf of each class, -1 for none.
 
     Raises:
         ValueError: arrays that are no such tree.
     """
 
-    def __init__(self, num_children: ArrayLike, classes: ArrayLike) -> None:
+    def __init__(
+        self,
+        num_children: ArrayLike,
+        classes: ArrayLike,
+        num_classes: int | None = None,
+    ) -> None:
         self.num_children = as_ints("num_children", num_children)
         self.classes = as_ints("classes", classes)
+        self.num_classes = len(self.classes)
+        if num_classes is not None:
+            self.num_classes = check_positive_int("num_classes", num_classes)
         self._check()
         ends = np.cumsum(self.num_children) + 1
         self.first_children = ends - self.num_children
         inner = np.arange(self.num_nodes)
         self.parents = np.repeat(inner, self.num_children)
         self.parents = np.concatenate([[-1], self.parents])
-        self.leaves = np.empty(self.num_classes, np.int64)
+        self.leaves = np.full(self.num_classes, -1)
         self.leaves[self.classes] = np.flatnonzero(self.num_children == 0)
 
     def _check(self):
@@ -68,8 +79,12 @@ class Tree:
                 f"node 0 reaches all. Received: {_short(degrees)}"
             )
         num_leaves = np.count_nonzero(degrees == 0)
-        if len(classes) != num_leaves or np.any(
-            np.sort(classes) != np.arange(num_leaves)
+        found = np.unique(classes)
+        if (
+            len(classes) != num_leaves
+            or len(found) != num_leaves
+            or found[0] < 0
+            or found[-1] >= self.num_classes
         ):
             raise ValueError(
                 "`classes` must be the numbers 0 to num_classes - 1, one for "
@@ -81,24 +96,25 @@ class Tree:
         return len(self.num_children)
 
     @property
-    def num_classes(self) -> int:
-        return len(self.classes)
-
-    @property
     def nbytes(self) -> int:
         """Bytes of its arrays, int."""
         arrays = (self.num_children, self.first_children, self.parents)
         return sum(x.nbytes for x in (*arrays, self.classes, self.leaves))
 
+    @property
+    def live(self) -> np.ndarray:
+        """int64 `[number of leaves]`: the classes that have a leaf, rising."""
+        return np.flatnonzero(self.leaves >= 0)
+
     def depths(self) -> np.ndarray:
-        """int64 `[num_classes]`: edges from the root to each class."""
+        """int64 `[num_classes]`: edges to each class; 0 without a leaf."""
         depths = np.zeros(self.num_nodes, np.int64)
         begin, end = 0, 1
         while end < self.num_nodes:
             children = np.arange(end, end + self.num_children[begin:end].sum())
             depths[children] = depths[self.parents[children]] + 1
             begin, end = end, end + len(children)
-        return depths[self.leaves]
+        return np.where(self.leaves < 0, 0, depths[self.leaves])
 
     def path(self, class_id: int) -> list[int]:
         """Nodes from the root to the leaf of `class_id`; a list of ints."""
@@ -119,18 +135,24 @@ class Tree:
         """What the compiled ops read; int64 `[num_nodes, 5]`.
 
         Columns: parent, first child, number of children, first row of weights
-        (see `num_rows`), and the class of a leaf, -1 for other nodes.
+        (see `num_rows`), and the class of a leaf, -1 for other nodes. Where
+        classes have no leaf, the others are numbered through: `live`.
         """
-        rows = self._rows_of_nodes(independent)
+        first_rows = self.first_rows(independent)
         nodes = np.zeros((self.num_nodes, 5), np.int64)
         is_inner = self.num_children > 0
         nodes[:, PARENT] = self.parents
         nodes[is_inner, FIRST_CHILD] = self.first_children[is_inner]
         nodes[:, NUM_CHILDREN] = self.num_children
-        nodes[is_inner, FIRST_ROW] = (np.cumsum(rows) - rows)[is_inner]
+        nodes[is_inner, FIRST_ROW] = first_rows[is_inner]
         nodes[:, CLASS] = -1
-        nodes[~is_inner, CLASS] = self.classes
+        nodes[~is_inner, CLASS] = np.searchsorted(self.live, self.classes)
         return nodes
+
+    def first_rows(self, independent: bool = False) -> np.ndarray:
+        """int64 `[num_nodes]`: the first row of weights of each inner node."""
+        rows = self._rows_of_nodes(independent)
+        return np.cumsum(rows) - rows
 
     def _rows_of_nodes(self, independent):
         degrees = self.num_children
@@ -160,29 +182,46 @@ class Tree:
             isinstance(other, Tree)
             and np.array_equal(self.num_children, other.num_children)
             and np.array_equal(self.classes, other.classes)
+            and self.num_classes == other.num_classes
         )
 
     __hash__ = None
 
     def get_config(self) -> Config:
-        return {
+        config = {
             "num_children": _packed(self.num_children),
             "classes": _packed(self.classes),
         }
+        if self.num_classes != len(self.classes):
+            config["num_classes"] = self.num_classes
+        return config
 
     @classmethod
     def from_config(cls, config: Config) -> "Tree":
-        return cls(**{name: _unpacked(x) for name, x in config.items()})
+        arrays = ("num_children", "classes")
+        return cls(
+            **config | {name: _unpacked(config[name]) for name in arrays}
+        )
 
 
 def from_parents(parents: np.ndarray, leaves: np.ndarray) -> Tree:
-    """A `Tree` of nodes in any order, each leaf a class.
+    """A `Tree` of nodes in any order, each leaf a class; see `numbered`."""
+    return numbered(parents, leaves)[0]
+
+
+def numbered(
+    parents: np.ndarray, leaves: np.ndarray
+) -> tuple[Tree, np.ndarray]:
+    """A `Tree` of nodes in any order, and which these were.
 
     Children of a node keep the order of their numbers.
 
     Args:
         parents: int64 `[num_nodes]`, -1 for the one root.
-        leaves: int64 `[num_classes]`: the leaf of each class.
+        leaves: int64 `[num_classes]`: the leaf of each class, -1 for none.
+
+    Returns:
+        `(tree, order)`: int64 `[num_nodes]`, the given number of each node.
     """
     degrees = np.bincount(parents + 1, minlength=len(parents) + 1)[1:]
     starts = np.cumsum(degrees) - degrees
@@ -193,9 +232,10 @@ def from_parents(parents: np.ndarray, leaves: np.ndarray) -> Tree:
         level = by_parent[ranges(starts[level], degrees[level])]
     order = np.concatenate(levels)
     classes = np.full(len(parents), -1)
-    classes[leaves] = np.arange(len(leaves))
+    classes[leaves[leaves >= 0]] = np.flatnonzero(leaves >= 0)
     classes = classes[order]
-    return Tree(degrees[order], classes[degrees[order] == 0])
+    tree = Tree(degrees[order], classes[degrees[order] == 0], len(leaves))
+    return tree, order
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -1,0 +1,471 @@
+"""New rows, slots, samplers and names of a head that grows; bad input."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.growth_contract import BATCH
+from tests.growth_contract import CLASSES
+from tests.growth_contract import DIM
+from tests.growth_contract import NEW
+from tests.growth_contract import GrowthContract
+from tests.growth_contract import slots_of
+from tests.growth_contract import small_data
+from tests.growth_contract import small_model
+from tests.growth_contract import trained
+from tfxclass import layers
+from tfxclass import losses
+from tfxclass import samplers
+from tfxclass import trees
+from tfxclass.trees import growing
+
+NEW_DATA = small_data((CLASSES, CLASSES + NEW), seed=1)
+
+
+@pytest.fixture(autouse=True)
+def fresh_keras():
+    keras.utils.set_random_seed(3)
+
+
+class TestFull(GrowthContract):
+    def make_head(self, **options):
+        return layers.FullSoftmax(CLASSES, use_bias=True, **options)
+
+    def check_old_rows(self, old, new):
+        was, now = (m.layers[-1].kernel.numpy() for m in (old, new))
+        np.testing.assert_array_equal(now[:CLASSES], was)
+
+
+class TestCosineForest(GrowthContract):
+    def make_head(self, **options):
+        return layers.SelectiveSoftmax(
+            CLASSES,
+            30,
+            num_trees=3,
+            leaf_size=5,
+            similarity="cosine",
+            seed=1,
+            **options,
+        )
+
+
+class TestLSH(GrowthContract):
+    def make_head(self, **options):
+        return layers.LSHSoftmax(
+            CLASSES, 30, num_hashes=3, num_tables=4, seed=1, **options
+        )
+
+
+def mean_directions(features, labels):
+    """NumPy oracle: of the normalised features of the new classes."""
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    means = [features[labels == c].mean(0) for c in np.unique(labels)]
+    return np.stack([x / np.linalg.norm(x) for x in means])
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_new_rows_are_the_mean_directions(similarity):
+    head = layers.FullSoftmax(
+        CLASSES, similarity=similarity, use_bias=similarity == "dot"
+    )
+    model = trained(head)
+    new_x, new_y = NEW_DATA
+    # A label of an old class, and padding, are passed over.
+    labels = np.stack([new_y, np.full(BATCH, 5), np.full(BATCH, -1)], axis=1)
+    grown = tfxclass.add_classes(model, NEW, (new_x, labels), batch_size=7)
+    kernel = head.kernel.numpy()
+    expected = mean_directions(model.layers[0](new_x).numpy(), new_y)
+    expected *= np.median(np.linalg.norm(kernel, axis=1))
+    found = grown.layers[-1].kernel.numpy()
+    np.testing.assert_allclose(found[CLASSES:], expected, rtol=1e-5)
+    if similarity == "dot":
+        bias = grown.layers[-1].bias.numpy()
+        np.testing.assert_array_equal(bias[:CLASSES], head.bias.numpy())
+        np.testing.assert_allclose(bias[CLASSES:], np.median(head.bias.numpy()))
+
+
+def test_rows_of_parts_are_of_their_own_queries():
+    head = layers.DifferentiatedSoftmax(CLASSES, blocks=[(20, 5), (40, 3)])
+    model = trained(head)
+    # One class of each part: the first takes the place of a removed one.
+    model = tfxclass.remove_classes(model, [4])
+    new_x, _ = NEW_DATA
+    new_y = np.arange(BATCH) % 2 * (CLASSES - 4) + 4
+    grown = tfxclass.add_classes(model, 2, (new_x, new_y)).layers[-1]
+    features = model.layers[0](new_x).numpy()
+    for i, (at, part) in enumerate([(4, slice(0, 5)), (40, slice(5, 8))]):
+        kernel = grown.kernels[i].numpy()
+        others = np.delete(kernel, at, axis=0)
+        expected = mean_directions(features[:, part], new_y)[i]
+        expected *= np.median(np.linalg.norm(others, axis=1))
+        np.testing.assert_allclose(kernel[at], expected, rtol=1e-5)
+
+
+def test_without_data_rows_are_the_initializer_s():
+    model = trained(layers.FullSoftmax(CLASSES, kernel_initializer="ones"))
+    grown = tfxclass.add_classes(model, NEW)
+    assert np.all(grown.layers[-1].kernel.numpy()[CLASSES:] == 1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"catch_up": True},
+        {"compact_slots": True},
+        {"use_ema": True, "catch_up": True},
+        {"gradient_accumulation_steps": 2},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_training_goes_on_as_without_new_classes(options):
+    """Classes that weigh nothing in the loss change nothing of the others."""
+
+    def run(grow):
+        keras.utils.set_random_seed(3)
+        head = layers.FullSoftmax(CLASSES, use_bias=True)
+        optimizer = tfxclass.optimizers.LazyAdam(0.05, **options)
+        model = trained(head, optimizer)
+        if grow:
+            model = tfxclass.add_classes(model, NEW)
+            bias = model.layers[-1].bias
+            bias.assign(
+                tf.where(np.arange(CLASSES + NEW) < CLASSES, bias, -1e9)
+            )
+        x, y = small_data(seed=4)
+        model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, shuffle=False)
+        model.layers[-1].settle()
+        return model.layers[-1].kernel.numpy()[:CLASSES]
+
+    np.testing.assert_allclose(run(True), run(False), rtol=1e-4, atol=1e-6)
+
+
+def test_keras_optimizers_and_groups_keep_their_slots():
+    head = layers.FullSoftmax(CLASSES)
+    encoder = keras.layers.Dense(DIM)
+    optimizer = tfxclass.optimizers.MultiOptimizer(
+        [
+            (keras.optimizers.Adam(0.01), encoder),
+            (keras.optimizers.Adagrad(0.1), head),
+        ]
+    )
+    model = keras.Sequential([keras.Input([DIM]), encoder, head])
+    model.compile(optimizer, loss=head.loss)
+    model.fit(*small_data(), verbose=0)
+    grown = tfxclass.add_classes(model, NEW, NEW_DATA)
+    before, after = (slots_of(m, "kernel") for m in (model, grown))
+    (was,), (now,) = before.values(), after.values()
+    np.testing.assert_array_equal(now[:CLASSES], was)
+    # As Keras begins.
+    np.testing.assert_allclose(now[CLASSES:], 0.1)
+    for ours, theirs in zip(
+        model.optimizer.variables, grown.optimizer.variables
+    ):
+        if ours.shape == theirs.shape:
+            np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    grown.fit(*NEW_DATA, verbose=0)
+
+
+def test_functional_model_with_labels_as_an_input():
+    features = keras.Input([DIM], name="x")
+    labels = keras.Input([], dtype="int64", name="y")
+    head = layers.SampledSoftmax(CLASSES, 30)
+    model = keras.Model([features, labels], head(features, labels=labels))
+    model.compile(tfxclass.optimizers.LazyAdam(0.05))
+    model.fit(list(small_data()), verbose=0)
+    new_x, new_y = NEW_DATA
+    grown = tfxclass.add_classes(model, NEW, NEW_DATA)
+    assert [x.name for x in grown.inputs] == ["x", "y"]
+    before = grown.evaluate([new_x, new_y], verbose=0)
+    grown.fit([new_x, new_y], epochs=5, verbose=0)
+    assert grown.evaluate([new_x, new_y], verbose=0) < before
+
+
+def test_what_has_a_number_for_each_class_grows():
+    counts = np.arange(1, CLASSES + 1.0)
+    head = layers.SampledSoftmax(
+        CLASSES,
+        sampler=samplers.FrequencySampler(30, counts),
+        thresholds=np.linspace(0, 1, CLASSES),
+        loss_options=losses.LossOptions(
+            class_weight=counts,
+            propensities=1 / counts,
+            class_counts=counts,
+        ),
+    )
+    model = trained(head)
+    grown = tfxclass.add_classes(model, NEW, NEW_DATA).layers[-1]
+    rows = np.bincount(NEW_DATA[1] - CLASSES, minlength=NEW)
+    for found in (grown.sampler.counts, grown.loss_options.class_counts):
+        np.testing.assert_array_equal(found, [*counts, *rows])
+    np.testing.assert_allclose(grown.thresholds[CLASSES:], 0.5)
+    options = grown.loss_options
+    np.testing.assert_allclose(options.class_weight[CLASSES:], 30.5)
+    np.testing.assert_allclose(options.propensities[CLASSES:], 1 / CLASSES)
+
+
+def test_names_keep_their_ids(tmp_path):
+    names = [f"class {i}" for i in range(CLASSES)]
+    head = layers.FullSoftmax(CLASSES, class_names=names)
+    model = trained(head)
+    left = tfxclass.remove_classes(model, [3])
+    grown = tfxclass.add_classes(left, 2, labels=["class 3", "gr\u00fcn"])
+    expected = [*names, "gr\u00fcn"]
+    assert list(grown.layers[-1].class_names) == expected
+    config = keras.saving.serialize_keras_object(grown.layers[-1])
+    again = keras.saving.deserialize_keras_object(config)
+    assert list(again.class_names) == expected
+    folder = tfxclass.export.saved_model(grown, tmp_path, top_k=2)
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    answers = served(x=tf.constant(small_data()[0]))
+    named = [[expected[i] for i in row] for row in answers["ids"].numpy()]
+    assert named == [[x.decode() for x in r] for r in answers["labels"].numpy()]
+
+
+def test_metrics_of_the_classes_grow():
+    head = layers.FullSoftmax(CLASSES)
+    model = keras.Sequential([keras.Input([DIM]), head])
+    metric = tfxclass.metrics.F1Score(head, k=2, average="macro")
+    model.compile("adam", loss=head.loss, metrics=[metric])
+    model.fit(*small_data(), verbose=0)
+    grown = tfxclass.add_classes(model, NEW, NEW_DATA)
+    assert len(grown.evaluate(*NEW_DATA, verbose=0)) == 2
+
+
+BAD_ADDITIONS = {
+    "count_0": (dict(count=0), "`count` must be a positive integer"),
+    "count_half": (dict(count=1.5), "`count` must be a positive integer"),
+    "no_labels": (dict(count=1), "no labels"),
+    "few_labels": (dict(count=2, labels=["a"]), "1 names with count=2"),
+    "known": (dict(count=1, labels=["0"]), "no other class has"),
+    "twice": (dict(count=2, labels=["a", "a"]), "no other class has"),
+    "one_array": (
+        dict(count=1, labels=["a"], data=(NEW_DATA[0],)),
+        "`data`",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ADDITIONS)
+def test_bad_additions(case):
+    arguments, message = BAD_ADDITIONS[case]
+    head = layers.FullSoftmax(CLASSES, class_names=map(str, range(CLASSES)))
+    with pytest.raises(ValueError, match=message):
+        tfxclass.add_classes(small_model(head), **arguments)
+
+
+def test_labels_need_names_of_the_others():
+    model = small_model(layers.FullSoftmax(CLASSES))
+    with pytest.raises(ValueError, match="without class_names"):
+        tfxclass.add_classes(model, 1, labels=["a"])
+
+
+def test_data_of_classes_out_of_range():
+    model = small_model(layers.FullSoftmax(CLASSES))
+    x, y = NEW_DATA
+    with pytest.raises(tf.errors.InvalidArgumentError, match="62"):
+        tfxclass.add_classes(model, 2, (x, np.full_like(y, CLASSES + 2)))
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([], "one at least"),
+        ([0.5], "integers of shape"),
+        ([[1]], "integers of shape"),
+        ([CLASSES], r"Received: \[60\]"),
+        ([-1], r"Received: \[-1\]"),
+        ([5, 6], r"not removed before. Received: \[5\]"),
+        ([x for x in range(CLASSES) if x != 5], "must leave a class"),
+    ],
+)
+def test_bad_removals(ids, message):
+    model = small_model(layers.FullSoftmax(CLASSES, removed=[5]))
+    with pytest.raises(ValueError, match=message):
+        tfxclass.remove_classes(model, ids)
+
+
+def test_what_removed_classes_exclude():
+    options = losses.LossOptions(label_smoothing=0.1)
+    model = small_model(layers.FullSoftmax(CLASSES, loss_options=options))
+    with pytest.raises(ValueError, match="`label_smoothing`"):
+        tfxclass.remove_classes(model, [1])
+    model = small_model(layers.AdaptiveSoftmax(CLASSES, cutoffs=[50]))
+    with pytest.raises(ValueError, match="in each cluster"):
+        tfxclass.remove_classes(model, range(50, CLASSES))
+
+
+def test_gradients_that_are_being_summed():
+    optimizer = tfxclass.optimizers.LazyAdam(gradient_accumulation_steps=3)
+    model = trained(layers.FullSoftmax(CLASSES), optimizer)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=3"):
+        tfxclass.add_classes(model, 1)
+
+
+DESCRIPTIONS = np.random.default_rng(8).normal(size=(CLASSES, DIM))
+DESCRIPTIONS = DESCRIPTIONS.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "make_head",
+    [
+        lambda: layers.FullSoftmax(CLASSES, similarity="cosine"),
+        lambda: layers.FullSoftmax(CLASSES),
+        lambda: layers.AdaptiveSoftmax(CLASSES, cutoffs=[30], div_value=1),
+        lambda: layers.HierarchicalSoftmax(CLASSES, "balanced"),
+        lambda: layers.HierarchicalSoftmax(
+            CLASSES, "balanced", multi_label="plt"
+        ),
+    ],
+    ids=["cosine", "dot", "adaptive", "binary", "plt"],
+)
+def test_classes_are_found_by_their_texts(make_head):
+    model = small_model(make_head())
+    begin = tfxclass.top_k(model, 1).predict(DESCRIPTIONS, verbose=0)[0]
+    assert np.mean(begin[:, 0] == np.arange(CLASSES)) < 0.1
+    assert tfxclass.initialize_classes(model, DESCRIPTIONS) is model
+    found = tfxclass.top_k(model, 1).predict(DESCRIPTIONS, verbose=0)[0]
+    # Trees, and the entries of clusters, decide for many classes at once.
+    is_one = isinstance(model.layers[-1], layers.FullSoftmax)
+    least = 0.9 if is_one else 0.12
+    assert np.mean(found[:, 0] == np.arange(CLASSES)) >= least
+
+
+def test_rows_are_the_features_of_the_texts():
+    head = layers.FullSoftmax(CLASSES, similarity="cosine")
+    model = small_model(head)
+    before = head.kernel.numpy()
+    # Class 1 has two texts, one of which is class 0's, too.
+    labels = np.array([[0, 1], [1, -1], [5, -1]])
+    tfxclass.initialize_classes(model, DESCRIPTIONS[:3], labels)
+    rows = model.layers[0](DESCRIPTIONS[:3]).numpy()
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    both = rows[0] + rows[1]
+    after = head.kernel.numpy()
+    expected = [rows[0], both / np.linalg.norm(both), rows[2]]
+    np.testing.assert_allclose(after[[0, 1, 5]], expected, rtol=1e-5)
+    others = np.delete(np.arange(CLASSES), [0, 1, 5])
+    np.testing.assert_array_equal(after[others], before[others])
+
+
+def test_texts_of_a_model_that_reads_text():
+    words = keras.layers.TextVectorization(output_mode="count")
+    words.adapt(["small bird", "large cat", "green tree"])
+    head = layers.FullSoftmax(3, similarity="cosine")
+    text = keras.Input((), dtype="string")
+    model = keras.Model(text, head(words(text)))
+    names = ["small bird", "large cat", "green tree"]
+    tfxclass.initialize_classes(model, names)
+    ids, _ = head.top_k(words(["a tree", "the cat", "bird"]), 1)
+    assert ids.numpy().ravel().tolist() == [2, 1, 0]
+    data = tf.data.Dataset.from_tensor_slices((names, [1, 2, 0])).batch(2)
+    tfxclass.initialize_classes(model, data)
+    ids, _ = head.top_k(words(["a tree", "the cat", "bird"]), 1)
+    assert ids.numpy().ravel().tolist() == [0, 2, 1]
+
+
+def test_bad_texts():
+    model = small_model(layers.FullSoftmax(CLASSES))
+    with pytest.raises(ValueError, match="5 with num_classes=60"):
+        tfxclass.initialize_classes(model, DESCRIPTIONS[:5])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="60"):
+        tfxclass.initialize_classes(model, DESCRIPTIONS[:2], [0, CLASSES])
+
+
+TREES = {
+    "binary": {"tree": trees.balanced(CLASSES)},
+    "wide": {"tree": trees.balanced(CLASSES, arity=4)},
+    "plt": {"tree": trees.balanced(CLASSES), "multi_label": "plt"},
+}
+
+
+def tree_model(kind):
+    return trained(layers.HierarchicalSoftmax(CLASSES, **TREES[kind]))
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_a_tree_grows_where_the_new_classes_are_near(kind):
+    """What a node said of its other children, it still says."""
+    model = tree_model(kind)
+    grown = tfxclass.add_classes(model, NEW, NEW_DATA)
+    features = model.layers[0](small_data()[0])
+    head, tree = grown.layers[-1], grown.layers[-1].tree
+    before = model.layers[-1](features).numpy()
+    after = head(features).numpy()
+    if kind == "plt":
+        np.testing.assert_allclose(after[:, :CLASSES], before, rtol=1e-5)
+        return
+    np.testing.assert_allclose(after.sum(axis=1), 1, rtol=1e-5)
+    parents = tree.parents[tree.leaves]
+    new_parents = np.unique(parents[CLASSES:])
+    for parent in new_parents:
+        below = np.array([parent in tree.path(c) for c in range(len(parents))])
+        old = np.flatnonzero(below[:CLASSES])
+        # All of it is what it was; among the old ones in the same ratio.
+        np.testing.assert_allclose(
+            after[:, below].sum(axis=1), before[:, old].sum(axis=1), rtol=1e-4
+        )
+        ratio = after[:, old] / before[:, old]
+        beside = parents[old] == parent
+        np.testing.assert_allclose(
+            ratio[:, beside],
+            ratio[:, beside][:, :1] * np.ones(beside.sum()),
+            rtol=1e-4,
+        )
+    untouched = [
+        c
+        for c in range(CLASSES)
+        if not set(tree.path(c)) & set(new_parents.tolist())
+    ]
+    np.testing.assert_allclose(
+        after[:, untouched], before[:, untouched], rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_a_tree_without_a_class(kind):
+    model = tree_model(kind)
+    tree = model.layers[-1].tree
+    features = model.layers[0](small_data()[0])
+    before = model.layers[-1](features).numpy()
+    # Nodes are left with two children, with one, and with none.
+    gone = [0, 1, 2, 17, 30, 31]
+    left = tfxclass.remove_classes(model, gone)
+    after = left.layers[-1](features).numpy()
+    if kind == "plt":
+        assert np.all(after[:, gone] == 0) and np.all(after <= 1)
+        return
+    np.testing.assert_allclose(after.sum(axis=1), 1, rtol=1e-5)
+    expected = _without(tree, 0, before, gone)
+    np.testing.assert_allclose(after, expected, rtol=1e-4, atol=1e-7)
+
+
+def _without(tree, node, p, gone):
+    """NumPy oracle: each node shares its mass among what is left below."""
+    share = np.zeros_like(p)
+    children = np.flatnonzero(tree.parents == node)
+    if not len(children):
+        (c,) = np.flatnonzero(tree.leaves == node)
+        share[:, c] = c not in gone
+        return share
+    total = 0
+    for child in children:
+        classes = [c for c in range(CLASSES) if child in tree.path(c)]
+        if set(classes) <= set(gone):
+            continue
+        mass = p[:, classes].sum(axis=1, keepdims=True)
+        share += mass * _without(tree, child, p, gone)
+        total = total + mass
+    return share / total
+
+
+def test_a_tree_without_classes_is_saved():
+    tree = growing.without_classes(trees.balanced(9, arity=3), [0, 4, 5]).tree
+    again = trees.Tree.from_config(tree.get_config())
+    assert again == tree and again.num_classes == 9
+    assert again.live.tolist() == [1, 2, 3, 6, 7, 8]
+    assert np.all(again.leaves[[0, 4, 5]] == -1)
+    assert again.nodes()[:, -1].max() == 5
+    grown = growing.with_classes(again, np.array([4]), np.array([3]), False)
+    assert grown.tree.live.tolist() == [1, 2, 3, 4, 6, 7, 8]

@@ -1,0 +1,1 @@
+"""Classes that come and go: `add_classes`, `remove_classes`."""

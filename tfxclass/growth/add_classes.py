@@ -1,0 +1,165 @@
+"""`add_classes`: the same model with more classes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfxclass.checks import check_positive_int
+from tfxclass.data.batches import Batches
+from tfxclass.growth import carry as carry_lib
+from tfxclass.growth.change import Change
+from tfxclass.growth.class_means import ClassMeans
+from tfxclass.growth.feature_means import class_means
+from tfxclass.growth.model_with_head import scope_of
+from tfxclass.growth.model_with_head import with_head
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import find_head
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.layers.output_head import OutputHead
+
+_NO_IDS = np.zeros(0, np.int64)
+
+
+def next_class_ids(model: keras.Model, count: int) -> np.ndarray:
+    """The ids that `add_classes` gives to `count` new classes.
+
+    Those of removed classes first, in rising order, then those after the last
+    one.
+
+    Args:
+        model: a model that ends in a head.
+        count: int.
+
+    Returns:
+        int64 `[count]`, rising.
+    """
+    count = check_positive_int("count", count)
+    head = find_head(model)
+    free = list(head.removed)[:count]
+    following = range(head.num_classes, head.num_classes + count - len(free))
+    return np.array([*free, *following], np.int64)
+
+
+def add_classes(
+    model: keras.Model,
+    count: int,
+    data: Any = None,
+    labels: Sequence[str] | None = None,
+    batch_size: int = 32,
+) -> keras.Model:
+    """A model with `count` more classes, and everything else as it was.
+
+    Old classes keep their ids, rows and optimizer slots; the model is compiled
+    as `model` is, so `fit` goes on, with old and new data. The layers before
+    the head are shared with `model`, which is left as it is.
+
+    The row of a new class is the mean of its normalised features, as long as
+    the other rows are in the median, with the median of their biases: it is
+    found before any training. Without data it is what the initializer draws.
+    In heads with groups of classes, new ones go to the last group, that of the
+    rarest. In a tree, wide nodes (and all of `multi_label="plt"`) get more
+    children; where a node has two, the leaf of the nearest class is split.
+    Counts of samplers and of `LossOptions` grow by the rows in `data`, without
+    it by the least count; indexes of samplers are built again by the next
+    step. `thresholds` of new classes are the median of the others'.
+
+    Args:
+        model: a built Sequential or functional model that ends in a head.
+        count: int, number of new classes. Their ids are
+            `next_class_ids(model, count)`.
+        data: rows of the new classes as `fit` takes them, `(x, y)` or batches
+            of them, y with these ids; labels that are old classes are passed
+            over. Or None.
+        labels: names of the new classes, for a head with `class_names`, which
+            needs them.
+        batch_size: int, rows of arrays whose features are computed at a time.
+
+    Returns:
+        A built `keras.Model` of the same kind.
+
+    Raises:
+        ValueError: `count` < 1, names that exist already, or are missing or
+            too many; no single head; a step whose gradients are being summed.
+        InvalidArgumentError: labels out of range.
+
+    References:
+        Qi, Brown and Lowe, Low-Shot Learning with Imprinted Weights, CVPR 2018.
+
+    Example:
+
+    >>> new = tfxclass.next_class_ids(model, 2)
+    >>> model = tfxclass.add_classes(model, 2, (x, new[y]), ["cat", "dog"])
+    """
+    inputs, features, head = encoder_of(model)
+    added = next_class_ids(model, count)
+    num_classes = max(head.num_classes, int(added[-1]) + 1)
+    change = Change(num_classes, added, _NO_IDS, _names(head, labels, added))
+    carry_lib.check_can_change(model)
+    carry_lib.settle(model)
+    means = None
+    if data is not None:
+        encoder = keras.Model(inputs_as_given(model, inputs), features)
+        batches = Batches("data", data, batch_size)
+        means = class_means(encoder, head, batches, added, num_classes)
+        change = change._replace(counts=means.counts)
+    change = change._replace(places=head.places_near(means, len(added)))
+    return changed(model, head, change, means)
+
+
+def changed(
+    model: keras.Model,
+    head: OutputHead,
+    change: Change,
+    means: ClassMeans | None = None,
+) -> keras.Model:
+    """`model` after a change of its head, whose rows are settled."""
+    with scope_of(model):
+        after = _head_of(type(head), head.changed_config(change))
+        other = with_head(model, after)
+        carry_lib.carry(model, other, (head, after), change, means)
+    return other
+
+
+def _head_of(cls, config):
+    try:
+        return cls.from_config(config)
+    except TypeError as error:
+        # Keras hides what the head says behind its whole configuration.
+        if isinstance(error.__context__, ValueError):
+            raise error.__context__ from None
+        raise
+
+
+def _names(head, labels, added):
+    """Names of the new classes, checked; None where there are none."""
+    given = None if labels is None else list(labels)
+    if (given is None) != (head.class_names is None):
+        raise ValueError(
+            "`labels` are the names of new classes, for a head with "
+            "`class_names`. Fix: name all or none, e.g. head.class_names = "
+            "[...]. Received: "
+            + ("no labels" if given is None else f"{len(given)} labels")
+            + f" for {head.name!r} with"
+            + ("out" if head.class_names is None else "")
+            + " class_names"
+        )
+    if given is None:
+        return None
+    if len(given) != len(added):
+        raise ValueError(
+            "`labels` must have a name for each new class. Received: "
+            f"{len(given)} names with count={len(added)}"
+        )
+    gone = set(head.removed)
+    names = enumerate(head.class_names)
+    known = {name for number, name in names if number not in gone}
+    for name in given:
+        if name in known:
+            raise ValueError(
+                "`labels` must be names that no other class has. Received: "
+                f"{name!r}"
+            )
+        known.add(name)
+    return given

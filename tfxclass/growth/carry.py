@@ -1,0 +1,159 @@
+"""Weights and optimizer slots of a head, row by row, in another one."""
+
+import keras
+import numpy as np
+
+from tfxclass import optimizers
+from tfxclass import shards as shards_lib
+from tfxclass.growth.change import Change
+from tfxclass.growth.class_means import ClassMeans
+from tfxclass.keras_internals import num_applied
+from tfxclass.keras_internals import read_averages
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.shards.state import read
+from tfxclass.shards.state import write
+
+# What is known of the steps that rows skipped: nothing, after all are settled.
+# And what is summed over steps: `check_can_change` sees to it that it is 0.
+_BEGINS_ANEW = (
+    "last_step",
+    "clock",
+    "rates",
+    "log_keeps",
+    "numbers",
+    "averaged",
+    "gradient_accumulator",
+)
+_AVERAGE = "average"
+
+
+def check_can_change(model: keras.Model) -> None:
+    """Raises ValueError in the middle of a step of several batches."""
+    for optimizer in _optimizers(model):
+        steps = getattr(optimizer, "gradient_accumulation_steps", None)
+        if steps and int(num_applied(optimizer)) % steps:
+            raise ValueError(
+                "Classes change between steps, but the gradients of one are "
+                "being summed. Fix: train on a multiple of "
+                f"gradient_accumulation_steps={steps} batches before. "
+                f"Received: {int(num_applied(optimizer))} batches"
+            )
+
+
+def settle(model: keras.Model) -> None:
+    """Brings rows and averages up to date, so that their history can end."""
+    for variable in model.trainable_variables:
+        for part in shards_lib.parts_of(variable):
+            optimizers.catch_up(part)
+    for optimizer in _optimizers(model):
+        if optimizer.built and getattr(optimizer, "use_ema", False):
+            read_averages(optimizer)
+
+
+def _optimizers(model):
+    """That of a model, those in it, and those of its groups; a list."""
+    pending, found = [getattr(model, "optimizer", None)], []
+    while pending:
+        optimizer = pending.pop()
+        if optimizer is not None:
+            found.append(optimizer)
+            pending += getattr(optimizer, "optimizers", ())
+            pending.append(getattr(optimizer, "inner_optimizer", None))
+    return found
+
+
+def carry(
+    old: keras.Model,
+    new: keras.Model,
+    heads: tuple[OutputHead, OutputHead],
+    change: Change,
+    means: ClassMeans | None = None,
+) -> None:
+    """Gives a model what another one knows, after `change` of its head.
+
+    Args:
+        old, new: models whose other layers are the same.
+        heads: `(before, after)`, the heads of both.
+        change: `Change`.
+        means: `ClassMeans` of the new classes, or None.
+    """
+    before, after = heads
+    sources = after.row_sources(before, change)
+    for name, variable in after.made.items():
+        was = read(before.made[name]) if name in before.made else None
+        if name not in sources:
+            write(variable, was)
+            continue
+        values = np.array(read(variable))
+        rows = sources[name]
+        values[rows >= 0] = was[rows[rows >= 0]] if was is not None else 0
+        after.finish_rows(name, values, before, change, means)
+        write(variable, values)
+    _carry_state(before, after)
+    if getattr(old, "optimizer", None) is not None and old.optimizer.built:
+        _carry_slots(old.optimizer, new.optimizer, after, sources)
+
+
+def _carry_state(before, after):
+    """What is drawn next, and counts of a sampler; its index is new."""
+    pairs = [(before, after)]
+    samplers = [getattr(head, "sampler", None) for head in (before, after)]
+    if samplers[0] is not None:
+        pairs.append(samplers)
+        for was, variable in zip(samplers[0].weights, samplers[1].weights):
+            variable.assign(was)
+    for was, now in pairs:
+        if hasattr(was, "random"):
+            now.random.state.assign(was.random.state)
+
+
+def _carry_slots(old, new, head, sources):
+    """Optimizer state of as many variables, in the same order."""
+    of_rows = {}
+    for was, variable in zip(old.variables, new.variables, strict=True):
+        found = _slot_of(variable, head, sources)
+        if found is None:
+            if isinstance(variable, keras.Variable):
+                write(variable, read(was))
+            continue
+        name, slot = found
+        if slot not in _BEGINS_ANEW:
+            of_rows.setdefault((name, slot), []).append((was, variable))
+    for (name, slot), parts in of_rows.items():
+        weight = head.made[name] if slot == _AVERAGE else None
+        _carry_rows(parts, sources[name], weight)
+
+
+def _slot_of(variable, head, sources):
+    """`(name of the weight, name of the slot)`, of a weight by rows."""
+    best = None
+    for name in sources:
+        for part in shards_lib.parts_of(head.made[name]):
+            prefix = path_of(part).replace("/", "_") + "_"
+            is_longer = best is None or len(prefix) > len(best[0])
+            if variable.name.startswith(prefix) and is_longer:
+                best = prefix, name
+    return best and (best[1], variable.name.removeprefix(best[0]))
+
+
+def _carry_rows(parts, rows, weight):
+    """A slot, in one part or in several; averages of new rows are the rows."""
+    was, values = (
+        np.concatenate([np.atleast_1d(read(x)) for x in variables])
+        for variables in zip(*parts)
+    )
+    variables = [variable for _, variable in parts]
+    if len(values) != len(rows):
+        # A number for all rows.
+        write(variables[0], read(parts[0][0]))
+        return
+    if weight is not None:
+        values = np.array(read(weight), values.dtype)
+    values[rows >= 0] = was[rows[rows >= 0]]
+    sizes = [len(values)]
+    if len(variables) > 1:
+        sizes = [variable.shape[0] for variable in variables]
+    ends = np.cumsum(sizes)
+    for variable, size, end in zip(variables, sizes, ends, strict=True):
+        write(variable, values[end - size : end])

@@ -1,0 +1,65 @@
+"""`remove_classes`: classes that are never an answer again."""
+
+import keras
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfxclass.growth import carry as carry_lib
+from tfxclass.growth.add_classes import changed
+from tfxclass.growth.change import Change
+from tfxclass.inference.graph import encoder_of
+
+
+def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
+    """A model that never answers with some classes; the others keep their ids.
+
+    The probability of a removed class is 0, and the others' are what a model
+    without it says. Labels of removed classes count as padding in training, so
+    old data may still have them. `num_classes` is as it was; the next
+    `tfxclass.add_classes` takes the free ids and their rows first. In a tree
+    the leaf goes.
+
+    Args:
+        model: a built Sequential or functional model that ends in a head. It
+            is left as it is; the layers before the head are shared.
+        ids: integers `[n]`, classes.
+
+    Returns:
+        A built `keras.Model`, compiled as `model`, with its optimizer's state.
+
+    Raises:
+        ValueError: no ids, ids out of range or removed already, or all
+            classes; `label_smoothing`; all classes of a cluster of an
+            `AdaptiveSoftmax`; a step whose gradients are being summed.
+    """
+    _, _, head = encoder_of(model)
+    removed = _checked(ids, head)
+    carry_lib.check_can_change(model)
+    carry_lib.settle(model)
+    change = Change(head.num_classes, np.zeros(0, np.int64), removed)
+    return changed(model, head, change)
+
+
+def _checked(ids, head):
+    """int64, rising."""
+    given = np.asarray(ids)
+    if given.ndim != 1 or not len(given) or given.dtype.kind not in "iu":
+        raise ValueError(
+            "`ids` must be class ids, integers of shape [n], one at least. "
+            f"Received: dtype={given.dtype} of shape {given.shape}"
+        )
+    given = np.unique(given.astype(np.int64))
+    bad = (given < 0) | (given >= head.num_classes)
+    bad |= np.isin(given, head.removed)
+    if np.any(bad):
+        raise ValueError(
+            "`ids` must be classes in [0, num_classes) that were not removed "
+            f"before. Received: {given[bad][:5].tolist()} with num_classes="
+            f"{head.num_classes}"
+        )
+    if len(given) == head.num_answers:
+        raise ValueError(
+            "`ids` must leave a class. Received: all of the "
+            f"{head.num_answers} classes"
+        )
+    return given

@@ -1,0 +1,136 @@
+"""Answers without some classes, or among some, that a question names."""
+
+import tensorflow as tf
+
+from tfxclass.layers.class_numbers import GONE
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.losses.require import require
+from tfxclass.types import Array
+
+EXCLUDE, ONLY = "exclude", "only"
+#: Name of the input with the ids, by kind of filter.
+INPUTS = {EXCLUDE: "exclude_ids", ONLY: "only_ids"}
+#: Ids that a request may exclude where its width is not known beforehand.
+MOST_EXCLUDED = 64
+
+
+def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
+    """Ids `[batch, p]` as int64 `[rows, p]`, a row for each of the features.
+
+    Positions of a sequence share the ids of their row.
+
+    Raises:
+        ValueError: no integers, or another rank.
+        InvalidArgumentError: ids outside `[-1, num_classes)`.
+    """
+    ids = tf.convert_to_tensor(ids)
+    if not ids.dtype.is_integer or ids.shape.rank != 2:
+        raise ValueError(
+            "The ids of a filter must be integers of shape [batch, p], padded "
+            f"with -1. Received: dtype={ids.dtype.name} of shape {ids.shape}"
+        )
+    ids = tf.cast(ids, tf.int64)
+    check = require(
+        tf.reduce_all((ids >= -1) & (ids < head.num_classes)),
+        "ids_of_a_filter_must_be_less_than_num_classes",
+        "The ids of a filter must be in [0, num_classes), or -1 for padding. "
+        f"Received: num_classes={head.num_classes} with ids from .. to",
+        tf.reduce_min(ids),
+        tf.reduce_max(ids),
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        ids = tf.identity(ids)
+    if features.shape.rank == 2:
+        return ids
+    positions = tf.reduce_prod(tf.shape(features)[1:-1])
+    return tf.repeat(ids, positions, axis=0)
+
+
+def places_for(
+    k: int, ids: tf.Tensor, head: OutputHead, most: int = MOST_EXCLUDED
+) -> tuple[int, tf.Tensor]:
+    """How many classes have to be found, so that `k` are left without `ids`.
+
+    Args:
+        k: int.
+        ids: int64 `[rows, p]`.
+        head: the head.
+        most: int, ids of a row where p is not known while a step is traced.
+
+    Returns:
+        `(n, ids)`: int, and the ids, checked: InvalidArgumentError where there
+        are more than `most`.
+    """
+    if ids.shape[1] is not None:
+        return min(k + ids.shape[1], head.num_answers), ids
+    n = min(k + most, head.num_answers)
+    check = require(
+        (tf.shape(ids)[1] <= most) | (n == head.num_answers),
+        "too_many_exclude_ids",
+        f"`exclude_ids` may have {most} ids a row where their number is not "
+        "known beforehand. Fix: exclude=p. Received: shape",
+        tf.shape(ids),
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        return n, tf.identity(ids)
+
+
+def without(
+    ids: tf.Tensor, scores: tf.Tensor, excluded: tf.Tensor, k: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The first `k` answers that are not excluded.
+
+    Args:
+        ids: int64 `[rows, n]`, best first.
+        scores: float32 `[rows, n]`.
+        excluded: int64 `[rows, p]`.
+        k: int.
+
+    Returns:
+        `(ids, scores)` `[rows, k]`; ids are -1 and scores 0 where fewer are
+        left.
+    """
+    same = ids[:, :, tf.newaxis] == excluded[:, tf.newaxis, :]
+    is_out = tf.reduce_any(same, axis=2) | (ids < 0)
+    # A column more for each answer that there may be too few of.
+    is_out = tf.pad(is_out, [[0, 0], [0, k]], constant_values=True)
+    ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
+    scores = tf.pad(scores, [[0, 0], [0, k]])
+    order = tf.argsort(tf.cast(is_out, tf.int32), axis=1, stable=True)[:, :k]
+    ids, scores, is_out = (
+        tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, scores, is_out)
+    )
+    none = tf.constant(-1, tf.int64)
+    return tf.where(is_out, none, ids), tf.where(is_out, 0.0, scores)
+
+
+def among(
+    head: OutputHead, logits: tf.Tensor, ids: tf.Tensor, k: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The `k` best of the classes `ids`.
+
+    Args:
+        head: the head.
+        logits: float32 `[rows, q]`, theirs.
+        ids: int64 `[rows, q]`; -1 is padding, repeated ids count once.
+        k: int.
+
+    Returns:
+        `(ids, scores)` `[rows, k]`, as `without`; a softmax is that among the
+        classes of a row.
+    """
+    same = ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :]
+    earlier = tf.linalg.band_part(tf.cast(same, tf.int8), -1, 0)
+    is_class = (ids >= 0) & (tf.reduce_sum(earlier, axis=2) == 1)
+    is_class = tf.pad(is_class, [[0, 0], [0, k]])
+    ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
+    logits = tf.pad(logits, [[0, 0], [0, k]])
+    logits = tf.where(is_class, logits, GONE)
+    scores = head.activate(logits) if head.activation else logits
+    _, order = tf.math.top_k(logits, k)
+    ids, scores, is_class = (
+        tf.gather(x, order, axis=1, batch_dims=1)
+        for x in (ids, scores, is_class)
+    )
+    none = tf.constant(-1, tf.int64)
+    return tf.where(is_class, ids, none), tf.where(is_class, scores, 0.0)

@@ -1,0 +1,195 @@
+"""Trees that get more leaves, or lose some, and where their rows were."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfxclass.growth.class_means import directions
+from tfxclass.trees.tree import Tree
+from tfxclass.trees.tree import numbered
+
+
+class ChangedTree(NamedTuple):
+    """A tree that was made of another one.
+
+    Attributes:
+        tree: `Tree`.
+        old: the `Tree` before.
+        edges: int64 `[num_nodes]`, the node of the old tree that was reached
+            as this one is; -1 of a new one.
+        inner: int64 `[num_nodes]`, the inner node of the old tree that this
+            one was; -1 of leaves and of new ones.
+    """
+
+    tree: Tree
+    old: Tree
+    edges: np.ndarray
+    inner: np.ndarray
+
+
+class Rows(NamedTuple):
+    """Where the rows of weights of a changed tree come from.
+
+    Attributes:
+        plus: int64 `[num_rows]`, row of the old tree; -1 of a new one.
+        minus: int64 `[num_rows]`, the row that is taken off it: of a wide node
+            that two children are left of; -1 for none.
+        children: int64 `[num_rows]`, the child that a row leads to; of a node
+            with one row its first child.
+    """
+
+    plus: np.ndarray
+    minus: np.ndarray
+    children: np.ndarray
+
+
+def with_classes(
+    tree: Tree, added: np.ndarray, places: np.ndarray, independent: bool
+) -> ChangedTree:
+    """A tree with leaves for more classes.
+
+    A new leaf becomes a sister of the leaf of its place, where their parent
+    has a row of weights for each child. Else that leaf becomes a node, with
+    itself and the new leaves as children.
+
+    Args:
+        tree: `Tree`.
+        added: int64 `[n]`, distinct classes that have no leaf in it.
+        places: int64 `[n]`, classes that have one.
+        independent: bool, as in `Tree.num_rows`.
+    """
+    near = tree.leaves[places]
+    parents = tree.parents[near]
+    grows = parents >= 0
+    if not independent:
+        grows &= tree.num_children[parents] > 2
+    # A leaf that becomes a node keeps its number, as which child it is counts.
+    split = np.unique(near[~grows])
+    moved = tree.num_nodes + np.arange(len(split))
+    new = tree.num_nodes + len(split) + np.arange(len(added))
+    num_classes = max(tree.num_classes, int(added.max()) + 1)
+    leaves = np.full(num_classes, -1)
+    leaves[: tree.num_classes] = tree.leaves
+    of_split = np.isin(leaves, split)
+    leaves[of_split] = moved[np.searchsorted(split, leaves[of_split])]
+    leaves[added] = new
+    grown, order = numbered(
+        np.concatenate([tree.parents, split, np.where(grows, parents, near)]),
+        leaves,
+    )
+    edges = np.where(order < tree.num_nodes, order, -1)
+    was_inner = tree.num_children[edges] > 0
+    return ChangedTree(
+        grown, tree, edges, np.where((edges >= 0) & was_inner, edges, -1)
+    )
+
+
+def without_classes(tree: Tree, removed: np.ndarray) -> ChangedTree:
+    """A tree without the leaves of some classes.
+
+    A node that is left with one child gives it its place.
+
+    Args:
+        tree: `Tree`.
+        removed: int64 `[n]`, distinct classes that have a leaf; not all.
+    """
+    degrees, is_there = tree.num_children.copy(), np.ones(tree.num_nodes, bool)
+    pending = tree.leaves[removed].tolist()
+    while pending:
+        node = pending.pop()
+        is_there[node] = False
+        parent = tree.parents[node]
+        degrees[parent] -= 1
+        if degrees[parent] == 0:
+            pending.append(int(parent))
+    is_passed = degrees == 1
+    kept = np.flatnonzero(is_there & ~is_passed)
+    parents, edges = tree.parents[kept], kept.copy()
+    while np.any(passed := (parents >= 0) & is_passed[parents]):
+        edges[passed] = parents[passed]
+        parents[passed] = tree.parents[parents[passed]]
+    by_edge = np.argsort(edges)
+    kept, parents, edges = kept[by_edge], parents[by_edge], edges[by_edge]
+    place_of = np.full(tree.num_nodes, -1)
+    place_of[kept] = np.arange(len(kept))
+    leaves = tree.leaves.copy()
+    leaves[removed] = -1
+    leaves[leaves >= 0] = place_of[leaves[leaves >= 0]]
+    smaller, order = numbered(
+        np.where(parents < 0, -1, place_of[parents]), leaves
+    )
+    is_inner = tree.num_children[kept[order]] > 0
+    inner = np.where(is_inner, kept[order], -1)
+    return ChangedTree(smaller, tree, edges[order], inner)
+
+
+def rows_of(changed: ChangedTree, independent: bool) -> Rows:
+    """`Rows` of the weights of a changed tree."""
+    tree, old = changed.tree, changed.old
+    children = np.arange(1, tree.num_nodes)
+    parents = tree.parents[children]
+    has_one = (tree.num_children[parents] == 2) & (not independent)
+    is_first = children == tree.first_children[parents]
+    is_row = ~has_one | is_first
+    source = _old_rows(changed, children, independent)
+    second = np.where(has_one & is_first, children + 1, 0)
+    was = changed.inner[parents]
+    was_wide = (was >= 0) & (old.num_children[was] > 2)
+    minus = np.full(len(children), -1)
+    turned = has_one & is_first & was_wide
+    minus[turned] = _old_rows(changed, second[turned], independent)
+    return Rows(source[is_row], minus[is_row], children[is_row])
+
+
+def _old_rows(changed, children, independent):
+    """The rows that led to children, -1 of new ones."""
+    old = changed.old
+    was = changed.inner[changed.tree.parents[children]]
+    edges = changed.edges[children]
+    first = old.first_rows(independent)[was]
+    has_one = (old.num_children[was] == 2) & (not independent)
+    column = np.where(has_one, 0, edges - old.first_children[was])
+    return np.where((was >= 0) & (edges >= 0), first + column, -1)
+
+
+def path_directions(
+    tree: Tree, rows: np.ndarray, classes: np.ndarray, independent: bool
+) -> np.ndarray:
+    """Sum of the directions that lead to classes, float32 `[n, dim]`.
+
+    Args:
+        tree: `Tree`.
+        rows: float32 `[num_rows, dim]`.
+        classes: int64 `[n]`.
+        independent: bool, as in `Tree.num_rows`.
+    """
+    rows, first = directions(rows), tree.first_rows(independent)
+    total = np.zeros((len(classes), rows.shape[1]), np.float32)
+    nodes = tree.leaves[classes]
+    while np.any(nodes > 0):
+        parents = np.maximum(tree.parents[nodes], 0)
+        place = nodes - tree.first_children[parents]
+        has_one = (tree.num_children[parents] == 2) & (not independent)
+        row = first[parents] + np.where(has_one, 0, place)
+        sign = np.where(has_one & (place == 1), -1.0, 1.0) * (nodes > 0)
+        total += sign[:, np.newaxis].astype(np.float32) * rows[row]
+        nodes = np.where(nodes > 0, parents, 0)
+    return total
+
+
+def row_directions(
+    tree: Tree, of_nodes: np.ndarray, children: np.ndarray, independent: bool
+) -> np.ndarray:
+    """Directions of the rows that lead to nodes, float32 `[n, dim]`.
+
+    Args:
+        tree: `Tree`.
+        of_nodes: float32 `[num_nodes, dim]`, the direction of each node.
+        children: int64 `[n]`, of `Rows`.
+        independent: bool, as in `Tree.num_rows`.
+    """
+    parents = tree.parents[children]
+    has_one = (tree.num_children[parents] == 2) & (not independent)
+    second = np.minimum(children + 1, tree.num_nodes - 1)
+    other = np.where(has_one[:, np.newaxis], of_nodes[second], 0)
+    return directions(of_nodes[children] - other)
