@@ -86,6 +86,16 @@ def test_new_rows_are_the_mean_directions(similarity):
         np.testing.assert_allclose(bias[CLASSES:], np.median(head.bias.numpy()))
 
 
+def test_labels_may_be_a_plain_list():
+    model = trained(layers.FullSoftmax(CLASSES))
+    new_x, new_y = NEW_DATA
+    kernels = [
+        tfxclass.add_classes(model, NEW, (new_x, y)).layers[-1].kernel.numpy()
+        for y in (new_y, new_y.tolist())
+    ]
+    np.testing.assert_array_equal(*kernels)
+
+
 def test_rows_of_parts_are_of_their_own_queries():
     head = layers.DifferentiatedSoftmax(CLASSES, blocks=[(20, 5), (40, 3)])
     model = trained(head)

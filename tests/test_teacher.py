@@ -312,6 +312,10 @@ INVALID = {
         lambda: losses.with_teacher([0], IDS, np.ones((1, 3))),
         ["(1,), (1, 2) and (1, 3)"],
     ),
+    "rows": (
+        lambda: losses.with_teacher([0, 1], IDS, np.ones((1, 2))),
+        ["(2,), (1, 2) and (1, 2)"],
+    ),
 }
 
 

@@ -60,6 +60,7 @@ def _of_arrays(name, arrays, batch_size):
         arrays = arrays[:-1]
     if len(arrays) not in (2, 3):
         raise ValueError(_wanted(name, f"{len(arrays)} arrays"))
+    arrays = tuple(map(_as_array, arrays))
     sizes = {_length(name, x) for x in tf.nest.flatten(arrays)}
     if len(sizes) > 1:
         raise ValueError(
@@ -67,6 +68,12 @@ def _of_arrays(name, arrays, batch_size):
             f"{', '.join(map(str, sorted(sizes)))} rows."
         )
     return tf.data.Dataset.from_tensor_slices(arrays).batch(batch_size)
+
+
+def _as_array(data):
+    """A plain list of labels, weights or texts is an array; else as it is."""
+    is_plain = isinstance(data, list) and all(np.ndim(x) == 0 for x in data)
+    return np.asarray(data) if is_plain else data
 
 
 def _length(name, array):

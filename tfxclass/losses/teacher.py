@@ -104,6 +104,8 @@ def _labels_like(labels, ids, probabilities):
     """`labels` of the rank of `ids`."""
     rank = len(ids.shape)
     fits = ids.shape == probabilities.shape and rank > 1
+    rows = tf.TensorShape(labels.shape[: rank - 1])
+    fits = fits and rows.is_compatible_with(ids.shape[: rank - 1])
     if not fits or len(labels.shape) not in (rank - 1, rank):
         raise ValueError(
             "`ids` and `probabilities` must be [batch, ..., k] and `labels` "
