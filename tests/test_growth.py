@@ -86,6 +86,13 @@ def test_new_rows_are_the_mean_directions(similarity):
         np.testing.assert_allclose(bias[CLASSES:], np.median(head.bias.numpy()))
 
 
+def test_a_new_class_without_a_row_is_told():
+    model = small_model(layers.FullSoftmax(CLASSES))
+    x, _ = NEW_DATA
+    with pytest.warns(UserWarning, match=f"1 of the new .*{CLASSES + 1}"):
+        tfxclass.add_classes(model, 2, (x, np.full(BATCH, CLASSES)))
+
+
 def test_labels_may_be_a_plain_list():
     model = trained(layers.FullSoftmax(CLASSES))
     new_x, new_y = NEW_DATA

@@ -1,5 +1,6 @@
 """`add_classes`: the same model with more classes."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +58,8 @@ def add_classes(
 
     The row of a new class is the mean of its normalised features, as long as
     the other rows are in the median, with the median of their biases: it is
-    found before any training. Without data it is what the initializer draws.
+    found before any training. Without data it is what the initializer draws
+    (with a warning, if others have data).
     In heads with groups of classes, new ones go to the last group, that of the
     rarest. In a tree, wide nodes (and all of `multi_label="plt"`) get more
     children; where a node has two, the leaf of the nearest class is split.
@@ -103,9 +105,20 @@ def add_classes(
         encoder = keras.Model(inputs_as_given(model, inputs), features)
         batches = Batches("data", data, batch_size)
         means = class_means(encoder, head, batches, added, num_classes)
+        _tell_missing(added[means.counts == 0])
         change = change._replace(counts=means.counts)
     change = change._replace(places=head.places_near(means, len(added)))
     return changed(model, head, change, means)
+
+
+def _tell_missing(ids):
+    if len(ids):
+        warnings.warn(
+            f"`data` has no row of {len(ids)} of the new classes, whose rows "
+            f"are what the initializer draws: {ids[:5].tolist()}"
+            + (" and others" if len(ids) > 5 else ""),
+            stacklevel=3,
+        )
 
 
 def changed(
