@@ -1,4 +1,4 @@
-"""Which of a test's cases run always, and which with --slow alone."""
+"""Cases of tests: which are slow ones, and what refuses wrong arguments."""
 
 import pytest
 
@@ -12,3 +12,11 @@ def quick(cases, names):
     assert not missing, missing
     slow = [pytest.mark.slow]
     return [pytest.param(x, marks=[] if x in names else slow) for x in cases]
+
+
+def check_refused(call, parts):
+    """That a call raises ValueError with all of `parts` in its message."""
+    with pytest.raises(ValueError) as error:
+        call()
+    for part in parts:
+        assert part in str(error.value)

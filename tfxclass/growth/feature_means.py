@@ -41,7 +41,9 @@ def class_means(
         np.add.at(counts, numbers, 1)
         queries = [directions(q.numpy()) for q in _queries(head, features)]
         if sums is None:
-            sums = [np.zeros((len(counts), q.shape[1])) for q in queries]
+            sums = [
+                np.zeros((len(counts), q.shape[1]), np.float32) for q in queries
+            ]
         for total, query in zip(sums, queries, strict=True):
             np.add.at(total, numbers, query[rows])
     return ClassMeans([directions(total) for total in sums], counts)

@@ -90,8 +90,7 @@ def without(
         `(ids, scores)` `[rows, k]`; ids are -1 and scores 0 where fewer are
         left.
     """
-    same = ids[:, :, tf.newaxis] == excluded[:, tf.newaxis, :]
-    is_out = tf.reduce_any(same, axis=2) | (ids < 0)
+    is_out = _are_in(ids, excluded) | (ids < 0)
     # A column more for each answer that there may be too few of.
     is_out = tf.pad(is_out, [[0, 0], [0, k]], constant_values=True)
     ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
@@ -102,6 +101,15 @@ def without(
     )
     none = tf.constant(-1, tf.int64)
     return tf.where(is_out, none, ids), tf.where(is_out, 0.0, scores)
+
+
+def _are_in(ids, others):
+    """Which of `ids` `[rows, n]` are among `others` `[rows, p]`, bool."""
+    # Sorted, for [rows, n, p] may be great. One more, so that there is one.
+    others = tf.pad(tf.sort(others, axis=1), [[0, 0], [1, 0]], "CONSTANT", -1)
+    places = tf.searchsorted(others, ids, side="right") - 1
+    found = tf.gather(others, tf.maximum(places, 0), axis=1, batch_dims=1)
+    return tf.equal(found, ids)
 
 
 def among(
@@ -119,9 +127,13 @@ def among(
         `(ids, scores)` `[rows, k]`, as `without`; a softmax is that among the
         classes of a row.
     """
-    same = ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :]
-    earlier = tf.linalg.band_part(tf.cast(same, tf.int8), -1, 0)
-    is_class = (ids >= 0) & (tf.reduce_sum(earlier, axis=2) == 1)
+    # Repeated ids are neighbours.
+    order = tf.argsort(ids, axis=1)
+    ids, logits = (
+        tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, logits)
+    )
+    before = tf.pad(ids, [[0, 0], [1, 0]], constant_values=-1)[:, :-1]
+    is_class = (ids >= 0) & (ids != before)
     is_class = tf.pad(is_class, [[0, 0], [0, k]])
     ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
     logits = tf.pad(logits, [[0, 0], [0, k]])

@@ -11,15 +11,11 @@ from tfxclass import trees
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
-from tfxclass.growth.change import Change
-from tfxclass.growth.class_means import ClassMeans
-from tfxclass.growth.class_means import directions
-from tfxclass.growth.class_means import median_norm
-from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
+from tfxclass.layers.tree_classes import TreeClasses
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.forward import Step
@@ -30,7 +26,6 @@ from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import row_products
 from tfxclass.saved_random import SavedRandom
-from tfxclass.trees import growing
 from tfxclass.trees import stock_search
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -42,7 +37,7 @@ _TREES = ("balanced", "huffman")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HierarchicalSoftmax(SavedRandom, OutputHead):
+class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
     """Softmax as decisions on the way from the root of a tree to the class.
 
     Each node with two children is a logistic regression, a wider one a softmax
@@ -420,88 +415,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     def index_bytes(self, dim: int) -> int:
         return self.tree.nbytes
 
-    def places_near(self, means: ClassMeans | None, count: int) -> np.ndarray:
-        """The class that each mean is taken for, else those near the root."""
-        depths = self.tree.depths()
-        depths[self.tree.leaves < 0] = np.iinfo(np.int64).max
-        shallow = np.argsort(depths, kind="stable")[: self.num_answers]
-        places = np.resize(shallow, count)
-        if means is not None:
-            found, _ = self.top_k(means.of_parts[0], 1)
-            found = found.numpy()[:, 0]
-            places = np.where((means.counts > 0) & (found >= 0), found, places)
-        return places
-
-    def changed_config(self, change: Change) -> Config:
-        tree = keras.saving.serialize_keras_object(self._changed(change).tree)
-        return {**super().changed_config(change), "tree": tree}
-
-    def _changed(self, change):
-        """The tree after `change`, a `ChangedTree`."""
-        if len(change.removed):
-            return growing.without_classes(self.tree, change.removed)
-        return growing.with_classes(
-            self.tree, change.added, change.places, self.independent
-        )
-
-    def class_weights(self) -> list[ClassWeight]:
-        """None: rows are of nodes."""
-        return []
-
-    def row_sources(
-        self, old: "HierarchicalSoftmax", change: Change
-    ) -> dict[str, np.ndarray]:
-        rows = growing.rows_of(old._changed(change), self.independent)
-        # Slots of a difference of rows are of neither.
-        sources = {"kernel": np.where(rows.minus < 0, rows.plus, -1)}
-        for name in ("nodes", "leaves"):
-            sources[name] = np.full(self.made[name].shape[0], -1)
-        return sources
-
-    def finish_rows(
-        self,
-        name: str,
-        values: np.ndarray,
-        old: "HierarchicalSoftmax",
-        change: Change,
-        means: ClassMeans | None,
-    ) -> None:
-        """Differences of rows, and those that lead to new classes."""
-        if name != "kernel":
-            return
-        rows = growing.rows_of(old._changed(change), self.independent)
-        was, turned = old.kernel.numpy(), rows.minus >= 0
-        values[turned] = was[rows.plus[turned]] - was[rows.minus[turned]]
-        if means is None:
-            return
-        dim = values.shape[1] - int(self.use_bias)
-        is_new = rows.plus < 0
-        values[is_new, :dim] = median_norm(was[:, :dim]) * _row_directions(
-            self, old, change, means, rows.children[is_new]
-        )
-
-    def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
-        """Sets rows to the mean directions of the classes below children.
-
-        Where a node has one row, to their difference.
-        """
-        tree, values = self.tree, self.kernel.numpy()
-        below = np.zeros((tree.num_nodes, means.of_parts[0].shape[1]))
-        has_leaf = tree.leaves[ids] >= 0
-        below[tree.leaves[ids[has_leaf]]] = means.of_parts[0][has_leaf]
-        for node in range(tree.num_nodes - 1, 0, -1):
-            below[tree.parents[node]] += below[node]
-        same = growing.ChangedTree(tree, tree, *[np.arange(tree.num_nodes)] * 2)
-        children = growing.rows_of(same, self.independent).children
-        rows = growing.row_directions(
-            tree, directions(below), children, self.independent
-        )
-        is_known = np.any(rows != 0, axis=1)
-        dim = below.shape[1]
-        norm = median_norm(values[:, :dim])
-        values[is_known, :dim] = norm * rows[is_known]
-        self.kernel.assign(values)
-
     def get_config(self) -> Config:
         return {
             **super().get_config(),
@@ -516,16 +429,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     def from_config(cls, config: Config) -> "HierarchicalSoftmax":
         tree = keras.saving.deserialize_keras_object(config["tree"])
         return cls(**{**config, "tree": tree})
-
-
-def _row_directions(head, old, change, means, children):
-    """Of the rows that lead to new leaves, or to old ones beside them."""
-    tree, dim = head.tree, means.of_parts[0].shape[1]
-    of_class = np.zeros((tree.num_classes, dim), np.float32)
-    of_class[change.added] = means.of_parts[0]
-    of_nodes = np.zeros((tree.num_nodes, dim), np.float32)
-    of_nodes[tree.leaves[tree.live]] = of_class[tree.live]
-    return growing.row_directions(tree, of_nodes, children, head.independent)
 
 
 def _constant(name, array):
