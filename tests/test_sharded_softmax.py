@@ -23,7 +23,7 @@ CHECKS = [
     (
         2,
         ["equal", "inference", "pruning", "sampled", "samplers"]
-        + ["options", "export", "errors", "restart"],
+        + ["options", "export", "errors", "restart", "half"],
     ),
 ]
 

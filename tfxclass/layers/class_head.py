@@ -66,6 +66,8 @@ class ClassHead(PartsHead):
 
     has_plain_logits = True
 
+    kernel_dtypes = ("float32", "bfloat16")
+
     def __init__(
         self,
         num_classes: int,
@@ -240,7 +242,7 @@ class ClassHead(PartsHead):
         """`kernel`, float32, whole; with `settle` all rows up to date."""
         if settle:
             read.settle(self.rows)
-        return half_rows.widen(tf.convert_to_tensor(self.kernel))
+        return half_rows.floats(tf.convert_to_tensor(self.kernel))
 
     def get_config(self) -> Config:
         names = ("similarity", "scale", "margin", "margin_type", "use_bias")

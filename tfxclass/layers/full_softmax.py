@@ -41,8 +41,6 @@ class FullSoftmax(ClassHead):
         2024 (blocks in both passes).
     """
 
-    kernel_dtypes = ("float32", "bfloat16")
-
     loss_kinds = ALL_OBJECTIVES
 
     @property

@@ -63,8 +63,6 @@ class ProjectedSoftmax(SampledSoftmax):
 
     sampler_is_optional = True
 
-    kernel_dtypes = ("float32",)
-
     # The recovery is of a softmax.
     loss_kinds = SOFTMAX_ALONE
 

@@ -19,7 +19,6 @@ from tfxclass.rows import placement as placement_lib
 from tfxclass.rows import read
 from tfxclass.rows.products import row_products
 from tfxclass.samplers import by_name
-from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -53,8 +52,6 @@ class SampledHead(ClassHead):
         **kwargs: `OutputHead`'s arguments.
     """
 
-    kernel_dtypes = ("float32", "bfloat16")
-
     #: Whether `sampler` may be None: no sampling, all classes.
     sampler_is_optional = False
 
@@ -82,7 +79,6 @@ class SampledHead(ClassHead):
         )
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
-        self._check_index()
         if self.objective.is_sum:
             self.check_estimates("loss", self.objective.name)
         options = self.loss_options
@@ -95,17 +91,6 @@ class SampledHead(ClassHead):
                 "brings the whole matrix to the device. Received: sampler=None"
             )
         self.placement = placement
-
-    def _check_index(self):
-        is_half = self.kernel_dtype != "float32"
-        is_indexed = isinstance(self.sampler, IndexedSampler)
-        if is_half and is_indexed and not self.sampler.reads_half:
-            raise ValueError(
-                f"{type(self.sampler).__name__} indexes float32 rows. Fix: "
-                "leave `kernel_dtype` out, or take another sampler, e.g. "
-                '"hashing_forest", "auto" or an LSHSampler. Received: '
-                f'kernel_dtype="{self.kernel_dtype}"'
-            )
 
     def _make_sampler(self, sampler, num_sampled):
         if sampler is None and self.sampler_is_optional:
