@@ -1,26 +1,30 @@
 """Local SGD's accuracy: replicas, intervals, and data of their own.
 
-    python benchmarks/local_sgd_accuracy.py DATA [--seeds 1] [--epochs 6]
+    python benchmarks/local_sgd_accuracy.py DATA [--seeds 1] [--epochs 4]
+        [--intervals 1 4 16 64]
 
 After table 5 and figures 3 and 4 of the RP paper (Yuan et al., 2020). DATA is
 the folder of verses.py. 10,359 classes, every third verse, in three
 translations; the fourth is the test. Features are frozen: TF-IDF in 256 random
-projections, of length 1. RP: 64 wide, on K logical devices, `LocalSGD`, 32 rows
-a replica and step, the rate 50 K for equal epochs. "own books": a replica has a
-K-th of the classes, with all their rows; "any rows": a K-th of the rows, drawn
-once. Full-D-C is `ShardedSoftmax` on four replicas, exact.
+projections, of length 1. RP: slim rows of 64 numbers from zero, on K replicas
+with 32 rows each a step. "own books": a replica has a K-th of the classes, with
+all their rows; "any rows": a K-th of the rows, drawn once. Full-D-C, rows of
+256 numbers, is what `ShardedSoftmax` computes: exactly the full softmax.
 
-Accuracy and loss of the test after each epoch. `mb` is what a replica handed to
-all-reduces until the end, counted as local_sgd.py does. A job is a model, in a
-process of its own; those that are done lie in
+Replicas are simulated one after the other, in NumPy: as `LocalSGD` does it,
+whose tests compare it with such a loop. An epoch of K replicas has a K-th of
+the steps; the rate is RATE K. Accuracy and loss of the test, of the replicas'
+mean, after each epoch. `mb` is computed: a model an average.
+
+A job is a model, in a process of its own; those that are done lie in
 benchmarks/cache/local_sgd_accuracy and are not run again.
 """
 
 import argparse
 import json
+import os
 import sys
 
-import local_sgd
 import measure
 import numpy as np
 import verses_data
@@ -32,24 +36,29 @@ OWN, ANY = "own books", "any rows"
 FULL, RP = "Full-D-C", "RP"
 
 
-def jobs():
+def jobs(intervals):
     """Method, replicas, interval, data of a replica."""
     yield RP, 1, 1, ANY
     yield FULL, 4, 1, ANY
-    for interval in INTERVALS:
-        for replicas in REPLICAS:
-            yield RP, replicas, interval, OWN
     for replicas in REPLICAS:
-        yield RP, replicas, INTERVALS[-1], ANY
+        for interval in intervals:
+            yield RP, replicas, interval, OWN
+        yield RP, replicas, intervals[-1], ANY
 
 
 def load(folder):
-    """`(x, y)` of training and of test, every third class."""
-    x, y, test_x, test_y, idf = verses_data.load(folder)
-    random = np.random.default_rng(0)
-    table = random.normal(size=(len(idf), DIM)) * idf[:, np.newaxis]
-    table[0] = 0
-    return features(x, y, table), features(test_x, test_y, table)
+    """`(x, y, test_x, test_y)`, every third class; kept in the cache."""
+    path = os.path.join(measure.CACHE, NAME, "features.npz")
+    if not os.path.exists(path):
+        x, y, test_x, test_y, idf = verses_data.load(folder)
+        random = np.random.default_rng(0)
+        table = random.normal(size=(len(idf), DIM)) * idf[:, np.newaxis]
+        table[0] = 0
+        found = features(x, y, table) + features(test_x, test_y, table)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        np.savez(path, *found)
+    with np.load(path) as stored:
+        return [stored[f"arr_{i}"] for i in range(4)]
 
 
 def features(x, y, table):
@@ -68,76 +77,104 @@ def shares(y, replicas, data, seed):
 
 
 def epoch(rows, random):
-    """All rows in a new order: a replica's are a part of each batch."""
+    """All rows in a new order, `[steps, replicas, BATCH]`."""
     rows = random.permuted(rows, axis=1)
     steps = rows.shape[1] // BATCH
     rows = rows[:, : steps * BATCH].reshape(len(rows), steps, BATCH)
-    return rows.transpose(1, 0, 2).ravel()
+    return rows.transpose(1, 0, 2)
 
 
-def make_model(method, replicas, interval, num_classes, seed):
-    import keras
-
-    from tfxclass import layers
-    from tfxclass import optimizers
-
-    rate = RATE * replicas
-    if method == FULL:
-        head = layers.ShardedSoftmax(num_classes, seed=seed, activation=None)
-        optimizer = optimizers.LazySGD(rate)
-    else:
-        head = layers.ProjectedSoftmax(
-            num_classes, PROJECTION_DIM, seed=seed, activation=None
-        )
-        optimizer = optimizers.LocalSGD(rate, interval)
-    model = keras.Sequential([keras.Input([DIM]), head])
-    model.compile(optimizer, loss=head.loss)
-    return model
+def move(kernel, x, y, rate):
+    """A step along the gradient of the mean cross-entropy, in place."""
+    p = x @ kernel.T
+    p -= p.max(axis=1, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(axis=1, keepdims=True)
+    p[np.arange(len(y)), y] -= 1
+    kernel -= np.float32(rate / len(y)) * (p.T @ x)
 
 
-def evaluated(model, x, y):
-    """Mean loss and accuracy, of the replicas' mean."""
+def evaluated(kernel, x, y):
+    """Mean loss and accuracy."""
     losses, right = [], []
     for start in range(0, len(y), 1024):
-        logits = model(x[start : start + 1024]).numpy()
+        logits = x[start : start + 1024] @ kernel.T
         labels = y[start : start + 1024]
+        best = logits.argmax(axis=1)
+        own = logits[np.arange(len(labels)), labels]
         most = logits.max(axis=1)
         total = np.exp(logits - most[:, np.newaxis]).sum(axis=1)
-        losses.append(np.log(total) + most - logits[range(len(labels)), labels])
-        right.append(logits.argmax(axis=1) == labels)
+        losses.append(np.log(total) + most - own)
+        right.append(best == labels)
     return tuple(float(np.concatenate(p).mean()) for p in (losses, right))
+
+
+class Replicas:
+    """Class matrices of K replicas; with `interval=1` one does for all.
+
+    Attributes:
+        steps: int, of each replica.
+        averages: int.
+    """
+
+    def __init__(self, count, interval, shape):
+        count = 1 if interval == 1 else count
+        self.kernels = [np.zeros(shape, np.float32) for _ in range(count)]
+        self.interval = interval
+        self.steps = self.averages = 0
+
+    def step(self, x, y, rows, rate):
+        """A step of each on its row of `rows`, `[replicas, BATCH]`."""
+        for kernel, own in zip(
+            self.kernels, rows.reshape(len(self.kernels), -1)
+        ):
+            move(kernel, x[own], y[own], rate)
+        self.steps += 1
+        if self.steps % self.interval == 0:
+            self.average()
+
+    def average(self):
+        """Replaces all by their mean; returns it."""
+        mean = sum(self.kernels) / np.float32(len(self.kernels))
+        for kernel in self.kernels:
+            kernel[:] = mean
+        self.averages += 1
+        return mean
 
 
 def child(folder, method, replicas, interval, data, epochs, seed):
     """Steps, MB, loss and accuracy of the test after each epoch."""
-    import keras
-
-    strategy = local_sgd.strategy_of(replicas)
-    sent = local_sgd.count_bytes(strategy)
-    (x, y), test = load(folder)
-    keras.utils.set_random_seed(seed)
-    with strategy.scope():
-        model = make_model(method, replicas, interval, y.max() + 1, seed)
-    rows, random = shares(y, replicas, data, seed), np.random.default_rng(seed)
-    curve, steps = [], 0
+    x, y, test_x, test_y = load(folder)
+    random = np.random.default_rng(seed)
+    if method == RP:
+        projection = random.normal(size=(DIM, PROJECTION_DIM))
+        projection = (projection / PROJECTION_DIM**0.5).astype(np.float32)
+        x, test_x = x @ projection, test_x @ projection
+    shape = int(y.max()) + 1, x.shape[1]
+    models, curve = Replicas(replicas, interval, shape), []
+    shards = shares(y, replicas, data, seed)
     for _ in range(epochs):
-        order = epoch(rows, random)
-        size = BATCH * replicas
-        model.fit(x[order], y[order], size, shuffle=False, verbose=0)
-        steps += len(order) // size
-        loss, accuracy = evaluated(model, *test)
-        mb = float(sent.numpy()) / 1e6
+        for rows in epoch(shards, random):
+            models.step(x, y, rows, RATE * replicas)
+        # As `fit` does at its end; it sends nothing where they agree.
+        mean = np.mean(models.kernels, axis=0)
+        loss, accuracy = evaluated(mean, test_x, test_y)
         curve.append(
-            {"steps": steps, "mb": mb, "loss": loss, "accuracy": accuracy}
+            {
+                "steps": models.steps,
+                "mb": 4e-6 * mean.size * models.averages,
+                "loss": loss,
+                "accuracy": accuracy,
+            }
         )
     return curve
 
 
-def main(folder, epochs, seeds):
+def main(folder, intervals, epochs, seeds):
     """A seed is done with all jobs before the next one begins."""
     found = {}
     for seed in range(seeds):
-        for job in jobs():
+        for job in jobs(intervals):
             one = measure.once(
                 NAME, __file__, *job, epochs, seed, folder=folder
             )
@@ -160,8 +197,8 @@ def mean_curve(of_seeds):
 def row(job, epochs, last, of_seeds):
     names = ("method", "replicas", "interval", "data")
     found = {**dict(zip(names, job)), "epochs": epochs, **last}
-    if job[0] == FULL:
-        # What it exchanges are no all-reduces: see the page on shards.
+    if job[0] == FULL or job[1] == 1:
+        # It sends features (see the page on shards), or nothing.
         del found["mb"]
     found["deviation"] = float(np.std([c[-1]["accuracy"] for c in of_seeds]))
     return {**found, "seeds": len(of_seeds)}
@@ -225,7 +262,10 @@ if __name__ == "__main__":
     else:
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         parser.add_argument("folder")
-        parser.add_argument("--epochs", type=int, default=6)
+        parser.add_argument("--epochs", type=int, default=4)
         parser.add_argument("--seeds", type=int, default=1)
+        parser.add_argument(
+            "--intervals", type=int, nargs="*", default=INTERVALS
+        )
         args = parser.parse_args()
-        main(args.folder, args.epochs, args.seeds)
+        main(args.folder, args.intervals, args.epochs, args.seeds)

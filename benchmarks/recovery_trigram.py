@@ -1,6 +1,6 @@
 """Recovery after usual training: a trigram model of the King James Bible.
 
-    python benchmarks/recovery_trigram.py DATA [--seeds 3]
+    python benchmarks/recovery_trigram.py DATA [--seeds 3] [--parts compare]
 
 DATA is a folder with kjv.tsv.xz. 200,000 trigrams of the 3,000 most frequent
 words; three words of 64 numbers each and a tanh layer of 192 units, trained
@@ -35,6 +35,7 @@ SETTINGS = ((24, 1e-7, 1), (24, 1e-4, 2), (64, 1e-6, 1))
 # Of all with the first setting, and of the figure.
 LONGER, EPOCHS = 4, (0.125, 0.25, 0.5, 1, 2)
 METHODS = ("lift", "dual", "step")
+PARTS = ("compare", "epochs", "protocol")
 
 
 def read(folder):
@@ -232,36 +233,42 @@ def rows_of(setting, found):
     ]
 
 
-def jobs():
+def jobs(parts):
     """All but the seed, and the setting of its rows."""
-    for setting in SETTINGS:
-        yield ("compare", *setting), setting
-    yield ("epochs",), None
-    for method in METHODS:
-        yield ("protocol", method), SETTINGS[0]
+    of_parts = {
+        "compare": [(setting, setting) for setting in SETTINGS],
+        "epochs": [((), None)],
+        "protocol": [((method,), SETTINGS[0]) for method in METHODS],
+    }
+    return [
+        ((part, *job), setting)
+        for part in parts
+        for job, setting in of_parts[part]
+    ]
 
 
-def main(folder, seeds):
+def main(folder, parts, seeds):
     """A seed is done with all jobs before the next one begins."""
     found = {}
     for seed in range(seeds):
-        for job, _ in jobs():
+        for job, _ in jobs(parts):
             one = measure.once(NAME, __file__, *job, seed, folder=folder)
             if "error" in one:
                 sys.exit(one["error"])
             found.setdefault(job, []).append(one)
-    curves = np.mean(found["epochs",], axis=0)
     rows = []
-    for job, setting in jobs():
+    for job, setting in jobs(parts):
         rows += rows_of(setting, found[job]) if setting else []
     measure.save(NAME, rows)
-    measure.plot(
-        NAME,
-        lambda axes: draw(axes, curves),
-        "epochs of slim training",
-        "test perplexity",
-        xscale="log",
-    )
+    if "epochs" in parts:
+        curves = np.mean(found["epochs",], axis=0)
+        measure.plot(
+            NAME,
+            lambda axes: draw(axes, curves),
+            "epochs of slim training",
+            "test perplexity",
+            xscale="log",
+        )
 
 
 def draw(axes, curves):
@@ -279,5 +286,6 @@ if __name__ == "__main__":
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         parser.add_argument("folder")
         parser.add_argument("--seeds", type=int, default=3)
+        parser.add_argument("--parts", nargs="*", default=PARTS)
         args = parser.parse_args()
-        main(args.folder, args.seeds)
+        main(args.folder, args.parts, args.seeds)
