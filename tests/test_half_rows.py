@@ -173,6 +173,17 @@ HEADS = {
         ROWS, num_sampled=30, correct_fill=True, **o
     ),
     "sparsemax": lambda **o: layers.Sparsemax(ROWS, **o),
+    "adaptive": lambda **o: layers.AdaptiveSoftmax(
+        ROWS, [30], div_value=1.0, **o
+    ),
+    "differentiated": lambda **o: layers.DifferentiatedSoftmax(
+        ROWS, [(20, DIM // 2), (20, DIM // 2)], **o
+    ),
+    "adaptive_projected": lambda **o: layers.AdaptiveProjectedSoftmax(
+        ROWS, group_sizes=[20, 20], projection_dims=[8, 6], l2=1e-4, **o
+    ),
+    "dropmax": lambda **o: layers.DropMax(ROWS, **o),
+    "dropmax_posterior": lambda **o: layers.DropMax(ROWS, "posterior", **o),
 }
 OPTIMIZERS = {
     "adam": lambda: optimizers.LazyAdam(0.05),
@@ -214,12 +225,14 @@ PAIRS = [
 ]
 USUAL = [("full", "adam"), ("selective", "compact"), ("bias", "compact")]
 USUAL += [("sampled", "catch_up"), ("sampled", "sgd")]
+USUAL += [("adaptive_projected", "compact"), ("dropmax_posterior", "compact")]
 
 
 @pytest.mark.parametrize("pair", quick(PAIRS, USUAL), ids="-".join)
 def test_a_head_learns_and_answers(pair):
     model, layer = trained(*pair)
-    assert layer.kernel.dtype == "bfloat16"
+    kernels = getattr(layer, "kernels", None) or [layer.kernel]
+    assert {kernel.dtype for kernel in kernels} == {"bfloat16"}
     x, y = data()
     ids, scores = layer.top_k(x, 3)
     assert (ids[:, 0].numpy() == y).mean() > 0.8
@@ -397,8 +410,10 @@ def test_what_is_not_independent_is_drawn_at_once(monkeypatch):
     [
         (lambda: layers.FullSoftmax(9, kernel_dtype="float16"), "kernel_dtype"),
         (
-            lambda: layers.DropMax(9, kernel_dtype="bfloat16"),
-            "DropMax are float32",
+            lambda: layers.HierarchicalSoftmax(
+                9, "balanced", kernel_dtype="bfloat16"
+            ),
+            "HierarchicalSoftmax are float32",
         ),
     ],
 )

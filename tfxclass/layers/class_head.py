@@ -66,8 +66,6 @@ class ClassHead(PartsHead):
 
     has_plain_logits = True
 
-    kernel_dtypes = ("float32", "bfloat16")
-
     def __init__(
         self,
         num_classes: int,

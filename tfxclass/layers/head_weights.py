@@ -17,7 +17,7 @@ class HeadWeights(keras.layers.Layer):
     """Base of `OutputHead`: weights are made as `weight_specs` declares them.
 
     A subclass gives `weight_specs` and `take_weights`, and has the attributes
-    `kernel_initializer` and `seed`.
+    `kernel_initializer`, `kernel_dtype` and `seed`.
     """
 
     # Whether rows lie elsewhere than the step: on a server, or the host.
@@ -119,7 +119,9 @@ class HeadWeights(keras.layers.Layer):
         And of the offsets of their classes, where some were removed.
         """
         kernels = [
-            WeightSpec(f"kernel_{i}", shape, self.kernel_initializer)
+            WeightSpec(
+                f"kernel_{i}", shape, self.kernel_initializer, self.kernel_dtype
+            )
             for i, shape in enumerate(zip(sizes, widths, strict=True))
         ]
         names = [f"offsets_{i}" for i in range(len(kernels))]
