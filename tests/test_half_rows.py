@@ -177,7 +177,7 @@ HEADS = {
         ROWS, [30], div_value=1.0, **o
     ),
     "differentiated": lambda **o: layers.DifferentiatedSoftmax(
-        ROWS, [(20, DIM // 2), (20, DIM // 2)], **o
+        ROWS, [(ROWS - 1, DIM - 1), (1, 1)], **o
     ),
     "adaptive_projected": lambda **o: layers.AdaptiveProjectedSoftmax(
         ROWS, group_sizes=[20, 20], projection_dims=[8, 6], l2=1e-4, **o
