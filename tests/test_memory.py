@@ -104,6 +104,8 @@ def test_index_of_a_sampler_by_its_name(name):
     }
     if name in ("uniform", "log_uniform", "top_k"):
         assert sizes == {50: 0, 5000: 0}
+    elif name == "batch":
+        assert sizes == {50: 8 << 20, 5000: 8 << 20}
     else:
         # Ids at least, and no more than a few matrices.
         assert 4 * 5000 < sizes[5000] < 100 * 4 * 8 * 5000

@@ -208,6 +208,30 @@ def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     return operation._inbound_nodes[node_index].input_tensors
 
 
+def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
+    """The layers that a symbolic tensor was computed by; a list."""
+    pending, seen, found = [tensor], set(), []
+    while pending:
+        reached = pending.pop()
+        if id(reached) in seen:
+            continue
+        seen.add(id(reached))
+        pending.extend(arguments_of(reached))
+        if isinstance(reached._keras_history[0], keras.layers.Layer):
+            found.append(reached._keras_history[0])
+    return found
+
+
+def untrack(layer: keras.layers.Layer, variable: keras.Variable) -> None:
+    """Makes a variable that is an attribute of `layer` none of its weights."""
+    layer._untrack_variable(variable)
+
+
+def without_autocast(variable: keras.Variable) -> None:
+    """Makes a variable one that a layer of lower precision reads as it is."""
+    variable._autocast = False
+
+
 def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:
     """The mask that Keras attached to what a layer returned, or None."""
     return getattr(tensor, _MASK, None)
@@ -450,7 +474,9 @@ _USES = {
     ),
     **_attributes(keras.optimizers.Adagrad, "_accumulators"),
     # The resource that ops update in place.
-    **_attributes(keras.Variable, "_value"),
+    **_attributes(keras.Variable, "_autocast", "_value"),
+    # Class rows that are another layer's.
+    **_methods(keras.layers.Layer, "_untrack_variable"),
     # The head of a model, and what it reads.
     **_methods(keras.Model, "_flatten_layers"),
     "KerasTensor._keras_history, Operation._inbound_nodes": _has_history,

@@ -13,6 +13,7 @@ from tfxclass.checks import check_choice
 from tfxclass.growth.change import Change
 from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.parts_head import PartsHead
+from tfxclass.layers.tied_rows import TiedRows
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
 from tfxclass.rows import half_rows
@@ -29,7 +30,7 @@ _COSINE_SCALE = 24.0
 _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
-class ClassHead(PartsHead):
+class ClassHead(TiedRows, PartsHead):
     """Base class of the heads with a matrix `kernel`, a row a class.
 
     A subclass overrides `training_step`.
@@ -54,6 +55,9 @@ class ClassHead(PartsHead):
             of each class in an answer, for `threshold="calibrated"`; or None.
             `tfxclass.calibrate` sets them: to the float after 1 for a class
             that is never to be one.
+        tied_to: a `keras.layers.Embedding`, or a `keras.Variable`, float32
+            `[num_classes, dim]`: class rows are its rows. They are saved with
+            it, and its gradients and the head's are summed. Or None.
         **kwargs: `OutputHead`'s arguments: `activation`, `kernel_initializer`,
             `seed`, `loss_options`, `loss`, `kernel_dtype`, and
             `keras.layers.Layer`'s.
@@ -77,6 +81,7 @@ class ClassHead(PartsHead):
         bias_initializer: Initializer = "zeros",
         answer_temperature: float = 1.0,
         thresholds: ArrayLike | None = None,
+        tied_to: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, **kwargs)
@@ -90,6 +95,7 @@ class ClassHead(PartsHead):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.answer_temperature = answer_temperature
         self.thresholds = _thresholds(thresholds, num_classes)
+        self.set_tie(tied_to)
         self._check_temperature()
         self._check_bias()
         self._check_similarity()
@@ -252,6 +258,7 @@ class ClassHead(PartsHead):
             "bias_initializer": initializer,
             "answer_temperature": self.answer_temperature,
             "thresholds": self.thresholds,
+            "tied_to": None if self.tie is None else self.tie.name,
         }
 
 

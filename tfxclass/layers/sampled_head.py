@@ -39,8 +39,9 @@ class SampledHead(ClassHead):
         sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"cluster"`, or `"auto"` (uniform while that is
-            nearly exact, a forest where it is not: `AutoSampler`).
+            `"hashing_forest"`, `"cluster"`, `"batch"` (the batch's own labels:
+            `BatchSampler`), or `"auto"` (uniform while that is nearly exact, a
+            forest where it is not: `AutoSampler`).
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         placement: None, or `"host"`: the class matrix, its optimizer slots and
             the sampler's index lie in the memory of the host. A step brings
@@ -85,6 +86,11 @@ class SampledHead(ClassHead):
         if options is not None:
             self.check_estimates("label_smoothing", options.label_smoothing)
         check_choice("placement", placement, (None, "host"))
+        if placement is not None and self.tie is not None:
+            raise ValueError(
+                "Rows of a head with `tied_to` lie where their layer is. "
+                f'Received: placement="{placement}"'
+            )
         if placement is not None and self.sampler is None:
             raise ValueError(
                 '`placement="host"` needs a `sampler`: without one a step '
