@@ -16,6 +16,8 @@ from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.tied_rows import TiedRows
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
+from tfxclass.losses.options import OF_LOSSES
+from tfxclass.rows import exact
 from tfxclass.rows import half_rows
 from tfxclass.rows import products
 from tfxclass.rows import read
@@ -241,6 +243,14 @@ class ClassHead(TiedRows, PartsHead):
 
     def class_rows(self) -> list[ClassRows]:
         return [self.rows]
+
+    @property
+    def is_exact_softmax(self) -> bool:
+        """Whether the exact loss is computed by the op of two passes."""
+        options = self.loss_options
+        plain = options is None or set(options.used) <= set(OF_LOSSES)
+        is_softmax = self.objective.name == "softmax"
+        return is_softmax and plain and exact.is_used()
 
     def class_matrix(self, settle: bool = True) -> tf.Tensor:
         """`kernel`, float32, whole; with `settle` all rows up to date."""

@@ -107,6 +107,11 @@ class ProjectedSoftmax(SampledSoftmax):
         """List of `(projection, rows)`: logits are `x . projection . rows`."""
         return [(tf.convert_to_tensor(self.projection), self.class_matrix())]
 
+    @property
+    def steps_by_class(self) -> bool:
+        is_plain = self.sampler is None and not self.l2
+        return is_plain and self.is_exact_softmax
+
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         step = super().training_step(features, targets)
         if not self.l2 or self.sampler is not None:
