@@ -59,7 +59,8 @@ def trigrams(words, kept, ids, limit):
 
 
 def perplexity(model, data):
-    return float(np.exp(model.evaluate(*data, batch_size=2048, verbose=0)))
+    found = float(np.exp(model.evaluate(*data, batch_size=2048, verbose=0)))
+    return found if np.isfinite(found) else "overflow"
 
 
 def fit(model, data, rate, epochs=1.0):
@@ -124,8 +125,7 @@ def evaluated(full, test):
 
     model = keras.Model(full.inputs, full.outputs)
     model.compile(loss=full.layers[-1].loss)
-    found = perplexity(model, test)
-    return found if np.isfinite(found) else "overflow"
+    return perplexity(model, test)
 
 
 def tuned_head(full, train, test, epochs):
@@ -267,7 +267,6 @@ def main(folder, parts, seeds):
             lambda axes: draw(axes, curves),
             "epochs of slim training",
             "test perplexity",
-            xscale="log",
         )
 
 
@@ -275,6 +274,7 @@ def draw(axes, curves):
     epochs, slim, step = curves.T
     axes.plot(epochs, slim, "o-", label="slim, m = 24 of 192")
     axes.plot(epochs, step, "o-", label="the step from it")
+    axes.set_xscale("log")
     axes.set_xticks(epochs, [f"{n:g}" for n in epochs])
     axes.minorticks_off()
 
