@@ -208,18 +208,21 @@ def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     return operation._inbound_nodes[node_index].input_tensors
 
 
-def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
-    """The layers that a symbolic tensor was computed by; a list."""
-    pending, seen, found = [tensor], set(), []
+def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
+    """A symbolic tensor and all that it was computed from."""
+    pending, found = [tensor], {}
     while pending:
         reached = pending.pop()
-        if id(reached) in seen:
-            continue
-        seen.add(id(reached))
-        pending.extend(arguments_of(reached))
-        if isinstance(reached._keras_history[0], keras.layers.Layer):
-            found.append(reached._keras_history[0])
-    return found
+        if id(reached) not in found:
+            found[id(reached)] = reached
+            pending.extend(arguments_of(reached))
+    return list(found.values())
+
+
+def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
+    """The layers that a symbolic tensor was computed by; a list."""
+    made_by = [x._keras_history[0] for x in tensors_before(tensor)]
+    return [x for x in made_by if isinstance(x, keras.layers.Layer)]
 
 
 def untrack(layer: keras.layers.Layer, variable: keras.Variable) -> None:

@@ -34,7 +34,7 @@ def class_means(
         ValueError: labels that are no integers.
         InvalidArgumentError: labels out of range.
     """
-    counts, seen = np.zeros(len(ids), np.int64), _Sums()
+    counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
     sums = None
     for batch in batches.after(0):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
@@ -57,14 +57,14 @@ def class_means(
 class _Sums:
     """Makes a `Seen`, batch by batch."""
 
-    def __init__(self):
-        self.rows, self.classes = 0, np.zeros(0, np.int64)
+    def __init__(self, num_classes):
+        self.rows, self.classes = 0, np.zeros(num_classes, bool)
         self.totals, self.seconds = [], []
 
     def add(self, queries, labels):
         has_class = np.any(labels >= 0, axis=1)
         self.rows += int(has_class.sum())
-        self.classes = np.union1d(self.classes, labels[labels >= 0])
+        self.classes[labels[labels >= 0]] = True
         queries = [q[has_class].astype(np.float64) for q in queries]
         totals = [q.sum(axis=0) for q in queries]
         seconds = [q.T @ q for q in queries]
@@ -74,7 +74,8 @@ class _Sums:
         self.totals, self.seconds = totals, seconds
 
     def all(self):
-        return Seen(self.rows, len(self.classes), self.totals, self.seconds)
+        classes = np.count_nonzero(self.classes)
+        return Seen(self.rows, classes, self.totals, self.seconds)
 
 
 def _queries(head, features):

@@ -1,5 +1,6 @@
 """A dense encoder of texts beside linear scores: its training, its logits."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 
@@ -111,6 +112,7 @@ def train(
     num_labels: int,
     one: bool,
     seed: int,
+    say: Callable[[str], None],
 ) -> tuple[keras.layers.Dense, int]:
     """Trains the encoder, with class rows of its own, on texts.
 
@@ -123,6 +125,7 @@ def train(
         one: whether a text has one label: then the loss is a softmax's, and
             otherwise one vs. rest.
         seed: int.
+        say: what is told of each epoch.
 
     Returns:
         `(layer, epochs)`: a Dense layer of logits, and the passes over the
@@ -146,9 +149,15 @@ def train(
     stop = keras.callbacks.EarlyStopping(
         "val_loss", patience=_PATIENCE, restore_best_weights=True
     )
+
+    def tell(epoch, logs):
+        loss = logs["val_loss"]
+        say(f"encoder: loss {loss:.4f} of held-out texts, epoch {epoch + 1}")
+
+    told = keras.callbacks.LambdaCallback(on_epoch_end=tell)
     model.fit(
         batches(*data, seed), validation_data=batches(*held), verbose=0,
-        epochs=_MOST_EPOCHS, callbacks=[stop], shuffle=False,
+        epochs=_MOST_EPOCHS, callbacks=[stop, told], shuffle=False,
     )  # fmt: skip
     layer = keras.layers.Dense(num_labels, name="encoder_tags")
     layer.build((None, head.kernel.shape[1]))

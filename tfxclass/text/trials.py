@@ -213,7 +213,7 @@ class Trials:
         data, held = self._texts()
         layer, epochs = encoder_lib.train(
             encoder, self.tagger.learning_rate, data, held,
-            len(self.tagger.tags), self.one, self.tagger.seed,
+            len(self.tagger.tags), self.one, self.tagger.seed, self.tagger.say,
         )  # fmt: skip
         logits = encoder_lib.logits_of(encoder, layer, held[0])
         logits = logits[:, trial.labels]
