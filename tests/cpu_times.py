@@ -57,7 +57,7 @@ def pytest_runtest_logreport(report):
 def pytest_terminal_summary(terminalreporter):
     for title, table in zip(("file", "name", "test"), _TABLES):
         terminalreporter.section(f"CPU seconds by {title}")
-        for key, seconds in table.most_common(600):
+        for key, seconds in table.most_common(80):
             terminalreporter.write_line(f"{seconds:7.1f} {key}")
     total = sum(_TABLES[0].values())
     terminalreporter.write_line(f"{total:7.1f} in all")
