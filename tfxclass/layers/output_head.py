@@ -105,6 +105,9 @@ class OutputHead(ClassNumbers, HeadWeights):
     #: Whether all compiled ops of a training step run on GPUs.
     has_gpu_ops = True
 
+    #: Whether they do with rows in bfloat16, too.
+    has_gpu_half_ops = True
+
     #: Whether scores are the softmax, or the logits, of `queries . rows + bias`
     #: with the one `ClassRows` of `export_weights`.
     has_plain_logits = False

@@ -134,6 +134,10 @@ class SampledHead(ClassHead):
     def has_gpu_ops(self) -> bool:
         return self.sampler is None or self.sampler.has_gpu_ops
 
+    @property
+    def has_gpu_half_ops(self) -> bool:
+        return self.sampler is None or self.sampler.has_gpu_half_ops
+
     def _is_on_host(self):
         if self.placement is None:
             return super()._is_on_host()

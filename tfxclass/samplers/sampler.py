@@ -77,6 +77,9 @@ class Sampler(SavedRandom, keras.layers.Layer):
     #: Whether its compiled ops run on GPUs.
     has_gpu_ops = True
 
+    #: Whether they read rows in bfloat16 there, too.
+    has_gpu_half_ops = True
+
     #: Whether each of several replicas may `sample` by itself: it keeps
     #: nothing but its random state, and needs no `update`.
     draws_alone = False
