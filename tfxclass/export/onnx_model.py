@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import optimizers
+from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.export import compare
 from tfxclass.export import labels as labels_lib
@@ -98,12 +99,14 @@ def onnx(
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
-    graph = _convert(encoder, head)
+    with progress.told("Converting the encoder"):
+        graph = _convert(encoder, head)
     with new_folder(path) as folder:
         _write(folder, graph, head, top_k, len(features.shape), exclude)
         labels_lib.write(names, folder)
         if verify:
-            _verify(folder, encoder, head, top_k, examples, exclude)
+            with progress.told("Comparing the answers"):
+                _verify(folder, encoder, head, top_k, examples, exclude)
     return os.path.join(path, MODEL)
 
 
