@@ -84,6 +84,17 @@ class InvertedLists:
         Raises:
             ValueError: another kind of head, or a recall below `min_recall`.
         """
+        search, queries, expected = self.prepared(head, k, features)
+        most = min(k + most_excluded, head.num_answers)
+        with progress.told("Measuring the recall of the lists"):
+            self._choose_probes(search, k, queries, expected, most)
+        search.measured_on = "class rows" if features is None else "examples"
+        return search
+
+    def prepared(
+        self, head: keras.layers.Layer, k: int, features: Array | None
+    ) -> tuple["ListSearch", tf.Tensor, np.ndarray]:
+        """`(search, queries, expected)`: what is asked, ids `[n, k]`."""
         _check_head(head)
         (served,) = head.export_weights()
         rows = tf.convert_to_tensor(served.kernel)
@@ -99,11 +110,9 @@ class InvertedLists:
             queries = _drawn(drawn, _QUERIES, self.seed)
         else:
             queries = head.queries(features)
-        expected = stock.best(queries, served, k, with_logsumexp=False).ids
-        most = min(k + most_excluded, head.num_answers)
-        self._choose_probes(search, k, queries, expected.numpy(), most)
-        search.measured_on = "class rows" if features is None else "examples"
-        return search
+        with progress.told("Answering exactly"):
+            best = stock.best(queries, served, k, with_logsumexp=False)
+        return search, queries, best.ids.numpy()
 
     def _choose_probes(self, search, k, queries, expected, most):
         least = search.least_probes(most)
@@ -117,7 +126,7 @@ class InvertedLists:
         while True:
             search.num_probes = probes
             found, _ = search.top_k_of(queries, k)
-            search.recall = _recall(found.numpy(), expected)
+            search.recall = recall_of(found.numpy(), expected)
             if search.recall >= self.min_recall:
                 return
             if self.num_probes or probes == search.num_lists:
@@ -299,6 +308,7 @@ def _segment_means(rows, sizes):
     return tf.concat(means, axis=0)
 
 
-def _recall(found, expected):
+def recall_of(found: np.ndarray, expected: np.ndarray) -> float:
+    """The share of the ids `expected` `[n, k]` that are in rows of `found`."""
     shared = [np.intersect1d(*pair).size for pair in zip(found, expected)]
     return sum(shared) / expected.size

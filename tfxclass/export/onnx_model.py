@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import optimizers
+from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.export import compare
 from tfxclass.export import labels as labels_lib
@@ -104,12 +105,14 @@ def onnx(
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
-    graph = _convert(encoder, head)
+    with progress.told("Converting the encoder"):
+        graph = _convert(encoder, head)
     with new_folder(path) as folder:
         _write(folder, graph, head, top_k, len(features.shape), kind)
         labels_lib.write(names, folder)
         if verify:
-            _verify(folder, encoder, head, top_k, examples, kind)
+            with progress.told("Comparing the answers"):
+                _verify(folder, encoder, head, top_k, examples, kind)
     return os.path.join(path, MODEL)
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass import optimizers
+from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
@@ -146,7 +147,8 @@ def saved_model(
         answer = signatures_lib.Answer(
             search, top_k, threshold, most_excluded, only
         )
-        keys = _write(folder.name, encoder, answer, names, full_scores)
+        with progress.told("Writing the export"):
+            keys = _write(folder.name, encoder, answer, names, full_scores)
         if search.report() is not None:
             _write_report(folder.name, {**search.report(), "top_k": top_k})
         del search, answer
@@ -155,7 +157,8 @@ def saved_model(
         # A normalised class matrix goes before another process loads it.
         gc.collect()
         asked = [question for question in asked if question.signature in keys]
-        proof.check(folder.name, asked, records if verify else [])
+        with progress.told("Proving the export"):
+            proof.check(folder.name, asked, records if verify else [])
     return folder.name
 
 

@@ -131,6 +131,10 @@ class SampledHead(ClassHead):
         """What the sampler measures of itself, by name."""
         return {} if self.sampler is None else self.sampler.measured
 
+    def sampler_figures(self) -> dict[str, float]:
+        """What the sampler measures of itself, as it is now, by name."""
+        return {} if self.sampler is None else self.sampler.figures()
+
     @property
     def has_gpu_ops(self) -> bool:
         return self.sampler is None or self.sampler.has_gpu_ops

@@ -188,6 +188,10 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         """What the shards' samplers measure of themselves, by name."""
         return {} if self.sampler is None else self._samplers.measured
 
+    def sampler_figures(self) -> dict[str, float]:
+        """Means over this worker's shards of what samplers measure."""
+        return {} if self.sampler is None else self._samplers.figures()
+
     def build(self, input_shape: Shape) -> None:
         self.shards = shards_lib.make_shards(self.num_classes)
         super().build(input_shape)

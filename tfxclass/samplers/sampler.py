@@ -166,6 +166,13 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.measured[name] = self.weight(name, value)
         return self.measured[name]
 
+    def note_places(self, used: tf.Tensor, places: tf.Tensor) -> None:
+        """Told how many of the `places` for candidates are used, int64."""
+
+    def figures(self) -> dict[str, float]:
+        """What it measures of itself, as it is now, by name."""
+        return {name: float(value) for name, value in self.measured.items()}
+
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
