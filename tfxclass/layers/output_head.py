@@ -305,7 +305,7 @@ class OutputHead(ClassNumbers, HeadWeights):
     def _split(self, features, labels):
         """`(labels, negatives)`, or None for these."""
         return negatives_lib.split(
-            labels, self.num_negatives, features.shape.rank
+            labels, self.num_negatives, len(features.shape)
         )
 
     def _as_targets(self, features, ids):
