@@ -37,6 +37,10 @@ HEADS = {
     ),
 }
 HALF = {
+    "full": lambda **o: layers.FullSoftmax(CLASSES, use_bias=True, **o),
+    "cosine": lambda **o: layers.FullSoftmax(
+        CLASSES, similarity="cosine", margin=0.2, scale=8.0, **o
+    ),
     "sampled": lambda **o: layers.SampledSoftmax(CLASSES, CLASSES, **o),
 }
 OPTIMIZERS = {
@@ -50,9 +54,9 @@ OPTIMIZERS = {
 
 
 @pytest.fixture(autouse=True)
-def blocks_of_logits(monkeypatch):
-    """As where there is a GPU."""
-    monkeypatch.setattr("tfxclass.rows.exact.is_used", lambda: False)
+def rows_on_a_gpu(monkeypatch):
+    """The ways of a GPU, for both sides of a comparison."""
+    monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
 
 
 def trained(make_head, make_optimizer):
@@ -99,6 +103,8 @@ OPS = {
     "binary tree": ["TreePathLoss", "TreePathGrad", "LazyAdamUpdate"],
     "wide tree": ["TreePathLoss", "TreePathGrad", "LazyAdamUpdate"],
     "label tree": ["TreePathLoss", "TreePathGrad", "LazyAdamUpdate"],
+    "half full": ["ExactSoftmax", "ExactSoftmaxGrad", "LazyAdamUpdate"],
+    "half cosine": ["ExactSoftmax", "ExactSoftmaxGrad", "LazyAdamUpdate"],
     "half sampled": ["ActiveClasses", "LazyAdamUpdate"],
 }
 
@@ -119,7 +125,7 @@ def test_optimizers(name):
     check(HEADS["sampled"], OPTIMIZERS[name], ops)
 
 
-@pytest.mark.parametrize("name", HALF)
+@pytest.mark.parametrize("name", quick(HALF, ["full", "sampled"]))
 def test_rows_in_bfloat16(name):
     """As the CPU's, but where a number of a row is rounded the other way."""
     make = functools.partial(HALF[name], kernel_dtype="bfloat16", seed=3)
