@@ -101,8 +101,10 @@ def beginning(idf, terms, words, batches, seed=0):
             has @ keras.utils.normalize(texts @ embeddings)
         )
 
-    defined = rows(first, train.DEFINES)
-    embeddings = meaning.expanded(first, terms, words, defined)
+    embeddings = first
+    for _ in range(2):
+        defined = rows(embeddings, train.DEFINES)
+        embeddings = meaning.expanded(first, terms, words, defined)
     return embeddings, rows(embeddings, train.KEEP)
 
 
