@@ -1,8 +1,10 @@
 """The demo: its parsers, its ranks, and all of it on tiny data."""
 
+import collections
 import importlib.util
 import io
 
+import keras
 import numpy as np
 import pytest
 import scipy.sparse
@@ -11,8 +13,11 @@ import tensorflow as tf
 from examples.reverse_dictionary import __main__ as demo
 from examples.reverse_dictionary import data
 from examples.reverse_dictionary import evaluate
+from examples.reverse_dictionary import meaning
+from examples.reverse_dictionary import model as model_lib
 from examples.reverse_dictionary import text
 from examples.reverse_dictionary import train
+from tests import reference
 
 DOG = (
     "02084071 05 n 03 dog 0 domestic_dog 0 Canis_familiaris 0 002 "
@@ -128,7 +133,8 @@ class TestTraining:
         assert labels.tolist() == [[0, 1], [2, -1]]
 
     def test_batches(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(train, "KEEP", {"gloss": 1.0, "word": 0.0})
+        keep = {"gloss": 1.0, "word": 0.0}
+        monkeypatch.setattr(train, "KEEP", keep)
         path = tmp_path / "terms.txt"
         path.write_text("a\nb\nc\n")
         columns = {
@@ -150,12 +156,62 @@ class TestTraining:
         ids, labels = batches[0]
         assert len(batches) == 1
         assert sorted(labels[:, 0].tolist()) == [0, 1, 2]
-        assert batches.expected(3).toarray().tolist() == [
+        assert batches.terms(3, keep).toarray().tolist() == [
             [1, 1, 0],
             [0, 0, 0],
             [1, 1, 1],
         ]
         assert ids.shape == (3, 2)
+
+
+class TestMeaning:
+    def test_words_are_near_what_defines_them(self):
+        terms = [b"winged", b"_wing", b"fly", b"_fly", b"cat"]
+        first = np.eye(5, dtype="float32")
+        words = ["cat", "winged", "no term"]
+        # "winged" is defined by "fly", "cat" by nothing.
+        rows = np.zeros((3, 5), "float32")
+        rows[1, 2] = 1
+        found = meaning.expanded(first, terms, words, rows)
+        near = found @ first[2]
+        # Itself, and its stem by it.
+        np.testing.assert_allclose(near, [0.5**0.5] * 3 + [0, 0])
+        np.testing.assert_allclose(np.diag(found), [0.5**0.5] * 5)
+
+    def test_what_people_use_gains(self, monkeypatch):
+        counts = collections.Counter({"cat": 9})
+        monkeypatch.setattr(data, "read_counts", lambda: counts)
+        words = ["cat", "cat flap", "ocelot"]
+        found = meaning.usualness(words, ["A cat.", "the cat's paw"])
+        expected = 0.01 * (np.log(10) + np.log(3))
+        np.testing.assert_allclose(found, [expected, -0.06, 0], rtol=1e-6)
+
+    @needs_wordnet
+    def test_counts(self):
+        counts = data.read_counts()
+        assert counts["person"] > 1000 and counts["ice cream"] > 0
+
+    def test_the_answer_is_the_sum_of_its_parts(self, tmp_path):
+        path, terms = tmp_path / "terms.txt", 4
+        path.write_text("a\n_a\nb\n_b\n")
+        random = np.random.default_rng(0)
+        idf = np.arange(1.0, 5)
+        parts = []
+        for _ in range(2):
+            embeddings, rows = (
+                random.normal(size=(n, model_lib.DIM)).astype("float32")
+                for n in (terms, 3)
+            )
+            parts.append((embeddings, keras.utils.normalize(rows)))
+        usual = np.array([0.1, 0, -0.1], "float32")
+        model = model_lib.make_answering(path, idf, *parts, usual)
+        found = model.predict(tf.constant(["b a", "zzz"]), verbose=0)
+        cosines = [
+            keras.utils.normalize(idf @ e)[0] @ rows.T for e, rows in parts
+        ]
+        logits = [cosines[0] + 0.7 * cosines[1] + 1.7 * usual, 1.7 * usual]
+        expected = reference.softmax(20 * np.array(logits))
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 class TestRanks:

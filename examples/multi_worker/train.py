@@ -62,15 +62,16 @@ class Data:
         labels = self.task.labels
         terms, self.idf = text.make_vocabulary([*columns.values()], len(labels))
         out.mkdir(parents=True, exist_ok=True)
-        vocabulary = out / "vocabulary.txt"
+        self.vocabulary = vocabulary = out / "vocabulary.txt"
         vocabulary.write_bytes(b"\n".join([*terms, b""]))
         self.serving, self.local = model_lib.make_models(
             vocabulary, self.idf, self.make_head()
         )
         table = self.serving.get_layer("word_ids").table
         self.batches = train_lib.Batches(table, columns, labels)
-        shown = self.batches.expected(len(terms))
-        model_lib.start_classes(self.serving, shown, labels)
+        self.known = self.idf, terms, self.task.words, self.batches
+        begun = model_lib.beginning(*self.known)
+        model_lib.set_state(self.serving, begun)
 
     def make_head(self):
         return model_lib.make_head(len(self.task.words))
@@ -124,11 +125,16 @@ def main(argv=None):
 def finish(data, model, out, seconds):
     """Prints how well it does, and exports it."""
     data.local.set_weights(model.get_weights())
-    found = demo.model_ranks(data.serving, data.task)
-    demo.print_table(data.task, [("SelectiveSoftmax", seconds, found)])
-    folder = tfxclass.export.saved_model(
-        data.serving, out, labels=data.task.words
+    answering = model_lib.make_answering(
+        data.vocabulary,
+        data.idf,
+        model_lib.state(data.serving),
+        model_lib.beginning(*data.known, seed=1),
+        data.task.usual,
     )
+    found = demo.model_ranks(answering, data.task)
+    demo.print_table(data.task, [("SelectiveSoftmax", seconds, found)])
+    folder = tfxclass.export.saved_model(answering, out, labels=data.task.words)
     print(f"\nThe model is in {folder}.")
 
 

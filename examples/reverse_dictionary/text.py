@@ -21,9 +21,13 @@ def split(texts):
     """
     plain = tf.strings.regex_replace(tf.strings.lower(texts), "[^a-z0-9]+", " ")
     words = tf.strings.split(plain)
-    stems = tf.strings.regex_replace(words.flat_values, _STEM, r"\1")
-    stems = words.with_flat_values(tf.strings.join(["_", stems]))
-    return tf.concat([words, stems], axis=1)
+    marked = words.with_flat_values(stems(words.flat_values))
+    return tf.concat([words, marked], axis=1)
+
+
+def stems(words):
+    """The stem of each word, marked by `_`."""
+    return tf.strings.join(["_", tf.strings.regex_replace(words, _STEM, r"\1")])
 
 
 def split_all(texts):

@@ -8,6 +8,8 @@ import scipy.sparse
 
 # How often a word of each kind of text is shown, in training.
 KEEP = {"gloss": 0.7, "example": 0.2, "word": 0.15, "related": 0.15}
+# What each kind of text counts, as the definition of a word.
+DEFINES = {"gloss": 1.0, "example": 0.2, "word": 0.5, "related": 0.4}
 _RELATED = {"@", "@i", "+", "\\", "&", "^"}
 
 
@@ -59,11 +61,10 @@ class Batches(keras.utils.PyDataset):
         super().__init__()
         known = [_known_words(table, *columns[kind]) for kind in columns]
         ids, rows = (np.concatenate(parts) for parts in zip(*known))
-        keep = np.repeat(
-            [KEEP[kind] for kind in columns], [len(ids) for ids, _ in known]
-        )
+        kinds = np.repeat(np.arange(len(known)), [len(ids) for ids, _ in known])
         order = np.argsort(rows, kind="stable")
-        self.ids, self.keep = ids[order], keep[order].astype("float32")
+        self.ids, self.names, self.kinds = ids[order], [*columns], kinds[order]
+        self.keep = self._weights(KEEP)
         self.starts = np.searchsorted(rows[order], np.arange(len(labels) + 1))
         self.labels, self.length = labels, length
         self.batch_size = min(batch_size, len(labels))
@@ -95,12 +96,17 @@ class Batches(keras.utils.PyDataset):
         ids[rows[fits], column[fits]] = self.ids[at[fits]]
         return ids
 
-    def expected(self, num_terms):
-        """How often each synset shows each term, sparse `[n, num_terms]`."""
+    def terms(self, num_terms, weights=KEEP):
+        """How much of each term a synset's texts have, sparse
+        `[n, num_terms]`, by the weight of each kind of text."""
         return scipy.sparse.csr_matrix(
-            (self.keep, self.ids, self.starts),
+            (self._weights(weights), self.ids, self.starts),
             shape=(len(self.labels), num_terms),
         )
+
+    def _weights(self, of_kinds):
+        weights = [of_kinds[name] for name in self.names]
+        return np.array(weights, "float32")[self.kinds]
 
 
 def _known_words(table, terms, rows):
