@@ -13,6 +13,9 @@ cache/language_model with a file for each seed, to start over. "--small": a
 quarter of the books, 192 units, steps of 8 segments, the 3,000 most frequent
 words as classes.
 
+"tied": class rows are the rows of the words' embedding; a dense layer brings
+the units to their width.
+
 "step", "dual": the full class matrix at once, by that method (the lifted one is
 as good as the slim one). "fine-tuned": half of the epochs slim, then one of
 "step", "lift" and "dual", then the other half with the full softmax at the
@@ -38,6 +41,7 @@ NUM_SAMPLED = 2048
 ROWS = {
     "full": ("FullSoftmax", {}),
     "sampled": ("SampledSoftmax", {"num_sampled": NUM_SAMPLED}),
+    "full, tied": ("FullSoftmax", {"tied_to": "words"}),
     "RP(10)": ("ProjectedSoftmax", {"projection_dim": 10, "l2": L2}),
     "RP(100)": ("ProjectedSoftmax", {"projection_dim": 100, "l2": L2}),
     "RP(500)": ("ProjectedSoftmax", {"projection_dim": 500, "l2": L2}),
@@ -54,6 +58,7 @@ ROWS = {
 }
 SMALL_ROWS = {
     "full": ROWS["full"],
+    "full, tied": ROWS["full, tied"],
     "RP(48)": ("ProjectedSoftmax", {"projection_dim": 48, "l2": L2}),
 }
 RECOVERED = ("RP(100)", "RP-A", "RP(48)")
@@ -124,10 +129,13 @@ def make_model(row, counts, size, rate, seed):
     name, options = {**ROWS, **SMALL_ROWS}[row]
     if name == "AdaptiveProjectedSoftmax":
         options = {**options, "counts": counts}
-    head = getattr(tfxclass.layers, name)(len(counts), seed=seed, **options)
     inputs = keras.Input([LENGTH], dtype="int32")
-    hidden = keras.layers.Embedding(len(counts), size.embedding)(inputs)
-    features = keras.layers.LSTM(size.dim, return_sequences=True)(hidden)
+    words = keras.layers.Embedding(len(counts), size.embedding)
+    features = keras.layers.LSTM(size.dim, return_sequences=True)(words(inputs))
+    if "tied_to" in options:
+        options = {**options, "tied_to": words}
+        features = keras.layers.Dense(size.embedding)(features)
+    head = getattr(tfxclass.layers, name)(len(counts), seed=seed, **options)
     return compiled(keras.Model(inputs, head(features)), rate)
 
 

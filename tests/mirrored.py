@@ -64,22 +64,43 @@ HEADS = {
         CLASSES, 40, num_negatives=1, seed=1
     ),
 }
+TIED = "tied"
 # One of each way to search.
 EXPORTED = ("selective", "hierarchical", "adaptive_projected", "dropmax")
+
+
+def tied_model():
+    """Class rows that are those of the embedding of the input."""
+    words = keras.layers.Embedding(CLASSES, DIM)
+    words.build()
+    return keras.Sequential(
+        [
+            keras.Input([3], dtype="int64"),
+            words,
+            keras.layers.GlobalAveragePooling1D(),
+            layers.SampledSoftmax(CLASSES, 40, tied_to=words, seed=1),
+        ]
+    )
 
 
 def run(strategy, name, catch_up):
     """Losses, weights and slots after two epochs."""
     keras.utils.set_random_seed(1)
-    with strategy.scope():
-        head = HEADS[name]()
-        model = keras.Sequential(
-            [keras.Input([DIM]), keras.layers.Dense(DIM), head]
-        )
-        optimizer = tfxclass.optimizers.LazyAdam(0.02, catch_up=catch_up)
-        model.compile(optimizer, loss=head.loss)
     random = np.random.default_rng(0)
     x = random.normal(size=(4 * BATCH, DIM)).astype(np.float32)
+    with strategy.scope():
+        if name == TIED:
+            x = random.integers(0, CLASSES, (4 * BATCH, 3))
+            catch_up = False
+            model = tied_model()
+            head = model.layers[-1]
+        else:
+            head = HEADS[name]()
+            model = keras.Sequential(
+                [keras.Input([DIM]), keras.layers.Dense(DIM), head]
+            )
+        optimizer = tfxclass.optimizers.LazyAdam(0.02, catch_up=catch_up)
+        model.compile(optimizer, loss=head.loss)
     y = random.integers(-1, CLASSES, (4 * BATCH, 2))
     losses = helpers.fit(model, x, y, BATCH, epochs=2)
     if getattr(head, "sampler", None) is not None:
@@ -130,4 +151,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(HEADS))
+    main(sys.argv[1:] or [*HEADS, TIED])

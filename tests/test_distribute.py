@@ -7,6 +7,7 @@ from tests.processes import run
 
 SOME = ["full", "selective"]
 OTHERS = [name for name in mirrored.HEADS if name not in SOME]
+OTHERS.append(mirrored.TIED)
 
 
 # Each process starts TensorFlow once for a part of the heads.

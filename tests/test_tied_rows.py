@@ -19,6 +19,8 @@ HEADS = {
     "lsh": lambda *a, **k: layers.LSHSoftmax(*a, WORDS, seed=1, **k),
     "nce": lambda *a, **k: layers.NoiseContrastive(*a, WORDS, seed=1, **k),
     "sparsemax": layers.Sparsemax,
+    # The features' width is another than that of the rows.
+    "projected": lambda *a, **k: layers.ProjectedSoftmax(*a, DIM, **k),
     "dropmax": layers.DropMax,
 }
 
@@ -33,6 +35,7 @@ def make_model(kind="full", optimizer=None, to_variable=False, **options):
             keras.Input([3], dtype="int64", name="x"),
             embedding,
             keras.layers.GlobalAveragePooling1D(),
+            *([keras.layers.Dense(DIM + 2)] if kind == "projected" else []),
             HEADS[kind](WORDS, tied_to=tied, **options),
         ]
     )

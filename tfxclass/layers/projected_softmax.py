@@ -92,6 +92,9 @@ class ProjectedSoftmax(SampledSoftmax):
         projection = random_projection(dim, m, m**-0.5, self.seed)
         return [*super().weight_specs(m), projection]
 
+    def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
+        return super().shared_rows(self.projection_dim)
+
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
         super().take_weights(made)
         self.projection = made["projection"]
