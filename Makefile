@@ -54,8 +54,9 @@ bench: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 # Needs nvcc and nothing of .venv; torch, where python3 has it, is compared.
+# Ten minutes at most; writes benchmarks/results/gpu.json.
 gpu-test:
-	@$(PYTHON) -m custom_ops.gpu_tests.build
+	@$(PYTHON) -m custom_ops.gpu_tests.run
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

@@ -66,6 +66,11 @@ TITLES = {
     "comparison/reverse_dictionary": (
         "The papers' methods: reverse dictionary, 147,306 words"
     ),
+    "gpu": "CUDA kernels on a GPU",
+}
+# Said where there is no file.
+NOT_RUN = {
+    "gpu": "Not run: `make gpu-test` on a machine with a GPU measures it."
 }
 # Parts of the comparison and of DropMax's table, a figure each.
 PARTS = {
@@ -84,7 +89,8 @@ PAGE = os.path.join(measure.FOLDER, "RESULTS.md")
 def section(name, title):
     path = file_of(name, ".json")
     if not os.path.exists(path):
-        return []
+        told = NOT_RUN.get(name)
+        return [f"## {title}", "", told, ""] if told else []
     with open(path) as f:
         record = json.load(f)
     rows = record["rows"]

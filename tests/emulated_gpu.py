@@ -70,7 +70,9 @@ def _emulated(name, op):
 
 def _tensors(value, arg):
     """The input `arg` of an op: a tensor or a list of them."""
-    # Rows of a type to be chosen are float32 on a GPU.
+    # Rows of a type to be chosen are float32, if they do not say it.
+    if tf.is_tensor(value) and not arg.type:
+        return value
     dtype = tf.as_dtype(arg.type or tf.float32)
     if arg.number_attr:
         return [tf.convert_to_tensor(v, dtype) for v in value]

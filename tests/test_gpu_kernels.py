@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -22,9 +21,9 @@ def program():
     [
         "Active",
         "Emulator",
+        "ExactSoftmax",
         "ForestQuery",
         "Hash",
-        "LinearCrossEntropy",
         "LshTables",
         "Mma",
         "Row",
@@ -57,19 +56,6 @@ def test_the_ops_were_built_for_gpus_where_nvcc_is():
         pytest.skip("no nvcc here, or TFXCLASS_CUDA=0")
     with open(library.BUILD_INFO) as f:
         assert json.load(f)["cuda"]
-
-
-@pytest.mark.skipif(build.has_gpu(), reason="there is a GPU here")
-def test_without_a_gpu_the_harness_says_so(pytestconfig):
-    done = subprocess.run(
-        [sys.executable, "-m", build.__name__],
-        capture_output=True,
-        text=True,
-        cwd=pytestconfig.rootpath,
-    )
-    assert done.returncode != 0
-    assert "There is no NVIDIA GPU here" in done.stderr
-    assert "--emulate" in done.stderr
 
 
 @pytest.mark.gpu

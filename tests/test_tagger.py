@@ -14,6 +14,7 @@ import tfxclass
 from tfxclass import cli
 from tfxclass.text import Field
 from tfxclass.text import Tagger
+from tfxclass.text import columns as columns_lib
 from tfxclass.text import fields as fields_lib
 from tfxclass.text import terms
 
@@ -172,7 +173,7 @@ def test_layer_reads_texts_as_the_training_does():
         Field(["a", "b"], longest=2, min_count=1, max_share=1.0, weight=0.5),
         Field(["b"], "chars", 2, 3, min_count=1, max_share=1.0),
     ]
-    read = fields_lib.read_terms(columns, fields)
+    read = fields_lib.read_terms(columns_lib.read(columns), fields)
     vocabularies = [
         fields_lib.learn(f, 3, hashes)
         for f, (_, hashes, _) in zip(fields, read)
@@ -192,8 +193,38 @@ def test_layer_reads_texts_as_the_training_does():
         first += expected.shape[1]
 
 
+def random_texts(count):
+    """Letters, marks, digits and others, of many scripts; no UTF-8."""
+    random = np.random.default_rng(0)
+    letters = "aAbZ0 9  .-_\n\t\0\u00e9\u00c9\u0301\u0130\u03a3\u00df\u6f22"
+    letters = [*letters, *"\u00b2\u00a0\u2019\U0001d400"]
+    texts = [
+        "".join(random.choice(letters, n)).encode()
+        for n in random.integers(12, size=count)
+    ]
+    return [*texts, b"", b" -", b"AB b\xff\xc3", b"\xc3\xa9t\xe9"]
+
+
+@pytest.mark.parametrize(
+    "kind, shortest, longest",
+    [("words", 1, 1), ("words", 1, 3), ("chars", 1, 2), ("chars", 2, 5)],
+)
+def test_training_counts_the_terms_that_the_model_reads(
+    kind, shortest, longest
+):
+    columns = {"a": random_texts(200), "b": random_texts(200)[::-1]}
+    for names in (["a"], ["b", "a"]) if kind == "words" else (["a"],):
+        field = Field(names, kind, shortest, longest)
+        plain = {name: terms.plain(tf.constant(columns[name])) for name in "ab"}
+        expected = [x.numpy() for x in terms.count(*field.terms_of(plain))]
+        order = np.argsort(expected[0], kind="stable")
+        (found,) = fields_lib.read_terms(columns, [field])
+        for mine, other in zip(found, expected):
+            np.testing.assert_array_equal(mine, other[order])
+
+
 def test_tf_idf_by_hand():
-    columns = {"text": ["a a b", "b", "c"]}
+    columns = columns_lib.read(["a a b", "b", "c"])
     field = Field(["text"], min_count=1, max_share=1.0, weight=2.0)
     ((rows, hashes, counts),) = fields_lib.read_terms(columns, [field])
     assert sorted(counts[rows == 0]) == [1, 2]
@@ -358,6 +389,7 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     assert "holds no tagger" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_command_line_in_a_process(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tfxclass.cli", "tag", "fit", "no.jsonl",

@@ -1,13 +1,12 @@
 """Builds the tests of the CUDA kernels.
 
-`python -m custom_ops.gpu_tests.build` builds and runs them on this machine's
-GPU (needs nvcc and nothing else of the project); `--emulate` builds the same
-kernels and tests by a C++ compiler and runs them on the processor.
+`python -m custom_ops.gpu_tests.build --emulate [part of a name ...]` builds
+kernels and tests by a C++ compiler and runs them on the processor. run.py has
+them on a GPU.
 """
 
 import argparse
 import glob
-import json
 import os
 import shutil
 import subprocess
@@ -80,29 +79,9 @@ def build_emulated_ops(output):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--emulate", action="store_true")
-    args, rest = parser.parse_known_args()
-    if not args.emulate and not has_gpu():
-        sys.exit(
-            "There is no NVIDIA GPU here (nvidia-smi found none). The kernels' "
-            "results can be tested without: "
-            "python -m custom_ops.gpu_tests.build --emulate"
-        )
-    program = build(args.emulate)
-    if not args.emulate and not rest:
-        rest = ["--tflops", str(measured_tflops())]
-    sys.exit(subprocess.run([program, *rest]).returncode)
-
-
-def measured_tflops():
-    """Rate of a GEMM by torch, whose own times are printed; 0 without torch."""
-    script = os.path.join(HERE, "compare_torch.py")
-    done = subprocess.run(
-        [sys.executable, script], stdout=subprocess.PIPE, text=True
-    )
-    print(done.stdout, flush=True)
-    last = done.stdout.strip().rsplit("\n", 1)[-1]
-    return json.loads(last)["tflops"] if last.startswith("{") else 0
+    parser.add_argument("--emulate", action="store_true", required=True)
+    rest = parser.parse_known_args()[1]
+    sys.exit(subprocess.run([build(emulate=True), *rest]).returncode)
 
 
 def has_gpu():

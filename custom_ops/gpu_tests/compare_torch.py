@@ -2,7 +2,7 @@
 
 `python custom_ops/gpu_tests/compare_torch.py` prints a Markdown table and, in
 the last line, JSON with the measured rate of matrix products, which
-`gpu_tests --tflops` takes.
+`gpu_tests --tflops` takes, and milliseconds by the names of our kernels.
 """
 
 import json
@@ -31,6 +31,11 @@ def main():
         ("top_k", top_k),
     ):
         figures[name] = report_largest(torch, run)
+    figures["kernels"] = report_blocks(torch)
+    found = figures["cross_entropy"]
+    if found is not None:
+        size = f"{found['batch']} x 1M x {DIM}"
+        figures["kernels"][f"exact softmax, all, {size}"] = found["ms"]
     print(json.dumps(figures))
 
 
@@ -76,6 +81,25 @@ def report_copy(torch, size=4 << 30):
     rate = 2 * size / ms / 1e6
     line("copy of 4 GiB", ms, rate=f"{rate:.0f} GB/s read and written")
     return rate
+
+
+def report_blocks(torch):
+    """What is done with a block of logits: milliseconds, by kernel."""
+    logits = torch.randn(BATCH, BLOCK, device="cuda")
+    size = f"{BATCH:,} x {BLOCK:,} logits"
+    jobs = {
+        f"stats of {size}": lambda: torch.logsumexp(logits, dim=1),
+        f"top {TOP_K} of {size}, the first block": lambda: torch.topk(
+            logits, TOP_K
+        ),
+        f"gradient of {size}, in place": lambda: torch.softmax(
+            logits, dim=1, out=logits
+        ),
+    }
+    found = {what: median_ms(torch, run) for what, run in jobs.items()}
+    for what, ms in found.items():
+        line(what, ms)
+    return found
 
 
 def report_largest(torch, prepare):

@@ -209,8 +209,10 @@ void Report(const std::string& what, double ms, double bytes, double flops) {
   const double by_bytes = bytes / CopyBandwidth() / 1e6;
   const double by_flops = gemm_tflops > 0 ? flops / gemm_tflops / 1e9 : 0;
   const double floor = std::max(by_bytes, by_flops);
-  std::printf("| %s | %.3f | %.3f | %.0f %% | %.0f | %.1f |\n", what.c_str(),
-              ms, floor, 100 * floor / ms, bytes / ms / 1e6, flops / ms / 1e9);
+  std::printf(
+      "{\"kernel\": \"%s\", \"ms\": %.4f, \"floor_ms\": %.4f, "
+      "\"gb_s\": %.0f, \"tflops\": %.1f}\n",
+      what.c_str(), ms, floor, bytes / ms / 1e6, flops / ms / 1e9);
   std::fflush(stdout);
 }
 
@@ -244,10 +246,6 @@ int RunTests(const std::vector<std::string>& wanted) {
 
 int RunBenchmarks(const std::vector<std::string>& wanted) {
   int failed = 0;
-  std::printf("copy on the device: %.0f GB/s read and written\n\n",
-              gpu_tests::CopyBandwidth());
-  std::printf("| kernel | ms | floor, ms | of the floor | GB/s | TFLOP/s |\n");
-  std::printf("| --- | --- | --- | --- | --- | --- |\n");
   for (const auto& benchmark : gpu_tests::Benchmarks()) {
     if (!IsWanted(benchmark.name, wanted)) continue;
     try {

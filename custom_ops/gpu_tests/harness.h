@@ -127,7 +127,7 @@ struct Benchmark {
 double MedianMs(const std::function<void()>& launch);
 // GB/s, read and written, of a copy on the device.
 double CopyBandwidth();
-// A line of the table: the floor is `bytes` at the measured copy bandwidth or
+// A line of JSON, which run.py makes a table of: the floor is `bytes` at the measured copy bandwidth or
 // `flops` at the rate given by --tflops (a measured GEMM's), the longer.
 void Report(const std::string& what, double ms, double bytes, double flops);
 

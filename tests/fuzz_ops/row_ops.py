@@ -305,3 +305,28 @@ def _draw_lines(d):
         "num_classes": num_classes,
         "path": "file.txt",
     }
+
+
+def check_counted(args, outputs, live):
+    """Each term of a text once, and no more than its bytes have."""
+    del live
+    splits, hashes, counts = outputs
+    assert splits[0] == 0 and splits[-1] == len(hashes) == len(counts)
+    for text, begin, end in zip(args["texts"], splits, splits[1:]):
+        assert_distinct(hashes[begin:end])
+        most = (len(text) + 2) * args["longest"]
+        assert end - begin <= counts[begin:end].sum() <= most
+    assert np.all(counts >= 1)
+
+
+@described("count_terms", check_counted)
+def _draw_texts(d):
+    texts = [d.ids((d.size(0, 30),), 256) for _ in range(d.size(0))]
+    array = np.empty(len(texts), object)
+    array[:] = [text.astype(np.uint8).tobytes() for text in texts]
+    return {
+        "texts": array,
+        "kind": d.choice(["words", "chars"]),
+        "shortest": int(d.integer(1, 3)),
+        "longest": int(d.integer(1, 5)),
+    }

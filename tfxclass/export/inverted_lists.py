@@ -12,6 +12,8 @@ from tfxclass.layers.output_head import unflatten
 from tfxclass.ops import kmeans
 from tfxclass.rows import half_rows
 from tfxclass.rows import stock
+from tfxclass.rows.blocks import logits_at
+from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Array
 from tfxclass.types import Config
 
@@ -180,6 +182,9 @@ class ListSearch(tf.Module):
         self._head = lambda: head
         self.query_weights = head.query_weights()
         self.order = _constant(order, tf.int64, "order")
+        places = np.full(head.num_classes, -1)
+        places[order] = np.arange(len(order))
+        self.places = _constant(places, tf.int64, "places")
         starts = np.concatenate([[0], np.cumsum(sizes)])
         self.starts = _constant(starts, tf.int64, "starts")
         self.rows = _constant(tf.gather(rows, order), rows.dtype, "rows")
@@ -260,6 +265,12 @@ class ListSearch(tf.Module):
         )
         return tf.gather(self.order, at), scores
 
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Logits of classes `[rows, q]` for features `[rows, dim]`."""
+        at = tf.gather(self.places, tf.maximum(ids, 0))
+        rows = ClassRows(self.rows, self.bias)
+        return logits_at(self._head().queries(features), rows, at)
+
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         """All scores, exact, float32 `[..., num_classes]`."""
         head = self._head()
@@ -267,14 +278,9 @@ class ListSearch(tf.Module):
         logits = stock.products(head.queries(features), rows)
         if self.bias is not None:
             logits += self.bias
-        logits = tf.pad(logits, [[0, 0], [0, 1]], constant_values=GONE)
-        count = tf.size(self.order, tf.int64)
-        places = tf.tensor_scatter_nd_update(
-            tf.fill([head.num_classes], count),
-            tf.identity(self.order)[:, tf.newaxis],
-            tf.range(count),
-        )
-        logits = unflatten(tf.gather(logits, places, axis=1), features)
+        logits = tf.pad(logits, [[0, 0], [1, 0]], constant_values=GONE)
+        logits = tf.gather(logits, tf.identity(self.places) + 1, axis=1)
+        logits = unflatten(logits, features)
         return head.activate(logits) if head.activation else logits
 
 

@@ -96,7 +96,8 @@ def saved_model(
         exclude: whether to write the signature of that name, or the most ids
             of a request, int; True is 64. It searches for so many more.
         only: whether to write the signature of that name. For heads whose
-            logits are products with one row a class, and not with `search`.
+            logits are products with one row a class. Scores are those of
+            `tfxclass.top_k(model, only=True)`, exact with `search`, too.
 
     Returns:
         The folder written, str.
@@ -120,9 +121,10 @@ def saved_model(
         )
     threshold = threshold_of(threshold, head)
     most_excluded = _most_excluded(exclude)
-    _check_only(only, head, search)
+    _check_only(only, head)
     _check_names(inputs)
-    _check_free(inputs, exclude, only)
+    kinds = {filters.EXCLUDE: exclude, filters.ONLY: only}
+    filters.check_free([kind for kind in kinds if kinds[kind]], inputs)
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
     examples = questions.examples(inputs, example_inputs)
@@ -173,26 +175,11 @@ def _most_excluded(exclude):
     return check_positive_int("exclude", exclude) if exclude is not False else 0
 
 
-def _check_only(only, head, search):
-    if not only:
-        return
-    if search is not None or not getattr(head, "has_own_logits", False):
+def _check_only(only, head):
+    if only and not getattr(head, "has_own_logits", False):
         raise ValueError(
             "`only` needs a head whose logits are products with one row a "
-            "class, and no `search`, whose rows are in the order of its lists. "
-            f"Received: {type(head).__name__} with search={search!r}"
-        )
-
-
-def _check_free(inputs, exclude, only):
-    """Names of the inputs with the ids must not be taken."""
-    wanted = {filters.INPUTS[filters.EXCLUDE]} if exclude else set()
-    wanted |= {filters.INPUTS[filters.ONLY]} if only else set()
-    taken = sorted(wanted & {x.name for x in inputs})
-    if taken:
-        raise ValueError(
-            "No input of the model may have the name of that of a filter. "
-            f"Received: {taken}"
+            f"class. Received: {type(head).__name__}"
         )
 
 

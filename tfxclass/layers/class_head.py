@@ -246,11 +246,11 @@ class ClassHead(TiedRows, PartsHead):
 
     @property
     def is_exact_softmax(self) -> bool:
-        """Whether the exact loss is computed by the op of two passes."""
+        """Whether the exact loss has no gradient in memory: on a CPU."""
         options = self.loss_options
         plain = options is None or set(options.used) <= set(OF_LOSSES)
         is_softmax = self.objective.name == "softmax"
-        return is_softmax and plain and exact.is_used()
+        return is_softmax and plain and not exact.on_gpu(self.rows_device)
 
     def class_matrix(self, settle: bool = True) -> tf.Tensor:
         """`kernel`, float32, whole; with `settle` all rows up to date."""

@@ -1,4 +1,11 @@
-"""A part of the exact softmax on a CPU: two passes over its rows."""
+"""A part of the exact softmax: two passes over its rows.
+
+On a CPU, and on a GPU where rows are bfloat16: those products are the tensor
+cores' (custom_ops/kernels/exact_softmax.cu.h). float32 rows take blocks of
+logits there, by TensorFlow's products (`softmax_part.py`).
+"""
+
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -14,9 +21,18 @@ from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Margin
 
 
-def is_used() -> bool:
-    """Whether exact losses go this way: GPUs take blocks of logits."""
-    return not placement.has_gpu()
+def is_used(parts: Iterable[ClassRows]) -> bool:
+    """Whether exact losses over these parts go this way."""
+    return all(
+        half_rows.is_half(rows.kernel) or not on_gpu(rows.device)
+        for rows in parts
+    )
+
+
+def on_gpu(device: str | None) -> bool:
+    """Whether a device, or None of a step, is a GPU."""
+    spec = tf.DeviceSpec.from_string(device or "")
+    return placement.has_gpu() and spec.device_type != "CPU"
 
 
 class ExactPart:
@@ -46,6 +62,9 @@ class ExactPart:
         uniform: float = 0.0,
         is_recorded: bool = True,
     ) -> None:
+        if on_gpu(rows.device):
+            # As the kernel does: so the logits of targets are among its own.
+            queries = tf.cast(tf.cast(queries, tf.bfloat16), tf.float32)
         self.queries, self.rows = queries, rows
         self.uniform, self._is_recorded = uniform, is_recorded
         self._epsilon = products.EPSILON if rows.normalize else 0.0

@@ -142,7 +142,7 @@ def streamed_loss(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
-    is_exact = kind is SoftmaxPart and exact.is_used()
+    is_exact = kind is SoftmaxPart and exact.is_used(given)
     if is_exact:
         options["is_recorded"] = is_recorded()
         make_part = functools.partial(ExactPart, **options)
@@ -198,8 +198,13 @@ def streamed_loss(
 
 
 def _watch(rows):
-    """Of the kernel, where all its rows are the part's."""
-    return class_gradients.watch(rows.kernel) if rows.size is None else None
+    """Of the kernel, where all its rows are the part's.
+
+    A GPU has no steps by class.
+    """
+    if rows.size is not None or exact.on_gpu(rows.device):
+        return None
+    return class_gradients.watch(rows.kernel)
 
 
 def _promise(parts, watches, grads, losses):

@@ -22,6 +22,7 @@ class IndexedSampler(Sampler):
     """
 
     is_exact = False
+    has_gpu_half_ops = False
     index: Any = None
 
     @property

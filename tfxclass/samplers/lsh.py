@@ -356,6 +356,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
         if self.scheme == "embedding":
             valid = tf.ones([tf.shape(queries)[0], 1], tf.bool)
             return queries[:, tf.newaxis], valid
+        target_ids = target_ids[:, self.num_negatives :]
         rows, _ = read.gather(ClassRows(kernel), tf.maximum(target_ids, 0))
         return rows, target_ids >= 0
 

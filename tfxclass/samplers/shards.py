@@ -43,6 +43,7 @@ class ShardSamplers:
             num_classes=num_rows,
             similarity=head.similarity,
             kernel=kernel,
+            num_negatives=head.num_negatives,
         )
         copy.build_for(shard)
         return copy

@@ -1,21 +1,21 @@
 """Fields: what is read from the columns of a text, and how it is weighed."""
 
 import dataclasses
-from collections.abc import Callable
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.ops.text_terms import MOST_TERMS
+from tfxclass.ops.text_terms import count_terms
 from tfxclass.text import terms
 from tfxclass.types import Columns
 
 #: `(rows, hashes or ids, counts or values)`, an entry a pair of both.
 Terms = tuple[np.ndarray, np.ndarray, np.ndarray]
-_BATCH = 256
+_BATCH = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Field:
         check_positive_int("shortest", self.shortest)
         check_positive_int("longest", self.longest)
         check_positive_int("min_count", self.min_count)
+        if self.longest > MOST_TERMS:
+            raise ValueError(
+                f"`longest` must be at most {MOST_TERMS}. Received: "
+                f"longest={self.longest}"
+            )
         if self.kind == "words" and self.shortest != 1:
             raise ValueError(
                 "`shortest` must be 1 for words. Received: "
@@ -82,17 +87,12 @@ class Vocabulary:
     idf: np.ndarray
 
 
-def read_terms(
-    columns: Columns,
-    fields: list[Field],
-    progress: Callable[[int], Any] | None = None,
-) -> list[Terms]:
+def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
     """The terms of all texts, counted in each, by field.
 
     Args:
-        columns: dict of lists of str, a text each, by name.
+        columns: dict of lists of bytes, a text each, by name.
         fields: list of `Field`.
-        progress: function of the number of texts read, or None.
 
     Returns:
         A list of `(rows, hashes, counts)`, one a field: int64, int64 and
@@ -102,23 +102,35 @@ def read_terms(
     parts = [[] for _ in fields]
     for begin in range(0, size, _BATCH):
         batch = {
-            name: terms.plain(tf.constant(texts[begin : begin + _BATCH]))
+            name: _ready(texts[begin : begin + _BATCH])
             for name, texts in columns.items()
         }
         for part, field in zip(parts, fields):
             part.append(_counted(field, batch, begin))
-        if progress is not None:
-            progress(min(begin + _BATCH, size))
     return [
         tuple(np.concatenate(arrays) for arrays in zip(*part)) for part in parts
     ]
 
 
+def _ready(texts):
+    """Texts as `count_terms` reads them: `plain` where not all is ASCII."""
+    others = [i for i, text in enumerate(texts) if not text.isascii()]
+    if others:
+        texts = list(texts)
+        made = terms.plain(tf.constant([texts[i] for i in others])).numpy()
+        for i, text in zip(others, made):
+            texts[i] = text
+    return texts
+
+
 def _counted(field, batch, begin):
-    counted = terms.count(*field.terms_of(batch))
-    rows, hashes, counts = (x.numpy() for x in counted)
-    order = np.argsort(rows, kind="stable")
-    return rows[order] + begin, hashes[order], counts[order]
+    texts = [b" ".join(x) for x in zip(*(batch[c] for c in field.columns))]
+    splits, hashes, counts = (
+        x.numpy()
+        for x in count_terms(texts, field.kind, field.shortest, field.longest)
+    )
+    rows = np.repeat(np.arange(begin, begin + len(texts)), np.diff(splits))
+    return rows, hashes, counts
 
 
 def learn(field: Field, size: int, hashes: np.ndarray) -> Vocabulary:

@@ -1,7 +1,7 @@
 """Texts to terms, as 64-bit hashes, in stock TensorFlow ops.
 
-Training and the exported graph run the same ops, so a served text is read as
-the texts of the training were.
+The model and its export read texts so; training counts the same terms by an op
+of ours (`tfxclass.ops.text_terms`), as a served text's.
 """
 
 import tensorflow as tf
