@@ -5,6 +5,8 @@
 #   make test-all        those that take a minute and more, too
 #   make bench           benchmarks (BENCH_ARGS=...)
 #   make gpu-test        the CUDA kernels on this machine's GPU, and their times
+#   make docs            the site, in build/site, from .docs
+#   make notebooks       the examples as notebooks, in build/notebooks
 #   make peers           .peers, the environment of TensorFlow Addons
 #   make lint format clean
 # PYTHON=python3.12 makes .venv of another Python (after make clean).
@@ -21,12 +23,16 @@ SOURCES := $(shell find custom_ops -name '*.py' -o -name '*.h' -o -name '*.cc')
 FORMATTED := $(shell find custom_ops tests \
     -name '*.h' -o -name '*.cc' -o -name '*.cu.cc')
 
+EXAMPLES := $(filter-out __init__,$(basename \
+    $(notdir $(wildcard examples/*.py))))
+
 # TensorFlow turns oneDNN on by itself only on AVX-512 processors; on AVX2
 # ones products are 3 times slower without (measured).
 export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo demo-compare test test-all bench gpu-test peers lint format clean
+.PHONY: setup demo demo-compare test test-all bench gpu-test docs notebooks \
+    peers lint format clean
 
 setup: $(OPS)
 
@@ -63,10 +69,22 @@ format: .venv/installed
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/clang-format -i $(FORMATTED)
 
+# Needs nothing of .venv: docstrings are read, not imported.
+docs: .docs/installed
+	@$(PYTHON) docs/site.py build/pages
+	@NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
+notebooks: .docs/installed
+	@mkdir -p build/notebooks
+	@for page in $(EXAMPLES); do .docs/bin/jupytext --quiet --to notebook \
+	    -o build/notebooks/$$page.ipynb examples/$$page.py || exit 1; done
+	@echo "build/notebooks"
+
 peers: .peers/installed
 
 clean:
-	@rm -rf .venv .peers build dist *.egg-info
+	@rm -rf .venv .docs .peers build dist *.egg-info
 	@rm -f $(OPS) tfxclass/ops/build_info.json
 
 .venv/created:
@@ -98,6 +116,12 @@ clean:
 $(OPS): $(SOURCES) | .venv/installed
 	@echo "Compiling the ops ..."
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python custom_ops/build.py
+
+.docs/installed: docs/requirements.txt
+	@echo "Making .docs (mkdocs-material, mkdocstrings, jupytext) ..."
+	@rm -rf .docs && $(PYTHON) -m venv .docs
+	@.docs/bin/python $(PIP) install -r $<
+	@touch $@
 
 .peers/installed: benchmarks/peers/requirements.txt
 	@command -v $(PEERS_PYTHON) > /dev/null || { echo \
