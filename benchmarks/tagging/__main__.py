@@ -2,10 +2,10 @@
 
     python -m benchmarks.tagging [--sets ...] [--tools ...]
 
-Each tool trains in a process of its own, with one thread, in an environment
-that is made when it is first needed (benchmarks/cache/tagging). What has a
-result is not run again, so that the comparison may be stopped and resumed; a
-tool that cannot be installed or fails is told of in the table.
+Each tool trains in a process of its own (on one thread, but for ours), in an
+environment that is made when it is first needed (benchmarks/cache/tagging).
+What has a result is not run again, so that the comparison may be stopped and
+resumed; a tool that cannot be installed or fails is told of in the table.
 """
 
 import argparse
