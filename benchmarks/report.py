@@ -57,6 +57,10 @@ TITLES = {
     "long_tail/reverse_dictionary": (
         "Losses for long tails: reverse dictionary, 147,306 words"
     ),
+    "tagging/bibtex": "Linear taggers: Bibtex, 159 labels",
+    "tagging/delicious": "Linear taggers: Delicious, 983 labels",
+    "tagging/eurlex57k": "Linear taggers: EURLEX57K, title and text",
+    "tagging/eurlex57k_xc": "Linear taggers: EURLEX57K, the XC file",
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
     "comparison/groups": "Classes in groups: selection and uniform draws",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
