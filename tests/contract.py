@@ -14,6 +14,8 @@ import tfxclass
 from tests import reference
 from tests.growth_contract import GrowthContract
 from tfxclass import metrics
+from tfxclass.export import accuracy
+from tfxclass.rows import stock
 
 CLASSES, DIM, BATCH = 60, 8, 16
 # float32 logits and sums over some dozen classes.
@@ -293,6 +295,28 @@ class HeadContract(GrowthContract):
         ids, scores = tfxclass.top_k(model, 7).predict(x, verbose=0)
         np.testing.assert_array_equal(answers["ids"], ids)
         np.testing.assert_allclose(answers["scores"], scores, **TOLERANCE)
+
+    def test_int8_rows_answer_as_rounded_ones(self):
+        """Class rows in int8, as an export has them; trees have none."""
+        head = built(self.make_head())
+        if not hasattr(head, "part_queries"):
+            with pytest.raises(ValueError, match=type(head).__name__):
+                accuracy.check_quantize("int8", head)
+            return
+        x, _ = data()
+        weights = stock.quantized(head.export_weights())
+        ids, scores = head.export_top_k(x, 7, weights)
+        output = head.export_scores(x, weights).numpy()
+        _, best = reference.top_k(output, 7)
+        np.testing.assert_allclose(scores, best, **TOLERANCE)
+        found = np.take_along_axis(output, ids.numpy(), axis=1)
+        np.testing.assert_allclose(found, best, **TOLERANCE)
+        exact = head.export_scores(x).numpy()
+        # A row's numbers move by a 254th of the greatest; what sparsemax
+        # leaves is a difference of logits.
+        atol = 0.02 if head.activation == "sparsemax" else 1e-3
+        np.testing.assert_allclose(output, exact, rtol=0.1, atol=atol)
+        assert not np.array_equal(output, exact)
 
     @pytest.mark.parametrize(
         ("labels", "error_type", "part"),

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.calibration.reliability import Reliability
 from tfxclass.calibration.reliability import reliability_of
+from tfxclass.export import accuracy
 from tfxclass.export.inverted_lists import InvertedLists
-from tfxclass.export.inverted_lists import recall_of
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.types import Array
@@ -164,7 +164,8 @@ def plot_recall(
 
 
 def _recalls(lists, head, k, features):
-    search, queries, expected = lists.prepared(head, k, features)
+    search, queries, best = lists.prepared(head, k, features)
+    expected = best.ids.numpy()
     least, most = search.least_probes(k), search.num_lists
     doubled = [2**i for i in range(most.bit_length()) if 2**i < most]
     probes = [p for p in doubled if p >= least] + [most]
@@ -173,7 +174,7 @@ def _recalls(lists, head, k, features):
         probes, "Measuring the recall of the lists", len(probes)
     ):
         found, _ = search.top_k_of(queries, k)
-        recall.append(recall_of(found.numpy(), expected))
+        recall.append(accuracy.recall(found.numpy(), expected))
     return RecallCurve(np.array(probes), np.array(recall), most)
 
 

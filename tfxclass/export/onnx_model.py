@@ -1,15 +1,11 @@
 """`onnx`: a trained classifier as a model of ONNX Runtime."""
 
-import contextlib
 import importlib.util
 import io
 import logging
 import os
-import shutil
-import uuid
 import warnings
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +21,7 @@ from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_classifier
 from tfxclass.export import questions
 from tfxclass.export.onnx_classifier import own
+from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
@@ -144,19 +141,6 @@ def _check_names(inputs):
             f"'ids' or 'scores'. Received: {sorted(taken)}. Name it with "
             "keras.Input(..., name=...)."
         )
-
-
-@contextlib.contextmanager
-def new_folder(path: str) -> Iterator[str]:
-    """A folder to fill, which becomes `path` at the end."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    scratch = f"{path}-incoming-{uuid.uuid4().hex}"
-    os.mkdir(scratch)
-    try:
-        yield scratch
-        os.rename(scratch, path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _convert(encoder, head):

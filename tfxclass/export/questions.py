@@ -45,29 +45,45 @@ class Best(typing.NamedTuple):
         activation: of the scores; None where they are logits.
         find: function of features and k: the same without a threshold.
         threshold: what `of` has beside `find`.
+        scores: function of the features: scores of all classes.
+        logits_of: function of features `[rows, dim]` and ids `[rows, q]`.
     """
 
     of: typing.Callable
     activation: str | None
     find: typing.Callable
-    threshold: float | np.ndarray | None = None
+    threshold: float | np.ndarray | None
+    scores: typing.Callable
+    logits_of: typing.Callable
 
 
 def best_of(
     search: OutputHead | tf.Module, k: int, threshold: float | None
 ) -> Best:
-    """`Best` of a head, or of a `ListSearch`."""
-    if not isinstance(search, OutputHead):
-        find = search.top_k
-        return Best(lambda features: find(features, k), None, find)
+    """`Best` of a head, or of a search that answers otherwise."""
+    find, logits_of = search.top_k, getattr(search, "logits_of", None)
     # One that searches otherwise in an export is compared with that.
-    find = search.top_k if search.export_is_exact else search.export_top_k
+    if isinstance(search, OutputHead) and not search.export_is_exact:
+        find = search.export_top_k
     return Best(
         lambda features: above(threshold, *find(features, k)),
         search.activation,
         find,
         threshold,
+        _scores_of(search),
+        logits_of,
     )
+
+
+def _scores_of(search):
+    if not isinstance(search, OutputHead):
+        return search.scores
+
+    def scores(features):
+        logits = search.logits(features)
+        return search.activate(logits) if search.activation else logits
+
+    return scores
 
 
 def ask(
@@ -111,9 +127,7 @@ def ask(
         compare.check_close("features", answers, features().numpy(), None)
 
     def check_scores(answers):
-        scores = head.logits(features())
-        if head.activation is not None:
-            scores = head.activate(scores)
+        scores = best.scores(features())
         compare.check_close("scores", answers, scores.numpy(), head.activation)
 
     named = filter_ids(len(examples[0]), head.num_classes, answer)
@@ -127,7 +141,11 @@ def ask(
         check_filtered(answers, found, best.activation)
 
     def check_only(answers):
-        found = filters.answer(head, features(), named, answer.k, filters.ONLY)
+        ids = filters.checked_ids(named, features(), head)
+        ids = head.live_ids(ids)
+        logits = best.logits_of(flatten(features()), ids)
+        found = filters.among(head, logits, ids, answer.k)
+        found = (unflatten(x, features()) for x in found)
         check_filtered(answers, found, head.activation)
 
     def check_filtered(answers, found, activation):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.export import accuracy
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import resources
 from tfxclass.inference import filters
@@ -14,6 +15,9 @@ from tfxclass.inference.thresholds import above
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
+from tfxclass.rows import stock
+from tfxclass.types import Array
+from tfxclass.types import Config
 
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 FULL_SCORES = "full_scores"
@@ -25,14 +29,24 @@ _NOT_IN_JSON = (tf.float16, tf.bfloat16)
 
 
 class ExactSearch(tf.Module):
-    """All classes of a head, read for each query."""
+    """All classes of a head, read for each query.
 
-    def __init__(self, head: OutputHead) -> None:
+    Args:
+        head: the head.
+        quantize: whether rows are read in int8.
+    """
+
+    def __init__(self, head: OutputHead, quantize: bool = False) -> None:
         super().__init__()
         weights = head.export_weights()
+        if quantize:
+            weights = stock.quantized(weights)
         self.variables_read = [
-            x for x in tf.nest.flatten(weights) if isinstance(x, tf.Variable)
+            x
+            for x in tf.nest.flatten(weights)
+            if isinstance(x, (tf.Variable, tf.Module))
         ]
+        self.measured = None
         self.query_weights = head.query_weights()
         # Untracked: a layer would be saved with copies of its variables.
         self._head = lambda: (head, weights)
@@ -55,9 +69,38 @@ class ExactSearch(tf.Module):
         head, weights = self._head()
         return head.export_scores(features, weights)
 
-    def report(self) -> None:
-        """What was measured: nothing, it is exact."""
-        return None
+    @property
+    def activation(self) -> str | None:
+        """Of the scores; None where they are logits."""
+        return self.head.activation
+
+    def measure(
+        self, features: Array | None, dim: int, k: int, min_recall: float
+    ) -> None:
+        """Compares the answers of int8 rows with the head's.
+
+        Args:
+            features: float `[..., dim]`, or None for random ones.
+            dim: int.
+            k: int.
+            min_recall: float.
+
+        Raises:
+            ValueError: a recall below `min_recall`.
+        """
+        of = "random features" if features is None else "examples"
+        if features is None:
+            features = accuracy.random_features(dim)
+        features = flatten(tf.convert_to_tensor(features))
+        found = accuracy.measure(
+            self.top_k(features, k), self.head.top_k(features, k)
+        )
+        accuracy.check_recall(found["recall"], min_recall, k)
+        self.measured = {"quantize": accuracy.INT8, **found, "measured_on": of}
+
+    def report(self) -> Config | None:
+        """What was measured, a dict; None where it answers as the head."""
+        return self.measured
 
 
 class Answer(typing.NamedTuple):

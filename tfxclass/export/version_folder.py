@@ -36,6 +36,19 @@ def version_folder(path: Path) -> Iterator[_Folder]:
         raise
 
 
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+    """A folder to fill, which becomes `path` at the end."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    scratch = f"{path}-incoming-{uuid.uuid4().hex}"
+    os.mkdir(scratch)
+    try:
+        yield scratch
+        os.rename(scratch, path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def _make_folders(path):
     """Makes `path`; returns the folders made, innermost first."""
     path, made = os.path.abspath(path), []

@@ -38,7 +38,7 @@ class Blocks:
     def __init__(self, queries: tf.Tensor, rows: ClassRows) -> None:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
-        self.num_classes = tf.shape(rows.kernel, tf.int64)[0]
+        self.num_classes = half_rows.count(rows.kernel)
         self.size = block_size(self.batch)
 
     def rows(self, start: Scalar) -> tf.Tensor:
@@ -113,7 +113,7 @@ def logits_at(
 ) -> tf.Tensor:
     """Logits `[batch, p]` of the rows `columns`, of row 0 for padding."""
     safe = tf.maximum(columns, 0)
-    taken = half_rows.widen(tf.gather(rows.kernel, safe))
+    taken = half_rows.take(rows.kernel, safe)
     taken = products.normalize(taken) if rows.normalize else taken
     logits = tf.einsum("bd,bpd->bp", queries, taken)
     return logits if rows.bias is None else logits + tf.gather(rows.bias, safe)

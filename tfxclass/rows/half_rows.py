@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
+from tfxclass.rows.int8_rows import Int8Rows
 from tfxclass.types import Variable
 
 _SEED = "_tfxclass_rows_seed"
@@ -67,9 +68,24 @@ def seed_of(variable: Variable) -> int:
     return getattr(variable, _SEED, 0)
 
 
-def widen(values: tf.Tensor) -> tf.Tensor:
+def widen(values: tf.Tensor | Int8Rows) -> tf.Tensor:
     """Rows as float32, without a gradient of their own."""
+    if isinstance(values, Int8Rows):
+        return values.widened()
     return tf.cast(values, tf.float32) if is_half(values) else values
+
+
+def count(values: tf.Tensor | Int8Rows) -> tf.Tensor:
+    """Number of rows, int64 scalar tensor."""
+    values = values.codes if isinstance(values, Int8Rows) else values
+    return tf.shape(values, tf.int64)[0]
+
+
+def take(values: tf.Tensor | Int8Rows, ids: tf.Tensor) -> tf.Tensor:
+    """float32 rows `ids`, without a gradient of their own."""
+    if isinstance(values, Int8Rows):
+        return values.take(ids).widened()
+    return widen(tf.gather(values, ids))
 
 
 def floats(values: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@ from tfxclass import optimizers
 from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.int8_rows import Int8Rows
 
 
 def settle(rows: ClassRows, ids: tf.Tensor | None = None) -> None:
@@ -51,6 +52,8 @@ def whole(rows: ClassRows) -> ClassRows:
     def read(variable):
         if variable is None:
             return None
+        if isinstance(variable, Int8Rows):
+            return variable.read()
         with placement.on(rows.device):
             values = tf.convert_to_tensor(variable)
         # The gradient of a slice is a copy.

@@ -133,6 +133,7 @@ class Retained(NamedTuple):
             num_classes,
             k,
             with_logsumexp,
+            stock.block_of(here.rows),
         )
 
 

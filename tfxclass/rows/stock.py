@@ -5,6 +5,7 @@ Serving does not have.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,6 +14,8 @@ from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.rows import half_rows
 from tfxclass.rows.blocks import block_size
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.int8_rows import Int8Rows
+from tfxclass.rows.int8_rows import quantize
 from tfxclass.rows.products import normalize
 from tfxclass.rows.read import whole
 from tfxclass.rows.search import Best
@@ -34,6 +37,21 @@ def servable(rows: ClassRows) -> ClassRows:
         return rows
     kernel = normalize_rows(tf.convert_to_tensor(rows.kernel))
     return rows._replace(kernel=kernel, normalize=False)
+
+
+def quantized(weights: Any) -> Any:
+    """What `servable` made, a `ClassRows` or some of them, with int8 rows."""
+    if isinstance(weights, ClassRows):
+        kernel = tf.convert_to_tensor(weights.kernel)[: weights.num_classes]
+        bias = weights.bias
+        if bias is not None and weights.num_classes < weights.capacity:
+            bias = tf.Variable(bias[: weights.num_classes], trainable=False)
+        return weights._replace(kernel=quantize(kernel), bias=bias)
+    if isinstance(weights, list):
+        return [quantized(x) for x in weights]
+    if isinstance(weights, tuple):
+        return type(weights)(*map(quantized, weights))
+    return weights
 
 
 def _variable(variable):
@@ -71,8 +89,11 @@ def block_logits(
     queries: tf.Tensor, rows: ClassRows, start: Scalar, size: Scalar
 ) -> tf.Tensor:
     """Logits of some classes of `ClassRows`; float32 `[batch, size]`."""
-    part = half_rows.widen(rows.kernel[start : start + size])
-    logits = products(queries, part)
+    if isinstance(rows.kernel, Int8Rows):
+        logits = rows.kernel.products(queries, start, size)
+    else:
+        part = half_rows.widen(rows.kernel[start : start + size])
+        logits = products(queries, part)
     if rows.bias is None:
         return logits
     return logits + rows.bias[start : start + size]
@@ -104,8 +125,15 @@ def best(
         rows.num_classes,
         min(k, rows.num_classes),
         with_logsumexp,
+        block_of(rows),
     )
     return found._replace(ids=found.ids + rows.first) if rows.first else found
+
+
+def block_of(rows: ClassRows) -> int | None:
+    """Classes of a block where that does not go by the batch, else None."""
+    kernel = rows.kernel
+    return kernel.block if isinstance(kernel, Int8Rows) else None
 
 
 def best_of_blocks(
@@ -114,6 +142,7 @@ def best_of_blocks(
     num_classes: int,
     k: int,
     with_logsumexp: bool = True,
+    block: int | None = None,
 ) -> Best:
     """`Best` of any logits.
 
@@ -125,22 +154,26 @@ def best_of_blocks(
         num_classes: int.
         k: int, at most `num_classes`.
         with_logsumexp: whether it is needed.
+        block: int, classes of a block; by default it goes by the batch.
     """
 
     def best_of(start, size):
         return _best(logits_of(start, size), start, k, with_logsumexp)
 
-    if num_classes <= ONE_BLOCK_CLASSES:
+    if num_classes <= (block or ONE_BLOCK_CLASSES):
         found = best_of(tf.zeros([], tf.int64), num_classes)
     else:
-        size = _block_size(batch, k)
+        size = max(block, _rounded(k)) if block else _block_size(batch, k)
         found = _fold(best_of, size, num_classes, k)
     ids, scores, top, total = found
     return Best(ids, scores, logsumexp_of(top, total))
 
 
 def _block_size(batch, k):
-    size = tf.maximum(block_size(batch), k)
+    return _rounded(tf.maximum(block_size(batch), k))
+
+
+def _rounded(size):
     return (size + _ROW_MULTIPLE - 1) // _ROW_MULTIPLE * _ROW_MULTIPLE
 
 
@@ -158,7 +191,7 @@ def _fold(best_of, size, num_classes, k):
     return tf.while_loop(
         lambda start, *_: start < num_classes,
         step,
-        (size, *first),
+        (tf.cast(size, tf.int64), *first),
         shape_invariants=(tf.TensorShape([]), *shapes),
         parallel_iterations=1,
     )[1:]

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_model
+from tfxclass.export.version_folder import new_folder
 from tfxclass.text.mixed_scores import MixedScores
 from tfxclass.text.neighbors import NeighborVotes
 from tfxclass.text.sparse_linear import SparseLinear
@@ -47,7 +48,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
     ]
     model = onnx_model.convert(answer, specs)
     _name_outputs(model.graph)
-    with onnx_model.new_folder(path) as folder:
+    with new_folder(path) as folder:
         file = os.path.join(folder, onnx_model.MODEL)
         with open(file, "wb") as f:
             f.write(model.SerializeToString())

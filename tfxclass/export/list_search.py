@@ -1,0 +1,179 @@
+"""The search in the lists of an export, with stock TensorFlow ops alone."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_k
+from tfxclass.export import accuracy
+from tfxclass.layers.class_numbers import GONE
+from tfxclass.layers.output_head import unflatten
+from tfxclass.rows import half_rows
+from tfxclass.rows import int8_rows
+from tfxclass.rows import read
+from tfxclass.rows import stock
+from tfxclass.rows.blocks import logits_at
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.types import Config
+
+
+class ListSearch(tf.Module):
+    """The lists of a head, and the search in them.
+
+    Args:
+        head: the head.
+        rows: float32 or bfloat16 tensor `[num_classes, dim]`, as they are
+            multiplied; kept and saved in that type.
+        bias: float32 `[num_classes]`, or None.
+        lists: int `[num_classes]`, the list of each class.
+        num_lists: int.
+        quantize: whether rows are kept in int8.
+    """
+
+    #: Scores are logits.
+    activation = None
+
+    def __init__(
+        self,
+        head: keras.layers.Layer,
+        rows: tf.Tensor,
+        bias: tf.Tensor | None,
+        lists: np.ndarray,
+        num_lists: int,
+        quantize: bool = False,
+    ) -> None:
+        super().__init__()
+        order = np.argsort(lists, kind="stable")
+        order = order[~np.isin(order, head.removed)]
+        self.live = np.sort(order)
+        sizes = np.bincount(lists[order], minlength=num_lists)
+        sizes = sizes[sizes > 0]
+        self.num_lists = len(sizes)
+        self.num_probes = None
+        self.recall = None
+        self.measured_on = None
+        self.score_error = None
+        # Untracked: the head's own copies of these would be saved, too.
+        self._head = lambda: head
+        self.query_weights = head.query_weights()
+        self.order = _constant(order, tf.int64, "order")
+        places = np.full(head.num_classes, -1)
+        places[order] = np.arange(len(order))
+        self.places = _constant(places, tf.int64, "places")
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        self.starts = _constant(starts, tf.int64, "starts")
+        self.rows = _constant(tf.gather(rows, order), rows.dtype, "rows")
+        self.bias = None
+        if bias is not None:
+            bias = tf.gather(tf.convert_to_tensor(bias), order)
+            self.bias = _constant(bias, tf.float32, "bias")
+        means = self._means(sizes)
+        if quantize:
+            self.rows = int8_rows.quantize(self.rows)
+        self.centres = _constant(means[0], tf.float32, "centres")
+        self.centre_bias = _constant(means[1], tf.float32, "centre_bias")
+
+    def _means(self, sizes):
+        """Mean row and greatest bias of each list."""
+        centres = _segment_means(tf.convert_to_tensor(self.rows), sizes)
+        if self.bias is None:
+            return centres, tf.zeros(len(sizes))
+        of_list = np.repeat(np.arange(len(sizes)), sizes)
+        return centres, tf.math.segment_max(self.bias, of_list)
+
+    def report(self) -> Config:
+        """What was measured, a dict."""
+        int8 = {"quantize": accuracy.INT8, "score_error": self.score_error}
+        return {
+            **(int8 if self.score_error else {}),
+            "num_lists": self.num_lists,
+            "num_probes": self.num_probes,
+            "recall": self.recall,
+            "measured_on": self.measured_on,
+        }
+
+    def least_probes(self, k: int) -> int:
+        """Lists to read that hold `k` classes whichever they are, int."""
+        sizes = np.sort(np.diff(self.starts.numpy()))
+        return int(np.searchsorted(np.cumsum(sizes), k)) + 1
+
+    @property
+    def head(self) -> keras.layers.Layer:
+        """The head; it is not saved."""
+        return self._head()
+
+    def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(ids, logits)`: int64 and float32 `[..., k]`, best first."""
+        features = tf.convert_to_tensor(features)
+        found = self.top_k_of(self._head().queries(features), k)
+        return tuple(unflatten(x, features) for x in found)
+
+    def top_k_of(
+        self, queries: tf.Tensor, k: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`top_k` of queries, float32 `[batch, dim]`."""
+        k = check_k(k, self.order.shape[0])
+        answers = tf.matmul(queries, self.centres, transpose_b=True)
+        answers += self.centre_bias
+        probes = tf.math.top_k(answers, self.num_probes, sorted=False).indices
+        starts, class_rows = tf.identity(self.starts), self._class_rows()
+
+        def answer(query_and_lists):
+            query, lists = query_and_lists
+            at = tf.ragged.range(
+                tf.gather(starts, lists), tf.gather(starts, lists + 1)
+            ).flat_values
+            rows = half_rows.take(class_rows.kernel, at)
+            logits = tf.linalg.matvec(rows, query)
+            if class_rows.bias is not None:
+                logits += tf.gather(class_rows.bias, at)
+            scores, columns = tf.math.top_k(logits, k)
+            return tf.gather(at, columns), scores
+
+        # One query at a time: the rows that all of a batch read at once would
+        # be gigabytes.
+        at, scores = tf.map_fn(
+            answer,
+            (queries, probes),
+            fn_output_signature=(
+                tf.TensorSpec([k], tf.int64),
+                tf.TensorSpec([k], tf.float32),
+            ),
+            parallel_iterations=2,
+        )
+        return tf.gather(self.order, at), scores
+
+    def _class_rows(self):
+        """`ClassRows` in the order of the lists, read."""
+        return read.whole(ClassRows(self.rows, self.bias))
+
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Logits of classes `[rows, q]` for features `[rows, dim]`."""
+        at = tf.gather(self.places, tf.maximum(ids, 0))
+        return logits_at(self._head().queries(features), self._class_rows(), at)
+
+    def scores(self, features: tf.Tensor) -> tf.Tensor:
+        """All scores, exact, float32 `[..., num_classes]`."""
+        head = self._head()
+        logits = stock.all_logits(head.queries(features), self._class_rows())
+        logits = tf.pad(logits, [[0, 0], [1, 0]], constant_values=GONE)
+        logits = tf.gather(logits, tf.identity(self.places) + 1, axis=1)
+        logits = unflatten(logits, features)
+        return head.activate(logits) if head.activation else logits
+
+
+def _constant(value, dtype, name):
+    # A variable, not a constant: those lie in saved_model.pb.
+    value = tf.convert_to_tensor(value, dtype)
+    return tf.Variable(value, trainable=False, name=name)
+
+
+def _segment_means(rows, sizes):
+    """Means of consecutive rows, float32; some lists are widened at a time."""
+    means, ends = [], np.cumsum(sizes)
+    for lists in np.array_split(np.arange(len(sizes)), -(-len(sizes) // 256)):
+        first = ends[lists[0]] - sizes[lists[0]]
+        part = half_rows.widen(rows[first : ends[lists[-1]]])
+        of_list = np.repeat(np.arange(len(lists)), sizes[lists])
+        means.append(tf.math.segment_mean(part, of_list))
+    return tf.concat(means, axis=0)

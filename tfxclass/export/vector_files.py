@@ -1,0 +1,138 @@
+"""Class rows as files, for faiss, ScaNN and vector databases."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass import optimizers
+from tfxclass.export import labels as labels_lib
+from tfxclass.export.version_folder import new_folder
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.layers.output_head import flatten
+from tfxclass.rows import half_rows
+from tfxclass.types import Array
+from tfxclass.types import Labels
+from tfxclass.types import Path
+
+ROWS, IDS, REPORT = "rows.npy", "ids.npy", "vectors.json"
+# Rows at a time: the temporaries stay small.
+_BLOCK = 65_536
+# Biases of classes that are never answers are below.
+_LEAST_BIAS = -1e8
+
+
+def vectors(
+    model: keras.Model | Path, path: Path, labels: Labels | Path | None = None
+) -> str:
+    """Writes the class rows of `model` for a search by inner product.
+
+    The folder `path` gets `rows.npy`, float32 `[n, dim]`, which may be mapped
+    into memory; `ids.npy`, int64 `[n]`, the class of each row (removed ones
+    and those with a bias of -inf are left out); with `labels`, `labels.txt`,
+    the name of the class of row i in line i; and `vectors.json`, what the
+    columns mean. With a bias, the last column is that. The inner product of a
+    row with one of `vector_queries` is the logit of its class. The folder
+    appears whole or not at all.
+
+    Args:
+        model: as for `saved_model`; its head has one row a class.
+        path: folder to make; it must not exist.
+        labels: the name of each class, a sequence of str, or the path of a
+            text file with one a line; by default the head's `class_names`.
+
+    Returns:
+        `path`, str.
+
+    Raises:
+        ValueError: a path that exists, another kind of head, or wrong labels.
+    """
+    path = os.path.abspath(os.fspath(path))
+    if os.path.exists(path):
+        raise ValueError(f"`path` must not exist yet. Received: {path!r}")
+    if isinstance(model, (str, os.PathLike)):
+        model = keras.models.load_model(model)
+    _, _, head = encoder_of(model)
+    _check_head(head)
+    names = labels_lib.of_head(labels, head)
+    for variable in model.trainable_variables:
+        optimizers.catch_up(variable)
+    (served,) = head.export_weights()
+    ids = _answers(head, served)
+    # That of removed classes alone is zero for the others.
+    bias = None if head.bias is None else served.bias
+    with new_folder(path) as folder:
+        shape = _write_rows(
+            os.path.join(folder, ROWS), served.kernel, bias, ids
+        )
+        np.save(os.path.join(folder, IDS), ids)
+        if names is not None:
+            labels_lib.write([names[i] for i in ids], folder)
+        report = {
+            "classes": len(ids),
+            "columns": shape[1],
+            "bias_column": None if bias is None else shape[1] - 1,
+            "measure": "inner product",
+        }
+        with open(os.path.join(folder, REPORT), "w", encoding="utf-8") as f:
+            json.dump(report, f, indent=2)
+    return path
+
+
+def vector_queries(model: keras.Model, inputs: Array) -> np.ndarray:
+    """What to ask a search in the file of `vectors`.
+
+    Args:
+        model: the model.
+        inputs: its inputs, `[batch, ...]`.
+
+    Returns:
+        float32 `[batch, columns]`: the features as the head multiplies them
+        and, with a bias, a column of ones. Positions of a sequence are rows.
+
+    Raises:
+        ValueError: another kind of head.
+    """
+    symbols, features, head = encoder_of(model)
+    _check_head(head)
+    encoder = keras.Model(inputs_as_given(model, symbols), features)
+    features = encoder(inputs, training=False)
+    queries = head.queries(flatten(features))
+    if head.bias is not None:
+        queries = tf.pad(queries, [[0, 0], [0, 1]], constant_values=1.0)
+    return queries.numpy()
+
+
+def _check_head(head):
+    if not getattr(head, "has_plain_logits", False):
+        raise ValueError(
+            "`vectors` needs a head with one row a class, and of its logits "
+            f"softmax, sigmoid or nothing. Received: {type(head).__name__}."
+        )
+
+
+def _answers(head, served):
+    """The classes that may be answers, int64 `[n]`."""
+    ids = np.setdiff1d(np.arange(head.num_classes), head.removed)
+    if served.bias is None:
+        return ids
+    bias = tf.convert_to_tensor(served.bias).numpy()
+    return ids[bias[ids] > _LEAST_BIAS]
+
+
+def _write_rows(path, kernel, bias, ids):
+    """Writes some rows and their biases in blocks; returns their shape."""
+    kernel = tf.convert_to_tensor(kernel)
+    shape = len(ids), kernel.shape[1] + (bias is not None)
+    rows = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    for start in range(0, len(ids), _BLOCK):
+        part = ids[start : start + _BLOCK]
+        block = rows[start : start + _BLOCK]
+        block[:, : kernel.shape[1]] = half_rows.take(kernel, part)
+        if bias is not None:
+            block[:, -1] = tf.gather(bias, part)
+    rows.flush()
+    return shape
