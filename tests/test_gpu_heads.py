@@ -109,14 +109,12 @@ OPS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", quick(HEADS, ["full", "selective", "lsh", "binary tree"])
-)
+@pytest.mark.parametrize("name", quick(HEADS, ["selective", "binary tree"]))
 def test_heads(name):
     check(HEADS[name], OPTIMIZERS["adam"], OPS[name])
 
 
-@pytest.mark.parametrize("name", quick(OPTIMIZERS, ["sgd", "adamw, caught up"]))
+@pytest.mark.parametrize("name", quick(OPTIMIZERS, ["adamw, caught up"]))
 def test_optimizers(name):
     rule = {"sgd": "Sgd", "adagrad": "Adagrad"}.get(name, "Adam")
     ops = [f"Lazy{rule}Update"]
@@ -125,7 +123,7 @@ def test_optimizers(name):
     check(HEADS["sampled"], OPTIMIZERS[name], ops)
 
 
-@pytest.mark.parametrize("name", quick(HALF, ["full", "sampled"]))
+@pytest.mark.parametrize("name", quick(HALF, ["full"]))
 def test_rows_in_bfloat16(name):
     """As the CPU's, but where a number of a row is rounded the other way."""
     make = functools.partial(HALF[name], kernel_dtype="bfloat16", seed=3)
@@ -136,6 +134,7 @@ def test_rows_in_bfloat16(name):
     check(make, adam, OPS["half " + name], rtol=2.0**-7, atol=2.0**-9)
 
 
+@pytest.mark.slow
 def test_fewer_classes_than_all():
     """Other classes are drawn: no equality, but the loss falls as well."""
     with emulated_gpu.patched():

@@ -116,7 +116,7 @@ void ExpectFrequencies(const std::vector<int64_t>& times,
 // The fill is uniform over what is left, drawn or listed.
 GPU_TEST(ActiveUniformFill) {
   for (const int64_t num_sampled : {6, 14}) {
-    const int64_t num_classes = 20, rounds = 400;
+    const int64_t num_classes = 20, rounds = 150;
     std::vector<int64_t> times(num_classes, 0);
     GpuActiveOptions options = Options(num_classes, num_sampled);
     for (int64_t r = 0; r < rounds; ++r) {
@@ -133,7 +133,7 @@ GPU_TEST(ActiveUniformFill) {
 
 // Sums over the fill, divided by the expected counts, are right on average.
 GPU_TEST(ActiveLaws) {
-  const int64_t num_classes = 12, num_sampled = 5, rounds = 1500;
+  const int64_t num_classes = 12, num_sampled = 5, rounds = 400;
   std::vector<double> cumulative;
   for (int64_t c = 0; c < num_classes; ++c) {
     const double weight = c == 6 ? 0.0 : c + 1.0;
@@ -187,7 +187,7 @@ GPU_TEST(ActiveGumbelOverflow) {
   GpuActiveOptions options = Options(100, 2);
   options.max_candidates = 1;
   std::vector<int64_t> times(2, 0);
-  const int64_t rounds = 600;
+  const int64_t rounds = 300;
   for (int64_t r = 0; r < rounds; ++r) {
     options.stream = r;
     ++times[Select(options, {1}, {10, 11}, {0, std::log(3.0f)}).ids[1] - 10];

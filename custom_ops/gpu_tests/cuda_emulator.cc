@@ -1,9 +1,13 @@
+// Its check of longjmp knows one stack alone.
+#undef _FORTIFY_SOURCE
 #include "gpu_tests/cuda_emulator.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -26,8 +30,13 @@ struct Copy {
   int size, valid;
 };
 
+// A fiber is made once and runs the thread of one block after the other. It is
+// entered by its context, and from then on by its jump: swapcontext would set
+// the mask of signals, two system calls a switch.
 struct Fiber {
   ucontext_t context;
+  jmp_buf jump;
+  bool is_entered = false;
   std::unique_ptr<char[]> stack;
   State state = State::kReady;
   int place = 0;  // of the barrier it waits at
@@ -37,10 +46,10 @@ struct Fiber {
 
 // One kernel at a time, whoever launches it: `__shared__` arrays are static.
 std::recursive_mutex launches;
-std::vector<Fiber> fibers;
+std::deque<Fiber> fibers;  // which stay where they are
 std::vector<char> shared;
 const std::function<void()>* body = nullptr;
-ucontext_t scheduler;
+jmp_buf scheduler;
 int running = 0;
 std::mt19937 order_random(1);
 
@@ -49,23 +58,33 @@ std::mt19937 order_random(1);
   std::abort();
 }
 
+void LeaveFiber() {
+  if (_setjmp(fibers[running].jump) == 0) _longjmp(scheduler, 1);
+}
+
 void Start() {
-  (*body)();
-  fibers[running].state = State::kEnded;
-  swapcontext(&fibers[running].context, &scheduler);
+  for (;;) {
+    (*body)();
+    fibers[running].state = State::kEnded;
+    LeaveFiber();
+  }
 }
 
 void Wait(int place) {
   Fiber& fiber = fibers[running];
   fiber.state = State::kWaiting;
   fiber.place = place;
-  swapcontext(&fiber.context, &scheduler);
+  LeaveFiber();
 }
 
 void Resume(int number) {
   running = number;
   thread_index.x = number;
-  swapcontext(&scheduler, &fibers[number].context);
+  Fiber& fiber = fibers[number];
+  if (_setjmp(scheduler) != 0) return;
+  if (fiber.is_entered) _longjmp(fiber.jump, 1);
+  fiber.is_entered = true;
+  setcontext(&fiber.context);
 }
 
 // Whether all of fibers [begin, end) that have not ended, and there are some,
@@ -94,15 +113,7 @@ void Free(int begin, int end) {
 }
 
 void RunBlock(int threads) {
-  for (int i = 0; i < threads; ++i) {
-    Fiber& fiber = fibers[i];
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, Start, 0);
-    fiber.state = State::kReady;
-  }
+  for (int i = 0; i < threads; ++i) fibers[i].state = State::kReady;
   std::vector<int> order(threads);
   for (int i = 0; i < threads; ++i) order[i] = i;
   for (bool moved = true; moved;) {
@@ -142,7 +153,13 @@ void Run(int64_t blocks, int threads, size_t shared_bytes,
     const size_t before = fibers.size();
     fibers.resize(threads);
     for (size_t i = before; i < fibers.size(); ++i) {
-      fibers[i].stack = std::make_unique<char[]>(kStackBytes);
+      Fiber& fiber = fibers[i];
+      fiber.stack = std::make_unique<char[]>(kStackBytes);
+      getcontext(&fiber.context);
+      fiber.context.uc_stack.ss_sp = fiber.stack.get();
+      fiber.context.uc_stack.ss_size = kStackBytes;
+      fiber.context.uc_link = nullptr;
+      makecontext(&fiber.context, Start, 0);
     }
   }
   body = &thread;

@@ -127,8 +127,9 @@ struct Benchmark {
 double MedianMs(const std::function<void()>& launch);
 // GB/s, read and written, of a copy on the device.
 double CopyBandwidth();
-// A line of JSON, which run.py makes a table of: the floor is `bytes` at the measured copy bandwidth or
-// `flops` at the rate given by --tflops (a measured GEMM's), the longer.
+// A line of JSON, which run.py makes a table of: the floor is `bytes` at the
+// measured copy bandwidth or `flops` at the rate given by --tflops (a measured
+// GEMM's), the longer.
 void Report(const std::string& what, double ms, double bytes, double flops);
 
 }  // namespace gpu_tests
