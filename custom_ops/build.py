@@ -53,15 +53,16 @@ def tensorflow_flags():
     return tf.__version__, compile_flags, tf.sysconfig.get_link_flags()
 
 
-def _compiler():
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
+def compiler():
+    """The C++ compiler's name; RuntimeError, with the fix, without one."""
+    name = os.environ.get("CXX", "g++")
+    if shutil.which(name) is None:
         raise RuntimeError(
-            f"tfxclass needs a C++17 compiler; {compiler!r} was not found. "
+            f"tfxclass needs a C++17 compiler; {name!r} was not found. "
             "Fix: install g++ (Debian, Ubuntu: apt-get install g++), or set "
             "CXX to your compiler, then repeat the command."
         )
-    return compiler
+    return name
 
 
 def machine_flags():
@@ -135,13 +136,13 @@ def build(output=TARGET):
 
 def _build(output):
     start, digest = time.monotonic(), source_digest()
-    compiler, cuda = _compiler(), nvcc()
+    cxx, cuda = compiler(), nvcc()
     version, compile_flags, link_flags = tensorflow_flags()
     flags = op_flags(compile_flags)
     plain, of_cuda = sources(with_cuda=cuda is not None)
     folder = os.path.dirname(output)
     os.makedirs(folder, exist_ok=True)
-    command = [compiler, *flags]
+    command = [cxx, *flags]
     headers = header_jobs(command, key=version)
     jobs = []
     if cuda:
@@ -152,7 +153,7 @@ def _build(output):
     compiled += _count_old(rest)
     jobs += rest
     # The CUDA runtime goes in, and looks for a driver when it is used.
-    linker = [cuda, "-cudart", "static"] if cuda else [compiler]
+    linker = [cuda, "-cudart", "static"] if cuda else [cxx]
     objects = _compile(jobs)
     # Renamed into place: a process that holds the old file keeps it.
     run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])

@@ -22,7 +22,8 @@ from tfxclass.ops import library
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REBUILD = (
-    "pip install --force-reinstall --no-deps --no-build-isolation tfxclass"
+    "pip install --force-reinstall --no-cache-dir --no-deps "
+    "--no-build-isolation tfxclass"
 )
 
 
@@ -197,6 +198,27 @@ def test_build_without_compiler(monkeypatch):
     assert "apt-get install g++" in str(e.value)
 
 
+def test_installed_without_a_compiler(tmp_path):
+    """Without ops and with a warning; TFXCLASS_STOCK=0 makes it an error."""
+    command = ["setup.py", "-q", "build_ext", "--build-lib", str(tmp_path)]
+
+    def run(**environment):
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env={**os.environ, "CXX": "no-such-compiler", **environment},
+            capture_output=True,
+            text=True,
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert "'no-such-compiler' was not found" in done.stderr
+    assert "Installed without compiled ops" in done.stderr
+    assert not list(tmp_path.rglob("*.so"))
+    assert run(TFXCLASS_STOCK="0").returncode
+
+
 def test_build_without_tensorflow(monkeypatch):
     real_import = builtins.__import__
 
@@ -226,7 +248,7 @@ def test_build_script_exits_with_the_error():
 def test_build_shows_the_compilers_messages(tmp_path, capfd):
     source = tmp_path / "bad.cc"
     source.write_text("int f() { return undefined_name; }\n")
-    command = [build._compiler(), "-c", str(source), "-o", os.devnull]
+    command = [build.compiler(), "-c", str(source), "-o", os.devnull]
     with pytest.raises(RuntimeError, match="compiler failed on .*bad.cc"):
         build.run(command)
     assert "undefined_name" in capfd.readouterr().err

@@ -28,6 +28,7 @@ from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
+from tfxclass.ops.library import show_build
 from tfxclass.planning.plan import plan
 from tfxclass.saving import save_model
 from tfxclass.saving import save_weights
@@ -64,6 +65,7 @@ __all__ = [
     "samplers",
     "save_model",
     "save_weights",
+    "show_build",
     "text",
     "top_k",
     "trees",

@@ -197,6 +197,14 @@ def tf_variable(variable: Variable) -> tf.Variable:
     return variable
 
 
+def dtype_of_handle(handle: tf.Tensor) -> tf.DType | None:
+    """Of the variable behind a handle; None of one that no variable made."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set:
+        return None
+    return tf.as_dtype(data.shape_and_type[0].dtype)
+
+
 def flat_layers(model: keras.Layer) -> list[keras.layers.Layer]:
     """A model or layer and all layers in it, however deep; a list."""
     return list(model._flatten_layers())

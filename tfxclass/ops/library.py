@@ -1,12 +1,23 @@
-"""Loads the one shared object of compiled ops, or says how to build it."""
+"""The ops: compiled ones, or where these do not load, their twins.
+
+`ops` is the one shared object of compiled ops, or `tfxclass.ops.stock.ops`; who
+uses it need not know. The environment variable TFXCLASS_STOCK chooses, once a
+process: "1" the twins, "0" the compiled ops or an ImportError. Without it twins
+are taken where the compiled ops cannot be loaded, with a warning that says how
+to build them.
+"""
 
 import functools
 import importlib.util
 import json
 import os
 import platform
+import warnings
+from typing import Any
 
 import tensorflow as tf
+
+from tfxclass.ops import stock
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 LIBRARY = os.path.join(_FOLDER, "_tfxclass_ops.so")
@@ -14,8 +25,8 @@ BUILD_INFO = os.path.join(_FOLDER, "build_info.json")
 #: Of a checkout; not there where tfxclass is installed.
 SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
-    "Rebuild: pip install --force-reinstall --no-deps --no-build-isolation "
-    "tfxclass (in a checkout: python custom_ops/build.py)"
+    "Rebuild: pip install --force-reinstall --no-cache-dir --no-deps "
+    "--no-build-isolation tfxclass (in a checkout: python custom_ops/build.py)"
 )
 
 
@@ -62,11 +73,38 @@ def _source_digest():
     return module.source_digest()
 
 
-@functools.cache
 def cuda_version() -> str | None:
     """Of the CUDA that the ops were built with, "12.5"; None without."""
+    return build().get("cuda")
+
+
+@functools.cache
+def build() -> dict[str, Any]:
+    """How the ops in use were built; of twins `ops` alone.
+
+    Returns:
+        dict: `ops`, "compiled" or "stock"; `tensorflow`, the version that they
+        were built for; `march`, the compiler's flags for the processor;
+        `cuda`, a version or None.
+    """
+    if ops is stock.ops:
+        return {"ops": "stock", "tensorflow": tf.__version__}
     with open(BUILD_INFO) as f:
-        return json.load(f).get("cuda")
+        return {"ops": "compiled", **json.load(f)}
+
+
+def show_build() -> None:
+    """Prints which ops this process uses, and what they were built for."""
+    built = build()
+    print(f"TensorFlow {tf.__version__}")
+    if built["ops"] == "stock":
+        print(f"ops: stock TensorFlow, slower. {REBUILD}.")
+        return
+    processor = " ".join(built["march"]) or "the compiler's default"
+    cuda = f"CUDA {built['cuda']}" if built["cuda"] else "none"
+    print(f"ops: compiled, for TensorFlow {built['tensorflow']}")
+    print(f"processor: {processor}")
+    print(f"GPU: {cuda}")
 
 
 def _has_avx2():
@@ -77,5 +115,33 @@ def _has_avx2():
     return {"avx2", "fma"} <= set(flags.split())
 
 
-check()
-ops = tf.load_op_library(LIBRARY)
+def load(choice: str) -> Any:
+    """The ops that `choice`, the value of TFXCLASS_STOCK, asks for."""
+    if choice not in ("", "0", "1"):
+        raise ValueError(
+            f"TFXCLASS_STOCK must be 0, 1 or empty. Received: {choice!r}"
+        )
+    if choice == "1":
+        return stock.ops
+    try:
+        check()
+        return tf.load_op_library(LIBRARY)
+    except (ImportError, tf.errors.OpError, OSError) as e:
+        if choice == "0":
+            raise
+        warnings.warn(
+            f"{_one_line(e)} Until then tfxclass computes with TensorFlow's "
+            "own ops: slower, with the same results.",
+            stacklevel=2,
+        )
+        return stock.ops
+
+
+def _one_line(error):
+    text = str(error).strip().splitlines()[0]
+    if isinstance(error, ImportError):
+        return text
+    return f"tfxclass's compiled ops do not load: {text}. {REBUILD}."
+
+
+ops = load(os.environ.get("TFXCLASS_STOCK", ""))
