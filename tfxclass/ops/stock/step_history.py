@@ -1,5 +1,9 @@
 """The steps that a variable has seen: custom_ops/core/skipped_steps.h."""
 
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from tfxclass.ops.stock.row_rules import Skipped
@@ -11,7 +15,9 @@ _MOST_DECAY = 1 - 1e-15
 class StepHistory:
     """Of the handles of a `History`: last_step, clock, rates, log_keeps."""
 
-    def __init__(self, handles, capacity, has_rates):
+    def __init__(
+        self, handles: Sequence[tf.Tensor], capacity: int, has_rates: bool
+    ) -> None:
         handles = list(handles)
         self.last_step, self.clock = handles[:2]
         rest = handles[2:]
@@ -19,15 +25,15 @@ class StepHistory:
         self.log_keeps = rest.pop(0) if rest else None
         self.capacity = capacity
 
-    def read_clock(self):
+    def read_clock(self) -> tf.Tensor:
         """int64, how many steps there were."""
         return _read(self.clock, tf.int64)
 
-    def is_full(self, clock):
+    def is_full(self, clock: tf.Tensor) -> tf.Tensor:
         """Whether the next step begins the history anew."""
         return (clock > 0) & (clock % self.capacity == 0)
 
-    def record(self, rate, decay, rows):
+    def record(self, rate: tf.Tensor, decay: tf.Tensor, rows: tf.Tensor) -> Any:
         """A step of `rows`: writes it, and the clock moves on."""
         clock = self.read_clock()
         place = (clock % self.capacity)[tf.newaxis]
@@ -51,12 +57,19 @@ class StepHistory:
                 resource=self.clock, value=one
             )
 
-    def behind(self, rows):
+    def behind(self, rows: tf.Tensor) -> tf.Tensor:
         """Those of `rows` that are not current."""
         last = _gather(self.last_step, rows, tf.int64)
         return tf.boolean_mask(rows, last < self.read_clock())
 
-    def skipped(self, rows, terms, each_element, fades, beside):
+    def skipped(
+        self,
+        rows: tf.Tensor,
+        terms: tf.Tensor,
+        each_element: bool,
+        fades: Sequence[Any],
+        beside: Callable[[tf.Tensor], tf.Tensor],
+    ) -> Skipped:
         """`Skipped` of rows that are behind.
 
         Args:
