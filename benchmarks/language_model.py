@@ -1,14 +1,17 @@
 """Random projection on a language model: King James, by word.
 
     python benchmarks/language_model.py DATA [row ...] [--epochs 1] [--seeds 3]
+        [--small]
 
 DATA is a folder with kjv.tsv.xz (`verse<TAB>text`). One LSTM (512 units) reads
 16 segments of 32 words a step; a tenth of the books is for tests, another for
 choices; words that training does not have are no targets. Each row in a fresh
 process, at equal epochs, with the rate that is best on the books for choices
 after a tenth of an epoch; perplexity on the test books by the exact softmax.
-Rows that are done are not run again: delete results/language_model.json to
-start over.
+Rows that are done are not run again: delete results/language_model.json, and
+cache/language_model with a file for each seed, to start over. "--small": a
+quarter of the books, 192 units, steps of 8 segments, the 3,000 most frequent
+words as classes.
 
 "step", "dual": the full class matrix at once, by that method (the lifted one is
 as good as the slim one). "fine-tuned": half of the epochs slim, then one of
@@ -22,12 +25,13 @@ import json
 import math
 import time
 import warnings
+from typing import NamedTuple
 
 import measure
 import numpy as np
 import verses_data
 
-DIM, EMBEDDING, BATCH, LENGTH, L2 = 512, 128, 16, 32, 1e-7
+LENGTH, L2 = 32, 1e-7
 RATES = (5e-3, 1e-2)
 SEARCH_EPOCHS = 0.1
 NUM_SAMPLED = 2048
@@ -48,23 +52,47 @@ ROWS = {
     ),
     "RP-A": ("AdaptiveProjectedSoftmax", {"l2": L2}),
 }
-RECOVERED = ("RP(100)", "RP-A")
+SMALL_ROWS = {
+    "full": ROWS["full"],
+    "RP(48)": ("ProjectedSoftmax", {"projection_dim": 48, "l2": L2}),
+}
+RECOVERED = ("RP(100)", "RP-A", "RP(48)")
 # The lift comes after the step, whose time it gets.
 METHODS = ("step", "lift", "dual")
 
 
-def read(folder):
+class Size(NamedTuple):
+    """Of the model and its data.
+
+    Attributes:
+        dim, embedding: ints, units and width of a word.
+        batch: int, segments.
+        classes: int or None, the most frequent words.
+        every: int, one of so many books to train on.
+    """
+
+    dim: int = 512
+    embedding: int = 128
+    batch: int = 16
+    classes: int | None = None
+    every: int = 1
+
+
+SMALL = Size(192, 64, 8, 3000, 4)
+
+
+def read(folder, size):
     """`(counts, parts)`: of words by falling frequency, and id sequences."""
     verses, words = verses_data.read(folder, "kjv")
     books = np.array([int(verse) // 1_000_000 for verse in verses])
     of_part = {
-        "train": books % 10 > 1,
+        "train": (books % 10 > 1) & (books % size.every == 0),
         "choices": books % 10 == 0,
         "test": books % 10 == 1,
     }
     train = [w for w, kept in zip(words, of_part["train"]) if kept]
     names, counts = np.unique(np.concatenate(train), return_counts=True)
-    order = np.argsort(-counts, kind="stable")
+    order = np.argsort(-counts, kind="stable")[: size.classes]
     ids = {names[place]: i for i, place in enumerate(order)}
     parts = {
         part: np.array(
@@ -75,8 +103,8 @@ def read(folder):
     return counts[order], parts
 
 
-def dataset(words, shuffle):
-    """Segments `[BATCH, LENGTH]` and the words after each."""
+def dataset(words, size, shuffle):
+    """Segments `[batch, LENGTH]` and the words after each."""
     import tensorflow as tf
 
     count = (len(words) - 1) // LENGTH
@@ -85,21 +113,21 @@ def dataset(words, shuffle):
     data = tf.data.Dataset.from_tensor_slices((np.maximum(x, 0), y))
     if shuffle:
         data = data.shuffle(count, seed=0)
-    return data.batch(BATCH, drop_remainder=True)
+    return data.batch(size.batch, drop_remainder=True)
 
 
-def make_model(row, counts, rate, seed):
+def make_model(row, counts, size, rate, seed):
     import keras
 
     import tfxclass
 
-    name, options = ROWS[row]
+    name, options = {**ROWS, **SMALL_ROWS}[row]
     if name == "AdaptiveProjectedSoftmax":
         options = {**options, "counts": counts}
     head = getattr(tfxclass.layers, name)(len(counts), seed=seed, **options)
     inputs = keras.Input([LENGTH], dtype="int32")
-    hidden = keras.layers.Embedding(len(counts), EMBEDDING)(inputs)
-    features = keras.layers.LSTM(DIM, return_sequences=True)(hidden)
+    hidden = keras.layers.Embedding(len(counts), size.embedding)(inputs)
+    features = keras.layers.LSTM(size.dim, return_sequences=True)(hidden)
     return compiled(keras.Model(inputs, head(features)), rate)
 
 
@@ -111,22 +139,22 @@ def compiled(model, rate=min(RATES)):
     return model
 
 
-def perplexity(model, words):
+def perplexity(model, words, size):
     """exp of the mean loss over the words that have a class, or infinity."""
-    data = dataset(words, shuffle=False)
+    data = dataset(words, size, shuffle=False)
     total = labels = 0.0
     for x, y in data:
-        size = y.shape.num_elements()
-        total += float(model.test_on_batch(x, y)) * size
+        rows = y.shape.num_elements()
+        total += float(model.test_on_batch(x, y)) * rows
         model.reset_metrics()
         labels += int((y >= 0).numpy().sum())
     mean = total / labels
     return math.exp(mean) if mean < 700 else math.inf
 
 
-def train(model, words, epochs):
+def train(model, words, size, epochs):
     """CPU seconds of the epochs; `epochs` may be a fraction."""
-    data = dataset(words, shuffle=True)
+    data = dataset(words, size, shuffle=True)
     steps = int(epochs * int(data.cardinality()))
     start = time.process_time()
     model.fit(data.repeat(), steps_per_epoch=steps, epochs=1, verbose=0)
@@ -137,22 +165,22 @@ def some_choices(parts):
     return parts["choices"][:16384]
 
 
-def choose_rate(row, counts, parts, seed):
+def choose_rate(row, counts, parts, size, seed):
     """The best of `RATES` after `SEARCH_EPOCHS`."""
     found = []
     for rate in RATES:
-        model = make_model(row, counts, rate, seed)
-        train(model, parts["train"], SEARCH_EPOCHS)
-        found.append((perplexity(model, some_choices(parts)), rate))
+        model = make_model(row, counts, size, rate, seed)
+        train(model, parts["train"], size, SEARCH_EPOCHS)
+        found.append((perplexity(model, some_choices(parts), size), rate))
     return min(found)[1]
 
 
-def recovered(model, parts, method):
+def recovered(model, parts, size, method):
     """The full model, and the CPU seconds."""
     from tfxclass import recovery
 
     start = time.process_time()
-    data = dataset(parts["train"], shuffle=False)
+    data = dataset(parts["train"], size, shuffle=False)
     with warnings.catch_warnings():
         # The dual's step is too long here: that is what is shown.
         warnings.simplefilter("ignore")
@@ -160,19 +188,19 @@ def recovered(model, parts, method):
     return compiled(full), time.process_time() - start
 
 
-def fine_tuned(row, model, parts, epochs, half):
+def fine_tuned(row, model, parts, size, epochs, half):
     """Lines of half of the epochs slim (`half` seconds), and half in full.
 
     The lift, which needs no pass, trains on for what the step's pass took.
     """
     weights, lines, more = model.get_weights(), [], 0.0
     for method in METHODS:
-        full, seconds = recovered(model, parts, method)
-        took = train(full, parts["train"], epochs / 2 + more)
+        full, seconds = recovered(model, parts, size, method)
+        took = train(full, parts["train"], size, epochs / 2 + more)
         lines.append(
             {
                 "row": f"{row}, {method} + fine-tuned",
-                "perplexity": perplexity(full, parts["test"]),
+                "perplexity": perplexity(full, parts["test"], size),
                 "cpu_s": half + seconds + took,
             }
         )
@@ -185,37 +213,36 @@ def fine_tuned(row, model, parts, epochs, half):
     return lines
 
 
-def child(folder, row, epochs, seed):
+def child(folder, row, size, epochs, seed):
     import keras
 
     keras.utils.set_random_seed(seed)
-    counts, parts = read(folder)
-    rate = choose_rate(row, counts, parts, seed)
-    model = make_model(row, counts, rate, seed)
-    seconds = train(model, parts["train"], epochs / 2)
+    counts, parts = read(folder, size)
+    rate = choose_rate(row, counts, parts, size, seed)
+    model = make_model(row, counts, size, rate, seed)
+    seconds = train(model, parts["train"], size, epochs / 2)
     tuned = []
     if row in RECOVERED:
-        tuned = fine_tuned(row, model, parts, epochs, seconds)
-    seconds += train(model, parts["train"], epochs / 2)
-    quality = perplexity(model, parts["test"])
+        tuned = fine_tuned(row, model, parts, size, epochs, seconds)
+    seconds += train(model, parts["train"], size, epochs / 2)
+    quality = perplexity(model, parts["test"], size)
     lines = [{"row": row, "rate": rate, "perplexity": quality}]
     lines[0]["cpu_s"] = seconds
     for method in ("step", "dual") if row in RECOVERED else ():
-        full, took = recovered(model, parts, method)
-        lines.append(
-            {
-                "row": f"{row}, {method}",
-                "perplexity": perplexity(full, parts["test"]),
-                "cpu_s": seconds + took,
-            }
-        )
+        full, took = recovered(model, parts, size, method)
+        quality = perplexity(full, parts["test"], size)
+        line = {"row": f"{row}, {method}", "perplexity": quality}
+        lines.append({**line, "cpu_s": seconds + took})
     return lines + tuned
 
 
 if __name__ == "__main__":
     args = measure.row_arguments(__doc__.splitlines()[0], 1.0)
     if args.child:
-        found = child(args.folder, args.rows[0], args.epochs, args.seed)
+        size = SMALL if args.small else Size()
+        row = args.rows[0]
+        found = child(args.folder, row, size, args.epochs, args.seed)
         print(json.dumps(found))
     else:
-        measure.run_rows("language_model", __file__, args, ROWS)
+        rows = SMALL_ROWS if args.small else ROWS
+        measure.run_rows("language_model", __file__, args, rows)

@@ -13,6 +13,8 @@ import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(FOLDER, "results")
+# Results of jobs, so that a benchmark that was stopped goes on.
+CACHE = os.path.join(FOLDER, "cache")
 # Not the path of an address, and no division.
 _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
 
@@ -69,6 +71,32 @@ def in_fresh_process(script, *args, timeout=None):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def once(name, script, *args, folder=None):
+    """What `script --child [folder] args...` prints, run if it has not been.
+
+    It is kept in benchmarks/cache/<name>, a file for each `args`; an error is
+    not, and is tried again.
+
+    Args:
+        name: str, of the results.
+        script: str, `__file__` of the caller.
+        args: what tells the job from others.
+        folder: str, of the data, which does not.
+    """
+    key = ",".join(map(str, args)).replace(" ", "_")
+    path = os.path.join(CACHE, name, f"{key}.json")
+    if not os.path.exists(path):
+        where = () if folder is None else (folder,)
+        found = in_fresh_process(script, "--child", *where, *args)
+        print(name, key, found, flush=True)
+        if isinstance(found, dict) and "error" in found:
+            return found
+        write(path + ".part", found)
+        os.replace(path + ".part", path)
+    with open(path) as f:
+        return json.load(f)
+
+
 def machine():
     """One line about the machine."""
     with open("/proc/cpuinfo") as f:
@@ -114,13 +142,15 @@ def run_rows(name, script, args, rows):
     """Runs `script --child folder row` for each row that has no result yet.
 
     Those that `args`, of `row_arguments`, name, or all `rows`; for each seed
-    once. A child prints one dict or a list of them, whose first has the row's
+    `once`. A child prints one dict or a list of them, whose first has the row's
     name, and always the same ones. Each keeps when, where and how it was
-    measured, as "measured".
+    measured, as "measured". Small ones are results of their own.
 
     Raises:
         ValueError: the rows that are there have other options.
     """
+    small = ["--small"] if args.small else []
+    name += "_small" if args.small else ""
     done = finished(name)
     wanted = {"epochs": args.epochs, "seeds": args.seeds}
     missing = [
@@ -131,10 +161,11 @@ def run_rows(name, script, args, rows):
     if missing:
         _check_options(name, done, wanted)
     for row in missing:
-        options = ("--child", args.folder, row, "--epochs", args.epochs)
+        job = row, "--epochs", args.epochs, *small
         found = []
         for seed in range(args.seeds):
-            lines = in_fresh_process(script, *options, "--seed", seed)
+            seeded = *job, "--seed", seed
+            lines = once(name, script, *seeded, folder=args.folder)
             found.append(lines if isinstance(lines, list) else [lines])
         measured = {"measured": {**_circumstances(), **wanted}}
         done += [
@@ -203,6 +234,7 @@ def row_arguments(description, epochs):
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true")
+    parser.add_argument("--small", action="store_true", help="fewer classes")
     return parser.parse_args()
 
 

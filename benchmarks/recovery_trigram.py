@@ -1,18 +1,26 @@
 """Recovery after usual training: a trigram model of the King James Bible.
 
-    python benchmarks/recovery_trigram.py DATA [--seeds 3]
+    python benchmarks/recovery_trigram.py DATA [--seeds 3] [--parts compare]
 
 DATA is a folder with kjv.tsv.xz. 200,000 trigrams of the 3,000 most frequent
 words; three words of 64 numbers each and a tanh layer of 192 units, trained
-along with a projected softmax for an epoch of batches of 256 (LazyAdam, 0.01).
-Perplexity on books that were kept back. Then, from the lifted matrix and from
-the step, the full softmax alone is trained on frozen features (LazyAdam, 0.001
-falling to zero) for a third of an epoch, about what the pass of the step costs,
-and for an epoch. Means of the seeds; `cpu_s` is what comes after the slim
-training.
+along with a projected softmax in batches of 256 (LazyAdam, 0.01). Perplexity on
+books that were kept back, means of the seeds; `cpu_s` is what comes after the
+slim training.
+
+"of the head": the full softmax alone, on frozen features (LazyAdam, 0.001
+falling to zero), for a third of an epoch, about what the pass of the step
+costs, or a whole one. "of all", the paper's protocol: 1 to 4 epochs, the
+encoder too, the rate falling over all four. The figure: the slim model and the
+step from it after so many epochs of slim training, the encoder along.
+
+A job is a model of one seed, in a process of its own; those that are done lie
+in benchmarks/cache/recovery_trigram and are not run again.
 """
 
 import argparse
+import json
+import sys
 import time
 import warnings
 
@@ -20,8 +28,14 @@ import measure
 import numpy as np
 import verses_data
 
+NAME = "recovery_trigram"
 CLASSES, DIM, EMBEDDING, BATCH, ROWS = 3000, 192, 64, 256, 200_000
-SETTINGS = ((24, 1e-7), (64, 1e-6))
+# Projected width, l2, epochs of slim training.
+SETTINGS = ((24, 1e-7, 1), (24, 1e-4, 2), (64, 1e-6, 1))
+# Of all with the first setting, and of the figure.
+LONGER, EPOCHS = 4, (0.125, 0.25, 0.5, 1, 2)
+METHODS = ("lift", "dual", "step")
+PARTS = ("compare", "epochs", "protocol")
 
 
 def read(folder):
@@ -45,23 +59,37 @@ def trigrams(words, kept, ids, limit):
 
 
 def perplexity(model, data):
-    return float(np.exp(model.evaluate(*data, batch_size=2048, verbose=0)))
+    found = float(np.exp(model.evaluate(*data, batch_size=2048, verbose=0)))
+    return found if np.isfinite(found) else "overflow"
 
 
 def fit(model, data, rate, epochs=1.0):
-    """CPU seconds."""
+    """CPU seconds; the rate as it is where there is an optimizer."""
     import tensorflow as tf
 
     import tfxclass
 
-    loss = model.layers[-1].loss
-    model.compile(tfxclass.optimizers.LazyAdam(rate), loss=loss)
-    x, y = data
-    batches = tf.data.Dataset.from_tensor_slices(data).shuffle(len(y), seed=0)
-    steps = int(epochs * len(y) / BATCH)
+    if not model.compiled:
+        loss = model.layers[-1].loss
+        model.compile(tfxclass.optimizers.LazyAdam(rate), loss=loss)
+    batches = tf.data.Dataset.from_tensor_slices(data)
+    batches = batches.shuffle(len(data[1]), seed=0).repeat().batch(BATCH)
+    steps = steps_of(data, epochs)
     start = time.process_time()
-    model.fit(batches.repeat().batch(BATCH), steps_per_epoch=steps, verbose=0)
+    model.fit(batches, steps_per_epoch=steps, verbose=0)
     return time.process_time() - start
+
+
+def steps_of(data, epochs):
+    return int(epochs * len(data[1]) / BATCH)
+
+
+def falling(data, epochs):
+    """A rate that falls to zero over the epochs."""
+    import keras
+
+    steps = steps_of(data, epochs)
+    return keras.optimizers.schedules.CosineDecay(1e-3, steps)
 
 
 def slim_model(width, l2, seed):
@@ -77,7 +105,30 @@ def slim_model(width, l2, seed):
     return keras.Model(inputs, head(features))
 
 
-def tuned(full, train, test, epochs):
+def recovered(model, train, method):
+    """The full model, and CPU seconds."""
+    from tfxclass import recovery
+
+    start = time.process_time()
+    with warnings.catch_warnings():
+        # The dual's step is too long here: that is what is shown.
+        warnings.simplefilter("ignore")
+        full = recovery.recover(
+            model, train, method=method, verbose=0, batch_size=2048
+        )
+    return full, time.process_time() - start
+
+
+def evaluated(full, test):
+    """Perplexity of a model that is not compiled."""
+    import keras
+
+    model = keras.Model(full.inputs, full.outputs)
+    model.compile(loss=full.layers[-1].loss)
+    return perplexity(model, test)
+
+
+def tuned_head(full, train, test, epochs):
     """`(perplexity, CPU seconds)` of the full head on frozen features."""
     import keras
 
@@ -91,64 +142,150 @@ def tuned(full, train, test, epochs):
         (encoder.predict(x, batch_size=4096, verbose=0), y)
         for x, y in (train, test)
     )
-    steps = int(epochs * len(train[1]) / BATCH)
-    rate = keras.optimizers.schedules.CosineDecay(1e-3, steps)
-    seconds = fit(model, train, rate, epochs)
+    seconds = fit(model, train, falling(train, epochs), epochs)
     return perplexity(model, test), seconds
 
 
-def run(train, test, width, l2, seed):
+def tuned(full, train, test, epochs):
+    """`(perplexity, CPU seconds)` of it all after each epoch."""
+    rate, seconds, found = falling(train, epochs), 0.0, []
+    for _ in range(epochs):
+        seconds += fit(full, train, rate)
+        found.append((perplexity(full, test), seconds))
+    return found
+
+
+def compare(train, test, width, l2, epochs, seed):
     """`(perplexity, CPU seconds)` by what was done."""
-    import keras
-
-    from tfxclass import recovery
-
-    keras.utils.set_random_seed(seed)
     model = slim_model(width, l2, seed)
-    fit(model, train, 0.01)
-    found, start = {}, {}
-    for method in ("lift", "dual", "step"):
-        began = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            start[method] = recovery.recover(
-                model, train, method=method, verbose=0, batch_size=2048
-            )
-        seconds = time.process_time() - began
-        start[method].compile(loss=start[method].layers[-1].loss)
-        found[method] = perplexity(start[method], test), seconds
-    for method, epochs in (("lift", 1 / 3), ("lift", 1.0), ("step", 1.0)):
-        share = "1/3 epoch" if epochs < 1 else "1 epoch"
-        quality, seconds = tuned(start[method], train, test, epochs)
-        seconds += found[method][1]
+    fit(model, train, 0.01, epochs)
+    found, full, took = {}, {}, {}
+    for method in METHODS:
+        full[method], took[method] = recovered(model, train, method)
+        found[method] = evaluated(full[method], test), took[method]
+    for method, more in (("lift", 1 / 3), ("lift", 1), ("step", 1)):
+        share = "1 epoch" if more == 1 else "1/3 epoch"
+        quality, seconds = tuned_head(full[method], train, test, more)
+        seconds += took[method]
         found[f"{method}, then {share} of the head"] = quality, seconds
     return found
 
 
-def main(folder, seeds):
+def protocol(train, test, method, seed):
+    """`compare` of all, with the first setting."""
+    width, l2, epochs = SETTINGS[0]
+    model = slim_model(width, l2, seed)
+    fit(model, train, 0.01, epochs)
+    full, start = recovered(model, train, method)
+    found = tuned(full, train, test, LONGER)
+    return {
+        f"{method}, then {count} of all": (quality, start + seconds)
+        for count, (quality, seconds) in enumerate(found, 1)
+    }
+
+
+def while_training(train, test, seed):
+    """`[epochs, slim, step]` after each of EPOCHS."""
+    width, l2, _ = SETTINGS[0]
+    model, found = slim_model(width, l2, seed), []
+    for done, epochs in zip((0, *EPOCHS), EPOCHS):
+        fit(model, train, 0.01, epochs - done)
+        full, _ = recovered(model, train, "step")
+        found.append((epochs, perplexity(model, test), evaluated(full, test)))
+    return found
+
+
+def child(folder, what, *args):
+    import keras
+
+    *args, seed = args
+    keras.utils.set_random_seed(int(seed))
     train, test = read(folder)
+    if what == "compare":
+        width, l2, epochs = args
+        setting = int(width), float(l2), float(epochs)
+        return compare(train, test, *setting, int(seed))
+    if what == "protocol":
+        return protocol(train, test, *args, int(seed))
+    return while_training(train, test, int(seed))
+
+
+def row(setting, name, values):
+    """Of `(perplexity, CPU seconds)` of the seeds."""
+    qualities, seconds = zip(*values)
+    if "overflow" in qualities:
+        mean, deviation = "overflow", ""
+    else:
+        mean, deviation = float(np.mean(qualities)), float(np.std(qualities))
+    return {
+        **dict(zip(("projection_dim", "l2", "epochs"), setting)),
+        "row": name,
+        "perplexity": mean,
+        "deviation": deviation,
+        "cpu_s": float(np.mean(seconds)),
+        "seeds": len(values),
+    }
+
+
+def rows_of(setting, found):
+    return [
+        row(setting, name, [one[name] for one in found]) for name in found[0]
+    ]
+
+
+def jobs(parts):
+    """All but the seed, and the setting of its rows."""
+    of_parts = {
+        "compare": [(setting, setting) for setting in SETTINGS],
+        "epochs": [((), None)],
+        "protocol": [((method,), SETTINGS[0]) for method in METHODS],
+    }
+    return [
+        ((part, *job), setting)
+        for part in parts
+        for job, setting in of_parts[part]
+    ]
+
+
+def main(folder, parts, seeds):
+    """A seed is done with all jobs before the next one begins."""
+    found = {}
+    for seed in range(seeds):
+        for job, _ in jobs(parts):
+            one = measure.once(NAME, __file__, *job, seed, folder=folder)
+            if "error" in one:
+                sys.exit(one["error"])
+            found.setdefault(job, []).append(one)
     rows = []
-    for width, l2 in SETTINGS:
-        found = [run(train, test, width, l2, seed) for seed in range(seeds)]
-        for name in found[0]:
-            values = np.array([one[name] for one in found])
-            rows.append(
-                {
-                    "projection_dim": width,
-                    "l2": l2,
-                    "row": name,
-                    "perplexity": float(values[:, 0].mean()),
-                    "deviation": float(values[:, 0].std()),
-                    "cpu_s": float(values[:, 1].mean()),
-                    "seeds": seeds,
-                }
-            )
-    measure.save("recovery_trigram", rows)
+    for job, setting in jobs(parts):
+        rows += rows_of(setting, found[job]) if setting else []
+    measure.save(NAME, rows)
+    if "epochs" in parts:
+        curves = np.mean(found["epochs",], axis=0)
+        measure.plot(
+            NAME,
+            lambda axes: draw(axes, curves),
+            "epochs of slim training",
+            "test perplexity",
+        )
+
+
+def draw(axes, curves):
+    epochs, slim, step = curves.T
+    axes.plot(epochs, slim, "o-", label="slim, m = 24 of 192")
+    axes.plot(epochs, step, "o-", label="the step from it")
+    axes.set_xscale("log")
+    axes.set_xticks(epochs, [f"{n:g}" for n in epochs])
+    axes.minorticks_off()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--seeds", type=int, default=3)
-    args = parser.parse_args()
-    main(args.folder, args.seeds)
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(*sys.argv[2:])))
+    else:
+        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+        parser.add_argument("folder")
+        parser.add_argument("--seeds", type=int, default=3)
+        parser.add_argument("--parts", nargs="*", default=PARTS)
+        args = parser.parse_args()
+        main(args.folder, args.parts, args.seeds)

@@ -40,13 +40,16 @@ TITLES = {
     "local_sgd": "Local SGD: what a replica sends in a step",
     "local_sgd_processes": "Local SGD: what two workers send in a step",
     "local_sgd_loss": "Local SGD: loss on digits, four replicas",
+    "local_sgd_accuracy": "Local SGD: accuracy of K replicas, 10,359 classes",
     "cluster": "The cluster index: build, query and recall",
     "projected_steps": "Random projection: a step with 2,048-wide features",
     "recovery_digits": "Recovery on digits: a gradient step, and the dual",
     "recovery_trigram": "Recovery after usual training: King James trigrams",
     "recovery": "Dual recovery: error against the projected width",
     "language_model": "Random projection on a language model",
+    "language_model_small": "Recovery on a small language model",
     "verification": "Random projection: embedding quality on verses",
+    "verification_small": "Recovery: embedding quality, every third verse",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
     "small_rows": "Half-size rows and compact slots: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
@@ -66,8 +69,8 @@ TITLES = {
 }
 # Parts of the comparison and of DropMax's table, a figure each.
 PARTS = {
-    "steps": "Held-out loss against steps",
-    "mb": "Held-out loss against what a replica sent",
+    "steps": "Against steps",
+    "mb": "Against what a replica sent",
     "convergence": "Error on validation rows against training steps",
     "retain": "Mean retain probabilities of test rows, by their class",
     "curves": "Precision at 1 against time and against iterations",

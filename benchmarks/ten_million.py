@@ -2,19 +2,26 @@
 
     python benchmarks/ten_million.py [row ...]
 
-Rows as in `ROWS`, "selective", "lsh", "sampled", "sampled_30m" and "save";
-those in results/ten_million.json are not run again. Each in a fresh process:
-128 dimensions, batch 256, 4,096 classes a step, class rows in bfloat16, one
-Dense(128) before the head, LazyAdam(1e-3, compact_slots=True); labels and
-features are drawn anew at each step. Means over 100 steps, in time and in the
-time of the cores that they took (`cpu`): before a refresh of the index and,
-with an index, while one is under way; the step that begins it is `begin_ms`.
+Rows as in `ROWS`, "selective", "lsh", "sampled", "sampled_30m", "save",
+"recall" and "export"; those in results/ten_million.json are not run again.
+Each in a fresh process: 128 dimensions, batch 256, 4,096 classes a step, class
+rows in bfloat16, one Dense(128) before the head, LazyAdam(1e-3,
+compact_slots=True); labels and features are drawn anew at each step. Means over
+100 steps, in time and in the time of the cores that they took (`cpu`): before a
+refresh of the index and, with an index, while one is under way; the step that
+begins it is `begin_ms`.
 `peak_gb` is the process's, TensorFlow's own 0.6 GB included; `estimate_gb` is
 what `tfxclass.estimate` says.
 
 "save" trains "selective" for some steps, saves it, and loads it in another
 process, where it takes a step: `saved_gb` is the file, `peak_gb` of the process
 that saves, `load_peak_gb` of the one that loads.
+
+"recall" and "export" have rows in groups of 100 and questions near to them.
+"recall": the part of the 64 exact best classes that the forest finds, of
+`trees` trees. "export": `InvertedLists` for the best 10, and
+another process that answers from the folder through TensorFlow's C API on both
+cores, as a server does, one question at a time.
 """
 
 import json
@@ -25,16 +32,20 @@ import tempfile
 import time
 
 import measure
+import numpy
+import ten_million_grouped as grouped
 
 BATCH, DIM, SAMPLED, STEPS = 256, 128, 4096, 100
 MILLION = 10**6
-# Head and classes.
+# Head, classes and what is done, each in a process of its own.
 ROWS = {
-    "selective": ("SelectiveSoftmax", 10 * MILLION),
-    "lsh": ("LSHSoftmax", 10 * MILLION),
-    "sampled": ("SampledSoftmax", 10 * MILLION),
-    "sampled_30m": ("SampledSoftmax", 30 * MILLION),
-    "save": ("SelectiveSoftmax", 10 * MILLION),
+    "selective": ("SelectiveSoftmax", 10 * MILLION, ["train"]),
+    "lsh": ("LSHSoftmax", 10 * MILLION, ["train"]),
+    "sampled": ("SampledSoftmax", 10 * MILLION, ["train"]),
+    "sampled_30m": ("SampledSoftmax", 30 * MILLION, ["train"]),
+    "save": ("SelectiveSoftmax", 10 * MILLION, ["save", "load"]),
+    "recall": ("SelectiveSoftmax", 10 * MILLION, ["recall"]),
+    "export": ("SampledSoftmax", 10 * MILLION, ["export", "serve"]),
 }
 # In steps: about what "auto" takes for a refresh of 10M classes.
 INTERVAL = 5000
@@ -98,7 +109,7 @@ def timed(step, name):
     }
 
 
-def train(kind, num_classes):
+def train(kind, num_classes, path):
     model, estimate = make_model(kind, num_classes)
     step, head = step_of(model), model.layers[-1]
     cpu = time.process_time()
@@ -129,7 +140,7 @@ def save(kind, num_classes, path):
     return {**found, "trained_gb": before, "peak_gb": measure.peak_gb()}
 
 
-def load(path):
+def load(kind, num_classes, path):
     import keras
 
     import tfxclass  # noqa: F401
@@ -141,46 +152,73 @@ def load(path):
     return {**found, "load_peak_gb": measure.peak_gb()}
 
 
-def child(row, classes, path):
-    kind = ROWS[row][0]
-    if path == "":
-        found = train(kind, classes)
-    elif not os.path.exists(path):
-        found = save(kind, classes, path)
-    else:
-        found = load(path)
+def recall(kind, num_classes, path):
+    model, _ = make_model(kind, num_classes)
+    queries = grouped.assign(model.layers[-1].kernel)
+    return grouped.recall_of_forest(model.layers[-1], queries)
+
+
+def export(kind, num_classes, path):
+    import tfxclass
+
+    model, _ = make_model(kind, num_classes)
+    step_of(model)()
+    dense, head = model.layers
+    dense.set_weights([numpy.eye(DIM), numpy.zeros(DIM)])
+    queries = grouped.assign(head.kernel)
+    numpy.save(path + ".npy", queries)
+    found = {"trained_gb": measure.peak_gb()}
+    say("export begins")
+    found["export_s"] = seconds(
+        lambda: tfxclass.export.saved_model(
+            model,
+            path,
+            search=tfxclass.export.InvertedLists(),
+            example_inputs=queries,
+            verify=False,
+        )
+    )
+    return {**found, "export_peak_gb": measure.peak_gb()}
+
+
+def serve(kind, num_classes, path):
+    return grouped.serve(path, numpy.load(path + ".npy"))
+
+
+def child(row, classes, stage, path):
+    found = globals()[stage](ROWS[row][0], classes, path)
     print(json.dumps(found), flush=True)
 
 
-def run_child(row, classes, path=""):
+def run_child(*arguments):
     """The child's last line; the others are passed on."""
     environment = {
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TF_ENABLE_ONEDNN_OPTS": "1",
     }
-    command = [sys.executable, __file__, "--child", row, str(classes), path]
+    command = [sys.executable, __file__, "--child", *map(str, arguments)]
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=environment
     )
     last = ""
     for line in running.stdout:
         last = line
-        say(f"{row}: {line.strip()}")
+        say(f"{arguments[0]}: {line.strip()}")
     if running.wait():
         return {"error": f"exit status {running.returncode}"}
     return json.loads(last)
 
 
 def run(row, classes):
-    if row != "save":
-        return run_child(row, classes)
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
-        found = run_child(row, classes, path)
-        if "error" in found:
-            return found
-        return {**found, **run_child(row, classes, path)}
+        for stage in ROWS[row][2]:
+            found |= run_child(row, classes, stage, path)
+            if "error" in found:
+                break
+    return found
 
 
 def main(names):
@@ -195,6 +233,7 @@ def main(names):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        row, classes, stage, path = sys.argv[2:]
+        child(row, int(classes), stage, path)
     else:
         main(sys.argv[1:])

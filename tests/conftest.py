@@ -20,6 +20,8 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
+        if item.originalname in getattr(item.cls, "slow_tests", ()):
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: needs --slow"))
         if item.get_closest_marker("gpu") and not _has_gpu():
@@ -96,3 +98,28 @@ def server(served_models):
     server.start()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built_optimizers(request):
+    """`fit` traces a step twice where it has to make the optimizer's slots.
+
+    So they are made before, but under --slow, as users have it.
+    """
+    if request.config.getoption("--slow"):
+        yield
+        return
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+    make = TensorFlowTrainer.make_train_function
+
+    def make_with_slots(self, force=False):
+        optimizer = self.optimizer
+        if optimizer is not None and self.built and not optimizer.built:
+            with self.distribute_strategy.scope():
+                optimizer.build(self.trainable_variables)
+        return make(self, force)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TensorFlowTrainer, "make_train_function", make_with_slots)
+        yield

@@ -78,6 +78,18 @@ def check_nothing_is_left(make_head):
     assert [reference() for reference in references] == [None] * 3
 
 
+# Long, and of code that heads share: `slow_tests` of all heads but a few.
+LONG = (
+    "test_classes_are_added",
+    "test_removed_classes_are_no_answers",
+    "test_mixed_precision",
+    "test_same_seed_same_run",
+    "test_metrics_in_fit_and_evaluate",
+    "test_masked_positions_weigh_nothing",
+    "test_labels_of_either_rank_on_one_compiled_model",
+)
+
+
 class HeadContract(GrowthContract):
     """A subclass gives `make_head`, and the head's arithmetic in NumPy."""
 

@@ -56,7 +56,8 @@ def export_models(root):
     )
     text = make_text_model(NUM_CLASSES)
     export(text, root / "words", top_k=3, labels=NAMES, verify=False)
-    export(make_pair_model(), root / "pairs", top_k=2, verify=False)
+    pairs = make_pair_model()
+    export(pairs, root / "pairs", 2, verify=False, exclude=3, only=True)
 
 
 def call(server, method, path, body=None, headers=()):

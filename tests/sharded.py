@@ -295,12 +295,31 @@ def check_restart(strategy, folder):
     forest = samplers.HashingForestSampler(
         40, num_trees=5, leaf_size=5, rebuild_interval=2, seed=1
     )
-    for options in ({"sample_rate": 0.4}, {"sampler": forest}):
+    half = {"kernel_dtype": "bfloat16", "sample_rate": 0.4}
+    for options in ({"sample_rate": 0.4}, {"sampler": forest}, half):
         model, path = _train_and_save(strategy, folder, "sampled", options)
         with strategy.scope():
             loaded = keras.saving.load_model(path)
         assert fit(loaded) == fit(model)
         assert_same(values(loaded), values(model), rtol=0, atol=0)
+
+
+def check_half(strategy, folder):
+    """Rows of half the bytes learn what others do, and are answered from."""
+    adam = functools.partial(optimizers.LazyAdam, 0.02)
+    compact = functools.partial(adam, compact_slots=True)
+    for optimizer, limit in ((compact, 0.1), (adam, 0.01)):
+        model = make_model(
+            layers.ShardedSoftmax, optimizer, strategy, kernel_dtype="bfloat16"
+        )
+        wide = make_model(layers.ShardedSoftmax, adam, strategy)
+        assert_same(fit(model, 8), fit(wide, 8), rtol=limit)
+    head = model.layers[-1]
+    rows = head.shards.read(head.kernel)
+    assert tf.as_dtype(rows.dtype) == tf.bfloat16
+    x = model.layers[0](data()[0])
+    expected, _ = reference.top_k(x.numpy() @ rows.astype("f").T, 5)
+    np.testing.assert_array_equal(head.top_k(x, 5)[0], expected)
 
 
 def check_samplers(strategy, folder):

@@ -11,6 +11,7 @@ from tests.cases import check_refused
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tests.contract import DIM
+from tests.contract import LONG
 from tests.contract import HeadContract
 from tests.contract import built
 from tests.contract import data
@@ -37,6 +38,7 @@ def log_probabilities(head, features):
 
 
 class TestAdaptiveSoftmax(HeadContract):
+    slow_tests = LONG
     has_own_logits = False
 
     def make_head(self, num_classes=CLASSES, **changes):

@@ -135,6 +135,7 @@ print("result", hashlib.sha256(values).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_same_result_with_one_thread_and_two():
     lines = [run_code(THREADS, count) for count in ("1", "2")]
     assert "result" in lines[0]

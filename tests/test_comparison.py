@@ -321,6 +321,7 @@ class TestCommand:
         assert comparison.main(given) == 0
         assert "0 of 1 jobs to run" in capsys.readouterr().out
 
+    @pytest.mark.slow
     def test_quick(self, tmp_path):
         folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
         given = ["--methods", "full", "uniform", "forest", "--quick"]

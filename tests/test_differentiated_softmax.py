@@ -12,6 +12,7 @@ from tests import reference
 from tests.cases import check_refused
 from tests.contract import CLASSES
 from tests.contract import DIM
+from tests.contract import LONG
 from tests.contract import HeadContract
 from tests.contract import built
 from tests.contract import data
@@ -23,6 +24,8 @@ BLOCKS = [(10, 5), (20, 2), (30, 1)]
 
 
 class TestDifferentiatedSoftmax(HeadContract):
+    slow_tests = LONG
+
     def make_head(self, num_classes=CLASSES, **changes):
         blocks = BLOCKS if num_classes == CLASSES else [(1, DIM)]
         return layers.DifferentiatedSoftmax(

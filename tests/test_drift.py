@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests import reference
+from tests.cases import quick
 from tests.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
@@ -125,7 +126,7 @@ def test_refreshes_take_a_quarter_of_the_steps():
     assert 0.2 < taken <= 0.25 and 500 < lag < 1500
 
 
-@each_kind
+@pytest.mark.parametrize("kind", quick(["forest", "lsh"], ["forest"]))
 def test_resumed_at_any_step_goes_on_bit_for_bit(kind, tmp_path, monkeypatch):
     """Also between a probe and the end of the refresh that it began."""
     monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)

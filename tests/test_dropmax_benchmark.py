@@ -55,6 +55,7 @@ class TestCommand:
         assert "generated base" not in capsys.readouterr().out
         assert (tmp_path / "out" / "dropmax.json").exists()
 
+    @pytest.mark.slow
     def test_a_method_learns(self):
         made = dropmax_data.generated(0)
         setting = dropmax_jobs.Setting(1e-4)
@@ -223,6 +224,7 @@ class TestReaders:
             assert part[0].shape[1:] == (28, 28, 1)
             assert 0 <= part[0].min() and 0.3 < part[0].max() <= 1
 
+    @pytest.mark.slow
     def test_verses_and_a_model_of_them(self, tmp_path, monkeypatch):
         (tmp_path / "verses").mkdir()
         for name in ("kjv", "asv", "dar", "ylt"):

@@ -20,6 +20,7 @@ from tfxclass.export import compare
 from tfxclass.export import proof
 from tfxclass.export import resources
 from tfxclass.losses import softmax
+from tfxclass.ops import library
 from tfxclass.rows import blocks
 from tfxclass.rows import stock
 
@@ -319,14 +320,51 @@ def test_custom_op_is_refused_by_name(tmp_path, verify):
     assert os.listdir(tmp_path) == []
 
 
-def load_with_c_api(folder, scratch):
+def load_with_c_api(folder, scratch, libraries=()):
     """The loader's process, asked for nothing that exists."""
     scratch.mkdir()
     runs = [{"inputs": [], "outputs": {"y": "no:0"}}]
-    request = {"model": folder, "runs": runs}
+    request = {"libraries": libraries, "model": folder, "runs": runs}
     (scratch / "request.json").write_text(json.dumps(request))
     np.savez(scratch / "inputs_0.npz")
     return proof._run_loader(str(scratch))
+
+
+def test_ops_of_tensorflow_text_are_exported_and_served(tmp_path):
+    text = pytest.importorskip("tensorflow_text")
+
+    @keras.saving.register_keras_serializable("tests")
+    class Lengths(keras.layers.Layer):
+        """How long the first words are, float32 [batch, 2]."""
+
+        def call(self, texts):
+            words = text.WhitespaceTokenizer().tokenize(texts)
+            lengths = tf.strings.length(words).to_tensor(shape=[None, 2])
+            return tf.cast(lengths, tf.float32)
+
+        def compute_output_shape(self, shape):
+            return (shape[0], 2)
+
+    x = keras.Input((), dtype="string", name="text")
+    model = keras.Model(x, make_head("full-dot")(Lengths()(x)))
+    folder = tfxclass.export.saved_model(
+        model, tmp_path / "m", example_inputs=np.array(["a bird", "of prey"])
+    )
+    # The development server has them without any import of them.
+    code = """if True:
+        import sys
+        from tfxclass_serve.server import Server
+        server = Server(sys.argv[1])
+        server.load()
+        assert "tensorflow_text" not in sys.modules
+        print([v.state for v in server.models._versions["m"].values()])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code, os.path.dirname(folder)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "[30]", done.stderr
 
 
 def test_loader_itself_refuses_a_custom_op(tmp_path):
@@ -337,6 +375,11 @@ def test_loader_itself_refuses_a_custom_op(tmp_path):
     done = load_with_c_api(str(tmp_path / "m"), tmp_path / "scratch")
     assert done.returncode == 1
     assert "Op type not registered 'Tfxclass>Softmax" in done.stderr
+    # A server that is built with the op, as those are with TensorFlow Text's.
+    with_op = load_with_c_api(
+        str(tmp_path / "m"), tmp_path / "other", [library.LIBRARY]
+    )
+    assert "no node 'no'" in with_op.stderr
 
 
 def test_failure_of_the_loader_is_told(tmp_path):

@@ -134,13 +134,33 @@ def test_types_that_json_has_not(tmp_path):
 
 
 def test_no_classify_of_an_unknown_size(tmp_path):
-    x = keras.Input((None, 2), name="x")
-    features = keras.layers.GlobalAveragePooling1D()(x)
+    x = keras.Input((3, None), name="x")
+    features = keras.layers.GlobalAveragePooling1D("channels_first")(x)
     head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
     model = keras.Model(x, head(features))
     folder = tfxclass.export.saved_model(model, tmp_path)
     keys = set(proof._meta_graph(folder).signature_def)
     assert keys == {"serving_default", "embed", "__saved_model_init_op"}
+
+
+def test_classify_of_any_number_of_words(tmp_path):
+    """Examples of several lengths are padded with the id that is masked."""
+    words = keras.Input((None,), dtype="int64", name="words")
+    vectors = keras.layers.Embedding(9, DIM, mask_zero=True)(words)
+    features = keras.layers.GlobalAveragePooling1D()(vectors)
+    head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
+    model = keras.Model(words, head(features))
+    rows = [[3], [1, 2, 5, 5], [7, 8]]
+    folder = tfxclass.export.saved_model(
+        model, tmp_path, top_k=2, example_inputs=np.array([[1, 2], [3, 4]])
+    )
+    examples = [
+        questions.serialize({"words": np.array([row])})[0] for row in rows
+    ]
+    answers = ask(folder, "classify", inputs=np.array(examples, object))
+    for row, classes in zip(rows, answers["classes"]):
+        ids, _ = tfxclass.top_k(model, 2)(np.array([row]))
+        assert [int(name) for name in classes] == ids.numpy()[0].tolist()
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
@@ -347,21 +367,22 @@ class TestServerConfig:
 
         tfxclass.export.server_config(
             tmp_path / "config",
-            {"words": "/models/words", "faces": "/models/faces"},
+            {name: f"/models/{name}" for name in ("words", "faces", "tags")},
             batch_sizes=[1, 8],
-            versions={"faces": [2]},
+            versions={"faces": [2], "tags": "all"},
             labels={"words": {"stable": 3, "canary": 4}},
         )
         server = text_format.Parse(
             (tmp_path / "config" / "models.config").read_text(),
             model_server_config_pb2.ModelServerConfig(),
         )
-        words, faces = server.model_config_list.config
+        words, faces, tags = server.model_config_list.config
         assert (words.name, words.base_path) == ("words", "/models/words")
         assert words.model_platform == "tensorflow"
         assert dict(words.version_labels) == {"stable": 3, "canary": 4}
         assert words.model_version_policy.specific.versions == [3, 4]
         assert faces.model_version_policy.specific.versions == [2]
+        assert tags.model_version_policy.HasField("all")
         batching = (tmp_path / "config" / "batching.config").read_text()
         assert "max_batch_size { value: 8 }" in batching
         assert batching.splitlines()[-1] == "allowed_batch_sizes: 8"

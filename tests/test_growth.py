@@ -19,6 +19,10 @@ from tfxclass import layers
 from tfxclass import losses
 from tfxclass import samplers
 from tfxclass import trees
+from tfxclass.growth import new_rows
+from tfxclass.growth.class_means import ClassMeans
+from tfxclass.growth.class_means import Seen
+from tfxclass.growth.class_means import directions
 from tfxclass.trees import growing
 
 NEW_DATA = small_data((CLASSES, CLASSES + NEW), seed=1)
@@ -58,39 +62,116 @@ class TestLSH(GrowthContract):
         )
 
 
-def mean_directions(features, labels):
-    """NumPy oracle: of the normalised features of the new classes."""
+def rows_of_means(features, labels, others):
+    """NumPy oracle: what new classes have beside the other rows of the data."""
     features = features / np.linalg.norm(features, axis=1, keepdims=True)
-    means = [features[labels == c].mean(0) for c in np.unique(labels)]
-    return np.stack([x / np.linalg.norm(x) for x in means])
+    found = []
+    for c in np.unique(labels):
+        apart = features[labels == c].mean(0) - features[labels != c].mean(0)
+        found.append(apart / np.linalg.norm(apart))
+    common = others.mean(0)
+    norm = np.median(np.linalg.norm(others - common, axis=1))
+    return common + norm * np.stack(found)
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_new_rows_are_the_mean_directions(similarity):
+def test_new_rows_are_made_of_means(similarity):
     head = layers.FullSoftmax(
         CLASSES, similarity=similarity, use_bias=similarity == "dot"
     )
     model = trained(head)
     new_x, new_y = NEW_DATA
-    # A label of an old class, and padding, are passed over.
+    # Another label, and padding, change nothing.
     labels = np.stack([new_y, np.full(BATCH, 5), np.full(BATCH, -1)], axis=1)
     grown = tfxclass.add_classes(model, NEW, (new_x, labels), batch_size=7)
-    kernel = head.kernel.numpy()
-    expected = mean_directions(model.layers[0](new_x).numpy(), new_y)
-    expected *= np.median(np.linalg.norm(kernel, axis=1))
-    found = grown.layers[-1].kernel.numpy()
-    np.testing.assert_allclose(found[CLASSES:], expected, rtol=1e-5)
-    if similarity == "dot":
+    features = model.layers[0](new_x).numpy()
+    others = head.kernel.numpy()
+    norms = np.linalg.norm(others, axis=1, keepdims=True)
+    if similarity == "cosine":
+        expected = rows_of_means(features, new_y, others / norms)
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        expected *= np.median(norms)
+    else:
+        expected = rows_of_means(features, new_y, others)
         bias = grown.layers[-1].bias.numpy()
         np.testing.assert_array_equal(bias[:CLASSES], head.bias.numpy())
         np.testing.assert_allclose(bias[CLASSES:], np.median(head.bias.numpy()))
+    found = grown.layers[-1].kernel.numpy()
+    np.testing.assert_allclose(found[CLASSES:], expected, rtol=1e-4, atol=1e-6)
+
+
+def shown(features, labels, num_new):
+    """`ClassMeans` of classes below `num_new`."""
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    of_class = labels == np.arange(num_new)[:, None]
+    sums = (of_class @ features).astype(np.float32)
+    seen = Seen(
+        len(features),
+        len(np.unique(labels)),
+        [features.sum(0)],
+        [features.T @ features],
+    )
+    return ClassMeans([directions(sums)], of_class.sum(1), [sums], seen)
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_new_rows_are_as_strong_as_the_others(similarity):
+    """Rows that point half to where no feature is."""
+    random = np.random.default_rng(0)
+    labels = np.arange(600) // 10
+    features = 3 + random.normal(size=(60, 8))[labels]
+    features += 0.1 * random.normal(size=features.shape)
+    features = np.pad(features, [[0, 0], [0, 1]])
+    others = random.normal(size=(200, 9))
+    others[:, 8] = np.linalg.norm(others[:, :8], axis=1)
+    means = shown(features, labels, 40)
+    found = new_rows.new_rows(others, means, 0, similarity == "cosine")
+    of_others = features[labels >= 40]
+    of_others /= np.linalg.norm(of_others, axis=1, keepdims=True)
+    spread = [
+        np.median(np.std(of_others @ rows.T, axis=0))
+        for rows in (found, others)
+    ]
+    if similarity == "cosine":
+        norms = [np.linalg.norm(rows, axis=1) for rows in (found, others)]
+        np.testing.assert_allclose(norms[0], np.median(norms[1]), rtol=1e-5)
+    # 20 classes are a sample.
+    np.testing.assert_allclose(*spread, rtol=0.25)
+    own = np.sum(found[labels[:400]] * features[:400], axis=1)
+    wrong = np.sum(found[(labels[:400] + 7) % 40] * features[:400], axis=1)
+    assert np.mean(own > wrong) > 0.9
+
+
+def test_old_classes_are_still_found():
+    """Features that are positive have much in common."""
+    random = np.random.default_rng(0)
+    points = random.normal(size=(60, DIM))
+    y = np.arange(2400) % 60
+    x = points[y] + 0.2 * random.normal(size=(len(y), DIM))
+    encoder = keras.layers.Dense(24, activation="relu")
+    head = layers.FullSoftmax(CLASSES - 20)
+    model = keras.Sequential([keras.Input([DIM], name="x"), encoder, head])
+    model.compile(tfxclass.optimizers.LazyAdam(0.02), loss=head.loss)
+    is_old = y < 40
+    model.fit(x[is_old], y[is_old], epochs=15, verbose=0)
+    model = tfxclass.add_classes(model, 20, (x[~is_old], y[~is_old]))
+    ids, _ = tfxclass.top_k(model, 1).predict(x, 512, verbose=0)
+    is_right = ids[:, 0] == y
+    assert np.mean(is_right[is_old]) > 0.9 and np.mean(is_right[~is_old]) > 0.6
+
+
+def test_a_class_alone_is_told():
+    model = small_model(layers.FullSoftmax(CLASSES))
+    x, _ = NEW_DATA
+    with pytest.warns(UserWarning, match="one class alone"):
+        tfxclass.add_classes(model, 1, (x, np.full(BATCH, CLASSES)))
 
 
 def test_a_new_class_without_a_row_is_told():
     model = small_model(layers.FullSoftmax(CLASSES))
-    x, _ = NEW_DATA
+    x, y = small_data((CLASSES - 1, CLASSES + 1))
     with pytest.warns(UserWarning, match=f"1 of the new .*{CLASSES + 1}"):
-        tfxclass.add_classes(model, 2, (x, np.full(BATCH, CLASSES)))
+        tfxclass.add_classes(model, 2, (x, y))
 
 
 def test_labels_may_be_a_plain_list():
@@ -115,9 +196,8 @@ def test_rows_of_parts_are_of_their_own_queries():
     for i, (at, part) in enumerate([(4, slice(0, 5)), (40, slice(5, 8))]):
         kernel = grown.kernels[i].numpy()
         others = np.delete(kernel, at, axis=0)
-        expected = mean_directions(features[:, part], new_y)[i]
-        expected *= np.median(np.linalg.norm(others, axis=1))
-        np.testing.assert_allclose(kernel[at], expected, rtol=1e-5)
+        expected = rows_of_means(features[:, part], new_y, others)[i]
+        np.testing.assert_allclose(kernel[at], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_without_data_rows_are_the_initializer_s():

@@ -12,6 +12,7 @@ from tfxclass import optimizers
 from tfxclass.ops import row_update
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.lsh import LSHTables
+from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
 from tfxclass.rows import half_rows
 from tfxclass.rows import rounded_initializer
@@ -161,6 +162,28 @@ HEADS = {
     "lsh": lambda **o: layers.LSHSoftmax(ROWS, 30, rebuild_interval=4, **o),
     "auto": lambda **o: layers.SampledSoftmax(ROWS, 30, "auto", **o),
     "nce": lambda **o: layers.NoiseContrastive(ROWS, 30, **o),
+    "kmeans": lambda **o: layers.SampledSoftmax(ROWS, 30, "kmeans", **o),
+    "cluster": lambda **o: layers.SampledSoftmax(ROWS, 30, "cluster", **o),
+    "projected": lambda **o: layers.ProjectedSoftmax(ROWS, DIM, **o),
+    "projected_sampled": lambda **o: layers.ProjectedSoftmax(
+        ROWS, DIM, 30, "uniform", l2=1e-4, **o
+    ),
+    "sharded": lambda **o: layers.ShardedSoftmax(ROWS, use_bias=True, **o),
+    "sharded_sampled": lambda **o: layers.ShardedSoftmax(
+        ROWS, num_sampled=30, correct_fill=True, **o
+    ),
+    "sparsemax": lambda **o: layers.Sparsemax(ROWS, **o),
+    "adaptive": lambda **o: layers.AdaptiveSoftmax(
+        ROWS, [30], div_value=1.0, **o
+    ),
+    "differentiated": lambda **o: layers.DifferentiatedSoftmax(
+        ROWS, [(ROWS - 1, DIM - 1), (1, 1)], **o
+    ),
+    "adaptive_projected": lambda **o: layers.AdaptiveProjectedSoftmax(
+        ROWS, group_sizes=[20, 20], projection_dims=[8, 6], l2=1e-4, **o
+    ),
+    "dropmax": lambda **o: layers.DropMax(ROWS, **o),
+    "dropmax_posterior": lambda **o: layers.DropMax(ROWS, "posterior", **o),
 }
 OPTIMIZERS = {
     "adam": lambda: optimizers.LazyAdam(0.05),
@@ -202,12 +225,14 @@ PAIRS = [
 ]
 USUAL = [("full", "adam"), ("selective", "compact"), ("bias", "compact")]
 USUAL += [("sampled", "catch_up"), ("sampled", "sgd")]
+USUAL += [("adaptive_projected", "compact"), ("dropmax_posterior", "compact")]
 
 
 @pytest.mark.parametrize("pair", quick(PAIRS, USUAL), ids="-".join)
 def test_a_head_learns_and_answers(pair):
     model, layer = trained(*pair)
-    assert layer.kernel.dtype == "bfloat16"
+    kernels = getattr(layer, "kernels", None) or [layer.kernel]
+    assert {kernel.dtype for kernel in kernels} == {"bfloat16"}
     x, y = data()
     ids, scores = layer.top_k(x, 3)
     assert (ids[:, 0].numpy() == y).mean() > 0.8
@@ -325,19 +350,17 @@ def test_an_index_reads_them_as_the_floats_that_they_are(sketch):
         forest = HashingForest()
         forest.build(kernel, 5, 10, 3, sketch)
         ids, scores = forest.query(kernel, queries, 7, normalize=True)
-        tables = LSHTables(4, 6)
+        clusters = ClusterIndex()
+        clusters.build(kernel, 12, 3)
+        others = clusters.query(kernel, queries, 7, 4)
+        tables, codes = LSHTables(4, 6), PCAHash()
         tables.build(kernel, 3)
-        states = [index.state()["ready"] for index in (forest, tables)]
-        found.append([ids, scores, *states])
+        codes.build(kernel, 5)
+        indexes = (forest, tables, clusters, codes)
+        states = [index.state()["ready"] for index in indexes]
+        found.append([ids, scores, *others, *states])
     for a, b in zip(*found):
         np.testing.assert_array_equal(a, b)
-
-
-def test_other_indexes_refuse_them():
-    half = tf.Variable(tf.zeros([30, 4], tf.bfloat16))
-    index = PCAHash()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="float32"):
-        index.build(half, 3)
 
 
 @pytest.mark.parametrize(
@@ -387,14 +410,10 @@ def test_what_is_not_independent_is_drawn_at_once(monkeypatch):
     [
         (lambda: layers.FullSoftmax(9, kernel_dtype="float16"), "kernel_dtype"),
         (
-            lambda: layers.DropMax(9, kernel_dtype="bfloat16"),
-            "DropMax are float32",
-        ),
-        (
-            lambda: layers.SampledSoftmax(
-                9, 4, "kmeans", kernel_dtype="bfloat16"
+            lambda: layers.HierarchicalSoftmax(
+                9, "balanced", kernel_dtype="bfloat16"
             ),
-            "KMeansSampler indexes float32",
+            "HierarchicalSoftmax are float32",
         ),
     ],
 )

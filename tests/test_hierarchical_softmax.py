@@ -10,6 +10,7 @@ from tests import reference
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tests.contract import DIM
+from tests.contract import LONG
 from tests.contract import TOLERANCE
 from tests.contract import HeadContract
 from tests.contract import built
@@ -141,6 +142,8 @@ class TestPickOne:
 
 class TestPLT(TestHuffman):
     """Probabilities of each label by itself: logits are their logarithms."""
+
+    slow_tests = LONG
 
     def make_head(self, num_classes=CLASSES, **changes):
         options = {"tree": "balanced", "multi_label": "plt", "use_bias": True}

@@ -35,6 +35,7 @@ def run(files, capsys):
     return output, table
 
 
+@pytest.mark.slow
 def test_end_to_end(files, capsys):
     output, table = run(files, capsys)
     assert list(table) == ["huffman", "clustered", "clustered, PLT"]

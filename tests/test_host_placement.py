@@ -12,7 +12,7 @@ from tfxclass import samplers
 @pytest.mark.parametrize(
     "names",
     [
-        ["uniform", "forest", "dropmax"],
+        ["forest"],
         pytest.param(list(host_placement.HEADS), marks=pytest.mark.slow),
     ],
     ids=["some", "all"],

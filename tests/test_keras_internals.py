@@ -298,6 +298,30 @@ class TestLayers:
         assert seen[0] and not seen[-1]
         assert not keras_internals.is_keras_building()
 
+    def test_layers_before(self, model):
+        (head,) = [x for x in model.layers if isinstance(x, layers.FullSoftmax)]
+        found = keras_internals.layers_before(head.input)
+        assert set(found) == set(model.layers) - {head}
+
+    def test_untrack(self):
+        layer = keras.layers.Dense(2)
+        layer.build((None, 3))
+        keras_internals.untrack(layer, layer.kernel)
+        assert layer.weights == [layer.bias] == layer.trainable_variables
+
+    def test_without_autocast(self):
+        class Reads(keras.layers.Layer):
+            def build(self, shape):
+                self.weight = self.add_weight(shape=(2,), name="weight")
+
+            def call(self, x):
+                return tf.convert_to_tensor(self.weight)
+
+        layer = Reads(dtype="mixed_bfloat16")
+        assert layer(tf.zeros([1, 2])).dtype == tf.bfloat16
+        keras_internals.without_autocast(layer.weight)
+        assert layer(tf.zeros([1, 2])).dtype == tf.float32
+
     def test_called_graphs(self):
         inner = tf.function(lambda x: tf.strings.lower(x), autograph=False)
         outer = tf.function(lambda x: inner(x), autograph=False)

@@ -29,6 +29,7 @@ def check(folder, names, environments):
         assert len(passed) == len(names), output[-3000:]
 
 
+@pytest.mark.slow
 def test_two_devices(tmp_path):
     check(tmp_path, local_sgd.CHECKS, [{}])
 

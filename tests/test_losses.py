@@ -493,6 +493,7 @@ print("grown", peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_is_far_below_the_matrix_of_logits():
     """[256, 200,000] logits take 195 MiB, and their gradient as much again.
 

@@ -36,6 +36,7 @@ def files(tmp_path):
     return [str(path) for path in paths]
 
 
+@pytest.mark.slow
 def test_end_to_end(files, capsys):
     keras.utils.set_random_seed(0)
     lsh_extreme_text.main([*files, "--epochs=8"])

@@ -11,6 +11,7 @@ from tests.cases import check_refused
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tests.contract import DIM
+from tests.contract import LONG
 from tests.contract import TOLERANCE
 from tests.contract import HeadContract
 from tests.contract import built
@@ -25,6 +26,7 @@ SUMS = {"rtol": 2e-5, "atol": 1e-5}
 
 
 class TestNoiseContrastive(HeadContract):
+    slow_tests = LONG
     is_random = True
 
     def make_head(self, num_classes=CLASSES, **changes):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.cases import quick
 from tests.processes import run_code
 from tfxclass import optimizers
 
@@ -145,7 +146,7 @@ def test_trajectory_of_tensorflow_addons(setting):
 @pytest.mark.parametrize(
     "scale, options", [(1.0, {"weight_decay": 0.05}), (1e-7, {})]
 )
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", quick(PAIRS, ["momentum", "adagrad", "adam"]))
 def test_catch_up_reads_what_dense_reads(name, scale, options):
     """Also where gradients are as small as epsilon, and gaps are long."""
     random = np.random.default_rng(3)
@@ -265,7 +266,7 @@ def data(seed):
 
 
 @pytest.mark.parametrize("catch_up", [False, True])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", quick(PAIRS, ["momentum", "adam"]))
 def test_resumed_model_continues_bit_for_bit(name, catch_up, tmp_path):
     lazy, _ = pair(name, catch_up=catch_up)
     model = small_model(lazy)
@@ -427,6 +428,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_two_devices_equal_one():
     assert run_code(TWO_DEVICES).endswith("equal\n")
 

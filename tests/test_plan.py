@@ -128,8 +128,9 @@ def test_options_change_memory_and_what_is_refused_says_why():
     assert full - half["mirrored"].variable_bytes == 2 * weights
     slots = 8 * weights - (2 * weights + 4 * CLASSES)
     assert full - small["mirrored"].variable_bytes == slots
-    assert "kernel_dtype" in half["sharded"].note
-    assert "compact_slots" in small["sharded"].note
+    full = plan()["sharded"].variable_bytes
+    assert full - half["sharded"].variable_bytes == 2 * weights / 4
+    assert full - small["sharded"].variable_bytes == slots / 4
     exact = plan(num_sampled=None)
     for name in ("servers", "host"):
         assert "num_sampled" in exact[name].note

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tests import reference
 from tests.contract import CLASSES
 from tests.contract import DIM
+from tests.contract import LONG
 from tests.contract import TOLERANCE
 from tests.contract import HeadContract
 from tests.contract import built
@@ -32,6 +33,8 @@ class ProjectedContract(HeadContract):
 
 
 class TestProjectedSoftmax(ProjectedContract):
+    slow_tests = LONG
+
     def make_head(self, num_classes=CLASSES, **changes):
         return layers.ProjectedSoftmax(num_classes, WIDTH, **changes)
 
@@ -46,6 +49,7 @@ class TestSampledProjectedSoftmax(ProjectedContract):
 
 
 class TestAdaptiveProjectedSoftmax(HeadContract):
+    slow_tests = LONG
     is_random = True
 
     def make_head(self, num_classes=CLASSES, **changes):

@@ -108,16 +108,17 @@ class TestPaths:
     def runs(self, tmp_path, monkeypatch):
         """A function that runs rows, and says when and with what."""
         monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path / "cache"))
         told = []
         monkeypatch.setattr(
             measure, "in_fresh_process", lambda *a: told.append(a) or {"x": 1.5}
         )
 
-        def run(date, rows, epochs=3, seeds=1):
+        def run(date, rows, epochs=3, seeds=1, small=False):
             monkeypatch.setattr(measure.time, "strftime", lambda _: date)
             monkeypatch.setattr(sys, "argv", [str(FOLDER / "x.py"), date])
             args = argparse.Namespace(
-                rows=rows, epochs=epochs, seeds=seeds, folder="d"
+                rows=rows, epochs=epochs, seeds=seeds, small=small, folder="d"
             )
             measure.run_rows("x", "x.py", args, ["a", "b"])
             return len(told)
@@ -135,6 +136,24 @@ class TestPaths:
         assert len(commands) == 2 and "x.py one`, one" in commands[0]
         assert "measured" not in measure.table(record["rows"])
 
+    def test_a_job_is_run_once(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path))
+        told = []
+
+        def run(*args):
+            told.append(args)
+            return {"error": "?"} if len(told) == 1 else [len(told)]
+
+        monkeypatch.setattr(measure, "in_fresh_process", run)
+
+        def once(seed, folder="d"):
+            return measure.once("x", "x.py", "a b", seed, folder=folder)
+
+        # An error is tried again; the folder of the data is no option.
+        assert [once(0), once(0), once(0, "e")] == [{"error": "?"}, [2], [2]]
+        assert once(1) == [3]
+        assert told == [("x.py", "--child", "d", "a b", n) for n in (0, 0, 1)]
+
     def test_rows_of_other_options_are_not_mixed(self, runs):
         assert runs("one", ["a"]) == 1
         for options in ({"epochs": 4}, {"seeds": 2}):
@@ -143,6 +162,8 @@ class TestPaths:
         # What is there is not measured again.
         assert runs("two", ["a"], epochs=4) == 1
         assert runs("two", ["b"]) == 2
+        # Small ones are elsewhere.
+        assert runs("two", ["a"], epochs=4, small=True) == 3
 
     def test_command_of_a_module(self, monkeypatch):
         script = str(FOLDER / "growth.py")

@@ -415,7 +415,7 @@ INVALID = {
     ),
     "build_rank": (
         lambda: built(ClusterIndex, np.zeros(3), 4),
-        ["float32 [num_classes, dim]", "shape (3)"],
+        ["[num_classes, dim]", "shape (3)"],
     ),
     "no_groups": (
         lambda: built(ClusterIndex, clustered(9, 2), 0),

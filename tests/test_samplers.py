@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tests import reference
 from tests.cases import check_refused
+from tests.cases import quick
 from tests.test_hashing_forest import clustered
 from tests.test_row_groups import pca_codes
 from tfxclass import layers
@@ -174,7 +175,7 @@ def test_the_first_step_has_an_index(kind):
     assert log_count[1] == 0 and log_count[-1] < 0  # a candidate, the fill
 
 
-@each_kind
+@pytest.mark.parametrize("kind", quick(KINDS, ["frequency", "kmeans"]))
 def test_sum_of_exponentials_is_unbiased(kind):
     """Given the index, over the draws; also where the candidates do not
     fit."""
@@ -196,6 +197,7 @@ def test_sum_of_exponentials_is_unbiased(kind):
 SMALL = {"neighbor_fraction": 0.25}
 
 
+@pytest.mark.slow
 def test_frequency_follows_the_power_of_the_counts():
     counts = np.array([0, 1, 16, 81, 0, 256.0])
     for power, least in ((0.75, None), (0.0, None), (0.5, 9.0)):
@@ -379,7 +381,7 @@ def test_cluster_recall_in_training():
     assert np.mean(hits) > 0.95, np.mean(hits)
 
 
-@each_indexed
+@pytest.mark.parametrize("kind", quick(INDEXED, ["cluster"]))
 def test_resumed_in_the_middle_goes_on_bit_for_bit(kind, tmp_path):
     changes = {"rebuild_interval": 8}
     if kind == "cluster":

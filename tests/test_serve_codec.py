@@ -60,11 +60,15 @@ class TestFuzz:
         assert inputs["x"].dtype == np.float32
 
     @hypothesis.settings(max_examples=100, deadline=None)
-    @hypothesis.given(value=json_values(), context=json_values())
-    def test_any_example(self, value, context):
+    @hypothesis.given(
+        value=json_values(),
+        context=json_values(),
+        method=st.sampled_from(["classify", "regress"]),
+    )
+    def test_any_example(self, value, context, method):
         document = {"examples": value, "context": context}
         try:
-            found = json_codec.classify_examples(document)
+            found = json_codec.examples_in(document, method)
         except TensorFlowError as e:
             assert e.code == 3
             return

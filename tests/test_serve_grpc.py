@@ -55,6 +55,18 @@ class TestGrpc:
         response = self.predict(channel, "words", text=["a tool"])
         assert response.outputs["labels"].string_val[0].decode() in NAMES
 
+    def test_excluded_ids_may_be_left_out(self, channel):
+        inputs = {"a": X[:, :2], "b": np.arange(4)}
+        plain = self.predict(channel, "pairs", **inputs)
+        without = self.predict(channel, "pairs", "exclude", **inputs)
+        ids = [tf.make_ndarray(x.outputs["ids"]) for x in (plain, without)]
+        np.testing.assert_array_equal(*ids)
+        # One row is for all questions.
+        inputs["exclude_ids"] = ids[0][:1, :1]
+        found = self.predict(channel, "pairs", "exclude", **inputs)
+        found = tf.make_ndarray(found.outputs["ids"])
+        assert found.shape == (4, 2) and not np.any(found == ids[0][0, 0])
+
     def test_output_filter(self, channel, server):
         with server.models.use("numbers") as (model, _):
             assert set(model.predict("", {"x": X}, ["ids"])) == {"ids"}

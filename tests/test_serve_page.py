@@ -127,6 +127,29 @@ def test_the_form_is_that_of_the_model(page, url):
     assert page.get_by_role("heading").inner_text() == "pairs"
 
 
+def test_classes_are_excluded(page, url):
+    page.goto(url + "?model=pairs")
+    page.get_by_label("Signature").select_option("exclude")
+    field = page.get_by_label("exclude_ids int64, any")
+    assert field.input_value() == "[-1]"
+    page.get_by_label("a float, 2").fill("[1, 2]")
+    page.get_by_label("b int64").fill("3")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("2 answers, best first.").wait_for()
+    first, second = page.locator(".label").all_inner_texts()
+    field.fill(f"[{first}]")
+    page.get_by_role("button", name="Ask").click()
+    page.locator(".label").first.filter(has_text=second).wait_for()
+    # A filter may leave fewer than are asked for.
+    page.get_by_label("Signature").select_option("only")
+    page.get_by_label("only_ids int64, any").fill("[7]")
+    page.get_by_label("a float, 2").fill("[1, 2]")
+    page.get_by_label("b int64").fill("3")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("1 answers, best first.").wait_for()
+    assert page.locator(".label").all_inner_texts() == ["7"]
+
+
 def test_signatures_that_a_form_can_ask(page, url):
     page.goto(url + "?model=numbers")
     page.get_by_label("x float, 3").wait_for()

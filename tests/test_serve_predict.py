@@ -44,6 +44,29 @@ class TestPredict:
         named = predict(server, {"inputs": {"x": X.tolist()}})
         assert named == (200, answer)
 
+    def test_filters(self, server):
+        inputs = {"a": [[1.0, 2.0], [0.5, -1.0]], "b": [3, 0]}
+        plain = predict(server, {"inputs": inputs}, "pairs")[1]["outputs"]
+        best = [[ids[0]] for ids in plain["ids"]]
+
+        def ask(signature, **ids):
+            body = {"signature_name": signature, "inputs": {**inputs, **ids}}
+            return predict(server, body, "pairs")
+
+        for padding in ([-1], [best[0][0], -1]):
+            wanted = [[*row, *padding] for row in best]
+            found = ask("exclude", exclude_ids=wanted)[1]["outputs"]["ids"]
+            assert [row[0] for row in found][0] == plain["ids"][0][1]
+            for row, ids in zip(found, wanted):
+                assert not set(row) & set(ids)
+        found = ask("only", only_ids=[[4, -1], [5, 4]])[1]["outputs"]["ids"]
+        assert found[0] == [4, -1] and sorted(found[1]) == [4, 5]
+        # As in TensorFlow Serving, JSON names all inputs.
+        answer = ask("exclude")
+        assert_refused(answer, 400, "Missing named input: exclude_ids")
+        answer = ask("exclude", exclude_ids=[[9], [1]])
+        assert_refused(answer, 400, "ids of a filter must be in [0, num_cl")
+
     def test_single_output_has_no_name(self, server):
         body = {"signature_name": "embed", "instances": X.tolist()}
         rows = predict(server, body)[1]["predictions"]
@@ -205,5 +228,8 @@ class TestClassify:
         assert_refused(answer, 400, "Feature: x")
 
     def test_no_regression(self, server):
-        answer = call(server, "POST", "/v1/models/numbers:regress", {})
-        assert_refused(answer, 501, "do not regress")
+        path = "/v1/models/numbers:regress"
+        answer = call(server, "POST", path, {})
+        assert_refused(answer, 400, "When method is regress, key 'examples'")
+        answer = call(server, "POST", path, {"examples": [{"x": [1.0]}]})
+        assert_refused(answer, 400, "Expected a regression signature")

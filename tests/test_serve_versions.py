@@ -10,11 +10,34 @@ import pytest
 from tests.serving_cases import X
 from tests.serving_cases import assert_refused
 from tests.serving_cases import call
+from tests.serving_cases import needs_grpc
 from tests.serving_cases import predict
 from tfxclass_serve import folders
 from tfxclass_serve import models
 from tfxclass_serve.c_loader import TensorFlowError
 from tfxclass_serve.server import Server
+
+
+@needs_grpc
+@pytest.mark.parametrize(
+    ("policy", "wanted"),
+    [
+        ("", {3}),
+        ("model_version_policy { latest { num_versions: 2 } }", {2, 3}),
+        ("model_version_policy { all {} }", {1, 2, 3}),
+        ("model_version_policy { specific { versions: 1 } }", {1}),
+    ],
+)
+def test_policies(policy, wanted):
+    from google.protobuf import text_format
+    from tensorflow_serving.config import model_server_config_pb2
+
+    from tfxclass_serve.model_config import sources_of
+
+    text = f'config {{ name: "m" base_path: "/m" {policy} }}'
+    config = model_server_config_pb2.ModelServerConfig()
+    text_format.Parse(f"model_config_list {{ {text} }}", config)
+    assert sources_of(config)["m"].wanted({1: "", 2: "", 3: ""}) == wanted
 
 
 class Fake:
@@ -111,6 +134,23 @@ class TestRetries:
         time.sleep(0.5)
         assert served.poll() is True
         assert self.served(served) == (1, "good 12")
+
+    def test_all_versions(self, path):
+        """As many as are there, or as are wanted of the latest."""
+        for version in "123":
+            self.write(path, version, "good")
+        source = folders.Source(str(path), latest=None)
+        served = models.Models(Fake, lambda: {"m": source}, 0.0)
+        served.poll()
+        assert [row[0] for row in served.status("m")] == [3, 2, 1]
+        with served.use("m", 1) as (servable, version):
+            assert (servable.text, version) == ("good", 1)
+        shutil.rmtree(path / "2")
+        served.poll()
+        assert [row[0] for row in served.status("m")] == [3, 1]
+        self.write(path, "4", "good")
+        served.configure({"m": source._replace(latest=2)})
+        assert [row[0] for row in served.status("m")] == [4, 3]
 
     def test_a_slow_copy_of_what_failed(self, path):
         self.write(path, "1", "half")

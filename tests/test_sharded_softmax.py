@@ -20,9 +20,11 @@ from tfxclass import samplers
 # Each row is a process: the number of replicas, and what they check.
 CHECKS = [
     (4, ["equal", "memory"]),
-    (2, ["equal", "inference", "pruning"]),
-    (2, ["sampled", "samplers", "options"]),
-    (2, ["export", "errors", "restart"]),
+    (
+        2,
+        ["equal", "inference", "pruning", "sampled", "samplers"]
+        + ["options", "export", "errors", "restart", "half"],
+    ),
 ]
 
 

@@ -14,6 +14,7 @@ from tests import reference
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tests.contract import DIM
+from tests.contract import LONG
 from tests.contract import TOLERANCE
 from tests.contract import HeadContract
 from tests.contract import built
@@ -29,6 +30,8 @@ DATA = os.path.join(os.path.dirname(__file__), "data")
 
 
 class TestSparsemax(HeadContract):
+    slow_tests = LONG
+
     def make_head(self, num_classes=CLASSES, **changes):
         return layers.Sparsemax(num_classes, **changes)
 

@@ -79,6 +79,9 @@ def test_texts_are_found_by_their_heaviest_terms():
 
 def test_a_tagger_with_votes_is_a_plain_model(tagger, tmp_path):
     assert tagger.summary["neighbors"] == 3
+    share = tagger.model.get_layer("neighbors").share
+    assert tagger.summary["vote_share"] == round(share, 3)
+    assert share in neighbors.SHARES
     tagger.save(tmp_path / "tagger")
     loaded = Tagger.load(tmp_path / "tagger")
     assert loaded.predict(TEXTS) == tagger.predict(TEXTS)
@@ -90,6 +93,21 @@ def test_a_tagger_with_votes_is_a_plain_model(tagger, tmp_path):
     assert [[t.decode() for t in row if t] for row in found] == [
         [tag for tag, _ in answer] for answer in expected
     ]
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_the_share_of_votes_is_what_held_out_texts_are_best_with(one):
+    random = np.random.default_rng(0)
+    truth = np.eye(6, dtype=bool)[random.integers(6, size=300)]
+    noise, right = random.random(truth.shape), truth + 0.0
+    made = types.SimpleNamespace(one=one)
+    made._score = lambda *x: trials.Trials._score(made, *x)
+    trial = types.SimpleNamespace(truth=truth)
+    share, mixed = trials.Trials._mix(made, noise, right, trial)
+    assert share == max(neighbors.SHARES)
+    np.testing.assert_allclose(mixed, (1 - share) * noise + share * right)
+    share, _ = trials.Trials._mix(made, 0.4 * right + 0.3, noise, trial)
+    assert share == min(neighbors.SHARES)
 
 
 def test_learned_thresholds(tagger):
@@ -144,6 +162,41 @@ def test_passes_end_where_held_out_texts_lose(scores, passes):
     assert trial.score == max(scores.values())
     assert made.epochs == 5 * passes // 4
     assert sorted([4, *asked]) == sorted(scores)
+
+
+@pytest.mark.parametrize(
+    ("best_c", "asked"),
+    [
+        (0.5, []),
+        (0.04, [0.04, 0.016]),
+        (0.1, [0.04]),
+        (4.0, [2.0, 4.0, 8.0]),
+        (9.0, [2.0, 4.0, 8.0]),
+    ],
+)
+def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
+    made = types.SimpleNamespace(
+        tagger=types.SimpleNamespace(effort="best", c=None)
+    )
+    found = []
+
+    def attempt(featured, fields, c, *split):
+        found.append(c)
+        return types.SimpleNamespace(score=-abs(np.log(c / best_c)))
+
+    made._try = attempt
+    grid = trials.EFFORTS["best"][2]
+    first = max(
+        ((attempt(None, "f", c), "f", c) for c in grid),
+        key=lambda best: best[0].score,
+    )
+    found.clear()
+    trial, fields, c = trials.Trials._go_on(made, first, None)
+    np.testing.assert_allclose(found, asked)
+    assert fields == "f" and c == pytest.approx(min(best_c, 8.0))
+    made.tagger.c = first[2]
+    found.clear()
+    assert trials.Trials._go_on(made, first, None) == first and not found
 
 
 def test_votes_are_left_out_where_they_do_not_help():

@@ -216,6 +216,33 @@ def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     return operation._inbound_nodes[node_index].input_tensors
 
 
+def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
+    """A symbolic tensor and all that it was computed from."""
+    pending, found = [tensor], {}
+    while pending:
+        reached = pending.pop()
+        if id(reached) not in found:
+            found[id(reached)] = reached
+            pending.extend(arguments_of(reached))
+    return list(found.values())
+
+
+def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
+    """The layers that a symbolic tensor was computed by; a list."""
+    made_by = [x._keras_history[0] for x in tensors_before(tensor)]
+    return [x for x in made_by if isinstance(x, keras.layers.Layer)]
+
+
+def untrack(layer: keras.layers.Layer, variable: keras.Variable) -> None:
+    """Makes a variable that is an attribute of `layer` none of its weights."""
+    layer._untrack_variable(variable)
+
+
+def without_autocast(variable: keras.Variable) -> None:
+    """Makes a variable one that a layer of lower precision reads as it is."""
+    variable._autocast = False
+
+
 def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:
     """The mask that Keras attached to what a layer returned, or None."""
     return getattr(tensor, _MASK, None)
@@ -458,7 +485,9 @@ _USES = {
     ),
     **_attributes(keras.optimizers.Adagrad, "_accumulators"),
     # The resource that ops update in place.
-    **_attributes(keras.Variable, "_value"),
+    **_attributes(keras.Variable, "_autocast", "_value"),
+    # Class rows that are another layer's.
+    **_methods(keras.layers.Layer, "_untrack_variable"),
     # The head of a model, and what it reads.
     **_methods(keras.Model, "_flatten_layers"),
     "KerasTensor._keras_history, Operation._inbound_nodes": _has_history,

@@ -3,9 +3,10 @@
 The development server runs models with it. An export is proven by
 `python c_loader.py LIBRARY_FOLDER FOLDER`, run by its path, in a process that
 imports neither tfxclass nor tensorflow. That writes `FOLDER/ops.pb`, the ops
-that TensorFlow registers by itself (an OpList). Then, if there is a request:
+that TensorFlow and the libraries register (an OpList), and answers the runs:
 
-    request.json: {"model": folder, "runs": [{"inputs": [tensor, ...],
+    request.json: {"libraries": [path, ...], "model": folder,
+                   "runs": [{"inputs": [tensor, ...],
                    "outputs": {key: tensor}}, ...]}, tensors as "node:0"
     inputs_0.npz: arr_0, arr_1, ... of the first run; strings are arrays of
         bytes objects
@@ -62,6 +63,7 @@ _RESULTS = {
     "TF_GetAllOpList": ctypes.POINTER(_Buffer),
     "TF_GetCode": ctypes.c_int,
     "TF_GraphOperationByName": _POINTER,
+    "TF_LoadLibrary": _POINTER,
     "TF_LoadSessionFromSavedModel": _POINTER,
     "TF_Message": ctypes.c_char_p,
     "TF_NewGraph": _POINTER,
@@ -108,6 +110,10 @@ class CApi:
             return result
         finally:
             self.call("TF_DeleteStatus", status)
+
+    def load_ops(self, path):
+        """Registers the ops of a shared object, as `tf.load_op_library`."""
+        self.checked("TF_LoadLibrary", os.fsencode(path))
 
     def op_list(self):
         """Serialised OpList of the registered ops, bytes."""
@@ -278,13 +284,14 @@ class Model:
 def main(library_folder, folder):
     """Does what the head of this file says."""
     api = CApi(library_folder)
+    with open(os.path.join(folder, "request.json")) as f:
+        request = json.load(f)
+    for path in request["libraries"]:
+        api.load_ops(path)
     with open(os.path.join(folder, "ops.pb"), "wb") as f:
         f.write(api.op_list())
-    request = os.path.join(folder, "request.json")
-    if not os.path.exists(request):
+    if not request["runs"]:
         return
-    with open(request) as f:
-        request = json.load(f)
     model = Model(api, request["model"])
     for number, run in enumerate(request["runs"]):
         # Written by our own process: strings are arrays of objects.

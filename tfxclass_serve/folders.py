@@ -15,11 +15,20 @@ class Source(typing.NamedTuple):
         path: folder of the versions.
         versions: set of ints, or None for the latest.
         labels: dict of versions by label.
+        latest: int, how many of the latest, or None for all.
     """
 
     path: str
     versions: frozenset | None = None
     labels: dict = {}
+    latest: int | None = 1
+
+    def wanted(self, there):
+        """Those of the versions `there` that are wanted, a set of ints."""
+        if self.versions is not None:
+            return set(there) & self.versions
+        first = 0 if self.latest is None else -self.latest
+        return set(sorted(there)[first:])
 
 
 def to_version(text):

@@ -9,10 +9,12 @@ import tensorflow as tf
 from tensorflow_serving.apis import classification_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2
+from tensorflow_serving.apis import inference_pb2
 from tensorflow_serving.apis import model_management_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
+from tensorflow_serving.apis import regression_pb2
 
 from tfxclass_serve import errors
 from tfxclass_serve.c_loader import TensorFlowError
@@ -79,7 +81,7 @@ def _guarded(method):
 
 
 class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Predict, Classify and GetModelMetadata; the rest is refused.
+    """Predict, Classify, Regress, MultiInference and GetModelMetadata.
 
     Args:
         models, metrics: `Models`, `Metrics`.
@@ -103,11 +105,13 @@ class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     @_guarded
     def Regress(self, request):
-        raise errors.unimplemented("These models do not regress.")
+        return self._timed("Regress", request.model_spec, request, _regress)
 
     @_guarded
     def MultiInference(self, request):
-        raise errors.unimplemented("MultiInference is not supported.")
+        return self._timed(
+            "MultiInference", _model_of(request.tasks), request, _several
+        )
 
     @_guarded
     def GetModelMetadata(self, request):
@@ -153,19 +157,89 @@ class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
             finally:
                 seconds = time.perf_counter() - begin
                 self._metrics.add(where[0], api, "GRPC", status, seconds)
-        response.model_spec.name = spec.name
-        response.model_spec.version.value = version
-        response.model_spec.signature_name = spec.signature_name
+        if api == "MultiInference":
+            told = [result.model_spec for result in response.results]
+        else:
+            told = [response.model_spec]
+            told[0].signature_name = spec.signature_name
+        for one in told:
+            one.name = spec.name
+            one.version.value = version
         return response
+
+
+def _model_of(tasks):
+    """The ModelSpec that tasks have in common, but for the signature."""
+    if any(not task.model_spec.name for task in tasks):
+        raise errors.invalid("Found ModelSpec with an empty model name.")
+    if not tasks or len({_where(task.model_spec) for task in tasks}) > 1:
+        raise errors.invalid(
+            "All ModelSpecs in a MultiInferenceRequest must access the same "
+            "model name, one at least."
+        )
+    return tasks[0].model_spec
+
+
+def _several(servable, request):
+    methods = {
+        tf.saved_model.CLASSIFY_METHOD_NAME: _add_classes,
+        tf.saved_model.REGRESS_METHOD_NAME: _add_values,
+    }
+    response = inference_pb2.MultiInferenceResponse()
+    examples, asked = examples_of(request.input), set()
+    for task in request.tasks:
+        key = task.model_spec.signature_name
+        if key in asked:
+            raise errors.invalid(
+                f"Duplicate evaluation of signature: {errors.short(key)}"
+            )
+        asked.add(key)
+        if task.method_name not in methods:
+            raise errors.unimplemented(
+                "Unsupported signature method_name: "
+                f"{errors.short(task.method_name)}"
+            )
+        result = response.results.add()
+        result.model_spec.signature_name = key
+        methods[task.method_name](servable, key, examples, result)
+    return response
+
+
+def _regress(servable, request):
+    examples = examples_of(request.input)
+    key = request.model_spec.signature_name
+    response = regression_pb2.RegressionResponse()
+    values = servable.regress(key, examples)
+    response.result.regressions.extend(map(_regression, values))
+    return response
+
+
+def _regression(value):
+    return regression_pb2.Regression(value=value)
+
+
+def _add_values(servable, key, examples, result):
+    values = servable.regress(key, examples)
+    result.regression_result.regressions.extend(map(_regression, values))
 
 
 def _classify(servable, request):
     key = request.model_spec.signature_name
-    examples = examples_of(request.input)
-    classes, scores = servable.classify(key, examples)
     response = classification_pb2.ClassificationResponse()
-    for row in range(len(examples)):
-        result = response.result.classifications.add()
+    examples = examples_of(request.input)
+    _write_classes(*servable.classify(key, examples), response.result)
+    return response
+
+
+def _add_classes(servable, key, examples, result):
+    found = servable.classify(key, examples)
+    _write_classes(*found, result.classification_result)
+
+
+def _write_classes(classes, scores, found):
+    """Writes arrays, of which one may be None, to a ClassificationResult."""
+    for row in range(len(scores if classes is None else classes)):
+        result = found.classifications.add()
         for place in range((scores if classes is None else classes).shape[1]):
             one = result.classes.add()
             if classes is not None:
@@ -173,7 +247,6 @@ def _classify(servable, request):
                 one.label = label.decode("utf-8", errors="replace")
             if scores is not None:
                 one.score = scores[row, place]
-    return response
 
 
 class Management(model_service_pb2_grpc.ModelServiceServicer):

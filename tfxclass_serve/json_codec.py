@@ -132,12 +132,16 @@ def predict_answer(answers, is_rows):
     return {"predictions": rows}
 
 
-def classify_examples(document):
-    """Serialised tf.Examples of a classify request, a list of bytes."""
+def examples_in(document, method):
+    """Serialised tf.Examples of a request, list of bytes.
+
+    Args:
+        method: str, `"classify"` or `"regress"`.
+    """
     context = _example(document.get("context", {}))
     if "examples" not in document:
         raise invalid(
-            f"JSON Value: {show(document)} When method is classify, key "
+            f"JSON Value: {show(document)} When method is {method}, key "
             "'examples' is expected and was not found"
         )
     examples = document["examples"]

@@ -15,14 +15,12 @@ def sources_of(config):
                 f"{errors.short(model.base_path)!r}."
             )
         policy = model.model_version_policy
-        versions = None
+        versions, latest = None, max(1, policy.latest.num_versions)
         if policy.HasField("specific"):
             versions = frozenset(policy.specific.versions)
-        elif policy.HasField("all") or policy.latest.num_versions > 1:
-            raise errors.invalid(
-                "The version policy must be 'specific', or the latest one."
-            )
+        elif policy.HasField("all"):
+            latest = None
         sources[model.name] = Source(
-            model.base_path, versions, dict(model.version_labels)
+            model.base_path, versions, dict(model.version_labels), latest
         )
     return sources

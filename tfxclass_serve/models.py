@@ -89,11 +89,7 @@ class Models:
 
     def _poll_one(self, name, source):
         there = {} if source is None else versions_in(source.path)
-        wanted = set(there)
-        if source is not None and source.versions is not None:
-            wanted &= set(source.versions)
-        else:
-            wanted = set(sorted(wanted)[-1:])
+        wanted = set() if source is None else source.wanted(there)
         with self._lock:
             known = self._versions.setdefault(name, {})
         tried = [self._bring(name, x, there[x]) for x in sorted(wanted)]

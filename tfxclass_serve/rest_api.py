@@ -57,17 +57,13 @@ class RestApi:
         where = name, version, label
         if method == "GET":
             return self._metadata(where) if what else self._status(where)
-        what = what.lower()
-        if what == "regress":
-            raise errors.unimplemented("These models do not regress.")
-        return self._timed(what, where, body)
+        return self._timed(what.lower(), where, body)
 
     def _timed(self, what, where, body):
         begin, status = time.perf_counter(), "INTERNAL"
         with self.models.use(*where) as (servable, _):
             try:
-                answer = _predict if what == "predict" else _classify
-                result = answer(servable, body)
+                result = _ANSWERS[what](servable, body)
                 status = "OK"
                 return result
             except TensorFlowError as e:
@@ -126,6 +122,17 @@ def _predict(servable, body):
 
 def _classify(servable, body):
     document = json_codec.parse_object(body)
-    examples = json_codec.classify_examples(document)
+    examples = json_codec.examples_in(document, "classify")
     key = document.get("signature_name", "")
     return json_codec.classify_answer(*servable.classify(key, examples))
+
+
+def _regress(servable, body):
+    document = json_codec.parse_object(body)
+    examples = json_codec.examples_in(document, "regress")
+    key = document.get("signature_name", "")
+    values = servable.regress(key, examples)
+    return {"results": json_codec.to_lists(values)}
+
+
+_ANSWERS = {"predict": _predict, "classify": _classify, "regress": _regress}

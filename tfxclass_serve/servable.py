@@ -75,13 +75,15 @@ class Servable:
 
         Args:
             key: str; empty is the default.
-            inputs: dict of arrays, strings as arrays of bytes objects.
+            inputs: dict of arrays, strings as arrays of bytes objects; those
+                with a default value in the signature may be missing.
             output_filter: names of the outputs wanted; empty is all.
 
         Returns:
             Dict of arrays.
         """
         signature = self.signature(key)
+        inputs = _with_defaults(signature, inputs)
         _check_inputs(signature, inputs)
         outputs = sorted(output_filter) or sorted(signature.outputs)
         for name in outputs:
@@ -132,6 +134,28 @@ class Servable:
         answers = self.predict(key, inputs, outputs)
         return answers.get("classes"), answers.get("scores")
 
+    def regress(self, key, examples):
+        """Values of serialised tf.Examples, float32 `[n]`."""
+        signature = self.signature(key)
+        sides = list(signature.inputs), list(signature.outputs)
+        if sides != (["inputs"], ["outputs"]):
+            raise invalid(
+                "Expected a regression signature: one input 'inputs', one "
+                "output 'outputs'. Signature "
+                f"{key or DEFAULT_SIGNATURE!r} has the inputs "
+                f"{sorted(sides[0])} and the outputs {sorted(sides[1])}."
+            )
+        if not examples:
+            raise invalid("Input is empty.")
+        inputs = {"inputs": np.array(examples, object)}
+        values = self.predict(key, inputs)["outputs"]
+        if values.shape not in [(len(examples),), (len(examples), 1)]:
+            raise invalid(
+                "Expected output Tensor shape to be either [batch_size] or "
+                f"[batch_size, 1] but got {list(values.shape)}"
+            )
+        return values.reshape(-1)
+
     def _warm_up(self, folder):
         path = os.path.join(folder, _WARMUP)
         if not os.path.exists(path):
@@ -155,6 +179,10 @@ class Servable:
             request = log.classify_log.request
             key = request.model_spec.signature_name
             self.classify(key, examples_of(request.input))
+        elif kind == "regress_log":
+            request = log.regress_log.request
+            key = request.model_spec.signature_name
+            self.regress(key, examples_of(request.input))
         else:
             raise invalid(f"A warm-up record of type {kind} is not supported.")
 
@@ -202,6 +230,13 @@ def examples_of(proto):
     else:
         merged = proto.example_list.examples
     return [example.SerializeToString() for example in merged]
+
+
+def _with_defaults(signature, inputs):
+    """`inputs`, and those that the signature has a value for."""
+    missing = set(signature.defaults) - set(inputs)
+    others = {name: to_array(signature.defaults[name]) for name in missing}
+    return {**others, **inputs}
 
 
 def _check_inputs(signature, inputs):

@@ -1,14 +1,14 @@
 """The development server: models, their polling, and the two APIs."""
 
-import importlib.util
 import logging
-import os
 import threading
 import time
 from concurrent import futures
 
 from tfxclass_serve import c_loader
 from tfxclass_serve.folders import discover
+from tfxclass_serve.libraries import library_folder
+from tfxclass_serve.libraries import text_libraries
 from tfxclass_serve.metrics import Metrics
 from tfxclass_serve.models import Models
 from tfxclass_serve.rest import RestServer
@@ -42,6 +42,8 @@ class Server:
         **limits,
     ):
         api = c_loader.CApi(library_folder())
+        for path in text_libraries():
+            api.load_ops(path)
         is_dict = isinstance(sources, dict)
         self.models = Models(
             lambda folder: Servable(api, folder, batching),
@@ -111,13 +113,3 @@ class Server:
             self._thread.join()
         self.models.close()
         return is_clean
-
-
-def library_folder():
-    """Where TensorFlow's library is."""
-    found = importlib.util.find_spec("tensorflow")
-    if found is None:
-        raise ImportError(
-            "TensorFlow is not installed. Fix: pip install 'tfxclass[cpu]'"
-        )
-    return os.path.dirname(found.origin)

@@ -22,8 +22,8 @@ class ByteWriter {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
   }
 
-  template <typename T>
-  void PutAll(const std::vector<T>& values) {
+  template <typename T, typename A>
+  void PutAll(const std::vector<T, A>& values) {
     static_assert(std::is_trivially_copyable<T>::value, "flat types only");
     Put(static_cast<int64_t>(values.size()));
     bytes_.append(reinterpret_cast<const char*>(values.data()),
@@ -48,8 +48,8 @@ class ByteReader {
     return true;
   }
 
-  template <typename T>
-  bool GetAll(std::vector<T>* values) {
+  template <typename T, typename A>
+  bool GetAll(std::vector<T, A>* values) {
     int64_t count;
     if (!Get(&count) || count < 0 ||
         static_cast<uint64_t>(count) > left_ / sizeof(T)) {

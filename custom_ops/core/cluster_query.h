@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/class_rows.h"
 #include "core/cluster_index.h"
 
 namespace tfxclass {
@@ -31,11 +32,12 @@ class ClusterSearcher {
   // Queries that are multiplied with the centres together.
   static constexpr int64_t kBlock = 16;
 
-  ClusterSearcher(const ClusterIndex& index, const float* kernel,
+  ClusterSearcher(const ClusterIndex& index, const ClassRows& kernel,
                   const ClusterQueryOptions& options)
       : index_(index),
         kernel_(kernel),
         options_(options),
+        row_(index.dim),
         queries_(kBlock * index.centres.padded, 0.0f),
         products_(kBlock * index.centres.count) {}
 
@@ -85,12 +87,6 @@ class ClusterSearcher {
     }
   }
 
-  void Fetch(int32_t id) const {
-    const char* row = reinterpret_cast<const char*>(kernel_ + id * index_.dim);
-    for (int64_t b = 0; b < index_.dim * 4; b += 64)
-      __builtin_prefetch(row + b);
-  }
-
   void Score(const float* query) {
     constexpr int64_t kAhead = 12;
     const int64_t dim = index_.dim;
@@ -103,10 +99,12 @@ class ClusterSearcher {
     const int64_t count = members_.size();
     scored_ += count;
     ranked_.resize(count);
-    for (int64_t i = 0; i < std::min(kAhead, count); ++i) Fetch(members_[i]);
+    for (int64_t i = 0; i < std::min(kAhead, count); ++i) {
+      kernel_.Prefetch(members_[i]);
+    }
     for (int64_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) Fetch(members_[i + kAhead]);
-      const float* row = kernel_ + members_[i] * dim;
+      if (i + kAhead < count) kernel_.Prefetch(members_[i + kAhead]);
+      const float* row = kernel_.Row(members_[i], row_.data());
       float score = Dot(query, row, dim);
       if (options_.normalize) {
         const float squared = Dot(row, row, dim);
@@ -133,8 +131,9 @@ class ClusterSearcher {
   }
 
   const ClusterIndex& index_;
-  const float* kernel_;
+  const ClassRows kernel_;
   const ClusterQueryOptions options_;
+  std::vector<float> row_;  // one that was widened
   std::vector<float> queries_, products_;
   std::vector<Scored> probes_, ranked_;
   std::vector<int32_t> members_;

@@ -102,7 +102,6 @@ class ForestBytes {
 struct ForestIndexer : ForestBytes {
   using Index = HashingForest;
   using Options = ForestOptions;
-  static constexpr bool kReadsHalf = true;
   static constexpr char kName[] = "hashing forest";
 
   struct Source {

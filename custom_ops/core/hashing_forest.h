@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "core/forest_rows.h"
+#include "core/page_allocator.h"
 #include "core/parallel.h"
 #include "core/philox.h"
 #include "core/rounded_rows.h"
@@ -48,9 +49,9 @@ struct ForestNode {
 };
 
 struct HashingTree {
-  std::vector<ForestNode> nodes;  // node 0 is the root
+  PagedVector<ForestNode> nodes;  // node 0 is the root
   RoundedRows normals;            // [planes]
-  std::vector<int32_t> ids;       // [count], a permutation
+  PagedVector<int32_t> ids;       // [count], a permutation
 };
 
 struct HashingForest {

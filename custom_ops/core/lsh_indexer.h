@@ -104,8 +104,6 @@ struct LshIndexer : LshBytes {
   using Options = LshOptions;
   static constexpr char kName[] = "set of LSH tables";
 
-  static constexpr bool kReadsHalf = true;
-
   struct Source {
     std::vector<int64_t> ids;             // touched, where `latest`
     std::vector<uint32_t> codes;          // theirs

@@ -94,8 +94,7 @@ class LshSearcher {
     for (int64_t i = 0; i < num_excluded; ++i) {
       if (excluded[i] >= 0) most[excluded[i]] = 0;
     }
-    Keep(pool, most, room, seed, &found);
-    for (const int32_t id : pool) most[id] = 0;
+    Keep(pool, TakeVotes(pool, most), room, seed, &found);
     return found;
   }
 
@@ -159,7 +158,10 @@ class LshSearcher {
         if (q + 1 < end) PrefetchOffsets(q + 1);
         if (!queries_.valid[q]) continue;
         ReadBuckets(q, votes, &own);
-        for (const int32_t id : own) {
+        const int64_t num_own = own.size();
+        for (int64_t i = 0; i < num_own; ++i) {
+          __builtin_prefetch(&most[own[std::min(i + kIdsAhead, num_own - 1)]]);
+          const int32_t id = own[i];
           if (RaiseTo(votes[id], &most[id])) first.push_back(id);
           votes[id] = 0;
         }
@@ -168,6 +170,20 @@ class LshSearcher {
       pool.insert(pool.end(), first.begin(), first.end());
     });
     return pool;
+  }
+
+  // The votes of `pool`, which become 0 in `most`.
+  std::vector<uint16_t> TakeVotes(const std::vector<int32_t>& pool,
+                                  uint16_t* most) const {
+    const int64_t size = pool.size();
+    std::vector<uint16_t> votes(size);
+    parallel_(size, /*cost=*/20, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        __builtin_prefetch(&most[pool[std::min(i + kIdsAhead, end - 1)]]);
+        votes[i] = std::exchange(most[pool[i]], 0);
+      }
+    });
+    return votes;
   }
 
   // A restored table may have a class twice: never past this.
@@ -186,26 +202,46 @@ class LshSearcher {
   // Counts the votes of a query; `own` gets the classes that have any.
   void ReadBuckets(int64_t query, uint16_t* votes,
                    std::vector<int32_t>* own) const {
-    constexpr int64_t kAhead = 8;
+    constexpr int64_t kVotesAhead = 2, kAhead = 8;  // tables
     const int64_t num_tables = tables_.tables.size();
     const int64_t most_votes = MostVotes(num_tables);
     own->clear();
     for (int64_t t = 0; t < num_tables + kAhead; ++t) {
-      if (t < num_tables) {
-        const LshTable& next = tables_.tables[t];
-        const int32_t bucket = buckets_[t * stride_ + query];
-        __builtin_prefetch(next.ids.data() + next.offsets[bucket]);
+      if (t < num_tables) PrefetchIds(t, query);
+      const int64_t soon = t - kAhead + kVotesAhead;
+      if (soon >= 0 && soon < num_tables) {
+        for (const int32_t id : Bucket(soon, query)) {
+          __builtin_prefetch(&votes[id]);
+        }
       }
       if (t < kAhead) continue;
-      const LshTable& table = tables_.tables[t - kAhead];
-      const int32_t bucket = buckets_[(t - kAhead) * stride_ + query];
-      const int64_t end = table.offsets[bucket + 1];
-      for (int64_t i = table.offsets[bucket]; i < end; ++i) {
-        uint16_t& of_id = votes[table.ids[i]];
-        if (of_id == 0) own->push_back(table.ids[i]);
+      for (const int32_t id : Bucket(t - kAhead, query)) {
+        uint16_t& of_id = votes[id];
+        if (of_id == 0) own->push_back(id);
         of_id += of_id < most_votes;
       }
     }
+  }
+
+  struct Ids {
+    const int32_t *first, *last;
+    const int32_t* begin() const { return first; }
+    const int32_t* end() const { return last; }
+  };
+
+  // The bucket of a query.
+  Ids Bucket(int64_t number, int64_t query) const {
+    const LshTable& table = tables_.tables[number];
+    const int32_t bucket = buckets_[number * stride_ + query];
+    const int32_t* const ids = table.ids.data();
+    return {ids + table.offsets[bucket], ids + table.offsets[bucket + 1]};
+  }
+
+  // The first lines of a bucket; the processor asks for those that follow.
+  void PrefetchIds(int64_t number, int64_t query) const {
+    const int32_t* const first = Bucket(number, query).first;
+    __builtin_prefetch(first);
+    __builtin_prefetch(first + kIdsOfLine);
   }
 
   // Whether it was 0. The greatest wins, in whatever order.
@@ -220,17 +256,19 @@ class LshSearcher {
     return false;
   }
 
-  static void Keep(const std::vector<int32_t>& pool, const uint16_t* most,
-                   int64_t room, uint64_t seed, LshCandidates* found) {
+  static void Keep(const std::vector<int32_t>& pool,
+                   const std::vector<uint16_t>& votes, int64_t room,
+                   uint64_t seed, LshCandidates* found) {
     const int64_t most_votes = MostVotes(found->probed.size());
     std::vector<int64_t> with(most_votes + 1, 0);
-    for (const int32_t id : pool) ++with[most[id]];
+    for (const uint16_t of_id : votes) ++with[of_id];
     const VoteCut cut(with, room);
     std::vector<std::pair<uint64_t, int32_t>> last;
-    for (const int32_t id : pool) {
-      if (most[id] > cut.least_votes) found->ids.push_back(id);
-      if (most[id] == cut.least_votes) {
-        last.emplace_back(BucketPriority(seed, 0, id), id);
+    last.reserve(with[cut.least_votes]);
+    for (size_t i = 0; i < pool.size(); ++i) {
+      if (votes[i] > cut.least_votes) found->ids.push_back(pool[i]);
+      if (votes[i] == cut.least_votes) {
+        last.emplace_back(BucketPriority(seed, 0, pool[i]), pool[i]);
       }
     }
     std::sort(found->ids.begin(), found->ids.end());
@@ -250,15 +288,14 @@ class LshSearcher {
                     const IdSet& columns, std::vector<int64_t>* votes) const {
     std::fill(votes->begin(), votes->end(), 0);
     for (const int64_t number : probed) {
-      const LshTable& table = tables_.tables[number];
-      const int32_t bucket = buckets_[number * stride_ + query];
-      const int64_t end = table.offsets[bucket + 1];
-      for (int64_t i = table.offsets[bucket]; i < end; ++i) {
-        const int64_t column = columns.Position(table.ids[i]);
+      for (const int32_t id : Bucket(number, query)) {
+        const int64_t column = columns.Position(id);
         if (column >= 0) ++(*votes)[column];
       }
     }
   }
+
+  static constexpr int64_t kIdsAhead = 16, kIdsOfLine = 16;
 
   const LshTables& tables_;
   const LshQueries queries_;

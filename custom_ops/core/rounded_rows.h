@@ -10,7 +10,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <vector>
+
+#include "core/page_allocator.h"
 
 namespace tfxclass {
 
@@ -28,8 +29,8 @@ inline float RoundingLevels(int64_t dim) {
 
 struct RoundedRows {
   int64_t padded = 0;  // multiple of 16, rest zero
-  std::vector<int16_t> values;
-  std::vector<Rounding> rounding;
+  PagedVector<int16_t> values;
+  PagedVector<Rounding> rounding;
 
   int64_t count() const { return rounding.size(); }
 

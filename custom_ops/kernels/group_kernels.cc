@@ -128,7 +128,8 @@ class ClusterQueryOp : public OpKernel {
     }
     tensorflow::tf_shared_lock lock(*kernel->mu());
     const Tensor& rows = *kernel->tensor();
-    OP_REQUIRES_OK(c, CheckKernel(ClusterIndexer::kName, rows));
+    OP_REQUIRES_OK(
+        c, CheckKernel(ClusterIndexer::kName, rows, /*may_be_half=*/true));
     OP_REQUIRES(c,
                 rows.dim_size(0) == index->groups.count() &&
                     rows.dim_size(1) == index->dim &&
@@ -158,7 +159,7 @@ class ClusterQueryOp : public OpKernel {
         kBlock * scored * 100;
     PoolOf(c)(
         (batch + kBlock - 1) / kBlock, cost, [&](int64_t begin, int64_t end) {
-          ClusterSearcher searcher(index, rows.flat<float>().data(), options);
+          ClusterSearcher searcher(index, RowsOf(rows), options);
           for (int64_t b = begin; b < end; ++b) {
             const int64_t first = b * kBlock;
             searcher.Search(

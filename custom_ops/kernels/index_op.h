@@ -56,16 +56,10 @@ absl::Status LookupIndex(
   return LookupInput(c, 0, resource);
 }
 
-// Whether an Indexer and its queries read rows in bfloat16: kReadsHalf.
-template <typename Indexer, typename = void>
-struct ReadsHalf : std::false_type {};
-template <typename Indexer>
-struct ReadsHalf<Indexer, std::enable_if_t<Indexer::kReadsHalf>>
-    : std::true_type {};
-
+// Rows on a GPU are never half.
 inline absl::Status CheckKernel(const char* index_name,
                                 const tensorflow::Tensor& kernel,
-                                bool may_be_half = false) {
+                                bool may_be_half) {
   const bool is_half = may_be_half && kernel.dtype() == tensorflow::DT_BFLOAT16;
   if ((kernel.dtype() != tensorflow::DT_FLOAT && !is_half) ||
       kernel.dims() != 2) {
@@ -136,12 +130,6 @@ class RowsInPlace {
   }
 };
 
-// Rows on a GPU are float32.
-template <typename Indexer, class RowReader>
-constexpr bool MayBeHalf() {
-  return RowReader::kInPlace && ReadsHalf<Indexer>::value;
-}
-
 // Builds the index of input 0 from the rows of the variable of input 1.
 template <typename Indexer, class RowReader>
 absl::Status BuildIndex(tensorflow::OpKernelContext* c,
@@ -151,8 +139,8 @@ absl::Status BuildIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
   TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
   tensorflow::tf_shared_lock lock(*kernel->mu());
-  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor(),
-                                 MayBeHalf<Indexer, RowReader>()));
+  TF_RETURN_IF_ERROR(
+      CheckKernel(Indexer::kName, *kernel->tensor(), RowReader::kInPlace));
   TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
   ClassRows rows;
@@ -172,8 +160,8 @@ absl::Status AdvanceIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(LookupIndex(c, &resource));
   TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
   tensorflow::tf_shared_lock lock(*kernel->mu());
-  TF_RETURN_IF_ERROR(CheckKernel(Indexer::kName, *kernel->tensor(),
-                                 MayBeHalf<Indexer, RowReader>()));
+  TF_RETURN_IF_ERROR(
+      CheckKernel(Indexer::kName, *kernel->tensor(), RowReader::kInPlace));
   TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
   RowReader reader;
   absl::Status status = absl::OkStatus();

@@ -201,7 +201,7 @@ void AllListsAreAnExactSearch() {
       ClusterBuilder(Prepare(finite, dim), 20, 1, SerialFor).Build();
   const auto queries = RandomRows(5, dim, 7);
   for (const bool normalize : {false, true}) {
-    ClusterSearcher searcher(index, kernel.data(),
+    ClusterSearcher searcher(index, {kernel.data(), count, dim},
                              {wanted, /*num_probes=*/100, normalize});
     std::vector<int64_t> ids(5 * wanted);
     std::vector<float> scores(5 * wanted);

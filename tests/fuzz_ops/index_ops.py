@@ -61,7 +61,7 @@ def draw_index(d, kind):
     kernel = d.floats(rows, max(d.size(1, 17), 1))
     if d.chance(0.2):
         kernel[d.ids((3,), rows)] = 0
-    if kind in ("forest", "lsh") and d.chance(0.3):
+    if d.chance(0.3):
         kernel = kernel.astype("bfloat16")
     if d.chance(0.1):
         return Index(kind), kernel

@@ -8,6 +8,8 @@ import os
 import shutil
 import uuid
 import warnings
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,7 +78,7 @@ def onnx(
         RuntimeError: the export answers otherwise.
         ImportError: the extra is not installed.
     """
-    _check_extra()
+    check_extra()
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: {path!r}")
@@ -97,7 +99,7 @@ def onnx(
         optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
     graph = _convert(encoder, head)
-    with _new_folder(path) as folder:
+    with new_folder(path) as folder:
         _write(folder, graph, head, top_k, len(features.shape), exclude)
         labels_lib.write(names, folder)
         if verify:
@@ -105,7 +107,8 @@ def onnx(
     return os.path.join(path, MODEL)
 
 
-def _check_extra():
+def check_extra() -> None:
+    """Raises ImportError unless ONNX models can be written and asked."""
     extra = ("tf2onnx", "onnx", "onnxruntime")
     missing = [name for name in extra if not importlib.util.find_spec(name)]
     if missing:
@@ -135,7 +138,7 @@ def _check_names(inputs):
 
 
 @contextlib.contextmanager
-def _new_folder(path):
+def new_folder(path: str) -> Iterator[str]:
     """A folder to fill, which becomes `path` at the end."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     scratch = f"{path}-incoming-{uuid.uuid4().hex}"
@@ -149,8 +152,6 @@ def _new_folder(path):
 
 def _convert(encoder, head):
     """ModelProto from the inputs to `queries`, what the rows multiply."""
-    import tf2onnx
-
     specs = [
         tf.TensorSpec((None, *x.shape[1:]), x.dtype, name=x.name)
         for x in encoder.inputs
@@ -166,7 +167,22 @@ def _convert(encoder, head):
         leading = tf.shape(features, tf.int64)[:-1]
         return queries, tf.identity(leading, name="leading")
 
-    function = tf.function(encode, specs, autograph=False)
+    return convert(encode, specs)
+
+
+def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
+    """ModelProto of a function of tensors.
+
+    Args:
+        function: of tensors, to one or a tuple; their names are the outputs'.
+        specs: `tf.TensorSpec` of each, with names.
+
+    Raises:
+        ValueError: an op that ONNX does not have.
+    """
+    import tf2onnx
+
+    function = tf.function(function, specs, autograph=False)
     _check_no_text(function.get_concrete_function().graph)
     said = io.StringIO()
     handler = logging.StreamHandler(said)

@@ -1,7 +1,8 @@
-"""Proves an export: stock ops only, and the model's own answers.
+"""Proves an export: ops that a server has, and the model's own answers.
 
 The export is loaded by `c_loader.py` in a process of its own, through the C
-API of TensorFlow's library: the loader that TensorFlow Serving uses.
+API of TensorFlow's library: the loader that TensorFlow Serving uses. Its build
+has TensorFlow Text's ops, too.
 """
 
 import json
@@ -19,8 +20,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass.types import Path
 from tfxclass_serve import c_loader
+from tfxclass_serve.libraries import text_libraries
 
 LOADER = c_loader.__file__
+_TEXT = "tensorflow_text"
 
 
 def check(
@@ -34,15 +37,15 @@ def check(
         records: warm-up, list of `(signature, inputs)`: run, not compared.
 
     Raises:
-        ValueError: the graph has ops that TensorFlow does not.
+        ValueError: the graph has ops that neither TensorFlow nor TensorFlow
+            Text has.
         RuntimeError: the export does not load, or answers otherwise.
     """
     graph = _meta_graph(folder)
     runs = [(question.signature, question.inputs) for question in questions]
     runs += records
     with tempfile.TemporaryDirectory() as scratch:
-        if runs:
-            _ask(scratch, folder, graph.signature_def, runs)
+        _ask(scratch, folder, graph.signature_def, runs)
         done = _run_loader(scratch)
         _check_stock_ops(graph, scratch, done)
         if not runs:
@@ -61,7 +64,12 @@ def _meta_graph(folder):
 
 def _ask(scratch, folder, signatures, runs):
     """Leaves the runs for the loader in `scratch`."""
-    request = {"model": os.path.abspath(folder), "runs": []}
+    request = {
+        # No graph made here has their ops without an import of them.
+        "libraries": text_libraries() if _TEXT in sys.modules else [],
+        "model": os.path.abspath(folder),
+        "runs": [],
+    }
     for number, (key, inputs) in enumerate(runs):
         signature = signatures[key]
         outputs = sorted(signature.outputs.items())
@@ -108,9 +116,10 @@ def _check_stock_ops(graph, scratch, done):
     foreign = sorted(ops_of(graph) - stock)
     if foreign:
         raise ValueError(
-            "An export must have TensorFlow's own ops only, or TensorFlow "
-            f"Serving cannot load it. Received a graph with: {foreign}. "
-            "Replace the layer that uses them by one of stock ops."
+            "An export must have TensorFlow's own ops and those of TensorFlow "
+            "Text only, or TensorFlow Serving cannot load it. Received a graph "
+            f"with: {foreign}. Replace the layer that uses them by one of "
+            "stock ops."
         )
 
 

@@ -16,7 +16,7 @@ def server_config(
     folder: Path,
     models: Mapping[str, str],
     batch_sizes: Sequence[int] = (1, 4, 16, 64),
-    versions: Mapping[str, Sequence[int]] | None = None,
+    versions: Mapping[str, Sequence[int] | str] | None = None,
     labels: Mapping[str, Mapping[str, int]] | None = None,
 ) -> None:
     """Writes `models.config`, `batching.config` and `monitoring.config`.
@@ -31,7 +31,8 @@ def server_config(
         batch_sizes: rising ints; batches are padded to the next one, and no
             larger ones are made. Export with them as `warmup_batch_sizes`.
         versions: dict of lists of ints by model name: serve these, to roll
-            back or to run two beside each other; by default the latest.
+            back or to run two beside each other; or `"all"`, those that are in
+            the folder; by default the latest.
         labels: dict by model name of dicts of versions by label, as
             `{"products": {"stable": 3, "canary": 4}}`. They are served.
 
@@ -76,13 +77,17 @@ def _models_config(models, versions, labels):
                 f"{name!r}"
             )
         of_labels = labels.get(name, {})
-        wanted = {*versions.get(name, ()), *of_labels.values()}
+        wanted = versions.get(name, ())
+        is_all = wanted == "all"
+        wanted = {*(() if is_all else wanted), *of_labels.values()}
         for version in wanted:
             check_positive_int("versions", version)
         model = server.model_config_list.config.add(
             name=name, base_path=os.fspath(path), model_platform="tensorflow"
         )
-        if wanted:
+        if is_all:
+            model.model_version_policy.all.SetInParent()
+        elif wanted:
             model.model_version_policy.specific.versions.extend(sorted(wanted))
         model.version_labels.update(of_labels)
     return text_format.MessageToString(server)

@@ -56,12 +56,14 @@ def saved_model(
       `[batch, top_k]`, best first.
     - `classify`: `inputs`, serialised tf.Examples with the inputs as features,
       to `classes` (string: names, or ids where there are none) and `scores`.
-      Not where an input has a dimension of unknown size.
+      An input whose dimension 1 is of unknown size is padded with zeros (or
+      empty strings) to the longest of the batch; not where another one is.
     - `embed`: the inputs to `features`, what the head reads, float32.
     - `exclude`, if asked for: the inputs and `exclude_ids`, int64 `[batch, p]`
-      padded with -1, to the outputs of `serving_default` without these classes;
-      `only`: the same with `only_ids`, among these classes alone. See
-      `tfxclass.top_k`.
+      padded with -1, to the outputs of `serving_default` without these classes.
+      `[1, p]` is for all rows, and a gRPC request may leave them out.
+    - `only`, if asked for: the same with `only_ids`, among these classes alone.
+      See `tfxclass.top_k`.
     - `full_scores`, if asked for: the inputs to `scores` of all classes.
 
     The graph has TensorFlow's own ops only; the class matrix is in it once
@@ -214,18 +216,26 @@ def _write(folder, encoder, answer, names, full_scores):
         module = signatures_lib.Signatures(encoder, answer, asset, full_scores)
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)
-    if signatures_lib.CLASSIFY in functions:
-        _name_method(folder)
+    _finish(folder)
     return list(functions)
 
 
-def _name_method(folder):
-    """TensorFlow writes every signature as one of the Predict API."""
+def _finish(folder):
+    """What TensorFlow does not write of signatures: method and defaults.
+
+    It writes each as one of the Predict API.
+    """
     path = os.path.join(folder, "saved_model.pb")
     with open(path, "rb") as f:
         saved = saved_model_pb2.SavedModel.FromString(f.read())
-    signature = saved.meta_graphs[0].signature_def[signatures_lib.CLASSIFY]
-    signature.method_name = tf.saved_model.CLASSIFY_METHOD_NAME
+    signatures = saved.meta_graphs[0].signature_def
+    if signatures_lib.CLASSIFY in signatures:
+        method = tf.saved_model.CLASSIFY_METHOD_NAME
+        signatures[signatures_lib.CLASSIFY].method_name = method
+    if filters.EXCLUDE in signatures:
+        defaults = signatures[filters.EXCLUDE].defaults
+        none = tf.make_tensor_proto([[-1]], tf.int64)
+        defaults[filters.INPUTS[filters.EXCLUDE]].CopyFrom(none)
     with open(path, "wb") as f:
         f.write(saved.SerializeToString(deterministic=True))
 

@@ -141,6 +141,9 @@ class Signatures(tf.Module):
     def _exclude(self, *inputs):
         *inputs, ids = inputs
         features, head = self._encode(inputs), self.search.head
+        # One row of ids is for all questions, as the default is.
+        width = [tf.shape(features)[0], tf.shape(ids)[1]]
+        ids = tf.broadcast_to(ids, width)
         ids = filters.checked_ids(ids, features, head)
         n, ids = filters.places_for(self._k, ids, head, self._most_excluded)
         found = self.search.top_k(flatten(features), n)
@@ -200,20 +203,26 @@ def spec_of(x: keras.KerasTensor) -> tf.TensorSpec:
 
 def features_of(
     inputs: Sequence[keras.KerasTensor],
-) -> dict[str, tf.io.FixedLenFeature] | None:
+) -> dict[str, tuple] | None:
     """Features of a tf.Example by input name; None where there are none.
 
-    They are in the order of the inputs. An input of unknown size is no
-    feature of a tf.Example.
+    They are in the order of the inputs. Where dimension 1 is of unknown size,
+    rows are as long as the longest, those that are shorter padded with zeros
+    or empty strings. No other dimension may be.
     """
     features = {}
     for x in inputs:
-        if None in x.shape[1:]:
+        if None in x.shape[2:]:
             return None
         dtype = tf.as_dtype(x.dtype)
         if dtype.is_floating:
             dtype = tf.float32
         elif dtype != tf.string:
             dtype = tf.int64
-        features[x.name] = tf.io.FixedLenFeature(x.shape[1:], dtype)
+        if None in x.shape[1:]:
+            features[x.name] = tf.io.FixedLenSequenceFeature(
+                x.shape[2:], dtype, allow_missing=True
+            )
+        else:
+            features[x.name] = tf.io.FixedLenFeature(x.shape[1:], dtype)
     return features

@@ -56,9 +56,10 @@ def add_classes(
     as `model` is, so `fit` goes on, with old and new data. The layers before
     the head are shared with `model`, which is left as it is.
 
-    The row of a new class is the mean of its normalised features, as long as
-    the other rows are in the median, with the median of their biases: it is
-    found before any training. Without data it is what the initializer draws
+    The row of a new class is what the mean of its normalised features has
+    beside the mean of the other rows of `data`, as strong as the other class
+    rows are, with the median of their biases: it is found before any training,
+    and old classes still are. Without data it is what the initializer draws
     (with a warning, if others have data).
     In heads with groups of classes, new ones go to the last group, that of the
     rarest. In a tree, wide nodes (and all of `multi_label="plt"`) get more
@@ -72,8 +73,9 @@ def add_classes(
         count: int, number of new classes. Their ids are
             `next_class_ids(model, count)`.
         data: rows of the new classes as `fit` takes them, `(x, y)` or batches
-            of them, y with these ids; labels that are old classes are passed
-            over. Or None.
+            of them, y with these ids; or None. Rows of old classes among them
+            tell what features have in common, and how they are spread: with
+            fewer new classes than features have dimensions give some.
         labels: names of the new classes, for a head with `class_names`, which
             needs them.
         batch_size: int, rows of arrays whose features are computed at a time.
@@ -106,6 +108,7 @@ def add_classes(
         batches = Batches("data", data, batch_size)
         means = class_means(encoder, head, batches, added, num_classes)
         _tell_missing(added[means.counts == 0])
+        _tell_alone(means.seen)
         change = change._replace(counts=means.counts)
     change = change._replace(places=head.places_near(means, len(added)))
     return changed(model, head, change, means)
@@ -117,6 +120,16 @@ def _tell_missing(ids):
             f"`data` has no row of {len(ids)} of the new classes, whose rows "
             f"are what the initializer draws: {ids[:5].tolist()}"
             + (" and others" if len(ids) > 5 else ""),
+            stacklevel=3,
+        )
+
+
+def _tell_alone(seen):
+    if seen.classes == 1:
+        warnings.warn(
+            "`data` has rows of one class alone: what it shares with others "
+            "is not known, and it may be found in their place. Fix: give rows "
+            "of some old classes, too.",
             stacklevel=3,
         )
 

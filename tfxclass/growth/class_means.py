@@ -8,6 +8,23 @@ import numpy as np
 _SAMPLE = 100_000
 
 
+class Seen(NamedTuple):
+    """What is known of all features in the data, whatever their classes.
+
+    Attributes:
+        rows: int, how many have a class.
+        classes: int, how many different ones they have.
+        totals: list, for each of a head's `part_queries` float64 `[dim]`, the
+            sum of normalised queries.
+        seconds: list of float64 `[dim, dim]`, the sum of their squares.
+    """
+
+    rows: int
+    classes: int
+    totals: list[np.ndarray]
+    seconds: list[np.ndarray]
+
+
 class ClassMeans(NamedTuple):
     """What is known of the features of new classes.
 
@@ -15,10 +32,14 @@ class ClassMeans(NamedTuple):
         of_parts: list, for each of a head's `part_queries` float32 `[n, dim]`:
             directions of the mean normalised queries; zeros without rows.
         counts: int64 `[n]`, rows of each class.
+        sums: list of float32 `[n, dim]`: of their normalised queries.
+        seen: `Seen`.
     """
 
     of_parts: list[np.ndarray]
     counts: np.ndarray
+    sums: list[np.ndarray]
+    seen: Seen
 
 
 def directions(rows: np.ndarray) -> np.ndarray:
@@ -28,9 +49,13 @@ def directions(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(norms, np.finfo(np.float32).tiny)
 
 
+def sampled(rows: np.ndarray) -> np.ndarray:
+    """Rows `[n, dim]`, or every so many of a great number."""
+    return rows[:: len(rows) // _SAMPLE + 1]
+
+
 def median_norm(rows: np.ndarray) -> float:
     """Of rows `[n, dim]`, or of a part of many; 1 of none."""
-    rows = rows[:: len(rows) // _SAMPLE + 1]
-    norms = np.linalg.norm(np.asarray(rows, np.float32), axis=1)
+    norms = np.linalg.norm(np.asarray(sampled(rows), np.float32), axis=1)
     norms = norms[norms > 0]
     return float(np.median(norms)) if len(norms) else 1.0

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfxclass.data.batches import Batches
 from tfxclass.growth.class_means import ClassMeans
+from tfxclass.growth.class_means import Seen
 from tfxclass.growth.class_means import directions
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
@@ -33,20 +34,48 @@ def class_means(
         ValueError: labels that are no integers.
         InvalidArgumentError: labels out of range.
     """
-    sums, counts = None, np.zeros(len(ids), np.int64)
+    counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
+    sums = None
     for batch in batches.after(0):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         features = tf.convert_to_tensor(encoder(x, training=False))
-        rows, numbers = _pairs(features, y, ids, num_classes)
+        labels = _labels(features, y, num_classes)
+        rows, numbers = _pairs(labels, ids)
         np.add.at(counts, numbers, 1)
         queries = [directions(q.numpy()) for q in _queries(head, features)]
+        seen.add(queries, labels)
         if sums is None:
             sums = [
                 np.zeros((len(counts), q.shape[1]), np.float32) for q in queries
             ]
         for total, query in zip(sums, queries, strict=True):
             np.add.at(total, numbers, query[rows])
-    return ClassMeans([directions(total) for total in sums], counts)
+    of_parts = [directions(total) for total in sums]
+    return ClassMeans(of_parts, counts, sums, seen.all())
+
+
+class _Sums:
+    """Makes a `Seen`, batch by batch."""
+
+    def __init__(self, num_classes):
+        self.rows, self.classes = 0, np.zeros(num_classes, bool)
+        self.totals, self.seconds = [], []
+
+    def add(self, queries, labels):
+        has_class = np.any(labels >= 0, axis=1)
+        self.rows += int(has_class.sum())
+        self.classes[labels[labels >= 0]] = True
+        queries = [q[has_class].astype(np.float64) for q in queries]
+        totals = [q.sum(axis=0) for q in queries]
+        seconds = [q.T @ q for q in queries]
+        if self.totals:
+            totals = list(map(np.add, self.totals, totals))
+            seconds = list(map(np.add, self.seconds, seconds))
+        self.totals, self.seconds = totals, seconds
+
+    def all(self):
+        classes = np.count_nonzero(self.classes)
+        return Seen(self.rows, classes, self.totals, self.seconds)
 
 
 def _queries(head, features):
@@ -56,14 +85,18 @@ def _queries(head, features):
     return [features]
 
 
-def _pairs(features, labels, classes, num_classes):
-    """Rows of a batch, and the place of the class of each."""
+def _labels(features, labels, num_classes):
+    """Classes of a batch's rows, int64 `[rows, p]` padded with -1."""
     targets = as_targets(
         labels,
         num_classes,
         tf.shape(features)[:-1],
         mask=mask_of(features),
     )
-    ids = targets.ids.numpy()
-    rows, columns = np.nonzero(np.isin(ids, classes))
-    return rows, np.searchsorted(classes, ids[rows, columns])
+    return targets.ids.numpy()
+
+
+def _pairs(labels, classes):
+    """Rows of a batch, and the place of the class of each."""
+    rows, columns = np.nonzero(np.isin(labels, classes))
+    return rows, np.searchsorted(classes, labels[rows, columns])

@@ -2,8 +2,8 @@
 
 import keras
 
-from tfxclass.keras_internals import arguments_of
 from tfxclass.keras_internals import flat_layers
+from tfxclass.keras_internals import tensors_before
 from tfxclass.layers.output_head import OutputHead
 
 
@@ -63,14 +63,8 @@ def encoder_of(
 
 def _inputs_of(tensor, inputs):
     """The symbolic `inputs` that `tensor` depends on: not a head's labels."""
-    pending, seen = [tensor], set()
-    while pending:
-        reached = pending.pop()
-        if id(reached) in seen:
-            continue
-        seen.add(id(reached))
-        pending.extend(arguments_of(reached))
-    return [x for x in inputs if id(x) in seen]
+    before = set(map(id, tensors_before(tensor)))
+    return [x for x in inputs if id(x) in before]
 
 
 def inputs_as_given(

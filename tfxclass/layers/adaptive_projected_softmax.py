@@ -15,6 +15,7 @@ from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.layers.weight_spec import random_projection
 from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import Targets
+from tfxclass.rows import half_rows
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks
 from tfxclass.trees.frequency import split_by_frequency
@@ -98,7 +99,7 @@ class AdaptiveProjectedSoftmax(PartsHead):
         self.settle()
         projection = tf.convert_to_tensor(self.projection)
         return [
-            (projection[:, :m] / m**0.5, tf.convert_to_tensor(rows))
+            (projection[:, :m] / m**0.5, _floats(rows))
             for m, rows in zip(self.projection_dims, self.kernels)
         ]
 
@@ -106,8 +107,8 @@ class AdaptiveProjectedSoftmax(PartsHead):
         step = super().training_step(features, targets)
         if not self.l2:
             return step
-        kernels = map(tf.convert_to_tensor, self.kernels)
-        penalty = self.l2 * tf.add_n([tf.nn.l2_loss(x) for x in kernels])
+        squares = [tf.nn.l2_loss(_floats(kernel)) for kernel in self.kernels]
+        penalty = self.l2 * tf.add_n(squares)
         return step._replace(losses=step.losses + penalty)
 
     def changed_config(self, change: Change) -> Config:
@@ -149,3 +150,7 @@ def _group_sizes(num_classes, counts, group_sizes, num_groups):
             f"{num_groups} projection_dims and num_classes={num_classes}."
         )
     return [int(size) for size in group_sizes]
+
+
+def _floats(kernel):
+    return half_rows.floats(tf.convert_to_tensor(kernel))

@@ -13,8 +13,11 @@ from tfxclass.checks import check_choice
 from tfxclass.growth.change import Change
 from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.parts_head import PartsHead
+from tfxclass.layers.tied_rows import TiedRows
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import targets as targets_lib
+from tfxclass.losses.options import OF_LOSSES
+from tfxclass.rows import exact
 from tfxclass.rows import half_rows
 from tfxclass.rows import products
 from tfxclass.rows import read
@@ -29,7 +32,7 @@ _COSINE_SCALE = 24.0
 _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
-class ClassHead(PartsHead):
+class ClassHead(TiedRows, PartsHead):
     """Base class of the heads with a matrix `kernel`, a row a class.
 
     A subclass overrides `training_step`.
@@ -54,6 +57,9 @@ class ClassHead(PartsHead):
             of each class in an answer, for `threshold="calibrated"`; or None.
             `tfxclass.calibrate` sets them: to the float after 1 for a class
             that is never to be one.
+        tied_to: a `keras.layers.Embedding`, or a `keras.Variable`, float32
+            `[num_classes, dim]`: class rows are its rows. They are saved with
+            it, and its gradients and the head's are summed. Or None.
         **kwargs: `OutputHead`'s arguments: `activation`, `kernel_initializer`,
             `seed`, `loss_options`, `loss`, `kernel_dtype`, and
             `keras.layers.Layer`'s.
@@ -77,6 +83,7 @@ class ClassHead(PartsHead):
         bias_initializer: Initializer = "zeros",
         answer_temperature: float = 1.0,
         thresholds: ArrayLike | None = None,
+        tied_to: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, **kwargs)
@@ -90,6 +97,7 @@ class ClassHead(PartsHead):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.answer_temperature = answer_temperature
         self.thresholds = _thresholds(thresholds, num_classes)
+        self.set_tie(tied_to)
         self._check_temperature()
         self._check_bias()
         self._check_similarity()
@@ -236,11 +244,19 @@ class ClassHead(PartsHead):
     def class_rows(self) -> list[ClassRows]:
         return [self.rows]
 
+    @property
+    def is_exact_softmax(self) -> bool:
+        """Whether the exact loss is computed by the op of two passes."""
+        options = self.loss_options
+        plain = options is None or set(options.used) <= set(OF_LOSSES)
+        is_softmax = self.objective.name == "softmax"
+        return is_softmax and plain and exact.is_used()
+
     def class_matrix(self, settle: bool = True) -> tf.Tensor:
         """`kernel`, float32, whole; with `settle` all rows up to date."""
         if settle:
             read.settle(self.rows)
-        return half_rows.widen(tf.convert_to_tensor(self.kernel))
+        return half_rows.floats(tf.convert_to_tensor(self.kernel))
 
     def get_config(self) -> Config:
         names = ("similarity", "scale", "margin", "margin_type", "use_bias")
@@ -252,6 +268,7 @@ class ClassHead(PartsHead):
             "bias_initializer": initializer,
             "answer_temperature": self.answer_temperature,
             "thresholds": self.thresholds,
+            "tied_to": None if self.tie is None else self.tie.name,
         }
 
 

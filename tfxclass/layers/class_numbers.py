@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfxclass.growth.change import Change
 from tfxclass.growth.class_means import ClassMeans
 from tfxclass.growth.class_means import median_norm
+from tfxclass.growth.new_rows import new_rows
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import weighed
@@ -142,9 +143,9 @@ class ClassNumbers:
     ) -> None:
         """Sets the rows of new and of removed classes in a weight.
 
-        Rows of new classes are the mean directions of their features, as long
-        as the others are in the median, and their biases the median; without
-        data, as the initializer made them.
+        Rows of new classes are made of their features (`growth/new_rows.py`),
+        and their biases are the median; without data, as the initializer made
+        them.
 
         Args:
             name: str, of the weight.
@@ -164,8 +165,8 @@ class ClassNumbers:
         elif weight.part is not None:
             values[is_gone] = 0
             if means is not None:
-                norm = median_norm(others)
-                _set_rows(weight, values, change.added, means, norm)
+                rows = new_rows(others, means, weight.part, self._is_cosine)
+                _set_rows(weight, values, change.added, means, rows)
 
     def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
         """Sets the rows of classes to the mean directions of their features.
@@ -179,10 +180,14 @@ class ClassNumbers:
                 continue
             variable = self.made[weight.name]
             values = np.array(state.read(variable))
-            is_cosine = getattr(self, "similarity", "dot") == "cosine"
-            norm = 1.0 if is_cosine else median_norm(values)
-            _set_rows(weight, values, ids, means, norm)
+            norm = 1.0 if self._is_cosine else median_norm(values)
+            rows = norm * means.of_parts[weight.part]
+            _set_rows(weight, values, ids, means, rows)
             state.write(variable, values)
+
+    @property
+    def _is_cosine(self):
+        return getattr(self, "similarity", "dot") == "cosine"
 
     def places_near(self, means: ClassMeans | None, count: int) -> Any:
         """An old class near each new one, where that matters; or None."""
@@ -220,12 +225,11 @@ class ClassNumbers:
 _FIXED = {"trainable": False, "is_rows": True}
 
 
-def _set_rows(weight, values, ids, means, norm):
-    """Rows of a weight to the means of the classes `ids` that have some."""
+def _set_rows(weight, values, ids, means, rows):
+    """Rows of a weight, of those of the classes `ids` that have data."""
     is_here = (ids >= weight.first) & (ids < weight.first + weight.size)
     is_here &= means.counts > 0
-    rows = means.of_parts[weight.part][is_here]
-    values[ids[is_here] - weight.first] = rows * norm
+    values[ids[is_here] - weight.first] = rows[is_here]
 
 
 def _constant(values):

@@ -128,7 +128,6 @@ class DropMax(SavedRandom, SampledHead):
     """
 
     sampler_is_optional = True
-    kernel_dtypes = ("float32",)
     has_plain_logits = False
     has_own_logits = False
     supported_options = (*OF_LOSSES, "class_counts", "temperature")
@@ -209,7 +208,9 @@ class DropMax(SavedRandom, SampledHead):
         for name, bias in self._first_biases().items():
             shape = (self.num_classes, dim)
             constant = keras.initializers.Constant(bias)
-            specs.append(WeightSpec(f"{name}_kernel", shape, "zeros"))
+            specs.append(
+                WeightSpec(f"{name}_kernel", shape, "zeros", self.kernel_dtype)
+            )
             specs.append(WeightSpec(f"{name}_bias", shape[:1], constant))
         return specs
 

@@ -4,8 +4,6 @@ import keras
 
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
-from tfxclass.losses.options import OF_LOSSES
-from tfxclass.rows import exact
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -41,13 +39,8 @@ class FullSoftmax(ClassHead):
         2024 (blocks in both passes).
     """
 
-    kernel_dtypes = ("float32", "bfloat16")
-
     loss_kinds = ALL_OBJECTIVES
 
     @property
     def steps_by_class(self) -> bool:
-        options = self.loss_options
-        plain = options is None or set(options.used) <= set(OF_LOSSES)
-        is_softmax = self.objective.name == "softmax"
-        return is_softmax and plain and exact.is_used()
+        return self.is_exact_softmax

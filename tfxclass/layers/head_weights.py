@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfxclass.keras_internals import untrack
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.rows import half_rows
 from tfxclass.rows import placement
@@ -17,7 +18,7 @@ class HeadWeights(keras.layers.Layer):
     """Base of `OutputHead`: weights are made as `weight_specs` declares them.
 
     A subclass gives `weight_specs` and `take_weights`, and has the attributes
-    `kernel_initializer` and `seed`.
+    `kernel_initializer`, `kernel_dtype` and `seed`.
     """
 
     # Whether rows lie elsewhere than the step: on a server, or the host.
@@ -47,14 +48,23 @@ class HeadWeights(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         self.check_features(input_shape)
         made = {}
+        shared = self.shared_rows(input_shape[-1])
         for spec in self.weight_specs(input_shape[-1]):
-            if spec.is_rows:
+            if spec.name in shared:
+                made[spec.name] = shared[spec.name]
+            elif spec.is_rows:
                 made[spec.name] = self.add_rows(spec, made.get("kernel"))
             else:
                 made[spec.name] = self._add(spec, made.get("kernel"))
         #: The weights by name.
         self.made = made
         self.take_weights(made)
+        for variable in shared.values():
+            untrack(self, variable)
+
+    def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
+        """Weights that are another layer's, which saves them, by name."""
+        return {}
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
         """Sets the attributes of weights, a dict by name."""
@@ -119,7 +129,9 @@ class HeadWeights(keras.layers.Layer):
         And of the offsets of their classes, where some were removed.
         """
         kernels = [
-            WeightSpec(f"kernel_{i}", shape, self.kernel_initializer)
+            WeightSpec(
+                f"kernel_{i}", shape, self.kernel_initializer, self.kernel_dtype
+            )
             for i, shape in enumerate(zip(sizes, widths, strict=True))
         ]
         names = [f"offsets_{i}" for i in range(len(kernels))]

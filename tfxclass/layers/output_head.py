@@ -59,9 +59,8 @@ class OutputHead(ClassNumbers, HeadWeights):
             smoothing, logit adjustment and the like, in training.
         kernel_dtype: `"float32"`, or of the class rows alone `"bfloat16"`: half
             the memory, read as float32 and rounded stochastically after each
-            step, which needs an optimizer of `tfxclass.optimizers`. For heads
-            with one matrix of class rows, on a CPU; of the samplers with an
-            index for forests and LSH tables.
+            step, which needs an optimizer of `tfxclass.optimizers`. For all
+            heads but those of trees, on a CPU.
         loss: `"softmax"`, cross-entropy over all classes; or for labels that
             are independent of each other, one vs. rest: `"sigmoid"` (logistic)
             or `"squared_hinge"`, a binary loss for each class, summed over all
@@ -167,8 +166,7 @@ class OutputHead(ClassNumbers, HeadWeights):
             raise ValueError(
                 f"The class rows of {type(self).__name__} are float32. "
                 f'Received: kernel_dtype="{self.kernel_dtype}". Fix: leave it '
-                "out, or take FullSoftmax, SampledSoftmax, SelectiveSoftmax, "
-                "LSHSoftmax, NoiseContrastive or NegativeSampling."
+                "out, or take a head of class rows, e.g. SampledSoftmax."
             )
 
     @do_not_convert

@@ -33,6 +33,8 @@ class PartsHead(OutputHead):
 
     supported_options = ALL_OPTIONS
 
+    kernel_dtypes = ("float32", "bfloat16")
+
     #: What logits are divided by before they become probabilities.
     answer_temperature = 1.0
 

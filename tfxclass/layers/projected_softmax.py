@@ -63,8 +63,6 @@ class ProjectedSoftmax(SampledSoftmax):
 
     sampler_is_optional = True
 
-    kernel_dtypes = ("float32",)
-
     # The recovery is of a softmax.
     loss_kinds = SOFTMAX_ALONE
 
@@ -108,6 +106,11 @@ class ProjectedSoftmax(SampledSoftmax):
     def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """List of `(projection, rows)`: logits are `x . projection . rows`."""
         return [(tf.convert_to_tensor(self.projection), self.class_matrix())]
+
+    @property
+    def steps_by_class(self) -> bool:
+        is_plain = self.sampler is None and not self.l2
+        return is_plain and self.is_exact_softmax
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         step = super().training_step(features, targets)

@@ -19,7 +19,6 @@ from tfxclass.rows import placement as placement_lib
 from tfxclass.rows import read
 from tfxclass.rows.products import row_products
 from tfxclass.samplers import by_name
-from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -40,8 +39,9 @@ class SampledHead(ClassHead):
         sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"cluster"`, or `"auto"` (uniform while that is
-            nearly exact, a forest where it is not: `AutoSampler`).
+            `"hashing_forest"`, `"cluster"`, `"batch"` (the batch's own labels:
+            `BatchSampler`), or `"auto"` (uniform while that is nearly exact, a
+            forest where it is not: `AutoSampler`).
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         placement: None, or `"host"`: the class matrix, its optimizer slots and
             the sampler's index lie in the memory of the host. A step brings
@@ -52,8 +52,6 @@ class SampledHead(ClassHead):
             `ShardedSoftmax` and `tfxclass.distribute.fit`.
         **kwargs: `OutputHead`'s arguments.
     """
-
-    kernel_dtypes = ("float32", "bfloat16")
 
     #: Whether `sampler` may be None: no sampling, all classes.
     sampler_is_optional = False
@@ -82,30 +80,23 @@ class SampledHead(ClassHead):
         )
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
-        self._check_index()
         if self.objective.is_sum:
             self.check_estimates("loss", self.objective.name)
         options = self.loss_options
         if options is not None:
             self.check_estimates("label_smoothing", options.label_smoothing)
         check_choice("placement", placement, (None, "host"))
+        if placement is not None and self.tie is not None:
+            raise ValueError(
+                "Rows of a head with `tied_to` lie where their layer is. "
+                f'Received: placement="{placement}"'
+            )
         if placement is not None and self.sampler is None:
             raise ValueError(
                 '`placement="host"` needs a `sampler`: without one a step '
                 "brings the whole matrix to the device. Received: sampler=None"
             )
         self.placement = placement
-
-    def _check_index(self):
-        is_half = self.kernel_dtype != "float32"
-        is_indexed = isinstance(self.sampler, IndexedSampler)
-        if is_half and is_indexed and not self.sampler.reads_half:
-            raise ValueError(
-                f"{type(self.sampler).__name__} indexes float32 rows. Fix: "
-                "leave `kernel_dtype` out, or take another sampler, e.g. "
-                '"hashing_forest", "auto" or an LSHSampler. Received: '
-                f'kernel_dtype="{self.kernel_dtype}"'
-            )
 
     def _make_sampler(self, sampler, num_sampled):
         if sampler is None and self.sampler_is_optional:

@@ -112,6 +112,11 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, **kwargs)
+        if self.tie is not None:
+            raise ValueError(
+                "Rows of a ShardedSoftmax are its own. Received: tied_to="
+                f"{self.tie.name!r}"
+            )
         num_sampled = self._check_sampling(sampler, num_sampled, sample_rate)
         self.sampler = None
         if sampler is not None:

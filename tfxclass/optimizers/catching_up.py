@@ -10,6 +10,7 @@ from tfxclass.types import Array
 from tfxclass.types import Variable
 
 _OPTIMIZER = "_tfxclass_lazy_optimizer"
+_SHARED = "_tfxclass_shared_rows"
 
 
 def catch_up(variable: Variable, ids: Array | None = None) -> None:
@@ -53,6 +54,21 @@ def link(variable: Variable, optimizer: Any) -> None:
         for name in ("assign", "assign_add", "assign_sub"):
             setattr(variable, name, _after_settling(variable, name))
     setattr(variable, _OPTIMIZER, weakref.ref(optimizer))
+
+
+def mark_shared(variable: Variable) -> None:
+    """Says that a layer that knows nothing of `catch_up` reads the rows."""
+    setattr(variable, _SHARED, True)
+
+
+def check_alone(variable: Variable) -> None:
+    """Raises ValueError for rows that `mark_shared` was called for."""
+    if getattr(variable, _SHARED, False):
+        raise ValueError(
+            "Rows of a head with `tied_to` are read by an embedding, which "
+            "does not bring them up to date. Fix: catch_up=False. Received: "
+            f"catch_up=True for {variable.path!r}"
+        )
 
 
 def _linked(variable):

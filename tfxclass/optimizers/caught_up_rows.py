@@ -56,6 +56,8 @@ class CaughtUpRows(ShardedRows):
         super().build(variables)
         if not self.catch_up:
             return
+        for variable in variables:
+            catching_up.check_alone(variable)
         self._last_steps = [self._add_last_step(v) for v in variables]
         self._clocks = self._add_all(variables, "clock", _no_shape, "int64")
         self._rates = self._add_all(

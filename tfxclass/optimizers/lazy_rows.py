@@ -60,10 +60,14 @@ class LazyRows(ClassRowsStep, CoupledL2):
                 )
         shape, dtype = kept
         path = path_of(reference_variable).replace("/", "_")
-        with self._beside(reference_variable):
+
+        def add():
             return self.add_variable(
                 shape, initializer, dtype=dtype, name=f"{path}_{name}"
             )
+
+        with self._beside(reference_variable):
+            return self._add_in_shards(reference_variable, add)
 
     def _slot_kept(self, variable, name):
         """Shape and type of a slot, where they are not the variable's."""

@@ -43,7 +43,6 @@ class ShardedRows(OptimizerHooks):
             "global_clipnorm",
             "use_ema",
             "gradient_accumulation_steps",
-            "compact_slots",
         ):
             if getattr(self, name):
                 raise ValueError(

@@ -176,8 +176,6 @@ def sharded(asked: Asked) -> Needs:
     head = layers.ShardedSoftmax(
         shard, num_sampled=sampled, kernel_dtype=asked.kernel_dtype
     )
-    if asked.machines > 1 and getattr(asked.optimizer, "compact_slots", False):
-        raise ValueError("`compact_slots` is not for variables in shards")
     found = asked.estimate(head, asked.batch)
     row = _FLOAT * asked.dim
     sent = asked.gathered(asked.part * (row + _ID + _FLOAT))

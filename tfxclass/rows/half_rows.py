@@ -72,6 +72,16 @@ def widen(values: tf.Tensor) -> tf.Tensor:
     return tf.cast(values, tf.float32) if is_half(values) else values
 
 
+def floats(values: tf.Tensor) -> tf.Tensor:
+    """Rows as float32, whose gradient is float32, too."""
+    return _floats(values) if is_half(values) else values
+
+
+@custom_gradient
+def _floats(values):
+    return widen(values), tf.identity
+
+
 @custom_gradient
 def gather(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """float32 rows `ids` of a bfloat16 matrix; their gradient is float32.

@@ -61,7 +61,7 @@ def rows_grad(upstream: tf.Tensor, queries: tf.Tensor) -> tf.Tensor:
 
 def all_products(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
     """Logits of all classes of `ClassRows` of tensors, `[batch, classes]`."""
-    kernel = half_rows.widen(rows.kernel)
+    kernel = half_rows.floats(rows.kernel)
     logits = row_products(queries, kernel)
     if rows.normalize:
         logits *= inverse_norms(kernel)

@@ -2,6 +2,7 @@
 
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.auto import AutoSampler
+from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.by_name import get
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
@@ -18,6 +19,7 @@ from tfxclass.samplers.top_k import TopKSampler
 __all__ = [
     "AdaptiveAllocation",
     "AutoSampler",
+    "BatchSampler",
     "ClusterSampler",
     "FrequencySampler",
     "HashingForestSampler",

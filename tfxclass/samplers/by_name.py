@@ -5,6 +5,7 @@ import keras
 from tfxclass.checks import check_positive_int
 from tfxclass.growth.change import Change
 from tfxclass.samplers.auto import AutoSampler
+from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.random import LogUniformSampler
@@ -25,6 +26,7 @@ NAMES = {
     "hashing_forest": HashingForestSampler,
     "cluster": ClusterSampler,
     "auto": AutoSampler,
+    "batch": BatchSampler,
 }
 
 

@@ -76,8 +76,6 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
-    reads_half = True
-
     def __init__(
         self,
         num_sampled: int,

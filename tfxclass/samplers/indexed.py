@@ -23,9 +23,6 @@ class IndexedSampler(Sampler):
     is_exact = False
     index: Any = None
 
-    #: Whether the index is of bfloat16 rows, too, read where they lie.
-    reads_half = False
-
     @property
     def has_gpu_ops(self) -> bool:
         return self.index.has_gpu_ops

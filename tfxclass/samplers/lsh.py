@@ -113,8 +113,6 @@ class LSHSampler(LSHOptions, IndexedSampler):
     """
 
     has_gpu_ops = LSHTables.has_gpu_ops
-    reads_half = True
-
     #: Arguments beside `num_sampled` and `seed`.
     option_names = (
         "scheme",

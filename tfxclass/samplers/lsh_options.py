@@ -118,7 +118,7 @@ class LSHOptions:
         # Tables of all rows are sorted and cut as many at a time as there are
         # codes of, or codes of touched rows are kept to be merged.
         together = min(max(_MOST_CODES // num_classes, 1), num_tables)
-        built = 4 * together * (2 * num_classes + ids)
+        built = 4 * together * (num_classes + ids)
         kept = num_classes // 8 * (4 * num_tables + 8)
         # Votes, while they are queried.
         return tables + max(built, kept) + 2 * num_classes

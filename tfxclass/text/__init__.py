@@ -2,6 +2,7 @@
 
 from tfxclass.text.fields import Field
 from tfxclass.text.linear_tree import train_linear
+from tfxclass.text.mixed_scores import MixedScores
 from tfxclass.text.neighbors import NeighborVotes
 from tfxclass.text.sparse_linear import SparseLinear
 from tfxclass.text.sparse_rows import SparseRows
@@ -10,6 +11,7 @@ from tfxclass.text.text_features import TextFeatures
 
 __all__ = [
     "Field",
+    "MixedScores",
     "NeighborVotes",
     "SparseLinear",
     "SparseRows",

@@ -64,6 +64,11 @@ def size(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
+def take(columns: Columns, rows: np.ndarray) -> Columns:
+    """The given texts, in their order."""
+    return {name: [texts[i] for i in rows] for name, texts in columns.items()}
+
+
 def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
     """Raises ValueError unless the names of the columns are those expected."""
     if set(columns) != set(expected):

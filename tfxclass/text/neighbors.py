@@ -16,6 +16,8 @@ from tfxclass.types import Shape
 
 #: Texts that vote, and what their votes weigh beside a probability of 1.
 NEIGHBORS, WEIGHT = 30, 0.1
+#: Shares of the votes to choose from.
+SHARES = tuple(w / (1 + w) for w in (0.05, WEIGHT, 0.2, 0.4, 0.8))
 # Cosines are raised to this: the nearest count for most.
 _POWER = 8
 # Heaviest terms of a text that it is found by: lists stay short.
@@ -94,13 +96,20 @@ class NeighborVotes(keras.layers.Layer):
         """float32 `[batch, num_labels]`; zeros where no text is near."""
         norms = tf.norm(values, axis=1, keepdims=True)
         values = tf.math.divide_no_nan(values, norms)
-        cosines = self.similarity(ids, values)
+        return self._summed(*self.nearest(self.similarity(ids, values)))
+
+    def nearest(self, cosines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(texts, weights)` of those that vote, int64 and float32 [batch, n].
+
+        Args:
+            cosines: float32 `[batch, texts]`.
+        """
         count = min(self.num_neighbors, self.similarity.num_labels)
         cosines, texts = tf.math.top_k(cosines, count)
         weights = tf.nn.relu(cosines) ** _POWER
         total = tf.reduce_sum(weights, axis=1, keepdims=True)
         weights = tf.math.divide_no_nan(weights, total)
-        return self._summed(tf.cast(texts, tf.int64), weights)
+        return tf.cast(texts, tf.int64), weights
 
     def _summed(self, texts, weights):
         size, count = tf.unstack(tf.shape(texts, tf.int64))
@@ -141,6 +150,7 @@ def make(
     num_features: int,
     num_labels: int,
     num_neighbors: int = NEIGHBORS,
+    share: float = WEIGHT / (1 + WEIGHT),
     name: str | None = None,
 ) -> NeighborVotes:
     """A `NeighborVotes` of texts and their labels.
@@ -151,6 +161,7 @@ def make(
         num_features: int.
         num_labels: int.
         num_neighbors: int.
+        share: float, of the votes in the output.
         name: of the layer.
     """
     texts = unit_rows(rows)
@@ -166,7 +177,7 @@ def make(
     )
     similarity = from_weights(weights, len(texts), name="similarity")
     layer = NeighborVotes(
-        similarity, num_labels, len(labels.ids), num_neighbors, name=name
+        similarity, num_labels, len(labels.ids), num_neighbors, share, name=name
     )
     layer.splits.assign(labels.splits)
     layer.labels.assign(labels.ids)

@@ -97,7 +97,10 @@ class SparseLinear(keras.layers.Layer):
         )
 
     def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        margins = self.margins(ids, values)
+        return self.activated(self.margins(ids, values))
+
+    def activated(self, margins: tf.Tensor) -> tf.Tensor:
+        """The output, of `margins`."""
         labels = margins[:, : self.num_labels]
         if self.activation is None:
             return labels

@@ -14,6 +14,7 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import columns as columns_lib
+from tfxclass.text import encoder as encoder_lib
 from tfxclass.text import linear_tree
 from tfxclass.text import neighbors as neighbors_lib
 from tfxclass.text import sparse_linear
@@ -52,6 +53,14 @@ class Tagger:
             takes longer to answer; 0 for none. By default 30 if held-out texts
             gain 0.002 of their score by them, with `effort="best"`.
         threshold: float, weights of less than this are dropped.
+        encoder: Keras model or layer of texts to features `[batch, dim]` (or a
+            dict with `"pooled_output"`, a backbone of KerasHub behind its
+            preprocessor), or None. It is trained in place with class rows of
+            its own, and its logits are added to the linear ones (`MixedScores`)
+            if held-out texts gain 0.002 of their score by it. A model with
+            several inputs gets the columns of their names, one with one input
+            that of its name, or all columns joined.
+        learning_rate: float, the encoder's own, of Adam.
         seed: int.
         verbose: 0 or 1, whether progress is printed.
 
@@ -77,6 +86,8 @@ class Tagger:
         c: float | None = None,
         neighbors: int | None = None,
         threshold: float = 0.05,
+        encoder: keras.layers.Layer | None = None,
+        learning_rate: float = 1e-3,
         seed: int = 0,
         verbose: int = 1,
     ) -> None:
@@ -89,6 +100,11 @@ class Tagger:
             raise ValueError(
                 f"`threshold` must be at least 0. Received: {threshold!r}"
             )
+        if not 0 < learning_rate < np.inf:
+            raise ValueError(
+                f"`learning_rate` must be positive. Received: {learning_rate!r}"
+            )
+        self.encoder, self.learning_rate = encoder, learning_rate
         self.fields = None if fields is None else list(fields)
         self.effort, self.c, self.threshold = effort, c, threshold
         self.neighbors, self.thresholds = neighbors, None
@@ -119,6 +135,8 @@ class Tagger:
         columns = columns_lib.read(texts)
         size = columns_lib.size(columns)
         names = columns_lib.read_tags(tags, size)
+        if self.encoder is not None:
+            encoder_lib.check(self.encoder, list(columns))
         self._number_tags(names)
         labels = self._labels(names)
         held = None
@@ -134,9 +152,9 @@ class Tagger:
         if trial.neighbors:
             votes = neighbors_lib.make(
                 rows, labels, num_features, len(self.tags), trial.neighbors,
-                "neighbors",
+                trial.vote_share, "neighbors",
             )  # fmt: skip
-        self._make_model(list(columns), features, weights, votes)
+        self._make_model(list(columns), features, weights, votes, trial.encoded)
         self.summary.update(
             texts=size,
             tags=len(self.tags),
@@ -270,6 +288,47 @@ class Tagger:
         self._check_fitted()
         return tagger_export.export(self, folder, k, threshold, verify)
 
+    def export_onnx(self, path: Path, k: int = 10, verify: bool = True) -> str:
+        """Writes an ONNX model of the features of texts, see `features`.
+
+        The folder `path` gets `model.onnx`, from `feature_ids` (int64) and
+        `feature_values` (float32), `[batch, n]`, to `ids` (int64) and `scores`
+        (float32), `[batch, k]`, best first; and `labels.txt`, the name of tag i
+        in line i. Needs the extra `tfxclass[onnx]`.
+
+        Args:
+            path: folder to make; it must not exist.
+            k: int, tags of an answer.
+            verify: whether ONNX Runtime's answers are compared.
+
+        Returns:
+            The path of `model.onnx`, str.
+
+        Raises:
+            ValueError: the folder exists, or the tagger has an encoder.
+        """
+        from tfxclass.text import tagger_onnx
+
+        self._check_fitted()
+        return tagger_onnx.export(self, path, k, verify)
+
+    def features(self, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
+        """What the linear layer reads of texts: terms and their weights.
+
+        Args:
+            texts: list of str, or a dict of columns.
+
+        Returns:
+            `(ids, values)`, int64 and float32 `[texts, n]`, padded with value
+            0.
+        """
+        self._check_fitted()
+        columns = columns_lib.read(texts)
+        columns_lib.check_same(columns, self.model.input)
+        given = {name: tf.constant(x) for name, x in columns.items()}
+        found = self.model.get_layer("text_features")(given)
+        return tuple(x.numpy() for x in found)
+
     def _number_tags(self, names):
         known = set(self.tags)
         new = {name for of_text in names for name in of_text} - known
@@ -323,6 +382,8 @@ class Tagger:
             "centroids": trial.share,
             "passes": epochs,
             "neighbors": trial.neighbors,
+            "vote_share": round(trial.vote_share, 3),
+            "encoder_passes": trial.encoder_epochs,
             "groups": groups,
             "threshold": trial.threshold,
             "tried": trial.report,
@@ -337,14 +398,16 @@ class Tagger:
         layer.intercept.assign(trial.intercept)
         return layer
 
-    def _make_model(self, names, features, linear, votes):
-        inputs = {
-            name: keras.Input((), dtype="string", name=name) for name in names
-        }
+    def _make_model(self, names, features, linear, votes, encoded):
+        inputs = encoder_lib.inputs_of(names)
         terms = features(inputs)
         outputs = linear(*terms)
         if votes is not None:
             outputs = votes(*terms, outputs)
+        if encoded is not None:
+            layer, mixed = encoded
+            dense = layer(encoder_lib.features(self.encoder, inputs))
+            outputs = mixed(outputs, dense)
         self.model = keras.Model(inputs, outputs)
         self._make_answer()
 

@@ -53,11 +53,19 @@ def _description(tagger, model):
         "neighbors": tagger.neighbors,
         "thresholds": tagger.thresholds.tolist(),
         "threshold": tagger.threshold,
+        "encoder": _encoder_name(tagger),
+        "learning_rate": tagger.learning_rate,
         "seed": tagger.seed,
         "verbose": tagger.verbose,
         "fields_are_given": tagger.fields is not None,
         "summary": tagger.summary,
     }
+
+
+def _encoder_name(tagger):
+    """Of the layer in the model; None where no encoder helped."""
+    is_used = bool(tagger.summary.get("encoder_passes"))
+    return tagger.encoder.name if is_used else None
 
 
 def load(cls: type, folder: Path) -> Any:
@@ -75,6 +83,7 @@ def load(cls: type, folder: Path) -> Any:
         c=described["c"],
         neighbors=described.get("neighbors"),
         threshold=described["threshold"],
+        learning_rate=described.get("learning_rate", 1e-3),
         seed=described["seed"],
         verbose=described.get("verbose", 1),
     )
@@ -84,6 +93,8 @@ def load(cls: type, folder: Path) -> Any:
     tagger.thresholds = np.array(described.get("thresholds", least), np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
     tagger.model = keras.models.load_model(model)
+    if described.get("encoder"):
+        tagger.encoder = tagger.model.get_layer(described["encoder"])
     if described.get("fields_are_given", True):
         tagger.fields = tagger.model.get_layer("text_features").fields
     tagger._make_answer()

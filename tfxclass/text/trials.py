@@ -6,12 +6,13 @@ import numpy as np
 
 from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
-from tfxclass.text import fields as fields_lib
+from tfxclass.text import encoder as encoder_lib
+from tfxclass.text import mixed_scores
 from tfxclass.text import neighbors
+from tfxclass.text.featured import Featured
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
 from tfxclass.text.sparse_rows import SparseRows
-from tfxclass.text.sparse_rows import from_pairs
 from tfxclass.types import Columns
 
 EFFORTS = {
@@ -20,10 +21,14 @@ EFFORTS = {
     "best": (5, 90.0, (0.1, 0.5, 1.0)),
 }
 _MOST_HELD = 2000
+# Values of C beyond those, where the best is at their end.
+_LEAST_C, _MOST_C = 0.005, 8.0
 # Passes over the texts.
 _MOST_EPOCHS = 32
 # Of the score, for what votes cost in an answer and in the model.
 _LEAST_GAIN = 0.002
+# Of votes, where no held-out texts tell.
+_VOTE_SHARE = neighbors.WEIGHT / (1 + neighbors.WEIGHT)
 # Fewer rows cannot tell one choice from another.
 _LEAST_HELD = 20
 
@@ -47,7 +52,9 @@ class Trials:
         self.share, self.report = 0.0, []
         self.thresholds = None
         self.epochs = EFFORTS[tagger.effort][0]
-        self.neighbors = tagger.neighbors or 0
+        self.neighbors, self.vote_share = tagger.neighbors or 0, _VOTE_SHARE
+        # A layer of logits of the encoder, and a `MixedScores`.
+        self.encoded, self.encoder_epochs = None, 0
 
     def choose(self) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
@@ -58,6 +65,12 @@ class Trials:
         featured = Featured(every, self.columns, self.tagger)
         train, held, held_labels = self._parts(featured)
         if held is None:
+            if self.tagger.encoder is not None:
+                raise ValueError(
+                    "An encoder needs texts that it is judged by: "
+                    f"`validation_data`, or {10 * _LEAST_HELD} texts. "
+                    f"Received: {len(self.labels)} texts"
+                )
             return featured.join(sets[0])
         best = None
         for fields in sets:
@@ -65,6 +78,7 @@ class Trials:
                 trial = self._try(featured, fields, c, train, held, held_labels)
                 if best is None or trial.score > best[0].score:
                     best = trial, fields, c
+        best = self._go_on(best, featured, train, held, held_labels)
         _, fields, self.c = best
         split = featured, fields, self.c, train, held, held_labels
         trial = self._stop_early(best[0], *split)
@@ -72,12 +86,26 @@ class Trials:
         self._calibrate(trial)
         answers = self._probabilities(trial)
         answers = self._let_vote(answers, trial, *split)
+        answers = self._let_encode(answers, trial)
         self.threshold = choice.best_threshold(answers, trial.truth)
         self.thresholds = choice.tag_thresholds(
             answers, trial.truth, trial.labels, len(self.tagger.tags),
             self.threshold,
         )  # fmt: skip
         return featured.join(fields)
+
+    def _go_on(self, best, featured, *split):
+        """Other values of C while the best is at the end of those tried."""
+        values = EFFORTS[self.tagger.effort][2]
+        if self.tagger.c is not None or len(values) == 1:
+            return best
+        for factor, c in ((0.4, values[0]), (2.0, values[-1])):
+            while best[2] == c and _LEAST_C <= c * factor <= _MOST_C:
+                c *= factor
+                trial = self._try(featured, best[1], c, *split)
+                if trial.score > best[0].score:
+                    best = trial, best[1], c
+        return best
 
     def _stop_early(self, trial, *split):
         """More passes over the texts while held-out ones gain, or fewer."""
@@ -102,10 +130,15 @@ class Trials:
         if self.held is not None:
             columns, labels = self.held
             return np.arange(size), featured.read(columns), labels
-        train, held = choice.split(size, 0.1, _MOST_HELD, self.tagger.seed)
+        train, held = self._split()
         if len(held) < _LEAST_HELD:
             return train, None, None
         return train, featured.take(held), self.labels.take(held)
+
+    def _split(self):
+        """`(training rows, held-out rows)` of the texts, int arrays."""
+        size = len(self.labels)
+        return choice.split(size, 0.1, _MOST_HELD, self.tagger.seed)
 
     def _values_of_c(self, is_first, best):
         if self.tagger.c is not None:
@@ -159,69 +192,56 @@ class Trials:
         votes = neighbors.votes_of(
             layer, featured.join_held(fields, held), trial.labels
         )
-        mixed = (1 - layer.share) * answers + layer.share * votes
+        share, mixed = self._mix(answers, votes, trial)
+        gains = self._gains("neighbours", answers, mixed, trial)
+        if wanted is None and not gains:
+            return answers
+        self.neighbors, self.vote_share = layer.num_neighbors, share
+        return mixed
+
+    def _mix(self, answers, votes, trial):
+        """The best share of the votes, and the answers with it."""
+        mixes = [(1 - x) * answers + x * votes for x in neighbors.SHARES]
+        best = np.argmax([self._score(mixed, trial) for mixed in mixes])
+        return neighbors.SHARES[best], mixes[best]
+
+    def _let_encode(self, answers, trial):
+        """`answers` with the encoder's logits, if there is one and it helps."""
+        encoder = self.tagger.encoder
+        if encoder is None:
+            return answers
+        data, held = self._texts()
+        layer, epochs = encoder_lib.train(
+            encoder, self.tagger.learning_rate, data, held,
+            len(self.tagger.tags), self.one, self.tagger.seed, self.tagger.say,
+        )  # fmt: skip
+        logits = encoder_lib.logits_of(encoder, layer, held[0])
+        logits = logits[:, trial.labels]
+        mixed = mixed_scores.make(answers, logits, trial.truth, self.one)
+        both = mixed(answers, logits).numpy()
+        if not self._gains("encoder", answers, both, trial):
+            return answers
+        self.encoded, self.encoder_epochs = (layer, mixed), epochs
+        return both
+
+    def _texts(self):
+        """Columns and labels, learned from and held out."""
+        if self.held is not None:
+            return (self.columns, self.labels), self.held
+        return [
+            (columns_lib.take(self.columns, rows), self.labels.take(rows))
+            for rows in self._split()
+        ]
+
+    def _score(self, answers, trial):
         measure = choice.average_precision
         if self.one:
             measure = choice.reciprocal_rank
-        before, after = (measure(x, trial.truth) for x in (answers, mixed))
-        self.report.append(("neighbours", c, 0, round(after, 4)))
-        self.tagger.say(f"neighbours' votes: {before:.4f} to {after:.4f}")
-        if wanted is None and after < before + _LEAST_GAIN:
-            return answers
-        self.neighbors = layer.num_neighbors
-        return mixed
+        return measure(answers, trial.truth)
 
-
-class Featured:
-    """Features of the texts, by field; joined as they are asked for."""
-
-    def __init__(
-        self, fields: list[Field], columns: Columns, tagger: Any
-    ) -> None:
-        self.fields = fields
-        self.size = columns_lib.size(columns)
-        tagger.say(f"reading {self.size} texts")
-        read = fields_lib.read_terms(columns, fields)
-        self.vocabularies = [
-            fields_lib.learn(field, self.size, hashes)
-            for field, (_, hashes, _) in zip(fields, read)
-        ]
-        self.parts = self._weigh(read, self.size)
-
-    def _weigh(self, read, size):
-        return [
-            from_pairs(size, *fields_lib.weigh(*of_field, *terms, size))
-            for *of_field, terms in zip(self.fields, self.vocabularies, read)
-        ]
-
-    def read(self, columns: Columns) -> list[SparseRows]:
-        """`SparseRows` of other texts, by field."""
-        read = fields_lib.read_terms(columns, self.fields)
-        return self._weigh(read, columns_lib.size(columns))
-
-    def take(self, rows: np.ndarray) -> list[SparseRows]:
-        """`SparseRows` of some of the texts, by field."""
-        return [part.take(rows) for part in self.parts]
-
-    def join(
-        self, fields: list[Field]
-    ) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
-        """`(fields, rows, num_features, vocabularies)`."""
-        vocabularies = [self.vocabularies[i] for i in self._numbers(fields)]
-        count = max(sum(len(v.hashes) for v in vocabularies), 1)
-        return fields, self.join_held(fields, self.parts), count, vocabularies
-
-    def join_held(
-        self, fields: list[Field], parts: list[SparseRows]
-    ) -> SparseRows:
-        """One `SparseRows` of parts by field, of the given fields."""
-        first, flat = 0, []
-        for i in self._numbers(fields):
-            part = parts[i]
-            flat.append((part.row_ids(), part.ids + first, part.values))
-            first += len(self.vocabularies[i].hashes)
-        rows, ids, values = (np.concatenate(x) for x in zip(*flat))
-        return from_pairs(len(parts[0]), rows, ids, values)
-
-    def _numbers(self, fields):
-        return [self.fields.index(field) for field in fields]
+    def _gains(self, name, before, after, trial):
+        """Whether held-out texts gain enough for what an answer costs more."""
+        before, after = (self._score(x, trial) for x in (before, after))
+        self.report.append((name, self.c, 0, round(after, 4)))
+        self.tagger.say(f"{name}: {before:.4f} to {after:.4f}")
+        return after >= before + _LEAST_GAIN

@@ -1,0 +1,271 @@
+"""Local SGD's accuracy: replicas, intervals, and data of their own.
+
+    python benchmarks/local_sgd_accuracy.py DATA [--seeds 1] [--epochs 4]
+        [--intervals 1 4 16 64]
+
+After table 5 and figures 3 and 4 of the RP paper (Yuan et al., 2020). DATA is
+the folder of verses.py. 10,359 classes, every third verse, in three
+translations; the fourth is the test. Features are frozen: TF-IDF in 256 random
+projections, of length 1. RP: slim rows of 64 numbers from zero, on K replicas
+with 32 rows each a step. "own books": a replica has a K-th of the classes, with
+all their rows; "any rows": a K-th of the rows, drawn once. Full-D-C, rows of
+256 numbers, is what `ShardedSoftmax` computes: exactly the full softmax.
+
+Replicas are simulated one after the other, in NumPy: as `LocalSGD` does it,
+whose tests compare it with such a loop. An epoch of K replicas has a K-th of
+the steps; the rate is RATE K. Accuracy and loss of the test, of the replicas'
+mean, after each epoch. `mb` is computed: a model an average.
+
+A job is a model, in a process of its own; those that are done lie in
+benchmarks/cache/local_sgd_accuracy and are not run again.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+import measure
+import numpy as np
+import verses_data
+
+NAME = "local_sgd_accuracy"
+DIM, PROJECTION_DIM, BATCH, RATE = 256, 64, 32, 50.0
+REPLICAS, INTERVALS = (2, 4, 8), (1, 4, 16, 64)
+OWN, ANY = "own books", "any rows"
+FULL, RP = "Full-D-C", "RP"
+
+
+def jobs(intervals):
+    """Method, replicas, interval, data of a replica."""
+    yield RP, 1, 1, ANY
+    yield FULL, 4, 1, ANY
+    for replicas in REPLICAS:
+        for interval in intervals:
+            yield RP, replicas, interval, OWN
+        yield RP, replicas, intervals[-1], ANY
+
+
+def load(folder):
+    """`(x, y, test_x, test_y)`, every third class; kept in the cache."""
+    path = os.path.join(measure.CACHE, NAME, "features.npz")
+    if not os.path.exists(path):
+        x, y, test_x, test_y, idf = verses_data.load(folder)
+        random = np.random.default_rng(0)
+        table = random.normal(size=(len(idf), DIM)) * idf[:, np.newaxis]
+        table[0] = 0
+        found = features(x, y, table) + features(test_x, test_y, table)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        np.savez(path, *found)
+    with np.load(path) as stored:
+        return [stored[f"arr_{i}"] for i in range(4)]
+
+
+def features(x, y, table):
+    kept = y % 3 == 0
+    vectors = np.stack([table[words].sum(axis=0) for words in x[kept]])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-6
+    return vectors.astype(np.float32), y[kept] // 3
+
+
+def shares(y, replicas, data, seed):
+    """Rows of each replica, `[replicas, rows]`."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    if data == OWN:
+        order = order[np.argsort(y[order], kind="stable")]
+    return order[: len(y) // replicas * replicas].reshape(replicas, -1)
+
+
+def epoch(rows, random):
+    """All rows in a new order, `[steps, replicas, BATCH]`."""
+    rows = random.permuted(rows, axis=1)
+    steps = rows.shape[1] // BATCH
+    rows = rows[:, : steps * BATCH].reshape(len(rows), steps, BATCH)
+    return rows.transpose(1, 0, 2)
+
+
+def move(kernel, x, y, rate):
+    """A step along the gradient of the mean cross-entropy, in place."""
+    p = x @ kernel.T
+    p -= p.max(axis=1, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(axis=1, keepdims=True)
+    p[np.arange(len(y)), y] -= 1
+    kernel -= np.float32(rate / len(y)) * (p.T @ x)
+
+
+def evaluated(kernel, x, y):
+    """Mean loss and accuracy."""
+    losses, right = [], []
+    for start in range(0, len(y), 1024):
+        logits = x[start : start + 1024] @ kernel.T
+        labels = y[start : start + 1024]
+        best = logits.argmax(axis=1)
+        own = logits[np.arange(len(labels)), labels]
+        most = logits.max(axis=1)
+        total = np.exp(logits - most[:, np.newaxis]).sum(axis=1)
+        losses.append(np.log(total) + most - own)
+        right.append(best == labels)
+    return tuple(float(np.concatenate(p).mean()) for p in (losses, right))
+
+
+class Replicas:
+    """Class matrices of K replicas; with `interval=1` one does for all.
+
+    Attributes:
+        steps: int, of each replica.
+        averages: int.
+    """
+
+    def __init__(self, count, interval, shape):
+        count = 1 if interval == 1 else count
+        self.kernels = [np.zeros(shape, np.float32) for _ in range(count)]
+        self.interval = interval
+        self.steps = self.averages = 0
+
+    def step(self, x, y, rows, rate):
+        """A step of each on its row of `rows`, `[replicas, BATCH]`."""
+        for kernel, own in zip(
+            self.kernels, rows.reshape(len(self.kernels), -1)
+        ):
+            move(kernel, x[own], y[own], rate)
+        self.steps += 1
+        if self.steps % self.interval == 0:
+            self.average()
+
+    def average(self):
+        """Replaces all by their mean; returns it."""
+        mean = sum(self.kernels) / np.float32(len(self.kernels))
+        for kernel in self.kernels:
+            kernel[:] = mean
+        self.averages += 1
+        return mean
+
+
+def child(folder, method, replicas, interval, data, epochs, seed):
+    """Steps, MB, loss and accuracy of the test after each epoch."""
+    x, y, test_x, test_y = load(folder)
+    random = np.random.default_rng(seed)
+    if method == RP:
+        projection = random.normal(size=(DIM, PROJECTION_DIM))
+        projection = (projection / PROJECTION_DIM**0.5).astype(np.float32)
+        x, test_x = x @ projection, test_x @ projection
+    shape = int(y.max()) + 1, x.shape[1]
+    models, curve = Replicas(replicas, interval, shape), []
+    shards = shares(y, replicas, data, seed)
+    for _ in range(epochs):
+        for rows in epoch(shards, random):
+            models.step(x, y, rows, RATE * replicas)
+        # As `fit` does at its end; it sends nothing where they agree.
+        mean = np.mean(models.kernels, axis=0)
+        loss, accuracy = evaluated(mean, test_x, test_y)
+        curve.append(
+            {
+                "steps": models.steps,
+                "mb": 4e-6 * mean.size * models.averages,
+                "loss": loss,
+                "accuracy": accuracy,
+            }
+        )
+    return curve
+
+
+def main(folder, intervals, epochs, seeds):
+    """A seed is done with all jobs before the next one begins."""
+    found = {}
+    for seed in range(seeds):
+        for job in jobs(intervals):
+            one = measure.once(
+                NAME, __file__, *job, epochs, seed, folder=folder
+            )
+            if "error" in one:
+                sys.exit(one["error"])
+            found.setdefault(job, []).append(one)
+    curves = {job: mean_curve(of_seeds) for job, of_seeds in found.items()}
+    rows = [row(job, epochs, curves[job][-1], found[job]) for job in curves]
+    measure.save(NAME, rows)
+    draw_all(rows, curves)
+
+
+def mean_curve(of_seeds):
+    return [
+        {key: float(np.mean([one[key] for one in points])) for key in points[0]}
+        for points in zip(*of_seeds)
+    ]
+
+
+def row(job, epochs, last, of_seeds):
+    names = ("method", "replicas", "interval", "data")
+    found = {**dict(zip(names, job)), "epochs": epochs, **last}
+    if job[0] == FULL or job[1] == 1:
+        # It sends features (see the page on shards), or nothing.
+        del found["mb"]
+    found["deviation"] = float(np.std([c[-1]["accuracy"] for c in of_seeds]))
+    return {**found, "seeds": len(of_seeds)}
+
+
+def draw_all(rows, curves):
+    measure.plot(
+        NAME,
+        lambda axes: draw(axes, rows),
+        "steps between averages I",
+        "accuracy, translation kept back",
+        xscale="log",
+    )
+    for part, label in (("steps", "steps"), ("mb", "MB to all-reduces")):
+        measure.plot(
+            f"{NAME}_{part}",
+            lambda axes, part=part: draw_curves(axes, curves, part),
+            label,
+            "accuracy, translation kept back",
+            xscale="log",
+        )
+
+
+def draw(axes, rows):
+    """A line for each K; Full-D-C and one replica are level ones."""
+    for replicas in REPLICAS:
+        own = [r for r in rows if (r["replicas"], r["data"]) == (replicas, OWN)]
+        x = [r["interval"] for r in own]
+        y = [r["accuracy"] for r in own]
+        (line,) = axes.plot(x, y, "o-", label=f"K = {replicas}, {OWN}")
+        drawn = [
+            r
+            for r in rows
+            if (r["method"], r["replicas"], r["data"]) == (RP, replicas, ANY)
+        ]
+        for r in drawn:
+            color = line.get_color()
+            label = f"K = {replicas}, {ANY}"
+            axes.plot(r["interval"], r["accuracy"], "x", c=color, label=label)
+    for one, label in zip(rows[:2], ("RP, one replica", FULL)):
+        axes.axhline(one["accuracy"], ls=":", label=label, c="k", alpha=0.5)
+
+
+def draw_curves(axes, curves, part):
+    """Those of K = 4 and of one replica."""
+    for (method, replicas, interval, data), curve in curves.items():
+        alone = method == FULL or replicas == 1
+        if part == "mb" and alone:
+            continue
+        if alone or (replicas == 4 and data == OWN):
+            x = [point[part] for point in curve]
+            label = f"{method}, K = {replicas}, I = {interval}"
+            axes.plot(x, [p["accuracy"] for p in curve], ".-", label=label)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        folder, method, replicas, interval, data, epochs, seed = sys.argv[2:]
+        numbers = int(replicas), int(interval), data, int(epochs), int(seed)
+        print(json.dumps(child(folder, method, *numbers)))
+    else:
+        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+        parser.add_argument("folder")
+        parser.add_argument("--epochs", type=int, default=4)
+        parser.add_argument("--seeds", type=int, default=1)
+        parser.add_argument(
+            "--intervals", type=int, nargs="*", default=INTERVALS
+        )
+        args = parser.parse_args()
+        main(args.folder, args.intervals, args.epochs, args.seeds)

@@ -1,0 +1,167 @@
+"""The classes of the batch itself, and of those before."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.keras_internals import tf_variable
+from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Config
+from tfxclass.types import Variable
+
+# Steps between two batches with a class that was never seen.
+_NEVER = 1e6
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class BatchSampler(Sampler):
+    """The labels of the batch, each a negative for the other rows.
+
+    What a retrieval model with two towers trains on. A class is in the batch as
+    often as it is a label, so the frequent ones would be pushed down: the loss
+    subtracts the log of the share of batches that have the class, of the labels
+    too. It is estimated from the stream: the steps between two batches with
+    the class, as a moving average. No count is needed beforehand, and what
+    becomes frequent is followed.
+
+    With a memory, the last labels of earlier batches are negatives too; their
+    rows are read as they are now.
+
+    Args:
+        num_sampled: int, number of classes a step, labels included; what
+            labels and memory do not fill is left out of the loss.
+        memory: int >= 0, how many of the last labels are negatives.
+        rate: float in (0, 1], of the moving average.
+        num_buckets: int; classes with the same id modulo it share an estimate
+            (8 bytes each).
+        seed: int.
+
+    References:
+        Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus
+        Item Recommendations, RecSys 2019 (Algorithm 2).
+        Wang et al., Cross-Batch Negative Sampling for Training Two-Tower
+        Recommenders, SIGIR 2021.
+    """
+
+    estimates_sums = False
+
+    def __init__(
+        self,
+        num_sampled: int,
+        memory: int = 0,
+        rate: float = 0.05,
+        num_buckets: int = 1 << 20,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_sampled, seed=seed, **kwargs)
+        if not 0 < rate <= 1:
+            raise ValueError(f"`rate` must be in (0, 1]. Received: {rate}")
+        if not isinstance(memory, int) or memory < 0:
+            raise ValueError(
+                f"`memory` must be an int >= 0. Received: {memory}"
+            )
+        self.memory = memory
+        self.rate = rate
+        self.num_buckets = check_positive_int("num_buckets", num_buckets)
+
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        self.step = self._add("step", (), "int64", 0)
+        shape = (self.num_buckets,)
+        self.last_step = self._add("last_step", shape, "int32", -1)
+        self.interval = self._add("interval", shape, "float32", _NEVER)
+        # Of the labels that a full memory holds, in how many steps they came.
+        self.span = self._add("span", (), "float32", 1)
+        self.recent = self._add("recent", (self.memory,), "int64", -1)
+        self.built = True
+
+    def _add(self, name, shape, dtype, value):
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            dtype=dtype,
+            trainable=False,
+            initializer=keras.initializers.Constant(value),
+        )
+
+    def sample(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
+        recent = tf.convert_to_tensor(self.recent)
+        # The last ones first, where there is no place for all.
+        age = -tf.range(self.memory, dtype=tf.float32)
+        chosen = self.choose(
+            target_ids, candidates=recent, scores=age, sample_overflow=False
+        )
+        self._note(target_ids)
+        count = chosen.num_targets + chosen.num_candidates
+        is_in = tf.range(self.num_sampled, dtype=tf.int64) < count
+        rows = tf.shape(target_ids)[0]
+        log_count = self._log_expected(chosen.ids)
+        at = tf.maximum(chosen.positions, 0)
+        return Sample(
+            chosen.ids,
+            log_count,
+            chosen.positions,
+            tf.where(target_ids >= 0, tf.gather(log_count, at), 0.0),
+            tf.repeat(is_in[tf.newaxis], rows, axis=0),
+        )
+
+    def _log_expected(self, ids):
+        """Log of the probability that a class is in a step, `[n]`."""
+        interval = tf.gather(self.interval.value, ids % self.num_buckets)
+        steps = tf.convert_to_tensor(self.span) if self.memory else 1.0
+        return tf.minimum(tf.math.log(steps / interval), 0.0)
+
+    def _note(self, target_ids):
+        """Counts a step with these labels."""
+        labels = tf.boolean_mask(target_ids, target_ids >= 0)
+        buckets, _ = tf.unique(labels % self.num_buckets)
+        step = self.step.value + 1
+        now = tf.cast(step, tf.int32)
+        last = tf.gather(self.last_step.value, buckets)
+        since = tf.cast(now - tf.maximum(last, 0), tf.float32)
+        before = tf.gather(self.interval.value, buckets)
+        mean = before + self.rate * (since - before)
+        # Nothing is known before the second time.
+        mean = tf.where(last < 0, since, mean)
+        self.step.assign(step)
+        _scatter(self.interval, buckets, mean)
+        _scatter(self.last_step, buckets, tf.fill(tf.shape(buckets), now))
+        if self.memory:
+            self._remember(labels)
+
+    def _remember(self, labels):
+        recent = tf.concat([labels, self.recent.value], axis=0)
+        self.recent.assign(recent[: self.memory])
+        steps = self.memory / tf.maximum(tf.size(labels), 1)
+        steps = 1.0 + tf.cast(steps, tf.float32)
+        # No more than there have been.
+        self.span.assign(
+            tf.minimum(steps, tf.cast(self.step.value, tf.float32))
+        )
+
+    def for_rows(
+        self, first: int, num_rows: int, num_sampled: int, seed: int | None
+    ) -> Sampler:
+        raise ValueError(
+            "A BatchSampler is of whole batches, not of a part of the classes. "
+            "Fix: take a SampledSoftmax. Received: one of a ShardedSoftmax"
+        )
+
+    def index_bytes(self, num_classes: int, dim: int) -> int:
+        return 8 * self.num_buckets
+
+    def get_config(self) -> Config:
+        names = ("memory", "rate", "num_buckets")
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own}
+
+
+def _scatter(variable, places, values):
+    """Writes some numbers of a variable, in place."""
+    slices = tf.IndexedSlices(values, places)
+    tf_variable(variable).scatter_update(slices)

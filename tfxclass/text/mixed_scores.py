@@ -1,0 +1,135 @@
+"""Probabilities of a linear classifier, with an encoder's logits beside."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_choice
+from tfxclass.types import Config
+from tfxclass.types import Shape
+
+# The logits of 0 and 1 are infinite.
+_LEAST = 1e-7
+# What logits of an encoder are tried with, where a row has one label.
+_LINEAR = (0.5, 0.75, 1.0, 1.5)
+_DENSE = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+# Pairs of row and label for each true one that factors are fitted to.
+_PAIRS = 5
+_STEPS = 50
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class MixedScores(keras.layers.Layer):
+    """Wide and deep: probabilities of linear scores and an encoder's together.
+
+    With factors (a, b, c): `sigmoid(a logit(p) + b z + c)`, and where a row has
+    one label `softmax(a log p + b z)`. Stock ops; `Tagger` makes it.
+
+    Args:
+        activation: `"sigmoid"` or `"softmax"`.
+        **kwargs: `keras.layers.Layer`'s arguments.
+
+    Call arguments:
+        probabilities: float32 `[batch, num_labels]`, p.
+        logits: float32 `[batch, num_labels]`, z.
+
+    Output shape:
+        `[batch, num_labels]`.
+
+    References:
+        Cheng et al., Wide & Deep Learning for Recommender Systems, 2016.
+    """
+
+    def __init__(self, activation: str = "sigmoid", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_choice("activation", activation, ("sigmoid", "softmax"))
+        self.activation = activation
+        self.factors = self.add_weight(
+            name="factors",
+            shape=(3,),
+            initializer="zeros",
+            dtype="float32",
+            autocast=False,
+            trainable=False,
+        )
+        self.built = True
+
+    def call(self, probabilities: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        a, b, c = tf.unstack(tf.convert_to_tensor(self.factors))
+        p = tf.clip_by_value(probabilities, _LEAST, 1 - _LEAST)
+        z = tf.cast(logits, tf.float32)
+        if self.activation == "softmax":
+            return tf.nn.softmax(a * tf.math.log(p) + b * z)
+        return tf.sigmoid(a * (tf.math.log(p) - tf.math.log1p(-p)) + b * z + c)
+
+    def compute_output_shape(
+        self, probabilities_shape: Shape, logits_shape: Shape
+    ) -> Shape:
+        return probabilities_shape
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "activation": self.activation}
+
+
+def make(
+    probabilities: np.ndarray, logits: np.ndarray, truth: np.ndarray, one: bool
+) -> MixedScores:
+    """A `MixedScores` with `fit_factors`."""
+    layer = MixedScores("softmax" if one else "sigmoid", name="mixed_scores")
+    layer.factors.assign(fit_factors(probabilities, logits, truth, one))
+    return layer
+
+
+def fit_factors(
+    probabilities: np.ndarray, logits: np.ndarray, truth: np.ndarray, one: bool
+) -> np.ndarray:
+    """The likeliest factors of a `MixedScores`, float32 `[3]`.
+
+    Args:
+        probabilities: float32 `[rows, labels]`, held out.
+        logits: float32 `[rows, labels]`, held out.
+        truth: bool `[rows, labels]`.
+        one: whether a row has one label.
+    """
+    p = np.clip(probabilities, _LEAST, 1 - _LEAST).astype(np.float64)
+    if one:
+        return _fit_softmax(np.log(p), logits, truth)
+    return _fit_sigmoid(np.log(p) - np.log1p(-p), logits, truth)
+
+
+def _fit_softmax(log_p, logits, truth):
+    rows = truth.any(axis=1)
+    log_p, logits, truth = log_p[rows], logits[rows], truth[rows]
+    best, least = (1.0, 0.0, 0.0), np.inf
+    for a in _LINEAR:
+        for b in _DENSE:
+            scaled = a * log_p + b * logits
+            scaled -= scaled.max(axis=1, keepdims=True)
+            own = np.where(truth, scaled, -np.inf).max(axis=1)
+            loss = np.sum(np.log(np.exp(scaled).sum(axis=1)) - own)
+            if loss < least:
+                best, least = (a, b, 0.0), loss
+    return np.array(best, np.float32)
+
+
+def _fit_sigmoid(wide, logits, truth):
+    """Logistic regression on the pairs that either takes for likely."""
+    hits = truth.ravel()
+    count = min(hits.size, _PAIRS * max(np.count_nonzero(hits), 1))
+    x = np.stack([wide.ravel(), logits.ravel(), np.ones(hits.size)], axis=1)
+    kept = np.union1d(
+        *(np.argpartition(-x[:, i], count - 1)[:count] for i in (0, 1))
+    )
+    x, hits = x[kept], hits[kept]
+    fit = np.array([1.0, 0.0, 0.0])
+    for _ in range(_STEPS):
+        p = 1 / (1 + np.exp(-np.clip(x @ fit, -50, 50)))
+        gradient = x.T @ (p - hits)
+        hessian = (x * (p * (1 - p))[:, np.newaxis]).T @ x
+        step = np.linalg.solve(hessian + 1e-3 * np.eye(3), gradient)
+        fit -= np.clip(step, -1, 1)
+        if np.abs(step).max() < 1e-6:
+            break
+    return fit.astype(np.float32)

@@ -1,0 +1,196 @@
+"""A tagger as an ONNX model: features of texts in, ids of tags out.
+
+ONNX has no ops for texts: `Tagger.features` reads them. TensorFlow's sparse
+products and ragged ranges have no counterpart there; here they are gathers,
+sums of cumulative counts and a scatter that adds.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.export import labels as labels_lib
+from tfxclass.export import onnx_model
+from tfxclass.text.mixed_scores import MixedScores
+from tfxclass.text.neighbors import NeighborVotes
+from tfxclass.text.sparse_linear import SparseLinear
+from tfxclass.types import Path
+
+_INPUTS = ("feature_ids", "feature_values")
+_OUTPUTS = ("ids", "scores")
+# TensorFlow and ONNX Runtime sum in other orders.
+_TOLERANCE = 1e-4
+
+
+def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
+    """See `Tagger.export_onnx`."""
+    onnx_model.check_extra()
+    k = min(check_positive_int("k", k), len(tagger.tags))
+    path = os.path.abspath(os.fspath(path))
+    if os.path.exists(path):
+        raise ValueError(f"`path` must not exist yet. Received: {path!r}")
+    linear, votes = _layers(tagger.model)
+    names = labels_lib.read(tagger.tags, len(tagger.tags))
+
+    def answer(ids, values):
+        scores, best = tf.math.top_k(
+            probabilities(linear, votes, ids, values), k
+        )
+        return tf.cast(best, tf.int64), scores
+
+    specs = [
+        tf.TensorSpec([None, None], dtype, name)
+        for dtype, name in zip((tf.int64, tf.float32), _INPUTS)
+    ]
+    model = onnx_model.convert(answer, specs)
+    _name_outputs(model.graph)
+    with onnx_model.new_folder(path) as folder:
+        file = os.path.join(folder, onnx_model.MODEL)
+        with open(file, "wb") as f:
+            f.write(model.SerializeToString())
+        labels_lib.write(names, folder)
+        if verify:
+            _verify(file, tagger, linear, votes, k)
+    return os.path.join(path, onnx_model.MODEL)
+
+
+def _name_outputs(graph):
+    from onnx import helper
+
+    for output, name in zip(graph.output, _OUTPUTS, strict=True):
+        graph.node.append(helper.make_node("Identity", [output.name], [name]))
+        output.name = name
+
+
+def _layers(model):
+    """The linear layer, and that of votes or None."""
+    found = {}
+    for layer in model.layers:
+        if isinstance(layer, MixedScores):
+            raise ValueError(
+                "ONNX has no ops for texts, which the encoder reads. "
+                "Use `Tagger.export`, or fit without an encoder."
+            )
+        if isinstance(layer, (SparseLinear, NeighborVotes)):
+            found[type(layer)] = layer
+    return found[SparseLinear], found.get(NeighborVotes)
+
+
+def probabilities(
+    linear: SparseLinear,
+    votes: NeighborVotes | None,
+    ids: tf.Tensor,
+    values: tf.Tensor,
+) -> tf.Tensor:
+    """What a tagger's model gives, by ops that ONNX has, too.
+
+    Args:
+        linear: `SparseLinear`.
+        votes: `NeighborVotes` or None.
+        ids: int64 `[batch, n]`.
+        values: float32 `[batch, n]`; where they are 0 there is no feature.
+
+    Returns:
+        float32 `[batch, labels]`.
+    """
+    found = linear.activated(margins(linear, ids, values))
+    if votes is None:
+        return found
+    squares = tf.reduce_sum(values**2, axis=1, keepdims=True)
+    unit = values / tf.maximum(tf.sqrt(squares), 1e-12)
+    cosines = margins(votes.similarity, ids, unit)
+    texts, weights = votes.nearest(cosines)
+    begins = tf.gather(_constant(votes.splits), texts)
+    ends = tf.gather(_constant(votes.splits), texts + 1)
+    of_labels = _sum_lists(
+        begins, ends - begins, weights, _constant(votes.labels), None,
+        votes.num_labels,
+    )  # fmt: skip
+    return (1 - votes.share) * found + votes.share * of_labels
+
+
+def margins(
+    layer: SparseLinear, ids: tf.Tensor, values: tf.Tensor
+) -> tf.Tensor:
+    """As `SparseLinear.margins`, float32 `[batch, labels + groups]`."""
+    places = tf.gather(_constant(layer.places), ids)
+    is_dense = places >= 0
+    rows = tf.gather(_constant(layer.dense), tf.where(is_dense, places, 0))
+    weights = tf.where(is_dense, values, 0.0)
+    result = tf.squeeze(tf.matmul(weights[:, tf.newaxis], rows), 1)
+    result += _constant(layer.biases)
+    if not layer.num_entries:
+        return result
+    splits = _constant(layer.splits)
+    begins = tf.gather(splits, ids)
+    lengths = tf.gather(splits, ids + 1) - begins
+    # Features with a dense row have no list.
+    lengths = tf.where(values != 0, lengths, tf.zeros_like(lengths))
+    return result + _sum_lists(
+        begins, lengths, values, _constant(layer.columns),
+        _constant(layer.entries), layer.num_labels + layer.num_groups,
+    )  # fmt: skip
+
+
+def _constant(variable):
+    """Its value, as a constant of the graph that is being made."""
+    with tf.init_scope():
+        value = variable.numpy()
+    return tf.constant(value)
+
+
+def _sum_lists(begins, lengths, weights, columns, entries, width):
+    """`[batch, width]`: list i of a row, `weights[i]` times its entries.
+
+    Lists are columns[begin : begin + length], and the entries there, or 1.
+    """
+    batch, count = tf.unstack(tf.shape(begins, tf.int64))
+    begins, lengths, weights = (
+        tf.reshape(x, [-1]) for x in (begins, lengths, weights)
+    )
+    ends = tf.cumsum(lengths)
+    total = tf.reduce_sum(lengths)
+    # An element more, where lists end that nothing follows.
+    marks = tf.zeros(tf.reshape(total + 1, [1]), tf.int64)
+    marks = tf.tensor_scatter_nd_add(
+        marks, ends[:, tf.newaxis], tf.ones_like(ends)
+    )
+    owner = tf.cumsum(marks)[:-1]
+    starts = tf.gather(begins - ends + lengths, owner)
+    places = tf.range(total) + starts
+    added = tf.gather(weights, owner)
+    if entries is not None:
+        added *= tf.gather(entries, places)
+    at = owner // count * width + tf.cast(tf.gather(columns, places), tf.int64)
+    summed = tf.tensor_scatter_nd_add(
+        tf.zeros(tf.reshape(batch * width, [1])), at[:, tf.newaxis], added
+    )
+    return tf.reshape(summed, tf.stack([batch, tf.constant(width, tf.int64)]))
+
+
+def _verify(file, tagger, linear, votes, k):
+    import onnxruntime
+
+    random = np.random.default_rng(0)
+    shape = (3, 8)
+    ids = random.integers(linear.num_features, size=shape)
+    values = random.random(shape, np.float32)
+    values[1, 3:] = 0
+    session = onnxruntime.InferenceSession(file)
+    given = dict(zip(_INPUTS, (ids, values)))
+    found_ids, found = session.run(_OUTPUTS, given)
+    expected = linear(ids, values)
+    if votes is not None:
+        expected = votes(ids, values, expected)
+    expected = expected.numpy()
+    best = -np.sort(-expected, axis=1)[:, :k]
+    own = np.take_along_axis(expected, found_ids, axis=1)
+    for scores in (best, own):
+        if not np.allclose(found, scores, atol=_TOLERANCE):
+            raise RuntimeError(
+                "ONNX Runtime answers otherwise than the tagger: scores differ "
+                f"by {np.abs(found - scores).max()}"
+            )
