@@ -206,7 +206,12 @@ def test_installed_without_a_compiler(tmp_path):
         return subprocess.run(
             [sys.executable, *command],
             cwd=ROOT,
-            env={**os.environ, "CXX": "no-such-compiler", **environment},
+            env={
+                **os.environ,
+                "CXX": "no-such-compiler",
+                "TFXCLASS_STOCK": "",
+                **environment,
+            },
             capture_output=True,
             text=True,
         )

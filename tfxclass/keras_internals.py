@@ -430,6 +430,10 @@ def _has_gradients():
     return callable(registered["type"])
 
 
+def _has_handle_data():
+    return hasattr(tf_ops.EagerTensor, "_handle_data")
+
+
 def _has_eager_mode():
     return callable(tf.__internal__.eager_context.eager_mode)
 
@@ -505,6 +509,7 @@ _USES = {
     "ops.gradient_registry._registry": _has_gradients,
     "eager.record.could_possibly_record": _has_record,
     **_attributes(tf.Graph, "_functions"),
+    "Tensor._handle_data": _has_handle_data,
 }
 
 

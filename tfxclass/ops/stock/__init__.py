@@ -10,7 +10,6 @@ built the graph alone, and hold Python's lock.
 import types
 
 from tfxclass.ops.stock import active_classes  # noqa: F401
-from tfxclass.ops.stock import class_tree  # noqa: F401
 from tfxclass.ops.stock import exact_softmax  # noqa: F401
 from tfxclass.ops.stock import forest  # noqa: F401
 from tfxclass.ops.stock import groups  # noqa: F401
@@ -20,6 +19,8 @@ from tfxclass.ops.stock import linear  # noqa: F401
 from tfxclass.ops.stock import lsh  # noqa: F401
 from tfxclass.ops.stock import row_update  # noqa: F401
 from tfxclass.ops.stock import softmax_blocks  # noqa: F401
+from tfxclass.ops.stock import tree_path  # noqa: F401
+from tfxclass.ops.stock import tree_search  # noqa: F401
 from tfxclass.ops.stock import xc_lines  # noqa: F401
 from tfxclass.ops.stock.twin import TWINS
 

@@ -43,9 +43,8 @@ def active_classes(
     require(
         num_targets <= num_sampled,
         "`num_sampled` must be at least the number of distinct labels in the "
-        "batch. Received: num_sampled=",
+        "batch. Received: num_sampled={} with {} distinct labels",
         num_sampled,
-        "with distinct labels:",
         num_targets,
     )
     room = tf.minimum(num_sampled - num_targets, max_candidates)
@@ -83,13 +82,13 @@ def _check(targets, candidates, scores, num_sampled, num_classes):
     check_ids("candidates", candidates, num_classes, -1)
     require(
         (num_sampled >= 1) & (num_sampled <= num_classes),
-        "`num_sampled` must be in [1, num_classes]. Received: num_sampled=",
+        f"`num_sampled` must be in [1, {num_classes}], the classes. Received: "
+        "{}",
         num_sampled,
-        f"with num_classes={num_classes}",
     )
     require(
         tf.size(candidates) == tf.size(scores),
-        "`scores` must have the shape of `candidates`. Received:",
+        "`scores` must have the shape of `candidates`, {}. Received: {}",
         tf.shape(candidates),
         tf.shape(scores),
     )
@@ -151,13 +150,14 @@ def _law(fill, cumulative, num_classes):
         return tf.math.log1p(1 / (ids + 1)) / np.log(num_classes + 1.0)
     require(
         tf.size(cumulative) == num_classes,
-        "`cumulative` must have an element for each of the classes. Received:",
+        "`cumulative` must have an element for each of the classes. Received: "
+        "{}",
         tf.size(cumulative),
     )
     total = cumulative[-1]
     require(
         (total > 0) & tf.math.is_finite(total),
-        "`cumulative` must end with a total > 0. Received:",
+        "`cumulative` must end with a total > 0. Received: {}",
         total,
     )
     before = tf.concat([tf.zeros([1], tf.float64), cumulative[:-1]], axis=0)

@@ -148,6 +148,6 @@ def _check(queries, kernel, targets, values):
         & (shapes[0][0] == shapes[2][0])
         & tf.reduce_all(shapes[2] == shapes[3]),
         "Shapes of queries, kernel, targets and their numbers do not agree. "
-        "Received:",
+        "Received: {}, {}, {} and {}",
         *shapes,
     )

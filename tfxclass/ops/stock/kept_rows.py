@@ -8,6 +8,14 @@ import tensorflow as tf
 
 from tfxclass import keras_internals
 from tfxclass.ops.stock.twin import InvalidInput
+from tfxclass.ops.stock.twin import wrapped
+
+# Of splitmix64 (Steele et al., 2014).
+_GOLDEN = wrapped(0x9E3779B97F4A7C15)
+_MIXES = (
+    (30, wrapped(0xBF58476D1CE4E5B9)),
+    (27, wrapped(0x94D049BB133111EB)),
+)
 
 
 def round_by_chance(values: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
@@ -23,6 +31,34 @@ def round_by_chance(values: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     rounded = tf.cast(tf.bitcast(rounded, tf.float32), tf.bfloat16)
     # Not NaN whose bits are all in the lower half.
     return tf.where(finite, rounded, tf.cast(values, tf.bfloat16))
+
+
+def _chance_bits(seed, step, ids, shape):
+    """Two int32 tensors of `shape`, uniform in [0, 2^16).
+
+    They depend on the row's id, not on which others there are.
+    """
+    width = tf.reduce_prod(tf.cast(shape[1:], tf.int64))
+    key = _mixed(_mixed(tf.constant(seed, tf.int64)) + step)
+    places = ids[:, tf.newaxis] * width + tf.range(width)
+    drawn = tf.reshape(_mixed(key + places), shape)
+    halves = [tf.bitwise.right_shift(drawn, n) for n in (48, 32)]
+    return [tf.cast(tf.bitwise.bitwise_and(x, 65535), tf.int32) for x in halves]
+
+
+def _mixed(x):
+    """int64, all bits of which depend on all of `x`: splitmix64."""
+    x += _GOLDEN
+    for shift, factor in _MIXES:
+        x = tf.bitwise.bitwise_xor(x, _shifted(x, shift)) * factor
+    return tf.bitwise.bitwise_xor(x, _shifted(x, 31))
+
+
+def _shifted(x, places):
+    """To the right, filled with zeros."""
+    return tf.bitwise.bitwise_and(
+        tf.bitwise.right_shift(x, places), (1 << 64 - places) - 1
+    )
 
 
 class KeptRows:
@@ -86,11 +122,7 @@ class KeptRows:
         """Writes rows, none twice, and their slots."""
         bits = None
         if self.compact or self.dtype != self.slot_dtype:
-            seed = tf.stack([tf.cast(self.seed, tf.int64), step])
-            shape = tf.concat([[2], tf.shape(rows)], axis=0)
-            bits = tf.random.stateless_uniform(
-                shape, seed, 0, 1 << 16, tf.int32
-            )
+            bits = _chance_bits(self.seed, step, ids, tf.shape(rows))
         by_chance = self.dtype != self.slot_dtype
         written = [
             _scatter(

@@ -30,6 +30,9 @@ Index = dict[str, np.ndarray]
 # Behind the bytes of an index: NumPy takes zeros off the end of bytes.
 _END = b"."
 
+# As the ops' int64: a step so late never comes.
+_LAST_STEP = 2**63 - 1
+
 _ALL = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
 
@@ -82,10 +85,10 @@ class Refreshing:
         self._swap(step)
         if not begins:
             return
-        self.next_start = step + interval
+        self.next_start = min(step + interval, _LAST_STEP)
         if is_first:
             return self._build_now(rows, build)
-        self.begun, self.swap_at = step, step + lag
+        self.begun, self.swap_at = step, min(step + lag, _LAST_STEP)
         self._check(rows)
         self.pending = build(rows, self.ready, self._take())
 

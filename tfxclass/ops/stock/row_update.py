@@ -29,7 +29,7 @@ def sum_duplicate_rows(ids: Ids, grads: Any) -> tuple[tf.Tensor, tf.Tensor]:
     ids.shape.assert_has_rank(1)
     require(
         tf.shape(ids)[0] == tf.shape(grads)[0],
-        "`grads` must have a row for each of `ids`. Received:",
+        "`grads` must have a row for each of `ids`. Received: shapes {} and {}",
         tf.shape(ids),
         tf.shape(grads),
     )

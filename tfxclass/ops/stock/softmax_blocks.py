@@ -30,7 +30,12 @@ def _check_block(logits, targets, values, of_rows):
     fits = (shapes[1][0] == batch) & tf.reduce_all(shapes[1] == shapes[2])
     for x in of_rows:
         fits &= tf.shape(x)[0] == batch
-    require(fits, "Shapes of a block do not agree. Received:", *shapes)
+    require(
+        fits,
+        "`logits`, `targets` and their numbers must be of one batch. Received: "
+        "shapes {}, {} and {}",
+        *shapes,
+    )
 
 
 @twin
@@ -81,7 +86,8 @@ def top_k_block(
     require(
         (tf.shape(logits)[0] == batch)
         & tf.reduce_all(tf.shape(ids) == tf.shape(scores)),
-        "`logits`, `scores` and `ids` must be of one batch. Received:",
+        "`logits`, `scores` and `ids` must be of one batch. Received: "
+        "shapes {}, {} and {}",
         tf.shape(logits),
         tf.shape(scores),
         tf.shape(ids),
@@ -108,7 +114,8 @@ def write_rows(buffer: Floats, rows: Floats, start: Ids) -> tf.Tensor:
     count = tf.shape(rows, tf.int64)[0]
     require(
         (start >= 0) & (start + count <= tf.shape(buffer, tf.int64)[0]),
-        "`rows` must fit in `buffer`. Received: start, number, shape",
+        "`rows` must fit in `buffer`. Received: start={}, {} rows and a buffer "
+        "of shape {}",
         start,
         count,
         tf.shape(buffer),
@@ -140,7 +147,9 @@ def sparsemax_threshold(
     """
     logits.shape.assert_has_rank(2)
     width = tf.shape(logits)[1]
-    require(width > 0, "`logits` must have a class. Received:", width)
+    # Its shape as Python writes it, where it is known.
+    shape = tuple(logits.shape)
+    require(width > 0, f"`logits` must have a class. Received: shape {shape}")
     top = tf.reduce_max(logits, axis=1)
     z = tf.cast(logits, tf.float64) - tf.cast(top, tf.float64)[:, tf.newaxis]
     falling = tf.sort(z, axis=1, direction="DESCENDING")

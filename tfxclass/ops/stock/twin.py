@@ -74,9 +74,14 @@ def _tensor(value, dtype, has_gradient):
     return value
 
 
-def require(condition: tf.Tensor, *message: Any) -> None:
-    """`InvalidArgumentError` of these texts and tensors, unless it holds."""
-    tf.debugging.Assert(condition, message, summarize=10)
+def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
+    """`InvalidArgumentError` unless it holds.
+
+    Args:
+        message: with a {} for each of `values`.
+    """
+    text = tf.strings.format(message, values, summarize=10)
+    tf.debugging.Assert(condition, [text])
 
 
 def check_ids(
@@ -86,7 +91,7 @@ def check_ids(
     bound = tf.cast(bound, tf.int64)
     require(
         tf.reduce_all((ids >= lowest) & (ids < bound)),
-        f"`{name}` must be in [{lowest}, n). Received: n and ids",
+        f"`{name}` must be in [{lowest}, {{}}). Received: {{}}",
         bound,
         ids,
     )
@@ -124,3 +129,8 @@ def check_finite(name: str, values: np.ndarray) -> None:
 def generator(*seeds: int) -> np.random.Generator:
     """A random generator of these seeds, negative ones as well."""
     return np.random.default_rng([int(x) & (2**64 - 1) for x in seeds])
+
+
+def wrapped(number: int) -> int:
+    """As int64 arithmetic has it, past its range too."""
+    return (number + 2**63) % 2**64 - 2**63
