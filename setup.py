@@ -1,5 +1,6 @@
 """Builds the package and its one shared object of TensorFlow ops."""
 
+import glob
 import os
 import sys
 
@@ -53,7 +54,8 @@ class BuildOps(build_ext):
     def get_outputs(self):
         library = self.get_ext_fullpath(self.extensions[0].name)
         folder = os.path.dirname(library)
-        outputs = [library, os.path.join(folder, "build_info.json")]
+        others = glob.glob(f"{library.removesuffix('.so')}.*.so")
+        outputs = [library, *others, os.path.join(folder, "build_info.json")]
         return [path for path in outputs if os.path.exists(path)]
 
 
@@ -65,11 +67,8 @@ class OpsWheel(bdist_wheel):
 
 
 setuptools.setup(
-    package_data={
-        "tfxclass": ["py.typed"],
-        "tfxclass_serve": ["page.html"],
-    },
-    packages=setuptools.find_packages(include=["tfxclass*"]),
+    package_data={"tfxclass": ["py.typed"]},
+    packages=setuptools.find_packages(include=["tfxclass", "tfxclass.*"]),
     ext_modules=[
         setuptools.Extension("tfxclass.ops._tfxclass_ops", sources=[])
     ],

@@ -4,8 +4,11 @@ import os
 import pathlib
 import subprocess
 import sys
+import zipfile
 
 import pytest
+
+from tests.test_readme import blocks_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRAINED = """
@@ -25,6 +28,16 @@ model.fit(x, y, epochs=10, verbose=0)
 found, _ = tfxclass.top_k(model, k=5).predict(x, verbose=0)
 print("top 5:", np.mean(np.any(found == y[:, None], axis=1)))
 tfxclass.export.saved_model(model, "exported", top_k=5)
+"""
+
+DATA = """
+import numpy as np
+import tfxclass
+
+tfxclass.show_build()
+random = np.random.default_rng(0)
+x = random.normal(size=(256, 64)).astype("float32")
+y = random.integers(0, 9_000, 256)
 """
 
 
@@ -82,3 +95,29 @@ def test_sdist_without_a_compiler(tmp_path):
     assert "ops are missing" in complained and "Rebuild: pip" in complained
     assert float(said.split("top 5:")[1]) > 0.8
     assert (tmp_path / "exported" / "1" / "saved_model.pb").exists()
+
+
+@pytest.mark.slow
+def test_wheels(tmp_path):
+    """`make wheels`, and README's block where nothing else is installed."""
+    run("make", "-s", "wheels", f"DIST={tmp_path / 'dist'}", cwd=ROOT)
+    server, wheel = sorted((tmp_path / "dist").iterdir(), reverse=True)
+    assert "-py3-none-manylinux_" in wheel.name
+    names = zipfile.ZipFile(wheel).namelist()
+    libraries = {x.rpartition("/")[2] for x in names if ".so" in x}
+    # And none of TensorFlow's.
+    assert libraries == {"_tfxclass_ops.so", "_tfxclass_ops.x86-64-v3.so"}
+    python = new_environment(tmp_path / "env")
+    environment = without_a_compiler(python)
+    wheels = [f"tfxclass[cpu] @ {wheel.as_uri()}", str(server)]
+    install(python, wheels, environment)
+    (code,) = blocks_of("README.md")
+    code = code.replace("670_091", "9_000").replace("6_700", "900")
+    said, complained = run(
+        python, "-c", DATA + code, cwd=tmp_path, env=environment
+    )
+    assert "ops: compiled" in said and "libraries for: any, x86-64-v3" in said
+    assert "UserWarning" not in complained
+    assert (tmp_path / "models" / "products" / "1").exists()
+    command = [python.parent / "tfxclass-serve", "--help"]
+    assert "models" in run(*command, cwd=tmp_path, env=environment)[0]

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,6 +17,7 @@ import pytest
 import setuptools
 import tensorflow as tf
 
+import tfxclass
 from custom_ops import build
 from custom_ops import source_digest
 from tfxclass.ops import library
@@ -60,6 +62,9 @@ def test_check_other_tensorflow(built):
     assert f"built for TensorFlow {tf.__version__}" in str(e.value)
     assert REBUILD in str(e.value)
     assert f"or install TensorFlow {tf.__version__}" in str(e.value)
+    minor = tf.__version__.rpartition(".")[0]
+    pair = f"tfxclass=={minor}.* with tensorflow=={minor}.*"
+    assert pair in str(e.value)
 
 
 def test_check_accepts_another_patch_release(built, monkeypatch):
@@ -277,7 +282,7 @@ def test_sdist_can_be_built_from(tmp_path):
     assert "custom_ops/tensorflow_headers.h" in sources
     assert [name for name in sources if name.endswith(".cu.cc")]
     assert set(sources) <= names
-    assert {"setup.py", "tfxclass_serve/page.html"} <= names
+    assert {"setup.py", "tfxclass/export/_c_loader.py"} <= names
     assert not [name for name in names if name.startswith("tests")]
 
 
@@ -297,10 +302,70 @@ def test_wheel(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "tfxclass/ops/_tfxclass_ops.so" in names
     assert "tfxclass/ops/build_info.json" in names
-    assert "tfxclass_serve/c_loader.py" in names
-    assert "tfxclass_serve/page.html" in names
+    assert "tfxclass/export/_c_loader.py" in names
     assert "tfxclass/py.typed" in names
     folders = {name.split("/")[0] for name in names}
     folders = {name for name in folders if not name.endswith(".dist-info")}
-    assert folders == {"tfxclass", "tfxclass_serve"}
+    assert folders == {"tfxclass"}
     assert not [name for name in names if name.endswith((".cc", ".h"))]
+
+
+def test_wheel_of_the_server(tmp_path):
+    """A distribution of its own, without tfxclass."""
+    source = shutil.copytree(ROOT / "tfxclass_serve", tmp_path / "source")
+    command = "-m pip wheel -qq --no-build-isolation --no-deps --wheel-dir"
+    done = subprocess.run(
+        [sys.executable, *command.split(), str(tmp_path), str(source)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"tfxclass_serve/__main__.py", "tfxclass_serve/page.html"} <= {
+        *names
+    }
+    assert not [name for name in names if name.startswith("tfxclass/")]
+
+
+def test_versions_go_with_tensorflow():
+    minor = tf.__version__.rpartition(".")[0]
+    for path in ("pyproject.toml", "tfxclass_serve/pyproject.toml"):
+        (version,) = re.findall(
+            r'^version = "(.*)"', (ROOT / path).read_text(), re.M
+        )
+        assert version.rpartition(".")[0] == minor
+        assert version == tfxclass.__version__
+
+
+@pytest.mark.parametrize(
+    ("features", "march"),
+    [("sse", None), ("avx2", None), ("v3", "x86-64-v3"), ("v4", "x86-64-v4")],
+)
+def test_the_best_library_of_a_wheel(features, march):
+    names = library._NEEDS.get(f"x86-64-{features}") or features.split()
+    others = {x: f"ops.{x}.so" for x in ("x86-64-v3", "x86-64-v4")}
+    path, found = library.best({"others": others}, set(names))
+    assert found == march
+    name = "_tfxclass_ops.so" if march is None else f"ops.{march}.so"
+    assert os.path.basename(path) == name
+
+
+def test_a_library_for_each_processor(monkeypatch, tmp_path, capsys):
+    """And none of an earlier build."""
+    monkeypatch.setenv("TFXCLASS_CUDA", "0")
+    monkeypatch.setenv("TFXCLASS_MARCH", "x86-64-v2 x86-64-v3")
+
+    def run(command):
+        pathlib.Path(command[command.index("-o") + 1]).touch()
+
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
+    monkeypatch.setattr(build, "run", run)
+    (tmp_path / "ops.x86-64-v4.so").touch()
+    build.build(str(tmp_path / "ops.so"))
+    names = {"ops.so", "ops.x86-64-v3.so", "build_info.json"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    info = json.loads((tmp_path / "build_info.json").read_text())
+    assert info["march"] == ["-march=x86-64-v2"]
+    assert info["others"] == {"x86-64-v3": "ops.x86-64-v3.so"}
+    assert "-march=x86-64-v3" in build.op_flags([], "x86-64-v3")

@@ -34,7 +34,7 @@ from tfxclass.saving import save_model
 from tfxclass.saving import save_weights
 from tfxclass.shards import memory_per_replica
 
-__version__ = "0.1.0"
+__version__ = "2.21.0"
 __all__ = [
     "Advice",
     "Estimate",

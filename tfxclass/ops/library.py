@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import warnings
+from collections.abc import Set
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +23,12 @@ from tfxclass.ops import stock
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 LIBRARY = os.path.join(_FOLDER, "_tfxclass_ops.so")
 BUILD_INFO = os.path.join(_FOLDER, "build_info.json")
+# What the libraries of a wheel need of a processor.
+_NEEDS = {
+    "x86-64-v3": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+_NEEDS["x86-64-v4"] |= _NEEDS["x86-64-v3"]
 #: Of a checkout; not there where tfxclass is installed.
 SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
@@ -46,10 +53,12 @@ def check(
         info = json.load(f)
     built_for = info["tensorflow"]
     if built_for.split(".")[:2] != version.split(".")[:2]:
+        minor = ".".join(built_for.split(".")[:2])
         raise ImportError(
             "tfxclass's compiled ops were built for TensorFlow "
             f"{built_for}, but TensorFlow {version} is installed. {REBUILD}, "
-            f"or install TensorFlow {built_for}."
+            f"or install TensorFlow {built_for}. Wheels go in pairs: "
+            f"tfxclass=={minor}.* with tensorflow=={minor}.*."
         )
     if os.path.exists(SOURCES) and info.get("sources") != _source_digest():
         raise ImportError(
@@ -78,6 +87,24 @@ def cuda_version() -> str | None:
     return build().get("cuda")
 
 
+def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
+    """The library for a processor, of those that were built.
+
+    Args:
+        info: of build_info.json.
+        features: what the processor has, by Linux' names.
+
+    Returns:
+        `(path, march)`; the march is None of the only, or the least library.
+    """
+    runs = [
+        march for march in info.get("others", ()) if _NEEDS[march] <= features
+    ]
+    if not runs:
+        return LIBRARY, None
+    return os.path.join(_FOLDER, info["others"][runs[-1]]), runs[-1]
+
+
 @functools.cache
 def build() -> dict[str, Any]:
     """How the ops in use were built; of twins `ops` alone.
@@ -89,8 +116,9 @@ def build() -> dict[str, Any]:
     """
     if ops is stock.ops:
         return {"ops": "stock", "tensorflow": tf.__version__}
-    with open(BUILD_INFO) as f:
-        return {"ops": "compiled", **json.load(f)}
+    info = {"ops": "compiled", **_info()}
+    _, march = best(info, _features())
+    return {**info, "march": [f"-march={march}"]} if march else info
 
 
 def show_build() -> None:
@@ -104,15 +132,28 @@ def show_build() -> None:
     cuda = f"CUDA {built['cuda']}" if built["cuda"] else "none"
     print(f"ops: compiled, for TensorFlow {built['tensorflow']}")
     print(f"processor: {processor}")
+    if built.get("others"):
+        print(f"libraries for: any, {', '.join(built['others'])}")
     print(f"GPU: {cuda}")
 
 
+def _info():
+    with open(BUILD_INFO) as f:
+        return json.load(f)
+
+
+def _features():
+    """Of this processor, a set; empty where Linux does not tell."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            flags = next((line for line in f if line.startswith("flags")), "")
+    except OSError:
+        return set()
+    return set(flags.split())
+
+
 def _has_avx2():
-    if platform.machine() != "x86_64":
-        return True
-    with open("/proc/cpuinfo") as f:
-        flags = next((line for line in f if line.startswith("flags")), "")
-    return {"avx2", "fma"} <= set(flags.split())
+    return platform.machine() != "x86_64" or {"avx2", "fma"} <= _features()
 
 
 def load(choice: str) -> Any:
@@ -125,7 +166,8 @@ def load(choice: str) -> Any:
         return stock.ops
     try:
         check()
-        return tf.load_op_library(LIBRARY)
+        path, _ = best(_info(), _features())
+        return tf.load_op_library(path)
     except (ImportError, tf.errors.OpError, OSError) as e:
         if choice == "0":
             raise
