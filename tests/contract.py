@@ -87,6 +87,8 @@ LONG = (
     "test_metrics_in_fit_and_evaluate",
     "test_masked_positions_weigh_nothing",
     "test_labels_of_either_rank_on_one_compiled_model",
+    "test_training_lowers_the_exact_loss",
+    "test_endpoint_with_labels",
 )
 
 

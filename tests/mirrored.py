@@ -60,6 +60,9 @@ HEADS = {
         CLASSES, mode="attention", num_sampled=30, sampler="uniform", seed=1
     ),
     "sparsemax": lambda: layers.Sparsemax(CLASSES, seed=1),
+    "given": lambda: layers.SampledSoftmax(
+        CLASSES, 40, num_negatives=1, seed=1
+    ),
 }
 # One of each way to search.
 EXPORTED = ("selective", "hierarchical", "adaptive_projected", "dropmax")

@@ -149,6 +149,7 @@ class TestSets:
             ("word2vec", 12_261, 751_657),
         ],
     )
+    @pytest.mark.slow
     def test_real_ones(self, shared_data, name, classes, rows):
         data = sets.SETS[name].read(shared_data)
         assert (data.num_classes, data.train.num_rows) == (classes, rows)

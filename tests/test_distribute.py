@@ -5,7 +5,7 @@ import pytest
 from tests import mirrored
 from tests.processes import run
 
-SOME = ["full", "selective", "hierarchical"]
+SOME = ["full", "selective"]
 OTHERS = [name for name in mirrored.HEADS if name not in SOME]
 
 

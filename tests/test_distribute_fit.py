@@ -53,6 +53,7 @@ def test_two_workers_equal_one_device(tmp_path):
         np.testing.assert_array_equal(other[name], two[name])
 
 
+@pytest.mark.slow
 def test_killed_worker_and_restart_change_nothing(tmp_path):
     """Also the order of the data, masks of dropout and index come back."""
     dropout = ["--dropout", "0.2"]

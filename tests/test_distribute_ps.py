@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 
+from tests.cases import quick
 from tests.parameter_server import CLASSES
 from tests.parameter_server import EPOCHS
 from tests.parameter_server import STEPS
@@ -51,7 +52,7 @@ def check_learned(result, output):
     assert len(result["loss"]) == EPOCHS
 
 
-@pytest.mark.parametrize("head", ["split", "split_forest"])
+@pytest.mark.parametrize("head", quick(["split", "split_forest"], ["split"]))
 def test_rows_split_over_servers(tmp_path, head):
     result, output = train(tmp_path, "--head", head)
     check_learned(result, output)
@@ -63,6 +64,7 @@ def test_rows_split_over_servers(tmp_path, head):
     np.testing.assert_array_equal(result["best"], best)
 
 
+@pytest.mark.slow
 def test_forest_on_the_server_of_the_rows(tmp_path):
     result, output = train(tmp_path, "--lean")
     check_learned(result, output)
@@ -82,6 +84,7 @@ def test_lost_worker_is_replaced(tmp_path):
     assert 0 <= result["iterations"] - EPOCHS * STEPS <= 1
 
 
+@pytest.mark.slow
 def test_lost_server_is_told_and_a_restart_goes_on(tmp_path):
     result, output = train(tmp_path, "--head", "full", kill=("ps", 0))
     assert result is None

@@ -174,8 +174,9 @@ def test_steps_that_are_not_probed_judge_nothing(kind):
     for op in ("Sqrt", "AssignVariableOp"):
         assert op in in_branches
     assert "Sqrt" not in own
-    # The seed of the draws, and what each query of LSH tables tells.
-    assert own.count("AssignVariableOp") == (4 if kind == "lsh" else 1)
+    # The seed of the draws, the places used, and what each query of LSH tables
+    # tells.
+    assert own.count("AssignVariableOp") == (5 if kind == "lsh" else 2)
 
 
 @each_kind

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.contract import CLASSES
+from tests.contract import LONG
 from tests.contract import HeadContract
 from tests.dropmax_cases import expected_logits
 from tests.dropmax_cases import make_head
@@ -21,6 +22,7 @@ class DropMaxContract(HeadContract):
 
 class TestAdaptive(DropMaxContract):
     mode = "adaptive"
+    slow_tests = LONG
 
 
 # These two share all but the masks with the first; test_dropmax.py tests those.

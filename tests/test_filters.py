@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.cases import quick
 from tfxclass import layers
 
 CLASSES, DIM, BATCH, K = 60, 8, 9, 4
@@ -23,6 +24,11 @@ HEADS = {
     "sparsemax": lambda: layers.Sparsemax(CLASSES, activation=None),
     "tree": lambda: layers.HierarchicalSoftmax(CLASSES, "balanced"),
     "logits": lambda: layers.FullSoftmax(CLASSES, activation=None),
+    "sampled": lambda: layers.SampledSoftmax(CLASSES, 9, removed=[8]),
+    "projected": lambda: layers.ProjectedSoftmax(CLASSES, 5),
+    "groups": lambda: layers.AdaptiveProjectedSoftmax(
+        CLASSES, group_sizes=[20, 40], projection_dims=[5, 3]
+    ),
 }
 
 
@@ -79,11 +85,21 @@ def test_excluded_classes_are_no_answers(kind):
     ids[2] = np.argsort(-scores[2])[:5]
     best = tfxclass.top_k(model, K, exclude=True)
     assert [i.name for i in best.inputs] == ["x", "exclude_ids"]
-    found = best([x, ids])
-    is_allowed = allowed(model.layers[-1], ids, False)
-    expected = best_of(scores, is_allowed, K)
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-6)
+    everything = np.tile(np.arange(CLASSES), (BATCH, 1))
+    for named in (ids, ids[:, :0], everything, everything[:, 2:]):
+        found = best([x, named])
+        is_allowed = allowed(model.layers[-1], named, False)
+        expected = best_of(scores, is_allowed, K)
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-6)
+    check_ids_out_of_range(best, x)
+
+
+def check_ids_out_of_range(best, x):
+    for bad in (CLASSES, -2):
+        ids = np.full((BATCH, 2), bad)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=str(bad)):
+            best([x, ids])
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -93,6 +109,8 @@ def test_only_the_given_classes_are_answers(kind):
     x, ids = questions(width=12)
     ids[3, 3:] = -1
     best = tfxclass.top_k(model, K, only=True)
+    check_ids_out_of_range(best, x)
+    assert np.all(best([x, ids[:, :0]])[0].numpy() == -1)
     found = best([x, ids])
     scores = model(x).numpy()
     is_allowed = allowed(head, ids, True)
@@ -122,18 +140,6 @@ def test_predict_of_arrays_of_several_widths_and_of_a_dict():
     x, ids = questions(3)
     found, _ = best.predict({"x": x, "exclude_ids": ids}, verbose=0)
     assert found.shape == (BATCH, K)
-
-
-def test_all_classes_excluded_leaves_no_answer():
-    model = make_model()
-    x, _ = questions()
-    everything = np.tile(np.arange(CLASSES), (BATCH, 1))
-    for ids in (everything, everything[:, : CLASSES - 1]):
-        found, scores = tfxclass.top_k(model, K, exclude=True)([x, ids])
-        left = CLASSES - ids.shape[1]
-        assert np.all(found.numpy()[:, left:] == -1)
-        assert np.all(scores.numpy()[:, left:] == 0)
-        assert np.all(found.numpy()[:, :left] == CLASSES - 1)
 
 
 def test_a_row_without_ids_has_no_answer_among_them():
@@ -172,16 +178,10 @@ def test_a_threshold_and_a_file(tmp_path):
 
 def test_bad_filters():
     model = make_model()
-    x, ids = questions()
     with pytest.raises(ValueError, match="one without the other"):
         tfxclass.top_k(model, K, exclude=True, only=True)
     with pytest.raises(ValueError, match="`exclude` must be a positive"):
         tfxclass.top_k(model, K, exclude=0)
-    best = tfxclass.top_k(model, K, exclude=True)
-    for bad in (CLASSES, -2):
-        ids[2, 1] = bad
-        with pytest.raises(tf.errors.InvalidArgumentError, match=str(bad)):
-            best([x, ids])
     named = keras.Sequential(
         [keras.Input([DIM], name="only_ids"), HEADS["full"]()]
     )
@@ -255,6 +255,23 @@ def test_lists_exclude(kind, tmp_path):
     np.testing.assert_allclose(scores, model(x), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("kind", quick(["removed", "cosine"], ["removed"]))
+def test_lists_answer_among_given_classes(kind, tmp_path):
+    """With the scores that they have in an exact search."""
+    lists = tfxclass.export.InvertedLists(num_lists=6, min_recall=0.5)
+    model, signatures = exported(kind, tmp_path, search=lists, only=True)
+    best = tfxclass.top_k(model, K, only=True)
+    for width in (5, 0, 70):
+        x, ids = questions(max(width, 1))
+        ids = ids[:, :width]
+        answers = signatures["only"](x=tf.constant(x), only_ids=ids)
+        expected = best([x, ids])
+        np.testing.assert_array_equal(answers["ids"], expected[0])
+        np.testing.assert_allclose(answers["scores"], expected[1], rtol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{CLASSES}"):
+        signatures["only"](x=tf.constant(x), only_ids=ids + CLASSES)
+
+
 @pytest.mark.parametrize("kind", ["removed", "logits", "sigmoid"])
 def test_onnx_excludes(kind, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
@@ -262,12 +279,36 @@ def test_onnx_excludes(kind, tmp_path):
     path = tfxclass.export.onnx(model, tmp_path / "onnx", top_k=K, exclude=True)
     session = runtime.InferenceSession(path)
     best = tfxclass.top_k(model, K, exclude=True)
-    for width in (1, 5, 70):
-        x, ids = questions(width)
-        found = session.run(["ids", "scores"], {"x": x, "exclude_ids": ids})
+    check_onnx(session, best, "exclude_ids")
+
+
+def check_onnx(session, best, name):
+    for width in (0, 1, 5, 70):
+        x, ids = questions(max(width, 1))
+        ids = ids[:, :width]
+        found = session.run(["ids", "scores"], {"x": x, name: ids})
         expected = best([x, ids])
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_allclose(found[1], expected[1], rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    quick(["removed", "logits", "sigmoid", "cosine"], ["removed"]),
+)
+def test_onnx_answers_among_given_classes(kind, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    model = make_model(kind)
+    path = tfxclass.export.onnx(model, tmp_path / "onnx", top_k=K, only=True)
+    runtime.set_default_logger_severity(4)
+    session = runtime.InferenceSession(path)
+    best = tfxclass.top_k(model, K, only=True)
+    check_onnx(session, best, "only_ids")
+    x, ids = questions()
+    for bad in (CLASSES, -2):
+        ids[1, 2] = bad
+        with pytest.raises(Exception, match="out of data bounds"):
+            session.run(["ids"], {"x": x, "only_ids": ids})
 
 
 @pytest.mark.parametrize(
@@ -275,11 +316,6 @@ def test_onnx_excludes(kind, tmp_path):
     [
         ("full", {"exclude": -1}, "`exclude` must be a positive"),
         ("adaptive", {"only": True}, "one row a class"),
-        (
-            "full",
-            {"only": True, "search": tfxclass.export.InvertedLists()},
-            "no `search`",
-        ),
     ],
 )
 def test_bad_filters_of_an_export(kind, options, message, tmp_path):

@@ -87,6 +87,7 @@ print(list(forks.run_jobs(jobs, patience=4, idle=5)))
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_dies_or_hangs_is_told_and_the_rest_goes_on():
     done = subprocess.run(
         [sys.executable, "-c", JOBS], capture_output=True, text=True, cwd=ROOT

@@ -81,6 +81,19 @@ def test_a_sampler_without_gpu_ops_keeps_rows_on_the_host(gpu):
     assert "CPU" in head.sampler.index.device
 
 
+def test_rows_in_bfloat16_stay_on_the_host_for_an_index_alone(gpu):
+    gpu("12.5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head = layers.SampledSoftmax(30, 20, kernel_dtype="bfloat16")
+        trained(head)
+    assert not head._is_apart
+    head = layers.SelectiveSoftmax(30, 20, kernel_dtype="bfloat16")
+    with pytest.warns(UserWarning, match="an index of class rows in bfloat16"):
+        trained(head)
+    assert head._is_apart
+
+
 def test_no_gpu_no_warning(monkeypatch):
     monkeypatch.setattr(library, "cuda_version", lambda: None)
     with warnings.catch_warnings():

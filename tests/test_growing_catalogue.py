@@ -1,8 +1,11 @@
 """The example on small data: trained, served, grown, served again."""
 
+import pytest
+
 from examples import growing_catalogue
 
 
+@pytest.mark.slow
 def test_new_products_are_found_and_no_request_fails(tmp_path):
     found = growing_catalogue.main(
         num_old=300, num_new=100, rows=20, epochs=12, folder=tmp_path, verbose=0

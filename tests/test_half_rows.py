@@ -225,7 +225,6 @@ PAIRS = [
 ]
 USUAL = [("full", "adam"), ("selective", "compact"), ("bias", "compact")]
 USUAL += [("sampled", "catch_up"), ("sampled", "sgd")]
-USUAL += [("adaptive_projected", "compact"), ("dropmax_posterior", "compact")]
 
 
 @pytest.mark.parametrize("pair", quick(PAIRS, USUAL), ids="-".join)
@@ -309,6 +308,7 @@ def test_export(tmp_path):
     tfxclass.export.saved_model(model, tmp_path / "served", top_k=3)
 
 
+@pytest.mark.slow
 def test_an_approximate_export_keeps_them(tmp_path):
     model, _ = trained("sampled", "compact", epochs=2)
     folder = tfxclass.export.saved_model(

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tfxclass
 from tests import reference
 from tests.cases import check_refused
+from tests.cases import quick
 from tests.contract import check_nothing_is_left
 from tests.contract import fit_again
 from tests.processes import run_code
@@ -76,6 +77,8 @@ SIMILARITIES = {
     "dot": {},
     "cosine": {"similarity": "cosine", "scale": 16.0, "margin": 0.2},
 }
+# For what heads share; the others are slow cases.
+FEW = quick(KINDS, ["full", "selective"])
 SAMPLED_KINDS = [kind for kind in KINDS if kind != "full"]
 
 
@@ -201,7 +204,7 @@ def test_fit_then_evaluate_equals_numpy(kind, similarity, labels_wide):
     np.testing.assert_allclose(result, losses.mean(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW)
 def test_training_lowers_the_exact_loss(kind):
     model = make_model(make_head(kind), tfxclass.optimizers.LazyAdam(0.05))
     x, y = data()
@@ -263,7 +266,7 @@ def test_gradient_names_the_sampled_rows_alone(kind, similarity):
     assert len(set(indices)) == SAMPLED and set(y) <= set(indices)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW)
 def test_endpoint_with_labels(kind):
     """The functional model whose head adds its loss by itself."""
     features = keras.Input([DIM])
@@ -281,7 +284,7 @@ def test_endpoint_with_labels(kind):
     assert result < 0.5 * first[0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW)
 def test_custom_loop(kind):
     head = make_head(kind)
     head.build((None, DIM))
@@ -305,7 +308,7 @@ def test_custom_loop(kind):
     assert exact() < 0.5 * before
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW)
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(kind, policy):
     keras.config.set_dtype_policy(policy)
@@ -357,7 +360,7 @@ def test_saved_model_goes_on_bit_for_bit(kind, similarity, tmp_path):
             np.testing.assert_array_equal(states[0][name], states[1][name])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW)
 def test_same_seed_same_run(kind):
     def run(seed):
         keras.utils.set_random_seed(5)
@@ -372,7 +375,7 @@ def test_same_seed_same_run(kind):
         assert not np.array_equal(first, run(2))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW)
 def test_sample_weight_is_a_weighted_mean(kind):
     head = make_head(kind)
     model = make_model(head)
@@ -670,7 +673,7 @@ def test_top_k_shares_the_weights_and_takes_all():
     np.testing.assert_allclose(scores.sum(axis=1), 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW)
 def test_bias_learns_and_counts(kind):
     model = make_model(make_head(kind, use_bias=True))
     x, y = data()

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests import reference
+from tests.cases import quick
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tests.contract import DIM
@@ -337,7 +338,7 @@ def expected_losses(head, kernel, x, y):
     return reference.cross_entropy(logs, y)
 
 
-@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("labels", quick(LABELS, ["multi", "padded"]))
 @pytest.mark.parametrize("multi_label", ["all", "plt"])
 @pytest.mark.parametrize("tree", TREES)
 def test_loss_and_gradients(tree, multi_label, labels):

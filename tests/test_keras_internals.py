@@ -396,6 +396,7 @@ class TestCheck:
         with pytest.raises(ImportError, match=re.escape(expected)):
             keras_internals.check()
 
+    @pytest.mark.slow
     def test_import_of_the_package(self):
         code = "import keras.src.layers.layer as x; del x.Layer._flatten_layers"
         ran = subprocess.run(

@@ -34,6 +34,7 @@ def test_two_devices(tmp_path):
     check(tmp_path, local_sgd.CHECKS, [{}])
 
 
+@pytest.mark.slow
 def test_two_workers(tmp_path):
     """Processes that average over loopback."""
     workers = [f"localhost:{port}" for port in free_ports(2)]

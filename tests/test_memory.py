@@ -205,7 +205,7 @@ def test_posterior_dropmax_holds_eight_matrices():
     assert peak_of("dropmax") - rest < 8 * matrix + 20e6
 
 
-@pytest.mark.parametrize("name", quick(HEADS, ["selective_half"]))
+@pytest.mark.parametrize("name", quick(HEADS, []))
 def test_peak_of_a_process(name):
     """Within 15 %, and what a traced step costs at any size."""
     measured = peak_of(name)

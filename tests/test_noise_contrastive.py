@@ -260,6 +260,7 @@ def test_margin_is_taken_off_the_target(cls):
     np.testing.assert_allclose(less - plain, moved, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_learns_log_odds_without_normalising():
     """NCE's promise: s - log Z becomes the log odds of the label, whatever
     the noise."""

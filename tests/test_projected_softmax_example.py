@@ -2,9 +2,12 @@
 
 import os
 
+import pytest
+
 from examples import projected_softmax
 
 
+@pytest.mark.slow
 def test_stages_find_most_classes_and_the_full_model_is_exported(tmp_path):
     found = projected_softmax.main(
         num_classes=150, dim=128, rows=10, epochs=20, folder=tmp_path, verbose=0

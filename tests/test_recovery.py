@@ -474,6 +474,7 @@ def test_without_projection_the_optimum_is_recovered(reduction):
     assert relative_error(found, minimize(x, y, l2)) < 1e-4
 
 
+@pytest.mark.slow
 def test_theorem_1_error_falls_with_the_projected_width():
     """Features of rank r: |W' - W| <= e / (1 - e) |W|, e ~ sqrt(r log r / m).
 

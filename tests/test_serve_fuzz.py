@@ -64,7 +64,7 @@ def test_calls(server):
 
 @needs_grpc
 @pytest.mark.parametrize(
-    "seconds", [4, pytest.param(60, marks=pytest.mark.slow)]
+    "seconds", [2, pytest.param(60, marks=pytest.mark.slow)]
 )
 def test_load(seconds, served_models, tmp_path):
     """Versions come, break and go; SIGTERM; the command line, too."""

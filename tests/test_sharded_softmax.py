@@ -9,6 +9,7 @@ import tfxclass
 from tests import contract
 from tests import reference
 from tests import sharded
+from tests.cases import quick
 from tests.processes import free_ports
 from tests.processes import run
 from tests.processes import run_all
@@ -20,15 +21,15 @@ from tfxclass import samplers
 # Each row is a process: the number of replicas, and what they check.
 CHECKS = [
     (4, ["equal", "memory"]),
-    (
-        2,
-        ["equal", "inference", "pruning", "sampled", "samplers"]
-        + ["options", "export", "errors", "restart", "half"],
-    ),
+    (2, ["pruning", "samplers", "options", "export", "half"]),
+    (2, ["equal", "inference", "sampled", "errors", "restart"]),
 ]
+SLOW = 2  # so many of them
 
 
 class TestContract(contract.HeadContract):
+    slow_tests = contract.LONG
+
     def make_head(self, num_classes=contract.CLASSES, **changes):
         return layers.ShardedSoftmax(num_classes, **changes)
 
@@ -51,16 +52,15 @@ def check_replicas(count, names, folder):
 
 @pytest.mark.parametrize(
     ("count", "names"),
-    [pytest.param(*CHECKS[0], marks=pytest.mark.slow), *CHECKS[1:]],
+    [pytest.param(*c, marks=pytest.mark.slow) for c in CHECKS[:SLOW]]
+    + CHECKS[SLOW:],
     ids=[f"{n}-{names[0]}" for n, names in CHECKS],
 )
 def test_replicas(tmp_path, count, names):
     check_replicas(count, names, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "counts", [[2], pytest.param([4, 2], marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("counts", quick([(2,), (4, 2)], []), ids=str)
 def test_files_go_with_any_number_of_replicas(tmp_path, counts):
     """Each reads the files of those before it."""
     one = tf.distribute.get_strategy()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from tests import reference
+from tests.cases import check_refused
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tests.contract import DIM
@@ -175,7 +176,8 @@ def test_great_logits_are_safe():
     )
 
 
-def test_infinite_and_nan_logits():
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_infinite_and_nan_logits(dtype):
     infinity = float("inf")
     logits = tf.constant(
         [
@@ -183,13 +185,85 @@ def test_infinite_and_nan_logits():
             [infinity, 0.0, 1.0],
             [-infinity, -infinity, -infinity],
             [0.0, float("nan"), 9.0],
-        ]
+        ],
+        dtype,
     )
     result = losses.sparsemax(logits).numpy()
     np.testing.assert_allclose(result[0], [0.75, 0.0, 0.25])
-    assert np.all(np.isnan(result[3]))
+    assert np.all(np.isnan(result[1:]))
+    if dtype == "float64":
+        return
     loss = losses.sparsemax_loss(logits, losses.as_targets([1, 0, 0, 0], 3))
     assert np.isposinf(loss[0]) and np.all(np.isnan(loss[1:]))
+
+
+@pytest.mark.parametrize("axis", range(-3, 3))
+def test_along_an_axis(axis):
+    random = np.random.default_rng(3)
+    logits = 2 * random.normal(size=(3, 4, 5))
+    turned = np.moveaxis(logits, axis, -1)
+    rows = reference.sparsemax(turned.reshape(-1, turned.shape[-1]))
+    expected = np.moveaxis(rows.reshape(turned.shape), -1, axis)
+    result = losses.sparsemax(logits, axis)
+    assert result.dtype == tf.float64
+    np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-14)
+    of_any_rank = tf.function(
+        lambda x: losses.sparsemax(x, axis),
+        input_signature=[tf.TensorSpec(None, tf.float32)],
+    )
+    result = of_any_rank(tf.constant(logits, tf.float32))
+    np.testing.assert_allclose(result, expected, **TOLERANCE)
+
+
+def test_definition_in_float64():
+    """max(z - tau, 0) with one tau a row, and a sum of 1, to 1e-15."""
+    random = np.random.default_rng(4)
+    logits = 10.0 ** random.uniform(-3, 2, size=(40, 1))
+    logits = logits * random.normal(size=(40, 17))
+    p = losses.sparsemax(logits).numpy()
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-13)
+    for row, of_row in zip(logits, p):
+        taus = row[of_row > 0] - of_row[of_row > 0]
+        np.testing.assert_allclose(taus, taus[0], rtol=1e-11, atol=1e-12)
+        assert np.all(row[of_row == 0] <= taus[0] + 1e-12)
+
+
+def test_gradient_in_float64_along_an_axis():
+    random = np.random.default_rng(5)
+    logits, upstream, direction = random.normal(size=(3, 4, 6))
+    given = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        result = losses.sparsemax(given, axis=0)
+    gradient = tape.gradient(
+        result, given, output_gradients=tf.constant(upstream)
+    )
+    slope = reference.numeric_gradient(
+        lambda z: np.sum(upstream * reference.sparsemax(z.T).T),
+        logits,
+        direction,
+    )
+    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
+
+
+def test_other_types():
+    logits = tf.constant([[1.0, 1.5, -1.0]])
+    for dtype in ("float16", "bfloat16"):
+        result = losses.sparsemax(tf.cast(logits, dtype))
+        assert result.dtype.name == dtype
+        np.testing.assert_array_equal(
+            tf.cast(result, tf.float32), [[0.25, 0.75, 0]]
+        )
+    assert losses.sparsemax([[1, 3]]).dtype == tf.float32
+    assert losses.sparsemax(np.zeros([0, 3])).shape == (0, 3)
+
+
+@pytest.mark.parametrize("axis", [2, -3, 0.5])
+def test_no_such_axis(axis):
+    check_refused(
+        lambda: losses.sparsemax(tf.zeros([2, 3]), axis),
+        ["`axis`", "(2, 3)", str(axis)],
+    )
 
 
 def test_other_ranks():

@@ -358,6 +358,7 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     assert "holds no tagger" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_command_line_in_a_process(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tfxclass.cli", "tag", "fit", "no.jsonl",

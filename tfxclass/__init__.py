@@ -12,6 +12,7 @@ from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import planning
+from tfxclass import plot
 from tfxclass import recovery
 from tfxclass import samplers
 from tfxclass import text
@@ -19,7 +20,6 @@ from tfxclass import trees
 from tfxclass.advice import Advice
 from tfxclass.advice import advise
 from tfxclass.calibration import calibrate
-from tfxclass.calibration import plot_reliability
 from tfxclass.growth.add_classes import add_classes
 from tfxclass.growth.add_classes import next_class_ids
 from tfxclass.growth.initialize_classes import initialize_classes
@@ -30,6 +30,7 @@ from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
 from tfxclass.ops.library import show_build
 from tfxclass.planning.plan import plan
+from tfxclass.plot import plot_reliability
 from tfxclass.saving import save_model
 from tfxclass.saving import save_weights
 from tfxclass.shards import memory_per_replica
@@ -58,6 +59,7 @@ __all__ = [
     "optimizers",
     "plan",
     "planning",
+    "plot",
     "plot_reliability",
     "recovery",
     "remove_classes",

@@ -1,12 +1,79 @@
 """Callbacks for `fit`."""
 
 import os
+import time
 from typing import Any
 
 import keras
 
+from tfxclass import keras_internals
 from tfxclass import saving
 from tfxclass.types import Path
+
+
+class SecondsLog(keras.callbacks.Callback):
+    """Adds `seconds` to the epochs' logs: of training, evaluation left out.
+
+    With it `tfxclass.plot.plot_accuracy` draws accuracy against time.
+    """
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._begin = time.perf_counter()
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._test_begin = time.perf_counter()
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._begin += time.perf_counter() - self._test_begin
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if logs is not None:
+            logs["seconds"] = time.perf_counter() - self._begin
+
+
+class SamplerLog(keras.callbacks.Callback):
+    """Adds what the heads' samplers measure of themselves to the epochs' logs.
+
+    Names and values, as the sampler has them:
+
+    - `recall`: of the ten greatest logits of a few rows, the share that the
+      index found at its last probe; `rebuilds`, how many indexes were built
+      since the program began, and `rebuild_seconds`, the time of the last;
+    - `places_used`: of the places that a step has for neighbours, the share
+      that they got at the last step;
+    - `k_eff`, `v`, `noise` and `choice` of an `AutoSampler`;
+    - `tables_probed` and `yield` of an `LSHSampler`.
+
+    With several heads that have samplers a name begins with the head's,
+    `"words/recall"`. Callbacks after it have them in `logs`, and so has
+    `History`: put it before `keras.callbacks.TensorBoard`, which writes each as
+    a scalar (`epoch_recall`). Within an epoch: `tfxclass.metrics.SamplerState`.
+
+    Example:
+
+    >>> callbacks = [
+    ...     tfxclass.callbacks.SamplerLog(),
+    ...     keras.callbacks.TensorBoard("logs"),
+    ... ]
+    >>> model.fit(x, y, callbacks=callbacks)
+    """
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if logs is None:
+            return
+        heads = [
+            layer
+            for layer in keras_internals.flat_layers(self.model)
+            if getattr(layer, "sampler", None) is not None
+        ]
+        for head in heads:
+            prefix = f"{head.name}/" if len(heads) > 1 else ""
+            for name, value in head.sampler_figures().items():
+                logs[prefix + name] = value
 
 
 class AtomicModelCheckpoint(keras.callbacks.ModelCheckpoint):

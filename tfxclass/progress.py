@@ -4,10 +4,46 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from collections.abc import Iterator
+from typing import TypeVar
 
 # Seconds that pass without a word.
 PATIENCE = 2.0
+# Seconds between two of them: on a terminal, and in a file.
+_OFTEN, _SELDOM = 0.1, 30.0
+
+Item = TypeVar("Item")
+
+
+def walked(
+    items: Iterable[Item], what: str, count: int | None = None
+) -> Iterator[Item]:
+    """Yields `items`; after two seconds, tells how many there were.
+
+    On a terminal in one line that is written again, in a file every 30
+    seconds; the last line has the seconds that all took.
+
+    Args:
+        items: iterable.
+        what: str, "Computing features".
+        count: int, how many there will be, or None if nobody knows.
+    """
+    is_terminal = sys.stderr.isatty()
+    begin, number, told_at = time.monotonic(), 0, None
+    of_all = "" if count is None else f" of {count:,}"
+    for number, item in enumerate(items, 1):
+        yield item
+        now = time.monotonic()
+        pause = _OFTEN if is_terminal else _SELDOM
+        is_late = told_at is None or now - told_at > pause
+        if now - begin > PATIENCE and is_late:
+            told_at = now
+            end = "\r" if is_terminal else "\n"
+            _print(f"{what}: {number:,}{of_all}{end}")
+    if told_at is not None:
+        seconds = time.monotonic() - begin
+        _print(f"{what}: {number:,}, {seconds:.0f} s\n")
 
 
 @contextlib.contextmanager

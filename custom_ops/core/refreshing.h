@@ -42,6 +42,7 @@
 #define TFXCLASS_CORE_REFRESHING_H_
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -88,6 +89,13 @@ class Refreshing {
     std::vector<int64_t> touched;
   };
 
+  // How many indexes were built, and the seconds that the last one took, what
+  // it waited for left out.
+  struct Times {
+    int64_t count = 0;
+    double seconds = 0;
+  };
+
   // Parts that are built before those in front are swapped in.
   static constexpr int64_t kPartsAhead = 2;
 
@@ -97,6 +105,11 @@ class Refreshing {
   Shared ready() {
     std::lock_guard<std::mutex> lock(mutex_);
     return ready_;
+  }
+
+  Times times() {
+    std::lock_guard<std::mutex> lock(parts_mutex_);
+    return times_;
   }
 
   // Rows that the step changes. Ids >= 0.
@@ -209,7 +222,9 @@ class Refreshing {
                 const ParallelFor& parallel) {
     if (!Take(rows, options, nullptr, parallel)) return false;
     failure_.Run([&] {
-      ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
+      Record(SecondsOf([&] {
+        ready_ = std::make_shared<Index>(Indexer::Build(&source_, parallel));
+      }));
     });
     Join();
     failure_.Rethrow();
@@ -291,7 +306,7 @@ class Refreshing {
       const auto next = std::make_shared<Index>();
       pending_ = next;
       std::function<void()> build = [this, next] {
-        *next = Indexer::Build(&source_, SerialFor);
+        Record(SecondsOf([&] { *next = Indexer::Build(&source_, SerialFor); }));
       };
       if constexpr (HasParts<Indexer>::value) {
         if (Indexer::InParts(source_)) {
@@ -311,14 +326,31 @@ class Refreshing {
   void BuildParts(Index* next) {
     if constexpr (HasParts<Indexer>::value) {
       const int64_t num_parts = Indexer::NumParts(*next);
+      double seconds = 0;
       for (int64_t part = 0; part < num_parts; ++part) {
         if (!MayBuild(part)) return;
-        Indexer::BuildPart(&source_, part, next);
+        seconds += SecondsOf([&] { Indexer::BuildPart(&source_, part, next); });
         std::lock_guard<std::mutex> lock(parts_mutex_);
         num_built_ = part + 1;
         part_changed_.notify_all();
       }
+      Record(seconds);
     }
+  }
+
+  template <class Work>
+  static double SecondsOf(const Work& work) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> taken =
+        std::chrono::steady_clock::now() - begin;
+    return taken.count();
+  }
+
+  void Record(double seconds) {
+    std::lock_guard<std::mutex> lock(parts_mutex_);
+    ++times_.count;
+    times_.seconds = seconds;
   }
 
   // Waits for the parts before to be swapped in. False if nobody wants it.
@@ -368,6 +400,7 @@ class Refreshing {
   std::condition_variable part_changed_;
   int64_t num_built_ = 0, num_allowed_ = 0;
   bool dropped_ = false;
+  Times times_;
 };
 
 }  // namespace tfxclass

@@ -137,25 +137,6 @@ GPU_TEST(HashDwta) {
   CheckDwta({}, 0, 5, false);
 }
 
-GPU_TEST(HashNorms) {
-  Random random(3);
-  const int64_t count = 33, dim = 70;
-  const auto rows = random.Normal(count * dim);
-  Buffer<float> on_device(rows), squared(count), extra(count);
-  Buffer<float> greatest(std::vector<float>{80.0f});
-  Done(tfxclass::SquaredNorms(on_device.data(), count, dim, squared.data(),
-                              nullptr));
-  Done(tfxclass::EqualizingCoordinates(squared.data(), count, greatest.data(),
-                                       extra.data(), nullptr));
-  std::vector<double> norms, rest;
-  for (int64_t i = 0; i < count; ++i) {
-    norms.push_back(Product(&rows[i * dim], &rows[i * dim], dim));
-    rest.push_back(std::sqrt(std::max(80.0 - norms.back(), 0.0)));
-  }
-  ExpectNear(squared.Read(), norms, 1e-6, "squared norms");
-  ExpectNear(extra.Read(), rest, 1e-5, "last coordinates");
-}
-
 GPU_BENCHMARK(HashBenchmarks) {
   const int64_t count = 1000000, dim = 128, num_tables = 50;
   Random random(4);

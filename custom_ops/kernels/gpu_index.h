@@ -79,6 +79,11 @@ absl::Status CopyOfIndex(tensorflow::OpKernelContext* c,
   TFXCLASS_REGISTER(                                                          \
       TFXCLASS_GPU_NAME(prefix "Mark").HostMemory("index").HostMemory("ids"), \
       IndexMarkOp<Indexer>);                                                  \
+  TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(prefix "Times")                         \
+                        .HostMemory("index")                                  \
+                        .HostMemory("count")                                  \
+                        .HostMemory("seconds"),                               \
+                    IndexTimesOp<Indexer>);                                   \
   TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(prefix "Save")                          \
                         .HostMemory("index")                                  \
                         .HostMemory("ready")                                  \

@@ -179,27 +179,6 @@ __global__ void __launch_bounds__(kDwtaThreads)
   }
 }
 
-// A warp a row.
-__global__ void SquaredNormsKernel(const float* rows, int64_t count,
-                                   int64_t dim, float* squared) {
-  const int64_t i = WarpNumber();
-  if (i >= count) return;
-  float sum = 0;
-  for (int64_t d = Lane(); d < dim; d += kWarp) {
-    const float x = rows[i * dim + d];
-    sum += x * x;
-  }
-  sum = WarpSum(sum);
-  if (Lane() == 0) squared[i] = sum;
-}
-
-// A thread a row.
-__global__ void EqualizeKernel(const float* squared, int64_t count,
-                               const float* greatest, float* extra) {
-  const int64_t i = ThreadNumber();
-  if (i < count) extra[i] = sqrtf(max(*greatest - squared[i], 0.0f));
-}
-
 }  // namespace
 
 GpuStatus SimHashCodes(const HashedVectors& vectors, const float* planes,
@@ -226,19 +205,6 @@ GpuStatus DwtaCodes(const HashedVectors& vectors, const int32_t* coordinates,
                 CeilDiv(vectors.count, kWarp), kDwtaThreads, tiled ? shared : 0,
                 stream, vectors, bins, vectors.width(), bits, num_hashes,
                 num_tables, codes);
-}
-
-GpuStatus SquaredNorms(const float* rows, int64_t count, int64_t dim,
-                       float* squared, GpuStream stream) {
-  return Launch(SquaredNormsKernel, CeilDiv(count, 256 / kWarp), 256, 0, stream,
-                rows, count, dim, squared);
-}
-
-GpuStatus EqualizingCoordinates(const float* squared, int64_t count,
-                                const float* greatest, float* extra,
-                                GpuStream stream) {
-  return LaunchEach(EqualizeKernel, count, stream, squared, count, greatest,
-                    extra);
 }
 
 }  // namespace tfxclass

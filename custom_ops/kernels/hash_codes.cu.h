@@ -33,14 +33,6 @@ GpuStatus DwtaCodes(const HashedVectors& vectors, const int32_t* coordinates,
                     int64_t num_hashes, int64_t num_tables, int32_t* codes,
                     GpuStream stream);
 
-// squared[i] = squared norm of row i; extra[i] = sqrt(greatest - squared[i]),
-// or 0 where that is negative, with greatest[0] on the device.
-GpuStatus SquaredNorms(const float* rows, int64_t count, int64_t dim,
-                       float* squared, GpuStream stream);
-GpuStatus EqualizingCoordinates(const float* squared, int64_t count,
-                                const float* greatest, float* extra,
-                                GpuStream stream);
-
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_KERNELS_HASH_CODES_CU_H_

@@ -206,6 +206,24 @@ class IndexMarkOp : public tensorflow::OpKernel {
   }
 };
 
+// Outputs: count, seconds.
+template <typename Indexer>
+class IndexTimesOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(tensorflow::OpKernelContext* c) override {
+    tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
+    OP_REQUIRES_OK(c, LookupIndex(c, &resource));
+    const auto times = resource->index.times();
+    tensorflow::Tensor *count, *seconds;
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {}, &count));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {}, &seconds));
+    count->scalar<int64_t>()() = times.count;
+    seconds->scalar<double>()() = times.seconds;
+  }
+};
+
 // *to = bytes; throws std::bad_alloc. (Where memory is short, tstring's own
 // assignment writes through the null that malloc returned.)
 inline void AssignBytes(const std::string& bytes, tensorflow::tstring* to) {
@@ -290,6 +308,7 @@ class IndexRestoreOp : public tensorflow::OpKernel {
 #define TFXCLASS_INDEX_KERNELS(prefix, Indexer)          \
   TFXCLASS_CPU(prefix "Handle", IndexHandleOp<Indexer>); \
   TFXCLASS_CPU(prefix "Mark", IndexMarkOp<Indexer>);     \
+  TFXCLASS_CPU(prefix "Times", IndexTimesOp<Indexer>);   \
   TFXCLASS_CPU(prefix "Save", IndexSaveOp<Indexer>);     \
   TFXCLASS_CPU(prefix "Restore", IndexRestoreOp<Indexer>)
 

@@ -3,9 +3,20 @@
 #ifndef TFXCLASS_KERNELS_LSH_QUERY_CU_H_
 #define TFXCLASS_KERNELS_LSH_QUERY_CU_H_
 
-#include "kernels/lsh_tables.cu.h"
+#include "kernels/cuda_launch.h"
 
 namespace tfxclass {
+
+// Tables of core/lsh_tables.h on the device.
+struct GpuLshTables {
+  int64_t count = 0;  // of class rows, below 2^31
+  int64_t num_tables = 0;
+  int code_bits = 0, range_bits = 0;  // as LshTables::range_bits
+  int32_t* offsets = nullptr;         // [num_tables, 2^range_bits + 1]
+  int32_t* ids = nullptr;             // [num_tables, count]
+
+  int64_t num_buckets() const { return int64_t{1} << range_bits; }
+};
 
 // Votes are counted in 48 KiB of shared memory, 4 bytes for each number of
 // them.

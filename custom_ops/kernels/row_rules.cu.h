@@ -2,6 +2,9 @@
 #ifndef TFXCLASS_KERNELS_ROW_RULES_CU_H_
 #define TFXCLASS_KERNELS_ROW_RULES_CU_H_
 
+#include <type_traits>
+
+#include "core/philox.h"
 #include "core/row_rules.h"
 #include "core/skipped_steps.h"
 #include "kernels/cuda_utils.cu.h"
@@ -85,23 +88,6 @@ struct SkippedSteps {
   }
 };
 
-// How rows are kept: Read gives element d of a row, Move adds to it.
-struct FloatRows {
-  float* rows;
-
-  template <int kWidth>
-  __device__ Pack<kWidth> Read(int64_t at) const {
-    return Load(rows + at, Pack<kWidth>());
-  }
-  template <int kWidth>
-  __device__ void Move(int64_t at, const Pack<kWidth>& old,
-                       const Pack<kWidth>& step) const {
-    Pack<kWidth> sum;
-    for (int j = 0; j < kWidth; ++j) sum.at[j] = old.at[j] + step.at[j];
-    Store(rows + at, sum);
-  }
-};
-
 __device__ __forceinline__ Pack<1> Load(const Bf16* from, Pack<1>) {
   return {{ToFloat(*from)}};
 }
@@ -113,57 +99,95 @@ __device__ __forceinline__ Pack<4> Load(const Bf16* from, Pack<4>) {
   }
   return x;
 }
-__device__ __forceinline__ void Store(Bf16* to, const Pack<1>& x) {
-  *to = ToBf16(x.at[0]);
+
+// Rounded by what bits[j] have from bit `shift` on; floats are not.
+template <int kWidth>
+__device__ __forceinline__ void StoreKept(float* to, const Pack<kWidth>& x,
+                                          const uint32_t*, int) {
+  Store(to, x);
 }
-__device__ __forceinline__ void Store(Bf16* to, const Pack<4>& x) {
-  uint64_t bits = 0;
-  for (int j = 0; j < 4; ++j) {
-    bits |= static_cast<uint64_t>(ToBf16(x.at[j]).bits) << (16 * j);
+template <int kWidth>
+__device__ __forceinline__ void StoreKept(Bf16* to, const Pack<kWidth>& x,
+                                          const uint32_t* bits, int shift) {
+  if constexpr (kWidth == 1) {
+    *to = RoundStochastically(x.at[0], bits[0] >> shift);
+  } else {
+    uint64_t four = 0;
+    for (int j = 0; j < 4; ++j) {
+      const Bf16 kept = RoundStochastically(x.at[j], bits[j] >> shift);
+      four |= static_cast<uint64_t>(kept.bits) << (16 * j);
+    }
+    *reinterpret_cast<uint64_t*>(to) = four;
   }
-  *reinterpret_cast<uint64_t*>(to) = bits;
 }
 
-struct MasterRows {
-  Bf16* rows;
-  float* master;
+// A matrix of V and its slots, as SlottedRows of core/row_update.h: rounded by
+// the same random bits.
+template <class V, bool kIsCompact>
+struct DeviceRows {
+  using Moment = std::conditional_t<kIsCompact, Bf16, float>;
+  static constexpr bool kCompact = kIsCompact;
+  static constexpr bool kIsRandom = kCompact || std::is_same_v<V, Bf16>;
+
+  V* rows;
+  void* slots[3];
+  int64_t dim;
+  uint64_t seed;
+  const int64_t* step;
+
+  __device__ Moment* Full(int s, int64_t at) const {
+    return static_cast<Moment*>(slots[s]) + at;
+  }
+  __device__ float* OfRow(int s, int64_t row) const {
+    return static_cast<float*>(slots[s]) + row;
+  }
 
   template <int kWidth>
-  __device__ Pack<kWidth> Read(int64_t at) const {
-    return Load(master + at, Pack<kWidth>());
+  __device__ void Draw(int64_t row, int64_t d, uint32_t (&bits)[kWidth]) const {
+    if (!kIsRandom) return;
+    Philox random(seed, static_cast<uint64_t>(*step));
+    random.Seek(static_cast<uint64_t>(row * ((dim + 3) / 4) + d / 4));
+    for (int64_t j = d % 4; j > 0; --j) random.Next();
+    for (int j = 0; j < kWidth; ++j) bits[j] = random.Next();
   }
-  template <int kWidth>
-  __device__ void Move(int64_t at, const Pack<kWidth>& old,
-                       const Pack<kWidth>& step) const {
-    Pack<kWidth> sum;
-    for (int j = 0; j < kWidth; ++j) sum.at[j] = old.at[j] + step.at[j];
-    Store(rows + at, sum);
-    Store(master + at, sum);
-  }
-};
 
-struct KahanRows {
-  Bf16* rows;
-  Bf16* compensation;  // may be null
-
-  template <int kWidth>
-  __device__ Pack<kWidth> Read(int64_t at) const {
-    return Load(rows + at, Pack<kWidth>());
-  }
-  template <int kWidth>
-  __device__ void Move(int64_t at, const Pack<kWidth>& old,
-                       const Pack<kWidth>& step) const {
-    Pack<kWidth> lost = {}, sum;
-    if (compensation != nullptr) {
-      lost = Load(compensation + at, Pack<kWidth>());
+  // A warp goes through a row: step_of(d, w, slots) is what w moves by.
+  template <class Element, int kWidth, class StepOf>
+  __device__ void Move(int64_t row, const StepOf& step_of) const {
+    constexpr int kSlots = Element::kSlots;
+    // With a number for each element; the others have one a row.
+    constexpr int kFull = kCompact ? Element::kMoments : kSlots;
+    float before[kSlots + 1], after[kSlots + 1];
+    for (int s = kFull; s < kSlots; ++s) before[s] = *OfRow(s, row);
+    if (kFull < kSlots) __syncwarp();  // all have read them
+    for (int64_t d = Lane() * kWidth; d < dim; d += kWarp * kWidth) {
+      const int64_t at = row * dim + d;
+      Pack<kWidth> of_slots[kSlots + 1];
+      for (int s = 0; s < kSlots; ++s) {
+        if (s < kFull) {
+          of_slots[s] = Load(Full(s, at), Pack<kWidth>());
+        } else {
+          for (int j = 0; j < kWidth; ++j) of_slots[s].at[j] = before[s];
+        }
+      }
+      Pack<kWidth> w = Load(rows + at, Pack<kWidth>());
+      const Pack<kWidth> move = step_of(d, w, of_slots);
+      for (int j = 0; j < kWidth; ++j) w.at[j] += move.at[j];
+      uint32_t bits[kWidth] = {};
+      Draw(row, d, bits);
+      for (int s = 0; s < kSlots; ++s) {
+        if (s < kFull) {
+          // Moments alone are rounded; they have the upper bits.
+          StoreKept(Full(s, at), of_slots[s], bits, 16);
+        } else {
+          after[s] = of_slots[s].at[0];
+        }
+      }
+      StoreKept(rows + at, w, bits, 0);
     }
-    for (int j = 0; j < kWidth; ++j) {
-      const float move = step.at[j] + lost.at[j];
-      sum.at[j] = ToFloat(ToBf16(old.at[j] + move));
-      lost.at[j] = move - (sum.at[j] - old.at[j]);
+    for (int s = kFull; s < kSlots; ++s) {
+      if (Lane() == 0) *OfRow(s, row) = after[s];
     }
-    Store(rows + at, sum);
-    if (compensation != nullptr) Store(compensation + at, lost);
   }
 };
 

@@ -9,10 +9,6 @@ namespace {
 
 constexpr int kThreads = 128;
 
-struct Slots {
-  float* at[3];
-};
-
 // Sum of the gradients of a run of equal ids, in the order of the batch.
 template <int kWidth>
 __device__ __forceinline__ Pack<kWidth> SumRun(const float* grads, int64_t dim,
@@ -30,24 +26,6 @@ __device__ __forceinline__ Pack<kWidth> SumRun(const float* grads, int64_t dim,
     }
   }
   return sum;
-}
-
-// A warp goes through a row: step_of(element, w, slots) moves w.
-template <class Element, int kWidth, class Rows, class StepOf>
-__device__ void MoveRow(const Rows& rows, const Slots& slots, int64_t first,
-                        int64_t dim, const StepOf& step_of) {
-  for (int64_t d = Lane() * kWidth; d < dim; d += kWarp * kWidth) {
-    Pack<kWidth> of_slots[Element::kSlots + 1];
-    for (int s = 0; s < Element::kSlots; ++s) {
-      of_slots[s] = Load(slots.at[s] + first + d, Pack<kWidth>());
-    }
-    const Pack<kWidth> old = rows.template Read<kWidth>(first + d);
-    const Pack<kWidth> step = step_of(d, old, of_slots);
-    for (int s = 0; s < Element::kSlots; ++s) {
-      Store(slots.at[s] + first + d, of_slots[s]);
-    }
-    rows.template Move<kWidth>(first + d, old, step);
-  }
 }
 
 // step.at[j] = body(j, slots of j), which may change the slots.
@@ -68,20 +46,29 @@ __device__ __forceinline__ Pack<kWidth> EachElement(Pack<kWidth>* of_slots,
 template <class Element, class Rows, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     UpdateRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
-                     Slots slots, int64_t dim, const int64_t* sorted,
-                     const int32_t* order, const float* grads, int64_t n) {
+                     const int64_t* sorted, const int32_t* order,
+                     const float* grads, int64_t n) {
   const int64_t i = WarpNumber();
   if (i >= n) return;
   const int64_t end = RunEnd(sorted, n, i);
   if (end == i) return;
+  const int64_t dim = rows.dim;
+  float mean_square = 0;
+  for (int64_t d = Lane() * kWidth; Rows::kCompact && d < dim;
+       d += kWarp * kWidth) {
+    const Pack<kWidth> grad = SumRun<kWidth>(grads, dim, d, order, i, end);
+    for (int j = 0; j < kWidth; ++j) mean_square += grad.at[j] * grad.at[j];
+  }
+  if (Rows::kCompact) mean_square = WarpSum(mean_square) / dim;
   const Element element = ElementOf<Element>(options, scalars);
-  MoveRow<Element, kWidth>(
-      rows, slots, sorted[i] * dim, dim,
+  rows.template Move<Element, kWidth>(
+      sorted[i],
       [&](int64_t d, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
         const Pack<kWidth> grad = SumRun<kWidth>(grads, dim, d, order, i, end);
         return EachElement<Element>(of_slots, [&](int j, float* of_element) {
           const float g = grad.at[j];
-          return element.Step(old.at[j], g, g * g, of_element);
+          const float square = Rows::kCompact ? mean_square : g * g;
+          return element.Step(old.at[j], g, square, of_element);
         });
       });
 }
@@ -89,15 +76,14 @@ __global__ void __launch_bounds__(kThreads)
 // A warp brings a row that is behind to the clock.
 template <class Element, int kWidth, class Rows>
 __device__ void CatchUpRow(const Element& element, const Rows& rows,
-                           const Slots& slots, int64_t dim, int64_t row,
-                           const GpuHistory& history, const SkipTerms& terms) {
+                           int64_t row, const GpuHistory& history,
+                           const SkipTerms& terms) {
   const int64_t last = history.last_step[row];
   if (*history.clock < 0 || last >= *history.clock) return;
   const SkippedSteps steps(history, terms, last);
   const Skipped skipped = steps.Sum(element.Fade());
-  MoveRow<Element, kWidth>(
-      rows, slots, row * dim, dim,
-      [&](int64_t, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
+  rows.template Move<Element, kWidth>(
+      row, [&](int64_t, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
         return EachElement<Element>(of_slots, [&](int j, float* of_element) {
           const float over_m = steps.OverM(element, skipped, of_element);
           return element.Skip(old.at[j], skipped, over_m, of_element);
@@ -111,26 +97,26 @@ __device__ void CatchUpRow(const Element& element, const Rows& rows,
 template <class Element, class Rows, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     CatchUpRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
-                      Slots slots, int64_t dim, const int64_t* sorted,
-                      int64_t n, GpuHistory history, SkipTerms terms) {
+                      const int64_t* sorted, int64_t n, GpuHistory history,
+                      SkipTerms terms) {
   const int64_t i = WarpNumber();
   if (i >= n || RunEnd(sorted, n, i) == i) return;
-  CatchUpRow<Element, kWidth>(ElementOf<Element>(options, scalars), rows, slots,
-                              dim, sorted[i], history, terms);
+  CatchUpRow<Element, kWidth>(ElementOf<Element>(options, scalars), rows,
+                              sorted[i], history, terms);
 }
 
 // Warps go through all rows, if the history is full or `every_row`.
 template <class Element, class Rows, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     CatchUpMatrixKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
-                        Slots slots, int64_t dim, int64_t num_rows,
-                        bool every_row, GpuHistory history, SkipTerms terms) {
+                        int64_t num_rows, bool every_row, GpuHistory history,
+                        SkipTerms terms) {
   const int64_t clock = *history.clock;
   if (!every_row && (clock == 0 || clock % history.capacity != 0)) return;
   const Element element = ElementOf<Element>(options, scalars);
   const int64_t warps = gridDim.x * static_cast<int64_t>(blockDim.x / kWarp);
   for (int64_t row = WarpNumber(); row < num_rows; row += warps) {
-    CatchUpRow<Element, kWidth>(element, rows, slots, dim, row, history, terms);
+    CatchUpRow<Element, kWidth>(element, rows, row, history, terms);
   }
 }
 
@@ -158,22 +144,6 @@ __global__ void SumRunsKernel(const int64_t* sorted, const int32_t* order,
   }
 }
 
-// A warp for each id.
-template <int kWidth>
-__global__ void GatherRowsKernel(const float* rows, int64_t num_rows,
-                                 int64_t dim, const int64_t* ids, int64_t n,
-                                 float* to) {
-  const int64_t i = WarpNumber();
-  if (i >= n) return;
-  const int64_t row = ids[i];
-  const bool is_row = row >= 0 && row < num_rows;
-  for (int64_t d = Lane() * kWidth; d < dim; d += kWarp * kWidth) {
-    Pack<kWidth> x = {};
-    if (is_row) x = Load(rows + row * dim + d, Pack<kWidth>());
-    Store(to + i * dim + d, x);
-  }
-}
-
 // A thread for each id. Ids that occur twice write the same.
 __global__ void SetLastStepKernel(const int64_t* ids, int64_t n,
                                   int64_t num_rows, const int64_t* clock,
@@ -187,20 +157,32 @@ int NumSlots(const GpuRows& rows) {
          (rows.slots[2] != nullptr);
 }
 
-// Calls run(kept), by which the kernels read and move the rows.
+template <class V, class Run>
+GpuStatus WithKept(V* kept, const GpuRows& r, uint64_t seed,
+                   const int64_t* step, const Run& run) {
+  void* const* s = r.slots;
+  if (r.is_compact) {
+    return run(
+        DeviceRows<V, true>{kept, {s[0], s[1], s[2]}, r.dim, seed, step});
+  }
+  return run(DeviceRows<V, false>{kept, {s[0], s[1], s[2]}, r.dim, seed, step});
+}
+
+// Calls run(the matrices as kernels take them).
 template <class Run>
-GpuStatus WithRows(const GpuRows& rows, const Run& run) {
+GpuStatus WithRows(const GpuRows& rows, uint64_t seed, const int64_t* step,
+                   const Run& run) {
+  if (rows.bf16_rows == nullptr) {
+    return WithKept(rows.rows, rows, seed, step, run);
+  }
   Bf16* const kept = reinterpret_cast<Bf16*>(rows.bf16_rows);
-  if (kept == nullptr) return run(FloatRows{rows.rows});
-  if (rows.master != nullptr) return run(MasterRows{kept, rows.master});
-  return run(KahanRows{kept, reinterpret_cast<Bf16*>(rows.compensation)});
+  return WithKept(kept, rows, seed, step, run);
 }
 
 template <class... Pointers>
 bool IsWide(const GpuRows& rows, Pointers... others) {
-  return AreAligned(rows.dim, rows.rows, rows.bf16_rows, rows.compensation,
-                    rows.master, rows.slots[0], rows.slots[1], rows.slots[2],
-                    others...);
+  return AreAligned(rows.dim, rows.rows, rows.bf16_rows, rows.slots[0],
+                    rows.slots[1], rows.slots[2], others...);
 }
 
 }  // namespace
@@ -213,17 +195,15 @@ GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
   Runs runs;
   TFXCLASS_RETURN_IF_GPU_ERROR(
       FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
-  const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
   const bool wide = IsWide(rows, grads);
   return WithElement<float>(options.rule, NumSlots(rows), [&](auto element) {
-    return WithRows(rows, [&](auto kept) {
+    return WithRows(rows, 2 * rows.seed, rows.step, [&](auto kept) {
       using Element = typename decltype(element)::type;
       using Rows = decltype(kept);
       return Launch(wide ? UpdateRowsKernel<Element, Rows, 4>
                          : UpdateRowsKernel<Element, Rows, 1>,
                     BlocksOfWarps(n, kThreads), kThreads, 0, stream, options,
-                    scalars, kept, slots, rows.dim, runs.sorted, runs.order,
-                    grads, n);
+                    scalars, kept, runs.sorted, runs.order, grads, n);
     });
   });
 }
@@ -241,36 +221,24 @@ GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
     TFXCLASS_RETURN_IF_GPU_ERROR(
         FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
   }
-  const Slots slots = {{rows.slots[0], rows.slots[1], rows.slots[2]}};
   const bool wide = IsWide(rows);
   const int64_t blocks = BlocksOfWarps(rows.num_rows, kThreads);
   return WithElement<float>(options.rule, NumSlots(rows), [&](auto element) {
-    return WithRows(rows, [&](auto kept) {
+    return WithRows(rows, 2 * rows.seed + 1, history.clock, [&](auto kept) {
       using Element = typename decltype(element)::type;
       using Rows = decltype(kept);
-      TFXCLASS_RETURN_IF_GPU_ERROR(
-          Launch(wide ? CatchUpMatrixKernel<Element, Rows, 4>
-                      : CatchUpMatrixKernel<Element, Rows, 1>,
-                 blocks < kMostBlocks ? blocks : kMostBlocks, kThreads, 0,
-                 stream, options, scalars, kept, slots, rows.dim, rows.num_rows,
-                 every_row, history, terms));
+      TFXCLASS_RETURN_IF_GPU_ERROR(Launch(
+          wide ? CatchUpMatrixKernel<Element, Rows, 4>
+               : CatchUpMatrixKernel<Element, Rows, 1>,
+          blocks < kMostBlocks ? blocks : kMostBlocks, kThreads, 0, stream,
+          options, scalars, kept, rows.num_rows, every_row, history, terms));
       if (n == 0) return GpuStatus(nullptr);
       return Launch(wide ? CatchUpRowsKernel<Element, Rows, 4>
                          : CatchUpRowsKernel<Element, Rows, 1>,
                     BlocksOfWarps(n, kThreads), kThreads, 0, stream, options,
-                    scalars, kept, slots, rows.dim, runs.sorted, n, history,
-                    terms);
+                    scalars, kept, runs.sorted, n, history, terms);
     });
   });
-}
-
-GpuStatus GatherRows(const float* rows, int64_t num_rows, int64_t dim,
-                     const int64_t* ids, int64_t n, float* to,
-                     GpuStream stream) {
-  const bool wide = AreAligned(dim, rows, to);
-  return Launch(wide ? GatherRowsKernel<4> : GatherRowsKernel<1>,
-                BlocksOfWarps(n, kThreads), kThreads, 0, stream, rows, num_rows,
-                dim, ids, n, to);
 }
 
 GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,

@@ -27,17 +27,19 @@ struct GpuHistory {
   int64_t capacity = 1;
 };
 
-// A matrix [num_rows, dim] and its slots, float32. The rows themselves may be
-// bfloat16, and then either have float32 copies, `master`, which are what is
-// updated, or what rounding took off them last time, `compensation` (Kahan), or
-// neither: then steps below half of a row's last bit are lost.
+// A matrix [num_rows, dim], and its slots of the same shape. Rows are float32,
+// or bfloat16 that are rounded stochastically. Slots are float32; compact ones
+// are, of first moments, bfloat16 that are rounded so, too, and of second ones
+// float32 [num_rows]. The random bits are those of core/row_update.h.
 struct GpuRows {
   int64_t num_rows = 0, dim = 0;
   float* rows = nullptr;
   uint16_t* bf16_rows = nullptr;  // instead of rows
-  float* master = nullptr;
-  uint16_t* compensation = nullptr;
-  float* slots[3] = {nullptr, nullptr, nullptr};
+  void* slots[3] = {nullptr, nullptr, nullptr};
+  bool is_compact = false;
+  uint64_t seed = 0;
+  // On the device, another for each update; not read where nothing is rounded.
+  const int64_t* step = nullptr;
 };
 
 // ids [n], those outside [0, num_rows) are left out; grads [n, dim]. Gradients
@@ -56,11 +58,6 @@ GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
                       bool every_row, const GpuHistory& history,
                       const SkipTerms& terms, Scratch* scratch,
                       GpuStream stream);
-
-// to[i] = rows[ids[i]]; 0 for ids outside [0, num_rows).
-GpuStatus GatherRows(const float* rows, int64_t num_rows, int64_t dim,
-                     const int64_t* ids, int64_t n, float* to,
-                     GpuStream stream);
 
 // Distinct ids, rising, and the sums of their gradients, in the first places of
 // unique_ids [n] and sums [n, dim]; their number to *num_unique, on the device.

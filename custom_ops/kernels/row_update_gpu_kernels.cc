@@ -4,6 +4,7 @@
 // the device says. Ids out of range are left out: to name them would mean to
 // wait.
 #include <limits>
+#include <type_traits>
 
 #include "kernels/gpu_op.h"
 #include "kernels/row_inputs.h"
@@ -30,25 +31,25 @@ absl::Status ScalarAt(OpKernelContext* c, const char* name, const T** at) {
 
 absl::Status NoCheck(const Tensor&, int64_t) { return absl::OkStatus(); }
 
-// What both ops do: Launch puts their work on the stream.
-template <class Inputs>
+// What both ops do: Launch puts their work on the stream. Rows of T.
+template <class Inputs, class T>
 class GpuLazyRowsOp : public RowOp {
  public:
   GpuLazyRowsOp(OpKernelConstruction* c, bool needs_history)
       : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kMoments,
               Inputs::kHasRates, needs_history) {
-    OP_REQUIRES(c, !is_compact(),
-                absl::InvalidArgumentError(
-                    "`compact` slots are for the CPU. Received: a GPU"));
     options_.rule = Inputs::kRule;
     OP_REQUIRES_OK(c, ReadOptions(c, &options_));
+    OP_REQUIRES_OK(c, c->GetAttr("seed", &seed_));
   }
 
  protected:
   // With the variables locked and writable, launch(scalars, rows, history).
+  // `step` is on the device; null where rows catch up.
   template <class Run>
   absl::Status Compute(OpKernelContext* c, const Tensor* grads,
-                       RowScalars scalars, const Run& launch) const {
+                       const int64_t* step, RowScalars scalars,
+                       const Run& launch) const {
     if (Inputs::kRule == RowRule::kAdam) {
       TF_RETURN_IF_ERROR(ScalarAt(c, "beta_1", &scalars.beta_1));
       TF_RETURN_IF_ERROR(ScalarAt(c, "beta_2", &scalars.beta_2));
@@ -65,8 +66,15 @@ class GpuLazyRowsOp : public RowOp {
     GpuRows rows;
     rows.num_rows = matrices.num_rows;
     rows.dim = matrices.dim;
-    rows.rows = matrices.matrix<float>(0);
-    for (int s = 0; s < 3; ++s) rows.slots[s] = matrices.matrix<float>(s + 1);
+    if (std::is_same_v<T, float>) {
+      rows.rows = matrices.matrix<float>(0);
+    } else {
+      rows.bf16_rows = matrices.matrix<uint16_t>(0);
+    }
+    for (int s = 0; s < 3; ++s) rows.slots[s] = matrices.matrices[s + 1];
+    rows.is_compact = is_compact();
+    rows.seed = static_cast<uint64_t>(seed_);
+    rows.step = step;
     return ToStatus(
         launch(scalars, rows,
                GpuHistory{matrices.last_step, matrices.clock, matrices.rates,
@@ -74,18 +82,23 @@ class GpuLazyRowsOp : public RowOp {
   }
 
   RowRuleOptions options_;
+
+ private:
+  int64_t seed_ = 0;
 };
 
-template <class Inputs>
-class GpuUpdateOp : public GpuLazyRowsOp<Inputs> {
+template <class Inputs, class T>
+class GpuUpdateOp : public GpuLazyRowsOp<Inputs, T> {
  public:
   explicit GpuUpdateOp(OpKernelConstruction* c)
-      : GpuLazyRowsOp<Inputs>(c, false) {}
+      : GpuLazyRowsOp<Inputs, T>(c, false) {}
 
   void Compute(OpKernelContext* c) override {
     const Tensor* grads;
     OP_REQUIRES_OK(c, c->input("grads", &grads));
     RowScalars of_step;
+    const int64_t* step;
+    OP_REQUIRES_OK(c, ScalarAt(c, "step", &step));
     OP_REQUIRES_OK(c, ScalarAt(c, Inputs::kRate, &of_step.learning_rate));
     OP_REQUIRES_OK(c, ScalarAt(c, "decay", &of_step.decay));
     const Tensor& ids = this->Ids(c);
@@ -101,16 +114,16 @@ class GpuUpdateOp : public GpuLazyRowsOp<Inputs> {
       return RecordStep(scalars, of_rows, n, rows.num_rows, history,
                         StreamOf(c));
     };
-    OP_REQUIRES_OK(c,
-                   GpuLazyRowsOp<Inputs>::Compute(c, grads, of_step, launch));
+    OP_REQUIRES_OK(
+        c, GpuLazyRowsOp<Inputs, T>::Compute(c, grads, step, of_step, launch));
   }
 };
 
-template <class Inputs>
-class GpuCatchUpOp : public GpuLazyRowsOp<Inputs> {
+template <class Inputs, class T>
+class GpuCatchUpOp : public GpuLazyRowsOp<Inputs, T> {
  public:
   explicit GpuCatchUpOp(OpKernelConstruction* c)
-      : GpuLazyRowsOp<Inputs>(c, true) {
+      : GpuLazyRowsOp<Inputs, T>(c, true) {
     OP_REQUIRES_OK(c, c->GetAttr("every_row", &every_row_));
     if (c->HasAttr("each_element")) {
       OP_REQUIRES_OK(c, c->GetAttr("each_element", &each_element_));
@@ -133,8 +146,8 @@ class GpuCatchUpOp : public GpuLazyRowsOp<Inputs> {
                          ids.flat<int64_t>().data(), ids.NumElements(),
                          every_row_, history, terms, &scratch, StreamOf(c));
     };
-    OP_REQUIRES_OK(
-        c, GpuLazyRowsOp<Inputs>::Compute(c, nullptr, RowScalars(), launch));
+    OP_REQUIRES_OK(c, GpuLazyRowsOp<Inputs, T>::Compute(c, nullptr, nullptr,
+                                                        RowScalars(), launch));
   }
 
  private:
@@ -178,21 +191,25 @@ class GpuSumDuplicateRowsOp : public OpKernel {
   }
 };
 
-#define TFXCLASS_GPU_OP(name, Op)                   \
+#define TFXCLASS_GPU_OP(name, T, ...)               \
   TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(name)         \
-                        .TypeConstraint<float>("T") \
+                        .TypeConstraint<T>("T")     \
                         .TypeConstraint<float>("S") \
                         .HostMemory("variable")     \
                         .HostMemory("slots")        \
                         .HostMemory("history"),     \
-                    Op)
-#define TFXCLASS_GPU_ROWS(name, Inputs)                \
-  TFXCLASS_GPU_OP(name "Update", GpuUpdateOp<Inputs>); \
-  TFXCLASS_GPU_OP(name "CatchUp", GpuCatchUpOp<Inputs>)
-TFXCLASS_GPU_ROWS("LazySgd", SgdInputs);
-TFXCLASS_GPU_ROWS("LazyAdagrad", AdagradInputs);
-TFXCLASS_GPU_ROWS("LazyAdam", AdamInputs);
+                    __VA_ARGS__)
+#define TFXCLASS_GPU_RULE(name, Inputs, T)                   \
+  TFXCLASS_GPU_OP(name "Update", T, GpuUpdateOp<Inputs, T>); \
+  TFXCLASS_GPU_OP(name "CatchUp", T, GpuCatchUpOp<Inputs, T>)
+#define TFXCLASS_GPU_ROWS(T)                          \
+  TFXCLASS_GPU_RULE("LazySgd", SgdInputs, T);         \
+  TFXCLASS_GPU_RULE("LazyAdagrad", AdagradInputs, T); \
+  TFXCLASS_GPU_RULE("LazyAdam", AdamInputs, T)
+TFXCLASS_GPU_ROWS(float);
+TFXCLASS_GPU_ROWS(Eigen::bfloat16);
 #undef TFXCLASS_GPU_ROWS
+#undef TFXCLASS_GPU_RULE
 #undef TFXCLASS_GPU_OP
 TFXCLASS_REGISTER(
     TFXCLASS_GPU_NAME("SumDuplicateRows").TypeConstraint<float>("T"),

@@ -17,6 +17,13 @@ inline absl::Status IndexSaveShape(
   return absl::OkStatus();
 }
 
+inline absl::Status IndexTimesShape(
+    tensorflow::shape_inference::InferenceContext* c) {
+  c->set_output(0, c->Scalar());
+  c->set_output(1, c->Scalar());
+  return absl::OkStatus();
+}
+
 // ids and scores [queries, num_neighbors] of inputs 2 and 3.
 inline absl::Status IndexQueryShape(
     tensorflow::shape_inference::InferenceContext* c) {
@@ -42,6 +49,12 @@ inline absl::Status IndexQueryShape(
       .Input("ids: int64")                                   \
       .SetIsStateful()                                       \
       .SetShapeFn(tensorflow::shape_inference::NoOutputs);   \
+  REGISTER_OP(prefix "Times")                                \
+      .Input("index: resource")                              \
+      .Output("count: int64")                                \
+      .Output("seconds: double")                             \
+      .SetIsStateful()                                       \
+      .SetShapeFn(IndexTimesShape);                          \
   REGISTER_OP(prefix "Save")                                 \
       .Input("index: resource")                              \
       .Output("ready: string")                               \

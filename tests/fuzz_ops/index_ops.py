@@ -99,6 +99,12 @@ def check_saved(args, outputs, live):
     assert outputs[2].shape == (3,) and np.all(outputs[3] >= 0)
 
 
+def check_times(args, outputs, live):
+    del args, live
+    count, seconds = outputs
+    assert count >= 0 and seconds >= 0
+
+
 def follow(kind, kernel, handle):
     """Uses an index in every way while it is refreshed.
 
@@ -193,6 +199,10 @@ def describe_index(kind):
         index, kernel = draw_index(d, kind)
         bound = len(kernel) + d.choice([0, 70, 10**8])
         return {"index": index, "ids": d.ids((d.size(),), bound)}
+
+    @described(f"{kind}_times", check_times)
+    def draw_times(d):
+        return {"index": draw_index(d, kind)[0]}
 
     @described(f"{kind}_save", check_saved)
     def draw_save(d):

@@ -1,5 +1,6 @@
 """`tfxclass.advise`: a minute with the user's own model and data."""
 
+import contextlib
 import math
 import time
 from typing import Any
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import progress
 from tfxclass.advice.data import batches_of
 from tfxclass.advice.report import NAMES
 from tfxclass.advice.report import Advice
@@ -103,10 +105,17 @@ def advise(
     batches = batches_of(data, batch_size)
     x, y = next(batches)
     num_sampled = trial.set_num_sampled(num_sampled, y)
-    steps = trial.train(batches)
-    k_eff, v, noise = trial.noise(x, y)
+    tell = progress.told if verbose else contextlib.nullcontext
+    with tell("Training with uniform draws"):
+        steps = trial.train(batches)
+    with tell("Computing the softmax of a few rows"):
+        k_eff, v, noise = trial.noise(x, y)
+    choices = []
+    for name in NAMES:
+        with tell(f'Taking steps with "{name}"'):
+            choices.append(trial.measure(name, x, y))
     advice = Advice(
-        choices=tuple(trial.measure(name, x, y) for name in NAMES),
+        choices=tuple(choices),
         trained_steps=steps,
         k_eff=k_eff,
         v=v,

@@ -3,13 +3,13 @@
 from tfxclass.calibration.calibrate import Calibration
 from tfxclass.calibration.calibrate import calibrate
 from tfxclass.calibration.reliability import Reliability
-from tfxclass.calibration.reliability import plot_reliability
 from tfxclass.calibration.reliability import reliability
+from tfxclass.calibration.reliability import reliability_of
 
 __all__ = [
     "Calibration",
     "Reliability",
     "calibrate",
-    "plot_reliability",
+    "reliability_of",
     "reliability",
 ]

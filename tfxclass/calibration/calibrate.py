@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import progress
 from tfxclass.calibration import label_thresholds
 from tfxclass.calibration import temperature as temperature_lib
 from tfxclass.calibration.held_out import HeldOut
@@ -97,7 +98,8 @@ def calibrate(
     loss = temperature_lib.loss_of(rows)
     before = after = loss(head.answer_temperature)
     if temperature:
-        head.answer_temperature = temperature_lib.fit_temperature(loss)
+        with progress.told("Fitting the temperature"):
+            head.answer_temperature = temperature_lib.fit_temperature(loss)
         after = loss(head.answer_temperature)
     f1 = None
     if thresholds is not None:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import progress
 from tfxclass.checks import check_batch
 from tfxclass.checks import check_pair
 from tfxclass.inference.graph import encoder_of
@@ -33,7 +34,10 @@ class HeldOut(NamedTuple):
     def answers(self, k: int) -> Iterator[tuple[np.ndarray, ...]]:
         """`(ids, scores, labels)` of each batch; `[rows, k]`, `[rows, p]`."""
         best = tf.function(lambda x: self.head.top_k(x, k))
-        for features, labels in self.batches:
+        batches = progress.walked(
+            self.batches, "Answering held-out batches", len(self.batches)
+        )
+        for features, labels in batches:
             ids, scores = best(features)
             yield ids.numpy(), scores.numpy(), labels.numpy()
 
@@ -51,7 +55,7 @@ def held_out(
     _check_head(head)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     found = []
-    for x, y in _batches(data):
+    for x, y in progress.walked(_batches(data), "Computing held-out batches"):
         encoded = encoder(x, training=False)
         ids = head.targets(encoded, y).ids
         is_labelled = tf.reduce_any(ids >= 0, axis=1)

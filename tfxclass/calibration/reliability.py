@@ -1,6 +1,5 @@
 """Reliability: how often a model is right when it says how sure it is."""
 
-from typing import Any
 from typing import NamedTuple
 
 import keras
@@ -72,13 +71,12 @@ def reliability(
     return Reliability(np.linspace(0, 1, num_bins + 1), *means, counts)
 
 
-def plot_reliability(
+def reliability_of(
     model: keras.Model,
     data: tf.data.Dataset | tuple[Array, Array],
     num_bins: int = 15,
-    ax: Any = None,
 ) -> Reliability:
-    """Draws the reliability diagram of `model` on held-out rows.
+    """`Reliability` of `model` on held-out rows.
 
     Of a softmax: the best class of each row, and whether it is a label. Where
     labels are independent: the 20 best classes of each row.
@@ -87,47 +85,13 @@ def plot_reliability(
         model: as in `tfxclass.calibrate`.
         data: held-out rows, likewise.
         num_bins: int.
-        ax: matplotlib axes; those of a new figure by default.
-
-    Returns:
-        `Reliability`, what is drawn.
 
     Raises:
-        ImportError: there is no matplotlib.
         ValueError: as `tfxclass.calibrate`.
     """
-    try:
-        from matplotlib import pyplot
-    except ImportError as e:
-        raise ImportError(
-            "`plot_reliability` needs matplotlib. Received: none installed. "
-            "Fix: pip install matplotlib"
-        ) from e
     rows = held_out(model, data)
     is_one = rows.head.objective.needs_logsumexp
     k = min(1 if is_one else _PAIRS, rows.head.num_classes)
     pairs = [flat(*answers) for answers in rows.answers(k)]
     _, scores, hits = (np.concatenate(x) for x in zip(*pairs))
-    found = reliability(scores, hits, num_bins)
-    if ax is None:
-        _, ax = pyplot.subplots()
-    _draw(ax, found)
-    return found
-
-
-def _draw(ax, found):
-    width = found.edges[1]
-    used = found.counts > 0
-    left = found.edges[:-1][used]
-    ax.bar(left, found.accuracy[used], width, align="edge", edgecolor="white")
-    ax.plot([0, 1], [0, 1], "--", color="gray", label="calibrated")
-    ax.plot(found.confidence[used], found.accuracy[used], "o", color="black")
-    ax.set(
-        xlim=(0, 1),
-        ylim=(0, 1),
-        xlabel="probability",
-        ylabel="share that was right",
-        title="expected calibration error "
-        f"{found.expected_calibration_error:.3f}",
-    )
-    ax.legend(loc="upper left")
+    return reliability(scores, hits, num_bins)

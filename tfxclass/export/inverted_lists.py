@@ -12,6 +12,8 @@ from tfxclass.layers.output_head import unflatten
 from tfxclass.ops import kmeans
 from tfxclass.rows import half_rows
 from tfxclass.rows import stock
+from tfxclass.rows.blocks import logits_at
+from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Array
 from tfxclass.types import Config
 
@@ -82,6 +84,17 @@ class InvertedLists:
         Raises:
             ValueError: another kind of head, or a recall below `min_recall`.
         """
+        search, queries, expected = self.prepared(head, k, features)
+        most = min(k + most_excluded, head.num_answers)
+        with progress.told("Measuring the recall of the lists"):
+            self._choose_probes(search, k, queries, expected, most)
+        search.measured_on = "class rows" if features is None else "examples"
+        return search
+
+    def prepared(
+        self, head: keras.layers.Layer, k: int, features: Array | None
+    ) -> tuple["ListSearch", tf.Tensor, np.ndarray]:
+        """`(search, queries, expected)`: what is asked, ids `[n, k]`."""
         _check_head(head)
         (served,) = head.export_weights()
         rows = tf.convert_to_tensor(served.kernel)
@@ -97,11 +110,9 @@ class InvertedLists:
             queries = _drawn(drawn, _QUERIES, self.seed)
         else:
             queries = head.queries(features)
-        expected = stock.best(queries, served, k, with_logsumexp=False).ids
-        most = min(k + most_excluded, head.num_answers)
-        self._choose_probes(search, k, queries, expected.numpy(), most)
-        search.measured_on = "class rows" if features is None else "examples"
-        return search
+        with progress.told("Answering exactly"):
+            best = stock.best(queries, served, k, with_logsumexp=False)
+        return search, queries, best.ids.numpy()
 
     def _choose_probes(self, search, k, queries, expected, most):
         least = search.least_probes(most)
@@ -115,7 +126,7 @@ class InvertedLists:
         while True:
             search.num_probes = probes
             found, _ = search.top_k_of(queries, k)
-            search.recall = _recall(found.numpy(), expected)
+            search.recall = recall_of(found.numpy(), expected)
             if search.recall >= self.min_recall:
                 return
             if self.num_probes or probes == search.num_lists:
@@ -171,6 +182,9 @@ class ListSearch(tf.Module):
         self._head = lambda: head
         self.query_weights = head.query_weights()
         self.order = _constant(order, tf.int64, "order")
+        places = np.full(head.num_classes, -1)
+        places[order] = np.arange(len(order))
+        self.places = _constant(places, tf.int64, "places")
         starts = np.concatenate([[0], np.cumsum(sizes)])
         self.starts = _constant(starts, tf.int64, "starts")
         self.rows = _constant(tf.gather(rows, order), rows.dtype, "rows")
@@ -251,6 +265,12 @@ class ListSearch(tf.Module):
         )
         return tf.gather(self.order, at), scores
 
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Logits of classes `[rows, q]` for features `[rows, dim]`."""
+        at = tf.gather(self.places, tf.maximum(ids, 0))
+        rows = ClassRows(self.rows, self.bias)
+        return logits_at(self._head().queries(features), rows, at)
+
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         """All scores, exact, float32 `[..., num_classes]`."""
         head = self._head()
@@ -258,14 +278,9 @@ class ListSearch(tf.Module):
         logits = stock.products(head.queries(features), rows)
         if self.bias is not None:
             logits += self.bias
-        logits = tf.pad(logits, [[0, 0], [0, 1]], constant_values=GONE)
-        count = tf.size(self.order, tf.int64)
-        places = tf.tensor_scatter_nd_update(
-            tf.fill([head.num_classes], count),
-            tf.identity(self.order)[:, tf.newaxis],
-            tf.range(count),
-        )
-        logits = unflatten(tf.gather(logits, places, axis=1), features)
+        logits = tf.pad(logits, [[0, 0], [1, 0]], constant_values=GONE)
+        logits = tf.gather(logits, tf.identity(self.places) + 1, axis=1)
+        logits = unflatten(logits, features)
         return head.activate(logits) if head.activation else logits
 
 
@@ -293,6 +308,7 @@ def _segment_means(rows, sizes):
     return tf.concat(means, axis=0)
 
 
-def _recall(found, expected):
+def recall_of(found: np.ndarray, expected: np.ndarray) -> float:
+    """The share of the ids `expected` `[n, k]` that are in rows of `found`."""
     shared = [np.intersect1d(*pair).size for pair in zip(found, expected)]
     return sum(shared) / expected.size

@@ -18,10 +18,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import optimizers
+from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.export import compare
 from tfxclass.export import labels as labels_lib
+from tfxclass.export import onnx_classifier
 from tfxclass.export import questions
+from tfxclass.export.onnx_classifier import own
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
@@ -43,6 +46,7 @@ def onnx(
     verify: bool = True,
     example_inputs: Any = None,
     exclude: bool = False,
+    only: bool = False,
 ) -> str:
     """Writes `model` as an ONNX model with the best classes of each request.
 
@@ -68,6 +72,8 @@ def onnx(
         exclude: whether the model has an input more, `exclude_ids`, int64
             `[batch, p]` padded with -1: classes that are no answers to the
             question; see `tfxclass.top_k`. Not for features of sequences.
+        only: whether it has `only_ids` instead, in the same way: the classes
+            that may be answers, whose rows alone are read.
 
     Returns:
         The path of `model.onnx`, str.
@@ -88,9 +94,10 @@ def onnx(
     top_k = check_k(top_k, head.num_answers)
     _check_head(head)
     _check_names(inputs)
-    if exclude and len(features.shape) > 2:
+    kind = filters.kind_of(exclude, only, inputs)
+    if kind is not None and len(features.shape) > 2:
         raise ValueError(
-            "`exclude` needs features [batch, dim] in an ONNX model. Received: "
+            f"`{kind}` needs features [batch, dim] in an ONNX model. Received: "
             f"features of shape {features.shape}"
         )
     names = labels_lib.of_head(labels, head)
@@ -98,12 +105,14 @@ def onnx(
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
-    graph = _convert(encoder, head)
+    with progress.told("Converting the encoder"):
+        graph = _convert(encoder, head)
     with new_folder(path) as folder:
-        _write(folder, graph, head, top_k, len(features.shape), exclude)
+        _write(folder, graph, head, top_k, len(features.shape), kind)
         labels_lib.write(names, folder)
         if verify:
-            _verify(folder, encoder, head, top_k, examples, exclude)
+            with progress.told("Comparing the answers"):
+                _verify(folder, encoder, head, top_k, examples, kind)
     return os.path.join(path, MODEL)
 
 
@@ -240,160 +249,23 @@ def _check_ops(model):
         )
 
 
-def _write(folder, model, head, k, rank, exclude):
+def _write(folder, model, head, k, rank, kind):
     """Adds the classifier to `model`, and writes both."""
     import onnx
-    from onnx import helper
 
     (served,) = head.export_weights()
     rows = half_rows.widen(tf.convert_to_tensor(served.kernel))
     bias = served.bias
     if bias is not None:
         bias = head.answer_scale * tf.convert_to_tensor(bias)
-    graph, rest = model.graph, [None] * (rank - 2)
-    queries, *leading = [output.name for output in graph.output]
     tensors = {"rows": rows} if bias is None else {"rows": rows, "bias": bias}
-    graph.initializer.extend(_write_tensors(folder, tensors))
-    constants = {"k": np.array([k]), "last_axis": np.array([1])}
-    for name, value in constants.items():
-        value = onnx.numpy_helper.from_array(value.astype("int64"), _own(name))
-        graph.initializer.append(value)
-    most = None
-    if exclude:
-        most = _own("most")
-        graph.node.extend(_places(head, k, graph, most))
-    nodes = _classifier(queries, list(tensors), head.activation, leading, most)
-    graph.node.extend(nodes)
-    del graph.output[:]
-    batch = graph.input[0].type.tensor_type.shape.dim[0].dim_param or "batch"
-    for name, kind in (("ids", "INT64"), ("scores", "FLOAT")):
-        kind = getattr(onnx.TensorProto, kind)
-        shape = [batch, k] if not leading else [batch, *rest, k]
-        info = helper.make_tensor_value_info(name, kind, shape)
-        graph.output.append(info)
+    model.graph.initializer.extend(_write_tensors(folder, tensors))
+    onnx_classifier.add(
+        model.graph, head, list(map(own, tensors)), k, rank, kind
+    )
     with open(os.path.join(folder, MODEL), "wb") as f:
         f.write(model.SerializeToString())
     onnx.checker.check_model(os.path.join(folder, MODEL))
-
-
-def _own(name):
-    """A name that no tensor of an encoder has."""
-    return "tfxclass/" + name
-
-
-def _places(head, k, graph, most):
-    """Adds the input of a filter; nodes to how many classes are found."""
-    import onnx
-    from onnx.helper import make_node
-
-    name = filters.INPUTS[filters.EXCLUDE]
-    int64 = onnx.TensorProto.INT64
-    info = onnx.helper.make_tensor_value_info(name, int64, ["batch", "p"])
-    graph.input.append(info)
-    constants = {
-        "one": [1],
-        "two": [2],
-        "answers": [head.num_answers],
-        "padding": [0, 0, 0, k],
-    }
-    for constant, value in constants.items():
-        value = np.array(value, np.int64)
-        graph.initializer.append(
-            onnx.numpy_helper.from_array(value, _own(constant))
-        )
-    none = np.array(-1, np.int64)
-    graph.initializer.append(onnx.numpy_helper.from_array(none, _own("none")))
-    low = np.array(-np.inf, np.float32)
-    graph.initializer.append(onnx.numpy_helper.from_array(low, _own("low")))
-    zero = np.array(0, np.float32)
-    graph.initializer.append(onnx.numpy_helper.from_array(zero, _own("zero")))
-    yield make_node("Shape", [name], [_own("width")], start=1, end=2)
-    yield make_node("Add", [_own("width"), _own("k")], [_own("wanted")])
-    yield make_node("Min", [_own("wanted"), _own("answers")], [most])
-
-
-def _filtered(found, ids, scores):
-    """Nodes to the best of `found`, (ids, logits, scores), not excluded."""
-    from onnx.helper import make_node
-
-    name = filters.INPUTS[filters.EXCLUDE]
-    padded = [_own(f"padded_{x}") for x in ("ids", "logits", "scores")]
-    fills = _own("none"), _own("low"), _own("zero")
-    for x, filled, value in zip(found, padded, fills, strict=True):
-        yield make_node("Pad", [x, _own("padding"), value], [filled])
-    yield make_node("Unsqueeze", [padded[0], _own("two")], [_own("each")])
-    yield make_node("Unsqueeze", [name, _own("one")], [_own("named")])
-    yield make_node("Equal", [_own("each"), _own("named")], [_own("same")])
-    # A column more: a maximum over none is not defined.
-    yield make_node("Equal", [padded[0], _own("none")], [_own("is_none")])
-    yield make_node(
-        "Unsqueeze", [_own("is_none"), _own("two")], [_own("is_none_3")]
-    )
-    yield make_node(
-        "Concat", [_own("same"), _own("is_none_3")], [_own("all_same")], axis=2
-    )
-    yield make_node("Cast", [_own("all_same")], [_own("counted")], to=1)
-    yield make_node(
-        "ReduceMax",
-        [_own("counted"), _own("two")],
-        [_own("most_same")],
-        keepdims=0,
-    )
-    yield make_node("Cast", [_own("most_same")], [_own("is_out")], to=9)
-    outs = [_own(f"left_{x}") for x in ("ids", "logits", "scores")]
-    for x, out, value in zip(padded, outs, fills, strict=True):
-        yield make_node("Where", [_own("is_out"), value, x], [out])
-    yield make_node(
-        "TopK", [outs[1], _own("k")], [_own("left"), _own("columns")], axis=1
-    )
-    for x, out in ((outs[0], ids), (outs[2], scores)):
-        yield make_node("GatherElements", [x, _own("columns")], [out], axis=1)
-
-
-def _classifier(queries, tensors, activation, leading, most=None):
-    """Nodes from queries to `ids` and `scores`.
-
-    `leading` names the dimensions of the answers before k, where they are not
-    those of the queries.
-    """
-    from onnx.helper import make_node
-
-    if leading:
-        shape = _own("shape")
-        yield make_node("Concat", [*leading, _own("k")], [shape], axis=0)
-        flat = {name: _own(f"flat_{name}") for name in ("ids", "scores")}
-        yield from _answers(queries, tensors, activation, **flat)
-        for name, rows in flat.items():
-            yield make_node("Reshape", [rows, shape], [name])
-        return
-    if most is None:
-        yield from _answers(queries, tensors, activation)
-        return
-    found = _own("found_ids"), _own("found_scores")
-    yield from _answers(queries, tensors, activation, *found, k=most)
-    logits = found[1] if activation is None else _own("best")
-    yield from _filtered((found[0], logits, found[1]), "ids", "scores")
-
-
-def _answers(queries, tensors, activation, ids="ids", scores="scores", k=None):
-    from onnx.helper import make_node
-
-    names = [_own(name) for name in tensors]
-    logits, best, k = _own("logits"), _own("best"), k or _own("k")
-    yield make_node("Gemm", [queries, *names], [logits], transB=1)
-    if activation is None:
-        yield make_node("TopK", [logits, k], [scores, ids], axis=1)
-        return
-    yield make_node("TopK", [logits, k], [best, ids], axis=1)
-    if activation == "sigmoid":
-        yield make_node("Sigmoid", [best], [scores])
-        return
-    total, shifted = _own("logsumexp"), _own("shifted")
-    # The best alone are exponentiated once more: no second pass over all.
-    axis = _own("last_axis")
-    yield make_node("ReduceLogSumExp", [logits, axis], [total], keepdims=1)
-    yield make_node("Sub", [best, total], [shifted])
-    yield make_node("Exp", [shifted], [scores])
 
 
 def _write_tensors(folder, tensors):
@@ -408,7 +280,7 @@ def _write_tensors(folder, tensors):
                 tensor[start : start + _BLOCK].numpy().tofile(f)
             f.flush()
             proto = onnx.TensorProto(
-                name=_own(name),
+                name=own(name),
                 dims=tensor.shape.as_list(),
                 data_type=onnx.TensorProto.FLOAT,
                 data_location=onnx.TensorProto.EXTERNAL,
@@ -424,7 +296,7 @@ def _write_tensors(folder, tensors):
     return protos
 
 
-def _verify(folder, encoder, head, k, examples, exclude):
+def _verify(folder, encoder, head, k, examples, kind):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
@@ -432,13 +304,14 @@ def _verify(folder, encoder, head, k, examples, exclude):
     )
     feeds = {x.name: value for x, value in zip(encoder.inputs, examples)}
     features = encoder([tf.constant(x) for x in examples], training=False)
-    ids, scores = head.top_k(features, k)
-    if exclude:
+    if kind is None:
+        ids, scores = head.top_k(features, k)
+    else:
         # The best, and padding.
-        named = np.pad(ids[:, :1], [[0, 0], [0, 1]], constant_values=-1)
-        feeds[filters.INPUTS[filters.EXCLUDE]] = named
-        found = head.top_k(features, min(k + 2, head.num_answers))
-        ids, scores = filters.without(*found, tf.constant(named), k)
+        best, _ = head.top_k(features, min(2, head.num_answers))
+        named = np.pad(best, [[0, 0], [0, 1]], constant_values=-1)
+        feeds[filters.INPUTS[kind]] = named
+        ids, scores = filters.answer(head, features, named, k, kind)
     answers = session.run(["ids", "scores"], feeds)
     compare.check_same(
         dict(zip(("ids", "scores"), answers)),

@@ -122,20 +122,18 @@ def ask(
         ids = filters.checked_ids(named, features(), head)
         n = min(answer.k + answer.most_excluded, head.num_answers)
         found = best.find(flatten(features()), n)
-        check_filtered(answers, filters.without(*found, ids, answer.k))
+        found = filters.without(*found, ids, answer.k)
+        found = (unflatten(x, features()) for x in found)
+        check_filtered(answers, found, best.activation)
 
     def check_only(answers):
-        ids = filters.checked_ids(named, features(), head)
-        ids = head.live_ids(ids)
-        logits = head.logits_of(flatten(features()), ids)
-        check_filtered(answers, filters.among(head, logits, ids, answer.k))
+        found = filters.answer(head, features(), named, answer.k, filters.ONLY)
+        check_filtered(answers, found, head.activation)
 
-    def check_filtered(answers, found):
-        found = above(
-            best.threshold, *(unflatten(x, features()) for x in found)
-        )
+    def check_filtered(answers, found, activation):
+        found = above(best.threshold, *found)
         found = dict(zip(("ids", "scores"), (x.numpy() for x in found)))
-        compare.check_same(answers, found, names, best.activation)
+        compare.check_same(answers, found, names, activation)
 
     inputs = served(encoder.inputs, examples)
     of_examples = {signatures_lib.EXAMPLES: np.array(serialize(inputs), object)}

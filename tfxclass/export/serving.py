@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass import optimizers
+from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
@@ -95,7 +96,8 @@ def saved_model(
         exclude: whether to write the signature of that name, or the most ids
             of a request, int; True is 64. It searches for so many more.
         only: whether to write the signature of that name. For heads whose
-            logits are products with one row a class, and not with `search`.
+            logits are products with one row a class. Scores are those of
+            `tfxclass.top_k(model, only=True)`, exact with `search`, too.
 
     Returns:
         The folder written, str.
@@ -119,9 +121,10 @@ def saved_model(
         )
     threshold = threshold_of(threshold, head)
     most_excluded = _most_excluded(exclude)
-    _check_only(only, head, search)
+    _check_only(only, head)
     _check_names(inputs)
-    _check_free(inputs, exclude, only)
+    kinds = {filters.EXCLUDE: exclude, filters.ONLY: only}
+    filters.check_free([kind for kind in kinds if kinds[kind]], inputs)
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
     examples = questions.examples(inputs, example_inputs)
@@ -144,7 +147,8 @@ def saved_model(
         answer = signatures_lib.Answer(
             search, top_k, threshold, most_excluded, only
         )
-        keys = _write(folder.name, encoder, answer, names, full_scores)
+        with progress.told("Writing the export"):
+            keys = _write(folder.name, encoder, answer, names, full_scores)
         if search.report() is not None:
             _write_report(folder.name, {**search.report(), "top_k": top_k})
         del search, answer
@@ -153,7 +157,8 @@ def saved_model(
         # A normalised class matrix goes before another process loads it.
         gc.collect()
         asked = [question for question in asked if question.signature in keys]
-        proof.check(folder.name, asked, records if verify else [])
+        with progress.told("Proving the export"):
+            proof.check(folder.name, asked, records if verify else [])
     return folder.name
 
 
@@ -170,26 +175,11 @@ def _most_excluded(exclude):
     return check_positive_int("exclude", exclude) if exclude is not False else 0
 
 
-def _check_only(only, head, search):
-    if not only:
-        return
-    if search is not None or not getattr(head, "has_own_logits", False):
+def _check_only(only, head):
+    if only and not getattr(head, "has_own_logits", False):
         raise ValueError(
             "`only` needs a head whose logits are products with one row a "
-            "class, and no `search`, whose rows are in the order of its lists. "
-            f"Received: {type(head).__name__} with search={search!r}"
-        )
-
-
-def _check_free(inputs, exclude, only):
-    """Names of the inputs with the ids must not be taken."""
-    wanted = {filters.INPUTS[filters.EXCLUDE]} if exclude else set()
-    wanted |= {filters.INPUTS[filters.ONLY]} if only else set()
-    taken = sorted(wanted & {x.name for x in inputs})
-    if taken:
-        raise ValueError(
-            "No input of the model may have the name of that of a filter. "
-            f"Received: {taken}"
+            f"class. Received: {type(head).__name__}"
         )
 
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import progress
 from tfxclass.data.batches import Batches
 from tfxclass.growth.class_means import ClassMeans
 from tfxclass.growth.class_means import Seen
@@ -36,7 +37,10 @@ def class_means(
     """
     counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
     sums = None
-    for batch in batches.after(0):
+    all_batches = progress.walked(
+        batches.after(0), "Computing the features of batches", batches.count
+    )
+    for batch in all_batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         features = tf.convert_to_tensor(encoder(x, training=False))
         labels = _labels(features, y, num_classes)

@@ -1,9 +1,15 @@
 """Answers without some classes, or among some, that a question names."""
 
+from collections.abc import Iterable
+from collections.abc import Sequence
+
+import keras
 import tensorflow as tf
 
 from tfxclass.layers.class_numbers import GONE
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.output_head import flatten
+from tfxclass.layers.output_head import unflatten
 from tfxclass.losses.require import require
 from tfxclass.types import Array
 
@@ -12,6 +18,65 @@ EXCLUDE, ONLY = "exclude", "only"
 INPUTS = {EXCLUDE: "exclude_ids", ONLY: "only_ids"}
 #: Ids that a request may exclude where its width is not known beforehand.
 MOST_EXCLUDED = 64
+
+
+def kind_of(
+    exclude: bool | int, only: bool | int, inputs: Sequence[keras.KerasTensor]
+) -> str | None:
+    """`EXCLUDE`, `ONLY` or None.
+
+    Raises:
+        ValueError: both, or one of the inputs has the name of the filter's.
+    """
+    if exclude is not False and only is not False:
+        raise ValueError(
+            "`exclude` and `only` go one without the other: leave excluded "
+            f"ids out of `only_ids`. Received: exclude={exclude}, only={only}"
+        )
+    if exclude is False and only is False:
+        return None
+    kind = ONLY if exclude is False else EXCLUDE
+    check_free([kind], inputs)
+    return kind
+
+
+def check_free(
+    kinds: Iterable[str], inputs: Sequence[keras.KerasTensor]
+) -> None:
+    """Raises ValueError where an input has the name of a filter's."""
+    wanted = {INPUTS[kind] for kind in kinds}
+    taken = sorted(wanted & {x.name for x in inputs})
+    if taken:
+        raise ValueError(
+            "No input of the model may have the name of that of a filter. "
+            f"Received: {taken}"
+        )
+
+
+def answer(
+    head: OutputHead, features: tf.Tensor, ids: Array, k: int, kind: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The k best classes of a head, without `ids` or among them.
+
+    Args:
+        head: the head.
+        features: float `[..., dim]`.
+        ids: integers `[batch, p]`, -1 is padding.
+        k: int.
+        kind: `EXCLUDE` or `ONLY`.
+
+    Returns:
+        `(ids, scores)`: int64 and float32 `[..., k]`.
+    """
+    ids = checked_ids(ids, features, head)
+    rows = flatten(features)
+    if kind == ONLY:
+        ids = head.live_ids(ids)
+        found = among(head, head.logits_of(rows, ids), ids, k)
+    else:
+        n, ids = places_for(k, ids, head)
+        found = without(*head.top_k(rows, n), ids, k)
+    return tuple(unflatten(x, features) for x in found)
 
 
 def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:

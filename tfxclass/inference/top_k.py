@@ -15,8 +15,6 @@ from tfxclass.inference.thresholds import above
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.output_head import flatten
-from tfxclass.layers.output_head import unflatten
 from tfxclass.types import Config
 from tfxclass.types import Shape
 
@@ -81,20 +79,8 @@ class FilteredTopK(TopK):
     def call(
         self, features: tf.Tensor, ids: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        ids = filters.checked_ids(ids, features, self.head)
-        if self.kind == filters.ONLY:
-            found = self._among(flatten(features), ids)
-        else:
-            n, ids = filters.places_for(self.k, ids, self.head)
-            found = self.head.top_k(flatten(features), n)
-            found = filters.without(*found, ids, self.k)
-        found = (unflatten(x, features) for x in found)
+        found = filters.answer(self.head, features, ids, self.k, self.kind)
         return above(threshold_of(self.threshold, self.head), *found)
-
-    def _among(self, features, ids):
-        ids = self.head.live_ids(ids)
-        logits = self.head.logits_of(features, ids)
-        return filters.among(self.head, logits, ids, self.k)
 
     def compute_output_spec(
         self, features: keras.KerasTensor, ids: keras.KerasTensor
@@ -152,7 +138,7 @@ def top_k(
     k = check_k(k, head.num_answers)
     check_threshold(threshold, head)
     given = inputs_as_given(model, inputs)
-    kind = _kind_of(exclude, only, inputs)
+    kind = filters.kind_of(exclude, only, inputs)
     if kind is None:
         best = TopK(head, k, threshold)(features)
         return keras.Model(given, best)
@@ -164,21 +150,3 @@ def top_k(
     if isinstance(given, dict):
         return keras.Model({**given, name: ids}, best)
     return keras.Model([*inputs, ids], best)
-
-
-def _kind_of(exclude, only, inputs):
-    """`"exclude"`, `"only"` or None."""
-    if exclude is not False and only is not False:
-        raise ValueError(
-            "`exclude` and `only` go one without the other: leave excluded "
-            f"ids out of `only_ids`. Received: exclude={exclude}, only={only}"
-        )
-    kind = filters.EXCLUDE if exclude is not False else None
-    kind = filters.ONLY if only is not False else kind
-    taken = [x.name for x in inputs]
-    if kind is not None and filters.INPUTS[kind] in taken:
-        raise ValueError(
-            "No input of the model may have the name of that of a filter. "
-            f"Received: {taken}"
-        )
-    return kind

@@ -195,7 +195,7 @@ class AdaptiveSoftmax(PartsHead):
         is_here = (targets.ids >= start) & (targets.ids < start + size)
         here = tf.where(tf.reduce_any(is_here, axis=1))[:, 0]
         is_here, ids, weights = (
-            tf.gather(x, here) for x in (is_here, *targets)
+            tf.gather(x, here) for x in (is_here, targets.ids, targets.weights)
         )
         ids = tf.where(is_here, ids - start, -1)
         weights = tf.where(is_here, weights, 0.0)

@@ -14,6 +14,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_numbers import ClassNumbers
 from tfxclass.layers.head_weights import HeadWeights
 from tfxclass.losses import forward as forward_lib
+from tfxclass.losses import negatives as negatives_lib
 from tfxclass.losses import targets as targets_lib
 from tfxclass.losses import teacher
 from tfxclass.losses.forward import Step
@@ -72,6 +73,13 @@ class OutputHead(ClassNumbers, HeadWeights):
             answer with; or None.
         removed: ids of classes that are no answers; `tfxclass.remove_classes`
             sets them. Their labels count as padding.
+        num_negatives: int, classes that come with the labels of a row, in the
+            last columns: labels are `[batch, ..., p + num_negatives]`, padded
+            with -1. A training step on a sample has them in it beside the
+            labels, for all rows of the batch, as labels of other rows are: for
+            sure, so their weight is 1 (the log of the expected count is 0),
+            and the loss estimates what it did. What computes all classes
+            anyway, evaluations and metrics pass them by.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -105,6 +113,9 @@ class OutputHead(ClassNumbers, HeadWeights):
     #: Whether all compiled ops of a training step run on GPUs.
     has_gpu_ops = True
 
+    #: Whether they do with rows in bfloat16, too.
+    has_gpu_half_ops = True
+
     #: Whether scores are the softmax, or the logits, of `queries . rows + bias`
     #: with the one `ClassRows` of `export_weights`.
     has_plain_logits = False
@@ -120,6 +131,7 @@ class OutputHead(ClassNumbers, HeadWeights):
         loss: str = "softmax",
         class_names: Sequence[str] | None = None,
         removed: Iterable[int] = (),
+        num_negatives: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -132,6 +144,12 @@ class OutputHead(ClassNumbers, HeadWeights):
             activation = known
         check_choice("activation", activation, (known, None))
         self.num_classes = num_classes
+        if not isinstance(num_negatives, int) or num_negatives < 0:
+            raise ValueError(
+                "`num_negatives` must be an int >= 0. Received: "
+                f"{num_negatives}"
+            )
+        self.num_negatives = num_negatives
         self.set_classes(class_names, removed)
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -236,6 +254,10 @@ class OutputHead(ClassNumbers, HeadWeights):
 
     def _trained(self, flat, targets, features, labels):
         """`Step` of training; where there is a teacher, from both."""
+        labels, negatives = self._split(features, labels)
+        if negatives is not None:
+            negatives = self._as_targets(features, negatives).ids
+            targets = targets._replace(negatives=negatives)
         if not self.teacher_weight:
             return self.training_step(flat, targets)
         both = teacher.taught(
@@ -247,6 +269,7 @@ class OutputHead(ClassNumbers, HeadWeights):
             mask=forward_lib.mask_of(features),
             is_distribution=not self.objective.is_sum,
         )
+        both = both._replace(negatives=targets.negatives)
         step = self.training_step(flat, both)
         if step.ranking is None:
             return step
@@ -274,15 +297,25 @@ class OutputHead(ClassNumbers, HeadWeights):
         self, features: tf.Tensor, labels: Labels
     ) -> targets_lib.Targets:
         """`Targets` of labels for the flattened features."""
+        labels, _ = self._split(features, labels)
         if self.teacher_weight:
             labels = teacher.labels_alone(labels)
+        return self.objective.targets(self._as_targets(features, labels))
+
+    def _split(self, features, labels):
+        """`(labels, negatives)`, or None for these."""
+        return negatives_lib.split(
+            labels, self.num_negatives, len(features.shape)
+        )
+
+    def _as_targets(self, features, ids):
         targets = targets_lib.as_targets(
-            labels,
+            ids,
             self.num_classes,
             tf.shape(features)[:-1],
             mask=forward_lib.mask_of(features),
         )
-        return self.objective.targets(self.without_removed(targets))
+        return self.without_removed(targets)
 
     @do_not_convert
     def logits(self, features: Array, settle: bool = True) -> tf.Tensor:
@@ -471,6 +504,7 @@ class OutputHead(ClassNumbers, HeadWeights):
             ),
             "kernel_dtype": self.kernel_dtype,
             "loss": self.objective.name,
+            "num_negatives": self.num_negatives,
             **self.class_config(),
         }
 

@@ -119,7 +119,7 @@ class PartsHead(OutputHead):
         parts = [(x, read.whole(rows)) for x, rows in self.parts(features)]
         return self.objective.streamed(
             options.shape_parts(parts, self.num_classes),
-            targets_lib.Targets(*map(exchange.gather, targets)),
+            targets.map(exchange.gather),
             exchange=exchange,
             margin=margin,
             options=options,
@@ -136,7 +136,7 @@ class PartsHead(OutputHead):
         exchange = self.exchange(features)
         return self.objective.streamed(
             self.parts(features),
-            targets_lib.Targets(*map(exchange.gather, targets)),
+            targets.map(exchange.gather),
             exchange=exchange,
             margin=margin,
         )

@@ -14,6 +14,7 @@ from tfxclass.losses.forward import Ranking
 from tfxclass.losses.forward import Step
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import take_columns
+from tfxclass.losses.targets import with_negatives
 from tfxclass.optimizers.apart import follow
 from tfxclass.rows import placement as placement_lib
 from tfxclass.rows import read
@@ -130,9 +131,17 @@ class SampledHead(ClassHead):
         """What the sampler measures of itself, by name."""
         return {} if self.sampler is None else self.sampler.measured
 
+    def sampler_figures(self) -> dict[str, float]:
+        """What the sampler measures of itself, as it is now, by name."""
+        return {} if self.sampler is None else self.sampler.figures()
+
     @property
     def has_gpu_ops(self) -> bool:
         return self.sampler is None or self.sampler.has_gpu_ops
+
+    @property
+    def has_gpu_half_ops(self) -> bool:
+        return self.sampler is None or self.sampler.has_gpu_half_ops
 
     def _is_on_host(self):
         if self.placement is None:
@@ -180,12 +189,13 @@ class SampledHead(ClassHead):
     def sample(self, queries: tf.Tensor, targets: Targets) -> Sample:
         """The `tfxclass.samplers.Sample` of a step."""
         with placement_lib.on(self.rows_device):
-            return sample_for_replicas(
+            sample = sample_for_replicas(
                 self.sampler,
                 tf.stop_gradient(queries),
-                targets.ids,
+                with_negatives(targets),
                 self.kernel,
             )
+        return sample.of_labels(self.num_negatives)
 
     def sampled_rows(
         self, sample: Sample

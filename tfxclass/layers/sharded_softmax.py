@@ -17,6 +17,7 @@ from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.forward import Step
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.losses.targets import Targets
+from tfxclass.losses.targets import with_negatives
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.rows import placement
 from tfxclass.rows import read
@@ -187,6 +188,10 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         """What the shards' samplers measure of themselves, by name."""
         return {} if self.sampler is None else self._samplers.measured
 
+    def sampler_figures(self) -> dict[str, float]:
+        """Means over this worker's shards of what samplers measure."""
+        return {} if self.sampler is None else self._samplers.figures()
+
     def build(self, input_shape: Shape) -> None:
         self.shards = shards_lib.make_shards(self.num_classes)
         super().build(input_shape)
@@ -286,12 +291,13 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         exchange.check_equal_parts()
         if not self.is_sampled:
             return super().training_step(features, targets)
+        negatives = targets.negatives
         targets, finish = self.weighed(targets)
-        targets = Targets(*map(exchange.gather, targets))
+        targets = targets._replace(negatives=negatives).map(exchange.gather)
         queries = self.queries(features)
         parts, columns, ids = zip(
             *[
-                self._sampled(number, rows, queries, exchange, targets.ids)
+                self._sampled(number, rows, queries, exchange, targets)
                 for number, rows in self._numbered_rows().items()
             ]
         )
@@ -328,10 +334,10 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 f"in {self.shards.count} shards."
             )
 
-    def _sampled(self, number, rows, queries, exchange, ids):
+    def _sampled(self, number, rows, queries, exchange, targets):
         """The part that a shard computes, its rows of the targets, and the
         classes of its rows."""
-        local = rows.local_ids(ids)
+        local = rows.local_ids(with_negatives(targets))
         if self.sampler is None:
             sample = self._partial(number, rows, local)
         else:
@@ -345,7 +351,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         # A sampler may choose padding.
         counts = tf.where(sample.ids < rows.num_classes, counts, math.inf)
         part = ClassRows(kernel, bias, log_counts=counts)
-        return (queries, part), sample.positions, sample.ids + rows.first
+        columns = sample.positions[:, self.num_negatives :]
+        return (queries, part), columns, sample.ids + rows.first
 
     def _partial(self, number, rows, local):
         """Partial FC's choice: the labels, and others drawn uniformly."""

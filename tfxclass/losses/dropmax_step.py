@@ -94,7 +94,7 @@ def training_loss(
         "DropMax's loss",
         loss_of,
         [getattr(rows, name) for name in names],
-        [*targets, row_weights, class_weights],
+        [targets.ids, targets.weights, row_weights, class_weights],
         masking.num_samples,
     )
 

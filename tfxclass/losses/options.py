@@ -264,7 +264,7 @@ class LossOptions:
 
     def masses(self, targets: Targets, num_classes: int) -> tf.Tensor:
         """Weights of `Targets` times those of their classes, `[batch, p]`."""
-        ids, weights = targets
+        ids, weights = targets.ids, targets.weights
         table = self._of_classes("weights", num_classes)
         if table is None:
             return weights

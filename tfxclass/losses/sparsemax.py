@@ -10,46 +10,91 @@ from tfxclass.types import Array
 tf.no_gradient("Tfxclass>SparsemaxThreshold")
 
 
-def sparsemax(logits: Array) -> tf.Tensor:
+def sparsemax(logits: Array, axis: int = -1) -> tf.Tensor:
     """Euclidean projection of logits onto the probability simplex.
 
-    `max(z - tau, 0)` with the tau that makes it sum to 1, found in one pass
-    without a sort: 12 ms of CPU time for 256 rows of 100,000, where a sort
-    takes 3.1 s and `tf.math.top_k` with k=256 alone 0.16 s. Rows with a NaN or
-    an infinite maximum are NaN.
+    `max(z - tau, 0)` with the tau that makes it sum to 1. In float32 it is
+    found in one pass without a sort: 12 ms of CPU time for 256 rows of 100,000,
+    where a sort takes 3.1 s and `tf.math.top_k` with k=256 alone 0.16 s; in
+    float64 by a sort. Rows with a NaN or an infinite maximum are NaN.
 
     Args:
-        logits: float32 `[..., num_classes]`.
+        logits: floats of any rank but 0; other types than float64 are computed
+            in float32, integers become float32.
+        axis: int, the dimension of the classes.
 
     Returns:
-        float32, shape of `logits`.
+        Shape and type of `logits`.
+
+    Raises:
+        ValueError: `axis` out of range, or `logits` that are no numbers.
 
     References:
         Martins & Astudillo, From Softmax to Sparsemax, ICML 2016, algorithm 1.
     """
-    logits = tf.convert_to_tensor(logits, tf.float32)
-    if logits.shape.rank == 2:
-        return _sparsemax(logits)
-    shape = tf.shape(logits)
-    rows = tf.reshape(
-        logits, tf.stack([tf.size(logits) // shape[-1], shape[-1]])
-    )
-    return tf.ensure_shape(tf.reshape(_sparsemax(rows), shape), logits.shape)
+    logits = tf.convert_to_tensor(logits)
+    if not (logits.dtype.is_floating or logits.dtype.is_integer):
+        raise ValueError(
+            f"`logits` must be numbers. Received: {logits.dtype.name}"
+        )
+    rank = logits.shape.rank
+    if not isinstance(axis, int) or (
+        rank is not None and not -rank <= axis < rank
+    ):
+        raise ValueError(
+            "`axis` must be an integer, a dimension of `logits`. Received: "
+            f"axis={axis!r} for shape {logits.shape}"
+        )
+    dtype = logits.dtype if logits.dtype.is_floating else tf.float32
+    exact = tf.float64 if dtype == tf.float64 else tf.float32
+    turned = _swapped(tf.cast(logits, exact), axis)
+    shape = tf.shape(turned)
+    rows = tf.reshape(turned, [tf.size(turned) // shape[-1], shape[-1]])
+    result = _swapped(tf.reshape(_sparsemax(rows), shape), axis)
+    return tf.ensure_shape(tf.cast(result, dtype), logits.shape)
+
+
+def _swapped(values, axis):
+    """With the dimension `axis` last, or back."""
+    if axis in (-1, (values.shape.rank or 0) - 1):
+        return values
+    rank = tf.rank(values)
+    axis, every = axis % rank, tf.range(rank)
+    places = tf.where(every == axis, rank - 1, every)
+    return tf.transpose(values, tf.where(every == rank - 1, axis, places))
 
 
 @custom_gradient
 def _sparsemax(logits):
-    top, tau, _ = library.ops.tfxclass_sparsemax_threshold(logits)
+    top, tau = _threshold(logits)
     probabilities = _above(logits, top, tau)
 
     def grad(upstream):
         """s * (u - mean of u over the support s), their equation 9."""
-        support = tf.cast(probabilities > 0, tf.float32)
+        support = tf.cast(probabilities > 0, logits.dtype)
         count = tf.reduce_sum(support, axis=1, keepdims=True)
         total = tf.reduce_sum(support * upstream, axis=1, keepdims=True)
         return support * (upstream - total / count)
 
     return probabilities, grad
+
+
+def _threshold(logits):
+    """`(top, tau)` of rows: the greatest logit, and tau less that."""
+    if logits.dtype == tf.float32:
+        return library.ops.tfxclass_sparsemax_threshold(logits)[:2]
+    top = tf.reduce_max(logits, axis=1)
+    z = tf.sort(logits - top[:, tf.newaxis], axis=1, direction="DESCENDING")
+    sums = tf.cumsum(z, axis=1)
+    ranks = tf.cast(tf.range(1, tf.shape(z)[1] + 1), z.dtype)
+    # The support is where 1 + k z_k is above the sum of the k greatest.
+    count = tf.reduce_sum(tf.cast(1 + ranks * z > sums, tf.int32), axis=1)
+    last = tf.maximum(count, 1)
+    total = tf.gather(sums, last - 1, axis=1, batch_dims=1)
+    tau = (total - 1) / tf.cast(last, z.dtype)
+    is_sound = tf.math.is_finite(top)
+    is_sound &= ~tf.reduce_any(tf.math.is_nan(logits), axis=1)
+    return top, tf.where(is_sound, tau, float("nan"))
 
 
 def _above(logits, top, tau):

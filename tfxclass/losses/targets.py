@@ -1,6 +1,7 @@
 """Labels as every loss of the library sees them, and margins on them."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -22,10 +23,17 @@ class Targets(NamedTuple):
         ids: int64 `[batch, p]`, -1 where there is none; no row repeats one.
         weights: float32 `[batch, p]`: 1 / (labels of the row), or 1 where
             labels are independent, 0 at padding.
+        negatives: int64 `[batch, m]`, -1 where there is none: classes that a
+            step on a sample computes beside the labels; or None.
     """
 
     ids: tf.Tensor
     weights: tf.Tensor
+    negatives: tf.Tensor | None = None
+
+    def map(self, function: Callable[[tf.Tensor], tf.Tensor]) -> "Targets":
+        """`Targets` of a function of each tensor."""
+        return Targets(*(x if x is None else function(x) for x in self))
 
     @property
     def is_labelled(self) -> tf.Tensor:
@@ -191,9 +199,16 @@ def _same(ids):
     return ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :]
 
 
+def with_negatives(targets: Targets) -> tf.Tensor:
+    """Negatives, then labels: int64 `[batch, m + p]`, -1 is padding."""
+    if targets.negatives is None:
+        return targets.ids
+    return tf.concat([targets.negatives, targets.ids], axis=1)
+
+
 def merge_repeats(targets: Targets) -> Targets:
     """`Targets` in which repeated ids are one, their weights summed."""
-    ids, weights = targets
+    ids, weights = targets.ids, targets.weights
     if ids.shape[1] == 1:
         return targets
     same = tf.cast(_same(ids), tf.float32)

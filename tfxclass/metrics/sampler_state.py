@@ -18,9 +18,11 @@ class SamplerState(HeadMetric):
         head: a head with a sampler, or its name.
         measure: of an index `"recall"`: of the ten greatest logits of a few
             rows of a batch, the share that the index finds, every so many
-            steps; of LSH tables `"tables_probed"` (those that a query reads)
-            and `"yield"` (the share that is kept of what the batch finds). Of
-            a head in shards it is the mean over those of the worker.
+            steps, and `"places_used"`: of a step's places for classes that
+            the index finds, the share that they got; of LSH tables
+            `"tables_probed"` (those that a query reads) and `"yield"` (the
+            share that is kept of what the batch finds). Of a head in shards it
+            is the mean over those of the worker.
         name: name of the metric; `measure` by default.
         dtype: as in `keras.metrics.Metric`.
 

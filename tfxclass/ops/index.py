@@ -54,6 +54,15 @@ class RefreshingIndex:
         """Notes rows that change, int64, for the next refresh."""
         return self.op("mark")(self.handle, ids)
 
+    def times(self) -> tuple[int, float]:
+        """`(count, seconds)`: indexes built here, and the last one's time.
+
+        In seconds of the clock; what a build in the background waits for is
+        left out. They are not saved.
+        """
+        count, seconds = self.op("times")(self.handle)
+        return int(count), float(seconds)
+
     def state(self) -> dict[str, np.ndarray]:
         """All of the state as a dict of NumPy arrays, waiting for a build."""
         ready, pending, steps, touched = self.op("save")(self.handle)

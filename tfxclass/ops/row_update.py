@@ -3,8 +3,8 @@
 In all functions:
     variable, slots: handles (scalar resource tensors) of variables of one type
         and one shape [num_rows, ...]: float32, float64, float16 or bfloat16
-        (on a GPU float32). 16-bit rows are computed in float32 and rounded
-        once, to nearest.
+        (on a GPU float32, or bfloat16 beside float32 slots). 16-bit rows are
+        computed in float32 and rounded once, to nearest.
     kept: a `Kept`, where they are kept in another way; None is as above.
     history: a `History`, or None where rows are not caught up.
     ids: int64 [n] in [0, num_rows), repeated as they come.

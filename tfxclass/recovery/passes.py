@@ -5,6 +5,7 @@ import os
 import keras
 import numpy as np
 
+from tfxclass import progress
 from tfxclass.data.batches import Batches
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.recovery.lifted import full_dim
@@ -62,7 +63,8 @@ class Passes:
             self.run(sums)
             if l2 and not isinstance(head, FullSoftmax):
                 self.tell_stationarity(sums, l2, reduction)
-            kernel = sums.result()
+            with progress.told("Solving for the class rows"):
+                kernel = sums.result()
             self._tell(str(sums.report))
             del sums  # as large as the class matrix
             head = full_head(head, kernel)

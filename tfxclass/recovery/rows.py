@@ -33,7 +33,7 @@ class Rows(NamedTuple):
             chosen = np.flatnonzero(chosen)
         return Rows(
             tf.gather(self.features, chosen),
-            Targets(*(tf.gather(x, chosen) for x in self.targets)),
+            self.targets.map(lambda x: tf.gather(x, chosen)),
             tf.gather(self.weights, chosen),
         )
 

@@ -59,8 +59,9 @@ def why_not_on_gpu(head: keras.layers.Layer) -> str | None:
             "without CUDA. Fix: install CUDA's compiler, nvcc, and build them "
             f"again. {library.REBUILD}."
         )
-    if head.kernel_dtype != "float32":
-        return f"{head.name!r} has class rows in {head.kernel_dtype}."
+    is_half = head.kernel_dtype == "bfloat16"
+    if is_half and not head.has_gpu_half_ops:
+        return f"{head.name!r} has an index of class rows in bfloat16."
     if head.has_gpu_ops:
         return None
     return (

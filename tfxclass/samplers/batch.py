@@ -28,7 +28,8 @@ class BatchSampler(Sampler):
     becomes frequent is followed.
 
     With a memory, the last labels of earlier batches are negatives too; their
-    rows are read as they are now.
+    rows are read as they are now. Negatives that a row brings along
+    (`num_negatives`) are in for sure, and counted once: nothing is subtracted.
 
     Args:
         num_sampled: int, number of classes a step, labels included; what
@@ -96,11 +97,13 @@ class BatchSampler(Sampler):
         chosen = self.choose(
             target_ids, candidates=recent, scores=age, sample_overflow=False
         )
-        self._note(target_ids)
+        self._note(target_ids[:, self.num_negatives :])
         count = chosen.num_targets + chosen.num_candidates
         is_in = tf.range(self.num_sampled, dtype=tf.int64) < count
         rows = tf.shape(target_ids)[0]
-        log_count = self._log_expected(chosen.ids)
+        log_count = tf.where(
+            self._is_given(chosen), 0.0, self._log_expected(chosen.ids)
+        )
         at = tf.maximum(chosen.positions, 0)
         return Sample(
             chosen.ids,
@@ -109,6 +112,18 @@ class BatchSampler(Sampler):
             tf.where(target_ids >= 0, tf.gather(log_count, at), 0.0),
             tf.repeat(is_in[tf.newaxis], rows, axis=0),
         )
+
+    def _is_given(self, chosen):
+        """Which classes are in for sure: negatives, and no labels; `[n]`."""
+        places = tf.range(self.num_sampled, dtype=tf.int64)
+        if not self.num_negatives:
+            return tf.zeros_like(places, tf.bool)
+        labels = chosen.positions[:, self.num_negatives :]
+        labels = tf.boolean_mask(labels, labels >= 0)
+        count = tf.math.bincount(
+            tf.cast(labels, tf.int32), minlength=self.num_sampled
+        )
+        return (places < chosen.num_targets) & (count == 0)
 
     def _log_expected(self, ids):
         """Log of the probability that a class is in a step, `[n]`."""

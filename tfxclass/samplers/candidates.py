@@ -102,6 +102,7 @@ class CandidateSampler(Sampler):
             max_candidates=places,
             sample_overflow=self.sample_overflow,
         )
+        self.note_places(chosen.num_candidates, places)
         count = chosen.log_expected_count
         return Sample(
             chosen.ids,

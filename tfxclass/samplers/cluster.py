@@ -82,8 +82,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
             return self.num_clusters
         return max(round(4 * num_classes**0.5), 1)
 
-    def rebuild(self, kernel: Variable) -> None:
-        """Builds the index of the rows as they are, now."""
+    def build_index(self, kernel: Variable) -> None:
         clusters = self._num_clusters(self.num_classes)
         self.index.build(kernel, clusters, seed=self.seed or 0)
 

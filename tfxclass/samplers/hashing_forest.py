@@ -158,8 +158,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         sizes = self.trees_and_sketch(num_classes, dim)
         return self._bytes_of(num_classes, dim, *sizes)
 
-    def rebuild(self, kernel: Variable) -> None:
-        """Builds a forest of the rows as they are, now."""
+    def build_index(self, kernel: Variable) -> None:
         num_trees, sketch = self.trees_and_sketch(*kernel.shape)
         self.index.build(
             kernel,

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass import progress
 from tfxclass.rows import placement
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Store
@@ -21,6 +22,7 @@ class IndexedSampler(Sampler):
     """
 
     is_exact = False
+    has_gpu_half_ops = False
     index: Any = None
 
     @property
@@ -37,8 +39,19 @@ class IndexedSampler(Sampler):
         )
         super().build_for(head)
 
+    def rebuild(self, kernel: Variable) -> None:
+        """Builds the index of the rows as they are, now."""
+        rows = kernel.shape[0]
+        with progress.told(f"Building an index of {rows:,} class rows"):
+            self.build_index(kernel)
+
+    def build_index(self, kernel: Variable) -> None:
+        """What `rebuild` does in each kind of index."""
+        raise NotImplementedError
+
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         self.step = self.counter("step", 0)
+        self.gauge("places_used")
 
     def counter(self, name: str, value: int) -> keras.Variable:
         """An int64 weight."""
@@ -52,6 +65,16 @@ class IndexedSampler(Sampler):
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         self.step.assign_add(1)
+
+    def note_places(self, used: tf.Tensor, places: tf.Tensor) -> None:
+        used, places = (tf.cast(n, tf.float32) for n in (used, places))
+        share = tf.math.divide_no_nan(used, places)
+        self.measured["places_used"].assign(share)
+
+    def figures(self) -> dict[str, float]:
+        count, seconds = self.index.times()
+        built = {"rebuilds": float(count), "rebuild_seconds": seconds}
+        return {**super().figures(), **built}
 
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)

@@ -208,8 +208,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return self._bytes_of(num_classes, *self.functions(num_classes))
 
-    def rebuild(self, kernel: Variable) -> None:
-        """Builds tables of the rows as they are, now."""
+    def build_index(self, kernel: Variable) -> None:
         self.index.build(kernel, seed=self.seed or 0)
 
     def interval(self, step: Scalar) -> tf.Tensor:
@@ -300,6 +299,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
             max_candidates=places,
             sample_overflow=False,
         )
+        self.note_places(chosen.num_candidates, places)
         return found, chosen
 
     def _refresh(self, step, batch):
@@ -356,6 +356,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
         if self.scheme == "embedding":
             valid = tf.ones([tf.shape(queries)[0], 1], tf.bool)
             return queries[:, tf.newaxis], valid
+        target_ids = target_ids[:, self.num_negatives :]
         rows, _ = read.gather(ClassRows(kernel), tf.maximum(target_ids, 0))
         return rows, target_ids >= 0
 

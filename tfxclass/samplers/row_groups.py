@@ -28,8 +28,7 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
     def _num_groups(self):
         raise NotImplementedError
 
-    def rebuild(self, kernel: Variable) -> None:
-        """Groups the rows as they are, now."""
+    def build_index(self, kernel: Variable) -> None:
         self.index.build(
             kernel,
             self._num_groups(),

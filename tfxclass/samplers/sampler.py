@@ -51,6 +51,18 @@ class Sample(NamedTuple):
             inverse if self.mask is None else tf.where(self.mask, inverse, 0.0)
         )
 
+    def of_labels(self, num_negatives: int) -> "Sample":
+        """Without the columns of negatives in what is of targets."""
+        if not num_negatives:
+            return self
+        log_count = self.target_log_expected_count
+        return self._replace(
+            positions=self.positions[:, num_negatives:],
+            target_log_expected_count=None
+            if log_count is None
+            else log_count[:, num_negatives:],
+        )
+
 
 class Sampler(SavedRandom, keras.layers.Layer):
     """Chooses the classes that a training step computes.
@@ -77,6 +89,9 @@ class Sampler(SavedRandom, keras.layers.Layer):
     #: Whether its compiled ops run on GPUs.
     has_gpu_ops = True
 
+    #: Whether they read rows in bfloat16 there, too.
+    has_gpu_half_ops = True
+
     #: Whether each of several replicas may `sample` by itself: it keeps
     #: nothing but its random state, and needs no `update`.
     draws_alone = False
@@ -89,6 +104,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.num_sampled = num_sampled
         self.seed = seed
         self.head_name = None
+        #: Of the head.
+        self.num_negatives = 0
         #: What `sample` measures of itself: float32 weights by name.
         self.measured = {}
         self.make_random(seed)
@@ -104,6 +121,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.head_name = head.name
         self.num_classes = head.num_classes
         self.similarity = head.similarity
+        self.num_negatives = head.num_negatives
         if self.num_sampled > self.num_classes:
             self.num_sampled = self.num_classes
         if not self.built:  # a loaded one is
@@ -148,6 +166,13 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.measured[name] = self.weight(name, value)
         return self.measured[name]
 
+    def note_places(self, used: tf.Tensor, places: tf.Tensor) -> None:
+        """Told how many of the `places` for candidates are used, int64."""
+
+    def figures(self) -> dict[str, float]:
+        """What it measures of itself, as it is now, by name."""
+        return {name: float(value) for name, value in self.measured.items()}
+
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
@@ -155,7 +180,9 @@ class Sampler(SavedRandom, keras.layers.Layer):
 
         Args:
             queries: float32 `[batch, dim]`, logits are `queries . rows`.
-            target_ids: int64 `[batch, p]`, -1 is padding.
+            target_ids: int64 `[batch, p]`, -1 is padding. The first
+                `num_negatives` columns are no labels, but negatives that were
+                given.
             kernel: the class matrix, a Keras variable.
 
         Returns:

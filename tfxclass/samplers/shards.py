@@ -43,6 +43,7 @@ class ShardSamplers:
             num_classes=num_rows,
             similarity=head.similarity,
             kernel=kernel,
+            num_negatives=head.num_negatives,
         )
         copy.build_for(shard)
         return copy
@@ -57,6 +58,14 @@ class ShardSamplers:
             )
             / len(samplers)
             for name in samplers[0].measured
+        }
+
+    def figures(self) -> dict[str, float]:
+        """Means over this worker's shards of `Sampler.figures`."""
+        found = [sampler.figures() for sampler in self._samplers.values()]
+        return {
+            name: float(np.mean([figures[name] for figures in found]))
+            for name in found[0]
         }
 
     def sample(

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass import progress
 from tfxclass.trees.tree import Tree
 from tfxclass.trees.tree import from_parents
 
@@ -27,8 +28,9 @@ def huffman(counts: ArrayLike) -> Tree:
     counts = check_counts(counts)
     order = np.argsort(counts, kind="stable")
     num_classes = len(counts)
-    # Nodes by rising weight: the leaves, then what was merged.
-    parents = np.array(_merge(counts[order].tolist()), np.int64)
+    with progress.told(f"Making a tree of {num_classes:,} classes"):
+        # Nodes by rising weight: the leaves, then what was merged.
+        parents = np.array(_merge(counts[order].tolist()), np.int64)
     leaves = np.empty(num_classes, np.int64)
     leaves[order] = np.arange(num_classes)
     return from_parents(parents, leaves)

@@ -1,0 +1,176 @@
+"""What people see of a training: samplers' figures in the logs, callbacks."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.cases import quick
+from tests.contract import BATCH
+from tests.contract import CLASSES
+from tests.contract import data
+from tests.contract import make_model
+from tfxclass import distribute
+from tfxclass import samplers
+
+INDEX = {"rebuilds", "rebuild_seconds", "places_used"}
+SAMPLERS = {
+    "uniform": (lambda: "uniform", set()),
+    "forest": (
+        lambda: samplers.HashingForestSampler(
+            32, num_trees=4, leaf_size=8, seed=1
+        ),
+        INDEX | {"recall"},
+    ),
+    "auto": (
+        lambda: samplers.AutoSampler(32, num_trees=4, seed=1),
+        INDEX | {"recall", "k_eff", "v", "noise", "choice"},
+    ),
+    "lsh": (
+        lambda: samplers.LSHSampler(32, num_hashes=3, num_tables=4),
+        INDEX | {"recall", "tables_probed", "yield"},
+    ),
+    "cluster": (lambda: samplers.ClusterSampler(32, num_clusters=4), INDEX),
+}
+
+
+def head_with(kind, **options):
+    sampler = SAMPLERS[kind][0]()
+    if isinstance(sampler, str):
+        options["num_sampled"] = 32
+    return tfxclass.layers.SampledSoftmax(CLASSES, sampler=sampler, **options)
+
+
+@pytest.mark.parametrize("name", quick(SAMPLERS, ("forest", "lsh")))
+def test_a_sampler_measures(name):
+    """Each kind of sampler tells what its page says, in its range."""
+    head = head_with(name)
+    x, y = data()
+    head(x)
+    head.compute_loss(x, y, training=True)
+    figures = head.sampler_figures()
+    assert set(figures) == SAMPLERS[name][1]
+    assert 0 <= figures.get("places_used", 0) <= 1
+    if "rebuilds" in figures:
+        is_built = name != "auto" or figures["choice"] > 0
+        assert figures["rebuilds"] == is_built
+        assert (figures["rebuild_seconds"] > 0) == is_built
+
+
+def test_places_are_those_that_neighbours_got():
+    """Of 48 classes 16 are labels, at most 24 found ones, the rest drawn."""
+    sampler = samplers.ClusterSampler(48, num_clusters=4, num_neighbors=1)
+    head = tfxclass.layers.SampledSoftmax(CLASSES, sampler=sampler)
+    x, _ = data()
+    head(x)
+    step = head.sample(tf.constant(x), head.targets(x, np.arange(BATCH)))
+    certain = np.count_nonzero(step.log_expected_count.numpy() == 0)
+    found = head.sampler_figures()["places_used"]
+    assert 0 < found < 1
+    assert found == pytest.approx((certain - BATCH) / 24, rel=1e-6)
+
+
+class Writer(keras.callbacks.Callback):
+    """What MLflow's, Weights & Biases' and TensorBoard's callbacks do.
+
+    They read `self.params`, `self.model`, its optimizer and its summary, and
+    in `logs` expect numbers that `float` and JSON take.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.epochs = [], []
+
+    def _note(self, hook, logs):
+        assert all(type(v) in (int, float) for v in (logs or {}).values())
+        self.calls.append(hook)
+
+    def on_train_begin(self, logs=None):
+        self._note("train_begin", logs)
+        assert self.params["epochs"] == 2 and self.params["steps"] == 4
+        assert self.model.optimizer.get_config()["learning_rate"] > 0
+        lines = []
+        self.model.summary(print_fn=lambda line, **_: lines.append(line))
+        assert lines
+
+    def on_train_end(self, logs=None):
+        self._note("train_end", logs)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._note("epoch_begin", logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._note("epoch_end", logs)
+        self.epochs.append((epoch, dict(logs)))
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._note("train_batch_begin", logs)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._note("train_batch_end", logs)
+
+    def on_test_begin(self, logs=None):
+        self._note("test_begin", logs)
+
+    def on_test_end(self, logs=None):
+        self._note("test_end", logs)
+
+    def on_test_batch_begin(self, batch, logs=None):
+        self._note("test_batch_begin", logs)
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._note("test_batch_end", logs)
+
+
+def trained_with(fit):
+    keras.utils.set_random_seed(0)
+    head = head_with("forest", seed=1)
+    accuracy = tfxclass.metrics.TopKAccuracy(head, k=3, name="top3")
+    model = make_model(head, metrics=[accuracy])
+    x, y = data(rows=4 * BATCH)
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
+    writer = Writer()
+    history = fit(
+        model,
+        batches,
+        epochs=2,
+        validation_data=batches.take(2),
+        callbacks=[tfxclass.callbacks.SamplerLog(), writer],
+        verbose=0,
+    )
+    assert set(history.history) == set(writer.epochs[-1][1])
+    return writer
+
+
+def test_recording_callbacks_under_fit_of_distribute():
+    """The same hooks in the same order, with the same numbers, as Keras'."""
+    expected = trained_with(
+        lambda model, *a, **k: model.fit(*a, shuffle=False, **k)
+    )
+    found = trained_with(distribute.fit)
+    # The loop of `distribute` sees the end of the data by asking for more.
+    of_keras, of_ours = (
+        [call for call in writer.calls if not call.endswith("batch_begin")]
+        for writer in (expected, found)
+    )
+    assert of_ours == of_keras
+    assert [epoch for epoch, _ in found.epochs] == [0, 1]
+    # Of the first epoch: at its end `distribute` draws a seed more.
+    logs, others = found.epochs[0][1], expected.epochs[0][1]
+    del logs["rebuild_seconds"], others["rebuild_seconds"]
+    assert logs == pytest.approx(others, rel=1e-5)
+    assert {"loss", "val_loss", "val_top3", "recall", "places_used"} <= set(
+        logs
+    )
+
+
+def test_several_heads_are_told_apart():
+    x = keras.Input([8])
+    heads = [head_with("cluster", name=name) for name in ("words", "tags")]
+    model = keras.Model(x, [head(x) for head in heads])
+    log = tfxclass.callbacks.SamplerLog()
+    log.set_model(model)
+    logs = {"loss": 1.0}
+    log.on_epoch_end(0, logs)
+    assert {"loss", "words/places_used", "tags/rebuilds"} <= logs.keys()

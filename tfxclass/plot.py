@@ -1,0 +1,195 @@
+"""Figures of a training, of probabilities and of an approximate search.
+
+They need matplotlib, which tfxclass does not: `pip install matplotlib`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass import progress
+from tfxclass.calibration.reliability import Reliability
+from tfxclass.calibration.reliability import reliability_of
+from tfxclass.export.inverted_lists import InvertedLists
+from tfxclass.export.inverted_lists import recall_of
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.types import Array
+
+
+def plot_accuracy(
+    runs: Mapping[str, Any],
+    metric: str,
+    ax: Any = None,
+) -> Any:
+    """Draws a metric of some runs against the seconds that they trained.
+
+    The seconds are those of `tfxclass.callbacks.SecondsLog`, which belongs in
+    the `callbacks` of each run.
+
+    Args:
+        runs: dict from a run's label to what its `fit` returned, or to its
+            `history`, a dict of lists.
+        metric: str, the name in the logs, `"val_top10"`.
+        ax: matplotlib axes; those of a new figure by default.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: there is no matplotlib.
+        ValueError: a run without the metric or without seconds.
+    """
+    histories = {
+        label: getattr(run, "history", run) for label, run in runs.items()
+    }
+    for label, history in histories.items():
+        missing = [n for n in (metric, "seconds") if n not in history]
+        if missing:
+            raise ValueError(
+                f"The run {label!r} must have {missing} in its history. "
+                "Fix: `metrics` of `compile`, and callbacks="
+                "[tfxclass.callbacks.SecondsLog()]. Received: "
+                f"{sorted(history)}"
+            )
+    ax = _axes(ax)
+    for label, history in histories.items():
+        ax.plot(history["seconds"], history[metric], "o-", label=label)
+    ax.set(xlabel="seconds of training", ylabel=metric)
+    return _finished(ax)
+
+
+def plot_reliability(
+    model: keras.Model,
+    data: tf.data.Dataset | tuple[Array, Array],
+    num_bins: int = 15,
+    ax: Any = None,
+) -> Reliability:
+    """Draws the reliability diagram of `model` on held-out rows.
+
+    Of a softmax: the best class of each row, and whether it is a label. Where
+    labels are independent: the 20 best classes of each row.
+
+    Args:
+        model: as in `tfxclass.calibrate`.
+        data: held-out rows, likewise.
+        num_bins: int.
+        ax: matplotlib axes; those of a new figure by default.
+
+    Returns:
+        `tfxclass.calibration.Reliability`, what is drawn.
+
+    Raises:
+        ImportError: there is no matplotlib.
+        ValueError: as `tfxclass.calibrate`.
+    """
+    ax = _axes(ax)
+    found = reliability_of(model, data, num_bins)
+    width = found.edges[1]
+    used = found.counts > 0
+    left = found.edges[:-1][used]
+    ax.bar(left, found.accuracy[used], width, align="edge", edgecolor="white")
+    ax.plot([0, 1], [0, 1], "--", color="gray", label="calibrated")
+    ax.plot(found.confidence[used], found.accuracy[used], "o", color="black")
+    ax.set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="probability",
+        ylabel="share that was right",
+        title="expected calibration error "
+        f"{found.expected_calibration_error:.3f}",
+    )
+    ax.legend(loc="upper left")
+    return found
+
+
+class RecallCurve(NamedTuple):
+    """What an approximate search finds, by what it reads.
+
+    Attributes:
+        probes: int64 `[n]`, lists read for a question.
+        recall: float64 `[n]`, of the k best classes the share found.
+        num_lists: int, lists of the index.
+    """
+
+    probes: np.ndarray
+    recall: np.ndarray
+    num_lists: int
+
+
+def plot_recall(
+    model: keras.Model,
+    x: Any,
+    k: int = 10,
+    search: InvertedLists | None = None,
+    ax: Any = None,
+) -> RecallCurve:
+    """Draws the recall of an export's inverted lists against lists read.
+
+    Probes are 1, 2, 4 and so on up to all lists, where recall is 1; fewer than
+    are sure to hold k classes are left out.
+
+    Args:
+        model: a built model that ends in a head with one row a class.
+        x: inputs that recall is measured on, real ones; as for `predict`.
+        k: int, classes in an answer.
+        search: `tfxclass.export.InvertedLists`, whose `num_lists` and `seed`
+            count; by default as it comes.
+        ax: matplotlib axes; those of a new figure by default.
+
+    Returns:
+        `RecallCurve`, what is drawn.
+
+    Raises:
+        ImportError: there is no matplotlib.
+        ValueError: another kind of head.
+    """
+    ax = _axes(ax)
+    inputs, features, head = encoder_of(model)
+    encoder = keras.Model(inputs_as_given(model, inputs), features)
+    search = search or InvertedLists()
+    curve = _recalls(search, head, k, encoder(x, training=False))
+    ax.plot(curve.probes, curve.recall, "o-", label=f"{curve.num_lists} lists")
+    ax.set(
+        xlabel="lists read for a question",
+        ylabel=f"share of the {k} best found",
+        xscale="log",
+    )
+    _finished(ax)
+    return curve
+
+
+def _recalls(lists, head, k, features):
+    search, queries, expected = lists.prepared(head, k, features)
+    least, most = search.least_probes(k), search.num_lists
+    doubled = [2**i for i in range(most.bit_length()) if 2**i < most]
+    probes = [p for p in doubled if p >= least] + [most]
+    recall = []
+    for search.num_probes in progress.walked(
+        probes, "Measuring the recall of the lists", len(probes)
+    ):
+        found, _ = search.top_k_of(queries, k)
+        recall.append(recall_of(found.numpy(), expected))
+    return RecallCurve(np.array(probes), np.array(recall), most)
+
+
+def _axes(ax):
+    """`ax`, or those of a new figure."""
+    try:
+        from matplotlib import pyplot
+    except ImportError as e:
+        raise ImportError(
+            "`tfxclass.plot` needs matplotlib. Received: none installed. "
+            "Fix: pip install matplotlib"
+        ) from e
+    return pyplot.subplots()[1] if ax is None else ax
+
+
+def _finished(ax):
+    ax.grid(alpha=0.3)
+    ax.legend()
+    return ax
