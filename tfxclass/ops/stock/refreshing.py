@@ -1,4 +1,4 @@
-"""Twins of what all refreshing indexes have: handle, mark, save and restore.
+"""Twins of what all indexes have: handle, mark, times, save and restore.
 
 An index is a dict of arrays. It is built at the step at which the ops begin to
 build theirs in the background, and takes the old one's place at the step at
@@ -10,11 +10,13 @@ this process; each op changes the variable, so that they run in their order.
 
 import io
 import itertools
+import time
 import weakref
 import zipfile
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -37,6 +39,13 @@ _ALL = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
 
 
+class Times(NamedTuple):
+    """The outputs of the op."""
+
+    count: tf.Tensor
+    seconds: tf.Tensor
+
+
 class Refreshing:
     """An index that follows the class rows.
 
@@ -49,6 +58,7 @@ class Refreshing:
         self.ready = self.pending = None
         self.swap_at = self.next_start = self.begun = 0
         self.touched, self.taken = set(), set()
+        self.num_built, self.seconds = 0, 0.0
 
     def mark(self, ids: np.ndarray) -> None:
         """Notes rows that change."""
@@ -90,11 +100,15 @@ class Refreshing:
             return self._build_now(rows, build)
         self.begun, self.swap_at = step, min(step + lag, _LAST_STEP)
         self._check(rows)
-        self.pending = build(rows, self.ready, self._take())
+        self.pending = self._timed(build, rows, self.ready)
 
     def index(self, step: int | None = None) -> Index | None:
         """What queries use; None before the first is ready."""
         return self.ready
+
+    def times(self) -> tuple[np.int64, np.float64]:
+        """How many were built, and the seconds that the last one took."""
+        return np.int64(self.num_built), np.float64(self.seconds)
 
     def save(self) -> tuple[bytes, bytes, np.ndarray, np.ndarray]:
         """The state; bytes are empty where there is no such index."""
@@ -128,8 +142,15 @@ class Refreshing:
 
     def _build_now(self, rows, build):
         self._check(rows)
-        self.ready = build(rows, None, self._take())
+        self.ready = self._timed(build, rows, None)
         self.taken = set()
+
+    def _timed(self, build, rows, latest):
+        begin = time.monotonic()
+        index = build(rows, latest, self._take())
+        self.num_built += 1
+        self.seconds = time.monotonic() - begin
+        return index
 
     def _check(self, rows):
         try:
@@ -229,7 +250,7 @@ def rows_of(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def register_index(prefix: str, name: str) -> None:
-    """Twins of handle, mark, save and restore of an index `prefix`."""
+    """Twins of handle, mark, times, save, restore of an index `prefix`."""
 
     def handle(container: str = "", shared_name: str = "") -> tf.Tensor:
         index, number = Refreshing(name), next(_NUMBERS)
@@ -252,6 +273,10 @@ def register_index(prefix: str, name: str) -> None:
         found = call(index, lambda of, ids: of.mark(ids), [ids])
         return tf.group(*found)
 
+    def times(index: tf.Tensor) -> Times:
+        types = (tf.int64, tf.float64)
+        return Times(*call(index, Refreshing.times, [], types, ([], [])))
+
     def save(index: tf.Tensor) -> list[tf.Tensor]:
         types = (tf.string, tf.string, tf.int64, tf.int64)
         return call(
@@ -265,5 +290,5 @@ def register_index(prefix: str, name: str) -> None:
         inputs += [tf.convert_to_tensor(x, tf.int64) for x in (steps, touched)]
         return tf.group(*call(index, Refreshing.restore, inputs))
 
-    for twin in (handle, mark, save, restore):
+    for twin in (handle, mark, times, save, restore):
         TWINS[f"tfxclass_{prefix}_{twin.__name__}"] = twin
