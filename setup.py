@@ -1,5 +1,6 @@
 """Builds the package and its one shared object of TensorFlow ops."""
 
+import glob
 import os
 import sys
 
@@ -26,21 +27,36 @@ class BuildOps(build_ext):
         return os.path.join(*fullname.split(".")) + ".so"
 
     def build_extension(self, ext):
-        from custom_ops import build
-
-        build.build(self.get_ext_fullpath(ext.name))
+        self._build(self.get_ext_fullpath(ext.name))
 
     def copy_extensions_to_source(self):
         """For editable installs, whose default leaves build_info.json out."""
+        # Only links again: the objects are kept.
+        self._build()
+
+    def _build(self, *output):
         from custom_ops import build
 
-        # Only links again: the objects are kept.
-        build.build()
+        try:
+            build.compiler()
+        except RuntimeError as e:
+            print(
+                f"warning: {e}\nInstalled without compiled ops: tfxclass will "
+                "compute with TensorFlow's own, slower. TFXCLASS_STOCK=0 "
+                "makes this an error.",
+                file=sys.stderr,
+            )
+            if os.environ.get("TFXCLASS_STOCK") == "0":
+                raise
+            return
+        build.build(*output)
 
     def get_outputs(self):
         library = self.get_ext_fullpath(self.extensions[0].name)
         folder = os.path.dirname(library)
-        return [library, os.path.join(folder, "build_info.json")]
+        others = glob.glob(f"{library.removesuffix('.so')}.*.so")
+        outputs = [library, *others, os.path.join(folder, "build_info.json")]
+        return [path for path in outputs if os.path.exists(path)]
 
 
 class OpsWheel(bdist_wheel):
@@ -51,11 +67,8 @@ class OpsWheel(bdist_wheel):
 
 
 setuptools.setup(
-    package_data={
-        "tfxclass": ["py.typed"],
-        "tfxclass_serve": ["page.html"],
-    },
-    packages=setuptools.find_packages(include=["tfxclass*"]),
+    package_data={"tfxclass": ["py.typed"]},
+    packages=setuptools.find_packages(include=["tfxclass", "tfxclass.*"]),
     ext_modules=[
         setuptools.Extension("tfxclass.ops._tfxclass_ops", sources=[])
     ],

@@ -6,6 +6,9 @@ capability 8.0 and 9.0 and, as PTX, for what comes after; TFXCLASS_CUDA=0 turns
 that off, TFXCLASS_CUDA_ARCHS="90" builds for less. With TFXCLASS_WERROR=1
 warnings are errors. The result loads under
 tensorflow-cpu and without a driver all the same.
+
+TFXCLASS_MARCH="x86-64-v2 x86-64-v3" builds a library for each processor, from
+the least on, as a wheel needs: which is loaded is decided where it runs.
 """
 
 import concurrent.futures
@@ -53,22 +56,29 @@ def tensorflow_flags():
     return tf.__version__, compile_flags, tf.sysconfig.get_link_flags()
 
 
-def _compiler():
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
+def compiler():
+    """The C++ compiler's name; RuntimeError, with the fix, without one."""
+    name = os.environ.get("CXX", "g++")
+    if shutil.which(name) is None:
         raise RuntimeError(
-            f"tfxclass needs a C++17 compiler; {compiler!r} was not found. "
+            f"tfxclass needs a C++17 compiler; {name!r} was not found. "
             "Fix: install g++ (Debian, Ubuntu: apt-get install g++), or set "
             "CXX to your compiler, then repeat the command."
         )
-    return compiler
+    return name
 
 
-def machine_flags():
+def marches():
     """Portable AVX2 by default; TFXCLASS_MARCH=native for this machine."""
-    march = os.environ.get("TFXCLASS_MARCH", "")
-    if not march and platform.machine() == "x86_64":
-        march = "x86-64-v3"
+    given = os.environ.get("TFXCLASS_MARCH", "").split()
+    if not given and platform.machine() == "x86_64":
+        given = ["x86-64-v3"]
+    return given or [""]
+
+
+def machine_flags(march=None):
+    """The compiler's flags for a processor, the first of `marches()`."""
+    march = marches()[0] if march is None else march
     return [f"-march={march}"] if march else []
 
 
@@ -135,13 +145,45 @@ def build(output=TARGET):
 
 def _build(output):
     start, digest = time.monotonic(), source_digest()
-    compiler, cuda = _compiler(), nvcc()
-    version, compile_flags, link_flags = tensorflow_flags()
-    flags = op_flags(compile_flags)
-    plain, of_cuda = sources(with_cuda=cuda is not None)
+    compiler()  # or the error, before TensorFlow is imported
+    version, *flags = tensorflow_flags()
     folder = os.path.dirname(output)
     os.makedirs(folder, exist_ok=True)
-    command = [compiler, *flags]
+    least, *others = marches()
+    compiled, count = _build_library(output, least, version, *flags)
+    paths = {march: library_for(output, march) for march in others}
+    for old in set(glob.glob(library_for(output, "*"))) - set(paths.values()):
+        os.remove(old)
+    for march, path in paths.items():
+        more = _build_library(path, march, version, *flags)
+        compiled, count = compiled + more[0], count + more[1]
+    built = {
+        "sources": digest,
+        "tensorflow": version,
+        "march": machine_flags(),
+        "others": {x: os.path.basename(path) for x, path in paths.items()},
+        "cuda": _cuda_version(nvcc()) if nvcc() else None,
+    }
+    with open(os.path.join(folder, "build_info.json"), "w") as f:
+        json.dump(built, f)
+    seconds = time.monotonic() - start
+    print(
+        f"Built {os.path.relpath(output)} for {target_text(built)}: "
+        f"{compiled} files compiled, {count - compiled} reused, "
+        f"{seconds:.0f} s"
+    )
+
+
+def library_for(output, march):
+    """Path of the library for another processor, beside `output`."""
+    return f"{output.removesuffix('.so')}.{march}.so"
+
+
+def _build_library(output, march, version, compile_flags, link_flags):
+    """How many files were compiled, and of how many it is made."""
+    cxx, cuda = compiler(), nvcc()
+    plain, of_cuda = sources(with_cuda=cuda is not None)
+    command = [cxx, *op_flags(compile_flags, march)]
     headers = header_jobs(command, key=version)
     jobs = []
     if cuda:
@@ -152,25 +194,12 @@ def _build(output):
     compiled += _count_old(rest)
     jobs += rest
     # The CUDA runtime goes in, and looks for a driver when it is used.
-    linker = [cuda, "-cudart", "static"] if cuda else [compiler]
+    linker = [cuda, "-cudart", "static"] if cuda else [cxx]
     objects = _compile(jobs)
     # Renamed into place: a process that holds the old file keeps it.
     run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])
     os.replace(output + ".new", output)
-    built = {
-        "sources": digest,
-        "tensorflow": version,
-        "march": machine_flags(),
-        "cuda": _cuda_version(cuda) if cuda else None,
-    }
-    with open(os.path.join(folder, "build_info.json"), "w") as f:
-        json.dump(built, f)
-    seconds = time.monotonic() - start
-    print(
-        f"Built {os.path.relpath(output)} for {target_text(built)}: "
-        f"{compiled} files compiled, {len(jobs) - compiled} reused, "
-        f"{seconds:.0f} s"
-    )
+    return compiled, len(jobs)
 
 
 def _count_old(jobs):
@@ -182,17 +211,20 @@ def target_text(built):
     features = " ".join(built["march"]) or "the compiler's default processor"
     if built["march"] == ["-march=x86-64-v3"]:
         features += ", AVX2 and FMA"
+    features = ", ".join([features, *built.get("others", ())])
     cuda = f"CUDA {built['cuda']} and " if built["cuda"] else ""
     return f"{cuda}the CPU ({features}), TensorFlow {built['tensorflow']}"
 
 
-def op_flags(compile_flags):
+def op_flags(compile_flags, march=None):
     """Of the C++ compiler, for sources that include TensorFlow."""
     return [
         "-std=c++17",
         "-O3",
         "-fPIC",
         "-Wall",
+        # Vectors are passed between inlined functions alone.
+        "-Wno-psabi",
         *_errors("-Werror"),
         # Let sums be vectorised; NaN and infinity keep their meaning.
         "-fassociative-math",
@@ -200,7 +232,7 @@ def op_flags(compile_flags):
         "-fno-trapping-math",
         "-fno-math-errno",
         "-I" + HERE,
-        *machine_flags(),
+        *machine_flags(march),
         *[f for f in compile_flags if not f.startswith("-std=")],
     ]
 

@@ -268,6 +268,18 @@ class TestLayers:
         variable = tf.Variable(1.0)
         assert keras_internals.tf_variable(variable) is variable
 
+    def test_dtype_of_handle(self):
+        variable = tf.Variable(tf.ones([2], tf.bfloat16))
+        found = [keras_internals.dtype_of_handle(variable.handle)]
+        tf.function(
+            lambda: found.append(
+                keras_internals.dtype_of_handle(variable.handle)
+            )
+        ).get_concrete_function()
+        assert found == [tf.bfloat16, tf.bfloat16]
+        made = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[])
+        assert keras_internals.dtype_of_handle(made) in (None, tf.int64)
+
     def test_flat_layers(self, model):
         found = keras_internals.flat_layers(model)
         names = [layer.name for layer in found]

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,13 +17,15 @@ import pytest
 import setuptools
 import tensorflow as tf
 
+import tfxclass
 from custom_ops import build
 from custom_ops import source_digest
 from tfxclass.ops import library
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REBUILD = (
-    "pip install --force-reinstall --no-deps --no-build-isolation tfxclass"
+    "pip install --force-reinstall --no-cache-dir --no-deps "
+    "--no-build-isolation tfxclass"
 )
 
 
@@ -59,6 +62,9 @@ def test_check_other_tensorflow(built):
     assert f"built for TensorFlow {tf.__version__}" in str(e.value)
     assert REBUILD in str(e.value)
     assert f"or install TensorFlow {tf.__version__}" in str(e.value)
+    minor = tf.__version__.rpartition(".")[0]
+    pair = f"tfxclass=={minor}.* with tensorflow=={minor}.*"
+    assert pair in str(e.value)
 
 
 def test_check_accepts_another_patch_release(built, monkeypatch):
@@ -197,6 +203,32 @@ def test_build_without_compiler(monkeypatch):
     assert "apt-get install g++" in str(e.value)
 
 
+def test_installed_without_a_compiler(tmp_path):
+    """Without ops and with a warning; TFXCLASS_STOCK=0 makes it an error."""
+    command = ["setup.py", "-q", "build_ext", "--build-lib", str(tmp_path)]
+
+    def run(**environment):
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "CXX": "no-such-compiler",
+                "TFXCLASS_STOCK": "",
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert "'no-such-compiler' was not found" in done.stderr
+    assert "Installed without compiled ops" in done.stderr
+    assert not list(tmp_path.rglob("*.so"))
+    assert run(TFXCLASS_STOCK="0").returncode
+
+
 def test_build_without_tensorflow(monkeypatch):
     real_import = builtins.__import__
 
@@ -226,7 +258,7 @@ def test_build_script_exits_with_the_error():
 def test_build_shows_the_compilers_messages(tmp_path, capfd):
     source = tmp_path / "bad.cc"
     source.write_text("int f() { return undefined_name; }\n")
-    command = [build._compiler(), "-c", str(source), "-o", os.devnull]
+    command = [build.compiler(), "-c", str(source), "-o", os.devnull]
     with pytest.raises(RuntimeError, match="compiler failed on .*bad.cc"):
         build.run(command)
     assert "undefined_name" in capfd.readouterr().err
@@ -250,7 +282,7 @@ def test_sdist_can_be_built_from(tmp_path):
     assert "custom_ops/tensorflow_headers.h" in sources
     assert [name for name in sources if name.endswith(".cu.cc")]
     assert set(sources) <= names
-    assert {"setup.py", "tfxclass_serve/page.html"} <= names
+    assert {"setup.py", "tfxclass/export/_c_loader.py"} <= names
     assert not [name for name in names if name.startswith("tests")]
 
 
@@ -270,10 +302,70 @@ def test_wheel(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "tfxclass/ops/_tfxclass_ops.so" in names
     assert "tfxclass/ops/build_info.json" in names
-    assert "tfxclass_serve/c_loader.py" in names
-    assert "tfxclass_serve/page.html" in names
+    assert "tfxclass/export/_c_loader.py" in names
     assert "tfxclass/py.typed" in names
     folders = {name.split("/")[0] for name in names}
     folders = {name for name in folders if not name.endswith(".dist-info")}
-    assert folders == {"tfxclass", "tfxclass_serve"}
+    assert folders == {"tfxclass"}
     assert not [name for name in names if name.endswith((".cc", ".h"))]
+
+
+def test_wheel_of_the_server(tmp_path):
+    """A distribution of its own, without tfxclass."""
+    source = shutil.copytree(ROOT / "tfxclass_serve", tmp_path / "source")
+    command = "-m pip wheel -qq --no-build-isolation --no-deps --wheel-dir"
+    done = subprocess.run(
+        [sys.executable, *command.split(), str(tmp_path), str(source)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"tfxclass_serve/__main__.py", "tfxclass_serve/page.html"} <= {
+        *names
+    }
+    assert not [name for name in names if name.startswith("tfxclass/")]
+
+
+def test_versions_go_with_tensorflow():
+    minor = tf.__version__.rpartition(".")[0]
+    for path in ("pyproject.toml", "tfxclass_serve/pyproject.toml"):
+        (version,) = re.findall(
+            r'^version = "(.*)"', (ROOT / path).read_text(), re.M
+        )
+        assert version.rpartition(".")[0] == minor
+        assert version == tfxclass.__version__
+
+
+@pytest.mark.parametrize(
+    ("features", "march"),
+    [("sse", None), ("avx2", None), ("v3", "x86-64-v3"), ("v4", "x86-64-v4")],
+)
+def test_the_best_library_of_a_wheel(features, march):
+    names = library._NEEDS.get(f"x86-64-{features}") or features.split()
+    others = {x: f"ops.{x}.so" for x in ("x86-64-v3", "x86-64-v4")}
+    path, found = library.best({"others": others}, set(names))
+    assert found == march
+    name = "_tfxclass_ops.so" if march is None else f"ops.{march}.so"
+    assert os.path.basename(path) == name
+
+
+def test_a_library_for_each_processor(monkeypatch, tmp_path, capsys):
+    """And none of an earlier build."""
+    monkeypatch.setenv("TFXCLASS_CUDA", "0")
+    monkeypatch.setenv("TFXCLASS_MARCH", "x86-64-v2 x86-64-v3")
+
+    def run(command):
+        pathlib.Path(command[command.index("-o") + 1]).touch()
+
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
+    monkeypatch.setattr(build, "run", run)
+    (tmp_path / "ops.x86-64-v4.so").touch()
+    build.build(str(tmp_path / "ops.so"))
+    names = {"ops.so", "ops.x86-64-v3.so", "build_info.json"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    info = json.loads((tmp_path / "build_info.json").read_text())
+    assert info["march"] == ["-march=x86-64-v2"]
+    assert info["others"] == {"x86-64-v3": "ops.x86-64-v3.so"}
+    assert "-march=x86-64-v3" in build.op_flags([], "x86-64-v3")

@@ -28,13 +28,14 @@ from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
 from tfxclass.memory import estimate
+from tfxclass.ops.library import show_build
 from tfxclass.planning.plan import plan
 from tfxclass.plot import plot_reliability
 from tfxclass.saving import save_model
 from tfxclass.saving import save_weights
 from tfxclass.shards import memory_per_replica
 
-__version__ = "0.1.0"
+__version__ = "2.21.0"
 __all__ = [
     "Advice",
     "Estimate",
@@ -66,6 +67,7 @@ __all__ = [
     "samplers",
     "save_model",
     "save_weights",
+    "show_build",
     "text",
     "top_k",
     "trees",

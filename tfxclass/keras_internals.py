@@ -197,6 +197,14 @@ def tf_variable(variable: Variable) -> tf.Variable:
     return variable
 
 
+def dtype_of_handle(handle: tf.Tensor) -> tf.DType | None:
+    """Of the variable behind a handle; None of one that no variable made."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set:
+        return None
+    return tf.as_dtype(data.shape_and_type[0].dtype)
+
+
 def flat_layers(model: keras.Layer) -> list[keras.layers.Layer]:
     """A model or layer and all layers in it, however deep; a list."""
     return list(model._flatten_layers())
@@ -422,6 +430,10 @@ def _has_gradients():
     return callable(registered["type"])
 
 
+def _has_handle_data():
+    return hasattr(tf_ops.EagerTensor, "_handle_data")
+
+
 def _has_eager_mode():
     return callable(tf.__internal__.eager_context.eager_mode)
 
@@ -497,6 +509,7 @@ _USES = {
     "ops.gradient_registry._registry": _has_gradients,
     "eager.record.could_possibly_record": _has_record,
     **_attributes(tf.Graph, "_functions"),
+    "Tensor._handle_data": _has_handle_data,
 }
 
 

@@ -10,7 +10,8 @@ def library_folder():
     found = importlib.util.find_spec("tensorflow")
     if found is None:
         raise ImportError(
-            "TensorFlow is not installed. Fix: pip install 'tfxclass[cpu]'"
+            "TensorFlow is not installed. Fix: pip install "
+            "'tensorflow-cpu==2.21.*'"
         )
     return os.path.dirname(found.origin)
 

@@ -1,8 +1,9 @@
 """Proves an export: ops that a server has, and the model's own answers.
 
-The export is loaded by `c_loader.py` in a process of its own, through the C
+The export is loaded by `_c_loader.py` in a process of its own, through the C
 API of TensorFlow's library: the loader that TensorFlow Serving uses. Its build
-has TensorFlow Text's ops, too.
+has TensorFlow Text's ops, too. The file is that of `tfxclass_serve`, which is a
+distribution of its own: a link here, a copy where tfxclass is installed.
 """
 
 import json
@@ -18,11 +19,11 @@ import tensorflow as tf
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from tfxclass.export import _c_loader
+from tfxclass.export._libraries import text_libraries
 from tfxclass.types import Path
-from tfxclass_serve import c_loader
-from tfxclass_serve.libraries import text_libraries
 
-LOADER = c_loader.__file__
+LOADER = _c_loader.__file__
 _TEXT = "tensorflow_text"
 
 

@@ -14,6 +14,9 @@ from tfxclass.ops import library
 from tfxclass.rows import placement
 from tfxclass.types import Variable
 
+# What stock ops save begins with (`tfxclass.ops.stock.refreshing`).
+_ZIP = b"PK"
+
 
 class RefreshingIndex:
     """An index of the rows of a class matrix that follows their training.
@@ -73,16 +76,26 @@ class RefreshingIndex:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Restores what `state` returned.
 
+        An index of the other kind of ops, compiled or stock, is left out: it
+        is built anew at the next step.
+
         Raises:
             InvalidArgumentError: arrays that are no such index.
         """
         self.op("restore")(
             self.handle,
-            np.asarray(state["ready"], np.uint8).tobytes(),
-            np.asarray(state["pending"], np.uint8).tobytes(),
+            _readable(state["ready"]),
+            _readable(state["pending"]),
             np.asarray(state["steps"], np.int64),
             np.asarray(state["touched"], np.int64),
         )
+
+
+def _readable(array):
+    """The bytes of an index, b"" if other ops wrote them."""
+    data = np.asarray(array, np.uint8).tobytes()
+    is_stock = data.startswith(_ZIP)
+    return data if is_stock == (library.build()["ops"] == "stock") else b""
 
 
 def _destroy(handle):

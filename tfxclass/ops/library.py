@@ -1,21 +1,39 @@
-"""Loads the one shared object of compiled ops, or says how to build it."""
+"""The ops: compiled ones, or where these do not load, their twins.
+
+`ops` is the one shared object of compiled ops, or `tfxclass.ops.stock.ops`; who
+uses it need not know. The environment variable TFXCLASS_STOCK chooses, once a
+process: "1" the twins, "0" the compiled ops or an ImportError. Without it twins
+are taken where the compiled ops cannot be loaded, with a warning that says how
+to build them.
+"""
 
 import functools
 import importlib.util
 import json
 import os
 import platform
+import warnings
+from collections.abc import Set
+from typing import Any
 
 import tensorflow as tf
+
+from tfxclass.ops import stock
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 LIBRARY = os.path.join(_FOLDER, "_tfxclass_ops.so")
 BUILD_INFO = os.path.join(_FOLDER, "build_info.json")
+# What the libraries of a wheel need of a processor.
+_NEEDS = {
+    "x86-64-v3": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+_NEEDS["x86-64-v4"] |= _NEEDS["x86-64-v3"]
 #: Of a checkout; not there where tfxclass is installed.
 SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
-    "Rebuild: pip install --force-reinstall --no-deps --no-build-isolation "
-    "tfxclass (in a checkout: python custom_ops/build.py)"
+    "Rebuild: pip install --force-reinstall --no-cache-dir --no-deps "
+    "--no-build-isolation tfxclass (in a checkout: python custom_ops/build.py)"
 )
 
 
@@ -35,10 +53,12 @@ def check(
         info = json.load(f)
     built_for = info["tensorflow"]
     if built_for.split(".")[:2] != version.split(".")[:2]:
+        minor = ".".join(built_for.split(".")[:2])
         raise ImportError(
             "tfxclass's compiled ops were built for TensorFlow "
             f"{built_for}, but TensorFlow {version} is installed. {REBUILD}, "
-            f"or install TensorFlow {built_for}."
+            f"or install TensorFlow {built_for}. Wheels go in pairs: "
+            f"tfxclass=={minor}.* with tensorflow=={minor}.*."
         )
     if os.path.exists(SOURCES) and info.get("sources") != _source_digest():
         raise ImportError(
@@ -62,20 +82,108 @@ def _source_digest():
     return module.source_digest()
 
 
-@functools.cache
 def cuda_version() -> str | None:
     """Of the CUDA that the ops were built with, "12.5"; None without."""
+    return build().get("cuda")
+
+
+def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
+    """The library for a processor, of those that were built.
+
+    Args:
+        info: of build_info.json.
+        features: what the processor has, by Linux' names.
+
+    Returns:
+        `(path, march)`; the march is None of the only, or the least library.
+    """
+    runs = [
+        march for march in info.get("others", ()) if _NEEDS[march] <= features
+    ]
+    if not runs:
+        return LIBRARY, None
+    return os.path.join(_FOLDER, info["others"][runs[-1]]), runs[-1]
+
+
+@functools.cache
+def build() -> dict[str, Any]:
+    """How the ops in use were built; of twins `ops` alone.
+
+    Returns:
+        dict: `ops`, "compiled" or "stock"; `tensorflow`, the version that they
+        were built for; `march`, the compiler's flags for the processor;
+        `cuda`, a version or None.
+    """
+    if ops is stock.ops:
+        return {"ops": "stock", "tensorflow": tf.__version__}
+    info = {"ops": "compiled", **_info()}
+    _, march = best(info, _features())
+    return {**info, "march": [f"-march={march}"]} if march else info
+
+
+def show_build() -> None:
+    """Prints which ops this process uses, and what they were built for."""
+    built = build()
+    print(f"TensorFlow {tf.__version__}")
+    if built["ops"] == "stock":
+        print(f"ops: stock TensorFlow, slower. {REBUILD}.")
+        return
+    processor = " ".join(built["march"]) or "the compiler's default"
+    cuda = f"CUDA {built['cuda']}" if built["cuda"] else "none"
+    print(f"ops: compiled, for TensorFlow {built['tensorflow']}")
+    print(f"processor: {processor}")
+    if built.get("others"):
+        print(f"libraries for: any, {', '.join(built['others'])}")
+    print(f"GPU: {cuda}")
+
+
+def _info():
     with open(BUILD_INFO) as f:
-        return json.load(f).get("cuda")
+        return json.load(f)
+
+
+def _features():
+    """Of this processor, a set; empty where Linux does not tell."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            flags = next((line for line in f if line.startswith("flags")), "")
+    except OSError:
+        return set()
+    return set(flags.split())
 
 
 def _has_avx2():
-    if platform.machine() != "x86_64":
-        return True
-    with open("/proc/cpuinfo") as f:
-        flags = next((line for line in f if line.startswith("flags")), "")
-    return {"avx2", "fma"} <= set(flags.split())
+    return platform.machine() != "x86_64" or {"avx2", "fma"} <= _features()
 
 
-check()
-ops = tf.load_op_library(LIBRARY)
+def load(choice: str) -> Any:
+    """The ops that `choice`, the value of TFXCLASS_STOCK, asks for."""
+    if choice not in ("", "0", "1"):
+        raise ValueError(
+            f"TFXCLASS_STOCK must be 0, 1 or empty. Received: {choice!r}"
+        )
+    if choice == "1":
+        return stock.ops
+    try:
+        check()
+        path, _ = best(_info(), _features())
+        return tf.load_op_library(path)
+    except (ImportError, tf.errors.OpError, OSError) as e:
+        if choice == "0":
+            raise
+        warnings.warn(
+            f"{_one_line(e)} Until then tfxclass computes with TensorFlow's "
+            "own ops: slower, with the same results.",
+            stacklevel=2,
+        )
+        return stock.ops
+
+
+def _one_line(error):
+    text = str(error).strip().splitlines()[0]
+    if isinstance(error, ImportError):
+        return text
+    return f"tfxclass's compiled ops do not load: {text}. {REBUILD}."
+
+
+ops = load(os.environ.get("TFXCLASS_STOCK", ""))

@@ -1,0 +1,382 @@
+"""Twins of the compiled ops: the same arguments, the same results."""
+
+import inspect
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.fuzz_ops import block_ops  # noqa: F401
+from tests.fuzz_ops import calls
+from tests.fuzz_ops import index_ops  # noqa: F401
+from tests.fuzz_ops import linear_ops  # noqa: F401
+from tests.fuzz_ops import row_ops  # noqa: F401
+from tests.fuzz_ops import search_ops  # noqa: F401
+from tests.fuzz_ops import tree_ops  # noqa: F401
+from tests.fuzz_ops.descriptions import DESCRIPTIONS
+from tests.fuzz_ops.descriptions import is_moderate
+from tests.fuzz_ops.values import Draw
+from tests.fuzz_ops.values import Index
+from tests.fuzz_ops.values import Variable
+from tfxclass.ops import active_classes as active
+from tfxclass.ops import exact_softmax
+from tfxclass.ops import hashing_forest
+from tfxclass.ops import library
+from tfxclass.ops import row_update
+from tfxclass.ops import stock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# They draw from other random numbers, or have state: promises are checked.
+DRAWN = ("active_classes", "lsh_", "forest_", "cluster_", "pca_hash_")
+DRAWN += ("k_means", "halve_groups", "linear_one_vs_rest")
+COMPILED = library.ops
+
+
+def is_drawn(name, args):
+    if name == "tfxclass_empty_like":  # its values are undefined
+        return True
+    # bfloat16 rows beside float32 slots are rounded by chance.
+    variable = args.get("variable")
+    by_chance = args.get("compact", False)
+    if variable is not None and variable.value is not None:
+        by_chance |= variable.value.dtype.name == "bfloat16"
+    drawn = name.removeprefix("tfxclass_").startswith(DRAWN)
+    return drawn or by_chance
+
+
+def run(ops, call, monkeypatch, check=None):
+    """Outputs, then the variables as the op left them; or the refusal."""
+    monkeypatch.setattr(library, "ops", ops)
+    monkeypatch.setattr(calls, "ops", ops)
+    library.build.cache_clear()
+    left = []
+
+    def look(args, outputs, live):
+        for name, value in args.items():
+            given = zip(value, live[name]) if type(value) is list else ()
+            for variable, handle in [*given, (value, live[name])]:
+                if isinstance(variable, Variable):
+                    left.append(read(variable, handle))
+        if check is not None:
+            check(args, outputs, live)
+
+    try:
+        outputs = calls.run(call, look)
+    except calls.REFUSALS as e:
+        return e
+    return [x for x in outputs if x is not None] + left
+
+
+def read(variable, handle):
+    if variable.value is None:
+        return np.zeros(0)
+    dtype = tf.as_dtype(variable.value.dtype)
+    values = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+    return np.asarray(tf.cast(values, tf.float64))
+
+
+def draw(name, number, in_graph=False):
+    random = np.random.default_rng([number, sum(name.encode())])
+    args = DESCRIPTIONS[name].draw(Draw(random))
+    is_index = any(isinstance(x, Index) for x in args.values())
+    # A handle that no variable made does not tell its type.
+    args = {key: as_float32(value, is_index) for key, value in args.items()}
+    if "softmax" in name or "_class_" in name:  # they have no target twice
+        args["targets"] = without_repeats(args["targets"])
+    return calls.Call(name, args, in_graph)
+
+
+def without_repeats(targets):
+    """int64 [batch, n], -1 where an id is there before."""
+    same = targets[:, :, np.newaxis] == targets[:, np.newaxis]
+    return np.where(np.tril(same, -1).any(axis=2), -1, targets)
+
+
+def as_float32(value, is_index):
+    if isinstance(value, Index) and value.kernel is not None:
+        return value._replace(kernel=value.kernel.astype(np.float32))
+    if isinstance(value, Variable) and value.value is not None:
+        if value.value.dtype.name == "bfloat16" and is_index:
+            return Variable(value.value.astype(np.float32))
+    return value
+
+
+def least_norm(args):
+    """Of the rows that an op divides by their norms, at most 1."""
+    key = "epsilon_of_norm" if "epsilon_of_norm" in args else "epsilon"
+    if "logsumexp" not in args or not args.get(key):
+        return 1.0
+    rows = args["variable"].value if "variable" in args else args["kernel"]
+    squares = np.sum(np.square(np.asarray(rows, np.float32)), axis=1)
+    return np.sqrt(np.min(np.maximum(squares, args[key]), initial=1.0))
+
+
+def numbers_of(args):
+    return [x for x in args.values() if isinstance(x, np.ndarray)]
+
+
+def assert_equal(found, expected, call):
+    assert type(found) is list, f"{found!r}\n{call.snippet()}"
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected):
+        assert np.shape(ours) == np.shape(theirs), call.snippet()
+        if theirs.dtype.kind in "iub":
+            np.testing.assert_array_equal(ours, theirs, call.snippet())
+            continue
+        scale = np.max(np.abs(theirs), initial=1.0, where=np.isfinite(theirs))
+        # float32 sums of a few hundred terms, in any order.
+        error = 2e-5 * scale / least_norm(call.args)
+        np.testing.assert_allclose(
+            ours, theirs, 2e-4, error, err_msg=call.snippet()
+        )
+
+
+def check_twin(name, numbers, monkeypatch):
+    for number in numbers:
+        call = draw(name, number)
+        found = run(stock.ops, call, monkeypatch, DESCRIPTIONS[name].check)
+        expected = run(COMPILED, call, monkeypatch)
+        if isinstance(expected, Exception):
+            assert isinstance(found, Exception), call.snippet()
+            continue
+        assert not isinstance(found, Exception), f"{found}\n{call.snippet()}"
+        if is_moderate(*numbers_of(call.args)) and not is_drawn(
+            name, call.args
+        ):
+            assert_equal(found, expected, call)
+
+
+@pytest.mark.parametrize("name", sorted(stock.TWINS))
+def test_twin_equals_its_op(name, monkeypatch):
+    check_twin(name, range(1), monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(stock.TWINS))
+def test_twin_equals_its_op_for_other_arguments(name, monkeypatch):
+    check_twin(name, range(1, 30), monkeypatch)
+
+
+def test_every_op_has_a_twin_with_its_arguments():
+    names = [x for x in dir(COMPILED) if x.startswith("tfxclass_")]
+    names = [x for x in names if not x.endswith("_fallback")]
+    assert set(names) == set(stock.TWINS)
+    for name in names:
+        of_twin = inspect.signature(stock.TWINS[name]).parameters
+        if "given" in of_twin:  # by name alone
+            continue
+        of_op = set(inspect.signature(getattr(COMPILED, name)).parameters)
+        assert set(of_twin) <= of_op | {"T"}, name
+        assert of_op - set(of_twin) <= {"name", "T"}, name
+
+
+@pytest.mark.slow
+def test_log_counts_of_a_fill_are_its_chances(monkeypatch):
+    """By law and uniformly: how often a class is in, against what is said."""
+    monkeypatch.setattr(library, "ops", stock.ops)
+    labels = tf.constant([3, -1, 7], tf.int64)
+    weights = np.array([4.0, 0, 1, 1, 2, 3, 0, 5, 1, 2])
+    for fill in ("uniform", "log_uniform", "frequency"):
+
+        @tf.function
+        def draw(seed, fill=fill):
+            return active.active_classes(
+                labels, 5, 10, seed, fill=fill, cumulative=np.cumsum(weights)
+            )
+
+        sums, runs = np.zeros(10), 300
+        for seed in range(runs):
+            found = draw(tf.constant([seed, 1], tf.int64))
+            ids = found.ids.numpy()
+            assert len(set(ids)) == 5 and list(ids[:2]) == [3, 7]
+            sums[ids] += np.exp(-found.log_expected_count.numpy())
+        drawn = np.ones(10, bool)
+        if fill == "frequency":
+            drawn = (weights > 0) | np.isin(range(10), [3, 7])
+        # Weighted by 1 / chance each class counts 1 a run on average.
+        np.testing.assert_allclose(sums[drawn] / runs, 1.0, atol=0.45)
+        np.testing.assert_allclose(
+            sums[drawn].mean() / runs, 1.0, atol=0.08, err_msg=fill
+        )
+
+
+TRAINED = """
+import json, sys, warnings
+import numpy as np, tensorflow as tf, keras
+import tfxclass
+from tfxclass.ops import active_classes as active
+from tfxclass.ops import hashing_forest
+from tfxclass.ops import library
+
+keras.utils.set_random_seed(1)
+random = np.random.default_rng(0)
+x = random.normal(size=(64, 8)).astype(np.float32)
+y = random.integers(0, 60, 64)
+L, O, S = tfxclass.layers, tfxclass.optimizers, tfxclass.samplers
+heads = {
+    "full": (L.FullSoftmax(60), O.LazyAdam(0.05)),
+    "sampled": (L.SampledSoftmax(60, 30), O.LazySGD(0.5, momentum=0.9)),
+    "caught up": (L.SampledSoftmax(60, 30), O.LazyAdam(0.05, catch_up=True)),
+    "selective": (L.SelectiveSoftmax(60, num_sampled=40), O.LazyAdam(0.05)),
+    "lsh": (L.LSHSoftmax(60, num_sampled=40), O.LazyAdagrad(0.2)),
+    "tree": (L.HierarchicalSoftmax(60, counts=range(1, 61)), O.LazyAdam(0.05)),
+}
+found = {"ops": library.build()["ops"]}
+for name, (head, optimizer) in heads.items():
+    model = keras.Sequential([keras.Input([8]), head])
+    model.compile(optimizer=optimizer, loss=head.loss)
+    before = model.evaluate(x, y, verbose=0)
+    model.fit(x, y, batch_size=16, epochs=12, verbose=0)
+    after = model.evaluate(x, y, verbose=0)
+    ids, _ = tfxclass.top_k(model, 3).predict(x, verbose=0)
+    best = np.argsort(-model.predict(x, verbose=0), axis=1, kind="stable")
+    found[name] = [before, after, bool(np.all(ids == best[:, :3]))]
+    if name in ("full", "tree"):
+        found[name].append(model.get_weights()[0].ravel()[:6].tolist())
+print(json.dumps(found))
+"""
+
+
+def run_child(code, **environment):
+    """The last line that a process prints, read as JSON; and its stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def check_trained(found):
+    assert found.pop("ops") == "stock"
+    for name, (before, after, ranks_alike, *_) in found.items():
+        assert after < 0.75 * before and ranks_alike, (name, before, after)
+
+
+def test_a_head_trains_with_stock_ops(monkeypatch):
+    for module in (library, row_update, exact_softmax):
+        monkeypatch.setattr(module, "ops", stock.ops)
+    library.build.cache_clear()
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(64, 8)).astype(np.float32)
+    y = random.integers(0, 60, 64)
+    head = tfxclass.layers.SelectiveSoftmax(60, num_sampled=40)
+    model = keras.Sequential([keras.Input([8]), head])
+    model.compile(tfxclass.optimizers.LazyAdam(0.05), loss=head.loss)
+    before = float(tf.reduce_mean(head.compute_loss(x, y, training=False)))
+    model.fit(x, y, batch_size=16, epochs=12, verbose=0)
+    after = float(tf.reduce_mean(head.compute_loss(x, y, training=False)))
+    assert after < 0.75 * before
+
+
+@pytest.mark.slow
+def test_heads_train_alike_with_compiled_and_stock_ops():
+    compiled, _ = run_child(TRAINED, TFXCLASS_STOCK="0")
+    stock, _ = run_child(TRAINED, TFXCLASS_STOCK="1")
+    for name in ("full", "tree"):
+        np.testing.assert_allclose(
+            stock[name][3], compiled[name][3], rtol=1e-3, atol=1e-4
+        )
+        assert stock[name][1] == pytest.approx(compiled[name][1], rel=1e-3)
+    check_trained(stock)
+
+
+def test_no_library_is_one_warning_with_the_command(monkeypatch, tmp_path):
+    check, missing = library.check, str(tmp_path / "no")
+    monkeypatch.setattr(library, "check", lambda: check(missing, missing))
+    with pytest.warns(UserWarning) as caught:
+        assert library.load("") is stock.ops
+    (warning,) = caught
+    assert library.REBUILD in str(warning.message)
+    with pytest.raises(ImportError, match="are missing"):
+        library.load("0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert library.load("1") is stock.ops
+    with pytest.raises(ValueError, match="Received: 'yes'"):
+        library.load("yes")
+
+
+def test_a_library_that_does_not_load_is_told_in_a_line(monkeypatch, tmp_path):
+    bad = tmp_path / "ops.so"
+    bad.write_bytes(b"no library")
+    monkeypatch.setattr(library, "check", lambda: None)
+    monkeypatch.setattr(library, "LIBRARY", str(bad))
+    with pytest.warns(UserWarning, match="do not load: .*Rebuild: pip"):
+        assert library.load("") is stock.ops
+
+
+def test_show_build(capsys, monkeypatch):
+    library.build.cache_clear()
+    library.show_build()
+    text = capsys.readouterr().out
+    assert f"ops: compiled, for TensorFlow {tf.__version__}" in text
+    assert "processor: -march=" in text
+    monkeypatch.setattr(library, "ops", stock.ops)
+    library.build.cache_clear()
+    library.show_build()
+    assert "ops: stock TensorFlow" in capsys.readouterr().out
+
+
+def test_an_index_of_other_ops_is_left_out(monkeypatch):
+    """A model saved with compiled ops loads with stock ones, and back."""
+    kernel = tf.Variable(np.eye(20, 4, dtype=np.float32) + 1)
+    states = {}
+    for name, ops in (("compiled", COMPILED), ("stock", stock.ops)):
+        monkeypatch.setattr(library, "ops", ops)
+        library.build.cache_clear()
+        forest = hashing_forest.HashingForest()
+        forest.build(kernel, num_trees=2, leaf_size=4)
+        states[name] = forest.state()
+        found = hashing_forest.HashingForest()
+        found.set_state(states[name])
+        assert found.query(kernel, kernel[:3], 2)[0].numpy()[:, 0].min() >= 0
+    library.build.cache_clear()
+    for name, ops in (("stock", COMPILED), ("compiled", stock.ops)):
+        monkeypatch.setattr(library, "ops", ops)
+        library.build.cache_clear()
+        forest = hashing_forest.HashingForest()
+        forest.set_state(states[name])
+        assert np.all(forest.query(kernel, kernel[:3], 2)[0].numpy() == -1)
+        forest.advance(kernel, 5, 10, 2, 4, 0)
+        assert forest.query(kernel, kernel[:3], 2)[0].numpy()[:, 0].min() >= 0
+
+
+CONTRACTS = sorted(
+    path.name
+    for path in (ROOT / "tests").glob("test_*.py")
+    if "Contract)" in path.read_text()
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_contracts_hold_with_stock_ops(name):
+    """Every test of a head's contract, in a process with the switch."""
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "Contract or Test"]
+    done = subprocess.run(
+        [*command, f"tests/{name}"],
+        cwd=ROOT,
+        env={**os.environ, "TFXCLASS_STOCK": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.fixture(autouse=True)
+def forget_build():
+    yield
+    library.build.cache_clear()

@@ -1,0 +1,1 @@
+../../tfxclass_serve/c_loader.py

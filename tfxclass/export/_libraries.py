@@ -1,0 +1,1 @@
+../../tfxclass_serve/libraries.py

@@ -1,0 +1,178 @@
+"""Twins of spherical k-means, in NumPy: rows by direction."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.ops.stock.twin import Flags
+from tfxclass.ops.stock.twin import Floats
+from tfxclass.ops.stock.twin import Ids
+from tfxclass.ops.stock.twin import InvalidInput
+from tfxclass.ops.stock.twin import generator
+from tfxclass.ops.stock.twin import on_host
+from tfxclass.ops.stock.twin import twin
+
+_PASSES = 8
+_JOINT_PASSES = 2
+_SAMPLED_PER_CENTRE = 64
+# Products that are held at a time.
+_BLOCK_NUMBERS = 1 << 22
+_LEAST_GAIN = 1e-4
+
+
+def normalized(rows: np.ndarray) -> np.ndarray:
+    """Rows over their norms, float32; zero rows stay zero."""
+    rows = np.asarray(rows, np.float32)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+
+
+def nearest(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """The centre with the greatest product, int64 `[rows]`."""
+    size = max(_BLOCK_NUMBERS // max(len(centres), 1), 1)
+    found = [
+        np.argmax(rows[start : start + size] @ centres.T, axis=1)
+        for start in range(0, len(rows), size)
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def cluster(
+    rows: np.ndarray, num_clusters: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lloyd's passes on a sample of normalised rows, then two on all.
+
+    Returns:
+        `(centres, group_of)`: float32 `[clusters, dim]`, int64 `[rows]`.
+    """
+    random = generator(seed)
+    count = min(num_clusters, len(rows))
+    size = min(len(rows), count * _SAMPLED_PER_CENTRE)
+    sample = rows[random.permutation(len(rows))[:size]]
+    centres = sample[:count].copy()
+    for _ in range(_PASSES):
+        centres = _moved(sample, nearest(sample, centres), centres)
+    for _ in range(_JOINT_PASSES):
+        centres = _moved(rows, nearest(rows, centres), centres)
+    return centres, nearest(rows, centres)
+
+
+def _moved(rows, group_of, centres):
+    sizes = np.bincount(group_of, minlength=len(centres))
+    order = np.argsort(group_of, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    filled = sizes > 0
+    moved = centres.copy()
+    if filled.any():
+        sums = np.add.reduceat(rows[order], starts[filled], axis=0)
+        moved[filled] = normalized(sums)
+    return _without_empty(moved, sizes)
+
+
+def _without_empty(centres, sizes):
+    """Each centre without rows takes half of the largest group, as faiss."""
+    sizes = sizes.copy()
+    step = np.where(np.arange(centres.shape[1]) % 2, 1, -1) / 1024
+    for empty in np.flatnonzero(sizes == 0):
+        largest = np.argmax(sizes)
+        if sizes[largest] < 2:
+            break
+        x = centres[largest].copy()
+        both = normalized(np.stack([x * (1 + step), x * (1 - step)]))
+        centres[empty], centres[largest] = both
+        sizes[empty] = sizes[largest] // 2
+        sizes[largest] -= sizes[empty]
+    return centres
+
+
+def _directions(rows):
+    rows = np.asarray(rows, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.linalg.norm(rows, axis=-1)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise InvalidInput(
+            "`rows` must have 1 to 2147483647 rows, of one column or more. "
+            f"Received: shape {rows.shape}"
+        )
+    if not np.all(np.isfinite(norms)):
+        raise InvalidInput(
+            "`rows` must be finite, and so their norms. Received: NaN, "
+            "infinity or greater than 1e19"
+        )
+    return normalized(rows)
+
+
+@twin
+def k_means(rows: object, num_clusters: Ids, seed: Ids) -> tf.Tensor:
+    """See `tfxclass.ops.kmeans.clusters`."""
+    rows = tf.cast(tf.convert_to_tensor(rows), tf.float32)
+
+    def run(rows, num_clusters, seed):
+        if num_clusters < 1:
+            raise InvalidInput(
+                "`num_clusters` must be in [1, 2147483647]. Received: "
+                f"{num_clusters}"
+            )
+        return (cluster(_directions(rows), int(num_clusters), int(seed))[1],)
+
+    shape = [rows.shape[0]]
+    return on_host(run, [tf.int64], [rows, num_clusters, seed], [shape])[0]
+
+
+@twin
+def halve_groups(
+    rows: Floats, ids: Ids, sizes: Ids, splits: Flags, passes: Ids, seed: Ids
+) -> tf.Tensor:
+    """See `tfxclass.ops.kmeans.halve_groups`."""
+
+    def run(rows, ids, sizes, splits, passes, seed):
+        _check_groups(rows, ids, sizes, splits, passes)
+        directions, ids, start = _directions(rows), ids.copy(), 0
+        for size, split in zip(sizes, splits):
+            part = ids[start : start + size]
+            if split and size > 1:
+                part[:] = _halved(directions, part, passes, seed, start)
+            start += size
+        return (ids,)
+
+    inputs = [rows, ids, sizes, splits, passes, seed]
+    return on_host(run, [tf.int64], inputs, [ids.shape])[0]
+
+
+def _check_groups(rows, ids, sizes, splits, passes):
+    if splits.shape != sizes.shape:
+        raise InvalidInput(
+            f"`splits` must have the shape of `sizes`, {sizes.shape}. "
+            f"Received: shape {splits.shape}"
+        )
+    if np.any(sizes < 0) or sizes.sum() != len(ids):
+        raise InvalidInput(
+            "`sizes` must not be negative, and add up to the "
+            f"{len(ids)} of `ids`. Received: a sum of {sizes.sum()}"
+        )
+    if passes < 1:
+        raise InvalidInput(f"`passes` must be >= 1. Received: {passes}")
+    if np.any((ids < 0) | (ids >= len(rows))):
+        raise InvalidInput(
+            f"`ids` must be in [0, {len(rows)}). Received: {ids}"
+        )
+
+
+def _halved(rows, ids, passes, seed, start):
+    """`ids` with the left half of a 2-means first."""
+    count = len(ids)
+    half = (count + 1) // 2
+    one, other = generator(seed, start).choice(count, 2, replace=False)
+    axis, gained = rows[ids[other]] - rows[ids[one]], 0.0
+    for _ in range(passes):
+        ids = ids[np.lexsort((ids, rows[ids] @ axis))]
+        sums = [
+            rows[part].sum(axis=0, dtype=np.float64)
+            for part in (ids[:half], ids[half:])
+        ]
+        lengths = [np.linalg.norm(x) for x in sums]
+        left, right = [x / max(n, 1e-30) for x, n in zip(sums, lengths)]
+        axis = (right - left).astype(np.float32)
+        if sum(lengths) - gained <= _LEAST_GAIN * sum(lengths):
+            break
+        gained = sum(lengths)
+    return ids

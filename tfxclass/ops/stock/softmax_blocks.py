@@ -1,0 +1,168 @@
+"""Twins of the passes over blocks of logits, and of a sparsemax's threshold."""
+
+import tensorflow as tf
+
+from tfxclass.ops.stock.twin import Doubles
+from tfxclass.ops.stock.twin import Floats
+from tfxclass.ops.stock.twin import Ids
+from tfxclass.ops.stock.twin import require
+from tfxclass.ops.stock.twin import twin
+
+
+def target_places(
+    logits: tf.Tensor, targets: tf.Tensor, values: tf.Tensor, offset: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(places, values)` of the targets that are in the block.
+
+    Returns:
+        int64 `[n, 2]`, row and column of `logits`; float32 `[n]`.
+    """
+    columns = targets - offset
+    width = tf.shape(logits, tf.int64)[1]
+    inside = tf.where((targets >= 0) & (columns >= 0) & (columns < width))
+    columns = tf.gather_nd(columns, inside)
+    return tf.stack([inside[:, 0], columns], 1), tf.gather_nd(values, inside)
+
+
+def _check_block(logits, targets, values, of_rows):
+    shapes = [tf.shape(x) for x in (logits, targets, values)]
+    batch = shapes[0][0]
+    fits = (shapes[1][0] == batch) & tf.reduce_all(shapes[1] == shapes[2])
+    for x in of_rows:
+        fits &= tf.shape(x)[0] == batch
+    require(
+        fits,
+        "`logits`, `targets` and their numbers must be of one batch. Received: "
+        "shapes {}, {} and {}",
+        *shapes,
+    )
+
+
+@twin
+def softmax_block_stats(
+    logits: Floats,
+    targets: Ids,
+    delta: Floats,
+    offset: Ids,
+    running_max: Floats,
+    running_sum: Doubles,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Max, and sum of exp(logit - max), of the rows so far."""
+    _check_block(logits, targets, delta, (running_max, running_sum))
+    places, raised_by = target_places(logits, targets, delta, offset)
+    logits = tf.tensor_scatter_nd_add(logits, places, raised_by)
+    top = tf.maximum(tf.reduce_max(logits, axis=1), running_max)
+    # Of nothing but -inf: no NaN.
+    shift = tf.where(tf.math.is_inf(top) & (top < 0), 0.0, top)
+    exp = tf.cast(tf.exp(logits - shift[:, tf.newaxis]), tf.float64)
+    fade = tf.exp(tf.cast(running_max, tf.float64) - tf.cast(top, tf.float64))
+    fade = tf.where(running_max == top, tf.ones_like(fade), fade)
+    return top, running_sum * fade + tf.reduce_sum(exp, axis=1)
+
+
+@twin
+def softmax_block_grad(
+    logits: Floats,
+    targets: Ids,
+    target_grad: Floats,
+    offset: Ids,
+    logsumexp: Floats,
+    upstream: Floats,
+) -> tf.Tensor:
+    """upstream * softmax; `target_grad` at the targets."""
+    _check_block(logits, targets, target_grad, (logsumexp, upstream))
+    shifted = tf.minimum(logits - logsumexp[:, tf.newaxis], 0.0)
+    grad = upstream[:, tf.newaxis] * tf.exp(shifted)
+    places, values = target_places(logits, targets, target_grad, offset)
+    return tf.tensor_scatter_nd_update(grad, places, values)
+
+
+@twin
+def top_k_block(
+    logits: Floats, offset: Ids, scores: Floats, ids: Ids
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The best so far merged with a block; NaN never enters."""
+    batch, k = tf.unstack(tf.shape(scores))
+    require(
+        (tf.shape(logits)[0] == batch)
+        & tf.reduce_all(tf.shape(ids) == tf.shape(scores)),
+        "`logits`, `scores` and `ids` must be of one batch. Received: "
+        "shapes {}, {} and {}",
+        tf.shape(logits),
+        tf.shape(scores),
+        tf.shape(ids),
+    )
+    columns = offset + tf.range(tf.shape(logits, tf.int64)[1])
+    is_nan = tf.math.is_nan(logits)
+    all_ids = tf.where(is_nan, tf.constant(-1, tf.int64), columns)
+    all_ids = tf.concat([ids, all_ids], axis=1)
+    all_scores = tf.where(is_nan, float("-inf"), logits)
+    all_scores = tf.concat([scores, all_scores], axis=1)
+    # What is no class comes behind classes of -inf.
+    lifted = tf.maximum(all_scores, tf.float32.min)
+    keys = tf.where(all_ids < 0, float("-inf"), lifted)
+    _, best = tf.nn.top_k(keys, k)
+    found = [
+        tf.gather(x, best, axis=1, batch_dims=1) for x in (all_scores, all_ids)
+    ]
+    return tuple(tf.ensure_shape(x, scores.shape) for x in found)
+
+
+@twin
+def write_rows(buffer: Floats, rows: Floats, start: Ids) -> tf.Tensor:
+    """`buffer` with `rows` from row `start` on."""
+    count = tf.shape(rows, tf.int64)[0]
+    require(
+        (start >= 0) & (start + count <= tf.shape(buffer, tf.int64)[0]),
+        "`rows` must fit in `buffer`. Received: start={}, {} rows and a buffer "
+        "of shape {}",
+        start,
+        count,
+        tf.shape(buffer),
+    )
+    places = (start + tf.range(count))[:, tf.newaxis]
+    return tf.tensor_scatter_nd_update(buffer, places, rows)
+
+
+@twin
+def transpose(matrix: Floats) -> tf.Tensor:
+    """Of rank 2."""
+    matrix.shape.assert_has_rank(2)
+    return tf.transpose(matrix)
+
+
+@twin
+def empty_like(like: Floats) -> tf.Tensor:
+    """A tensor of that shape."""
+    return tf.zeros_like(like)
+
+
+@twin
+def sparsemax_threshold(
+    logits: Floats,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Greatest logit, threshold less that, and sum of squares of each row.
+
+    Source: Martins and Astudillo, 2016, algorithm 1, by a full sort.
+    """
+    logits.shape.assert_has_rank(2)
+    width = tf.shape(logits)[1]
+    # Its shape as Python writes it, where it is known.
+    shape = tuple(logits.shape)
+    require(width > 0, f"`logits` must have a class. Received: shape {shape}")
+    top = tf.reduce_max(logits, axis=1)
+    z = tf.cast(logits, tf.float64) - tf.cast(top, tf.float64)[:, tf.newaxis]
+    falling = tf.sort(z, axis=1, direction="DESCENDING")
+    place = tf.cast(tf.range(1, width + 1), tf.float64)
+    sums = tf.cumsum(falling, axis=1)
+    count = tf.reduce_sum(tf.cast(1 + place * falling > sums, tf.int32), axis=1)
+    last = tf.maximum(count - 1, 0)
+    total = tf.gather(sums, last, axis=1, batch_dims=1) - 1
+    tau = total / tf.cast(count, tf.float64)
+    inside = tf.maximum(z - tau[:, tf.newaxis], 0.0)
+    squares = tf.reduce_sum(inside * inside, axis=1)
+    is_number = tf.math.is_finite(top) & ~tf.reduce_any(
+        tf.math.is_nan(logits), axis=1
+    )
+    found = [tf.cast(x, tf.float32) for x in (tau, squares)]
+    return top, *[tf.where(is_number, x, float("nan")) for x in found]

@@ -1,0 +1,177 @@
+"""Twins of the loss along the paths to labels."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxclass.ops.stock import class_tree
+from tfxclass.ops.stock.twin import Floats
+from tfxclass.ops.stock.twin import Ids
+from tfxclass.ops.stock.twin import check_ids
+from tfxclass.ops.stock.twin import require
+from tfxclass.ops.stock.twin import twin
+
+
+class PathLoss(NamedTuple):
+    """The outputs of the op."""
+
+    losses: tf.Tensor
+    rows: tf.Tensor
+    slopes: tf.Tensor
+    splits: tf.Tensor
+
+
+class PathGrad(NamedTuple):
+    """The outputs of the op."""
+
+    queries_grad: tf.Tensor
+    touched: tf.Tensor
+    touched_grads: tf.Tensor
+
+
+@twin
+def tree_path_rows(
+    nodes: Ids,
+    leaves: Ids,
+    labels: Ids,
+    num_rows: Ids,
+    independent: bool,
+    max_depth: int = 64,
+) -> tf.Tensor:
+    """Rows that the loss of `labels` reads."""
+    del max_depth
+    tree = class_tree.Nodes(nodes, independent)
+    weights = tf.zeros(tf.shape(labels))
+    steps = class_tree.steps_of(tree, leaves, labels, weights)
+    rows, _, _ = class_tree.group_rows(tree, steps)
+    check_ids("rows", rows, num_rows)
+    return rows
+
+
+@twin(has_gradient=True)
+def tree_path_loss(
+    queries: Floats,
+    kernel: Floats,
+    nodes: Ids,
+    leaves: Ids,
+    labels: Ids,
+    weights: Floats,
+    independent: bool,
+    max_depth: int = 64,
+) -> PathLoss:
+    """See `tfxclass.ops.class_tree.path_loss`."""
+    del max_depth
+    batch = tf.shape(queries, tf.int64)[0]
+    require(
+        (tf.shape(labels, tf.int64)[0] == batch)
+        & tf.reduce_all(tf.shape(labels) == tf.shape(weights)),
+        "`labels` and `weights` must have shape (batch, p). Received: "
+        "shapes {} and {}",
+        tf.shape(labels),
+        tf.shape(weights),
+    )
+    tree = class_tree.Nodes(nodes, independent)
+    weights = tf.stop_gradient(weights)
+    steps = class_tree.steps_of(tree, leaves, labels, weights)
+
+    # The op's gradient has each touched row once.
+    @tf.custom_gradient
+    def loss(queries, kernel):
+        found = _loss(tree, steps, queries, kernel, independent)
+
+        def grad(upstream, *_):
+            of = tree_path_grad(queries, kernel, *found[1:], upstream)
+            return of.queries_grad, tf.IndexedSlices(
+                of.touched_grads, of.touched, tf.shape(kernel, tf.int64)
+            )
+
+        return found, grad
+
+    return PathLoss(*loss(queries, kernel))
+
+
+def _loss(tree, steps, queries, kernel, independent):
+    batch = tf.shape(queries, tf.int64)[0]
+    rows, owner, starts = class_tree.group_rows(tree, steps)
+    samples = tf.gather(steps.samples, owner)
+    products = tf.reduce_sum(
+        tf.gather(queries, samples) * tf.gather(kernel, rows), axis=1
+    )
+    loss_of = _independent if independent else _softmax
+    terms, slopes = loss_of(tree, steps, products, starts)
+    losses = tf.math.unsorted_segment_sum(*terms, batch)
+    counts = tf.math.bincount(
+        tf.cast(samples, tf.int32),
+        minlength=tf.cast(batch, tf.int32),
+        dtype=tf.int64,
+    )
+    splits = tf.concat([[0], tf.cumsum(counts)], axis=0)
+    return tf.cast(losses, tf.float32), rows, slopes, splits
+
+
+def _edge_places(tree, steps, starts):
+    """Where the children of the edges are, of all children of the groups."""
+    first = tf.gather(tree.first_child, steps.parents)
+    return steps.children - tf.gather(first - starts, steps.groups)
+
+
+def _independent(tree, steps, products, starts):
+    at = _edge_places(tree, steps, starts)[:, tf.newaxis]
+    yes = tf.ones([tf.shape(at)[0]], tf.bool)
+    no = tf.zeros(tf.shape(products), tf.bool)
+    is_positive = tf.tensor_scatter_nd_update(no, at, yes)
+    z = tf.where(is_positive, -products, products)
+    slopes = tf.where(is_positive, -tf.sigmoid(z), tf.sigmoid(z))
+    num_rows = tf.gather(tree.num_rows, steps.parents)
+    samples = tf.repeat(steps.samples, num_rows)
+    return (tf.cast(tf.math.softplus(z), tf.float64), samples), slopes
+
+
+def _softmax(tree, steps, products, starts):
+    num_groups = tf.size(steps.parents)
+    sizes = tf.gather(tree.num_children, steps.parents)
+    nodes, owner, first = class_tree.ragged(
+        tf.gather(tree.first_child, steps.parents), sizes
+    )
+    place = tf.range(tf.size(nodes, tf.int64)) - tf.gather(first, owner)
+    is_binary = tf.gather(tf.gather(tree.is_binary, steps.parents), owner)
+    is_second = is_binary & (place > 0)
+    zero = tf.zeros_like(place)
+    at = tf.gather(starts, owner) + tf.where(is_binary, zero, place)
+    logits = tf.gather(tf.cast(products, tf.float64), at)
+    # The logits of two children are the product and 0.
+    logits = tf.where(is_second, tf.zeros_like(logits), logits)
+    top = tf.math.segment_max(logits, owner)
+    exp = tf.exp(logits - tf.gather(top, owner))
+    sums = tf.math.segment_sum(exp, owner)
+    logs = logits - tf.gather(top + tf.math.log(sums), owner)
+    edges = _edge_places(tree, steps, first)
+    masses = tf.cast(steps.masses, tf.float64)
+    terms = tf.math.multiply_no_nan(-tf.gather(logs, edges), masses)
+    totals = tf.math.unsorted_segment_sum(masses, steps.groups, num_groups)
+    slopes = tf.gather(totals, owner) * tf.exp(logs)
+    slopes = tf.tensor_scatter_nd_sub(slopes, edges[:, tf.newaxis], masses)
+    slopes = tf.cast(tf.boolean_mask(slopes, ~is_second), tf.float32)
+    return (terms, tf.gather(steps.samples, steps.groups)), slopes
+
+
+@twin
+def tree_path_grad(
+    queries: Floats,
+    kernel: Floats,
+    rows: Ids,
+    slopes: Floats,
+    splits: Ids,
+    upstream: Floats,
+) -> PathGrad:
+    """The gradient of `tree_path_loss`, given what it left."""
+    batch = tf.shape(queries, tf.int64)[0]
+    samples = tf.repeat(tf.range(batch), splits[1:] - splits[:-1])
+    scale = (tf.gather(upstream, samples) * slopes)[:, tf.newaxis]
+    of_queries = tf.math.unsorted_segment_sum(
+        scale * tf.gather(kernel, rows), samples, batch
+    )
+    order = tf.argsort(rows, stable=True)
+    touched, place = tf.unique(tf.gather(rows, order))
+    of_rows = tf.gather(scale * tf.gather(queries, samples), order)
+    return PathGrad(of_queries, touched, tf.math.segment_sum(of_rows, place))

@@ -1,0 +1,136 @@
+"""What the twins of the compiled ops share: their registry, and checks.
+
+A twin is a function of the name and the arguments of an op, in TensorFlow's own
+ops, or in NumPy through `tf.numpy_function`. The annotations of its arguments
+say what they become: numbers and arrays become tensors of that type, as those
+of an op do.
+"""
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Annotated
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+#: The twins, by the names of the ops in Python.
+TWINS = {}
+
+# Arguments: what an op takes of these types.
+Floats = Annotated[Any, tf.float32]
+Doubles = Annotated[Any, tf.float64]
+Ids = Annotated[Any, tf.int64]
+Flags = Annotated[Any, tf.bool]
+Strings = Annotated[Any, tf.string]
+
+
+class InvalidInput(tf.errors.InvalidArgumentError, ValueError):
+    """Of a twin in NumPy; a graph tells a ValueError from other errors."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(None, None, message)
+
+
+def twin(
+    function: Callable[..., Any] | None = None, *, has_gradient: bool = False
+) -> Callable[..., Any]:
+    """Registers the twin of an op, and makes tensors of its arguments.
+
+    Args:
+        function: named as the op is, without "tfxclass_".
+        has_gradient: whether gradients flow through it, as through the op.
+    """
+    if function is None:
+        return functools.partial(twin, has_gradient=has_gradient)
+    signature = inspect.signature(function)
+    hints = typing.get_type_hints(function, include_extras=True)
+    types = {
+        name: hint.__metadata__[0]
+        for name, hint in hints.items()
+        if hasattr(hint, "__metadata__")
+    }
+
+    @functools.wraps(function)
+    def call(*args, name=None, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        for key, dtype in types.items():
+            if key in given:
+                given[key] = _tensor(given[key], dtype, has_gradient)
+        with tf.name_scope(name or function.__name__):
+            return function(**given)
+
+    TWINS[f"tfxclass_{function.__name__}"] = call
+    return call
+
+
+def _tensor(value, dtype, has_gradient):
+    value = tf.convert_to_tensor(value, dtype)
+    if dtype.is_floating and not has_gradient:
+        return tf.stop_gradient(value)
+    return value
+
+
+def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
+    """`InvalidArgumentError` unless it holds.
+
+    Args:
+        message: with a {} for each of `values`.
+    """
+    text = tf.strings.format(message, values, summarize=10)
+    tf.debugging.Assert(condition, [text])
+
+
+def check_ids(
+    name: str, ids: tf.Tensor, bound: int | tf.Tensor, lowest: int = 0
+) -> None:
+    """That `ids` are in [lowest, bound)."""
+    bound = tf.cast(bound, tf.int64)
+    require(
+        tf.reduce_all((ids >= lowest) & (ids < bound)),
+        f"`{name}` must be in [{lowest}, {{}}). Received: {{}}",
+        bound,
+        ids,
+    )
+
+
+def on_host(
+    function: Callable[..., Any],
+    types: Sequence[tf.DType],
+    inputs: Sequence[Any],
+    shapes: Sequence[Sequence[int | None]],
+) -> list[tf.Tensor]:
+    """Runs a function of arrays in this process, with Python's lock held.
+
+    Args:
+        function: takes the `inputs` as arrays; returns a tuple of arrays.
+        types: those of the results.
+        inputs: tensors.
+        shapes: of the results, None for what is not known.
+    """
+    found = tf.numpy_function(function, inputs, types)
+    if len(types) == 1:  # eagerly it is no list
+        found = found if isinstance(found, list) else [found]
+    return [tf.ensure_shape(x, s) for x, s in zip(found, shapes, strict=True)]
+
+
+def check_finite(name: str, values: np.ndarray) -> None:
+    """`InvalidInput` where an element is not finite."""
+    if not np.all(np.isfinite(values)):
+        wrong = np.asarray(values)[~np.isfinite(values)]
+        raise InvalidInput(
+            f"`{name}` must be finite. Received: {wrong.ravel()[0]}"
+        )
+
+
+def generator(*seeds: int) -> np.random.Generator:
+    """A random generator of these seeds, negative ones as well."""
+    return np.random.default_rng([int(x) & (2**64 - 1) for x in seeds])
+
+
+def wrapped(number: int) -> int:
+    """As int64 arithmetic has it, past its range too."""
+    return (number + 2**63) % 2**64 - 2**63
