@@ -91,7 +91,13 @@ def draw(name, number, in_graph=False):
     args = {key: as_float32(value, is_index) for key, value in args.items()}
     if "softmax" in name or "_class_" in name:  # they have no target twice
         args["targets"] = without_repeats(args["targets"])
+    if name.endswith("count_terms"):  # bytes that are no UTF-8 are not `plain`
+        args["texts"] = np.array([*map(ascii_of, args["texts"])], object)
     return calls.Call(name, args, in_graph)
+
+
+def ascii_of(text):
+    return bytes(byte & 127 for byte in text)
 
 
 def without_repeats(targets):

@@ -25,20 +25,21 @@ def plain(texts: tf.Tensor) -> tf.Tensor:
 
 
 def word_ngrams(
-    texts: tf.Tensor, longest: int = 1
+    texts: tf.Tensor, longest: int = 1, shortest: int = 1
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Hashes of the runs of 1 to `longest` words of plain texts.
+    """Hashes of the runs of `shortest` to `longest` words of plain texts.
 
     Args:
         texts: string `[n]`, of `plain`.
         longest: int.
+        shortest: int.
 
     Returns:
         `(rows, hashes)`: int64 `[terms]` each.
     """
     words = tf.strings.split(texts)
     hashes = tf.strings.to_hash_bucket_fast(words.flat_values, _BUCKETS)
-    return _runs(words.value_rowids(), hashes, 1, longest)
+    return _runs(words.value_rowids(), hashes, shortest, longest)
 
 
 def char_ngrams(

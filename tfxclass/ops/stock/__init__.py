@@ -19,6 +19,7 @@ from tfxclass.ops.stock import linear  # noqa: F401
 from tfxclass.ops.stock import lsh  # noqa: F401
 from tfxclass.ops.stock import row_update  # noqa: F401
 from tfxclass.ops.stock import softmax_blocks  # noqa: F401
+from tfxclass.ops.stock import text_terms  # noqa: F401
 from tfxclass.ops.stock import tree_path  # noqa: F401
 from tfxclass.ops.stock import tree_search  # noqa: F401
 from tfxclass.ops.stock import xc_lines  # noqa: F401

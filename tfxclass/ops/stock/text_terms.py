@@ -1,0 +1,36 @@
+"""Twin of the counter of texts' terms, in the ops that an export has."""
+
+import tensorflow as tf
+
+from tfxclass.ops.stock.twin import Strings
+from tfxclass.ops.stock.twin import require
+from tfxclass.ops.stock.twin import twin
+
+_MOST_TERMS = 64
+# What of ASCII is no letter and no digit, after letters were lower-cased.
+_NO_WORD = r"[\x00-\x2f\x3a-\x60\x7b-\x7f]+"
+
+
+@twin
+def count_terms(
+    texts: Strings, kind: str, shortest: int, longest: int
+) -> list[tf.Tensor]:
+    """See `tfxclass.ops.text_terms.count_terms`."""
+    # Here, for tfxclass.text itself needs the ops.
+    from tfxclass.text import terms
+
+    require(tf.equal(tf.rank(texts), 1), "`texts` must have rank 1.")
+    require(
+        tf.constant(longest <= _MOST_TERMS),
+        f"`longest` must be at most {_MOST_TERMS}. Received: {longest}",
+    )
+    words = tf.strings.lower(texts)
+    words = tf.strings.strip(tf.strings.regex_replace(words, _NO_WORD, " "))
+    read = terms.char_ngrams if kind == "chars" else terms.word_ngrams
+    rows, hashes = read(words, shortest=shortest, longest=longest)
+    order = tf.argsort(rows, stable=True)
+    rows, hashes, counts = terms.count(
+        tf.gather(rows, order), tf.gather(hashes, order)
+    )
+    splits = tf.searchsorted(rows, tf.range(tf.size(texts, tf.int64) + 1))
+    return [tf.cast(splits, tf.int64), hashes, counts]
