@@ -24,6 +24,9 @@ def count_terms(
         tf.constant(longest <= _MOST_TERMS),
         f"`longest` must be at most {_MOST_TERMS}. Received: {longest}",
     )
+    if shortest > longest:
+        splits = tf.zeros(tf.size(texts) + 1, tf.int64)
+        return [splits, tf.zeros(0, tf.int64), tf.zeros(0)]
     words = tf.strings.lower(texts)
     words = tf.strings.strip(tf.strings.regex_replace(words, _NO_WORD, " "))
     read = terms.char_ngrams if kind == "chars" else terms.word_ngrams
