@@ -286,7 +286,7 @@ class TestInvertedLists:
         path = os.path.join(folder, "variables", "variables")
         shapes = [tuple(s) for _, s in tf.train.list_variables(path)]
         assert shapes.count((3_000, DIM)) == 1
-        assert shapes.count((3_000,)) == 2  # Bias and order.
+        assert shapes.count((3_000,)) == 3  # Bias, order, places.
 
     @pytest.mark.parametrize(
         "arguments, message",

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import types
 
 import keras
 import numpy as np
@@ -47,6 +48,21 @@ def test_the_example_as_it_stands(tmp_path, monkeypatch):
     run_use(code, 670_091)
 
 
+class FlatIndex:
+    """What the guide uses of faiss.IndexFlatIP."""
+
+    def __init__(self, dim):
+        self.rows = np.zeros((0, dim), "float32")
+
+    def add(self, rows):
+        self.rows = np.concatenate([self.rows, rows])
+
+    def search(self, queries, k):
+        scores = queries @ self.rows.T
+        places = np.argsort(-scores, axis=1)[:, :k]
+        return np.take_along_axis(scores, places, axis=1), places
+
+
 def test_serving(tmp_path, monkeypatch):
     """Export, roll back and canaries, and an answer without a server."""
     pytest.importorskip("tensorflow_serving")
@@ -63,10 +79,14 @@ def test_serving(tmp_path, monkeypatch):
         "y": random.integers(0, 50, 32),
     }
     pathlib.Path("names.txt").write_text("\n".join(map(str, range(50))))
-    export, roll_back, canaries, _ = blocks_of("serving/README.md")
-    for code in (export, roll_back, canaries):
+    names |= {"np": np, "faiss": types.SimpleNamespace(IndexFlatIP=FlatIndex)}
+    *blocks, _ = blocks_of("serving/README.md")
+    assert len(blocks) == 4
+    for code in blocks:
         exec(code, names)  # noqa: S102
     assert os.listdir("models/products") == ["1"]
+    best = tfxclass.top_k(model, 10).predict(names["x"], verbose=0)[0]
+    assert np.mean(names["ids"] == best) > 0.99  # ties change places
     config = pathlib.Path("models", "config", "models.config").read_text()
     assert "canary" in config
 

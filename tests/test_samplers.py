@@ -493,6 +493,7 @@ def shards_of(sampler, num_classes, count):
         num_classes=num_classes,
         similarity="dot",
         kernel=None,
+        num_negatives=0,
         shards=shards,
     )
     return ShardSamplers(sampler, head)

@@ -31,7 +31,9 @@ class Deadline:
 
     def output(self, command):
         """`(lines, why it failed or None)`; all that it printed till then."""
-        left = max(self._end - time.monotonic(), 0.1)
+        left = self._end - time.monotonic()
+        if left <= 0:
+            return [], "the time was over"
         try:
             done = subprocess.run(
                 command, stdout=subprocess.PIPE, text=True, timeout=left
