@@ -13,6 +13,7 @@ from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.class_numbers import ClassNumbers
 from tfxclass.layers.head_weights import HeadWeights
+from tfxclass.layers.line import line_of
 from tfxclass.losses import forward as forward_lib
 from tfxclass.losses import negatives as negatives_lib
 from tfxclass.losses import targets as targets_lib
@@ -489,6 +490,9 @@ class OutputHead(ClassNumbers, HeadWeights):
     def index_bytes(self, dim: int) -> int:
         """Bytes of a sampler's index and of its refresh, int."""
         return 0
+
+    def __repr__(self):
+        return line_of(self)
 
     def get_config(self) -> Config:
         return {
