@@ -91,16 +91,20 @@ def test_weights_of_low_rank(data, monkeypatch):
     has = has[:, [0, 1, 2, 0, 1, 2]]
     labels = from_pairs(40, *np.nonzero(has))
     monkeypatch.setattr(kernel_ridge, "_MOST_WEIGHTS", 3 * 46)
-    (layer,) = kernel_ridge.make(rows, labels, *sizes, 40, [PENALTY])
+    layer, one = (
+        kernel_ridge.make(rows, labels, *sizes, 40, [PENALTY], one=one)[0]
+        for one in (False, True)
+    )
     assert layer.rank == 3 and layer.kernel.shape == (40, 3)
     expected = plain_scores(texts, has, queries)
     np.testing.assert_allclose(
         layer.scores(*given.padded()), expected, atol=1e-4
     )
-    again = KernelScores.from_config(layer.get_config())
-    again.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(
-        again.scores(*given.padded()), layer.scores(*given.padded())
+    again = KernelScores.from_config(one.get_config())
+    again.set_weights(one.get_weights())
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        again.scores(*given.padded()), expected, atol=1e-4
     )
 
 
@@ -139,7 +143,7 @@ def test_learns_what_words_alone_do_not_tell(tagger, tmp_path):
     tagger.save(tmp_path / "tagger")
     loaded = Tagger.load(tmp_path / "tagger")
     assert loaded.predict(TEXTS[:12]) == tagger.predict(TEXTS[:12])
-    folder = tagger.export(tmp_path / "model", k=2)
+    folder = tagger.export(tmp_path / "model", k=2, verify=False)
     served = tf.saved_model.load(folder).signatures["serving_default"]
     found = served(text=tf.constant(TEXTS[:12]))["labels"].numpy()
     assert [[t.decode() for t in row] for row in found] == [

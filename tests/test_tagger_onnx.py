@@ -29,7 +29,7 @@ def answers(path, features):
     "tags, options",
     [
         (TAGS, {"neighbors": 2, "landmarks": 40}),
-        ([own[0] for own in TAGS], {}),
+        ([own[0] for own in TAGS], {"landmarks": 40}),
     ],
 )
 def test_onnx_runtime_answers_as_the_tagger(tmp_path, tags, options):

@@ -50,6 +50,7 @@ def make(
     count: int,
     penalties: Sequence[float],
     share: float = 0.5,
+    one: bool = False,
     seed: int = 0,
     name: str | None = None,
 ) -> list[KernelScores]:
@@ -66,6 +67,7 @@ def make(
         count: int, landmarks, drawn from the texts.
         penalties: floats > 0.
         share: float, of the scores in the output.
+        one: whether a text has one label.
         seed: int.
         name: of the layers.
 
@@ -87,7 +89,7 @@ def make(
     solve = _exact if count == len(rows) else _of_landmarks
     similarity = near_texts.cosines_with(weights)
     return [
-        _layer(similarity, *solution, means, share, name, seed)
+        _layer(*solution, means, seed, similarity, share, one, name)
         for solution in solve(kernel, drawn, truth, penalties)
     ]
 
@@ -128,13 +130,13 @@ def _of_landmarks(kernel, drawn, truth, penalties):
         yield weights, kernel @ weights
 
 
-def _layer(similarity, weights, fitted, means, share, name, seed):
+def _layer(weights, fitted, means, seed, similarity, share, one, name):
     rank, basis = 0, None
     if weights.size > _MOST_WEIGHTS:
         rank = _MOST_WEIGHTS // sum(weights.shape)
         basis = _basis(fitted, rank, seed)
         weights = weights @ basis.T
-    layer = KernelScores(similarity, len(means), share, rank, name=name)
+    layer = KernelScores(similarity, len(means), share, rank, one, name=name)
     layer.kernel.assign(weights)
     layer.means.assign(means)
     if rank:

@@ -25,6 +25,8 @@ class KernelScores(NearTexts):
         num_labels: int.
         share: float in [0, 1].
         rank: int, rows of the basis; 0 for weights of each label.
+        sums_to_one: bool, whether a row has one label: scores are then divided
+            by their sum.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -42,10 +44,11 @@ class KernelScores(NearTexts):
         num_labels: int,
         share: float = 0.5,
         rank: int = 0,
+        sums_to_one: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(similarity, num_labels, share, **kwargs)
-        self.rank = int(rank)
+        self.rank, self.sums_to_one = int(rank), bool(sums_to_one)
         landmarks, width = self.similarity.num_labels, self.num_labels
         self.kernel = self._weight(
             "kernel", (landmarks, self.rank or width), "float32"
@@ -61,10 +64,15 @@ class KernelScores(NearTexts):
         return scores_of_cosines(
             cosines,
             *(None if x is None else tf.convert_to_tensor(x) for x in weights),
+            self.sums_to_one,
         )
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "rank": self.rank}
+        return {
+            **super().get_config(),
+            "rank": self.rank,
+            "sums_to_one": self.sums_to_one,
+        }
 
 
 def scores_of_cosines(
@@ -72,6 +80,7 @@ def scores_of_cosines(
     kernel: tf.Tensor,
     basis: tf.Tensor | None,
     means: tf.Tensor,
+    sums_to_one: bool,
 ) -> tf.Tensor:
     """float32 `[batch, labels]` in [0, 1].
 
@@ -80,9 +89,14 @@ def scores_of_cosines(
         kernel: float32 `[landmarks, rank or labels]`.
         basis: float32 `[rank, labels]`, or None.
         means: float32 `[labels]`.
+        sums_to_one: bool.
     """
     near = (tf.exp(cosines) - 1) / np.expm1(np.float32(1))
     scores = tf.matmul(near, kernel)
     if basis is not None:
         scores = tf.matmul(scores, basis)
-    return tf.clip_by_value(scores + means, 0.0, 1.0)
+    scores = tf.clip_by_value(scores + means, 0.0, 1.0)
+    if not sums_to_one:
+        return scores
+    total = tf.reduce_sum(scores, axis=1, keepdims=True)
+    return scores / tf.maximum(total, 1e-12)

@@ -13,6 +13,7 @@ from tfxclass import metrics
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.linear import SparseWeights
+from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
 from tfxclass.text import kernel_ridge
@@ -23,6 +24,7 @@ from tfxclass.text import tagger_files
 from tfxclass.text import text_features
 from tfxclass.text.centroids import add
 from tfxclass.text.centroids import centroids
+from tfxclass.text.centroids import scaled
 from tfxclass.text.fields import Field
 from tfxclass.text.sparse_rows import from_pairs
 from tfxclass.text.trials import EFFORTS
@@ -39,8 +41,9 @@ class Tagger:
 
     One tag a text or many, of a few to hundreds of thousands. Weights are
     squared-hinge one-vs-rest, all labels on all texts where that is affordable
-    and along a label tree otherwise. `model` is a plain Keras model, from
-    strings to probabilities, in stock TensorFlow ops.
+    and along a label tree otherwise. Of one tag a text, what the tags' names
+    begin with ("C", "C5" of "C50") is learned, too. `model` is a plain Keras
+    model, from strings to probabilities, in stock TensorFlow ops.
 
     Args:
         fields: list of `Field`, what is read and how; by default chosen: the
@@ -376,6 +379,13 @@ class Tagger:
             if group_of is not None:
                 means = linear_tree.join(means, _no_columns(means, groups))
             weights = add(weights, means, trial.share)
+        above = trial.above if trial.lift else None
+        if above is not None:
+            upper = choice.train_above(
+                rows, labels, above, num_features, c=trial.c,
+                num_epochs=epochs, threshold=self.threshold, seed=self.seed,
+            )  # fmt: skip
+            weights = linear_tree.join(weights, scaled(upper, trial.lift))
         self.thresholds = trial.thresholds
         if self.thresholds is None:
             self.thresholds = np.full(
@@ -385,6 +395,7 @@ class Tagger:
         self.summary = {
             "c": trial.c,
             "centroids": trial.share,
+            "lift": trial.lift,
             "passes": epochs,
             "kernel": trial.kernel,
             "neighbors": trial.neighbors,
@@ -398,7 +409,7 @@ class Tagger:
         }
         layer = sparse_linear.from_weights(
             weights, len(self.tags), "softmax" if one else "sigmoid", group_of,
-            name="tags",
+            above, name="tags",
         )  # fmt: skip
         layer.slope.assign(trial.slope)
         layer.intercept.assign(trial.intercept)

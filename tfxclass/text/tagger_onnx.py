@@ -119,6 +119,7 @@ def _scores(layer, cosines):
             _constant(layer.kernel),
             None if layer.basis is None else _constant(layer.basis),
             _constant(layer.means),
+            layer.sums_to_one,
         )
     texts, weights = layer.nearest(cosines)
     begins = tf.gather(_constant(layer.splits), texts)
@@ -132,7 +133,7 @@ def _scores(layer, cosines):
 def margins(
     layer: SparseLinear, ids: tf.Tensor, values: tf.Tensor
 ) -> tf.Tensor:
-    """As `SparseLinear.margins`, float32 `[batch, labels + groups]`."""
+    """As `SparseLinear.margins`, float32 `[batch, width]`."""
     places = tf.gather(_constant(layer.places), ids)
     is_dense = places >= 0
     rows = tf.gather(_constant(layer.dense), tf.where(is_dense, places, 0))
@@ -148,7 +149,7 @@ def margins(
     lengths = tf.where(values != 0, lengths, tf.zeros_like(lengths))
     return result + _sum_lists(
         begins, lengths, values, _constant(layer.columns),
-        _constant(layer.entries), layer.num_labels + layer.num_groups,
+        _constant(layer.entries), layer.width,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from tfxclass.text import choice
+from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
 from tfxclass.text import kernel_ridge
@@ -52,7 +53,9 @@ class Trials:
         self.c = 0.5 if tagger.c is None else tagger.c
         # Of margins of hinge losses, where nothing could be learned.
         self.slope, self.intercept, self.threshold = 3.0, 0.0, 0.5
-        self.share, self.report = 0.0, []
+        self.share, self.lift, self.report = 0.0, 0.0, []
+        # What is above the tags, if they are codes.
+        self.above = code_levels.levels(tagger.tags) if one else None
         self.thresholds = None
         self.epochs = EFFORTS[tagger.effort][0]
         self.neighbors, self.vote_share = tagger.neighbors or 0, _VOTE_SHARE
@@ -89,7 +92,7 @@ class Trials:
         _, fields, self.c = best
         split = featured, fields, self.c, train, held, held_labels
         trial = self._stop_early(best[0], *split)
-        self.share = trial.share
+        self.share, self.lift = trial.share, trial.lift
         self._calibrate(trial)
         answers = self._probabilities(trial)
         answers = self._let_compare(answers, trial, *split)
@@ -163,7 +166,7 @@ class Trials:
         trial = choice.try_out(
             rows.take(train), self.labels.take(train),
             featured.join_held(fields, held), held_labels, num_features,
-            len(self.tagger.tags), self.one, c, num_epochs,
+            len(self.tagger.tags), self.one, c, num_epochs, self.above,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
@@ -196,7 +199,7 @@ class Trials:
         layers = kernel_ridge.make(
             rows.take(train), self.labels.take(train), num_features,
             len(self.tagger.tags), count, kernel_ridge.PENALTIES,
-            seed=self.tagger.seed,
+            one=self.one, seed=self.tagger.seed,
         )  # fmt: skip
         held, mixes = featured.join_held(fields, held), []
         for layer, penalty in zip(layers, kernel_ridge.PENALTIES):
@@ -220,7 +223,10 @@ class Trials:
 
     def _kernel_options(self, penalty, share):
         count = self._num_landmarks()
-        return {"count": count, "penalties": [penalty], "share": share}
+        return {
+            "count": count, "penalties": [penalty], "share": share,
+            "one": self.one,
+        }  # fmt: skip
 
     def _let_vote(self, answers, trial, featured, fields, c, train, held, _):
         """`answers` with neighbours' votes, if they are wanted and help."""
