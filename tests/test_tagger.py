@@ -223,6 +223,27 @@ def test_training_counts_the_terms_that_the_model_reads(
             np.testing.assert_array_equal(mine, other[order])
 
 
+def test_terms_counted_by_the_op_are_the_layers(trained, glosses):
+    """What predict reads is bit for bit what a served model reads."""
+    layer = trained.model.get_layer("text_features")
+    texts = [x.encode() for x in glosses[0][2000:2050]] + random_texts(10)
+    stock = layer({"text": tf.constant(texts)})
+    found = layer.of_counted(
+        [
+            tf.constant(x)
+            for x in fields_lib.texts_of({"text": texts}, layer.fields)
+        ]
+    )
+    for mine, other in zip(found, stock):
+        np.testing.assert_array_equal(mine, other)
+    answers = trained.predict(texts, k=2)
+    probabilities = trained.model({"text": tf.constant(texts)})
+    best = tf.math.top_k(probabilities, 2).values.numpy()
+    found = [[p for _, p in x] for x in answers]
+    # A graph may add up in another order than single ops.
+    np.testing.assert_allclose(found, best, rtol=1e-5)
+
+
 def test_tf_idf_by_hand():
     columns = columns_lib.read(["a a b", "b", "c"])
     field = Field(["text"], min_count=1, max_share=1.0, weight=2.0)

@@ -13,6 +13,7 @@ from tfxclass import metrics
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.linear import SparseWeights
+from tfxclass.text import answers
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
 from tfxclass.text import linear_tree
@@ -412,14 +413,7 @@ class Tagger:
         self._make_answer()
 
     def _make_answer(self):
-        model = self.model
-
-        @tf.function(reduce_retracing=True)
-        def answer(columns, k):
-            best = tf.math.top_k(model(columns, training=False), k)
-            return best.indices, best.values
-
-        self._answer = answer
+        self._answer = answers.make(self.model)
 
     def _answers(self, texts, k):
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
@@ -427,11 +421,10 @@ class Tagger:
         columns_lib.check_same(columns, self.model.input)
         for begin in range(0, columns_lib.size(columns), _BATCH):
             batch = {
-                name: tf.constant(texts[begin : begin + _BATCH])
+                name: texts[begin : begin + _BATCH]
                 for name, texts in columns.items()
             }
-            best = self._answer(batch, tf.constant(k))
-            yield tuple(x.numpy() for x in best)
+            yield self._answer(batch, k)
 
     def _propensities(self, num_classes):
         counts = np.zeros(num_classes)
