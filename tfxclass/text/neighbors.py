@@ -202,11 +202,9 @@ def votes_of(
 
 def unit_rows(rows: SparseRows, most: int = _TERMS) -> SparseRows:
     """The `most` heaviest entries of each row, scaled to norm 1."""
+    rows = rows.heaviest(most)
     owner = rows.row_ids()
-    order = np.lexsort((-np.abs(rows.values), owner))
-    rank = np.arange(len(order)) - rows.splits[:-1][owner]
-    kept = order[rank < most]
-    owner, values = owner[kept], rows.values[kept]
-    squares = np.bincount(owner, values**2, minlength=len(rows))
+    squares = np.bincount(owner, rows.values**2, minlength=len(rows))
     scale = 1 / np.sqrt(np.maximum(squares, 1e-12))
-    return from_pairs(len(rows), owner, rows.ids[kept], values * scale[owner])
+    values = (rows.values * scale[owner]).astype(np.float32)
+    return SparseRows(rows.splits, rows.ids, values)
