@@ -204,10 +204,27 @@ def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
     assert trials.Trials._go_on(made, first, None) == first and not found
 
 
+def test_few_terms_where_there_is_no_time_for_all(monkeypatch):
+    def terms_a_text(seconds, effort="fast"):
+        efforts = {
+            effort: (4, seconds, (0.5,), 2),
+            "best": (5, 0.0, (0.5,), None),
+        }
+        monkeypatch.setattr(trials, "EFFORTS", efforts)
+        made = trials.Trials.__new__(trials.Trials)
+        made.tagger = types.SimpleNamespace(effort=effort, tags=["a", "b"])
+        _, rows = random_rows(20, 20, 0)
+        return len(made._lighter(rows).ids) / len(rows)
+
+    assert terms_a_text(1e9) > 3
+    assert terms_a_text(0.0) <= 2
+    assert terms_a_text(0.0, "best") > 3
+
+
 def test_votes_are_left_out_where_they_do_not_help():
     tagger = quiet(effort="fast").fit(MANY, MANY_TAGS)
     assert tagger.summary["neighbors"] == 0
-    assert tagger.summary["passes"] == 4
+    assert tagger.summary["passes"] == 3
     assert len(tagger.model.layers) == 3
     with pytest.raises(ValueError, match="`neighbors` must be"):
         Tagger(neighbors=-1)

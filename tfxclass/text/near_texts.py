@@ -130,14 +130,12 @@ def cosines_with(
 
 def unit_rows(rows: SparseRows, most: int | None = _TERMS) -> SparseRows:
     """The `most` heaviest entries of each row (or all), scaled to norm 1."""
+    rows = rows if most is None else rows.heaviest(most)
     owner = rows.row_ids()
-    order = np.lexsort((-np.abs(rows.values), owner))
-    rank = np.arange(len(order)) - rows.splits[:-1][owner]
-    kept = order if most is None else order[rank < most]
-    owner, values = owner[kept], rows.values[kept]
-    squares = np.bincount(owner, values**2, minlength=len(rows))
+    squares = np.bincount(owner, rows.values**2, minlength=len(rows))
     scale = 1 / np.sqrt(np.maximum(squares, 1e-12))
-    return from_pairs(len(rows), owner, rows.ids[kept], values * scale[owner])
+    values = (rows.values * scale[owner]).astype(np.float32)
+    return SparseRows(rows.splits, rows.ids, values)
 
 
 def scores_of(

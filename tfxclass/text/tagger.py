@@ -13,6 +13,7 @@ from tfxclass import metrics
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.linear import SparseWeights
+from tfxclass.text import answers
 from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
@@ -20,6 +21,7 @@ from tfxclass.text import kernel_ridge
 from tfxclass.text import linear_tree
 from tfxclass.text import neighbors as neighbors_lib
 from tfxclass.text import sparse_linear
+from tfxclass.text import summary as summary_lib
 from tfxclass.text import tagger_files
 from tfxclass.text import text_features
 from tfxclass.text.centroids import add
@@ -124,6 +126,10 @@ class Tagger:
         self.seed, self.verbose = int(seed), verbose
         self.tags, self.model, self.summary = [], None, {}
 
+    def __repr__(self) -> str:
+        what = f"{len(self.tags)} tags" if self.model else "not fitted"
+        return f"<Tagger: {what}, effort={self.effort!r}>"
+
     def fit(
         self,
         texts: Texts,
@@ -175,7 +181,7 @@ class Tagger:
                 sum(w.numpy().nbytes for w in self.model.weights) / 1e6, 1
             ),
         )
-        self.say(str(self.summary))
+        self.say("\n".join(["chosen", *summary_lib.lines(self.summary)]))
         return self
 
     def predict(
@@ -253,7 +259,10 @@ class Tagger:
         begin = 0
         for ids, probabilities in self._answers(columns, k):
             own = labels[begin : begin + len(ids)]
-            ranking.update(ids, own)
+            # No answer in the places that the tags do not fill.
+            missing = max(*ks, k) - k
+            padded = np.pad(ids, [(0, 0), (0, missing)], constant_values=-1)
+            ranking.update(padded, own)
             f1.update(ids, probabilities, own)
             begin += len(ids)
         micro, macro = f1.result()
@@ -443,14 +452,7 @@ class Tagger:
         self._make_answer()
 
     def _make_answer(self):
-        model = self.model
-
-        @tf.function(reduce_retracing=True)
-        def answer(columns, k):
-            best = tf.math.top_k(model(columns, training=False), k)
-            return best.indices, best.values
-
-        self._answer = answer
+        self._answer = answers.make(self.model)
 
     def _answers(self, texts, k):
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
@@ -458,11 +460,10 @@ class Tagger:
         columns_lib.check_same(columns, self.model.input)
         for begin in range(0, columns_lib.size(columns), _BATCH):
             batch = {
-                name: tf.constant(texts[begin : begin + _BATCH])
+                name: texts[begin : begin + _BATCH]
                 for name, texts in columns.items()
             }
-            best = self._answer(batch, tf.constant(k))
-            yield tuple(x.numpy() for x in best)
+            yield self._answer(batch, k)
 
     def _propensities(self, num_classes):
         counts = np.zeros(num_classes)

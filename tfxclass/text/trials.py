@@ -9,6 +9,7 @@ from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
 from tfxclass.text import kernel_ridge
+from tfxclass.text import linear_tree
 from tfxclass.text import mixed_scores
 from tfxclass.text import near_texts
 from tfxclass.text import neighbors
@@ -19,9 +20,10 @@ from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 
 EFFORTS = {
-    # epochs, CPU seconds up to which all labels see all rows, values of C.
-    "fast": (4, 10.0, (0.5,)),
-    "best": (5, 90.0, (0.1, 0.5, 1.0)),
+    # epochs, CPU seconds up to which all labels see all rows, values of C,
+    # heaviest terms of a text that are learned from where all take longer.
+    "fast": (3, 10.0, (0.5,), 64),
+    "best": (5, 90.0, (0.1, 0.5, 1.0), None),
 }
 _MOST_HELD = 2000
 # Values of C beyond those, where the best is at their end.
@@ -72,7 +74,7 @@ class Trials:
         if self.tagger.fields is not None:
             sets = [self.tagger.fields]
         every = list(dict.fromkeys(field for part in sets for field in part))
-        featured = Featured(every, self.columns, self.tagger)
+        featured = Featured(every, self.columns, self.tagger, self._lighter)
         train, held, held_labels = self._parts(featured)
         if held is None:
             if self.tagger.encoder is not None:
@@ -104,6 +106,13 @@ class Trials:
             self.threshold,
         )  # fmt: skip
         return featured.join(fields)
+
+    def _lighter(self, rows):
+        """`rows`, of their heaviest terms if there is no time for all."""
+        epochs, most_seconds, _, most = EFFORTS[self.tagger.effort]
+        size = len(self.tagger.tags)
+        is_quick = linear_tree.seconds(rows, size, epochs) <= most_seconds
+        return rows if most is None or is_quick else rows.heaviest(most)
 
     def _go_on(self, best, featured, *split):
         """Other values of C while the best is at the end of those tried."""
