@@ -44,19 +44,20 @@ def plain_scores(texts, has, queries):
 
 def test_scores_equal_the_plain_way(data):
     texts, has, (queries, given), arguments = data
-    layers = kernel_ridge.make(*arguments, 40, [5.0, PENALTY], share=0.4)
+    layer = kernel_ridge.make(*arguments, 40, PENALTY, share=0.4)
     ids, values = given.padded()
     expected = plain_scores(texts, has, queries)
     # Solved in float32.
     np.testing.assert_allclose(
-        layers[1].scores(ids, 7 * values), expected, atol=1e-4
+        layer.scores(ids, 7 * values), expected, atol=1e-4
     )
-    some = near_texts.scores_of(layers[1], given, np.array([4, 1]))
+    some = near_texts.scores_of(layer, given, np.array([4, 1]))
     np.testing.assert_allclose(some, expected[:, [4, 1]], atol=1e-4)
     p = np.random.default_rng(3).random((9, 6)).astype(np.float32)
-    found = layers[1](ids, values, p)
+    found = layer(ids, values, p)
     np.testing.assert_allclose(found, 0.6 * p + 0.4 * expected, atol=1e-4)
-    assert np.abs(layers[0].scores(ids, values) - expected).max() > 0.05
+    layer = kernel_ridge.make(*arguments, 40, 5.0)
+    assert np.abs(layer.scores(ids, values) - expected).max() > 0.05
 
 
 def test_some_texts_as_landmarks(data, monkeypatch):
@@ -68,8 +69,8 @@ def test_some_texts_as_landmarks(data, monkeypatch):
         np.random, "default_rng", lambda _: np.random.RandomState(0)
     )
     order = np.random.RandomState(0).permutation(80)[:40]
-    (layer,) = kernel_ridge.make(
-        rows.take(twice), labels.take(twice), *sizes, 40, [PENALTY]
+    layer = kernel_ridge.make(
+        rows.take(twice), labels.take(twice), *sizes, 40, PENALTY
     )
     assert layer.similarity.num_labels == 40
     kept = np.sort(order)
@@ -92,7 +93,7 @@ def test_weights_of_low_rank(data, monkeypatch):
     labels = from_pairs(40, *np.nonzero(has))
     monkeypatch.setattr(kernel_ridge, "_MOST_WEIGHTS", 3 * 46)
     layer, one = (
-        kernel_ridge.make(rows, labels, *sizes, 40, [PENALTY], one=one)[0]
+        kernel_ridge.make(rows, labels, *sizes, 40, PENALTY, one=one)
         for one in (False, True)
     )
     assert layer.rank == 3 and layer.kernel.shape == (40, 3)
@@ -136,8 +137,8 @@ def tagger():
 
 
 def test_learns_what_words_alone_do_not_tell(tagger, tmp_path):
-    used = tagger.summary["kernel"]
-    assert used["count"] == len(TEXTS) and used["share"] > 0.1
+    assert tagger.summary["landmarks"] == len(TEXTS)
+    assert tagger.summary["kernel_share"] in kernel_ridge.SHARES
     best = tagger.predict(TEXTS[:12], k=2)
     assert all({t for t, _ in x} == set(own) for x, own in zip(best, TAGS))
     tagger.save(tmp_path / "tagger")
@@ -154,7 +155,7 @@ def test_learns_what_words_alone_do_not_tell(tagger, tmp_path):
 def test_left_out_where_it_does_not_help(tmp_path):
     tags = [[text[-3:], text.split()[0]] for text in TEXTS]
     made = Tagger(verbose=0, neighbors=0).fit(TEXTS, tags)
-    assert made.summary["kernel"] == {}
+    assert made.summary["landmarks"] == 0
     assert any(name == "kernel" for name, *_ in made.summary["tried"])
     made = Tagger(verbose=0, landmarks=0, effort="fast").fit(TEXTS, tags)
     assert not any(name == "kernel" for name, *_ in made.summary["tried"])

@@ -406,7 +406,8 @@ class Tagger:
             "centroids": trial.share,
             "lift": trial.lift,
             "passes": epochs,
-            "kernel": trial.kernel,
+            "landmarks": trial.landmarks,
+            "kernel_share": trial.kernel_share,
             "neighbors": trial.neighbors,
             "vote_share": round(trial.vote_share, 3),
             "encoder_passes": trial.encoder_epochs,
@@ -427,10 +428,12 @@ class Tagger:
     def _mixed_in(self, rows, labels, num_features, trial):
         """Layers of other scores of the texts, as they are mixed in."""
         data, layers = (rows, labels, num_features, len(self.tags)), []
-        if trial.kernel:
-            layers += kernel_ridge.make(
-                *data, **trial.kernel, seed=self.seed, name="kernel"
-            )
+        if trial.landmarks:
+            kernel = kernel_ridge.make(
+                *data, trial.landmarks, share=trial.kernel_share,
+                one=trial.one, seed=self.seed, name="kernel",
+            )  # fmt: skip
+            layers.append(kernel)
         if trial.neighbors:
             votes = neighbors_lib.make(
                 *data, trial.neighbors, trial.vote_share, "neighbors"

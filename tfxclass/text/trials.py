@@ -34,7 +34,6 @@ _MOST_EPOCHS = 32
 _LEAST_GAIN = 0.002
 # Of votes, where no held-out texts tell.
 _VOTE_SHARE = neighbors.WEIGHT / (1 + neighbors.WEIGHT)
-_PENALTY = 0.8
 # Fewer rows cannot tell one choice from another.
 _LEAST_HELD = 20
 
@@ -61,10 +60,7 @@ class Trials:
         self.thresholds = None
         self.epochs = EFFORTS[tagger.effort][0]
         self.neighbors, self.vote_share = tagger.neighbors or 0, _VOTE_SHARE
-        # Options of `kernel_ridge.make`.
-        self.kernel = {}
-        if tagger.landmarks:
-            self.kernel = self._kernel_options(_PENALTY, _VOTE_SHARE)
+        self.landmarks, self.kernel_share = tagger.landmarks or 0, _VOTE_SHARE
         # A layer of logits of the encoder, and a `MixedScores`.
         self.encoded, self.encoder_epochs = None, 0
 
@@ -205,23 +201,18 @@ class Trials:
         if not count:
             return answers
         _, rows, num_features, _ = featured.join(fields)
-        layers = kernel_ridge.make(
+        layer = kernel_ridge.make(
             rows.take(train), self.labels.take(train), num_features,
-            len(self.tagger.tags), count, kernel_ridge.PENALTIES,
-            one=self.one, seed=self.tagger.seed,
+            len(self.tagger.tags), count, one=self.one, seed=self.tagger.seed,
         )  # fmt: skip
-        held, mixes = featured.join_held(fields, held), []
-        for layer, penalty in zip(layers, kernel_ridge.PENALTIES):
-            scores = near_texts.scores_of(layer, held, trial.labels)
-            share, mixed = self._mix(
-                answers, scores, trial, kernel_ridge.SHARES
-            )
-            mixes.append((self._score(mixed, trial), penalty, share, mixed))
-        _, penalty, share, mixed = max(mixes, key=lambda mix: mix[0])
+        scores = near_texts.scores_of(
+            layer, featured.join_held(fields, held), trial.labels
+        )
+        share, mixed = self._mix(answers, scores, trial, kernel_ridge.SHARES)
         gains = self._gains("kernel", answers, mixed, trial)
         if self.tagger.landmarks is None and not gains:
             return answers
-        self.kernel = self._kernel_options(penalty, share)
+        self.landmarks, self.kernel_share = self._num_landmarks(), share
         return mixed
 
     def _num_landmarks(self):
@@ -229,13 +220,6 @@ class Trials:
         if wanted is not None or self.tagger.effort == "fast":
             return min(wanted or 0, size)
         return kernel_ridge.num_landmarks(size, len(self.tagger.tags))
-
-    def _kernel_options(self, penalty, share):
-        count = self._num_landmarks()
-        return {
-            "count": count, "penalties": [penalty], "share": share,
-            "one": self.one,
-        }  # fmt: skip
 
     def _let_vote(self, answers, trial, featured, fields, c, train, held, _):
         """`answers` with neighbours' votes, if they are wanted and help."""
