@@ -121,7 +121,7 @@ def test_refreshes_take_a_quarter_of_the_steps():
     sampler.similarity = "dot"
     sampler.build((670_091, 128))
     lag = int(sampler.drift.steps(tf.constant(0, tf.int64), 256).lag)
-    cost = sampler._build_nanoseconds(670_091, 128)
+    cost = sampler.build_nanoseconds(670_091, 128)
     taken = cost / (lag * float(drift.step_nanoseconds(256, 6700, 128)))
     assert 0.2 < taken <= 0.25 and 500 < lag < 1500
 

@@ -20,6 +20,7 @@ _OWN = (
     "neighbor_fraction",
     "correct_fill",
     "allocation",
+    "query_share",
 )
 
 
@@ -44,9 +45,9 @@ class SelectiveSoftmax(SampledSoftmax):
         num_sampled: int, classes a step; at least the number of distinct
             labels in a batch. 1 % of the classes is a start.
         num_trees, leaf_size, num_neighbors, num_candidates,
-            rebuild_interval, neighbor_fraction, correct_fill, allocation: of
-            the `tfxclass.samplers.HashingForestSampler`. The paper's own
-            method is `neighbor_fraction=1.0, correct_fill=False,
+            rebuild_interval, neighbor_fraction, correct_fill, allocation,
+            query_share: of the `tfxclass.samplers.HashingForestSampler`. The
+            paper's own method is `neighbor_fraction=1.0, correct_fill=False,
             num_candidates=None`; with `allocation=
             tfxclass.samplers.AdaptiveAllocation(...)` it is the paper's HF-A.
         seed: int, seed of all that the head draws.
@@ -75,6 +76,7 @@ class SelectiveSoftmax(SampledSoftmax):
         neighbor_fraction: float = 0.5,
         correct_fill: bool = True,
         allocation: AdaptiveAllocation | None = None,
+        query_share: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -90,6 +92,7 @@ class SelectiveSoftmax(SampledSoftmax):
             neighbor_fraction=neighbor_fraction,
             correct_fill=correct_fill,
             allocation=allocation,
+            query_share=query_share,
             seed=seed,
         )
         super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)

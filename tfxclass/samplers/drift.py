@@ -20,6 +20,8 @@ NUM_BEST = 10
 #: What refreshes and probes may take, beside the time of a step.
 REFRESH_SHARE = 0.25
 PROBE_SHARE = 0.02
+#: What a probe takes beside what it takes for each class.
+PROBE_NANOSECONDS = 1e6
 _MOST_STEPS = 5000
 #: The interval of an index that is never refreshed by the clock.
 NEVER = tf.int64.max
@@ -141,6 +143,7 @@ class Drift:
         batch = tf.shape(queries)[0]
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
         cost = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
+        cost += PROBE_NANOSECONDS
         due = tf.equal(step % self._part(cost, PROBE_SHARE, batch), 0)
 
         def probe():
