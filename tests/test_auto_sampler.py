@@ -126,11 +126,11 @@ def test_an_index_where_few_classes_have_the_mass_and_back(probe_each_step):
     the mass: uniform again."""
     rows = reference.normalized(clustered(CLASSES, DIM)).astype(np.float32)
     rows[:12] = rows[100:112]
-    head = built(rows, sampled=36)
+    head = built(rows, sampled=30)
     labels, twins = np.arange(12), np.arange(100, 112)
     choices = []
     for _ in range(6):
-        sample = step(head, 60 * rows[twins], labels)
+        sample = step(head, 150 * rows[twins], labels)
         choices.append(measured(head)["choice"])
     assert choices[0] == 1 and choices[-1] == 2, measured(head)
     assert head.sampler.index.state()["ready"].size > 0
