@@ -65,7 +65,7 @@ def test_the_rows_searched_for_longest_ago_are_searched_for():
     def search(labels, step, count):
         queries = tf.range(len(labels), dtype=tf.float32)[:, tf.newaxis]
         found = kept.search(
-            queries, int64(labels), int64(step), tf.constant(count), find
+            queries, int64(labels), int64(step), tf.constant(count), find, 1
         ).numpy()
         return found[found >= 0].tolist()
 

@@ -64,6 +64,11 @@ class AutoSampler(HashingForestSampler):
         Dynamic Class Selection, AAAI 2018 (phases and exact rows, HF-A).
     """
 
+    # What is beyond costs more than it brings: a step of uniform draws is
+    # short where this pays at all.
+    most_times = 2
+    usual_share = 0.125
+
     def __init__(
         self,
         num_sampled: int,

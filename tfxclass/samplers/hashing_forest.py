@@ -28,8 +28,6 @@ from tfxclass.types import Variable
 
 # Rows whose softmax is computed in full to choose the number of classes.
 _ALLOCATION_ROWS = 32
-# Part of the rows that are searched for, unless it is given.
-_QUERY_SHARE = 0.25
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -67,8 +65,8 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
             does.
         query_share: float in (0, 1], part of the rows that the forest is
             queried with; 1 is all of them, as in the paper. By default a
-            quarter with `correct_fill` (not for shards and parameter servers)
-            and else 1.
+            quarter (of `AutoSampler` an eighth) with `correct_fill`, not for
+            shards and parameter servers, and else 1.
         rebuild_interval: int, in steps, or `"auto"`.
         neighbor_fraction: float in (0, 1], most places for neighbours.
         correct_fill: whether the fill is weighted.
@@ -79,6 +77,11 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         Zhang et al., Accelerated Training for Massive Classification via
         Dynamic Class Selection, AAAI 2018.
     """
+
+    #: How many times the room a search gives at most, and what part of the
+    #: rows the forest is queried with, unless it is given.
+    most_times = 8
+    usual_share = 0.25
 
     def __init__(
         self,
@@ -137,7 +140,7 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         """The part of the rows that a step queries the forest with."""
         if self.query_share is not None:
             return self.query_share
-        return _QUERY_SHARE if self.correct_fill else 1.0
+        return self.usual_share if self.correct_fill else 1.0
 
     def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
         copy = super().for_rows(*sizes, **options)
@@ -193,16 +196,17 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         batch = tf.shape(queries)[0]
         asked = self.share_of_queries() * tf.cast(batch, tf.float32)
         # Several times the places: of what is found the logits decide.
-        times = times_the_room(self.num_sampled)
-        wanted = tf.maximum(times * wanted, width_of(self.num_classes))
-        wanted = tf.minimum(wanted, self.num_classes)
+        times = min(times_the_room(self.num_sampled), self.most_times)
+        wanted = tf.minimum(times * wanted, self.num_classes)
+        least = tf.maximum(wanted, width_of(self.num_classes))
         found = self.remembered.search(
             queries,
             # One label stands for a row of several.
             tf.reduce_max(target_ids[:, self.num_negatives :], axis=1),
             tf.convert_to_tensor(self.step),
             tf.cast(tf.math.ceil(asked), tf.int32),
-            lambda rows: self.neighbors(rows, kernel, wanted)[0],
+            lambda rows: self.neighbors(rows, kernel, least)[0],
+            wanted,
         )
         return hardest(
             queries,

@@ -58,6 +58,7 @@ class Remembered:
         step: tf.Tensor,
         num_asked: tf.Tensor,
         find: Callable[[tf.Tensor], tf.Tensor],
+        wanted: Scalar,
     ) -> tf.Tensor:
         """What was found for all rows, now or before, int64 `[m]`.
 
@@ -68,6 +69,7 @@ class Remembered:
             num_asked: int32 scalar, for how many rows to search.
             find: ids `[n, k]` that a search for some rows finds, best first,
                 -1 is padding; k is `width_of(num_classes)` at least.
+            wanted: int64 scalar, how many of them, and of what is known.
         """
         steps, known = self.recall(labels)
         order = tf.argsort(steps, stable=True)
@@ -75,7 +77,7 @@ class Remembered:
         found = find(tf.gather(queries, new))
         self.note(tf.gather(labels, new), step, found)
         known = tf.gather(known, order[num_asked:])
-        parts = [tf.reshape(found, [-1]), tf.reshape(known, [-1])]
+        parts = [tf.reshape(x[:, :wanted], [-1]) for x in (found, known)]
         return tf.concat(parts, axis=0)
 
     def recall(self, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
