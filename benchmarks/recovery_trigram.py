@@ -15,7 +15,7 @@ of the step and its search cost, or for a whole one. "of all", the paper's
 protocol: 1 to 4 epochs, the encoder too, the rate falling over all four; from
 the dual, of which nothing comes, with the first seed alone. The figure: the
 slim model and the step from it after so many epochs of slim training, the
-encoder along.
+encoder along; from one point to the next it begins with the same rows again.
 
 A job is a model of one seed, in a process of its own; those that are done lie
 in benchmarks/cache/recovery_trigram and are not run again. "--cached" runs none
