@@ -33,7 +33,7 @@ def draw_curves(args):
             ax.plot(steps, errors, label=method)
         ax.set(title=name, xlabel="step", ylabel="error, %")
         ax.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=8)
+        ax.legend(fontsize=8)
     _save(figure, args, "dropmax_convergence.png")
 
 

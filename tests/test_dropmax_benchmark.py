@@ -33,7 +33,7 @@ class TestCommand:
         with open(tmp_path / "out" / "dropmax.json") as f:
             record = json.load(f)
         assert {"date", "machine", "command", "rows"} == {*record}
-        assert record["command"] == "python -m benchmarks.dropmax"
+        assert record["command"] == "python -m benchmarks.dropmax --usual"
         shown = [row["method"] for row in record["rows"]]
         assert shown == [
             "base",
