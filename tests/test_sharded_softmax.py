@@ -22,7 +22,7 @@ from tfxclass import samplers
 CHECKS = [
     (4, ["equal", "memory"]),
     (2, ["pruning", "samplers", "options", "export", "half"]),
-    (2, ["equal", "inference", "sampled", "errors", "restart"]),
+    (2, ["equal", "inference", "sampled", "negatives", "errors", "restart"]),
 ]
 SLOW = 2  # so many of them
 
