@@ -22,7 +22,7 @@ from tfxclass import samplers
 CHECKS = [
     (4, ["equal", "memory"]),
     (2, ["pruning", "samplers", "options", "export", "half"]),
-    (2, ["restart"]),
+    (2, ["negatives", "restart"]),
     (2, ["equal", "inference", "sampled", "errors"]),
 ]
 SLOW = 3  # so many of them

@@ -97,9 +97,9 @@ def saved_model(
             None; below it ids are -1 and scores 0. Not with `search`.
         exclude: whether to write the signature of that name, or the most ids
             of a request, int; True is 64. It searches for so many more.
-        only: whether to write the signature of that name. For heads whose
-            logits are products with one row a class. Scores are those of
-            `tfxclass.top_k(model, only=True)`, exact with `search`, too.
+        only: whether to write the signature of that name. For all heads but
+            trees; an `AdaptiveSoftmax` reads all rows for it. Scores are those
+            of `tfxclass.top_k(model, only=True)`, exact with `search`, too.
         quantize: `"int8"` for class rows in int8 with a scale each: a quarter
             of the bytes, on disk and read for an answer. For all heads but
             trees. Recall at `top_k` and the error of the scores are measured
@@ -188,10 +188,11 @@ def _most_excluded(exclude):
 
 
 def _check_only(only, head):
-    if only and not getattr(head, "has_own_logits", False):
+    if only and not hasattr(head, "stock_logits_of"):
         raise ValueError(
-            "`only` needs a head whose logits are products with one row a "
-            f"class. Received: {type(head).__name__}"
+            "`only` needs a head with class rows: an export of a tree answers "
+            f"with a beam. Received: {type(head).__name__}. Ask "
+            "tfxclass.top_k(model, only=True), or the signature `full_scores`."
         )
 
 
