@@ -1,10 +1,10 @@
 """Few images of digits: a softmax that drops classes while it learns.
 
-    python -m examples.dropmax_mnist [MNIST] [--plot reliability.png]
+    python -m examples.dropmax_mnist [MNIST]
 
 What it shows: `DropMax` in place of a softmax where training images are few,
-the probability with which it retains each class, the two ways in which it
-predicts, and how sure each model may be (`tfxclass.plot`).
+the probability with which it retains each class, and the two ways in which it
+predicts.
 
 Data: MNIST's files `{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz` in the
 folder MNIST; by default the one beside the checkout. 1,000 of the 60,000
@@ -39,7 +39,6 @@ def parse_arguments(argv=None):
     add("mnist", nargs="?", default=DATA, type=pathlib.Path)
     add("--epochs", type=int, default=50)
     add("--seed", type=int, default=0)
-    add("--plot", help="file of a figure of the probabilities' reliability")
     return parser.parse_args(argv)
 
 
@@ -164,23 +163,6 @@ def print_retained(model, x, y):
         print(f"of a {digit:<5}" + "".join(f"{p:6.2f}" for p in row))
 
 
-# ## How sure they may be
-#
-# Of the images whose best digit has a probability of 0.8, 80 % should be right:
-# bars on the dashed line.
-
-
-def plot(models, x, y, path):
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(models), figsize=(12, 4))
-    for ax, (name, model) in zip(axes, models.items()):
-        tfxclass.plot.plot_reliability(model, (x, y), ax=ax)
-        ax.set_title(f"{name}: {ax.get_title()}", fontsize=9)
-    figure.savefig(path)
-    pyplot.close(figure)
-
-
 def main(argv=None):
     arguments = parse_arguments(argv)
     seed = arguments.seed
@@ -196,8 +178,6 @@ def main(argv=None):
         fit(model, train_x, train_y, arguments.epochs, seed)
         errors[name] = evaluate_both(name, model, test_x, test_y)
         models[name] = model
-    if arguments.plot:
-        plot(models, test_x, test_y, arguments.plot)
     print_retained(models["adaptive"], test_x, test_y)
     fewer = errors["softmax"] - errors["posterior"]
     print(f"\nDropMax errs on {fewer:.2f} points fewer than the softmax.")

@@ -1,11 +1,12 @@
 """Subjects of documents: extreme classification on a bag of words.
 
-    python -m examples.lsh_extreme_text [TRAIN TEST] [--plot recall.png]
+    python -m examples.lsh_extreme_text [TRAIN TEST] [--plot figure.png]
 
 What it shows: an extreme-classification file streamed into `fit`, a first
 layer that is as sparse as the words of a batch, a head that computes a few of
-the classes in a step, the metrics that the field reports, and how much of the
-class matrix an approximate export has to read (`tfxclass.plot`).
+the classes in a step, the metrics that the field reports, how much of the class
+matrix an approximate export has to read, and how sure the model may be
+(`tfxclass.plot`).
 
 Data: any two files in the text format of the Extreme Classification Repository
 (http://manikvarma.org/downloads/XC/XMLRepository.html), plain, .gz or .xz, with
@@ -42,7 +43,7 @@ def parse_arguments(argv=None):
     add("train", nargs="?", default=DATA / "train.xc.txt.xz")
     add("test", nargs="?", default=DATA / "test_a.xc.txt.xz")
     add("--epochs", type=int, default=10)
-    add("--plot", help="file of a figure of recall against lists read")
+    add("--plot", help="file of a figure of recall and reliability")
     return parser.parse_args(argv)
 
 
@@ -139,18 +140,19 @@ def print_table(results):
 
 
 # An export with `search=InvertedLists()` reads the lists of rows that are near
-# the features. How many does it take to find what all rows would give?
+# the features. How many does it take to find what all rows would give? And are
+# 80 % of the first subjects right that have a probability of 0.8?
 
 
 def plot(model, test, path):
     from matplotlib import pyplot
 
-    figure, ax = pyplot.subplots()
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
     x, _ = next(iter(test.batches(256)))
-    curve = tfxclass.plot.plot_recall(model, x, k=5, ax=ax)
+    tfxclass.plot.plot_recall(model, x, k=5, ax=left)
+    tfxclass.plot.plot_reliability(model, test.batches(256), ax=right)
     figure.savefig(path)
     pyplot.close(figure)
-    return curve
 
 
 def main(argv=None):

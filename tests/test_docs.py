@@ -210,6 +210,8 @@ FOREIGN = {"curl", "docker", "kubectl", "pip", "python3", "tfxclass-serve"}
 def check_commands(code):
     for line in code.replace("\\\n", " ").splitlines():
         words = line.split("#")[0].split()
+        # That of an environment, too.
+        words[:1] = [pathlib.PurePath(word).name for word in words[:1]]
         if not words or words[0] in FOREIGN:
             continue
         line = " ".join(words)
@@ -221,11 +223,7 @@ def check_commands(code):
             case ["python", "-m", module, *_]:
                 path = ROOT / module.replace(".", "/")
                 assert path.is_dir() or path.with_suffix(".py").exists(), line
-            case [
-                "python" | ".peers/bin/python" | ".venv/bin/python",
-                path,
-                *_,
-            ]:
+            case ["python", path, *_]:
                 assert (ROOT / path).exists(), line
             case ["pytest", *rest]:
                 for name in rest:

@@ -26,9 +26,7 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_end_to_end(folder, capsys):
-    picture = folder / "reliability.png"
-    dropmax_mnist.main([str(folder), "--epochs=20", f"--plot={picture}"])
-    assert picture.read_bytes()[1:4] == b"PNG"
+    dropmax_mnist.main([str(folder), "--epochs=20"])
     output = capsys.readouterr().out
     assert "300 images to learn, 60 to test." in output
     lines = [line.split("%")[0].split() for line in output.splitlines()]
