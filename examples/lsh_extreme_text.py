@@ -1,10 +1,12 @@
 """Subjects of documents: extreme classification on a bag of words.
 
-    python -m examples.lsh_extreme_text [TRAIN TEST]
+    python -m examples.lsh_extreme_text [TRAIN TEST] [--plot figure.png]
 
 What it shows: an extreme-classification file streamed into `fit`, a first
 layer that is as sparse as the words of a batch, a head that computes a few of
-the classes in a step, and the metrics that the field reports.
+the classes in a step, the metrics that the field reports, how much of the class
+matrix an approximate export has to read, and how sure the model may be
+(`tfxclass.plot`).
 
 Data: any two files in the text format of the Extreme Classification Repository
 (http://manikvarma.org/downloads/XC/XMLRepository.html), plain, .gz or .xz, with
@@ -41,6 +43,7 @@ def parse_arguments(argv=None):
     add("train", nargs="?", default=DATA / "train.xc.txt.xz")
     add("test", nargs="?", default=DATA / "test_a.xc.txt.xz")
     add("--epochs", type=int, default=10)
+    add("--plot", help="file of a figure of recall and reliability")
     return parser.parse_args(argv)
 
 
@@ -136,6 +139,22 @@ def print_table(results):
         print(f"{name:8}" + "".join(f"{value:8.3f}" for value in row))
 
 
+# An export with `search=InvertedLists()` reads the lists of rows that are near
+# the features. How many does it take to find what all rows would give? And are
+# 80 % of the first subjects right that have a probability of 0.8?
+
+
+def plot(model, test, path):
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
+    x, _ = next(iter(test.batches(256)))
+    tfxclass.plot.plot_recall(model, x, k=5, ax=left)
+    tfxclass.plot.plot_reliability(model, test.batches(256), ax=right)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
 def main(argv=None):
     arguments = parse_arguments(argv)
     train = tfxclass.data.XCFile(arguments.train)
@@ -152,6 +171,8 @@ def main(argv=None):
     seconds = time.perf_counter() - begin
     results = evaluate(model, head, train, test, label_counts)
     print_table(results)
+    if arguments.plot:
+        plot(model, test, arguments.plot)
     print(f"\nTrained in {seconds:.0f} seconds, reading included.")
     print(f"The first subject is right: {results['precision_at_1']:.3f}")
 

@@ -1,12 +1,13 @@
 """What comes next: sequences of items, with one table for input and output.
 
-    python -m examples.next_item
+    python -m examples.next_item [--plot accuracy.png]
 
 What it shows: a causal transformer over sequences of items (SASRec, Kang &
 McAuley, 2018) whose head has the rows of the item embedding (`tied_to`), takes
 features `[batch, time, dim]` with a Keras mask, trains on all items or on a
 sample of them, and answers without the items that a sequence has already
-(`top_k(exclude=True)`).
+(`top_k(exclude=True)`). `--plot` draws the accuracy after each epoch against
+the seconds of training (`tfxclass.plot`).
 
 Data: no log of users comes with the installed packages, so a sequence is the
 words of a definition in WordNet 3.0, in their order and each once, without the
@@ -103,7 +104,7 @@ def block(x):
     return keras.layers.Add()([x, keras.layers.Dropout(DROPOUT)(found)])
 
 
-def make_models(num_items, num_sampled=None):
+def make_models(num_items, num_sampled=None, with_accuracy=False):
     """`(model, best)`: what is trained, and what answers."""
     items = keras.layers.Embedding(
         num_items,
@@ -125,7 +126,10 @@ def make_models(num_items, num_sampled=None):
     else:
         head = tfxclass.layers.SampledSoftmax(num_items, num_sampled, **options)
     model = keras.Model(x, head(features))
-    model.compile(tfxclass.optimizers.LazyAdam(RATE), loss=head.loss)
+    top = tfxclass.metrics.TopKAccuracy(head, k=10, name="top10")
+    reported = [top] if with_accuracy else []
+    optimizer = tfxclass.optimizers.LazyAdam(RATE)
+    model.compile(optimizer, loss=head.loss, metrics=reported)
     # Another head with the same rows, for the last position alone.
     last = tfxclass.layers.FullSoftmax(num_items, **options)
     answers = keras.Model(x, last(features[:, -1]))
@@ -151,34 +155,58 @@ def popular(learned, x, num_items):
     return np.array(rows)
 
 
-def compare(items, sequences, epochs, num_sampled, verbose=2):
+def plot(runs, path):
+    from matplotlib import pyplot
+
+    figure, ax = pyplot.subplots()
+    tfxclass.plot.plot_accuracy(runs, "val_top10", ax=ax)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def held_out(test_x, test_y):
+    """`(x, y)` as in training: the last position alone has a label."""
+    y = np.full(test_x.shape, -1)
+    y[:, -1] = test_y
+    return test_x, y
+
+
+def compare(items, sequences, epochs, num_sampled, verbose=2, picture=None):
     """Returns `(hit@10, NDCG@10)` by name."""
     (x, y), (test_x, test_y) = split(sequences)
     num_items = len(items)
     print(f"{len(x):,} sequences of {num_items - 1:,} items.")
     found = {"popular": scores(popular(x, test_x, num_items), test_y)}
+    # Evaluations take time: only for the figure.
+    watched = {"validation_data": held_out(test_x, test_y)} if picture else {}
+    runs = {}
     for name, size in {"full": None, "sampled": num_sampled}.items():
         keras.utils.set_random_seed(0)
-        model, best = make_models(num_items, size)
-        model.fit(x, y, BATCH, epochs=epochs, verbose=verbose)
+        model, best = make_models(num_items, size, bool(picture))
+        seconds = tfxclass.callbacks.SecondsLog()
+        options = {"callbacks": [seconds], "verbose": verbose, **watched}
+        runs[name] = model.fit(x, y, BATCH, epochs=epochs, **options)
         # What is in a sequence is no answer to it.
         ids, _ = best.predict([test_x, test_x], BATCH, verbose=0)
         found[name] = scores(ids, test_y)
+    if picture:
+        plot(runs, picture)
     for name, (hit, ndcg) in found.items():
         print(f"{name:8} hit@10 {hit:.3f}   NDCG@10 {ndcg:.3f}")
     return found
 
 
-def main(count=24_000, epochs=12):
+def main(count=24_000, epochs=12, picture=None):
     texts = [synset.gloss for synset in wordnet.read_wordnet().values()]
     random = np.random.default_rng(0)
     texts = [texts[i] for i in random.permutation(len(texts))[:count]]
-    compare(*sequences_of(texts), epochs, NUM_SAMPLED)
+    compare(*sequences_of(texts), epochs, NUM_SAMPLED, picture=picture)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--definitions", type=int, default=24_000)
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--plot", help="file of a figure")
     arguments = parser.parse_args()
-    main(arguments.definitions, arguments.epochs)
+    main(arguments.definitions, arguments.epochs, arguments.plot)

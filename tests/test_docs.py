@@ -1,8 +1,10 @@
 """The site: every page is in it, links hold, and code runs as printed."""
 
 import importlib.util
+import json
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import types
@@ -16,6 +18,7 @@ import tfxclass
 from tests.cases import quick
 from tests.test_readme import ROOT
 from tests.test_readme import blocks_of
+from tfxclass import cli
 
 DOCS = ROOT / "docs"
 
@@ -78,7 +81,7 @@ def test_anchors_are_there():
 
 
 def long_tails():
-    """What the page takes for granted."""
+    """What the page takes for granted, as the functions below."""
     random = np.random.default_rng(0)
     x = random.normal(size=(64, 8)).astype("float32")
     y = random.integers(0, 100_000, 64)
@@ -94,36 +97,157 @@ def long_tails():
     }
 
 
-#: Pages of docs/ with Python, and the names that it begins with.
+def growing():
+    random = np.random.default_rng(0)
+    head = tfxclass.layers.FullSoftmax(50)
+    model = keras.Sequential([keras.Input([8]), keras.layers.Dense(4), head])
+    model.compile(tfxclass.optimizers.LazyAdam(0.01), loss=head.loss)
+    x, texts = (random.normal(size=(n, 8)).astype("f4") for n in (6, 52))
+    tfxclass.export.saved_model(
+        model,
+        "models/products",
+        search=tfxclass.export.InvertedLists(),
+        verify=False,
+    )
+    return {
+        "tfxclass": tfxclass,
+        "model": model,
+        "x": x,
+        "y": np.arange(6) % 2,
+        "all_x": texts,
+        "all_y": np.arange(52),
+        "texts": texts,
+        "seen": np.array([[3, -1]] * 6),
+    }
+
+
+def reverse_dictionary():
+    def make_models(_path, _idf, head):
+        model = keras.Sequential([keras.Input([8]), head])
+        return model, model
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return np.eye(16, 8, dtype="f4"), np.arange(16)
+
+    names = {
+        "tfxclass": tfxclass,
+        "make_models": make_models,
+        "batches": Batches(),
+        "words": [f"word{i}" for i in range(147_306)],
+        "out": "words",
+    }
+    return {**names, "vocabulary_path": None, "idf": None}
+
+
+#: Pages with Python, and the names that it begins with.
 PAGES = {
-    "addons": dict,
-    "devices": dict,
-    "identities": dict,
-    "language_models": dict,
-    "local_sgd": dict,
-    "long_tails": long_tails,
-    "watching": dict,
+    "docs/addons.md": dict,
+    "docs/devices.md": dict,
+    "docs/growing.md": growing,
+    "docs/identities.md": dict,
+    "docs/language_models.md": dict,
+    "docs/local_sgd.md": dict,
+    "docs/long_tails.md": long_tails,
+    "docs/retrieval.md": dict,
+    "docs/scale.md": dict,
+    "docs/watching.md": dict,
+    "examples/reverse_dictionary/README.md": reverse_dictionary,
 }
+#: Those of tests/test_readme.py.
+OTHERS = {"README.md", "serving/README.md"}
+
+
+def pages():
+    """Paths of the site's pages but the API, from the root."""
+    first = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    files = site().linked_files(first)
+    found = [path for path in files if path.suffix == ".md"]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
 def test_all_pages_with_code_are_run():
-    with_code = {p.stem for p in DOCS.glob("*.md") if blocks_of(p)}
-    assert with_code == set(PAGES)
+    assert {page for page in pages() if blocks_of(page)} == {*PAGES, *OTHERS}
 
 
-@pytest.mark.parametrize("page", quick(PAGES, ("identities",)))
+@pytest.mark.parametrize(
+    "page", quick(PAGES, ("docs/identities.md", "docs/scale.md"))
+)
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if page == "watching":
+    if page == "docs/watching.md":
         pytest.importorskip("matplotlib").use("agg")
     names = PAGES[page]()
-    for code in blocks_of(DOCS / f"{page}.md"):
+    for code in blocks_of(page):
         exec(code, names)  # noqa: S102
-    if page == "watching":
+    if page == "docs/watching.md":
         import matplotlib.pyplot as plt
 
         assert len(plt.get_fignums()) == 3
         plt.close("all")
+
+
+FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
+# After a blank line, and in no list.
+INDENTED = re.compile(r"^(?![-*\d ]).*\n\n    \S", re.M)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_no_block_is_left_out(page):
+    """Each says what it is; commands name what there is."""
+    text = (ROOT / page).read_text(encoding="utf8")
+    for kind, code in FENCED.findall(text):
+        assert kind in ("python", "sh", "json", "text"), code
+        if kind == "json":
+            json.loads(code)
+        if kind == "sh":
+            check_commands(code)
+    # Indented blocks say nothing of what they are.
+    assert not INDENTED.search(FENCED.sub("", text))
+
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf8")
+#: Commands whose arguments are not of this repository.
+FOREIGN = {"curl", "docker", "kubectl", "pip", "python3", "tfxclass-serve"}
+
+
+def check_commands(code):
+    for line in code.replace("\\\n", " ").splitlines():
+        words = line.split("#")[0].split()
+        # That of an environment, too.
+        words[:1] = [pathlib.PurePath(word).name for word in words[:1]]
+        if not words or words[0] in FOREIGN:
+            continue
+        line = " ".join(words)
+        match words:
+            case ["make", target, *_]:
+                assert re.search(rf"^{target}:", MAKEFILE, re.M), line
+            case ["python", "-c", *_]:
+                pass
+            case ["python", "-m", module, *_]:
+                path = ROOT / module.replace(".", "/")
+                assert path.is_dir() or path.with_suffix(".py").exists(), line
+            case ["python", path, *_]:
+                assert (ROOT / path).exists(), line
+            case ["pytest", *rest]:
+                for name in rest:
+                    is_path = name.startswith("tests/")
+                    assert not is_path or list(ROOT.glob(name)), line
+            case ["tfxclass", *_]:
+                cli.parser().parse_args(shlex.split(line)[1:])
+            case _:
+                pytest.fail(f"Is this a command? {line}")
+
+
+def test_commands_that_are_not_there():
+    for code in ("make no", "python -m tests.no", "python no.py", "pytets"):
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            check_commands(code)
+    with pytest.raises(SystemExit):
+        check_commands("tfxclass tag fit a.jsonl \\\n  --no b")
 
 
 EXAMPLES = [
@@ -156,8 +280,6 @@ def test_the_site_is_built_without_a_warning():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_a_notebook(name, tmp_path):
     """Text and code in turn, and all code runs but the call of `main`."""
-    import json
-
     path = tmp_path / "example.ipynb"
     command = [docs_tool("jupytext"), "--quiet", "--to", "notebook"]
     source = pathlib.Path(ROOT, "examples", name)

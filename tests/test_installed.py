@@ -1,7 +1,9 @@
 """Installed as users do it: into environments of their own, from an index."""
 
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -121,3 +123,31 @@ def test_wheels(tmp_path):
     assert (tmp_path / "models" / "products" / "1").exists()
     command = [python.parent / "tfxclass-serve", "--help"]
     assert "models" in run(*command, cwd=tmp_path, env=environment)[0]
+
+
+@pytest.mark.slow
+def test_cuda_wheel(tmp_path):
+    """`make wheels-cuda`: a library for GPUs, and nothing of CUDA's or ours."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    environment = {**os.environ, "TFXCLASS_CUDA_ARCHS": "90"}
+    command = ["make", "-s", "wheels-cuda", f"DIST={tmp_path / 'dist'}"]
+    run(*command, cwd=ROOT, env=environment)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert wheel.name.startswith("tfxclass_cuda-2")
+    assert "-py3-none-manylinux_" in wheel.name
+    with zipfile.ZipFile(wheel) as files:
+        names = {x for x in files.namelist() if ".dist-info/" not in x}
+        info = json.loads(files.read("tfxclass_cuda/build_info.json"))
+        files.extractall(tmp_path / "installed")
+    parts = ("__init__.py", "_tfxclass_ops.so", "build_info.json")
+    assert names == {f"tfxclass_cuda/{x}" for x in parts}
+    assert info["cuda"] and info["march"] == ["-march=x86-64-v3"]
+    # Found beside the checkout, and loaded under tensorflow-cpu.
+    path = f"{ROOT}{os.pathsep}{tmp_path / 'installed'}"
+    code = "import tfxclass; tfxclass.show_build()"
+    said, complained = run(
+        sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert f"GPU: CUDA {info['cuda']}" in said
+    assert "UserWarning" not in complained

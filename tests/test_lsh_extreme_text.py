@@ -37,9 +37,11 @@ def files(tmp_path):
 
 
 @pytest.mark.slow
-def test_end_to_end(files, capsys):
+def test_end_to_end(files, tmp_path, capsys):
     keras.utils.set_random_seed(0)
-    lsh_extreme_text.main([*files, "--epochs=8"])
+    picture = tmp_path / "recall.png"
+    lsh_extreme_text.main([*files, "--epochs=8", f"--plot={picture}"])
+    assert picture.read_bytes()[1:4] == b"PNG"
     output = capsys.readouterr().out
     assert "600 documents, 130 words, 12 subjects" in output
     table = [line.split() for line in output.splitlines()]

@@ -23,13 +23,17 @@ def test_sequences_and_what_is_popular(monkeypatch):
 
 
 @pytest.mark.slow
-def test_end_to_end(capsys):
+def test_end_to_end(capsys, tmp_path):
     """Each item is followed by the next one: hit@10 is 0.3 by chance."""
     random = np.random.default_rng(0)
     starts = random.integers(1, 41, 1_000)
     sequences = [[(x + i - 1) % 40 + 1 for i in range(8)] for x in starts]
     items = ["", *map(str, range(1, 41))]
-    found = next_item.compare(items, sequences, 20, 41, verbose=0)
+    picture = tmp_path / "accuracy.png"
+    found = next_item.compare(
+        items, sequences, 20, 41, verbose=0, picture=picture
+    )
+    assert picture.read_bytes()[1:4] == b"PNG"
     assert "1,000 sequences of 40 items." in capsys.readouterr().out
     assert found["popular"][0] < 0.5
     assert found["full"][0] > 0.8 and found["sampled"][0] > 0.8

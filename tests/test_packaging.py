@@ -369,3 +369,59 @@ def test_a_library_for_each_processor(monkeypatch, tmp_path, capsys):
     assert info["march"] == ["-march=x86-64-v2"]
     assert info["others"] == {"x86-64-v3": "ops.x86-64-v3.so"}
     assert "-march=x86-64-v3" in build.op_flags([], "x86-64-v3")
+
+
+@pytest.fixture
+def cuda(tmp_path, monkeypatch):
+    """The folder of a tfxclass-cuda beside this tfxclass, not to be loaded."""
+    folder = tmp_path / "tfxclass_cuda"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "_tfxclass_ops.so").touch()
+    info = json.loads(pathlib.Path(library.BUILD_INFO).read_text())
+    info |= {"march": ["-march=x86-64-v3"], "cuda": "13.0", "others": {}}
+    (folder / "build_info.json").write_text(json.dumps(info))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(library, "_has_avx2", lambda: True)
+    monkeypatch.setattr(tf, "load_op_library", lambda path: path)
+    return folder
+
+
+def test_ops_for_gpus_are_taken_where_they_are(cuda, monkeypatch, capsys):
+    ops, info = library.load("0")
+    assert ops == str(cuda / "_tfxclass_ops.so")
+    monkeypatch.setattr(library, "_build_info", info)
+    library.build.cache_clear()
+    library.show_build()
+    library.build.cache_clear()
+    assert "GPU: CUDA 13.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"sources": "another"}, "sources"),
+        ({"tensorflow": "9.1.0"}, "built for TensorFlow 9.1.0"),
+    ],
+)
+def test_other_ops_for_gpus_are_left_out(cuda, change, told, monkeypatch):
+    """With a warning; those of tfxclass are taken."""
+    # As installed: what the sources are is told by the other library alone.
+    monkeypatch.setattr(library, "SOURCES", "none")
+    path = cuda / "build_info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.warns(UserWarning, match=told) as caught:
+        ops, info = library.load("0")
+    assert "ops of tfxclass-cuda are left out" in str(caught[0].message)
+    assert ops.startswith(os.path.dirname(library.LIBRARY))
+    assert info == library.BUILD_INFO
+
+
+def test_cuda_that_is_asked_for_needs_nvcc(monkeypatch):
+    monkeypatch.setenv("TFXCLASS_CUDA", "1")
+    monkeypatch.setenv("NVCC", "no-nvcc")
+    monkeypatch.setenv("CUDA_HOME", "/none")
+    with pytest.raises(RuntimeError, match="nvcc was not found"):
+        build.nvcc()
+    monkeypatch.setenv("TFXCLASS_CUDA", "")
+    assert build.nvcc() is None

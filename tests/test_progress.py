@@ -10,6 +10,7 @@ from tests.cases import quick
 from tests.contract import data
 from tests.contract import make_model
 from tfxclass import progress
+from tfxclass.samplers import indexed
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +122,13 @@ def test_failure_goes_on(capsys):
     with pytest.raises(ValueError, match="no"), progress.told("Failing"):
         raise ValueError("no")
     assert capsys.readouterr().err == ""
+
+
+def test_the_first_index_of_a_fit_is_told(capfd, monkeypatch):
+    """By the step that builds it, and by no other."""
+    monkeypatch.setattr(indexed, "_MANY_NUMBERS", 1)
+    sampler = tfxclass.samplers.ClusterSampler(32, num_clusters=4)
+    model = make_model(tfxclass.layers.SampledSoftmax(60, sampler=sampler))
+    model.fit(*data(rows=48), batch_size=16, verbose=0)
+    told = capfd.readouterr().err
+    assert told.count("Building an index of 60 class rows ...\n") == 1

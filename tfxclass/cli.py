@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; 0, or 1 after a message for what the user can mend."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         options.run(options)
     except (ValueError, ImportError, OSError) as e:
@@ -17,14 +17,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser():
-    parser = argparse.ArgumentParser(prog="tfxclass")
-    commands = parser.add_subparsers(required=True)
+def parser() -> argparse.ArgumentParser:
+    """Of all commands."""
+    found = argparse.ArgumentParser(prog="tfxclass")
+    commands = found.add_subparsers(required=True)
     tag = commands.add_parser("tag", help="texts in, names out")
     verbs = tag.add_subparsers(required=True)
     _add_fit(verbs)
     _add_ask(verbs)
-    return parser
+    return found
 
 
 def _add_fit(verbs):

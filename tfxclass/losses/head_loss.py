@@ -68,9 +68,11 @@ class HeadLoss(keras.losses.Loss):
         if forward.training:
             check_optimizer_of_fit()
             warn_of_full_output(forward.head)
-        losses, forward.ranking = forward.head.compute_step(
-            forward.features, y_true, forward.training
-        )
+        # By its name TensorBoard draws all of the head's loss as one box.
+        with tf.name_scope(forward.head.name):
+            losses, forward.ranking = forward.head.compute_step(
+                forward.features, y_true, forward.training
+            )
         set_mask(losses, forward_lib.mask_of(forward.features))
         return super().__call__(losses, losses, sample_weight)
 

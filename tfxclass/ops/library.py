@@ -1,10 +1,11 @@
 """The ops: compiled ones, or where these do not load, their twins.
 
 `ops` is the one shared object of compiled ops, or `tfxclass.ops.stock.ops`; who
-uses it need not know. The environment variable TFXCLASS_STOCK chooses, once a
-process: "1" the twins, "0" the compiled ops or an ImportError. Without it twins
-are taken where the compiled ops cannot be loaded, with a warning that says how
-to build them.
+uses it need not know. Where the distribution tfxclass-cuda is installed, its
+library is taken, which runs on GPUs too. The environment variable
+TFXCLASS_STOCK chooses, once a process: "1" the twins, "0" the compiled ops or
+an ImportError. Without it twins are taken where the compiled ops cannot be
+loaded, with a warning that says how to build them.
 """
 
 import functools
@@ -23,6 +24,8 @@ from tfxclass.ops import stock
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 LIBRARY = os.path.join(_FOLDER, "_tfxclass_ops.so")
 BUILD_INFO = os.path.join(_FOLDER, "build_info.json")
+#: The package that a wheel for GPUs brings.
+CUDA_PACKAGE = "tfxclass_cuda"
 # What the libraries of a wheel need of a processor.
 _NEEDS = {
     "x86-64-v3": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
@@ -116,7 +119,7 @@ def build() -> dict[str, Any]:
     """
     if ops is stock.ops:
         return {"ops": "stock", "tensorflow": tf.__version__}
-    info = {"ops": "compiled", **_info()}
+    info = {"ops": "compiled", **_info(_build_info)}
     _, march = best(info, _features())
     return {**info, "march": [f"-march={march}"]} if march else info
 
@@ -137,8 +140,8 @@ def show_build() -> None:
     print(f"GPU: {cuda}")
 
 
-def _info():
-    with open(BUILD_INFO) as f:
+def _info(path):
+    with open(path) as f:
         return json.load(f)
 
 
@@ -156,18 +159,25 @@ def _has_avx2():
     return platform.machine() != "x86_64" or {"avx2", "fma"} <= _features()
 
 
-def load(choice: str) -> Any:
-    """The ops that `choice`, the value of TFXCLASS_STOCK, asks for."""
+def load(choice: str) -> tuple[Any, str | None]:
+    """The ops that `choice`, the value of TFXCLASS_STOCK, asks for.
+
+    Returns:
+        `(ops, path)`: and the path of their build_info.json, None of twins.
+    """
     if choice not in ("", "0", "1"):
         raise ValueError(
             f"TFXCLASS_STOCK must be 0, 1 or empty. Received: {choice!r}"
         )
     if choice == "1":
-        return stock.ops
+        return stock.ops, None
     try:
+        found = _load_cuda(importlib.util.find_spec(CUDA_PACKAGE))
+        if found is not None:
+            return found
         check()
-        path, _ = best(_info(), _features())
-        return tf.load_op_library(path)
+        path, _ = best(_info(BUILD_INFO), _features())
+        return tf.load_op_library(path), BUILD_INFO
     except (ImportError, tf.errors.OpError, OSError) as e:
         if choice == "0":
             raise
@@ -176,7 +186,38 @@ def load(choice: str) -> Any:
             "own ops: slower, with the same results.",
             stacklevel=2,
         )
-        return stock.ops
+        return stock.ops, None
+
+
+def _load_cuda(spec):
+    """As `load`, of an installed tfxclass-cuda; None, or a warning, without."""
+    if spec is None or spec.origin is None:
+        return None
+    folder = os.path.dirname(spec.origin)
+    library, info = (
+        os.path.join(folder, os.path.basename(path))
+        for path in (LIBRARY, BUILD_INFO)
+    )
+    try:
+        check(library, info)
+        if os.path.exists(BUILD_INFO):
+            _check_same_sources(_info(info), _info(BUILD_INFO))
+        return tf.load_op_library(library), info
+    except (ImportError, tf.errors.OpError, OSError) as e:
+        warnings.warn(
+            f"The ops of tfxclass-cuda are left out: {str(e).splitlines()[0]} "
+            "Until then class matrices stay in host memory. Fix: install the "
+            "tfxclass-cuda of this tfxclass and TensorFlow, or uninstall it.",
+            stacklevel=3,
+        )
+        return None
+
+
+def _check_same_sources(theirs, ours):
+    if theirs.get("sources") != ours.get("sources"):
+        raise ImportError(
+            "They were compiled from other sources than those of tfxclass."
+        )
 
 
 def _one_line(error):
@@ -186,4 +227,4 @@ def _one_line(error):
     return f"tfxclass's compiled ops do not load: {text}. {REBUILD}."
 
 
-ops = load(os.environ.get("TFXCLASS_STOCK", ""))
+ops, _build_info = load(os.environ.get("TFXCLASS_STOCK", ""))

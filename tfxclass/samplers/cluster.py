@@ -94,6 +94,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         # The last update ends where the next centres are due.
         left = self.rebuild_interval - since
         update = tf.minimum(tf.constant(self.update_interval, tf.int64), left)
+        self.tell_first(kernel)
         self.index.advance(
             kernel,
             step,

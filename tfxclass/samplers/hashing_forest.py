@@ -164,6 +164,7 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         num_trees, refresh = self._schedule(
             step, tf.shape(queries)[0], num_trees
         )
+        self.tell_first(kernel)
         self.index.advance(
             kernel,
             step,

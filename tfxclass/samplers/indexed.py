@@ -1,5 +1,6 @@
 """What the samplers share that keep an index of the class rows."""
 
+import sys
 from typing import Any
 
 import keras
@@ -53,6 +54,24 @@ class IndexedSampler(Sampler):
         self.step = self.counter("step", 0)
         self.gauge("places_used")
 
+    def tell_first(self, kernel: Variable) -> None:
+        """Says at the first step, on stderr, that a large index is built.
+
+        `fit` stands still meanwhile. (Ops know no callbacks, and what a graph
+        prints must not depend on a clock: so it goes by the size.)
+        """
+        rows, dim = kernel.shape
+        if rows * dim < _MANY_NUMBERS:
+            return
+        tf.cond(
+            tf.equal(self.step, 0),
+            lambda: tf.print(
+                f"Building an index of {rows:,} class rows ...",
+                output_stream=sys.stderr,
+            ),
+            tf.no_op,
+        )
+
     def counter(self, name: str, value: int) -> keras.Variable:
         """An int64 weight."""
         return self.add_weight(
@@ -87,6 +106,8 @@ class IndexedSampler(Sampler):
         super().load_own_variables(store)
 
 
+# In a class matrix whose first index may take over two seconds.
+_MANY_NUMBERS = 2**25
 # Rows that k-means is trained on, for each centre.
 _ROWS_A_CENTRE = 64
 

@@ -222,6 +222,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
     ) -> Sample:
         step = tf.convert_to_tensor(self.step)
         refresh = self._refresh(step, tf.shape(queries)[0])
+        self.tell_first(kernel)
         self.index.advance(
             kernel,
             step,

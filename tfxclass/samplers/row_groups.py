@@ -37,6 +37,7 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
         )
 
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
+        self.tell_first(kernel)
         self.index.advance(
             kernel,
             tf.convert_to_tensor(self.step),

@@ -1,0 +1,1 @@
+"""The compiled ops of tfxclass, for GPUs too; tfxclass loads them from here."""
