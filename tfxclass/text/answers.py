@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.text import fields as fields_lib
+from tfxclass.text import text_features
 from tfxclass.types import Columns
 
 
@@ -25,13 +26,12 @@ def make(
         A function; `(ids, probabilities)` int32 and float32 `[batch, k]`.
     """
     features = model.get_layer("text_features")
-    # An encoder reads the columns.
-    scores = keras.Model([model.input, features.output], model.output)
 
     @tf.function(reduce_retracing=True)
     def best(columns, texts, k):
-        terms = features.of_counted(texts)
-        found = tf.math.top_k(scores([columns, terms], training=False), k)
+        with text_features.counted(texts):
+            scores = model(columns, training=False)
+        found = tf.math.top_k(scores, k)
         return found.indices, found.values
 
     def answer(columns, k):
