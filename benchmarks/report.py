@@ -64,6 +64,9 @@ TITLES = {
     "tagging/delicious": "Linear taggers: Delicious, 983 labels",
     "tagging/eurlex57k": "Linear taggers: EURLEX57K, title and text",
     "tagging/eurlex57k_xc": "Linear taggers: EURLEX57K, the XC file",
+    "tagging/reverse_dictionary": (
+        "Linear taggers: the reverse dictionary, 147,306 words"
+    ),
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
     "comparison/groups": "Classes in groups: selection and uniform draws",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",

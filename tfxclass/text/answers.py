@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.text import fields as fields_lib
-from tfxclass.text.mixed_scores import MixedScores
+from tfxclass.text import text_features
 from tfxclass.types import Columns
 
 
@@ -26,29 +26,21 @@ def make(
         A function; `(ids, probabilities)` int32 and float32 `[batch, k]`.
     """
     features = model.get_layer("text_features")
-    if any(isinstance(layer, MixedScores) for layer in model.layers):
-        # An encoder reads the columns, too.
-        scores = model
-
-        def tensors(columns):
-            return {name: tf.constant(x) for name, x in columns.items()}
-    else:
-        after = keras.Model(features.output, model.output)
-
-        def scores(texts, training):
-            return after(features.of_counted(texts), training=training)
-
-        def tensors(columns):
-            texts = fields_lib.texts_of(columns, features.fields)
-            return [tf.constant(x) for x in texts]
 
     @tf.function(reduce_retracing=True)
-    def best(read, k):
-        found = tf.math.top_k(scores(read, training=False), k)
+    def best(columns, texts, k):
+        with text_features.counted(texts):
+            scores = model(columns, training=False)
+        found = tf.math.top_k(scores, k)
         return found.indices, found.values
 
     def answer(columns, k):
-        found = best(tensors(columns), tf.constant(k))
+        texts = fields_lib.texts_of(columns, features.fields)
+        found = best(
+            {name: tf.constant(x) for name, x in columns.items()},
+            [tf.constant(x) for x in texts],
+            tf.constant(k),
+        )
         return tuple(x.numpy() for x in found)
 
     return answer

@@ -1,7 +1,10 @@
 """Raw texts to sparse TF-IDF features, as a Keras layer of stock ops."""
 
+import contextlib
+import contextvars
 import dataclasses
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +16,23 @@ from tfxclass.text import terms
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
 from tfxclass.types import Config
+
+# A model is called with columns alone.
+_COUNTED = contextvars.ContextVar("counted", default=None)
+
+
+@contextlib.contextmanager
+def counted(texts: Sequence[tf.Tensor]) -> Iterator[None]:
+    """Models called within count terms by the compiled op, of these texts.
+
+    Args:
+        texts: of `TextFeatures.of_counted`.
+    """
+    token = _COUNTED.set(texts)
+    try:
+        yield
+    finally:
+        _COUNTED.reset(token)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -85,6 +105,9 @@ class TextFeatures(keras.layers.Layer):
                 idf.assign(vocabulary.idf)
 
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        given = _COUNTED.get()
+        if given is not None:
+            return self.of_counted(given)
         plain = {name: terms.plain(text) for name, text in texts.items()}
         size = tf.shape(next(iter(plain.values())), tf.int64)[0]
         found = []

@@ -22,9 +22,11 @@ from tfxclass.types import Columns
 EFFORTS = {
     # epochs, CPU seconds up to which all labels see all rows, values of C,
     # heaviest terms of a text that are learned from where all take longer.
-    "fast": (3, 10.0, (0.5,), 64),
+    "fast": (4, 10.0, (0.5,), 64),
     "best": (5, 90.0, (0.1, 0.5, 1.0), None),
 }
+# Where a text's heaviest terms are learned from.
+_LIGHT_EPOCHS = 3
 _MOST_HELD = 2000
 # Values of C beyond those, where the best is at their end.
 _LEAST_C, _MOST_C = 0.005, 8.0
@@ -108,7 +110,10 @@ class Trials:
         epochs, most_seconds, _, most = EFFORTS[self.tagger.effort]
         size = len(self.tagger.tags)
         is_quick = linear_tree.seconds(rows, size, epochs) <= most_seconds
-        return rows if most is None or is_quick else rows.heaviest(most)
+        if most is None or is_quick:
+            return rows
+        self.epochs = min(self.epochs, _LIGHT_EPOCHS)
+        return rows.heaviest(most)
 
     def _go_on(self, best, featured, *split):
         """Other values of C while the best is at the end of those tried."""
