@@ -7,11 +7,13 @@ import pytest
 from tests.test_linear_ops import dense
 from tests.test_linear_ops import make_rows
 from tests.test_linear_ops import optimum
+from tests.test_linear_ops import ragged
 from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import SparseLinear
 from tfxclass.text import SparseRows
 from tfxclass.text import linear_tree
 from tfxclass.text import sparse_linear
+from tfxclass.text import sparse_rows
 from tfxclass.text import train_linear
 from tfxclass.text.centroids import add
 from tfxclass.text.centroids import centroids
@@ -164,6 +166,19 @@ def test_groups_where_labels_are_many():
     assert linear_tree.choose_groups(rows, 147_306, 5, 0.0) == 256
     # Too few to part.
     assert linear_tree.choose_groups(rows, 30, 5, 0.0) == 1
+
+
+def test_heaviest_entries(monkeypatch):
+    monkeypatch.setattr(sparse_rows, "_BATCH", 2)
+    values = [[3, -5, 1], [], [2], [1, 2, 4, 3], [-1, 9]]
+    splits, ids = ragged([np.arange(len(x)) for x in values])
+    rows = SparseRows(splits, ids, np.concatenate(values).astype(np.float32))
+    found = rows.heaviest(2)
+    np.testing.assert_array_equal(found.splits, [0, 2, 2, 3, 5, 7])
+    np.testing.assert_array_equal(found.ids, [0, 1, 0, 2, 3, 0, 1])
+    np.testing.assert_array_equal(found.values, [3, -5, 2, 4, 3, -1, 9])
+    for mine, own in zip(rows.heaviest(4), rows):
+        np.testing.assert_array_equal(mine, own)
 
 
 def test_rows_taken_and_padded():

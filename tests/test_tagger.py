@@ -223,6 +223,27 @@ def test_training_counts_the_terms_that_the_model_reads(
             np.testing.assert_array_equal(mine, other[order])
 
 
+def test_terms_counted_by_the_op_are_the_layers(trained, glosses):
+    """What predict reads is bit for bit what a served model reads."""
+    layer = trained.model.get_layer("text_features")
+    texts = [x.encode() for x in glosses[0][2000:2050]] + random_texts(10)
+    stock = layer({"text": tf.constant(texts)})
+    found = layer.of_counted(
+        [
+            tf.constant(x)
+            for x in fields_lib.texts_of({"text": texts}, layer.fields)
+        ]
+    )
+    for mine, other in zip(found, stock):
+        np.testing.assert_array_equal(mine, other)
+    answers = trained.predict(texts, k=2)
+    probabilities = trained.model({"text": tf.constant(texts)})
+    best = tf.math.top_k(probabilities, 2).values.numpy()
+    found = [[p for _, p in x] for x in answers]
+    # A graph may add up in another order than single ops.
+    np.testing.assert_allclose(found, best, rtol=1e-5)
+
+
 def test_tf_idf_by_hand():
     columns = columns_lib.read(["a a b", "b", "c"])
     field = Field(["text"], min_count=1, max_share=1.0, weight=2.0)
@@ -314,6 +335,19 @@ def test_not_fitted():
             use(quiet())
 
 
+def test_what_a_user_sees(capsys):
+    tagger = Tagger()
+    assert repr(tagger) == "<Tagger: not fitted, effort='best'>"
+    tagger.fit(TEXTS, np.array(["a", "b"] * (len(TEXTS) // 2)))
+    assert repr(tagger) == "<Tagger: 2 tags, effort='best'>"
+    printed = capsys.readouterr().out
+    assert "tagger: chosen\n" in printed and "\n  tags " in printed
+    assert type(tagger.predict(["fox"])[0][0][0]) is str
+    # Fewer tags than the greatest k, and one that was not learned.
+    found = tagger.evaluate(TEXTS[:1], ["new"])
+    assert found["precision_at_5"] == 0.0 == found["recall_at_5"]
+
+
 def test_other_columns_are_refused(trained):
     with pytest.raises(ValueError, match="Columns must be"):
         trained.predict({"title": ["a"]})
@@ -347,7 +381,8 @@ def test_ten_megabytes(trained):
 
 def test_tree_of_labels_learns_as_the_flat_one(glosses, monkeypatch):
     texts, kinds = glosses
-    monkeypatch.setitem(tfxclass.text.trials.EFFORTS, "fast", (5, 0.0, (0.5,)))
+    effort = (5, 0.0, (0.5,), None)
+    monkeypatch.setitem(tfxclass.text.trials.EFFORTS, "fast", effort)
     monkeypatch.setattr(tfxclass.text.linear_tree, "_LEAST_GROUPS", 4)
     tagger = quiet(effort="fast").fit(texts[:2000], [[k] for k in kinds[:2000]])
     assert tagger.summary["groups"] == 4

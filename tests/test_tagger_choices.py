@@ -11,6 +11,7 @@ from tests.test_tagger import TEXTS
 from tests.test_tagger import quiet
 from tfxclass.text import Tagger
 from tfxclass.text import choice
+from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text import trials
 from tfxclass.text.sparse_rows import from_pairs
@@ -55,11 +56,11 @@ def test_votes_equal_the_plain_way():
     values[4] = 0
     expected = plain_votes(texts, has, queries, 7)
     np.testing.assert_allclose(
-        layer.votes(ids, values), expected, rtol=1e-4, atol=1e-6
+        layer.scores(ids, values), expected, rtol=1e-4, atol=1e-6
     )
     assert not expected[4].any() and expected.any(axis=1).sum() == 8
-    some = neighbors.votes_of(layer, rows, np.array([4, 1]))
-    each = layer.votes(*rows.padded()).numpy()
+    some = near_texts.scores_of(layer, rows, np.array([4, 1]))
+    each = layer.scores(*rows.padded()).numpy()
     np.testing.assert_allclose(some, each[:, [4, 1]], rtol=1e-5)
     p = np.random.default_rng(3).random((9, 6)).astype(np.float32)
     np.testing.assert_allclose(
@@ -69,7 +70,7 @@ def test_votes_equal_the_plain_way():
 
 def test_texts_are_found_by_their_heaviest_terms():
     dense, rows = random_rows(12, 30, 5)
-    kept = neighbors.unit_rows(rows, most=3)
+    kept = near_texts.unit_rows(rows, most=3)
     for i in range(12):
         own = slice(kept.splits[i], kept.splits[i + 1])
         best = set(np.argsort(-dense[i])[:3])
@@ -103,10 +104,14 @@ def test_the_share_of_votes_is_what_held_out_texts_are_best_with(one):
     made = types.SimpleNamespace(one=one)
     made._score = lambda *x: trials.Trials._score(made, *x)
     trial = types.SimpleNamespace(truth=truth)
-    share, mixed = trials.Trials._mix(made, noise, right, trial)
+    share, mixed = trials.Trials._mix(
+        made, noise, right, trial, neighbors.SHARES
+    )
     assert share == max(neighbors.SHARES)
     np.testing.assert_allclose(mixed, (1 - share) * noise + share * right)
-    share, _ = trials.Trials._mix(made, 0.4 * right + 0.3, noise, trial)
+    share, _ = trials.Trials._mix(
+        made, 0.4 * right + 0.3, noise, trial, neighbors.SHARES
+    )
     assert share == min(neighbors.SHARES)
 
 
@@ -199,10 +204,27 @@ def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
     assert trials.Trials._go_on(made, first, None) == first and not found
 
 
+def test_few_terms_where_there_is_no_time_for_all(monkeypatch):
+    def terms_a_text(seconds, effort="fast"):
+        efforts = {
+            effort: (4, seconds, (0.5,), 2),
+            "best": (5, 0.0, (0.5,), None),
+        }
+        monkeypatch.setattr(trials, "EFFORTS", efforts)
+        made = trials.Trials.__new__(trials.Trials)
+        made.tagger = types.SimpleNamespace(effort=effort, tags=["a", "b"])
+        _, rows = random_rows(20, 20, 0)
+        return len(made._lighter(rows).ids) / len(rows)
+
+    assert terms_a_text(1e9) > 3
+    assert terms_a_text(0.0) <= 2
+    assert terms_a_text(0.0, "best") > 3
+
+
 def test_votes_are_left_out_where_they_do_not_help():
     tagger = quiet(effort="fast").fit(MANY, MANY_TAGS)
     assert tagger.summary["neighbors"] == 0
-    assert tagger.summary["passes"] == 4
+    assert tagger.summary["passes"] == 3
     assert len(tagger.model.layers) == 3
     with pytest.raises(ValueError, match="`neighbors` must be"):
         Tagger(neighbors=-1)

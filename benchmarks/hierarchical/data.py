@@ -66,21 +66,8 @@ def reverse_dictionary(folder, num_classes=None, seed=0):
     The glosses of WordNet 3.0, each with all its synonyms as labels; the test
     has `_QUERIES` definitions of GCIDE that are no gloss of WordNet.
     """
-    folder = pathlib.Path(folder) / "reverse_dictionary"
-    glosses, classes = {}, {}
-    for word, _, _, offset, gloss, *_ in _tsv(folder / "wordnet30_glosses"):
-        c = classes.setdefault(_word(word), len(classes))
-        glosses.setdefault((offset, gloss), set()).add(c)
-    known = {_text(gloss) for _, gloss in glosses}
-    queries = [
-        (_text(text), classes[_word(word)])
-        for word, _, text, *_ in _tsv(folder / "gcide_definitions_a")
-        if _word(word) in classes and _text(text) not in known
-    ]
     random = np.random.default_rng(seed)
-    queries = [queries[i] for i in random.permutation(len(queries))[:_QUERIES]]
-    labels = [sorted(x) for x in glosses.values()]
-    texts = [_text(gloss) for _, gloss in glosses]
+    texts, labels, queries, words = dictionary_texts(folder, random)
     numbers = {}
     for word in " ".join(texts).split():
         numbers.setdefault(word, len(numbers))
@@ -96,7 +83,35 @@ def reverse_dictionary(folder, num_classes=None, seed=0):
     train = rows([texts[i] for i in order], [labels[i] for i in order])
     test = rows([text for text, _ in queries], [[c] for _, c in queries])
     validation = train.part(slice(-_QUERIES, None))
-    return Set(train, validation, test, len(numbers), len(classes), 1)
+    return Set(train, validation, test, len(numbers), len(words), 1)
+
+
+def dictionary_texts(folder, random):
+    """`(texts, labels, queries, words)` of the reverse dictionary.
+
+    Args:
+        folder: of the data sets.
+        random: `numpy.random.Generator`, which draws the queries.
+
+    Returns:
+        Texts to learn from, str; sorted lists of their labels, int; pairs of a
+        test text and its label; the word of each label.
+    """
+    folder = pathlib.Path(folder) / "reverse_dictionary"
+    glosses, classes = {}, {}
+    for word, _, _, offset, gloss, *_ in _tsv(folder / "wordnet30_glosses"):
+        c = classes.setdefault(_word(word), len(classes))
+        glosses.setdefault((offset, gloss), set()).add(c)
+    known = {_text(gloss) for _, gloss in glosses}
+    queries = [
+        (_text(text), classes[_word(word)])
+        for word, _, text, *_ in _tsv(folder / "gcide_definitions_a")
+        if _word(word) in classes and _text(text) not in known
+    ]
+    queries = [queries[i] for i in random.permutation(len(queries))[:_QUERIES]]
+    labels = [sorted(x) for x in glosses.values()]
+    texts = [_text(gloss) for _, gloss in glosses]
+    return texts, labels, queries, list(classes)
 
 
 def _tsv(path):

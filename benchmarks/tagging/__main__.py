@@ -18,6 +18,7 @@ import time
 import numpy as np
 
 from benchmarks import measure
+from benchmarks.tagging import figures
 from benchmarks.tagging import sets as sets_lib
 from benchmarks.tagging import tools as tools_lib
 from benchmarks.tagging.tools import CACHE
@@ -131,48 +132,28 @@ def scores(data, ids):
 
 
 def tabulate(args, name):
-    """Writes tagging/<set>.json and .png of what there is."""
-    rows = [
-        {"tool": tool.label, **read(path)}
-        for key, tool in TOOLS.items()
-        for path in [path_of(args, name, key)]
-        if os.path.exists(path)
-    ]
-    if not rows:
+    """Writes tagging/<set>.json and .png of what there is, and the figure."""
+    paths = {key: path_of(args, name, key) for key in TOOLS}
+    if not any(map(os.path.exists, paths.values())):
         return
-    os.makedirs(os.path.join(args.out, "tagging"), exist_ok=True)
-    path = os.path.join(args.out, "tagging", name)
+    rows = [
+        {
+            "tool": TOOLS[key].label,
+            **(read(path) if os.path.exists(path) else {"error": "not run"}),
+        }
+        for key, path in paths.items()
+    ]
+    folder = os.path.join(args.out, "tagging")
+    os.makedirs(folder, exist_ok=True)
     record = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
         "command": f"python -m benchmarks.tagging --sets {name}",
         "rows": rows,
     }
-    measure.write(path + ".json", record)
-    draw([row for row in rows if "error" not in row], name, path + ".png")
-
-
-def draw(rows, name, path):
-    """P@1 and P@5 against CPU seconds."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
-    for axis, k in zip(axes, (1, 5)):
-        for i, row in enumerate(rows):
-            axis.plot(
-                row["cpu_s"], row[f"P@{k}"], "osv^D<>pPX"[i % 10],
-                color=f"C{i % 10}", label=row["tool"],
-            )  # fmt: skip
-        axis.set(xscale="log", xlabel="CPU seconds", ylabel=f"P@{k}")
-        axis.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
-    figure.suptitle(sets_lib.SETS[name].title)
-    figure.tight_layout()
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
+    measure.write(os.path.join(folder, name + ".json"), record)
+    figures.draw_set(folder, name)
+    figures.draw_all(folder)
 
 
 def main(argv=None):

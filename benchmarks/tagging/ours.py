@@ -17,15 +17,13 @@ from benchmarks.tagging import sets
 from benchmarks.tagging.peer import K
 from benchmarks.tagging.peer import megabytes
 from tfxclass.text import Tagger
-from tfxclass.text import readers
 
 
 def main(tool, name, folder, answers):
     (texts, tags), (test_texts, _) = sets.read(name, folder)
-    one = sets.SETS[name]
     begin = time.process_time()
     tagger = Tagger(
-        fields=readers.fields_of(os.path.join(folder, one.train), one.columns),
+        fields=sets.fields_of(name, folder),
         effort="fast" if tool == "ours_fast" else "best",
         verbose=0,
     ).fit(texts, tags)

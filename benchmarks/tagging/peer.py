@@ -147,9 +147,11 @@ def fasttext(x, y, folder):
         for labels, text in zip(lists(y), texts(x)):
             names = " ".join(f"__label__{i}" for i, _ in labels)
             f.write(f"{names} {text}\n")
+    # One vs. rest costs all labels a row.
+    loss = "ova" if y.shape[1] <= 1000 else "hs"
     begin = cpu()
     model = fasttext.train_supervised(
-        data, dim=256, lr=0.5, epoch=25, loss="ova", thread=1, verbose=0
+        data, dim=256, lr=0.5, epoch=25, loss=loss, thread=1, verbose=0
     )
     os.remove(data)
     spent = cpu() - begin

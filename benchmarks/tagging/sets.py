@@ -2,10 +2,12 @@
 
 import os
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.hierarchical.data import dictionary_texts
 from tfxclass.text import fields as fields_lib
 from tfxclass.text import readers
 from tfxclass.text import sparse_rows
@@ -18,11 +20,13 @@ class Set(NamedTuple):
 
     Attributes:
         title: str.
-        train, test: paths under the data folder.
+        train, test: paths under the data folder, or "" where there is a
+            `reader`.
         columns: names of the columns of the texts.
         tags: name of the column of the tags.
         fields: `Field`s that the other tools are given, each of norm
             `weight`; they have no reader of texts of their own.
+        reader: function of the data folder to what `read` returns, or None.
     """
 
     title: str
@@ -31,6 +35,19 @@ class Set(NamedTuple):
     columns: tuple = ("text",)
     tags: str = "tags"
     fields: tuple = (Field(["text"], min_count=1, max_share=1.0),)
+    reader: Callable | None = None
+
+
+def _dictionary(folder):
+    texts, labels, queries, words = dictionary_texts(
+        folder, np.random.default_rng(0)
+    )
+    tags = [[words[c] for c in of_text] for of_text in labels]
+    test_texts, test_tags = zip(*queries)
+    return [
+        ({"text": texts}, tags),
+        ({"text": list(test_texts)}, [[words[c]] for c in test_tags]),
+    ]
 
 
 _EU = "eurlex57k/{}.jsonl.xz"
@@ -61,16 +78,32 @@ SETS = {
         "eurlex57k/train.xc.txt.xz",
         "eurlex57k/test_a.xc.txt.xz",
     ),
+    "reverse_dictionary": Set(
+        "Reverse dictionary, 147,306 words of their definitions",
+        "",
+        "",
+        reader=_dictionary,
+    ),
 }
 
 
 def read(name, folder):
     """`(texts, tags)` to learn from, and such to be judged by."""
     one = SETS[name]
+    if one.reader is not None:
+        return one.reader(folder)
     return [
         readers.read(os.path.join(folder, path), one.columns, one.tags)
         for path in (one.train, one.test)
     ]
+
+
+def fields_of(name, folder):
+    """What the tagger reads of a set; None where it chooses."""
+    one = SETS[name]
+    if one.reader is not None:
+        return None
+    return readers.fields_of(os.path.join(folder, one.train), one.columns)
 
 
 def prepare(name, folder, path):

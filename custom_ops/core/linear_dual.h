@@ -13,9 +13,11 @@
 // are still in the first cache when the step is added to them. That is why the
 // Gram matrix of a block of rows, which a matrix product would need, is not.
 //
-// Time O(epochs * nonzeros * labels): 4 flops each. Memory of a tile: features
-// of its rows x kTileLabels floats, and rows x kTileLabels. Tiles are
-// independent: thread-safe.
+// Time O(epochs * nonzeros * labels): 4 flops each. They wait for the weights
+// of a row's features, which are read once from the outer caches a visit: those
+// of the next row are asked for before. Memory of a tile: features of its rows
+// x kTileLabels floats, and rows x kTileLabels. Tiles are independent:
+// thread-safe.
 #ifndef TFXCLASS_CORE_LINEAR_DUAL_H_
 #define TFXCLASS_CORE_LINEAR_DUAL_H_
 
@@ -25,6 +27,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/page_allocator.h"
 #include "core/philox.h"
 #include "core/vectors.h"
 
@@ -146,13 +149,16 @@ class TileSolver {
     }
   }
 
-  std::vector<float> Solve() {
+  PagedVector<float> Solve() {
     std::vector<int32_t> order(rows_.size());
     const Rule rule(options_);
     for (int64_t epoch = 0; epoch < options_.num_epochs; ++epoch) {
       ShuffleRows(options_.seed, epoch, &order);
       double moved = 0;
-      for (const int32_t row : order) moved += Visit(rule, row);
+      for (size_t i = 0; i < order.size(); ++i) {
+        if (i + 1 < order.size()) Expect(order[i + 1]);
+        moved += Visit(rule, order[i]);
+      }
       if (moved < options_.tolerance * double(rows_.size()) * kWidth) break;
     }
     return std::move(weights_);
@@ -162,6 +168,22 @@ class TileSolver {
   static constexpr int64_t kWidth = V * kLanes;
 
   float* Bias() { return weights_.data() + rows_.num_features * kWidth; }
+
+  // Asks for what a visit of the row will read.
+  void Expect(int64_t row) const {
+    const int64_t end = rows_.splits[row + 1];
+    for (int64_t n = rows_.splits[row]; n < end; ++n) {
+      Prefetch(weights_.data() + rows_.features[n] * kWidth);
+    }
+    Prefetch(duals_.data() + row * kWidth);
+  }
+
+  static void Prefetch(const float* of_labels) {
+    constexpr int kOfLine = 64 / sizeof(float);
+    for (int at = 0; at < kWidth; at += kOfLine) {
+      __builtin_prefetch(of_labels + at, 0, 2);  // Into the second cache.
+    }
+  }
 
   // The step of one row; the sum of its sizes.
   float Visit(const Rule& rule, int64_t row) {
@@ -219,13 +241,14 @@ class TileSolver {
   const DualRows& rows_;
   const TileLabels& labels_;
   const DualOptions& options_;
-  std::vector<float> weights_;  // [num_features + 1, kWidth], the bias last.
-  std::vector<float> duals_;    // [rows, kWidth]
+  // In pages: a feature's weights begin with a line of the cache.
+  PagedVector<float> weights_;  // [num_features + 1, kWidth], the bias last.
+  PagedVector<float> duals_;    // [rows, kWidth]
   std::vector<float> norms_;
 };
 
 template <int V>
-std::vector<float> SolveWidth(const DualRows& rows, const TileLabels& labels,
+PagedVector<float> SolveWidth(const DualRows& rows, const TileLabels& labels,
                               const DualOptions& options) {
   if (options.loss == DualLoss::kLogistic) {
     return TileSolver<V, Logistic>(rows, labels, options).Solve();
@@ -237,10 +260,10 @@ std::vector<float> SolveWidth(const DualRows& rows, const TileLabels& labels,
 
 // Weights [num_features + 1, vectors * kLanes], those of the bias last, of the
 // labels of a tile; `vectors` in [1, kTileVectors].
-inline std::vector<float> SolveTile(const DualRows& rows,
+inline PagedVector<float> SolveTile(const DualRows& rows,
                                     const TileLabels& labels, int vectors,
                                     const DualOptions& options) {
-  using Solver = std::vector<float> (*)(const DualRows&, const TileLabels&,
+  using Solver = PagedVector<float> (*)(const DualRows&, const TileLabels&,
                                         const DualOptions&);
   static constexpr Solver kSolvers[kTileVectors] = {
       internal::SolveWidth<1>, internal::SolveWidth<2>, internal::SolveWidth<3>,

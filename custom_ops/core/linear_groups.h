@@ -3,10 +3,10 @@
 // group of all labels and all rows.
 //
 // Tiles of up to kTileLabels labels are solved side by side (linear_dual.h);
-// threads take the largest first. What comes out is sparse: weights below a
-// threshold are dropped, and the rest are sorted by feature, as a product with
-// sparse rows reads them. Memory: a tile a thread, and the weights kept. The
-// result does not depend on the number of threads.
+// threads take the largest first, and copy a group's rows once. What comes out
+// is sparse: weights below a threshold are dropped, and the rest are sorted by
+// feature, as a product with sparse rows reads them. Memory: a tile a thread,
+// and the weights kept. The result does not depend on the number of threads.
 #ifndef TFXCLASS_CORE_LINEAR_GROUPS_H_
 #define TFXCLASS_CORE_LINEAR_GROUPS_H_
 
@@ -69,7 +69,8 @@ inline std::vector<LinearTile> CutTiles(const LinearProblem& problem) {
   return tiles;
 }
 
-// What a thread keeps between tiles: where features and labels are in a tile.
+// What a thread keeps between tiles: the rows of a group, and where features
+// and labels are in a tile.
 class TileReader {
  public:
   explicit TileReader(const LinearProblem& problem)
@@ -77,25 +78,39 @@ class TileReader {
         place_(problem.num_features, -1),
         column_(problem.num_labels, -1) {}
 
-  // Copies the rows of a tile's group, features renumbered as they come.
-  void Read(const LinearTile& tile, DualRows* rows, TileLabels* labels) {
+  // The rows of a tile's group, features renumbered as they come; valid until
+  // the next call.
+  const DualRows& Rows(const LinearTile& tile) {
+    if (tile.group == group_) return rows_;
+    group_ = tile.group;
+    rows_ = DualRows();
+    used_.clear();
+    const RaggedIds& group = problem_.group_rows;
+    for (const int64_t* row = group.begin(group_); row != group.end(group_);
+         ++row) {
+      ReadRow(*row, &rows_);
+    }
+    rows_.num_features = used_.size();
+    for (const int64_t feature : used_) place_[feature] = -1;
+    return rows_;
+  }
+
+  TileLabels Labels(const LinearTile& tile) {
     const int64_t* members = problem_.group_labels.values;
     for (int64_t i = tile.begin; i < tile.end; ++i) {
       column_[members[i]] = i - tile.begin;
     }
-    used_.clear();
+    TileLabels labels;
     const RaggedIds& group = problem_.group_rows;
     for (const int64_t* row = group.begin(tile.group);
          row != group.end(tile.group); ++row) {
-      ReadRow(*row, rows);
-      ReadLabels(*row, labels);
+      ReadLabels(*row, &labels);
     }
-    rows->num_features = used_.size();
-    for (const int64_t feature : used_) place_[feature] = -1;
     for (int64_t i = tile.begin; i < tile.end; ++i) column_[members[i]] = -1;
+    return labels;
   }
 
-  // The feature behind each new number of the last tile.
+  // The feature behind each new number of the last group.
   const std::vector<int64_t>& features() const { return used_; }
 
  private:
@@ -122,6 +137,8 @@ class TileReader {
   }
 
   const LinearProblem& problem_;
+  int64_t group_ = -1;
+  DualRows rows_;
   std::vector<int32_t> place_, column_;
   std::vector<int64_t> used_;
 };
@@ -129,15 +146,15 @@ class TileReader {
 // Keeps what is at least `threshold` of `dense` [features + 1, width].
 inline TileWeights PruneTile(const LinearTile& tile,
                              const std::vector<int64_t>& features,
-                             const std::vector<float>& dense, int64_t width,
+                             const PagedVector<float>& dense, int64_t width,
                              const DualOptions& options, float threshold) {
   TileWeights kept;
   const int64_t count = tile.end - tile.begin;
   for (size_t f = 0; f < features.size(); ++f) {
     for (int64_t l = 0; l < count; ++l) {
       const float weight = dense[f * width + l];
-      if (!std::isfinite(weight)) kept.is_finite = false;
       if (weight == 0 || std::fabs(weight) < threshold) continue;
+      if (!std::isfinite(weight)) kept.is_finite = false;
       kept.features.push_back(features[f]);
       kept.columns.push_back(tile.begin + l);
       kept.weights.push_back(weight);
@@ -153,14 +170,13 @@ inline TileWeights PruneTile(const LinearTile& tile,
 
 inline TileWeights TrainTile(const LinearTile& tile, const DualOptions& options,
                              float threshold, TileReader* reader) {
-  DualRows rows;
-  TileLabels labels;
-  reader->Read(tile, &rows, &labels);
+  const DualRows& rows = reader->Rows(tile);
+  const TileLabels labels = reader->Labels(tile);
   DualOptions own = options;
   // The order of rows is the group's, whatever else is trained.
   own.seed += 0x9E3779B97F4A7C15ull * tile.group;
   const int vectors = (tile.end - tile.begin + kLanes - 1) / kLanes;
-  const std::vector<float> dense = SolveTile(rows, labels, vectors, own);
+  const PagedVector<float> dense = SolveTile(rows, labels, vectors, own);
   return PruneTile(tile, reader->features(), dense, vectors * kLanes, options,
                    threshold);
 }

@@ -1,7 +1,6 @@
 """`saved_model`: a version folder with the best classes of each request."""
 
 import gc
-import json
 import os
 import re
 import tempfile
@@ -124,10 +123,11 @@ def saved_model(
     inputs, features, head = encoder_of(model)
     top_k = check_k(top_k, head.num_answers)
     check_threshold(threshold, head)
-    if threshold is not None and search is not None:
+    if threshold is not None and search and not search.probabilities:
         raise ValueError(
-            "`threshold` is of probabilities, and those of `search` are "
-            f"logits. Received: threshold={threshold} with a search."
+            "`threshold` is of probabilities, and the scores of `search` are "
+            f"logits. Received: threshold={threshold} with a search. Fix: "
+            "InvertedLists(probabilities=True)."
         )
     threshold = threshold_of(threshold, head)
     quantize = accuracy.check_quantize(quantize, head)
@@ -165,7 +165,10 @@ def saved_model(
         with progress.told("Writing the export"):
             keys = _write(folder.name, encoder, answer, names, full_scores)
         if search.report() is not None:
-            _write_report(folder.name, {**search.report(), "top_k": top_k})
+            report = {**search.report(), "top_k": top_k}
+            accuracy.write_report(
+                os.path.join(folder.name, "assets.extra", "search.json"), report
+            )
         del search, answer
         served = questions.served(inputs, examples)
         records = warmup.write(folder.name, keys, served, warmup_batch_sizes)
@@ -237,10 +240,3 @@ def _finish(folder):
         defaults[filters.INPUTS[filters.EXCLUDE]].CopyFrom(none)
     with open(path, "wb") as f:
         f.write(saved.SerializeToString(deterministic=True))
-
-
-def _write_report(folder, report):
-    os.makedirs(os.path.join(folder, "assets.extra"), exist_ok=True)
-    path = os.path.join(folder, "assets.extra", "search.json")
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(report, f, indent=2)

@@ -1,5 +1,6 @@
 """Features of a tagger's texts, read once and joined as they are tried."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,23 @@ from tfxclass.types import Columns
 
 
 class Featured:
-    """Features of the texts, by field; joined as they are asked for."""
+    """Features of the texts, by field; joined as they are asked for.
+
+    Args:
+        fields: list of `Field`.
+        columns: of the texts.
+        tagger: `Tagger`.
+        lighten: function of `SparseRows` to those that are learned from.
+    """
 
     def __init__(
-        self, fields: list[Field], columns: Columns, tagger: Any
+        self,
+        fields: list[Field],
+        columns: Columns,
+        tagger: Any,
+        lighten: Callable[[SparseRows], SparseRows],
     ) -> None:
+        self.lighten = lighten
         self.fields = fields
         self.size = columns_lib.size(columns)
         tagger.say(f"reading {self.size} texts")
@@ -50,7 +63,8 @@ class Featured:
         """`(fields, rows, num_features, vocabularies)`."""
         vocabularies = [self.vocabularies[i] for i in self._numbers(fields)]
         count = max(sum(len(v.hashes) for v in vocabularies), 1)
-        return fields, self.join_held(fields, self.parts), count, vocabularies
+        rows = self.lighten(self.join_held(fields, self.parts))
+        return fields, rows, count, vocabularies
 
     def join_held(
         self, fields: list[Field], parts: list[SparseRows]

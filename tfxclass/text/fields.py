@@ -102,13 +102,22 @@ def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
     parts = [[] for _ in fields]
     for begin in range(0, size, _BATCH):
         batch = {
-            name: _ready(texts[begin : begin + _BATCH])
+            name: texts[begin : begin + _BATCH]
             for name, texts in columns.items()
         }
-        for part, field in zip(parts, fields):
-            part.append(_counted(field, batch, begin))
+        for part, field, texts in zip(parts, fields, texts_of(batch, fields)):
+            part.append(_counted(field, texts, begin))
     return [
         tuple(np.concatenate(arrays) for arrays in zip(*part)) for part in parts
+    ]
+
+
+def texts_of(columns: Columns, fields: list[Field]) -> list[list[bytes]]:
+    """The texts of each field, as `count_terms` reads them."""
+    ready = {name: _ready(texts) for name, texts in columns.items()}
+    return [
+        [b" ".join(x) for x in zip(*(ready[c] for c in field.columns))]
+        for field in fields
     ]
 
 
@@ -123,8 +132,7 @@ def _ready(texts):
     return texts
 
 
-def _counted(field, batch, begin):
-    texts = [b" ".join(x) for x in zip(*(batch[c] for c in field.columns))]
+def _counted(field, texts, begin):
     splits, hashes, counts = (
         x.numpy()
         for x in count_terms(texts, field.kind, field.shortest, field.longest)

@@ -6,6 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+# Rows that are padded at a time.
+_BATCH = 1024
+
 
 class SparseRows(NamedTuple):
     """Row i has the entries `splits[i]` to `splits[i + 1]`.
@@ -34,6 +37,26 @@ class SparseRows(NamedTuple):
         places = np.repeat(self.splits[:-1][rows] - splits[:-1], lengths)
         places += np.arange(splits[-1])
         return SparseRows(splits, self.ids[places], self.values[places])
+
+    def heaviest(self, most: int) -> "SparseRows":
+        """The `most` entries of each row that are furthest from 0."""
+        lengths = np.diff(self.splits)
+        kept = np.ones(len(self.ids), bool)
+        for begin in range(0, len(self), _BATCH):
+            of_rows = lengths[begin : begin + _BATCH]
+            longest = of_rows.max(initial=0)
+            if longest <= most:
+                continue
+            at = slice(*self.splits[[begin, begin + len(of_rows)]])
+            inside = np.arange(longest) < of_rows[:, np.newaxis]
+            sizes = np.full(inside.shape, -1, np.float32)
+            sizes[inside] = np.abs(self.values[at])
+            best = np.argpartition(-sizes, most - 1, axis=1)[:, :most]
+            chosen = np.zeros(inside.shape, bool)
+            np.put_along_axis(chosen, best, True, axis=1)
+            kept[at] = chosen[inside]
+        splits = np.concatenate([[0], np.cumsum(kept)])[self.splits]
+        return SparseRows(splits, self.ids[kept], self.values[kept])
 
     def padded(self) -> tuple[np.ndarray, np.ndarray]:
         """`(ids, values)` `[rows, longest]`, padded with id 0, value 0."""

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.ops.text_terms import count_terms
 from tfxclass.text import terms
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
@@ -86,29 +87,71 @@ class TextFeatures(keras.layers.Layer):
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         plain = {name: terms.plain(text) for name, text in texts.items()}
         size = tf.shape(next(iter(plain.values())), tf.int64)[0]
-        parts, first = [], 0
+        found = []
         for number, field in enumerate(self.fields):
-            rows, ids, values = self._field(number, field, plain, size)
-            parts.append((rows, ids + first, values))
-            first += self.vocabulary_sizes[number]
-        rows, ids, values = (tf.concat(part, 0) for part in zip(*parts))
-        return _padded(rows, ids, values, size)
+            rows, hashes = field.terms_of(plain)
+            # Before they are counted: most of a long text's are known to none.
+            known = self._known(number, rows, hashes)
+            found.append(terms.count(*known))
+        return self._weighed(found, size)
 
-    def _field(self, number, field, plain, size):
-        hashes, idf = (
-            tf.convert_to_tensor(x[number]) for x in (self.hashes, self.idf)
-        )
-        rows, found = field.terms_of(plain)
-        ids = tf.searchsorted(hashes, found, out_type=tf.int64)
+    def of_counted(
+        self, texts: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """What `call` gives, bit for bit; a compiled op counts the terms.
+
+        Args:
+            texts: strings `[batch]`, of `fields.texts_of`, one a field.
+        """
+        found = []
+        for number, (field, text) in enumerate(zip(self.fields, texts)):
+            splits, hashes, counts = count_terms(
+                text, field.kind, field.shortest, field.longest
+            )
+            rows = tf.RaggedTensor.from_row_splits(
+                hashes, splits, validate=False
+            ).value_rowids()
+            found.append(self._known(number, rows, hashes, counts))
+        return self._weighed(found, tf.shape(texts[0], tf.int64)[0])
+
+    def _known(self, number, rows, hashes, *others):
+        """Rows, places in the vocabulary and others of the terms that it has.
+
+        Args:
+            number: int, of the field.
+            rows: int64 `[terms]`.
+            hashes: int64 `[terms]`.
+            *others: `[terms]`.
+        """
+        vocabulary = tf.convert_to_tensor(self.hashes[number])
+        ids = tf.searchsorted(vocabulary, hashes, out_type=tf.int64)
         ids = tf.minimum(ids, max(self.vocabulary_sizes[number], 1) - 1)
-        known = tf.gather(hashes, ids) == found
-        rows, ids, counts = terms.count(
-            tf.boolean_mask(rows, known), tf.boolean_mask(ids, known)
+        known = tf.gather(vocabulary, ids) == hashes
+        return [tf.boolean_mask(x, known) for x in (rows, ids, *others)]
+
+    def _weighed(self, found, size):
+        """Ids and values of the `(rows, ids, counts)` of each field."""
+        first, parts = 0, []
+        for number, (rows, ids, counts) in enumerate(found):
+            idf = tf.gather(tf.convert_to_tensor(self.idf[number]), ids)
+            of_field = tf.fill(tf.shape(rows), tf.constant(number, tf.int64))
+            parts.append((rows, ids + first, counts, idf, of_field))
+            first += self.vocabulary_sizes[number]
+        rows, *parts = (tf.concat(part, 0) for part in zip(*parts))
+        # Then weighed: a value's last bit depends on its place in the tensor.
+        order = tf.argsort(rows, stable=True)
+        rows, ids, counts, idf, of_field = (
+            tf.gather(part, order) for part in (rows, *parts)
         )
-        values = (1 + tf.math.log(counts)) * tf.gather(idf, ids)
-        squares = tf.math.unsorted_segment_sum(values**2, rows, size)
-        norms = tf.maximum(tf.sqrt(tf.gather(squares, rows)), 1e-12)
-        return rows, ids, values * field.weight / norms
+        values = (1 + tf.math.log(counts)) * idf
+        groups = rows * len(self.fields) + of_field
+        squares = tf.math.unsorted_segment_sum(
+            values**2, groups, size * len(self.fields)
+        )
+        norms = tf.maximum(tf.sqrt(tf.gather(squares, groups)), 1e-12)
+        weights = tf.constant([field.weight for field in self.fields])
+        values = values * tf.gather(weights, of_field) / norms
+        return _padded(rows, ids, values, size)
 
     def compute_output_spec(
         self, texts: dict[str, keras.KerasTensor]
@@ -128,12 +171,11 @@ class TextFeatures(keras.layers.Layer):
 
 
 def _padded(rows, ids, values, size):
-    order = tf.argsort(rows, stable=True)
-    rows = tf.gather(rows, order)
+    """`(ids, values)` `[size, n]` of entries in the order of the rows."""
 
     def matrix(flat):
         ragged = tf.RaggedTensor.from_value_rowids(
-            tf.gather(flat, order), rows, size, validate=False
+            flat, rows, size, validate=False
         )
         # One column at least: not everything takes [batch, 0].
         width = tf.maximum(ragged.bounding_shape(axis=1), 1)

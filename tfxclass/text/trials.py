@@ -5,9 +5,13 @@ from typing import Any
 import numpy as np
 
 from tfxclass.text import choice
+from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
+from tfxclass.text import kernel_ridge
+from tfxclass.text import linear_tree
 from tfxclass.text import mixed_scores
+from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text.featured import Featured
 from tfxclass.text.fields import Field
@@ -16,9 +20,10 @@ from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 
 EFFORTS = {
-    # epochs, CPU seconds up to which all labels see all rows, values of C.
-    "fast": (4, 10.0, (0.5,)),
-    "best": (5, 90.0, (0.1, 0.5, 1.0)),
+    # epochs, CPU seconds up to which all labels see all rows, values of C,
+    # heaviest terms of a text that are learned from where all take longer.
+    "fast": (3, 10.0, (0.5,), 64),
+    "best": (5, 90.0, (0.1, 0.5, 1.0), None),
 }
 _MOST_HELD = 2000
 # Values of C beyond those, where the best is at their end.
@@ -29,6 +34,7 @@ _MOST_EPOCHS = 32
 _LEAST_GAIN = 0.002
 # Of votes, where no held-out texts tell.
 _VOTE_SHARE = neighbors.WEIGHT / (1 + neighbors.WEIGHT)
+_PENALTY = 0.8
 # Fewer rows cannot tell one choice from another.
 _LEAST_HELD = 20
 
@@ -49,10 +55,16 @@ class Trials:
         self.c = 0.5 if tagger.c is None else tagger.c
         # Of margins of hinge losses, where nothing could be learned.
         self.slope, self.intercept, self.threshold = 3.0, 0.0, 0.5
-        self.share, self.report = 0.0, []
+        self.share, self.lift, self.report = 0.0, 0.0, []
+        # What is above the tags, if they are codes.
+        self.above = code_levels.levels(tagger.tags) if one else None
         self.thresholds = None
         self.epochs = EFFORTS[tagger.effort][0]
         self.neighbors, self.vote_share = tagger.neighbors or 0, _VOTE_SHARE
+        # Options of `kernel_ridge.make`.
+        self.kernel = {}
+        if tagger.landmarks:
+            self.kernel = self._kernel_options(_PENALTY, _VOTE_SHARE)
         # A layer of logits of the encoder, and a `MixedScores`.
         self.encoded, self.encoder_epochs = None, 0
 
@@ -62,7 +74,7 @@ class Trials:
         if self.tagger.fields is not None:
             sets = [self.tagger.fields]
         every = list(dict.fromkeys(field for part in sets for field in part))
-        featured = Featured(every, self.columns, self.tagger)
+        featured = Featured(every, self.columns, self.tagger, self._lighter)
         train, held, held_labels = self._parts(featured)
         if held is None:
             if self.tagger.encoder is not None:
@@ -82,9 +94,10 @@ class Trials:
         _, fields, self.c = best
         split = featured, fields, self.c, train, held, held_labels
         trial = self._stop_early(best[0], *split)
-        self.share = trial.share
+        self.share, self.lift = trial.share, trial.lift
         self._calibrate(trial)
         answers = self._probabilities(trial)
+        answers = self._let_compare(answers, trial, *split)
         answers = self._let_vote(answers, trial, *split)
         answers = self._let_encode(answers, trial)
         self.threshold = choice.best_threshold(answers, trial.truth)
@@ -93,6 +106,13 @@ class Trials:
             self.threshold,
         )  # fmt: skip
         return featured.join(fields)
+
+    def _lighter(self, rows):
+        """`rows`, of their heaviest terms if there is no time for all."""
+        epochs, most_seconds, _, most = EFFORTS[self.tagger.effort]
+        size = len(self.tagger.tags)
+        is_quick = linear_tree.seconds(rows, size, epochs) <= most_seconds
+        return rows if most is None or is_quick else rows.heaviest(most)
 
     def _go_on(self, best, featured, *split):
         """Other values of C while the best is at the end of those tried."""
@@ -155,7 +175,7 @@ class Trials:
         trial = choice.try_out(
             rows.take(train), self.labels.take(train),
             featured.join_held(fields, held), held_labels, num_features,
-            len(self.tagger.tags), self.one, c, num_epochs,
+            len(self.tagger.tags), self.one, c, num_epochs, self.above,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
@@ -179,6 +199,44 @@ class Trials:
         odds = np.exp(scaled - scaled.max(axis=1, keepdims=True))
         return odds / odds.sum(axis=1, keepdims=True)
 
+    def _let_compare(self, answers, trial, featured, fields, c, train, held, _):
+        """`answers` with a kernel's scores, if they are wanted and help."""
+        count = min(self._num_landmarks(), len(train))
+        if not count:
+            return answers
+        _, rows, num_features, _ = featured.join(fields)
+        layers = kernel_ridge.make(
+            rows.take(train), self.labels.take(train), num_features,
+            len(self.tagger.tags), count, kernel_ridge.PENALTIES,
+            one=self.one, seed=self.tagger.seed,
+        )  # fmt: skip
+        held, mixes = featured.join_held(fields, held), []
+        for layer, penalty in zip(layers, kernel_ridge.PENALTIES):
+            scores = near_texts.scores_of(layer, held, trial.labels)
+            share, mixed = self._mix(
+                answers, scores, trial, kernel_ridge.SHARES
+            )
+            mixes.append((self._score(mixed, trial), penalty, share, mixed))
+        _, penalty, share, mixed = max(mixes, key=lambda mix: mix[0])
+        gains = self._gains("kernel", answers, mixed, trial)
+        if self.tagger.landmarks is None and not gains:
+            return answers
+        self.kernel = self._kernel_options(penalty, share)
+        return mixed
+
+    def _num_landmarks(self):
+        wanted, size = self.tagger.landmarks, len(self.labels)
+        if wanted is not None or self.tagger.effort == "fast":
+            return min(wanted or 0, size)
+        return kernel_ridge.num_landmarks(size, len(self.tagger.tags))
+
+    def _kernel_options(self, penalty, share):
+        count = self._num_landmarks()
+        return {
+            "count": count, "penalties": [penalty], "share": share,
+            "one": self.one,
+        }  # fmt: skip
+
     def _let_vote(self, answers, trial, featured, fields, c, train, held, _):
         """`answers` with neighbours' votes, if they are wanted and help."""
         wanted = self.tagger.neighbors
@@ -189,21 +247,21 @@ class Trials:
             rows.take(train), self.labels.take(train), num_features,
             len(self.tagger.tags), wanted or neighbors.NEIGHBORS,
         )  # fmt: skip
-        votes = neighbors.votes_of(
+        votes = near_texts.scores_of(
             layer, featured.join_held(fields, held), trial.labels
         )
-        share, mixed = self._mix(answers, votes, trial)
+        share, mixed = self._mix(answers, votes, trial, neighbors.SHARES)
         gains = self._gains("neighbours", answers, mixed, trial)
         if wanted is None and not gains:
             return answers
         self.neighbors, self.vote_share = layer.num_neighbors, share
         return mixed
 
-    def _mix(self, answers, votes, trial):
-        """The best share of the votes, and the answers with it."""
-        mixes = [(1 - x) * answers + x * votes for x in neighbors.SHARES]
+    def _mix(self, answers, scores, trial, shares):
+        """The best share of the scores, and the answers with it."""
+        mixes = [(1 - x) * answers + x * scores for x in shares]
         best = np.argmax([self._score(mixed, trial) for mixed in mixes])
-        return neighbors.SHARES[best], mixes[best]
+        return shares[best], mixes[best]
 
     def _let_encode(self, answers, trial):
         """`answers` with the encoder's logits, if there is one and it helps."""
