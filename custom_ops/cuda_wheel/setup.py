@@ -4,13 +4,16 @@ import setuptools
 from setuptools.command.bdist_wheel import bdist_wheel
 
 
-class Wheel(bdist_wheel):
-    def finalize_options(self):
-        super().finalize_options()
-        self.root_is_pure = False
+class Compiled(setuptools.Distribution):
+    """It has a library, which `make` compiles beforehand."""
 
+    def has_ext_modules(self):
+        return True
+
+
+class Wheel(bdist_wheel):
     def get_tag(self):
         return ("py3", "none", super().get_tag()[2])
 
 
-setuptools.setup(cmdclass={"bdist_wheel": Wheel})
+setuptools.setup(distclass=Compiled, cmdclass={"bdist_wheel": Wheel})
