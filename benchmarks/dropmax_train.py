@@ -37,8 +37,7 @@ def make_model(method, setting, data, seed, steps, rate=1e-3):
 def steps_on(model, x, y):
     """A function that trains on the rows of int64 `[steps, batch]`.
 
-    One call of TensorFlow for all steps: with batches of 50, `fit` takes as
-    long as the network.
+    One call of TensorFlow for all of them.
     """
     x, y = tf.constant(x), tf.constant(y)
 
