@@ -22,9 +22,10 @@ def draw_curves(args):
     figure, axes = _axes(len(names))
     for ax, name in zip(axes[0], names):
         for method in dropmax.curves_of(name):
-            _, found = dropmax.load(args, name, method)
-            if not found:
+            rows = dropmax.load(args, name, method)
+            if not rows:
                 continue
+            found = rows[0][-1]
             steps = [point["step"] for point in found[0]["curve"]]
             errors = np.median(
                 [[p["error"] for p in r["curve"]] for r in found], axis=0
@@ -32,7 +33,7 @@ def draw_curves(args):
             ax.plot(steps, errors, label=method)
         ax.set(title=name, xlabel="step", ylabel="error, %")
         ax.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=8)
+        ax.legend(fontsize=8)
     _save(figure, args, "dropmax_convergence.png")
 
 
@@ -40,8 +41,8 @@ def draw_retain(args):
     """dropmax_retain.png: mean rho for each class of test rows."""
     methods = ("attention", "adaptive", "posterior")
     first = dropmax.shown_sets(args)[0]
-    found = {m: dropmax.load(args, first, m)[1][:1] for m in methods}
-    found = {m: r[0]["retain"] for m, r in found.items() if r}
+    rows = {m: dropmax.load(args, first, m) for m in methods}
+    found = {m: r[0][-1][0]["retain"] for m, r in rows.items() if r}
     if not found:
         return
     figure, axes = _axes(len(found), 4.5)

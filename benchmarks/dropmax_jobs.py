@@ -1,18 +1,20 @@
 """Jobs of the DropMax table: what is trained, where it lies, what is chosen.
 
-A job is a model: a set, a method, a setting, a seed. Each setting of a method
-is trained with the first seed; the one with the least error on validation rows
-is trained with the others, and is what the table shows. No test set chooses.
+A job is a model: a set, a method, a setting, a seed. The usual setting of a
+method is trained with all seeds. Then others are, with the first seed: the
+weights of the entropy, and the decays of the network's weights beside the best
+of them. The setting with the least error on validation rows is trained with
+the other seeds, too. No test set chooses.
 """
 
-import itertools
 import json
 import os
 from typing import NamedTuple
 
 from benchmarks import dropmax_methods
 
-L2 = (0.0, 1e-5, 1e-4, 1e-3)
+#: Decays that are tried, the usual one first.
+L2 = (1e-4, 0.0, 1e-5, 1e-3)
 
 
 class Setting(NamedTuple):
@@ -32,13 +34,35 @@ class Setting(NamedTuple):
         return f"l2={self.l2:g},lambda={shown}"
 
 
-def settings_of(args, method):
-    """List of `Setting`."""
-    weights = dropmax_methods.method(method).entropy_weights
-    weights = [None] if args.default_weights else weights
+def usual(method):
+    """The `Setting` of a method that nothing chose."""
     # An embedding has no weight decay.
-    l2 = [0.0] if method in dropmax_methods.SAMPLED_METHODS else args.l2
-    return [Setting(*both) for both in itertools.product(l2, weights)]
+    is_embedded = method in dropmax_methods.SAMPLED_METHODS
+    return Setting(0.0 if is_embedded else L2[0])
+
+
+def settings_of(args, name, steps, method):
+    """`Setting`s to train with the first seed, as far as results tell."""
+    first = usual(method)
+    if args.usual:
+        return [first]
+    weights = dropmax_methods.method(method).entropy_weights
+    settings = [first._replace(entropy_weight=w) for w in weights]
+    errors = _errors(args, name, steps, method, settings)
+    if first.l2 and len(errors) == len(settings):
+        best = min(errors, key=errors.get)
+        settings += [best._replace(l2=l2) for l2 in L2 if l2 != first.l2]
+    return settings
+
+
+def _errors(args, name, steps, method, settings):
+    """Error on validation rows of those `settings` that have a result."""
+    found = {}
+    for setting in settings:
+        path = path_of(args, name, steps, method, setting, args.seeds[0])
+        if (result := read(path)) is not None:
+            found[setting] = result["scores"]["validation 18"]["error"]
+    return found
 
 
 def path_of(args, name, steps, method, setting, seed):
@@ -55,27 +79,22 @@ def read(path):
 
 
 def chosen(args, name, steps, method):
-    """The `Setting` that errs least on validation rows, of those trained.
+    """`(setting, tried)`: of all trained, what errs least; how many there are.
 
-    None where the first seed has no result in any.
+    On validation rows, with the first seed; None where it has no result.
     """
-    found = {}
-    for setting in settings_of(args, method):
-        path = path_of(args, name, steps, method, setting, args.seeds[0])
-        if (result := read(path)) is not None:
-            found[setting] = result["scores"]["validation 18"]["error"]
-    return min(found, key=found.get) if found else None
+    settings = settings_of(args, name, steps, method)
+    errors = _errors(args, name, steps, method, settings)
+    return min(errors, key=errors.get) if errors else None, len(errors)
 
 
 def pending(args, name, steps, method):
-    """Next `(setting, seed, path)` without a result, or None.
-
-    The settings with the first seed; then the best with the others.
-    """
-    first, *others = args.seeds
-    jobs = [(setting, first) for setting in settings_of(args, method)]
-    best = chosen(args, name, steps, method)
-    jobs += [(best, seed) for seed in others]
+    """Next `(setting, seed, path)` without a result, or None."""
+    settings = settings_of(args, name, steps, method)
+    jobs = [(usual(method), seed) for seed in args.seeds]
+    jobs += [(setting, args.seeds[0]) for setting in settings]
+    best, _ = chosen(args, name, steps, method)
+    jobs += [(best, seed) for seed in args.seeds]
     for setting, seed in jobs:
         path = path_of(args, name, steps, method, setting, seed)
         if not os.path.exists(path):
@@ -84,11 +103,19 @@ def pending(args, name, steps, method):
 
 
 def load(args, name, steps, method):
-    """`(setting, results)` of a row: those of the seeds there are."""
-    setting = chosen(args, name, steps, method)
-    if setting is None:
-        return None, []
-    paths = [
-        path_of(args, name, steps, method, setting, seed) for seed in args.seeds
-    ]
-    return setting, [r for r in map(read, paths) if r is not None]
+    """`(setting, tried, results)` of the usual setting and of a better one.
+
+    Those there are, each with the results of its seeds.
+    """
+    best, tried = chosen(args, name, steps, method)
+    first = usual(method)
+    found = []
+    for setting in dict.fromkeys([first, best or first]):
+        paths = [
+            path_of(args, name, steps, method, setting, seed)
+            for seed in args.seeds
+        ]
+        results = [r for r in map(read, paths) if r is not None]
+        if results:
+            found.append((setting, tried if setting == best else 1, results))
+    return found

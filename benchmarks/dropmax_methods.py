@@ -76,7 +76,8 @@ class Method(NamedTuple):
     Attributes:
         head: class of the head.
         options: dict, its arguments.
-        entropy_weights: tuple, those that are tried; None is the head's own.
+        entropy_weights: tuple, those that are tried, the head's own (None)
+            first.
     """
 
     head: type
@@ -107,15 +108,15 @@ METHODS = {
     },
     "sampled learned": _plain(RowSampledSoftmax, learned=True),
     "sparsemax": _plain(layers.Sparsemax),
-    "attention": _dropmax("attention", 0.0, 0.01, 0.1),
+    "attention": _dropmax("attention", None, 0.01, 0.1),
     **{
         f"random {p:g}": _plain(
             layers.DropMax, mode="random", retain_probability=p
         )
         for p in SHARES
     },
-    "adaptive": _dropmax("adaptive", 1.0, 3.0, 10.0),
-    "posterior": _dropmax("posterior", 1.0, 3.0, 5.0),
+    "adaptive": _dropmax("adaptive", None, 3.0, 10.0),
+    "posterior": _dropmax("posterior", None, 1.0, 5.0),
 }
 
 

@@ -1,7 +1,7 @@
 """Local SGD's accuracy: replicas, intervals, and data of their own.
 
-    python benchmarks/local_sgd_accuracy.py DATA [--seeds 1] [--epochs 4]
-        [--intervals 1 4 16 64]
+    python benchmarks/local_sgd_accuracy.py DATA [--seeds 3] [--epochs 2]
+        [--intervals 1 4 16 64] [--cached]
 
 After table 5 and figures 3 and 4 of the RP paper (Yuan et al., 2020). DATA is
 the folder of verses.py. 10,359 classes, every third verse, in three
@@ -13,11 +13,14 @@ all their rows; "any rows": a K-th of the rows, drawn once. Full-D-C, rows of
 
 Replicas are simulated one after the other, in NumPy: as `LocalSGD` does it,
 whose tests compare it with such a loop. An epoch of K replicas has a K-th of
-the steps; the rate is RATE K. Accuracy and loss of the test, of the replicas'
-mean, after each epoch. `mb` is computed: a model an average.
+the steps; the rate is RATE K, with which one average a step of eight replicas
+ends where one replica does; "falling": a quarter of it in the second half of
+the epochs. Accuracy and loss of the test, of the replicas' mean, after each
+epoch. `mb` is computed: a model an average.
 
 A job is a model, in a process of its own; those that are done lie in
-benchmarks/cache/local_sgd_accuracy and are not run again.
+benchmarks/cache/local_sgd_accuracy and are not run again. "--cached" runs none
+and tells of those.
 """
 
 import argparse
@@ -30,20 +33,23 @@ import numpy as np
 import verses_data
 
 NAME = "local_sgd_accuracy"
-DIM, PROJECTION_DIM, BATCH, RATE = 256, 64, 32, 50.0
+DIM, PROJECTION_DIM, BATCH, RATE = 256, 64, 32, 200.0
 REPLICAS, INTERVALS = (2, 4, 8), (1, 4, 16, 64)
 OWN, ANY = "own books", "any rows"
 FULL, RP = "Full-D-C", "RP"
+CONSTANT, FALLING = "constant", "falling"
 
 
 def jobs(intervals):
-    """Method, replicas, interval, data of a replica."""
-    yield RP, 1, 1, ANY
-    yield FULL, 4, 1, ANY
+    """Method, replicas, interval, data of a replica, and rate."""
+    yield RP, 1, 1, ANY, CONSTANT
+    yield FULL, 4, 1, ANY, CONSTANT
     for replicas in REPLICAS:
         for interval in intervals:
-            yield RP, replicas, interval, OWN
-        yield RP, replicas, intervals[-1], ANY
+            yield RP, replicas, interval, OWN, CONSTANT
+        yield RP, replicas, intervals[-1], ANY, CONSTANT
+    for interval in intervals:
+        yield RP, REPLICAS[-1], interval, OWN, FALLING
 
 
 def load(folder):
@@ -86,12 +92,16 @@ def epoch(rows, random):
 
 def move(kernel, x, y, rate):
     """A step along the gradient of the mean cross-entropy, in place."""
+    from scipy.linalg.blas import sgemm
+
     p = x @ kernel.T
     p -= p.max(axis=1, keepdims=True)
     np.exp(p, out=p)
     p /= p.sum(axis=1, keepdims=True)
     p[np.arange(len(y)), y] -= 1
-    kernel -= np.float32(rate / len(y)) * (p.T @ x)
+    # kernel -= rate / n p^T x, where it lies: BLAS has it transposed.
+    there = {"beta": 1.0, "c": kernel.T, "overwrite_c": 1}
+    sgemm(-rate / len(y), x.T, p.T, trans_b=1, **there)
 
 
 def evaluated(kernel, x, y):
@@ -142,7 +152,7 @@ class Replicas:
         return mean
 
 
-def child(folder, method, replicas, interval, data, epochs, seed):
+def child(folder, method, replicas, interval, data, falls, epochs, seed):
     """Steps, MB, loss and accuracy of the test after each epoch."""
     x, y, test_x, test_y = load(folder)
     random = np.random.default_rng(seed)
@@ -153,9 +163,12 @@ def child(folder, method, replicas, interval, data, epochs, seed):
     shape = int(y.max()) + 1, x.shape[1]
     models, curve = Replicas(replicas, interval, shape), []
     shards = shares(y, replicas, data, seed)
-    for _ in range(epochs):
+    for number in range(epochs):
+        rate = RATE * replicas
+        if falls == FALLING and 2 * number >= epochs:
+            rate /= 4
         for rows in epoch(shards, random):
-            models.step(x, y, rows, RATE * replicas)
+            models.step(x, y, rows, rate)
         # As `fit` does at its end; it sends nothing where they agree.
         mean = np.mean(models.kernels, axis=0)
         loss, accuracy = evaluated(mean, test_x, test_y)
@@ -170,19 +183,15 @@ def child(folder, method, replicas, interval, data, epochs, seed):
     return curve
 
 
-def main(folder, intervals, epochs, seeds):
-    """A seed is done with all jobs before the next one begins."""
-    found = {}
-    for seed in range(seeds):
-        for job in jobs(intervals):
-            one = measure.once(
-                NAME, __file__, *job, epochs, seed, folder=folder
-            )
-            if "error" in one:
-                sys.exit(one["error"])
-            found.setdefault(job, []).append(one)
+def main(args):
+    runs = [((*job, args.epochs), None) for job in jobs(args.intervals)]
+    where = args.seeds, args.folder, args.cached
+    found = measure.jobs_done(NAME, __file__, runs, *where)
+    found = {job[:-1]: of_seeds for job, of_seeds in found.items()}
     curves = {job: mean_curve(of_seeds) for job, of_seeds in found.items()}
-    rows = [row(job, epochs, curves[job][-1], found[job]) for job in curves]
+    rows = [
+        row(job, args.epochs, curves[job][-1], found[job]) for job in curves
+    ]
     measure.save(NAME, rows)
     draw_all(rows, curves)
 
@@ -195,7 +204,7 @@ def mean_curve(of_seeds):
 
 
 def row(job, epochs, last, of_seeds):
-    names = ("method", "replicas", "interval", "data")
+    names = ("method", "replicas", "interval", "data", "rate")
     found = {**dict(zip(names, job)), "epochs": epochs, **last}
     if job[0] == FULL or job[1] == 1:
         # It sends features (see the page on shards), or nothing.
@@ -225,26 +234,31 @@ def draw_all(rows, curves):
 def draw(axes, rows):
     """A line for each K; Full-D-C and one replica are level ones."""
     for replicas in REPLICAS:
-        own = [r for r in rows if (r["replicas"], r["data"]) == (replicas, OWN)]
-        x = [r["interval"] for r in own]
-        y = [r["accuracy"] for r in own]
-        (line,) = axes.plot(x, y, "o-", label=f"K = {replicas}, {OWN}")
-        drawn = [
-            r
-            for r in rows
-            if (r["method"], r["replicas"], r["data"]) == (RP, replicas, ANY)
-        ]
-        for r in drawn:
-            color = line.get_color()
-            label = f"K = {replicas}, {ANY}"
-            axes.plot(r["interval"], r["accuracy"], "x", c=color, label=label)
-    for one, label in zip(rows[:2], ("RP, one replica", FULL)):
-        axes.axhline(one["accuracy"], ls=":", label=label, c="k", alpha=0.5)
+        color = None
+        for data, rate, style in (
+            (OWN, CONSTANT, "o-"),
+            (OWN, FALLING, "s--"),
+            (ANY, CONSTANT, "x"),
+        ):
+            drawn = [
+                (r["interval"], r["accuracy"])
+                for r in rows[2:]
+                if (r["replicas"], r["data"], r["rate"])
+                == (replicas, data, rate)
+            ]
+            if drawn:
+                label = f"K = {replicas}, {data}, {rate} rate"
+                found = axes.plot(*zip(*drawn), style, c=color, label=label)
+                color = found[0].get_color()
+    for one, style in zip(rows, ("--", ":")):
+        # The first two: one replica, and Full-D-C.
+        label = f"{one['method']}, K = {one['replicas']}, I = 1"
+        axes.axhline(one["accuracy"], ls=style, label=label, c="k", alpha=0.5)
 
 
 def draw_curves(axes, curves, part):
     """Those of K = 4 and of one replica."""
-    for (method, replicas, interval, data), curve in curves.items():
+    for (method, replicas, interval, data, _), curve in curves.items():
         alone = method == FULL or replicas == 1
         if part == "mb" and alone:
             continue
@@ -256,16 +270,16 @@ def draw_curves(axes, curves, part):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        folder, method, replicas, interval, data, epochs, seed = sys.argv[2:]
-        numbers = int(replicas), int(interval), data, int(epochs), int(seed)
-        print(json.dumps(child(folder, method, *numbers)))
+        folder, method, replicas, interval, *own, epochs, seed = sys.argv[2:]
+        job = method, int(replicas), int(interval), *own
+        print(json.dumps(child(folder, *job, int(epochs), int(seed))))
     else:
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         parser.add_argument("folder")
-        parser.add_argument("--epochs", type=int, default=4)
-        parser.add_argument("--seeds", type=int, default=1)
+        parser.add_argument("--epochs", type=int, default=2)
+        parser.add_argument("--seeds", type=int, default=3)
         parser.add_argument(
             "--intervals", type=int, nargs="*", default=INTERVALS
         )
-        args = parser.parse_args()
-        main(args.folder, args.intervals, args.epochs, args.seeds)
+        parser.add_argument("--cached", action="store_true")
+        main(parser.parse_args())

@@ -83,18 +83,49 @@ def once(name, script, *args, folder=None):
         args: what tells the job from others.
         folder: str, of the data, which does not.
     """
-    key = ",".join(map(str, args)).replace(" ", "_")
-    path = os.path.join(CACHE, name, f"{key}.json")
+    path = _kept_at(name, args)
     if not os.path.exists(path):
         where = () if folder is None else (folder,)
         found = in_fresh_process(script, "--child", *where, *args)
-        print(name, key, found, flush=True)
+        print(name, *args, found, flush=True)
         if isinstance(found, dict) and "error" in found:
             return found
         write(path + ".part", found)
         os.replace(path + ".part", path)
     with open(path) as f:
         return json.load(f)
+
+
+def is_done(name, *args):
+    """Whether `once` has kept what these arguments give."""
+    return os.path.exists(_kept_at(name, args))
+
+
+def _kept_at(name, args):
+    key = ",".join(map(str, args)).replace(" ", "_")
+    return os.path.join(CACHE, name, f"{key}.json")
+
+
+def jobs_done(name, script, jobs, seeds, folder, is_cached):
+    """What `once` gives for each job and seed: a dict of lists by job.
+
+    A seed is done with all jobs before the next one begins; what fails ends
+    the run. With `is_cached` nothing is run: jobs may lack seeds, or be absent.
+
+    Args:
+        jobs: list of `(args, most)`, most seeds of a job or None.
+    """
+    found = {}
+    for seed in range(seeds):
+        for job, most in jobs:
+            is_left_out = is_cached and not is_done(name, *job, seed)
+            if is_left_out or (most is not None and seed >= most):
+                continue
+            one = once(name, script, *job, seed, folder=folder)
+            if isinstance(one, dict) and "error" in one:
+                sys.exit(one["error"])
+            found.setdefault(job, []).append(one)
+    return found
 
 
 def machine():

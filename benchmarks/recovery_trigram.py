@@ -1,6 +1,7 @@
 """Recovery after usual training: a trigram model of the King James Bible.
 
     python benchmarks/recovery_trigram.py DATA [--seeds 3] [--parts compare]
+        [--cached]
 
 DATA is a folder with kjv.tsv.xz. 200,000 trigrams of the 3,000 most frequent
 words; three words of 64 numbers each and a tanh layer of 192 units, trained
@@ -9,13 +10,16 @@ books that were kept back, means of the seeds; `cpu_s` is what comes after the
 slim training.
 
 "of the head": the full softmax alone, on frozen features (LazyAdam, 0.001
-falling to zero), for a third of an epoch, about what the pass of the step
-costs, or a whole one. "of all", the paper's protocol: 1 to 4 epochs, the
-encoder too, the rate falling over all four. The figure: the slim model and the
-step from it after so many epochs of slim training, the encoder along.
+falling to zero), for a third of an epoch, for two thirds, about what the pass
+of the step and its search cost, or for a whole one. "of all", the paper's
+protocol: 1 to 4 epochs, the encoder too, the rate falling over all four; from
+the dual, of which nothing comes, with the first seed alone. The figure: the
+slim model and the step from it after so many epochs of slim training, the
+encoder along; from one point to the next it begins with the same rows again.
 
 A job is a model of one seed, in a process of its own; those that are done lie
-in benchmarks/cache/recovery_trigram and are not run again.
+in benchmarks/cache/recovery_trigram and are not run again. "--cached" runs none
+and tells of those.
 """
 
 import argparse
@@ -35,7 +39,7 @@ SETTINGS = ((24, 1e-7, 1), (24, 1e-4, 2), (64, 1e-6, 1))
 # Of all with the first setting, and of the figure.
 LONGER, EPOCHS = 4, (0.125, 0.25, 0.5, 1, 2)
 METHODS = ("lift", "dual", "step")
-PARTS = ("compare", "epochs", "protocol")
+PARTS = ("compare", "equal", "epochs", "protocol")
 
 
 def read(folder):
@@ -171,6 +175,25 @@ def compare(train, test, width, l2, epochs, seed):
     return found
 
 
+def equal(train, test, seed):
+    """`compare`, with the first setting, of what costs as much.
+
+    Two thirds of an epoch of the head, about the step; and a step from a third
+    of the rows, about a third of an epoch.
+    """
+    width, l2, epochs = SETTINGS[0]
+    model = slim_model(width, l2, seed)
+    fit(model, train, 0.01, epochs)
+    full, took = recovered(model, train, "lift")
+    quality, seconds = tuned_head(full, train, test, 2 / 3)
+    some = [part[: ROWS // 3] for part in train]
+    full, of_some = recovered(model, some, "step")
+    return {
+        "lift, then 2/3 epoch of the head": (quality, took + seconds),
+        "step, from a third of the rows": (evaluated(full, test), of_some),
+    }
+
+
 def protocol(train, test, method, seed):
     """`compare` of all, with the first setting."""
     width, l2, epochs = SETTINGS[0]
@@ -205,6 +228,8 @@ def child(folder, what, *args):
         width, l2, epochs = args
         setting = int(width), float(l2), float(epochs)
         return compare(train, test, *setting, int(seed))
+    if what == "equal":
+        return equal(train, test, int(seed))
     if what == "protocol":
         return protocol(train, test, *args, int(seed))
     return while_training(train, test, int(seed))
@@ -234,46 +259,68 @@ def rows_of(setting, found):
 
 
 def jobs(parts):
-    """All but the seed, and the setting of its rows."""
+    """All but the seed, most seeds, and the setting of its rows."""
     of_parts = {
-        "compare": [(setting, setting) for setting in SETTINGS],
-        "epochs": [((), None)],
-        "protocol": [((method,), SETTINGS[0]) for method in METHODS],
+        "compare": [(setting, None, setting) for setting in SETTINGS],
+        "equal": [((), None, SETTINGS[0])],
+        "epochs": [((), None, None)],
+        "protocol": [
+            ((method,), 1 if method == "dual" else None, SETTINGS[0])
+            for method in METHODS
+        ],
     }
     return [
-        ((part, *job), setting)
+        ((part, *job), most, setting)
         for part in parts
-        for job, setting in of_parts[part]
+        for job, most, setting in of_parts[part]
     ]
 
 
-def main(folder, parts, seeds):
-    """A seed is done with all jobs before the next one begins."""
-    found = {}
-    for seed in range(seeds):
-        for job, _ in jobs(parts):
-            one = measure.once(NAME, __file__, *job, seed, folder=folder)
-            if "error" in one:
-                sys.exit(one["error"])
-            found.setdefault(job, []).append(one)
+def main(args):
+    wanted = jobs(args.parts)
+    runs = [(job, most) for job, most, _ in wanted]
+    where = args.seeds, args.folder, args.cached
+    found = measure.jobs_done(NAME, __file__, runs, *where)
     rows = []
-    for job, setting in jobs(parts):
-        rows += rows_of(setting, found[job]) if setting else []
-    measure.save(NAME, rows)
-    if "epochs" in parts:
-        curves = np.mean(found["epochs",], axis=0)
-        measure.plot(
-            NAME,
-            lambda axes: draw(axes, curves),
-            "epochs of slim training",
-            "test perplexity",
-        )
+    for job, _, setting in wanted:
+        if setting and job in found:
+            rows += rows_of(setting, found[job])
+    if rows:
+        measure.save(NAME, rows)
+    if ("epochs",) in found:
+        save_epochs(np.array(found["epochs",]))
 
 
-def draw(axes, curves):
-    epochs, slim, step = curves.T
-    axes.plot(epochs, slim, "o-", label="slim, m = 24 of 192")
-    axes.plot(epochs, step, "o-", label="the step from it")
+def save_epochs(curves):
+    """`[seeds, len(EPOCHS), 3]`: a table of its own, and the figure."""
+    (epochs, *means), (_, *spreads) = (
+        curves.mean(axis=0).T,
+        curves.std(axis=0).T,
+    )
+    columns = {
+        "epochs": epochs,
+        "slim": means[0],
+        "slim +-": spreads[0],
+        "step": means[1],
+        "step +-": spreads[1],
+    }
+    rows = [
+        {**dict(zip(columns, map(float, values))), "seeds": len(curves)}
+        for values in zip(*columns.values())
+    ]
+    measure.save(f"{NAME}_epochs", rows)
+    measure.plot(
+        f"{NAME}_epochs",
+        lambda axes: draw(axes, epochs, means, spreads),
+        "epochs of slim training",
+        "test perplexity",
+    )
+
+
+def draw(axes, epochs, means, spreads):
+    labels = "slim, m = 24 of 192", "the step from it"
+    for mean, spread, label in zip(means, spreads, labels):
+        axes.errorbar(epochs, mean, spread, fmt="o-", capsize=3, label=label)
     axes.set_xscale("log")
     axes.set_xticks(epochs, [f"{n:g}" for n in epochs])
     axes.minorticks_off()
@@ -287,5 +334,5 @@ if __name__ == "__main__":
         parser.add_argument("folder")
         parser.add_argument("--seeds", type=int, default=3)
         parser.add_argument("--parts", nargs="*", default=PARTS)
-        args = parser.parse_args()
-        main(args.folder, args.parts, args.seeds)
+        parser.add_argument("--cached", action="store_true")
+        main(parser.parse_args())

@@ -45,6 +45,9 @@ TITLES = {
     "projected_steps": "Random projection: a step with 2,048-wide features",
     "recovery_digits": "Recovery on digits: a gradient step, and the dual",
     "recovery_trigram": "Recovery after usual training: King James trigrams",
+    "recovery_trigram_epochs": (
+        "Recovery on trigrams: the step's gain against epochs of slim training"
+    ),
     "recovery": "Dual recovery: error against the projected width",
     "language_model": "Random projection on a language model",
     "language_model_small": "Recovery on a small language model",

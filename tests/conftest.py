@@ -9,6 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Compiled ops that do not load are an error here, not slow twins.
 os.environ.setdefault("TFXCLASS_STOCK", "0")
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -18,6 +19,14 @@ def pytest_addoption(parser):
     parser.addoption(
         "--slow", action="store_true", help="run the tests marked slow, too"
     )
+
+
+def pytest_configure(config):
+    slow = config.getoption("--slow")
+    hypothesis.settings.register_profile(
+        "tfxclass", max_examples=200 if slow else 25, deadline=None
+    )
+    hypothesis.settings.load_profile("tfxclass")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests import helpers
+from tests.test_tied_rows import step_of_both_uses
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass.optimizers.apart import follow
@@ -388,6 +389,44 @@ def check_shards(strategy):
         raise AssertionError("averaged rows of different classes")
     except ValueError as e:
         assert "kernel' is in shards" in str(e) and "LazySGD" in str(e)
+
+
+def check_tied_rows(strategy):
+    """Rows of an embedding and of a head, both kinds of gradient."""
+    random = np.random.default_rng(0)
+    # Words of the input are among the labels.
+    x = random.integers(0, 9, (STEPS * BATCH, 3))
+    y = random.integers(0, CLASSES, STEPS * BATCH)
+    for head in ("FullSoftmax", "SampledSoftmax"):
+        model = tied_model(strategy, head)
+        words = model.layers[0].embeddings
+        start = words.numpy()
+
+        def gradient(z, step, replica):
+            ids, labels = part(x, step, replica), part(y, step, replica)
+            moved = step_of_both_uses(z, ids, labels, 1.0)
+            return z - moved, np.arange(CLASSES)
+
+        train_steps(strategy, model, x, y, STEPS)
+        assert model.layers[-1].kernel is words
+        assert_near(model, words, oracle(start, gradient, STAGES, STEPS))
+        model.optimizer.average()
+        if len(components(words)) == 2:
+            assert_equal_replicas(model)
+
+
+def tied_model(strategy, head):
+    with strategy.scope():
+        words = keras.layers.Embedding(CLASSES, DIM)
+        words.build()
+        # All classes are drawn: it is the full softmax.
+        options = {"num_sampled": CLASSES} if head != "FullSoftmax" else {}
+        head = getattr(layers, head)(CLASSES, tied_to=words, **options)
+        pooled = keras.layers.GlobalAveragePooling1D()
+        inputs = keras.Input([3], dtype="int64")
+        model = keras.Sequential([inputs, words, pooled, head])
+        model.compile(local_sgd(), loss=head.loss)
+    return model
 
 
 def check_scope(strategy):

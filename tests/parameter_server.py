@@ -44,6 +44,8 @@ HEADS = {
     ),
     "hierarchical": lambda: layers.HierarchicalSoftmax(CLASSES, "balanced"),
 }
+# Rows of an embedding: labels are the words themselves.
+TIED = "tied"
 # Those whose steps leave the matrix where it is, beside the trained one.
 LEAN = ("top_k", "dropmax", "hierarchical")
 
@@ -54,7 +56,7 @@ def parse_arguments():
     parser.add_argument("index", type=int)
     parser.add_argument("ports")
     parser.add_argument("folder")
-    parser.add_argument("--head", default="forest", choices=HEADS)
+    parser.add_argument("--head", default="forest", choices=[*HEADS, TIED])
     parser.add_argument("--lean", action="store_true")
     parser.add_argument("--kill", type=int, help="process to kill in epoch 1")
     return parser.parse_args()
@@ -65,11 +67,13 @@ def cluster_of(ports):
     return {"chief": hosts[:1], "worker": hosts[1:3], "ps": hosts[3:]}
 
 
-def make_data():
+def make_data(head):
     """Each class at a corner of its own: it can be learned."""
     random = np.random.default_rng(0)
     y = random.integers(0, CLASSES - 1, 20 * BATCH)
     x = random.normal(size=(CLASSES, DIM))[y].astype(np.float32)
+    if head == TIED:
+        x = y[:, np.newaxis]
     data = tf.data.Dataset.from_tensor_slices((x, y))
     return data.shuffle(len(y), seed=1).batch(BATCH), data.batch(BATCH)
 
@@ -89,10 +93,20 @@ class Kill(keras.callbacks.Callback):
             self.pid = None
 
 
+def make_layers(name):
+    if name != TIED:
+        return [keras.Input([DIM]), HEADS[name]()]
+    words = keras.layers.Embedding(CLASSES, DIM)
+    words.build()
+    head = layers.SampledSoftmax(CLASSES, 40, "uniform", tied_to=words, seed=1)
+    pool = keras.layers.GlobalAveragePooling1D()
+    return [keras.Input([1], dtype="int64"), words, pool, head]
+
+
 def make_model(strategy, name):
     with strategy.scope():
-        head = HEADS[name]()
-        model = keras.Sequential([keras.Input([DIM]), head])
+        model = keras.Sequential(make_layers(name))
+        head = model.layers[-1]
         model.compile(
             tfxclass.optimizers.LazyAdam(0.05, catch_up=name == "full"),
             loss=head.loss,
@@ -138,7 +152,7 @@ def train(cluster, args):
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     keras.utils.set_random_seed(1)
     model = make_model(strategy, args.head)
-    data, validation = make_data()
+    data, validation = make_data(args.head)
     kill = Kill(args.kill)
     history = tfxclass.distribute.fit(
         model,

@@ -253,6 +253,30 @@ def check_sampled(strategy, folder):
         assert not np.array_equal(head.shards.read(head.kernel), before)
 
 
+def check_negatives(strategy, folder):
+    """Negatives of rows are in a step, each in the replica of its class."""
+    given, x = 3, data(BATCH)[0]
+    random = np.random.default_rng(3)
+    y = random.integers(-1, CLASSES, (BATCH, 2 + given))
+    model = make_model(
+        layers.ShardedSoftmax,
+        lambda: optimizers.LazySGD(0.5),
+        strategy,
+        num_sampled=45,
+        num_negatives=given,
+        seed=1,
+    )
+    head = model.layers[-1]
+    before = head.shards.read(head.kernel)
+    features = model.layers[0](x).numpy()
+    (loss,) = helpers.fit(model, x, y, BATCH, 1)
+    moved = np.any(head.shards.read(head.kernel) != before, axis=1)
+    assert np.all(moved[y[y >= 0]])
+    logits = np.where(moved, reference.head_logits(features, before), -1e9)
+    expected = reference.cross_entropy(logits, y[:, :2]).mean()
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
 def check_files(strategy, folder):
     """Writes what other numbers of replicas read, and reads theirs."""
     check_loading(strategy, folder)

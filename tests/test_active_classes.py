@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -80,7 +79,6 @@ def best_scores(case):
     return best
 
 
-@settings(max_examples=300, deadline=None)
 @given(case=cases())
 def test_targets_then_candidates_then_fill(case):
     chosen = choose(**case)
@@ -115,7 +113,6 @@ def test_targets_then_candidates_then_fill(case):
     assert np.all(counts <= 0) and np.all(np.isfinite(counts))
 
 
-@settings(max_examples=50, deadline=None)
 @given(case=cases())
 def test_same_seed_same_result(case):
     for first, second in zip(choose(**case), choose(**case)):

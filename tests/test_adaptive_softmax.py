@@ -8,6 +8,7 @@ import tensorflow as tf
 import tfxclass
 from tests import reference
 from tests.cases import check_refused
+from tests.cases import quick
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tests.contract import DIM
@@ -187,7 +188,7 @@ def test_a_cluster_without_a_label_has_no_gradient(label, touched):
     assert [len(ids) for ids in gradients(y)] == touched
 
 
-@pytest.mark.parametrize("catch_up", [False, True])
+@pytest.mark.parametrize("catch_up", quick([False, True], [True]))
 def test_untouched_rows_stay_or_catch_up(catch_up):
     """LazyAdam leaves a cluster alone that no label touches; with catch_up it
     ends where Keras' Adam does."""

@@ -98,7 +98,7 @@ def test_noise_against_numpy():
     # float32 sums of 300 exponentials.
     np.testing.assert_allclose(advice.v, v.mean(), rtol=1e-4)
     np.testing.assert_allclose(
-        advice.noise, (v * (1 - of_label)).mean(), rtol=1e-4
+        advice.noise, (v * of_label * (1 - of_label)).mean(), rtol=1e-4
     )
     k_mean = np.exp(np.log(k_eff).mean())
     np.testing.assert_allclose(advice.k_eff, k_mean, rtol=1e-4)

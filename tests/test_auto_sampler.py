@@ -17,8 +17,8 @@ from tfxclass.samplers.auto import effective_classes
 CLASSES, DIM, SAMPLED = 400, 8, 60
 
 
-def built(rows=None, **options):
-    sampler = samplers.AutoSampler(SAMPLED, num_trees=5, seed=3, **options)
+def built(rows=None, sampled=SAMPLED, **options):
+    sampler = samplers.AutoSampler(sampled, num_trees=5, seed=3, **options)
     head = layers.SampledSoftmax(CLASSES, sampler=sampler)
     head.build((None, DIM))
     head.kernel.assign(clustered(CLASSES, DIM) if rows is None else rows)
@@ -113,24 +113,32 @@ def test_uniform_while_that_is_nearly_exact(probe_each_step):
     assert head.sampler.index.state()["ready"].size == 0
 
 
+def test_uniform_while_a_model_knows_nothing(probe_each_step):
+    """Labels far from their features: v is large, and they have no mass."""
+    head = built(sampled=36)
+    for _ in range(3):
+        step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
+    assert measured(head)["v"] > 5 and measured(head)["choice"] == 0
+
+
 def test_an_index_where_few_classes_have_the_mass_and_back(probe_each_step):
-    """Each label far from its features, near to few others: mixed, then
-    mostly neighbours. Once labels have the mass: uniform again."""
-    head = built()
-    rows = head.kernel.numpy()
-    labels = np.arange(12)
+    """Each label has a twin: mixed, then mostly neighbours. Once labels have
+    the mass: uniform again."""
+    rows = reference.normalized(clustered(CLASSES, DIM)).astype(np.float32)
+    rows[:12] = rows[100:112]
+    head = built(rows, sampled=30)
+    labels, twins = np.arange(12), np.arange(100, 112)
     choices = []
     for _ in range(6):
-        sample = step(head, 3 * rows[100:112], labels)
+        sample = step(head, 150 * rows[twins], labels)
         choices.append(measured(head)["choice"])
     assert choices[0] == 1 and choices[-1] == 2, measured(head)
     assert head.sampler.index.state()["ready"].size > 0
     counts = sample.log_expected_count.numpy()
     found = set(sample.ids.numpy()[counts == 0])
-    best = np.argsort(-(rows[100:112] @ rows.T), axis=1)[:, 0]
     # The forest is an approximate one.
-    assert np.isin(np.setdiff1d(best, labels), list(found)).mean() > 0.7
-    certain = 50 * rows[:12]
+    assert np.isin(twins, list(found)).mean() > 0.7
+    certain = 3000 * rows[200:212]
     labels = np.argmax(certain @ rows.T, axis=1)
     for _ in range(12):
         step(head, certain, labels)
@@ -159,7 +167,11 @@ def test_choices_rise_at_a_threshold_and_fall_below_half_of_it():
 
 
 def test_resumed_goes_on_bit_for_bit(tmp_path, probe_each_step):
-    x, y = 8 * clustered(40 * 8, DIM), np.arange(40 * 8) % CLASSES
+    # Pairs of classes that nothing tells apart.
+    random = np.random.default_rng(0)
+    pairs = np.arange(40 * 8) % 10
+    x = 2 * random.normal(size=(10, DIM))[pairs]
+    y = 2 * pairs + random.integers(0, 2, len(pairs))
 
     def fit(model, first, last):
         part = slice(8 * first, 8 * last)

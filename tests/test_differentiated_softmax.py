@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -119,7 +118,6 @@ def test_a_block_reads_its_own_features_alone():
     assert not np.any(moved[:10]) and not np.any(moved[30:])
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     counts=st.lists(st.integers(0, 50), min_size=1, max_size=40),
     num_blocks=st.integers(1, 40),

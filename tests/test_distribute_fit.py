@@ -195,6 +195,18 @@ def test_arrays_have_an_order_of_their_own_in_each_epoch():
     )
 
 
+def test_no_seed_is_drawn_where_the_data_end():
+    """A draw that no step uses would come or not, and be in a state or not."""
+    dropout = keras.layers.Dropout(0.5)
+    head = tfxclass.layers.FullSoftmax(5)
+    model = keras.Sequential([keras.Input([4]), dropout, head])
+    model.compile("sgd", loss=head.loss)
+    of_unknown_length = dataset().filter(lambda x, y: True)
+    distribute.fit(model, of_unknown_length, epochs=2, verbose=0)
+    assert int(dropout.seed_generator.state[1]) == 6
+    assert int(model.optimizer.iterations) == 6
+
+
 def test_workers_in_other_processes_cannot_read_a_py_dataset():
     with pytest.raises(ValueError, match="`dataset`: the workers .* Few"):
         as_datasets("dataset", Few(), 4, True, True)

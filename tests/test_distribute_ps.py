@@ -65,6 +65,13 @@ def test_rows_split_over_servers(tmp_path, head):
 
 
 @pytest.mark.slow
+def test_rows_of_an_embedding(tmp_path):
+    result, output = train(tmp_path, "--head", "tied")
+    check_learned(result, output)
+    assert result["iterations"] == EPOCHS * STEPS
+
+
+@pytest.mark.slow
 def test_forest_on_the_server_of_the_rows(tmp_path):
     result, output = train(tmp_path, "--lean")
     check_learned(result, output)

@@ -100,6 +100,7 @@ PAGES = {
     "devices": dict,
     "identities": dict,
     "language_models": dict,
+    "local_sgd": dict,
     "long_tails": long_tails,
     "watching": dict,
 }

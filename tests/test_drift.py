@@ -51,6 +51,11 @@ def measured(head):
     return float(head.sampler.measured["recall"])
 
 
+@pytest.fixture
+def never_old(monkeypatch):
+    monkeypatch.setattr(drift, "OLD_AGE", 10**6)
+
+
 each_kind = pytest.mark.parametrize("kind", ["forest", "lsh"])
 
 
@@ -80,7 +85,7 @@ def test_recall_is_that_of_the_ten_best(kind, similarity):
 
 
 @each_kind
-def test_rows_that_rest_are_never_indexed_again(kind, monkeypatch):
+def test_rows_that_rest_are_never_indexed_again(kind, never_old, monkeypatch):
     """Though each probe is of other queries."""
     monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)
     head = built(kind)
@@ -93,7 +98,7 @@ def test_rows_that_rest_are_never_indexed_again(kind, monkeypatch):
 
 
 @each_kind
-def test_rows_that_moved_are_indexed_again(kind, monkeypatch):
+def test_rows_that_moved_are_indexed_again(kind, never_old, monkeypatch):
     """A probe finds that recall fell; the refresh is done `lag` steps later,
     and recall is back."""
     monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)
@@ -115,13 +120,26 @@ def test_rows_that_moved_are_indexed_again(kind, monkeypatch):
     assert refresh.drifted and refresh.interval == drift.NEVER
 
 
+def test_an_old_index_is_built_again(monkeypatch):
+    """At twice the step at which it was begun: it may be of untrained rows,
+    whose recall is no measure."""
+    monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)
+    head = built("forest")
+    begun = []
+    for _ in range(20):
+        step(head, clustered(16, DIM, seed=5))
+        begun.append(int(head.sampler.drift.begun))
+    # A refresh takes a step; it is begun one after the probe.
+    assert sorted(set(begun)) == [-(2**40), 4, 10]
+
+
 def test_refreshes_take_a_quarter_of_the_steps():
     """By the model of costs: 670,091 classes, batch 256, 6,700 places."""
     sampler = samplers.HashingForestSampler(6700)
     sampler.similarity = "dot"
     sampler.build((670_091, 128))
     lag = int(sampler.drift.steps(tf.constant(0, tf.int64), 256).lag)
-    cost = sampler._build_nanoseconds(670_091, 128)
+    cost = sampler.build_nanoseconds(670_091, 128)
     taken = cost / (lag * float(drift.step_nanoseconds(256, 6700, 128)))
     assert 0.2 < taken <= 0.25 and 500 < lag < 1500
 

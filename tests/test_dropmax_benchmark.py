@@ -13,6 +13,7 @@ from benchmarks import dropmax
 from benchmarks import dropmax_data
 from benchmarks import dropmax_jobs
 from benchmarks import dropmax_methods
+from benchmarks import dropmax_train
 from tests.contract import BATCH
 from tests.contract import built
 from tests.contract import data
@@ -32,8 +33,7 @@ class TestCommand:
         with open(tmp_path / "out" / "dropmax.json") as f:
             record = json.load(f)
         assert {"date", "machine", "command", "rows"} == {*record}
-        options = "--default-weights --l2 0.0001"
-        assert record["command"] == f"python -m benchmarks.dropmax {options}"
+        assert record["command"] == "python -m benchmarks.dropmax --usual"
         shown = [row["method"] for row in record["rows"]]
         assert shown == [
             "base",
@@ -59,47 +59,98 @@ class TestCommand:
     def test_a_method_learns(self):
         made = dropmax_data.generated(0)
         setting = dropmax_jobs.Setting(1e-4)
-        result = dropmax.train("posterior", setting, made, 0, 96)
+        result = dropmax_train.train("posterior", setting, made, 0, 96)
         errors = [point["error"] for point in result["curve"]]
-        assert len(errors) == dropmax.POINTS and errors[-1] < errors[0]
+        assert len(errors) == dropmax_train.POINTS and errors[-1] < errors[0]
         assert {*result["scores"]} == {
             f"{part} {n}" for part in ("validation", "test") for n in (17, 18)
         }
         assert np.shape(result["retain"]) == (10, 10)
 
+    @pytest.mark.slow
+    def test_steps_are_those_of_fit(self):
+        made = dropmax_data.generated(0)
+        setting = dropmax_jobs.Setting(1e-4)
+        x, y = made.train
+        order = np.random.default_rng(0).permutation(len(y)).reshape(4, 50)
+        found = []
+        for is_fit in (False, True):
+            model = dropmax_train.make_model("base", setting, made, 0, 9)
+            start = [v.numpy() for v in model.trainable_variables]
+            if is_fit:
+                rows = order.ravel()
+                model.fit(x[rows], y[rows], 50, shuffle=False, verbose=0)
+            else:
+                dropmax_train.steps_on(model, x, y)(tf.constant(order))
+            found.append([v.numpy() for v in model.trainable_variables])
+        for ours, theirs, first in zip(*found, start):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+            assert np.abs(ours - first).max() > 1e-4
+
 
 class TestChoice:
     """Jobs are made up here, not trained."""
 
-    def test_settings_by_validation_then_seeds(self, tmp_path):
-        given = ["--jobs", str(tmp_path), "--l2", "0", "1e-3"]
-        args = dropmax.parse_arguments([*given, "--seeds", "4", "5", "6"])
+    @pytest.fixture
+    def args(self, tmp_path):
+        given = ["--jobs", str(tmp_path), "--seeds", "4", "5", "6"]
+        return dropmax.parse_arguments(given)
+
+    def all_jobs(self, args, error_of):
+        """What is trained, in order, if a setting errs by `error_of`."""
         done = []
         while job := dropmax_jobs.pending(args, "eurlex", 7, "posterior"):
             setting, seed, path = job
             # The best on validation rows is the worst on test rows.
-            error = abs(setting.entropy_weight - 3) + 100 * setting.l2
+            error = error_of(setting)
             scores = {"validation 18": error, "test 18": 9 - error}
             scores = {k: {"error": v} for k, v in scores.items()}
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w") as f:
                 json.dump({"scores": scores, "seed": seed}, f)
             done.append((setting.l2, setting.entropy_weight, seed))
-        grid = [(l2, w, 4) for l2 in (0, 1e-3) for w in (1.0, 3.0, 5.0)]
-        assert done == [*grid, (0.0, 3.0, 5), (0.0, 3.0, 6)]
-        setting, results = dropmax_jobs.load(args, "eurlex", 7, "posterior")
-        assert setting == (0.0, 3.0)
-        assert [r["seed"] for r in results] == [4, 5, 6]
+        return done
+
+    def loaded(self, args):
+        found = dropmax_jobs.load(args, "eurlex", 7, "posterior")
+        return [(*s, n, [r["seed"] for r in rows]) for s, n, rows in found]
+
+    def test_settings_by_validation_then_seeds(self, args):
+        """Lambda, then l2 beside the best; the best with all seeds."""
+        done = self.all_jobs(
+            args, lambda s: (s.entropy_weight != 5) + 100 * s.l2
+        )
+        seeds = [4, 5, 6]
+        assert done == [
+            *((1e-4, None, seed) for seed in seeds),
+            *((1e-4, weight, 4) for weight in (1.0, 5.0)),
+            *((l2, 5.0, 4) for l2 in (0.0, 1e-5, 1e-3)),
+            *((0.0, 5.0, seed) for seed in seeds[1:]),
+        ]
+        assert self.loaded(args) == [
+            (1e-4, None, 1, seeds),
+            (0.0, 5.0, 6, seeds),
+        ]
+
+    def test_the_usual_setting_may_be_the_best(self, args):
+        done = self.all_jobs(
+            args, lambda s: (s.entropy_weight is not None) + (s.l2 != 1e-4)
+        )
+        assert len(done) == 3 + 2 + 3
+        assert self.loaded(args) == [(1e-4, None, 6, [4, 5, 6])]
+
+    def test_usual_settings_alone(self, args):
+        args.usual = True
+        assert len(self.all_jobs(args, lambda s: s.l2)) == 3
+        assert self.loaded(args) == [(1e-4, None, 1, [4, 5, 6])]
 
     @pytest.mark.parametrize("method", dropmax_methods.names())
-    def test_every_setting_is_a_head(self, method, tmp_path):
-        args = dropmax.parse_arguments([])
-        for setting in dropmax_jobs.settings_of(args, method):
-            made = dropmax_methods.method(method).make(
-                2000, 0, setting.entropy_weight
-            )
-            wanted = setting.entropy_weight
-            assert wanted is None or made.entropy_weight == wanted
+    def test_every_weight_is_a_head(self, method):
+        made = dropmax_methods.method(method)
+        assert made.entropy_weights[0] is None
+        for wanted in made.entropy_weights:
+            head = made.make(2000, 0, wanted)
+            assert wanted is None or head.entropy_weight == wanted
 
 
 def test_a_row_of_several_seeds():
@@ -109,23 +160,28 @@ def test_a_row_of_several_seeds():
                 f"{part} 18": {"error": error, "ece": 0.1}
                 for part in ("test", "validation")
             },
-            "seconds": 1.0,
         }
         for error in (2.0, 3.0, 7.0)
     ]
-    row = dropmax._row("eurlex", "posterior", "18", found)
+    setting = dropmax_jobs.usual("posterior")
+    row = dropmax._row("eurlex", "posterior", "18", setting, 6, found)
     assert row["method"] == "posterior (18)"
-    assert (row["error_%"], row["mean_%"]) == (3.0, 4.0)
+    assert (row["setting"], row["lambda"], row["best of"]) == (
+        "usual",
+        "own",
+        6,
+    )
+    assert (row["error_%"], row["least"], row["most"]) == (4.0, 2.0, 7.0)
     # The square root of 7, over that of 3.
     assert row["standard_error"] == 1.53
-    assert "standard_error" not in dropmax._row(
-        "eurlex", "base", "18", found[:1]
-    )
+    setting = setting._replace(l2=0.0)
+    row = dropmax._row("eurlex", "base", "18", setting, 4, found[:1])
+    assert row["setting"] == "chosen" and "standard_error" not in row
 
 
 def test_scores():
     p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.58, 0.42]])
-    found = dropmax.scores(p, np.array([0, 0, 0, 1]))
+    found = dropmax_train.scores(p, np.array([0, 0, 0, 1]))
     assert found["error"] == 50.0
     # Bins of a fifteenth: 0.58 is in that of 0.53 to 0.6, 0.6 is not.
     gaps = abs(0.8 - 1) + abs(0.7 - 0) + abs(0.6 - 1) + abs(0.58 - 0)
@@ -254,7 +310,7 @@ class TestReaders:
             },
         )
         setting = dropmax_jobs.Setting(0.0)
-        result = dropmax.train(
+        result = dropmax_train.train(
             "posterior sampled", setting, found, 0, 120, batch=10, rate=0.02
         )
         errors = [point["error"] for point in result["curve"]]

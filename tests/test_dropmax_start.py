@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
@@ -47,7 +46,6 @@ def test_stationary_probabilities_of_the_default_weights():
     assert reference.sigmoid(p + r) == pytest.approx(0.121, abs=5e-4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(*[st.sampled_from([0.0, 0.01, 0.3, 1.0, 3.0, 30.0]) for _ in range(3)])
 def test_the_loss_is_stationary_there(kl, auxiliary, entropy):
     """By gradients of the loss's own terms, unless it lies below -10."""

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -166,7 +165,6 @@ class TestMasks:
                 np.sum(gradient.numpy() * direction), expected, rtol=1e-4
             )
 
-    @settings(max_examples=100, deadline=None)
     @given(
         st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=8),
         st.integers(0, 2**31),

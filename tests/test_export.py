@@ -103,7 +103,24 @@ def block_path(request, monkeypatch):
         )
 
 
-@pytest.mark.parametrize("k", [1, 7, 70, NUM_CLASSES])
+@pytest.mark.parametrize("n", [1, 128, 3_000, 6_000, 6_144])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_top_k_of_groups_is_top_k(n, is_known):
+    """Of equals the first, in one group or several; all of them may be -inf."""
+    rng = np.random.default_rng(0)
+    logits = rng.integers(0, 400, (4, n)).astype("float32")
+    logits[1], logits[2] = 1.0, -np.inf
+    logits[3, : n // 2] = -np.inf
+    spec = tf.TensorSpec([None, n if is_known else None])
+    find = tf.function(lambda x: stock.top_k(x, 11), [spec])
+    expected = tf.math.top_k(logits, min(n, 11))
+    for found, expected in zip(find(logits), expected):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "k", quick([1, 7, 70, NUM_CLASSES], [1, 70, NUM_CLASSES])
+)
 @pytest.mark.parametrize("name", HEADS)
 def test_export_top_k_equals_top_k(name, k, block_path):
     head = make_head(name)

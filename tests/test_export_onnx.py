@@ -1,5 +1,6 @@
 """ONNX exports answer in ONNX Runtime as the model does."""
 
+import json
 import os
 import sys
 
@@ -8,6 +9,11 @@ import numpy as np
 import pytest
 
 import tfxclass
+from tests.cases import quick
+from tfxclass.export import accuracy
+from tfxclass.export import onnx_classifier
+from tfxclass.export import onnx_model
+from tfxclass.export import onnx_rows
 from tfxclass.rows.class_rows import ClassRows
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -180,3 +186,101 @@ def test_more_than_two_gigabytes(tmp_path):
     assert os.path.getsize(path) < 10_000
     found, _ = ask(path, x=rows)
     assert found[:, 0].tolist() == ids.tolist()
+
+
+SEVERAL = quick(["dot", "logits", "cosine"], ["dot"])
+
+
+@pytest.mark.parametrize("kind", [None, "exclude", "only"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_int8_rows(name, kind, tmp_path):
+    """The proof compares with int8 rows in TensorFlow; here with the model."""
+    model = make_model(name)
+    x = np.random.default_rng(1).normal(size=(64, 5)).astype("float32")
+    x[0] *= 1e6
+    filters = {} if kind is None else {kind: True}
+    path = tfxclass.export.onnx(
+        model,
+        tmp_path / "m",
+        top_k=7,
+        quantize="int8",
+        example_inputs=x,
+        **filters,
+    )
+    folder = os.path.dirname(path)
+    size = os.path.getsize(os.path.join(folder, "classes.bin"))
+    assert size == NUM_CLASSES * (12 + 4 + 4 * (name == "dot"))
+    assert {"MatMulInteger"} & ops_of(path) or kind == "only"
+    with open(os.path.join(folder, "search.json")) as f:
+        report = json.load(f)
+    given = {}
+    if kind is not None:
+        ids = np.random.default_rng(2).integers(-1, NUM_CLASSES, (64, 20))
+        given = {f"{kind}_ids": ids}
+    answers = ask(path, x=x, **given)
+    best = tfxclass.top_k(model, 7, **filters)
+    expected = best([x, *given.values()] if given else x)
+    found = accuracy.measure(answers, expected)
+    assert found["recall"] >= 0.9
+    if kind is None:
+        assert report["recall"] == pytest.approx(found["recall"], abs=0.01)
+        assert report["quantize"] == "int8" and report["top_k"] == 7
+        assert report["score_error"]["mean"] == pytest.approx(
+            found["score_error"]["mean"], rel=0.1
+        )
+
+
+def ops_of(path):
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False).graph
+    return {node.op_type for node in graph.node}
+
+
+def test_two_digits_are_nearly_the_query():
+    """Their products are within the bound, with zeros among the queries."""
+    from onnx import TensorProto
+    from onnx import helper
+
+    rng = np.random.default_rng(0)
+    queries = rng.normal(size=(5, 12)) * 10.0 ** np.arange(-2, 3)[:, np.newaxis]
+    queries = queries.astype("float32")
+    queries[2] = 0.0
+    codes = rng.integers(-127, 128, (12, 40)).astype("int8")
+    # Where 16 bits would be too few.
+    queries[3], codes[:, 0] = 1.0, 127
+    scales = rng.random(40).astype("float32")
+    graph = helper.make_graph([], "rows", [], [])
+    nodes = onnx_classifier.Nodes(graph)
+    names = [nodes.constant(codes, "int8"), nodes.constant(scales, "float32")]
+    logits = onnx_rows.Int8Rows(names).logits(nodes, "queries")
+    nodes.name(logits, "logits")
+    for where, name, shape in (
+        (graph.input, "queries", [None, 12]),
+        (graph.output, "logits", [None, 40]),
+    ):
+        kind = TensorProto.FLOAT
+        where.append(helper.make_tensor_value_info(name, kind, shape))
+    opset = helper.make_opsetid("", onnx_model.OPSET)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=9)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (found,) = session.run(None, {"queries": queries})
+    rows = scales * codes
+    exact = queries.astype(float) @ rows
+    norm = np.abs(rows).sum(axis=0)
+    most = np.abs(queries).max(axis=1, keepdims=True)
+    error = np.abs(found - exact)
+    bound = onnx_rows.query_error(most, norm) + 1e-5 * np.abs(exact) + 1e-6
+    assert np.all(error <= bound)
+    assert error.max() > 0
+
+
+def test_low_recall_of_int8_rows_is_refused(tmp_path):
+    model = make_model("logits")
+    kernel = model.layers[-1].kernel
+    # Rows that only differ where they are rounded.
+    rows = 100.0 * np.eye(1, 12) + 0.01 * kernel.numpy()
+    kernel.assign(rows)
+    with pytest.raises(ValueError, match="Recall at 5 of int8 rows"):
+        tfxclass.export.onnx(model, tmp_path / "m", top_k=5, quantize="int8")
+    assert os.listdir(tmp_path) == []

@@ -261,6 +261,7 @@ class TestInvertedLists:
         np.testing.assert_array_equal(ids, exact[0])
         np.testing.assert_allclose(scores, exact[1], rtol=1e-5)
 
+    @pytest.mark.slow
     def test_same_seed_same_lists(self):
         head = self.clustered().layers[-1]
         settings = tfxclass.export.InvertedLists(num_lists=30)

@@ -16,11 +16,14 @@ HEADS = {
     "sigmoid": lambda: layers.FullSoftmax(CLASSES, loss="sigmoid"),
     "removed": lambda: layers.FullSoftmax(CLASSES, removed=[0, 3, 59]),
     "sharded": lambda: layers.ShardedSoftmax(CLASSES),
-    "adaptive": lambda: layers.AdaptiveSoftmax(CLASSES, cutoffs=[20, 40]),
+    "adaptive": lambda: layers.AdaptiveSoftmax(
+        CLASSES, cutoffs=[20, 40], removed=[8, 30]
+    ),
     "blocks": lambda: layers.DifferentiatedSoftmax(
         CLASSES, blocks=[(20, 5), (40, 3)]
     ),
     "dropmax": lambda: layers.DropMax(CLASSES),
+    "samples": lambda: layers.DropMax(CLASSES, predict_samples=3),
     "sparsemax": lambda: layers.Sparsemax(CLASSES, activation=None),
     "tree": lambda: layers.HierarchicalSoftmax(CLASSES, "balanced"),
     "logits": lambda: layers.FullSoftmax(CLASSES, activation=None),
@@ -227,7 +230,13 @@ def test_an_export_excludes(kind, tmp_path):
             signatures["exclude"](x=tf.constant(x), exclude_ids=questions(8)[1])
 
 
-@pytest.mark.parametrize("kind", ["removed", "blocks", "cosine"])
+@pytest.mark.parametrize(
+    "kind",
+    quick(
+        ["removed", "blocks", "cosine", "adaptive", "dropmax", "samples"],
+        ["blocks", "adaptive", "samples"],
+    ),
+)
 def test_an_export_answers_among_given_classes(kind, tmp_path):
     model, signatures = exported(kind, tmp_path, only=True)
     x, ids = questions()
@@ -315,7 +324,7 @@ def test_onnx_answers_among_given_classes(kind, tmp_path):
     ("kind", "options", "message"),
     [
         ("full", {"exclude": -1}, "`exclude` must be a positive"),
-        ("adaptive", {"only": True}, "one row a class"),
+        ("tree", {"only": True}, "answers with a beam"),
     ],
 )
 def test_bad_filters_of_an_export(kind, options, message, tmp_path):

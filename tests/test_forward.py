@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests import reference
+from tests.cases import quick
 from tfxclass import layers
 from tfxclass import metrics
 
@@ -178,7 +179,7 @@ def test_an_endpoint_leaves_masked_positions_out():
     np.testing.assert_allclose(*results, rtol=1e-6)
 
 
-@pytest.mark.parametrize("catch_up", [True, False])
+@pytest.mark.parametrize("catch_up", quick([True, False], [True]))
 def test_biases_are_caught_up(catch_up):
     """With `catch_up` probabilities are those of dense Adam; without, not."""
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.cases import quick
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.ops import library
@@ -49,7 +50,7 @@ def is_on_host(variable):
     return "CPU:0" in variable.value.device
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", quick(HEADS, ["selective"]))
 def test_without_cuda_ops_rows_stay_on_the_host(gpu, name):
     gpu(None)
     with pytest.warns(UserWarning, match="built without CUDA. Fix: install"):

@@ -42,6 +42,7 @@ class TestFull(GrowthContract):
         np.testing.assert_array_equal(now[:CLASSES], was)
 
 
+@pytest.mark.slow
 class TestCosineForest(GrowthContract):
     def make_head(self, **options):
         return layers.SelectiveSoftmax(

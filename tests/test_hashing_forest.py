@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -92,7 +91,6 @@ def check_tree(tree, rows, leaf_size):
     return halved
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     rows=matrices(),
     leaf_size=st.integers(1, 60),
@@ -214,7 +212,6 @@ def brute_force(forest, rows, queries, num_neighbors, normalize=False):
     return results
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(1, 300),
@@ -569,7 +566,6 @@ def test_state_of_an_empty_forest():
 STATE = built(clustered(40, 3), num_trees=2, leaf_size=6)[0].state()
 
 
-@settings(max_examples=60, deadline=None)
 @given(length=st.integers(1, STATE["ready"].size - 1), pending=st.booleans())
 def test_truncated_bytes_are_refused(length, pending):
     forest, kernel = built(clustered(40, 3))
@@ -583,7 +579,6 @@ def test_truncated_bytes_are_refused(length, pending):
     assert ready_bytes(forest) == before
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     flips=st.lists(
         st.tuples(st.integers(0, STATE["ready"].size - 1), st.integers(1, 255)),

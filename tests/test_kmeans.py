@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -14,7 +13,6 @@ from tfxclass.ops import kmeans
 NAN = float("nan")
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     count=st.integers(1, 120),
     dim=st.integers(1, 12),
@@ -54,7 +52,6 @@ def test_rows_are_in_the_cluster_of_the_nearest_mean():
     assert np.mean(nearest == found) > 0.95, np.mean(nearest == found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 20), max_size=30),
     dim=st.integers(1, 9),

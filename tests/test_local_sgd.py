@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import local_sgd
@@ -44,7 +43,6 @@ def test_two_workers(tmp_path):
     check(tmp_path, ["dense_oracle", "row_oracle", "indexes"], environments)
 
 
-@settings(deadline=None, max_examples=20)
 @given(
     st.lists(
         st.tuples(st.floats(0.01, 1), st.integers(1, 7), st.integers(1, 9)),

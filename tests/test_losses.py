@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 import tfxclass
@@ -172,7 +171,6 @@ def test_linear_cross_entropy(
         np.testing.assert_allclose(gradient, twin, **TOLERANCE)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     batch=st.integers(0, 6),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -112,7 +111,6 @@ def test_dwta_is_winner_take_all_where_nothing_is_zero(dim, bin_size):
     np.testing.assert_array_equal(codes, expected.T)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     dim=st.integers(1, 40),
     zeros=st.sampled_from([0.2, 0.8, 0.97, 1.0]),
@@ -260,7 +258,6 @@ def test_found_classes_are_those_of_brute_force(name, num_classes):
         np.testing.assert_array_equal(mask, expected)
 
 
-@settings(max_examples=30, deadline=None)
 @given(room=st.integers(0, 120), seed=st.integers(0, 10**6))
 def test_a_union_that_does_not_fit_is_cut_by_votes(room, seed):
     """A query reads all tables; who has more votes than another is kept."""

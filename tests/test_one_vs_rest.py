@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 import tfxclass
@@ -244,7 +243,6 @@ def test_gradients_of_options(option, name, monkeypatch):
         )
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     batch=st.integers(0, 5),

@@ -63,7 +63,7 @@ def row_gradient(random, ids, rows=ROWS):
 
 @pytest.mark.parametrize("catch_up", [False, True])
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", quick(PAIRS, ["momentum", "adagrad", "adam"]))
 def test_equals_dense_when_every_row_is_touched(name, option, catch_up):
     random = np.random.default_rng(0)
     lazy, dense = pair(name, catch_up=catch_up, **OPTIONS[option])

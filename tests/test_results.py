@@ -154,6 +154,25 @@ class TestPaths:
         assert once(1) == [3]
         assert told == [("x.py", "--child", "d", "a b", n) for n in (0, 0, 1)]
 
+    def test_jobs_of_a_run_that_was_stopped(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path))
+        monkeypatch.setattr(measure, "in_fresh_process", lambda *a: [a[-2:]])
+        jobs = [(("a",), None), (("b", 2), 1)]
+
+        def done(seeds, is_cached):
+            found = measure.jobs_done("x", "x.py", jobs, seeds, "d", is_cached)
+            return {job: len(of_seeds) for job, of_seeds in found.items()}
+
+        assert done(2, True) == {}
+        measure.once("x", "x.py", "a", 1, folder="d")
+        assert done(2, True) == {("a",): 1}
+        assert done(3, False) == {("a",): 3, ("b", 2): 1}
+        assert done(3, True) == {("a",): 3, ("b", 2): 1}
+        failed = {"error": "?"}
+        monkeypatch.setattr(measure, "in_fresh_process", lambda *a: failed)
+        with pytest.raises(SystemExit, match=r"\?"):
+            done(4, False)
+
     def test_rows_of_other_options_are_not_mixed(self, runs):
         assert runs("one", ["a"]) == 1
         for options in ({"epochs": 4}, {"seeds": 2}):

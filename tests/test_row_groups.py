@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -109,7 +108,6 @@ def test_two_levels_are_near_to_one():
     assert sizes < 70, sizes
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     count=st.integers(1, 120),
     dim=st.integers(1, 12),

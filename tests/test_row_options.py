@@ -253,7 +253,9 @@ CAUGHT_UP = {
 }
 
 
-@pytest.mark.parametrize("case", CAUGHT_UP)
+@pytest.mark.parametrize(
+    "case", quick(CAUGHT_UP, ["adagrad", "adam", "overwritten"])
+)
 def test_averages_of_caught_up_rows_equal_dense(case):
     """Rows move in the steps they skip, and their averages with them.
 

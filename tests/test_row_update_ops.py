@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.processes import run_code
@@ -155,7 +154,6 @@ def test_duplicates_and_none(rule, ids):
     check(rule, (4, 5), ids)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(1, 5000),
     dim=st.integers(1, 20),

@@ -73,6 +73,7 @@ def test_a_failing_save_keeps_the_old_file(path, monkeypatch):
     assert value_in(path) == 1.0 and only_file(path)
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_old_file(path):
     """A limit on the size of files stands for the end of the disk."""
     tfxclass.save_model(model_of(1.0), path)

@@ -40,7 +40,6 @@ def infos(served_models):
 
 
 class TestFuzz:
-    @hypothesis.settings(max_examples=100, deadline=None)
     @hypothesis.given(
         keys=st.sets(
             st.sampled_from(["instances", "inputs", "signature_name", "z"])
@@ -59,7 +58,6 @@ class TestFuzz:
             return
         assert inputs["x"].dtype == np.float32
 
-    @hypothesis.settings(max_examples=100, deadline=None)
     @hypothesis.given(
         value=json_values(),
         context=json_values(),
@@ -75,7 +73,6 @@ class TestFuzz:
         for example in found:
             tf.train.Example.FromString(example)
 
-    @hypothesis.settings(max_examples=100, deadline=None)
     @hypothesis.given(st.binary(max_size=50))
     def test_any_bytes(self, body):
         try:
@@ -83,7 +80,6 @@ class TestFuzz:
         except TensorFlowError as e:
             assert e.code == 3
 
-    @hypothesis.settings(max_examples=40, deadline=None)
     @hypothesis.given(
         rows=st.lists(
             st.lists(st.floats(width=32), min_size=2, max_size=2), min_size=1

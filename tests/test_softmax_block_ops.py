@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -62,7 +61,6 @@ def run_top_k(logits, k, block):
     return ids.numpy(), scores.numpy()
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     batch=st.integers(*SIZES["batch"]),
@@ -79,7 +77,6 @@ def test_stats_in_blocks_equal_the_logsumexp(
     np.testing.assert_allclose(result, expected, **TOLERANCE)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     batch=st.integers(*SIZES["batch"]),
@@ -169,7 +166,6 @@ def test_margin_on_a_target_far_above_the_rest(block, rest):
         np.testing.assert_allclose(result, expected, **TOLERANCE)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     logits=st.lists(
         st.sampled_from([-INF, -1e4, -1.0, 0.0, 0.5, 1.0, 1e4, INF, NAN]),
@@ -186,7 +182,6 @@ def test_top_k_in_blocks_with_ties_and_nan(logits, k, block):
     np.testing.assert_array_equal(scores, expected_scores)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     batch=st.integers(0, 4),
@@ -214,7 +209,6 @@ def test_top_k_of_ids_past_32_bits():
     assert scores.numpy().tolist() == [[3.0, 2.0]]
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     shape=st.lists(st.integers(0, 6), min_size=1, max_size=3),

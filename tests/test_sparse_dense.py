@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 import tfxclass
@@ -51,7 +50,6 @@ def expected(layer, ids, values):
     return outputs if layer.bias is None else outputs + layer.bias.numpy()
 
 
-@settings(max_examples=60, deadline=None)
 @given(batch=st.integers(0, 7), n=st.integers(0, 9), seed=st.integers(0, 999))
 def test_equals_numpy(batch, n, seed):
     random = np.random.default_rng(seed)

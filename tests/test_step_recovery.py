@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 from sklearn import datasets
 
@@ -138,7 +137,6 @@ def test_result_is_the_definition(name, weighed):
     np.testing.assert_array_equal(sums.result(), kernel)
 
 
-@settings(deadline=None, max_examples=15)
 @given(
     st.sampled_from(list(HEADS)),
     st.integers(0, 1000),

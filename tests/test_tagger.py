@@ -335,6 +335,19 @@ def test_not_fitted():
             use(quiet())
 
 
+def test_what_a_user_sees(capsys):
+    tagger = Tagger()
+    assert repr(tagger) == "<Tagger: not fitted, effort='best'>"
+    tagger.fit(TEXTS, np.array(["a", "b"] * (len(TEXTS) // 2)))
+    assert repr(tagger) == "<Tagger: 2 tags, effort='best'>"
+    printed = capsys.readouterr().out
+    assert "tagger: chosen\n" in printed and "\n  tags " in printed
+    assert type(tagger.predict(["fox"])[0][0][0]) is str
+    # Fewer tags than the greatest k, and one that was not learned.
+    found = tagger.evaluate(TEXTS[:1], ["new"])
+    assert found["precision_at_5"] == 0.0 == found["recall_at_5"]
+
+
 def test_other_columns_are_refused(trained):
     with pytest.raises(ValueError, match="Columns must be"):
         trained.predict({"title": ["a"]})
@@ -368,7 +381,8 @@ def test_ten_megabytes(trained):
 
 def test_tree_of_labels_learns_as_the_flat_one(glosses, monkeypatch):
     texts, kinds = glosses
-    monkeypatch.setitem(tfxclass.text.trials.EFFORTS, "fast", (5, 0.0, (0.5,)))
+    effort = (5, 0.0, (0.5,), None)
+    monkeypatch.setitem(tfxclass.text.trials.EFFORTS, "fast", effort)
     monkeypatch.setattr(tfxclass.text.linear_tree, "_LEAST_GROUPS", 4)
     tagger = quiet(effort="fast").fit(texts[:2000], [[k] for k in kinds[:2000]])
     assert tagger.summary["groups"] == 4

@@ -11,6 +11,7 @@ from tests.test_tagger import TEXTS
 from tests.test_tagger import quiet
 from tfxclass.text import Tagger
 from tfxclass.text import choice
+from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text import trials
 from tfxclass.text.sparse_rows import from_pairs
@@ -55,11 +56,11 @@ def test_votes_equal_the_plain_way():
     values[4] = 0
     expected = plain_votes(texts, has, queries, 7)
     np.testing.assert_allclose(
-        layer.votes(ids, values), expected, rtol=1e-4, atol=1e-6
+        layer.scores(ids, values), expected, rtol=1e-4, atol=1e-6
     )
     assert not expected[4].any() and expected.any(axis=1).sum() == 8
-    some = neighbors.votes_of(layer, rows, np.array([4, 1]))
-    each = layer.votes(*rows.padded()).numpy()
+    some = near_texts.scores_of(layer, rows, np.array([4, 1]))
+    each = layer.scores(*rows.padded()).numpy()
     np.testing.assert_allclose(some, each[:, [4, 1]], rtol=1e-5)
     p = np.random.default_rng(3).random((9, 6)).astype(np.float32)
     np.testing.assert_allclose(
@@ -69,7 +70,7 @@ def test_votes_equal_the_plain_way():
 
 def test_texts_are_found_by_their_heaviest_terms():
     dense, rows = random_rows(12, 30, 5)
-    kept = neighbors.unit_rows(rows, most=3)
+    kept = near_texts.unit_rows(rows, most=3)
     for i in range(12):
         own = slice(kept.splits[i], kept.splits[i + 1])
         best = set(np.argsort(-dense[i])[:3])
@@ -103,10 +104,14 @@ def test_the_share_of_votes_is_what_held_out_texts_are_best_with(one):
     made = types.SimpleNamespace(one=one)
     made._score = lambda *x: trials.Trials._score(made, *x)
     trial = types.SimpleNamespace(truth=truth)
-    share, mixed = trials.Trials._mix(made, noise, right, trial)
+    share, mixed = trials.Trials._mix(
+        made, noise, right, trial, neighbors.SHARES
+    )
     assert share == max(neighbors.SHARES)
     np.testing.assert_allclose(mixed, (1 - share) * noise + share * right)
-    share, _ = trials.Trials._mix(made, 0.4 * right + 0.3, noise, trial)
+    share, _ = trials.Trials._mix(
+        made, 0.4 * right + 0.3, noise, trial, neighbors.SHARES
+    )
     assert share == min(neighbors.SHARES)
 
 

@@ -41,7 +41,12 @@ def fail_to_rename(*_):
     "owner, name, failure",
     [
         (keras.Model, "save", fail_to_write),
-        (tagger_files.os, "replace", fail_to_rename),
+        pytest.param(
+            tagger_files.os,
+            "replace",
+            fail_to_rename,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_save_that_fails_leaves_the_old_one(

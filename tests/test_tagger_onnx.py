@@ -28,8 +28,8 @@ def answers(path, features):
 @pytest.mark.parametrize(
     "tags, options",
     [
-        (TAGS, {"neighbors": 2}),
-        ([own[0] for own in TAGS], {}),
+        (TAGS, {"neighbors": 2, "landmarks": 40}),
+        ([own[0] for own in TAGS], {"landmarks": 40}),
     ],
 )
 def test_onnx_runtime_answers_as_the_tagger(tmp_path, tags, options):
@@ -71,7 +71,7 @@ def test_margins_of_long_and_short_lists_and_groups():
         values = random.random(ids.shape).astype(np.float32)
         values[0], values[1, 3:] = 0, 0
         found = tagger_onnx.probabilities(
-            layer, None, tf.constant(ids), tf.constant(values)
+            layer, [], tf.constant(ids), tf.constant(values)
         )
         np.testing.assert_allclose(
             found, layer(ids, values), rtol=1e-4, atol=1e-6

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tfxclass
 from tests import reference
 from tests.cases import check_refused
+from tests.cases import quick
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tests.contract import DIM
@@ -66,7 +67,7 @@ def labels_of(wide):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("wide", quick([False, True], [True]))
 def test_training_loss_equals_numpy(name, wide):
     """And evaluation is against the labels."""
     x, y = data()[0], labels_of(wide)

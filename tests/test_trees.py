@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tfxclass import trees
@@ -62,7 +61,6 @@ def huffman_cost(counts):
     return cost
 
 
-@settings(max_examples=150, deadline=None)
 @given(counts=COUNTS)
 def test_huffman_is_minimal(counts):
     tree = trees.huffman(counts)
@@ -94,7 +92,6 @@ def test_huffman_of_powers_is_a_chain():
     np.testing.assert_array_equal(tree.depths(), [29, *range(29, 0, -1)])
 
 
-@settings(max_examples=80, deadline=None)
 @given(num_classes=st.integers(1, 90), arity=st.integers(2, 7))
 def test_balanced(num_classes, arity):
     tree = trees.balanced(num_classes, arity)
@@ -108,7 +105,6 @@ def test_balanced(num_classes, arity):
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     num_classes=st.integers(1, 70),
     arity=st.sampled_from([2, 4, 8]),
@@ -224,7 +220,6 @@ def test_hierarchy_with_several_parents():
     assert tree == trees.hierarchy([-1, 0, 0, 1, 2])
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), count=st.integers(1, 40))
 def test_hierarchies_of_any_shape(data, count):
     parents = [

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tfxclass import metrics
@@ -23,7 +22,6 @@ ROW = np.ones((1, 2))
 
 
 @given(st.integers(0, 10**6), st.integers(4, 40))
-@settings(max_examples=50, deadline=None)
 def test_threshold_is_the_best_of_all(seed, pairs):
     random = np.random.default_rng(seed)
     similarities = random.integers(0, 6, pairs) / 5
@@ -43,7 +41,6 @@ THRESHOLDS = [-np.inf, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
 
 @given(st.integers(0, 10**6), st.floats(0, 0.9))
-@settings(max_examples=50, deadline=None)
 def test_true_positive_rate_keeps_the_false_ones(seed, rate):
     random = np.random.default_rng(seed)
     same = np.arange(60) % 3 == 0

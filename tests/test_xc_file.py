@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests import helpers
@@ -389,7 +388,6 @@ def parse(lines, num_features=50, num_classes=40, first=2):
 
 
 class TestOp:
-    @settings(max_examples=100, deadline=None)
     @given(
         rows=st.lists(
             st.tuples(

@@ -96,17 +96,18 @@ def measured(model, head, x, y, negatives):
     """Accuracy on a test, and v and its reach of a few rows, exactly."""
     ids, _ = tfxclass.top_k(model, 1)(tf.constant(x))
     queries = head.queries(model.layers[0](x[:PROBED]))
-    k_eff, missed, _ = effective_classes(
+    found = effective_classes(
         queries,
         tf.constant(y[:PROBED, np.newaxis]),
         ClassRows(tf.convert_to_tensor(head.kernel), normalize=True),
     )
-    v = head.num_classes / (negatives * k_eff.numpy())
+    k_eff, missed = (each.numpy() for each in found[:2])
+    v = head.num_classes / (negatives * k_eff)
     return {
         "accuracy": float(np.mean(ids.numpy()[:, 0] == y)),
         "v": float(v.mean()),
-        "noise": float((v * missed.numpy()).mean()),
-        "k_eff": float(np.median(k_eff.numpy())),
+        "noise": float((v * missed * (1 - missed)).mean()),
+        "k_eff": float(np.median(k_eff)),
     }
 
 

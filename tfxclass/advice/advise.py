@@ -241,10 +241,11 @@ class Trial:
         v = self.head.num_classes / (negatives * k_eff[counts])
         # Where all classes are computed there is no noise.
         v *= sampled < self.head.num_classes
+        missed = missed[counts]
         return (
             float(np.exp(np.log(k_eff[counts]).mean())),
             float(v.mean()),
-            float((v * missed[counts]).mean()),
+            float((v * missed * (1 - missed)).mean()),
         )
 
     def measure(self, name: str, x: Any, y: tf.Tensor) -> Choice:

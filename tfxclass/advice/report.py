@@ -46,8 +46,8 @@ class Advice:
             the negatives is, (sum p)^2 / sum p^2.
         v: float, mean over rows: the relative variance of uniform's estimate
             of that mass, num_classes / (negatives k_eff).
-        noise: float, mean over rows of v (1 - p_y), by which it reaches the
-            gradient.
+        noise: float, mean over rows of v p_y (1 - p_y), by which it reaches
+            the labels' probability.
         constant: float, what the noise must be above, times the ratio of the
             costs of two steps, for an index to pay.
         num_classes, num_sampled, batch: ints.

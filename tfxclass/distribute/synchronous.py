@@ -69,9 +69,14 @@ class SynchronousSteps:
         self._test = self._function(model.test_step)
 
     def _function(self, step):
+        def of_replica(batch):
+            # A seed, which needs no batch, is not drawn where the data end.
+            with tf.control_dependencies(_tensors(batch)):
+                step(batch)
+
         @tf.function(reduce_retracing=True)
         def run(iterator):
-            self.strategy.run(step, args=(next(iterator),))
+            self.strategy.run(of_replica, args=(next(iterator),))
 
         return run
 
@@ -121,6 +126,11 @@ class SynchronousSteps:
         if chiefs:
             return resolver.task_type == "chief"
         return resolver.task_type == "worker" and resolver.task_id == 0
+
+
+def _tensors(batch):
+    parts = tf.nest.flatten(batch, expand_composites=True)
+    return [part for part in parts if part is not None]
 
 
 def _ran(function, iterator):

@@ -1,5 +1,8 @@
 """How near the answers of an export that approximates are to the model's."""
 
+import json
+import os
+
 import numpy as np
 import tensorflow as tf
 
@@ -91,3 +94,10 @@ def check_recall(received: float, min_recall: float, k: int) -> None:
             f"{min_recall}. Received: {received:.4f}. Give real "
             "`example_inputs`, a lower `min_recall`, or no `quantize`."
         )
+
+
+def write_report(path: str, report: Config) -> None:
+    """Writes what was measured, in JSON, and the folder of it."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(report, f, indent=2)

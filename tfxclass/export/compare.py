@@ -22,6 +22,7 @@ def check_same(
     expected: dict[str, np.ndarray],
     names: Sequence[str] | None,
     activation: str | None,
+    error: float = 0.0,
 ) -> None:
     """Raises unless the answers are those expected.
 
@@ -33,6 +34,7 @@ def check_same(
         expected: dict of arrays, `ids` and `scores`.
         names: list of str, or None.
         activation: the head's; None where scores are logits.
+        error: of logits, beside that of summation.
 
     Raises:
         RuntimeError: they differ.
@@ -43,6 +45,8 @@ def check_same(
     ids, scores = (_flat(expected[key]) for key in ("ids", "scores"))
     answers = {key: _flat(value) for key, value in answers.items()}
     tolerance = _ABSOLUTE[activation] + _RELATIVE * np.abs(scores)
+    # Of a probability, and of the sum that it is divided by.
+    tolerance += error if activation is None else 2 * error * np.abs(scores)
     if not np.all(_is_close(answers["scores"], scores, tolerance)):
         _differs("`scores`", answers["scores"], scores)
     if not _is_same_order(answers["ids"], ids, scores, tolerance):

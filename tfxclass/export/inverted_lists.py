@@ -6,10 +6,12 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.checks import check_positive_int
 from tfxclass.export import accuracy
+from tfxclass.export import earlier_lists
 from tfxclass.export.list_search import ListSearch
 from tfxclass.ops import kmeans
 from tfxclass.rows import stock
 from tfxclass.types import Array
+from tfxclass.types import Path
 
 
 class InvertedLists:
@@ -21,8 +23,10 @@ class InvertedLists:
     ops. For half a million classes and more, where reading every row is too
     slow. The rows are in the export once, in the order of the lists.
 
-    Scores are logits, exact for the classes found (of int8 rows, for these):
-    the sum of a softmax would read every row.
+    Scores are logits, exact for the classes found (of int8 rows, for these), or
+    with `probabilities` the head's. The log-sum-exp of a softmax is that of the
+    lists read, and for the others estimated from their mean rows and the
+    spread about these; its error is measured, and so is that of the scores.
 
     Args:
         num_lists: int, by default four times the root of the classes.
@@ -32,9 +36,15 @@ class InvertedLists:
             on the features of `example_inputs` or, without, on class rows,
             which flatters it; below `min_recall` the export is refused.
         seed: int. Same seed and rows, same lists.
+        probabilities: bool, for answers with probabilities, which `threshold`
+            needs.
+        base: folder of an earlier version, one with lists, whose lists these
+            begin as: a class whose row has not changed stays in its list, and
+            new classes and other rows join the list whose mean row is
+            nearest. Recall is measured as always.
 
     Raises:
-        ValueError: an argument out of range.
+        ValueError: an argument out of range, or `base` with `num_lists`.
     """
 
     def __init__(
@@ -43,6 +53,8 @@ class InvertedLists:
         num_probes: int | None = None,
         min_recall: float = 0.95,
         seed: int = 0,
+        probabilities: bool = False,
+        base: Path | None = None,
     ) -> None:
         if num_lists is not None:
             num_lists = check_positive_int("num_lists", num_lists)
@@ -52,10 +64,17 @@ class InvertedLists:
             raise ValueError(
                 f"`min_recall` must be in (0, 1]. Received: {min_recall}"
             )
+        if base is not None and num_lists is not None:
+            raise ValueError(
+                "`base` has as many lists as it has. Received: it and "
+                f"num_lists={num_lists}"
+            )
         self.num_lists = num_lists
         self.num_probes = num_probes
         self.min_recall = min_recall
         self.seed = seed
+        self.probabilities = bool(probabilities)
+        self.base = base
 
     def build(
         self,
@@ -82,11 +101,14 @@ class InvertedLists:
         most = min(k + most_excluded, head.num_answers)
         with progress.told("Measuring the recall of the lists"):
             self._choose_probes(search, k, queries, best.ids.numpy(), most)
-        if quantize:
-            found = search.top_k_of(queries, k)
-            search.score_error = accuracy.measure(found, best[:2])[
-                "score_error"
-            ]
+        if search.sums is not None:
+            seen = search.read(queries, k)[2]
+            search.log_sum_error = search.sums.fit(seen, best.logsumexp)
+        if quantize or self.probabilities:
+            found = accuracy.measure(
+                search.top_k_of(queries, k), _scores(search, head, best)
+            )
+            search.score_error = found["score_error"]
         search.measured_on = "class rows" if features is None else "examples"
         return search
 
@@ -98,24 +120,40 @@ class InvertedLists:
         quantize: bool = False,
     ) -> tuple[ListSearch, tf.Tensor, stock.Best]:
         """`(search, queries, best)`: what is asked, and the `k` best of it."""
-        _check_head(head)
+        self._check_head(head)
         (served,) = head.export_weights()
         rows = tf.convert_to_tensor(served.kernel)
         # Removed classes are in no list.
         bias = None if head.bias is None else served.bias
-        count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
-        count = min(count, rows.shape[0])
         with progress.told(f"Clustering {rows.shape[0]:,} class rows"):
-            lists = kmeans.clusters(rows, count, self.seed).numpy()
-        search = ListSearch(head, rows, bias, lists, count, quantize)
+            lists = self._lists(rows, head.removed)
+        count = int(lists.max()) + 1
+        search = ListSearch(
+            head, rows, bias, lists, count, quantize, self.probabilities
+        )
         if features is None:
             drawn = tf.gather(rows, search.live)
             queries = accuracy.drawn(drawn, self.seed)
         else:
             queries = head.queries(features)
         with progress.told("Answering exactly"):
-            best = stock.best(queries, served, k, with_logsumexp=False)
+            best = self._best(head, queries, served, k, search.sums)
         return search, queries, best
+
+    def _lists(self, rows, removed):
+        """The list of each class, int64 `[num_classes]`."""
+        if self.base is not None:
+            return earlier_lists.lists_of(self.base, rows, removed)
+        count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
+        count = min(count, rows.shape[0])
+        return kmeans.clusters(rows, count, self.seed).numpy()
+
+    def _best(self, head, queries, served, k, sums):
+        """`Best` of logits or, with `probabilities`, of those of answers."""
+        if self.probabilities:
+            parts = head.scaled([(queries, served)], head.answer_scale)
+            ((queries, served),) = parts
+        return stock.best(queries, served, k, with_logsumexp=sums is not None)
 
     def _choose_probes(self, search, k, queries, expected, most):
         least = search.least_probes(most)
@@ -141,11 +179,22 @@ class InvertedLists:
                 )
             probes = min(2 * probes, search.num_lists)
 
+    def _check_head(self, head):
+        if not getattr(head, "has_plain_logits", False):
+            raise ValueError(
+                "`search` needs a head with one row a class, and of its logits "
+                f"softmax, sigmoid or nothing. Received: {type(head).__name__}."
+                " Leave it out for exact search."
+            )
+        if self.probabilities and head.activation is None:
+            raise ValueError(
+                "`probabilities` needs a head that has them. Received: "
+                f"{head.name!r} with activation=None"
+            )
 
-def _check_head(head):
-    if not getattr(head, "has_plain_logits", False):
-        raise ValueError(
-            "`search` needs a head with one row a class, and of its logits "
-            f"softmax, sigmoid or nothing. Received: {type(head).__name__}. "
-            "Leave it out for exact search."
-        )
+
+def _scores(search, head, best):
+    """`(ids, scores)` of `Best`, as those of a search."""
+    if search.activation is None:
+        return best[:2]
+    return best.ids, head.objective.probabilities(best.logits, best.logsumexp)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_k
 from tfxclass.export import accuracy
+from tfxclass.export import list_sums
 from tfxclass.layers.class_numbers import GONE
 from tfxclass.layers.output_head import unflatten
 from tfxclass.rows import half_rows
@@ -28,10 +29,8 @@ class ListSearch(tf.Module):
         lists: int `[num_classes]`, the list of each class.
         num_lists: int.
         quantize: whether rows are kept in int8.
+        probabilities: whether scores are the head's probabilities.
     """
-
-    #: Scores are logits.
-    activation = None
 
     def __init__(
         self,
@@ -41,8 +40,11 @@ class ListSearch(tf.Module):
         lists: np.ndarray,
         num_lists: int,
         quantize: bool = False,
+        probabilities: bool = False,
     ) -> None:
         super().__init__()
+        #: Of the scores; None where they are logits.
+        self.activation = head.activation if probabilities else None
         order = np.argsort(lists, kind="stable")
         order = order[~np.isin(order, head.removed)]
         self.live = np.sort(order)
@@ -53,6 +55,7 @@ class ListSearch(tf.Module):
         self.recall = None
         self.measured_on = None
         self.score_error = None
+        self.log_sum_error = None
         # Untracked: the head's own copies of these would be saved, too.
         self._head = lambda: head
         self.query_weights = head.query_weights()
@@ -67,25 +70,37 @@ class ListSearch(tf.Module):
         if bias is not None:
             bias = tf.gather(tf.convert_to_tensor(bias), order)
             self.bias = _constant(bias, tf.float32, "bias")
-        means = self._means(sizes)
+        means, variances = _moments(tf.convert_to_tensor(self.rows), sizes)
+        of_list = np.repeat(np.arange(len(sizes)), sizes)
+        # Of a list, the greatest.
+        most = tf.zeros(len(sizes))
+        if self.bias is not None:
+            most = tf.math.segment_max(self.bias, of_list)
+        self.sums = None
+        if self.activation is not None and head.objective.needs_logsumexp:
+            self.sums = self._sums(variances, of_list, head.answer_scale)
         if quantize:
             self.rows = int8_rows.quantize(self.rows)
-        self.centres = _constant(means[0], tf.float32, "centres")
-        self.centre_bias = _constant(means[1], tf.float32, "centre_bias")
+        self.centres = _constant(means, tf.float32, "centres")
+        self.centre_bias = _constant(most, tf.float32, "centre_bias")
 
-    def _means(self, sizes):
-        """Mean row and greatest bias of each list."""
-        centres = _segment_means(tf.convert_to_tensor(self.rows), sizes)
-        if self.bias is None:
-            return centres, tf.zeros(len(sizes))
-        of_list = np.repeat(np.arange(len(sizes)), sizes)
-        return centres, tf.math.segment_max(self.bias, of_list)
+    def _sums(self, variances, of_list, scale):
+        bias = tf.zeros(len(of_list))
+        if self.bias is not None:
+            bias = scale * tf.convert_to_tensor(self.bias)
+        masses = list_sums.log_masses(bias, of_list)
+        return list_sums.ListSums(variances, masses, scale)
 
     def report(self) -> Config:
         """What was measured, a dict."""
-        int8 = {"quantize": accuracy.INT8, "score_error": self.score_error}
+        is_int8 = isinstance(self.rows, int8_rows.Int8Rows)
+        errors = {
+            "quantize": accuracy.INT8 if is_int8 else None,
+            "score_error": self.score_error,
+            "log_sum_error": self.log_sum_error,
+        }
         return {
-            **(int8 if self.score_error else {}),
+            **{k: v for k, v in errors.items() if v is not None},
             "num_lists": self.num_lists,
             "num_probes": self.num_probes,
             "recall": self.recall,
@@ -103,7 +118,7 @@ class ListSearch(tf.Module):
         return self._head()
 
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(ids, logits)`: int64 and float32 `[..., k]`, best first."""
+        """`(ids, scores)`: int64 and float32 `[..., k]`, best first."""
         features = tf.convert_to_tensor(features)
         found = self.top_k_of(self._head().queries(features), k)
         return tuple(unflatten(x, features) for x in found)
@@ -112,10 +127,23 @@ class ListSearch(tf.Module):
         self, queries: tf.Tensor, k: int
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`top_k` of queries, float32 `[batch, dim]`."""
+        ids, logits, seen = self.read(queries, k)
+        if self.activation is None:
+            return ids, logits
+        head = self._head()
+        total = None if self.sums is None else self.sums.total(seen)
+        logits = head.answer_scale * logits
+        return ids, head.objective.probabilities(logits, total)
+
+    def read(
+        self, queries: tf.Tensor, k: int
+    ) -> tuple[tf.Tensor, tf.Tensor, list_sums.Seen]:
+        """The best of the lists that are read: `(ids, logits, seen)`."""
         k = check_k(k, self.order.shape[0])
-        answers = tf.matmul(queries, self.centres, transpose_b=True)
-        answers += self.centre_bias
-        probes = tf.math.top_k(answers, self.num_probes, sorted=False).indices
+        means = tf.matmul(queries, self.centres, transpose_b=True)
+        probes = tf.math.top_k(
+            means + self.centre_bias, self.num_probes, sorted=False
+        ).indices
         starts, class_rows = tf.identity(self.starts), self._class_rows()
 
         def answer(query_and_lists):
@@ -128,20 +156,28 @@ class ListSearch(tf.Module):
             if class_rows.bias is not None:
                 logits += tf.gather(class_rows.bias, at)
             scores, columns = tf.math.top_k(logits, k)
-            return tf.gather(at, columns), scores
+            return tf.gather(at, columns), scores, self._sum(logits)
 
         # One query at a time: the rows that all of a batch read at once would
         # be gigabytes.
-        at, scores = tf.map_fn(
+        at, scores, total = tf.map_fn(
             answer,
             (queries, probes),
             fn_output_signature=(
                 tf.TensorSpec([k], tf.int64),
                 tf.TensorSpec([k], tf.float32),
+                tf.TensorSpec([], tf.float32),
             ),
             parallel_iterations=2,
         )
-        return tf.gather(self.order, at), scores
+        seen = list_sums.Seen(total, queries, means, probes)
+        return tf.gather(self.order, at), scores, seen
+
+    def _sum(self, logits):
+        """The log-sum-exp of logits, where it is needed."""
+        if self.sums is None:
+            return tf.zeros([])
+        return tf.reduce_logsumexp(self.sums.scale * logits)
 
     def _class_rows(self):
         """`ClassRows` in the order of the lists, read."""
@@ -168,12 +204,16 @@ def _constant(value, dtype, name):
     return tf.Variable(value, trainable=False, name=name)
 
 
-def _segment_means(rows, sizes):
-    """Means of consecutive rows, float32; some lists are widened at a time."""
-    means, ends = [], np.cumsum(sizes)
+def _moments(rows, sizes):
+    """Means of consecutive rows, and their variances, float32.
+
+    Some lists are widened at a time.
+    """
+    means, variances, ends = [], [], np.cumsum(sizes)
     for lists in np.array_split(np.arange(len(sizes)), -(-len(sizes) // 256)):
         first = ends[lists[0]] - sizes[lists[0]]
         part = half_rows.widen(rows[first : ends[lists[-1]]])
         of_list = np.repeat(np.arange(len(lists)), sizes[lists])
         means.append(tf.math.segment_mean(part, of_list))
-    return tf.concat(means, axis=0)
+        variances.append(list_sums.variances(part, means[-1], of_list))
+    return tf.concat(means, axis=0), tf.concat(variances, axis=0)

@@ -3,11 +3,11 @@
 The filters are those of `tfxclass.inference.filters`.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tfxclass.export import onnx_rows
 from tfxclass.inference import filters
 from tfxclass.layers.class_numbers import GONE
 from tfxclass.layers.output_head import OutputHead
@@ -65,7 +65,7 @@ class Nodes:
 def add(
     graph: Any,
     head: OutputHead,
-    tensors: Sequence[str],
+    rows: onnx_rows.FloatRows | onnx_rows.Int8Rows,
     k: int,
     rank: int,
     kind: str | None,
@@ -77,7 +77,7 @@ def add(
             and for features of rank 3 and more the shape of the answers
             without k.
         head: the head.
-        tensors: names of the class rows, and of the bias if there is one.
+        rows: the class rows.
         k: int, classes in an answer.
         rank: int, of the features.
         kind: of the filter, which has an input of its own, or None.
@@ -87,12 +87,12 @@ def add(
     if kind is not None:
         _add_ids(graph, filters.INPUTS[kind])
     if kind == filters.ONLY:
-        found = _among(nodes, head, queries, tensors, k)
+        found = _among(nodes, head, queries, rows, k)
     elif kind == filters.EXCLUDE:
-        found = _without(nodes, head, queries, tensors, k)
+        found = _without(nodes, head, queries, rows, k)
     else:
         size = nodes.constant([k])
-        found, _, scores = _best(nodes, head, queries, tensors, size)
+        found, _, scores = _best(nodes, head, queries, rows, size)
         found = found, scores
     if leading:
         shape = nodes.add("Concat", *leading, nodes.constant([k]), axis=0)
@@ -122,9 +122,9 @@ def _set_outputs(graph, k, rank):
         graph.output.append(info)
 
 
-def _best(nodes, head, queries, tensors, size):
+def _best(nodes, head, queries, rows, size):
     """`(ids, logits, scores)` of the `size` best classes."""
-    logits = nodes.add("Gemm", queries, *tensors, transB=1)
+    logits = rows.logits(nodes, queries)
     best, ids = nodes.add_several(2, "TopK", logits, size, axis=1)
     if head.activation is None:
         return ids, best, best
@@ -142,13 +142,13 @@ def _padded(nodes, tensor, count, value, dtype="int64"):
     return nodes.add("Pad", tensor, sizes, nodes.constant(value, dtype))
 
 
-def _without(nodes, head, queries, tensors, k):
+def _without(nodes, head, queries, rows, k):
     """`(ids, scores)` of the best that are not excluded."""
     excluded = filters.INPUTS[filters.EXCLUDE]
     size = nodes.add("Shape", excluded, start=1, end=2)
     size = nodes.add("Add", size, nodes.constant([k]))
     size = nodes.add("Min", size, nodes.constant([head.num_answers]))
-    ids, logits, scores = _best(nodes, head, queries, tensors, size)
+    ids, logits, scores = _best(nodes, head, queries, rows, size)
     ids = _padded(nodes, ids, k, -1)
     logits, scores = (
         _padded(nodes, x, k, 0, "float32") for x in (logits, scores)
@@ -185,7 +185,7 @@ def _first(nodes, ids, logits, scores, is_out, k):
     ]
 
 
-def _among(nodes, head, queries, tensors, k):
+def _among(nodes, head, queries, rows, k):
     """`(ids, scores)` of the best of those that are given."""
     only = _padded(nodes, filters.INPUTS[filters.ONLY], k, -1)
     width = nodes.add("Shape", only, start=1, end=2)
@@ -194,7 +194,7 @@ def _among(nodes, head, queries, tensors, k):
     before = nodes.add(
         "Pad", ids, nodes.constant([0, 1, 0, -1]), nodes.constant(-1)
     )
-    logits = _logits_of(nodes, head, queries, tensors, ids)
+    logits = _logits_of(nodes, head, queries, rows, ids)
     # Removed classes have a bias that says so.
     gone = nodes.constant(head.answer_scale * GONE / 2, "float32")
     is_out = nodes.add(
@@ -210,17 +210,16 @@ def _among(nodes, head, queries, tensors, k):
     return _first(nodes, ids, logits, scores, is_out, k)
 
 
-def _logits_of(nodes, head, queries, tensors, ids):
+def _logits_of(nodes, head, queries, rows, ids):
     """Logits of classes `[rows, q]`; of class 0 where an id is -1."""
-    kernel, *bias = tensors
     at = nodes.add("Max", ids, nodes.constant(0))
     # The runtime refuses this row.
     bad = nodes.add("Less", ids, nodes.constant(-1))
     at = nodes.add("Where", bad, nodes.constant(head.num_classes), at)
-    rows = nodes.add("Gather", kernel, at, axis=0)
     last = nodes.constant([2])
     queries = nodes.add("Unsqueeze", queries, last)
-    logits = nodes.add("Squeeze", nodes.add("MatMul", rows, queries), last)
-    if not bias:
+    logits = nodes.add("MatMul", rows.take(nodes, at), queries)
+    logits = nodes.add("Squeeze", logits, last)
+    if not rows.bias:
         return logits
-    return nodes.add("Add", logits, nodes.add("Gather", *bias, at, axis=0))
+    return nodes.add("Add", logits, nodes.add("Gather", *rows.bias, at, axis=0))

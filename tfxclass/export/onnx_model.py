@@ -10,29 +10,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass import optimizers
 from tfxclass import progress
 from tfxclass.checks import check_k
-from tfxclass.export import compare
+from tfxclass.export import accuracy
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_classifier
+from tfxclass.export import onnx_proof
+from tfxclass.export import onnx_rows
+from tfxclass.export import onnx_tensors
 from tfxclass.export import questions
 from tfxclass.export.onnx_classifier import own
+from tfxclass.export.signatures import ExactSearch
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
-from tfxclass.rows import half_rows
+from tfxclass.rows import int8_rows
 from tfxclass.types import Path
 
 OPSET = 18
-MODEL = "model.onnx"
-CLASSES = "classes.bin"
-# Rows at a time: the temporaries stay small.
-_BLOCK = 65_536
+MODEL, REPORT = "model.onnx", "search.json"
 
 
 def onnx(
@@ -44,6 +44,8 @@ def onnx(
     example_inputs: Any = None,
     exclude: bool = False,
     only: bool = False,
+    quantize: str | None = None,
+    min_recall: float = 0.95,
 ) -> str:
     """Writes `model` as an ONNX model with the best classes of each request.
 
@@ -71,13 +73,19 @@ def onnx(
             question; see `tfxclass.top_k`. Not for features of sequences.
         only: whether it has `only_ids` instead, in the same way: the classes
             that may be answers, whose rows alone are read.
+        quantize: `"int8"` for class rows in int8 with a scale each: a quarter
+            of the bytes, multiplied by `MatMulInteger`. Recall and the error
+            of the scores are measured as by `saved_model`, and in
+            `search.json`.
+        min_recall: float in [0, 1]; below it `quantize` is refused.
 
     Returns:
         The path of `model.onnx`, str.
 
     Raises:
         ValueError: an argument out of range, another kind of head, an input
-            that is named as an output, or an op that ONNX does not have.
+            that is named as an output, an op that ONNX does not have, or a
+            recall too low.
         RuntimeError: the export answers otherwise.
         ImportError: the extra is not installed.
     """
@@ -90,6 +98,8 @@ def onnx(
     inputs, features, head = encoder_of(model)
     top_k = check_k(top_k, head.num_answers)
     _check_head(head)
+    quantize = accuracy.check_quantize(quantize, head)
+    accuracy.check_min_recall(min_recall)
     _check_names(inputs)
     kind = filters.kind_of(exclude, only, inputs)
     if kind is not None and len(features.shape) > 2:
@@ -102,14 +112,30 @@ def onnx(
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
+    search = ExactSearch(head, quantize)
+    if quantize:
+        given = None
+        if example_inputs is not None:
+            given = encoder([tf.constant(x) for x in examples], training=False)
+        search.measure(given, features.shape[-1], top_k, min_recall)
     with progress.told("Converting the encoder"):
         graph = _convert(encoder, head)
     with new_folder(path) as folder:
-        _write(folder, graph, head, top_k, len(features.shape), kind)
+        _write(folder, graph, search, top_k, len(features.shape), kind)
         labels_lib.write(names, folder)
+        if quantize:
+            report = {**search.report(), "top_k": top_k}
+            accuracy.write_report(os.path.join(folder, REPORT), report)
         if verify:
             with progress.told("Comparing the answers"):
-                _verify(folder, encoder, head, top_k, examples, kind)
+                onnx_proof.check(
+                    os.path.join(folder, MODEL),
+                    encoder,
+                    search,
+                    top_k,
+                    examples,
+                    kind,
+                )
     return os.path.join(path, MODEL)
 
 
@@ -233,73 +259,18 @@ def _check_ops(model):
         )
 
 
-def _write(folder, model, head, k, rank, kind):
+def _write(folder, model, search, k, rank, kind):
     """Adds the classifier to `model`, and writes both."""
     import onnx
 
-    (served,) = head.export_weights()
-    rows = half_rows.widen(tf.convert_to_tensor(served.kernel))
-    bias = served.bias
-    if bias is not None:
-        bias = head.answer_scale * tf.convert_to_tensor(bias)
-    tensors = {"rows": rows} if bias is None else {"rows": rows, "bias": bias}
-    model.graph.initializer.extend(_write_tensors(folder, tensors))
-    onnx_classifier.add(
-        model.graph, head, list(map(own, tensors)), k, rank, kind
-    )
+    head, (served,) = search.head, search.weights
+    tensors = onnx_tensors.tensors_of(served, head.answer_scale)
+    names = list(map(own, tensors))
+    tensors = dict(zip(names, tensors.values()))
+    model.graph.initializer.extend(onnx_tensors.write(folder, tensors))
+    is_int8 = isinstance(served.kernel, int8_rows.Int8Rows)
+    rows = (onnx_rows.Int8Rows if is_int8 else onnx_rows.FloatRows)(names)
+    onnx_classifier.add(model.graph, head, rows, k, rank, kind)
     with open(os.path.join(folder, MODEL), "wb") as f:
         f.write(model.SerializeToString())
     onnx.checker.check_model(os.path.join(folder, MODEL))
-
-
-def _write_tensors(folder, tensors):
-    """Writes float32 variables in blocks; returns TensorProtos without data."""
-    import onnx
-
-    protos = []
-    with open(os.path.join(folder, CLASSES), "wb") as f:
-        for name, variable in tensors.items():
-            offset, tensor = f.tell(), tf.convert_to_tensor(variable)
-            for start in range(0, tensor.shape[0], _BLOCK):
-                tensor[start : start + _BLOCK].numpy().tofile(f)
-            f.flush()
-            proto = onnx.TensorProto(
-                name=own(name),
-                dims=tensor.shape.as_list(),
-                data_type=onnx.TensorProto.FLOAT,
-                data_location=onnx.TensorProto.EXTERNAL,
-            )
-            where = {
-                "location": CLASSES,
-                "offset": offset,
-                "length": f.tell() - offset,
-            }
-            for key, value in where.items():
-                proto.external_data.add(key=key, value=str(value))
-            protos.append(proto)
-    return protos
-
-
-def _verify(folder, encoder, head, k, examples, kind):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(
-        os.path.join(folder, MODEL), providers=["CPUExecutionProvider"]
-    )
-    feeds = {x.name: value for x, value in zip(encoder.inputs, examples)}
-    features = encoder([tf.constant(x) for x in examples], training=False)
-    if kind is None:
-        ids, scores = head.top_k(features, k)
-    else:
-        # The best, and padding.
-        best, _ = head.top_k(features, min(2, head.num_answers))
-        named = np.pad(best, [[0, 0], [0, 1]], constant_values=-1)
-        feeds[filters.INPUTS[kind]] = named
-        ids, scores = filters.answer(head, features, named, k, kind)
-    answers = session.run(["ids", "scores"], feeds)
-    compare.check_same(
-        dict(zip(("ids", "scores"), answers)),
-        {"ids": ids.numpy(), "scores": scores.numpy()},
-        None,
-        head.activation,
-    )

@@ -1,7 +1,6 @@
 """`saved_model`: a version folder with the best classes of each request."""
 
 import gc
-import json
 import os
 import re
 import tempfile
@@ -98,9 +97,9 @@ def saved_model(
             None; below it ids are -1 and scores 0. Not with `search`.
         exclude: whether to write the signature of that name, or the most ids
             of a request, int; True is 64. It searches for so many more.
-        only: whether to write the signature of that name. For heads whose
-            logits are products with one row a class. Scores are those of
-            `tfxclass.top_k(model, only=True)`, exact with `search`, too.
+        only: whether to write the signature of that name. For all heads but
+            trees; an `AdaptiveSoftmax` reads all rows for it. Scores are those
+            of `tfxclass.top_k(model, only=True)`, exact with `search`, too.
         quantize: `"int8"` for class rows in int8 with a scale each: a quarter
             of the bytes, on disk and read for an answer. For all heads but
             trees. Recall at `top_k` and the error of the scores are measured
@@ -124,10 +123,11 @@ def saved_model(
     inputs, features, head = encoder_of(model)
     top_k = check_k(top_k, head.num_answers)
     check_threshold(threshold, head)
-    if threshold is not None and search is not None:
+    if threshold is not None and search and not search.probabilities:
         raise ValueError(
-            "`threshold` is of probabilities, and those of `search` are "
-            f"logits. Received: threshold={threshold} with a search."
+            "`threshold` is of probabilities, and the scores of `search` are "
+            f"logits. Received: threshold={threshold} with a search. Fix: "
+            "InvertedLists(probabilities=True)."
         )
     threshold = threshold_of(threshold, head)
     quantize = accuracy.check_quantize(quantize, head)
@@ -165,7 +165,10 @@ def saved_model(
         with progress.told("Writing the export"):
             keys = _write(folder.name, encoder, answer, names, full_scores)
         if search.report() is not None:
-            _write_report(folder.name, {**search.report(), "top_k": top_k})
+            report = {**search.report(), "top_k": top_k}
+            accuracy.write_report(
+                os.path.join(folder.name, "assets.extra", "search.json"), report
+            )
         del search, answer
         served = questions.served(inputs, examples)
         records = warmup.write(folder.name, keys, served, warmup_batch_sizes)
@@ -185,10 +188,11 @@ def _most_excluded(exclude):
 
 
 def _check_only(only, head):
-    if only and not getattr(head, "has_own_logits", False):
+    if only and not hasattr(head, "stock_logits_of"):
         raise ValueError(
-            "`only` needs a head whose logits are products with one row a "
-            f"class. Received: {type(head).__name__}"
+            "`only` needs a head with class rows: an export of a tree answers "
+            f"with a beam. Received: {type(head).__name__}. Ask "
+            "tfxclass.top_k(model, only=True), or the signature `full_scores`."
         )
 
 
@@ -237,10 +241,3 @@ def _finish(folder):
         defaults[filters.INPUTS[filters.EXCLUDE]].CopyFrom(none)
     with open(path, "wb") as f:
         f.write(saved.SerializeToString(deterministic=True))
-
-
-def _write_report(folder, report):
-    os.makedirs(os.path.join(folder, "assets.extra"), exist_ok=True)
-    path = os.path.join(folder, "assets.extra", "search.json")
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(report, f, indent=2)

@@ -2,6 +2,7 @@
 
 import typing
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -55,6 +56,11 @@ class ExactSearch(tf.Module):
     def head(self) -> OutputHead:
         """The head; it is not saved."""
         return self._head()[0]
+
+    @property
+    def weights(self) -> Any:
+        """What is read: of `export_weights`, in int8 or not."""
+        return self._head()[1]
 
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         head, weights = self._head()

@@ -54,7 +54,12 @@ def check_free(
 
 
 def answer(
-    head: OutputHead, features: tf.Tensor, ids: Array, k: int, kind: str
+    head: OutputHead,
+    features: tf.Tensor,
+    ids: Array,
+    k: int,
+    kind: str,
+    search: OutputHead | tf.Module | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The k best classes of a head, without `ids` or among them.
 
@@ -64,18 +69,19 @@ def answer(
         ids: integers `[batch, p]`, -1 is padding.
         k: int.
         kind: `EXCLUDE` or `ONLY`.
+        search: what finds classes and logits, by default the head.
 
     Returns:
         `(ids, scores)`: int64 and float32 `[..., k]`.
     """
     ids = checked_ids(ids, features, head)
-    rows = flatten(features)
+    rows, search = flatten(features), search or head
     if kind == ONLY:
         ids = head.live_ids(ids)
-        found = among(head, head.logits_of(rows, ids), ids, k)
+        found = among(head, search.logits_of(rows, ids), ids, k)
     else:
         n, ids = places_for(k, ids, head)
-        found = without(*head.top_k(rows, n), ids, k)
+        found = without(*search.top_k(rows, n), ids, k)
     return tuple(unflatten(x, features) for x in found)
 
 

@@ -317,6 +317,11 @@ class DropMax(SavedRandom, SampledHead):
         )
         return self._answer(features, [found], k)
 
+    def stock_logits_of(
+        self, features: tf.Tensor, ids: tf.Tensor, weights: Retained
+    ) -> tf.Tensor:
+        return weights.stock_logits_of(self.queries(features), ids)
+
     def stock_scores(self, features: tf.Tensor, weights: Retained) -> tf.Tensor:
         return self.sorted_scores(features, weights)
 

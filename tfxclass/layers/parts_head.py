@@ -165,8 +165,24 @@ class PartsHead(OutputHead):
     def stock_logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any
     ) -> tf.Tensor:
-        """`logits_of` with stock ops alone, where `has_own_logits`."""
-        return _logits_of(self._paired(features, weights), ids)
+        """`logits_of` with stock ops alone.
+
+        Where the logit of a class is more than a product with its row, all rows
+        are read, block by block, for the sums that it needs.
+        """
+        parts = self._paired(features, weights)
+        if self.has_own_logits:
+            return _logits_of(parts, ids)
+        found = []
+        for queries, rows in parts:
+            logits = logits_at(queries, rows, rows.local_ids(ids))
+            total = stock.best(queries, rows, 1).logsumexp
+            found.append(search.Best(ids, logits, total))
+        logits = tf.zeros(tf.shape(ids))
+        for (_, rows), best in zip(parts, self.adjust_best(features, found)):
+            is_here = rows.local_ids(ids) >= 0
+            logits = tf.where(is_here, tf.cast(best.logits, tf.float32), logits)
+        return logits
 
     def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)`, `[rows, k]`: see `top_k`."""

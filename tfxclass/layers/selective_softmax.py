@@ -20,6 +20,7 @@ _OWN = (
     "neighbor_fraction",
     "correct_fill",
     "allocation",
+    "query_share",
 )
 
 
@@ -29,10 +30,11 @@ class SelectiveSoftmax(SampledSoftmax):
 
     The head for 10^5 classes and more. A step costs a product of [batch, dim]
     by [dim, num_sampled], `num_trees` walks of log2(num_classes / leaf_size)
-    products a row, and moves `num_sampled` rows; its share of a forest rebuilt
-    in the background as it drifts (`rebuild_interval="auto"`), about a quarter
-    of the time of the steps at most, comes on top. It keeps
-    a forest and its rows' directions beside the class matrix: about dim +
+    products for a quarter of the rows (`query_share`; the others have what was
+    found for their labels before), and moves `num_sampled` rows; its share of a
+    forest rebuilt in the background as it drifts (`rebuild_interval="auto"`),
+    about a quarter of the time of the steps at most, comes on top. It keeps a
+    forest and its rows' directions beside the class matrix: about dim + 80 +
     num_trees (4 + 4 dim / leaf_size) bytes a class, 2 GB at most unless
     `num_trees` is given.
 
@@ -44,9 +46,9 @@ class SelectiveSoftmax(SampledSoftmax):
         num_sampled: int, classes a step; at least the number of distinct
             labels in a batch. 1 % of the classes is a start.
         num_trees, leaf_size, num_neighbors, num_candidates,
-            rebuild_interval, neighbor_fraction, correct_fill, allocation: of
-            the `tfxclass.samplers.HashingForestSampler`. The paper's own
-            method is `neighbor_fraction=1.0, correct_fill=False,
+            rebuild_interval, neighbor_fraction, correct_fill, allocation,
+            query_share: of the `tfxclass.samplers.HashingForestSampler`. The
+            paper's own method is `neighbor_fraction=1.0, correct_fill=False,
             num_candidates=None`; with `allocation=
             tfxclass.samplers.AdaptiveAllocation(...)` it is the paper's HF-A.
         seed: int, seed of all that the head draws.
@@ -75,6 +77,7 @@ class SelectiveSoftmax(SampledSoftmax):
         neighbor_fraction: float = 0.5,
         correct_fill: bool = True,
         allocation: AdaptiveAllocation | None = None,
+        query_share: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -90,6 +93,7 @@ class SelectiveSoftmax(SampledSoftmax):
             neighbor_fraction=neighbor_fraction,
             correct_fill=correct_fill,
             allocation=allocation,
+            query_share=query_share,
             seed=seed,
         )
         super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)

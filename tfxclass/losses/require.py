@@ -37,12 +37,14 @@ def require(
         )
     inputs = [tf.convert_to_tensor(condition), *values]
     graph, names = _check(inputs, message)
-    (node,) = tf.graph_util.import_graph_def(
-        graph,
-        dict(zip(names, inputs, strict=True)),
-        return_elements=["check"],
-        name=name[:_MOST_LETTERS],
-    )
+    # The import fails within `tf.control_dependencies`; inputs are enough.
+    with tf.control_dependencies(None):
+        (node,) = tf.graph_util.import_graph_def(
+            graph,
+            dict(zip(names, inputs, strict=True)),
+            return_elements=["check"],
+            name=name[:_MOST_LETTERS],
+        )
     return node
 
 

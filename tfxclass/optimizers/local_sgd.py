@@ -51,7 +51,8 @@ class LocalSGD(LocalSteps, LazySGD):
     worker, from the rows of its first replica, for the features of the
     worker's replicas; it is told which rows an average moved. (With an average
     after every step classes are drawn once for all replicas, as with other
-    optimizers.)
+    optimizers.) Rows of a head with `tied_to` are those of its embedding, and
+    are averaged once. What an interval costs in accuracy: docs/local_sgd.md.
 
     Between averages the replicas differ, and what is read outside a step (an
     evaluation, a file) is not the mean. So:

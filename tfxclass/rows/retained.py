@@ -113,28 +113,42 @@ class Retained(NamedTuple):
         self, queries: tf.Tensor, k: int, with_logsumexp: bool = True
     ) -> search.Best:
         """`best` with stock ops alone."""
-        here, batch = self.here(), tf.shape(queries)[0]
-
-        def logits_of(start, size):
-            logits = stock.block_logits(queries, here.rows, start, size)
-            if here.retain is None:
-                return logits, tf.constant(self.retain_logit)
-            return logits, stock.block_logits(queries, here.retain, start, size)
-
-        num_classes = here.rows.num_classes
+        here, rows = self.here(), self.rows
         if self.predict_samples is not None:
-            logits = self.predicted(*logits_of(0, num_classes))
+            logits = here._stock_logits(queries, 0, rows.num_classes)
             scores, ids = tf.math.top_k(logits, k)
             ids = tf.cast(ids, tf.int64)
             return _of_probabilities(search.Best(ids, scores, None))
         return stock.best_of_blocks(
-            lambda *block: self.expected(*logits_of(*block)),
-            batch,
-            num_classes,
+            lambda *block: here._stock_logits(queries, *block),
+            tf.shape(queries)[0],
+            rows.num_classes,
             k,
             with_logsumexp,
-            stock.block_of(here.rows),
+            stock.block_of(rows),
         )
+
+    def stock_logits_of(self, queries: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Logits of classes `[batch, q]` with stock ops alone.
+
+        Of samples of masks, taken from those of all classes.
+        """
+        here = self.here()
+        if self.predict_samples is not None:
+            logits = here._stock_logits(queries, 0, self.rows.num_classes)
+            return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
+        logits = logits_at(queries, here.rows, ids)
+        if here.retain is None:
+            return logits
+        return self.expected(logits, logits_at(queries, here.retain, ids))
+
+    def _stock_logits(self, queries, start, size):
+        """Of the prediction, of a block; of what `here` is."""
+        logits = stock.block_logits(queries, self.rows, start, size)
+        retain = tf.constant(self.retain_logit or 0.0)
+        if self.retain is not None:
+            retain = stock.block_logits(queries, self.retain, start, size)
+        return self.predicted(logits, retain)
 
 
 def _of_probabilities(best):

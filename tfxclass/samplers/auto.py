@@ -12,6 +12,7 @@ from tfxclass.ops import library
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.drift import NUM_PROBES
+from tfxclass.samplers.drift import PROBE_NANOSECONDS
 from tfxclass.samplers.drift import PROBE_SHARE
 from tfxclass.samplers.drift import part_of_steps
 from tfxclass.samplers.drift import step_nanoseconds
@@ -21,7 +22,7 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-#: An index pays where v (1 - p_y) is above this times the ratio of the costs.
+#: An index pays where v p_y (1 - p_y) is above this times the ratio of costs.
 PAYS_ABOVE = 0.5
 # Where it is that many times more, nearly all places are for neighbours.
 _MOSTLY = 4.0
@@ -36,9 +37,11 @@ class AutoSampler(HashingForestSampler):
 
     The relative variance of uniform's estimate of the negatives' mass is
     v = N / (m k_eff), for m negatives of N classes and k_eff = (sum p)^2 /
-    sum p^2 over the classes that are not labels. It reaches the gradient by
-    1 - p_y, the mass that is not the labels'. Every so many steps both are
-    computed exactly for 16 rows of the batch. Where v (1 - p_y), averaged over
+    sum p^2 over the classes that are not labels. It reaches p_y, the labels'
+    mass, by p_y (1 - p_y), the derivative: not where a row knows its labels,
+    and not where it knows nothing, so training starts with uniform draws.
+    Every so many steps both are computed exactly for 16 rows of the batch.
+    Where v p_y (1 - p_y), averaged over
     probes, exceeds half the ratio of the costs of a step with the forest and
     one without (by a model of them, so that a run can be repeated), half of
     the places are for neighbours (`choice` 1: uniform mixed with neighbours);
@@ -47,7 +50,7 @@ class AutoSampler(HashingForestSampler):
     is first chosen, and rests while it is not.
 
     Metrics, by `tfxclass.metrics.SamplerState`: `"k_eff"` and `"v"` (geometric
-    means), `"noise"` (v (1 - p_y), averaged), `"choice"` and `"recall"`.
+    means), `"noise"` (v p_y (1 - p_y), averaged), `"choice"` and `"recall"`.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -60,6 +63,11 @@ class AutoSampler(HashingForestSampler):
         Zhang et al., Accelerated Training for Massive Classification via
         Dynamic Class Selection, AAAI 2018 (phases and exact rows, HF-A).
     """
+
+    # What is beyond costs more than it brings: a step of uniform draws is
+    # short where this pays at all.
+    most_times = 2
+    usual_share = 0.125
 
     def __init__(
         self,
@@ -94,8 +102,9 @@ class AutoSampler(HashingForestSampler):
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
         walk = self.forest_trees * (100 + self.levels * (20 + self.dim / 16))
         scored = (self.num_candidates or 10 * self.leaf_size) * 100
-        query = tf.cast(batch, tf.float64) * (walk + scored)
-        return (1.25 * step + query) / step
+        asked = self.share_of_queries() * tf.cast(batch, tf.float64)
+        # What is asked, remembered and scored takes a part of a step, too.
+        return (1.5 * step + asked * (walk + scored)) / step
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -107,6 +116,7 @@ class AutoSampler(HashingForestSampler):
         batch = tf.shape(queries)[0]
         # Products, and three passes over the logits.
         cost = self.num_classes * (0.2 * self.dim + 4.0 * NUM_PROBES)
+        cost += PROBE_NANOSECONDS
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
         every = part_of_steps(cost, PROBE_SHARE, step)
         due = tf.equal(tf.convert_to_tensor(self.step) % every, 0)
@@ -156,7 +166,7 @@ class AutoSampler(HashingForestSampler):
         v = self.num_classes / (tf.cast(negatives, tf.float32) * k_eff)
         # Where all classes are computed there is no noise.
         v = tf.where(self.num_sampled >= self.num_classes, 0.0, v)
-        noise = _mean(v * missed, counts)
+        noise = _mean(v * missed * (1 - missed), counts)
         new = (
             tf.exp(_mean(tf.math.log(k_eff), counts)),
             _mean(v, counts),
@@ -195,11 +205,15 @@ class AutoSampler(HashingForestSampler):
         places: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         search = super().candidates
-        none = tf.shape(queries)[0], 0
+
+        def searched():
+            found = search(queries, target_ids, kernel, places)
+            return tuple(tf.reshape(part, [-1]) for part in found)
+
         return tf.cond(
             self._searches(),
-            lambda: tuple(search(queries, target_ids, kernel, places)),
-            lambda: (tf.zeros(none, tf.int64), tf.zeros(none)),
+            searched,
+            lambda: (tf.zeros([0], tf.int64), tf.zeros([0])),
         )
 
     def get_config(self) -> Config:

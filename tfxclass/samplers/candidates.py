@@ -159,6 +159,17 @@ class NeighborSampler(CandidateSampler):
             labels = tf.reduce_sum(tf.cast(target_ids >= 0, tf.int64))
             wanted += -(-labels // tf.maximum(batch, 1))
         wanted = tf.minimum(wanted, self.num_classes)
+        return self.search(queries, target_ids, kernel, wanted, places)
+
+    def search(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        wanted: tf.Tensor,
+        places: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`candidates`, `wanted` of them (int64 scalar) for each row."""
         return self.neighbors(queries, kernel, wanted)
 
     def get_config(self) -> Config:

@@ -20,6 +20,10 @@ NUM_BEST = 10
 #: What refreshes and probes may take, beside the time of a step.
 REFRESH_SHARE = 0.25
 PROBE_SHARE = 0.02
+#: An index is old at so many times the step at which it was begun.
+OLD_AGE = 2
+#: What a probe takes beside what it takes for each class.
+PROBE_NANOSECONDS = 1e6
 _MOST_STEPS = 5000
 #: The interval of an index that is never refreshed by the clock.
 NEVER = tf.int64.max
@@ -82,7 +86,10 @@ class Drift:
     Every so many steps the best classes of a few rows of the batch are found
     exactly. Where the index finds fewer than nine tenths of what it found when
     it was new, by more than chance (`RecallWatch`), it is refreshed, over so
-    many steps that refreshes take a quarter of the time of the steps.
+    many steps that refreshes take a quarter of the time of the steps. So it is
+    where it is twice as old as the model was when it was begun: an index of
+    rows that were hardly trained finds little when it is new, and is no
+    measure of what one of trained rows finds.
 
     Args:
         sampler: a sampler that is being built; gets the weights.
@@ -141,6 +148,7 @@ class Drift:
         batch = tf.shape(queries)[0]
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
         cost = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
+        cost += PROBE_NANOSECONDS
         due = tf.equal(step % self._part(cost, PROBE_SHARE, batch), 0)
 
         def probe():
@@ -154,10 +162,12 @@ class Drift:
         recall, variance = self._measure(queries, kernel, found)
         self.recall.assign(recall)
         begun = tf.convert_to_tensor(self.begun)
-        is_free = step >= begun + self.steps(step, batch).lag
-        self._judge(step, recall, variance, is_free)
+        lag = self.steps(step, batch).lag
+        is_free = step >= begun + lag
+        is_old = step >= OLD_AGE * tf.maximum(begun, 1) + lag
+        self._judge(step, recall, variance, is_free, is_old)
 
-    def _judge(self, step, recall, variance, counts):
+    def _judge(self, step, recall, variance, counts, is_old):
         """Takes in a probe, if it `counts`; may begin a refresh."""
         begun = tf.convert_to_tensor(self.begun)
         is_new = begun != tf.convert_to_tensor(self._watched)
@@ -167,7 +177,7 @@ class Drift:
             weight.assign(tf.where(counts, new, old))
         watched = tf.where(counts, begun, tf.convert_to_tensor(self._watched))
         self._watched.assign(watched)
-        drifted = counts & after.fell(recall)
+        drifted = counts & (is_old | after.fell(recall))
         self.begun.assign(tf.where(drifted, step + 1, begun))
 
     def _measure(self, queries, kernel, found):

@@ -15,30 +15,28 @@ from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import check_rebuild_interval
+from tfxclass.samplers.forest_sizes import ForestSizes
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.masses import hardest
+from tfxclass.samplers.masses import times_the_room
+from tfxclass.samplers.remembered import Remembered
+from tfxclass.samplers.remembered import width_of
+from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 # Rows whose softmax is computed in full to choose the number of classes.
 _ALLOCATION_ROWS = 32
-# Trees, where the index has room for so many.
-_NUM_TREES = 50
-_LEAST_TREES = 8
-# What an index takes at most by itself, its refresh included.
-_MOST_BYTES = 2 * 10**9
-# Projections that trees are of where whole directions would take more.
-_SKETCH = 32
-# Trees that are built before the ones in front of them are swapped in, and
-# those that are built side by side by the first step.
-_TREES_AHEAD = 2
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HashingForestSampler(NeighborSampler, IndexedSampler):
+class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
     """The labels of the batch, the classes nearest to its features, a fill.
 
-    A step queries the forest with every row of the batch; what it finds is
+    A step queries the forest with a part of the batch's rows, those whose
+    labels were searched for longest ago; the others have the neighbours that
+    were found for their labels then, eight at most. All of it is
     united; where that is more than `neighbor_fraction` of the places, it is
     sampled by probability. The rest of the places is drawn uniformly, and
     `correct_fill` gives those classes the weight of all that they stand for,
@@ -65,6 +63,10 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         num_candidates: int, most classes that a query scores, those that most
             trees agree on; None scores all that the trees give, as the paper
             does.
+        query_share: float in (0, 1], part of the rows that the forest is
+            queried with; 1 is all of them, as in the paper. By default a
+            quarter (of `AutoSampler` an eighth) with `correct_fill`, not for
+            shards and parameter servers, and else 1.
         rebuild_interval: int, in steps, or `"auto"`.
         neighbor_fraction: float in (0, 1], most places for neighbours.
         correct_fill: whether the fill is weighted.
@@ -76,6 +78,11 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
+    #: How many times the room a search gives at most, and what part of the
+    #: rows the forest is queried with, unless it is given.
+    most_times = 8
+    usual_share = 0.25
+
     def __init__(
         self,
         num_sampled: int,
@@ -84,9 +91,14 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         num_candidates: int | None = 64,
         rebuild_interval: int | str = "auto",
         allocation: AdaptiveAllocation | None = None,
+        query_share: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
+        if query_share is not None and not 0 < query_share <= 1:
+            raise ValueError(
+                f"`query_share` must be in (0, 1]. Received: {query_share}"
+            )
         if num_trees is not None:
             num_trees = check_positive_int("num_trees", num_trees)
         leaf_size = check_positive_int("leaf_size", leaf_size)
@@ -101,62 +113,40 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         self.num_candidates = num_candidates
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.allocation = allocation
+        self.query_share = query_share
         self.drift = None
+        self.remembered = None
         self.index = HashingForest()
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
         self.num_active = self.counter("num_active", self.num_sampled)
         self.levels = math.log2(max(kernel_shape[0] / self.leaf_size, 2))
+        if self.share_of_queries() < 1 and not _is_on_servers():
+            self.remembered = Remembered(self, kernel_shape[0])
+            self.sample_overflow = False
         if self.rebuild_interval == "auto" and self.allocation is None:
             num_classes, dim = kernel_shape
             self.drift = Drift(
-                self, num_classes, dim, self._build_nanoseconds(*kernel_shape)
+                self, num_classes, dim, self.build_nanoseconds(*kernel_shape)
             )
 
-    def _build_nanoseconds(self, num_classes, dim):
-        """What a forest takes on one core, roughly."""
-        num_trees, sketch = self.trees_and_sketch(num_classes, dim)
-        of_row = self.levels * (2 + (sketch or dim) / 20)
-        return num_trees * num_classes * of_row
+    @property
+    def lasting_weights(self) -> list[keras.Variable]:
+        forgotten = self.remembered and self.remembered.weight
+        return [each for each in self.weights if each is not forgotten]
 
-    def trees_and_sketch(self, num_classes: int, dim: int) -> tuple[int, int]:
-        """`(num_trees, sketch)`, ints: chosen where they are not given.
+    def share_of_queries(self) -> float:
+        """The part of the rows that a step queries the forest with."""
+        if self.query_share is not None:
+            return self.query_share
+        return self.usual_share if self.correct_fill else 1.0
 
-        A forest that would take more than 2 GB has trees of `sketch`
-        projections of the rows instead of the rows, 0 if not; and fewer trees,
-        if their number was not given.
-        """
-        num_trees = self.num_trees or _NUM_TREES
-        sizes = num_classes, dim
-        if self._bytes_of(*sizes, num_trees, 0) <= _MOST_BYTES:
-            return num_trees, 0
-        sketch = _SKETCH if dim > _SKETCH and not self._is_on_gpu() else 0
-        if self.num_trees is None:
-            fixed, with_one = (
-                self._bytes_of(*sizes, n, sketch) for n in (0, 1)
-            )
-            room = (_MOST_BYTES - fixed) // (with_one - fixed)
-            num_trees = min(max(room, _LEAST_TREES), num_trees)
-        return num_trees, sketch
-
-    def _is_on_gpu(self):
-        return "GPU" in (self.index.device or "")
-
-    def _bytes_of(self, num_classes, dim, num_trees, sketch):
-        # Cells come out half full; a node has 16 bytes, a plane 16-bit
-        # numbers and 8 bytes.
-        width = -(-(sketch or dim) // 16) * 16
-        cells = 2 * num_classes // self.leaf_size + 1
-        tree = 4 * num_classes + cells * (2 * 16 + 2 * width + 8)
-        # While it is built: where each row is, beside the directions of all;
-        # and while it is queried, a vote a class.
-        built = _TREES_AHEAD * (tree + 4 * num_classes)
-        return num_trees * tree + built + num_classes * (width + 2)
-
-    def index_bytes(self, num_classes: int, dim: int) -> int:
-        sizes = self.trees_and_sketch(num_classes, dim)
-        return self._bytes_of(num_classes, dim, *sizes)
+    def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
+        copy = super().for_rows(*sizes, **options)
+        # Most labels of a batch are in other shards: nothing to remember by.
+        copy.query_share = 1.0
+        return copy
 
     def build_index(self, kernel: Variable) -> None:
         num_trees, sketch = self.trees_and_sketch(*kernel.shape)
@@ -192,6 +182,41 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
                 kernel,
                 lambda probes, ids: self.finds(probes, ids, kernel),
             )
+
+    def search(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        wanted: tf.Tensor,
+        places: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if self.remembered is None:
+            return super().search(queries, target_ids, kernel, wanted, places)
+        batch = tf.shape(queries)[0]
+        asked = self.share_of_queries() * tf.cast(batch, tf.float32)
+        # Several times the places: of what is found the logits decide.
+        times = min(times_the_room(self.num_sampled), self.most_times)
+        wanted = tf.minimum(times * wanted, self.num_classes)
+        least = tf.maximum(wanted, width_of(self.num_classes))
+        found = self.remembered.search(
+            queries,
+            # One label stands for a row of several.
+            tf.reduce_max(target_ids[:, self.num_negatives :], axis=1),
+            tf.convert_to_tensor(self.step),
+            tf.cast(tf.math.ceil(asked), tf.int32),
+            lambda rows: self.neighbors(rows, kernel, least)[0],
+            wanted,
+        )
+        return hardest(
+            queries,
+            target_ids,
+            found,
+            kernel,
+            self.similarity == "cosine",
+            places,
+            self.num_sampled,
+        )
 
     def finds(
         self, queries: tf.Tensor, ids: tf.Tensor, kernel: Variable
@@ -258,9 +283,15 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
                 "leaf_size",
                 "num_candidates",
                 "rebuild_interval",
+                "query_share",
             )
         }
         allocation = self.allocation and keras.saving.serialize_keras_object(
             self.allocation
         )
         return {**super().get_config(), **config, "allocation": allocation}
+
+
+def _is_on_servers():
+    strategy = tf.distribute.get_strategy()
+    return isinstance(strategy, tf.distribute.ParameterServerStrategy)

@@ -19,15 +19,12 @@ from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
-from tfxclass.samplers.lsh_scores import log_masses
+from tfxclass.samplers.masses import log_masses
+from tfxclass.samplers.masses import times_the_room
 from tfxclass.samplers.sampler import Sample
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
-
-# Classes whose logits decide, unless `rescored` is given: at 670,091 classes
-# and 6,700 places eight times these took 102 ms a step, votes alone 46.
-_MOST_RESCORED = 4096
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -262,7 +259,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
             return self.rescored
         if self.correction != "fill":
             return 1
-        return max(1, min(8, _MOST_RESCORED // self.num_sampled))
+        return times_the_room(self.num_sampled)
 
     def _choose(self, asked, valid, queries, target_ids, kernel):
         """`(found, chosen)`: what tables gave, and the classes of the step."""

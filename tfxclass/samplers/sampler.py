@@ -151,6 +151,11 @@ class Sampler(SavedRandom, keras.layers.Layer):
         """The configuration of this sampler for a head after `change`."""
         return self.get_config()
 
+    @property
+    def lasting_weights(self) -> list[keras.Variable]:
+        """The weights that stay as they are when classes come and go."""
+        return self.weights
+
     def weight(self, name: str, value: float) -> keras.Variable:
         """A float32 weight that is not trained."""
         return self.add_weight(

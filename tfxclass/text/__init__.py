@@ -1,6 +1,7 @@
 """Text in, names out."""
 
 from tfxclass.text.fields import Field
+from tfxclass.text.kernel_scores import KernelScores
 from tfxclass.text.linear_tree import train_linear
 from tfxclass.text.mixed_scores import MixedScores
 from tfxclass.text.neighbors import NeighborVotes
@@ -11,6 +12,7 @@ from tfxclass.text.text_features import TextFeatures
 
 __all__ = [
     "Field",
+    "KernelScores",
     "MixedScores",
     "NeighborVotes",
     "SparseLinear",

@@ -55,6 +55,14 @@ def add(
     return summed._replace(biases=one.biases + factor * other.biases)
 
 
+def scaled(weights: SparseWeights, factor: float) -> SparseWeights:
+    """`factor * weights`, biases too."""
+    factor = np.float32(factor)
+    return weights._replace(
+        values=factor * weights.values, biases=factor * weights.biases
+    )
+
+
 def from_entries(
     features: np.ndarray,
     columns: np.ndarray,

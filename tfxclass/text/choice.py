@@ -1,11 +1,14 @@
 """What a tagger chooses on held-out rows: fields, C, and probabilities."""
 
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
 from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.calibration.label_thresholds import best_thresholds
+from tfxclass.ops.linear import SparseWeights
+from tfxclass.text import code_levels
 from tfxclass.text import linear_tree
 from tfxclass.text.centroids import centroids
 from tfxclass.text.sparse_rows import SparseRows
@@ -18,6 +21,9 @@ EPOCHS = 4
 _LEAST_ANSWER = 0.01
 # Of the centroids, where a row has one label; many labels gain nothing by them.
 _SHARES = (0.0, 0.5, 1.0, 2.0)
+# Of the margins of what is above the labels; by what they must raise the score,
+# for what they cost in an answer.
+_LIFTS, _LEAST_GAIN = (0.25, 0.5, 1.0), 0.002
 # Pairs of row and label for each true one that a sigmoid is fitted to.
 _PAIRS = 5
 
@@ -30,6 +36,7 @@ class Trial(NamedTuple):
         truth: bool `[rows, labels]`.
         labels: int `[labels]`, which labels.
         share: float, of the labels' centroids beside the weights.
+        lift: float, of what is above the labels (`code_levels`) beside both.
         score: float, the higher the better.
     """
 
@@ -37,6 +44,7 @@ class Trial(NamedTuple):
     truth: np.ndarray
     labels: np.ndarray
     share: float
+    lift: float
     score: float
 
 
@@ -59,6 +67,7 @@ def try_out(
     one: bool,
     c: float,
     num_epochs: int = EPOCHS,
+    above: np.ndarray | None = None,
 ) -> Trial:
     """Trains on `rows`, and answers `held`; a `Trial`.
 
@@ -72,6 +81,7 @@ def try_out(
         one: whether a row has one label.
         c: float, weight of the losses.
         num_epochs: int.
+        above: int `[levels, num_labels]`, of `code_levels`, or None.
     """
     some = _labels_to_try(rows, labels, num_labels)
     place = np.full(num_labels, -1)
@@ -86,15 +96,59 @@ def try_out(
     truth[own.row_ids(), own.ids] = True
     if not one:
         score = average_precision(margins, truth)
-        return Trial(margins, truth, some, 0.0, score)
+        return Trial(margins, truth, some, 0.0, 0.0, score)
     means = centroids(rows, _only(labels, place), num_features, len(some))
     cosines = linear_tree.margins(held, means)
-    trials = [
-        Trial(mixed, truth, some, share, reciprocal_rank(mixed, truth))
-        for share in _SHARES
-        for mixed in [margins + share * cosines]
-    ]
-    return max(trials, key=lambda trial: trial.score)
+    best = max(
+        (
+            _ranked(margins + share * cosines, truth, some, share, 0.0)
+            for share in _SHARES
+        ),
+        key=lambda trial: trial.score,
+    )
+    if above is None or not len(above) or len(some) < num_labels:
+        return best
+    weights = train_above(
+        rows, labels, above, num_features, c=c, num_epochs=num_epochs,
+        threshold=0.02,
+    )  # fmt: skip
+    added = code_levels.lifted(linear_tree.margins(held, weights), above)
+    lifted = max(
+        (
+            _ranked(best.margins + x * added, truth, some, best.share, x)
+            for x in _LIFTS
+        ),
+        key=lambda trial: trial.score,
+    )
+    return lifted if lifted.score >= best.score + _LEAST_GAIN else best
+
+
+def _ranked(margins, truth, labels, share, lift):
+    score = reciprocal_rank(margins, truth)
+    return Trial(margins, truth, labels, share, lift, score)
+
+
+def train_above(
+    rows: SparseRows,
+    labels: SparseRows,
+    above: np.ndarray,
+    num_features: int,
+    **options: Any,
+) -> SparseWeights:
+    """Linear classifiers of what is above the labels, a column each.
+
+    Args:
+        rows: `SparseRows`.
+        labels: `SparseRows`, ids of labels.
+        above: int `[levels, num_labels]`, of `code_levels`.
+        num_features: int.
+        **options: of `linear_tree.train_linear`.
+    """
+    upper = code_levels.labels_above(labels, above)
+    weights, _ = linear_tree.train_linear(
+        rows, upper, num_features, code_levels.count(above), **options
+    )
+    return weights
 
 
 def _labels_to_try(rows, labels, num_labels):

@@ -105,6 +105,8 @@ def _names(number, of_text):
         of_text = [of_text]
     try:
         names = list(dict.fromkeys(of_text))
+        # NumPy's are str of a class of their own.
+        names = [str(x) if isinstance(x, str) else x for x in names]
     except TypeError as e:
         raise ValueError(
             f"Tags must be lists of str, or one str. Received: {of_text!r} "

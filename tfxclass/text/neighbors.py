@@ -3,16 +3,14 @@
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.ops.linear import SparseWeights
-from tfxclass.text.sparse_linear import from_weights
+from tfxclass.text.near_texts import NearTexts
+from tfxclass.text.near_texts import cosines_with
+from tfxclass.text.near_texts import directions
 from tfxclass.text.sparse_rows import SparseRows
-from tfxclass.text.sparse_rows import from_pairs
 from tfxclass.types import Config
-from tfxclass.types import Shape
 
 #: Texts that vote, and what their votes weigh beside a probability of 1.
 NEIGHBORS, WEIGHT = 30, 0.1
@@ -20,13 +18,10 @@ NEIGHBORS, WEIGHT = 30, 0.1
 SHARES = tuple(w / (1 + w) for w in (0.05, WEIGHT, 0.2, 0.4, 0.8))
 # Cosines are raised to this: the nearest count for most.
 _POWER = 8
-# Heaviest terms of a text that it is found by: lists stay short.
-_TERMS = 64
-_BATCH = 64
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class NeighborVotes(keras.layers.Layer):
+class NeighborVotes(NearTexts):
     """Probabilities, mixed with the tags of the nearest texts.
 
     `(1 - share) probability + share vote`, where a tag's vote is the weight
@@ -61,42 +56,17 @@ class NeighborVotes(keras.layers.Layer):
         share: float = WEIGHT / (1 + WEIGHT),
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        check_positive_int("num_labels", num_labels)
+        super().__init__(similarity, num_labels, share, **kwargs)
         check_positive_int("num_neighbors", num_neighbors)
-        if isinstance(similarity, dict):
-            similarity = keras.saving.deserialize_keras_object(similarity)
-        self.similarity = similarity
-        self.num_labels = int(num_labels)
         self.num_pairs = int(num_pairs)
         self.num_neighbors = int(num_neighbors)
-        self.share = share
-        self.supports_jit = False
-        texts = similarity.num_labels
-        self.splits = self._weight("splits", (texts + 1,))
-        self.labels = self._weight("labels", (self.num_pairs,))
+        texts = self.similarity.num_labels
+        self.splits = self._weight("splits", (texts + 1,), "int64")
+        self.labels = self._weight("labels", (self.num_pairs,), "int64")
         self.built = True
 
-    def _weight(self, name, shape):
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer="zeros",
-            dtype="int64",
-            trainable=False,
-        )
-
-    def call(
-        self, ids: tf.Tensor, values: tf.Tensor, probabilities: tf.Tensor
-    ) -> tf.Tensor:
-        votes = self.votes(ids, values)
-        return (1 - self.share) * probabilities + self.share * votes
-
-    def votes(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        """float32 `[batch, num_labels]`; zeros where no text is near."""
-        norms = tf.norm(values, axis=1, keepdims=True)
-        values = tf.math.divide_no_nan(values, norms)
-        return self._summed(*self.nearest(self.similarity(ids, values)))
+    def of_cosines(self, cosines: tf.Tensor) -> tf.Tensor:
+        return self._summed(*self.nearest(cosines))
 
     def nearest(self, cosines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """`(texts, weights)` of those that vote, int64 and float32 [batch, n].
@@ -128,19 +98,11 @@ class NeighborVotes(keras.layers.Layer):
         )
         return tf.reshape(votes, [size, self.num_labels])
 
-    def compute_output_shape(
-        self, ids_shape: Shape, values_shape: Shape, probabilities_shape: Shape
-    ) -> Shape:
-        return probabilities_shape
-
     def get_config(self) -> Config:
         return {
             **super().get_config(),
-            "similarity": keras.saving.serialize_keras_object(self.similarity),
-            "num_labels": self.num_labels,
             "num_pairs": self.num_pairs,
             "num_neighbors": self.num_neighbors,
-            "share": self.share,
         }
 
 
@@ -164,47 +126,10 @@ def make(
         share: float, of the votes in the output.
         name: of the layer.
     """
-    texts = unit_rows(rows)
-    # By feature, the texts that have it.
-    by_feature = from_pairs(
-        num_features, texts.ids, texts.row_ids(), texts.values
-    )
-    weights = SparseWeights(
-        by_feature.splits,
-        by_feature.ids.astype(np.int32),
-        by_feature.values,
-        np.zeros(len(texts), np.float32),
-    )
-    similarity = from_weights(weights, len(texts), name="similarity")
+    similarity = cosines_with(directions(rows, num_features))
     layer = NeighborVotes(
         similarity, num_labels, len(labels.ids), num_neighbors, share, name=name
     )
     layer.splits.assign(labels.splits)
     layer.labels.assign(labels.ids)
     return layer
-
-
-def votes_of(
-    layer: NeighborVotes, rows: SparseRows, labels: np.ndarray
-) -> np.ndarray:
-    """The votes of `rows` for some labels, float32 `[rows, labels]`.
-
-    Those for all of many labels would be gigabytes.
-    """
-    found = []
-    for begin in range(0, len(rows), _BATCH):
-        part = np.arange(begin, min(begin + _BATCH, len(rows)))
-        # By itself: a long row makes wide rows of its batch alone.
-        votes = layer.votes(*rows.take(part).padded()).numpy()
-        found.append(votes[:, labels])
-    return np.concatenate(found)
-
-
-def unit_rows(rows: SparseRows, most: int = _TERMS) -> SparseRows:
-    """The `most` heaviest entries of each row, scaled to norm 1."""
-    rows = rows.heaviest(most)
-    owner = rows.row_ids()
-    squares = np.bincount(owner, rows.values**2, minlength=len(rows))
-    scale = 1 / np.sqrt(np.maximum(squares, 1e-12))
-    values = (rows.values * scale[owner]).astype(np.float32)
-    return SparseRows(rows.splits, rows.ids, values)

@@ -10,6 +10,7 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.sparse_dense import sparse_product
 from tfxclass.ops.linear import SparseWeights
+from tfxclass.text import code_levels
 from tfxclass.types import Config
 from tfxclass.types import Shape
 
@@ -40,6 +41,9 @@ class SparseLinear(keras.layers.Layer):
         num_groups: int, columns that tell the group of the labels, the first
             level of a label tree; a label's probability is multiplied by its
             group's. 0 without.
+        levels: int, of columns above the labels, whose margins are added to
+            those of the labels below them.
+        num_above: int, such columns; they follow those of the groups.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -58,6 +62,8 @@ class SparseLinear(keras.layers.Layer):
         num_entries: int,
         activation: str | None = None,
         num_groups: int = 0,
+        levels: int = 0,
+        num_above: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -70,8 +76,9 @@ class SparseLinear(keras.layers.Layer):
         self.num_entries = int(num_entries)
         self.activation = activation
         self.num_groups = int(num_groups)
+        self.levels, self.num_above = int(levels), int(num_above)
         self.supports_jit = False
-        width = self.num_labels + self.num_groups
+        width = self.width = self.num_labels + self.num_groups + self.num_above
         self.places = self._weight("places", (self.num_features,), "int32")
         self.dense = self._weight("dense", (max(self.num_dense, 1), width))
         self.splits = self._weight("splits", (self.num_features + 1,), "int64")
@@ -81,6 +88,10 @@ class SparseLinear(keras.layers.Layer):
         self.groups = None
         if self.num_groups:
             self.groups = self._weight("groups", (self.num_labels,), "int32")
+        self.above = None
+        if self.levels:
+            shape = (self.levels, self.num_labels)
+            self.above = self._weight("above", shape, "int32")
         # Probability is sigmoid(slope * margin + intercept), or the softmax.
         self.slope = self._weight("slope", (), initializer="ones")
         self.intercept = self._weight("intercept", ())
@@ -101,14 +112,20 @@ class SparseLinear(keras.layers.Layer):
 
     def activated(self, margins: tf.Tensor) -> tf.Tensor:
         """The output, of `margins`."""
-        labels = margins[:, : self.num_labels]
+        labels, of_groups, of_above = tf.split(
+            margins, [self.num_labels, self.num_groups, self.num_above], axis=1
+        )
+        if self.above is not None:
+            added = tf.gather(of_above, self.above.value, axis=1)
+            labels += tf.reduce_sum(added, axis=1)
         if self.activation is None:
             return labels
         scaled = self.slope * labels + self.intercept
         if self.groups is not None:
-            of_groups = _GROUP_SLOPE * margins[:, self.num_labels :]
             log_group = tf.gather(
-                tf.math.log_sigmoid(of_groups), self.groups.value, axis=1
+                tf.math.log_sigmoid(_GROUP_SLOPE * of_groups),
+                self.groups.value,
+                axis=1,
             )
         if self.activation == "softmax":
             if self.groups is not None:
@@ -119,7 +136,7 @@ class SparseLinear(keras.layers.Layer):
         return tf.exp(tf.math.log_sigmoid(scaled) + log_group)
 
     def margins(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        """float32 `[batch, num_labels + num_groups]`, raw scores."""
+        """float32 `[batch, width]`, raw scores of all columns."""
         where = tf.where(values != 0)
         size = tf.shape(ids, tf.int64)[0]
         rows, values = where[:, 0], tf.gather_nd(values, where)
@@ -156,7 +173,7 @@ class SparseLinear(keras.layers.Layer):
         begins = tf.gather(splits, ids)
         places = tf.ragged.range(begins, tf.gather(splits, ids + 1))
         owner, places = places.value_rowids(), places.flat_values
-        width = self.num_labels + self.num_groups
+        width = self.width
         columns = tf.gather(self.columns.value, places)
         at = tf.gather(rows, owner) * width + tf.cast(columns, tf.int64)
         added = tf.gather(values, owner) * tf.gather(self.entries.value, places)
@@ -177,6 +194,8 @@ class SparseLinear(keras.layers.Layer):
             "num_entries": self.num_entries,
             "activation": self.activation,
             "num_groups": self.num_groups,
+            "levels": self.levels,
+            "num_above": self.num_above,
         }
 
 
@@ -185,20 +204,23 @@ def from_weights(
     num_labels: int,
     activation: str | None = None,
     groups: np.ndarray | None = None,
+    above: np.ndarray | None = None,
     name: str | None = None,
 ) -> SparseLinear:
     """A `SparseLinear` that holds trained weights.
 
     Args:
         weights: `tfxclass.ops.linear.SparseWeights` of arrays; columns are
-            labels, then groups.
+            labels, then groups, then what is above the labels.
         num_labels: int.
         activation: of the layer.
         groups: int array `[num_labels]`, the group of each label, or None.
+        above: int array `[levels, num_labels]`, of `code_levels`, or None.
         name: of the layer.
     """
     splits, columns, values, biases = (np.asarray(x) for x in weights)
     width, lengths = len(biases), np.diff(splits)
+    num_above = 0 if above is None else code_levels.count(above)
     is_dense = _choose_dense(lengths, width)
     places = np.full(len(lengths), -1, np.int32)
     places[is_dense] = np.arange(is_dense.sum())
@@ -213,7 +235,9 @@ def from_weights(
         int(is_dense.sum()),
         int(kept[-1]),
         activation,
-        width - num_labels,
+        width - num_labels - num_above,
+        0 if above is None else len(above),
+        num_above,
         name=name,
     )
     layer.places.assign(places)
@@ -224,6 +248,8 @@ def from_weights(
     layer.biases.assign(biases)
     if groups is not None:
         layer.groups.assign(groups)
+    if above is not None:
+        layer.above.assign(above)
     return layer
 
 

@@ -14,15 +14,19 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import answers
+from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
+from tfxclass.text import kernel_ridge
 from tfxclass.text import linear_tree
 from tfxclass.text import neighbors as neighbors_lib
 from tfxclass.text import sparse_linear
+from tfxclass.text import summary as summary_lib
 from tfxclass.text import tagger_files
 from tfxclass.text import text_features
 from tfxclass.text.centroids import add
 from tfxclass.text.centroids import centroids
+from tfxclass.text.centroids import scaled
 from tfxclass.text.fields import Field
 from tfxclass.text.sparse_rows import from_pairs
 from tfxclass.text.trials import EFFORTS
@@ -39,8 +43,9 @@ class Tagger:
 
     One tag a text or many, of a few to hundreds of thousands. Weights are
     squared-hinge one-vs-rest, all labels on all texts where that is affordable
-    and along a label tree otherwise. `model` is a plain Keras model, from
-    strings to probabilities, in stock TensorFlow ops.
+    and along a label tree otherwise. Of one tag a text, what the tags' names
+    begin with ("C", "C5" of "C50") is learned, too. `model` is a plain Keras
+    model, from strings to probabilities, in stock TensorFlow ops.
 
     Args:
         fields: list of `Field`, what is read and how; by default chosen: the
@@ -53,6 +58,11 @@ class Tagger:
             in (`NeighborVotes`), which keeps the texts' terms in the model and
             takes longer to answer; 0 for none. By default 30 if held-out texts
             gain 0.002 of their score by them, with `effort="best"`.
+        landmarks: int, texts that a text is compared with for the scores of a
+            kernel ridge regression (`KernelScores`) that are mixed in; 0 for
+            none. By default all of up to 14,000 texts and 3,000 of up to
+            22,000, if held-out texts gain 0.002 of their score by them, with
+            `effort="best"`.
         threshold: float, weights of less than this are dropped.
         encoder: Keras model or layer of texts to features `[batch, dim]` (or a
             dict with `"pooled_output"`, a backbone of KerasHub behind its
@@ -86,6 +96,7 @@ class Tagger:
         effort: str = "best",
         c: float | None = None,
         neighbors: int | None = None,
+        landmarks: int | None = None,
         threshold: float = 0.05,
         encoder: keras.layers.Layer | None = None,
         learning_rate: float = 1e-3,
@@ -97,6 +108,8 @@ class Tagger:
             raise ValueError(f"`c` must be positive. Received: {c!r}")
         if neighbors:
             neighbors = check_positive_int("neighbors", neighbors)
+        if landmarks:
+            landmarks = check_positive_int("landmarks", landmarks)
         if not 0 <= threshold < np.inf:
             raise ValueError(
                 f"`threshold` must be at least 0. Received: {threshold!r}"
@@ -108,9 +121,14 @@ class Tagger:
         self.encoder, self.learning_rate = encoder, learning_rate
         self.fields = None if fields is None else list(fields)
         self.effort, self.c, self.threshold = effort, c, threshold
-        self.neighbors, self.thresholds = neighbors, None
+        self.neighbors, self.landmarks = neighbors, landmarks
+        self.thresholds = None
         self.seed, self.verbose = int(seed), verbose
         self.tags, self.model, self.summary = [], None, {}
+
+    def __repr__(self) -> str:
+        what = f"{len(self.tags)} tags" if self.model else "not fitted"
+        return f"<Tagger: {what}, effort={self.effort!r}>"
 
     def fit(
         self,
@@ -149,13 +167,8 @@ class Tagger:
         self.say(f"training {len(self.tags)} tags on {size} texts")
         weights = self._train(rows, labels, num_features, trial, one)
         features = text_features.make(fields, vocabularies)
-        votes = None
-        if trial.neighbors:
-            votes = neighbors_lib.make(
-                rows, labels, num_features, len(self.tags), trial.neighbors,
-                trial.vote_share, "neighbors",
-            )  # fmt: skip
-        self._make_model(list(columns), features, weights, votes, trial.encoded)
+        mixed = self._mixed_in(rows, labels, num_features, trial)
+        self._make_model(list(columns), features, weights, mixed, trial.encoded)
         self.summary.update(
             texts=size,
             tags=len(self.tags),
@@ -168,7 +181,7 @@ class Tagger:
                 sum(w.numpy().nbytes for w in self.model.weights) / 1e6, 1
             ),
         )
-        self.say(str(self.summary))
+        self.say("\n".join(["chosen", *summary_lib.lines(self.summary)]))
         return self
 
     def predict(
@@ -246,7 +259,10 @@ class Tagger:
         begin = 0
         for ids, probabilities in self._answers(columns, k):
             own = labels[begin : begin + len(ids)]
-            ranking.update(ids, own)
+            # No answer in the places that the tags do not fill.
+            missing = max(*ks, k) - k
+            padded = np.pad(ids, [(0, 0), (0, missing)], constant_values=-1)
+            ranking.update(padded, own)
             f1.update(ids, probabilities, own)
             begin += len(ids)
         micro, macro = f1.result()
@@ -372,6 +388,13 @@ class Tagger:
             if group_of is not None:
                 means = linear_tree.join(means, _no_columns(means, groups))
             weights = add(weights, means, trial.share)
+        above = trial.above if trial.lift else None
+        if above is not None:
+            upper = choice.train_above(
+                rows, labels, above, num_features, c=trial.c,
+                num_epochs=epochs, threshold=self.threshold, seed=self.seed,
+            )  # fmt: skip
+            weights = linear_tree.join(weights, scaled(upper, trial.lift))
         self.thresholds = trial.thresholds
         if self.thresholds is None:
             self.thresholds = np.full(
@@ -381,7 +404,10 @@ class Tagger:
         self.summary = {
             "c": trial.c,
             "centroids": trial.share,
+            "lift": trial.lift,
             "passes": epochs,
+            "landmarks": trial.landmarks,
+            "kernel_share": trial.kernel_share,
             "neighbors": trial.neighbors,
             "vote_share": round(trial.vote_share, 3),
             "encoder_passes": trial.encoder_epochs,
@@ -393,22 +419,38 @@ class Tagger:
         }
         layer = sparse_linear.from_weights(
             weights, len(self.tags), "softmax" if one else "sigmoid", group_of,
-            name="tags",
+            above, name="tags",
         )  # fmt: skip
         layer.slope.assign(trial.slope)
         layer.intercept.assign(trial.intercept)
         return layer
 
-    def _make_model(self, names, features, linear, votes, encoded):
+    def _mixed_in(self, rows, labels, num_features, trial):
+        """Layers of other scores of the texts, as they are mixed in."""
+        data, layers = (rows, labels, num_features, len(self.tags)), []
+        if trial.landmarks:
+            kernel = kernel_ridge.make(
+                *data, trial.landmarks, share=trial.kernel_share,
+                one=trial.one, seed=self.seed, name="kernel",
+            )  # fmt: skip
+            layers.append(kernel)
+        if trial.neighbors:
+            votes = neighbors_lib.make(
+                *data, trial.neighbors, trial.vote_share, "neighbors"
+            )
+            layers.append(votes)
+        return layers
+
+    def _make_model(self, names, features, linear, mixed, encoded):
         inputs = encoder_lib.inputs_of(names)
         terms = features(inputs)
         outputs = linear(*terms)
-        if votes is not None:
-            outputs = votes(*terms, outputs)
+        for layer in mixed:
+            outputs = layer(*terms, outputs)
         if encoded is not None:
-            layer, mixed = encoded
+            layer, together = encoded
             dense = layer(encoder_lib.features(self.encoder, inputs))
-            outputs = mixed(outputs, dense)
+            outputs = together(outputs, dense)
         self.model = keras.Model(inputs, outputs)
         self._make_answer()
 

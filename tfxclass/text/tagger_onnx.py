@@ -6,6 +6,7 @@ sums of cumulative counts and a scatter that adds.
 """
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_model
 from tfxclass.export.version_folder import new_folder
+from tfxclass.text.kernel_scores import KernelScores
+from tfxclass.text.kernel_scores import scores_of_cosines
 from tfxclass.text.mixed_scores import MixedScores
-from tfxclass.text.neighbors import NeighborVotes
+from tfxclass.text.near_texts import NearTexts
 from tfxclass.text.sparse_linear import SparseLinear
 from tfxclass.types import Path
 
@@ -33,12 +36,12 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: {path!r}")
-    linear, votes = _layers(tagger.model)
+    linear, mixed = _layers(tagger.model)
     names = labels_lib.read(tagger.tags, len(tagger.tags))
 
     def answer(ids, values):
         scores, best = tf.math.top_k(
-            probabilities(linear, votes, ids, values), k
+            probabilities(linear, mixed, ids, values), k
         )
         return tf.cast(best, tf.int64), scores
 
@@ -54,7 +57,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
             f.write(model.SerializeToString())
         labels_lib.write(names, folder)
         if verify:
-            _verify(file, tagger, linear, votes, k)
+            _verify(file, linear, mixed, k)
     return os.path.join(path, onnx_model.MODEL)
 
 
@@ -67,22 +70,24 @@ def _name_outputs(graph):
 
 
 def _layers(model):
-    """The linear layer, and that of votes or None."""
-    found = {}
+    """The linear layer, and those mixed in, in their order."""
+    linear, mixed = None, []
     for layer in model.layers:
         if isinstance(layer, MixedScores):
             raise ValueError(
                 "ONNX has no ops for texts, which the encoder reads. "
                 "Use `Tagger.export`, or fit without an encoder."
             )
-        if isinstance(layer, (SparseLinear, NeighborVotes)):
-            found[type(layer)] = layer
-    return found[SparseLinear], found.get(NeighborVotes)
+        if isinstance(layer, SparseLinear):
+            linear = layer
+        if isinstance(layer, NearTexts):
+            mixed.append(layer)
+    return linear, mixed
 
 
 def probabilities(
     linear: SparseLinear,
-    votes: NeighborVotes | None,
+    mixed: Sequence[NearTexts],
     ids: tf.Tensor,
     values: tf.Tensor,
 ) -> tf.Tensor:
@@ -90,7 +95,7 @@ def probabilities(
 
     Args:
         linear: `SparseLinear`.
-        votes: `NeighborVotes` or None.
+        mixed: `NearTexts` layers, one after the other.
         ids: int64 `[batch, n]`.
         values: float32 `[batch, n]`; where they are 0 there is no feature.
 
@@ -98,25 +103,37 @@ def probabilities(
         float32 `[batch, labels]`.
     """
     found = linear.activated(margins(linear, ids, values))
-    if votes is None:
-        return found
     squares = tf.reduce_sum(values**2, axis=1, keepdims=True)
     unit = values / tf.maximum(tf.sqrt(squares), 1e-12)
-    cosines = margins(votes.similarity, ids, unit)
-    texts, weights = votes.nearest(cosines)
-    begins = tf.gather(_constant(votes.splits), texts)
-    ends = tf.gather(_constant(votes.splits), texts + 1)
-    of_labels = _sum_lists(
-        begins, ends - begins, weights, _constant(votes.labels), None,
-        votes.num_labels,
+    for layer in mixed:
+        scores = _scores(layer, margins(layer.similarity, ids, unit))
+        found = (1 - layer.share) * found + layer.share * scores
+    return found
+
+
+def _scores(layer, cosines):
+    """As `layer.of_cosines`."""
+    if isinstance(layer, KernelScores):
+        return scores_of_cosines(
+            cosines,
+            _constant(layer.kernel),
+            None if layer.basis is None else _constant(layer.basis),
+            _constant(layer.means),
+            layer.sums_to_one,
+        )
+    texts, weights = layer.nearest(cosines)
+    begins = tf.gather(_constant(layer.splits), texts)
+    ends = tf.gather(_constant(layer.splits), texts + 1)
+    return _sum_lists(
+        begins, ends - begins, weights, _constant(layer.labels), None,
+        layer.num_labels,
     )  # fmt: skip
-    return (1 - votes.share) * found + votes.share * of_labels
 
 
 def margins(
     layer: SparseLinear, ids: tf.Tensor, values: tf.Tensor
 ) -> tf.Tensor:
-    """As `SparseLinear.margins`, float32 `[batch, labels + groups]`."""
+    """As `SparseLinear.margins`, float32 `[batch, width]`."""
     places = tf.gather(_constant(layer.places), ids)
     is_dense = places >= 0
     rows = tf.gather(_constant(layer.dense), tf.where(is_dense, places, 0))
@@ -132,7 +149,7 @@ def margins(
     lengths = tf.where(values != 0, lengths, tf.zeros_like(lengths))
     return result + _sum_lists(
         begins, lengths, values, _constant(layer.columns),
-        _constant(layer.entries), layer.num_labels + layer.num_groups,
+        _constant(layer.entries), layer.width,
     )  # fmt: skip
 
 
@@ -172,7 +189,7 @@ def _sum_lists(begins, lengths, weights, columns, entries, width):
     return tf.reshape(summed, tf.stack([batch, tf.constant(width, tf.int64)]))
 
 
-def _verify(file, tagger, linear, votes, k):
+def _verify(file, linear, mixed, k):
     import onnxruntime
 
     random = np.random.default_rng(0)
@@ -184,8 +201,8 @@ def _verify(file, tagger, linear, votes, k):
     given = dict(zip(_INPUTS, (ids, values)))
     found_ids, found = session.run(_OUTPUTS, given)
     expected = linear(ids, values)
-    if votes is not None:
-        expected = votes(ids, values, expected)
+    for layer in mixed:
+        expected = layer(ids, values, expected)
     expected = expected.numpy()
     best = -np.sort(-expected, axis=1)[:, :k]
     own = np.take_along_axis(expected, found_ids, axis=1)

@@ -5,10 +5,13 @@ from typing import Any
 import numpy as np
 
 from tfxclass.text import choice
+from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
+from tfxclass.text import kernel_ridge
 from tfxclass.text import linear_tree
 from tfxclass.text import mixed_scores
+from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text.featured import Featured
 from tfxclass.text.fields import Field
@@ -53,10 +56,13 @@ class Trials:
         self.c = 0.5 if tagger.c is None else tagger.c
         # Of margins of hinge losses, where nothing could be learned.
         self.slope, self.intercept, self.threshold = 3.0, 0.0, 0.5
-        self.share, self.report = 0.0, []
+        self.share, self.lift, self.report = 0.0, 0.0, []
+        # What is above the tags, if they are codes.
+        self.above = code_levels.levels(tagger.tags) if one else None
         self.thresholds = None
         self.epochs = EFFORTS[tagger.effort][0]
         self.neighbors, self.vote_share = tagger.neighbors or 0, _VOTE_SHARE
+        self.landmarks, self.kernel_share = tagger.landmarks or 0, _VOTE_SHARE
         # A layer of logits of the encoder, and a `MixedScores`.
         self.encoded, self.encoder_epochs = None, 0
 
@@ -86,9 +92,10 @@ class Trials:
         _, fields, self.c = best
         split = featured, fields, self.c, train, held, held_labels
         trial = self._stop_early(best[0], *split)
-        self.share = trial.share
+        self.share, self.lift = trial.share, trial.lift
         self._calibrate(trial)
         answers = self._probabilities(trial)
+        answers = self._let_compare(answers, trial, *split)
         answers = self._let_vote(answers, trial, *split)
         answers = self._let_encode(answers, trial)
         self.threshold = choice.best_threshold(answers, trial.truth)
@@ -169,7 +176,7 @@ class Trials:
         trial = choice.try_out(
             rows.take(train), self.labels.take(train),
             featured.join_held(fields, held), held_labels, num_features,
-            len(self.tagger.tags), self.one, c, num_epochs,
+            len(self.tagger.tags), self.one, c, num_epochs, self.above,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
@@ -193,6 +200,32 @@ class Trials:
         odds = np.exp(scaled - scaled.max(axis=1, keepdims=True))
         return odds / odds.sum(axis=1, keepdims=True)
 
+    def _let_compare(self, answers, trial, featured, fields, c, train, held, _):
+        """`answers` with a kernel's scores, if they are wanted and help."""
+        count = min(self._num_landmarks(), len(train))
+        if not count:
+            return answers
+        _, rows, num_features, _ = featured.join(fields)
+        layer = kernel_ridge.make(
+            rows.take(train), self.labels.take(train), num_features,
+            len(self.tagger.tags), count, one=self.one, seed=self.tagger.seed,
+        )  # fmt: skip
+        scores = near_texts.scores_of(
+            layer, featured.join_held(fields, held), trial.labels
+        )
+        share, mixed = self._mix(answers, scores, trial, kernel_ridge.SHARES)
+        gains = self._gains("kernel", answers, mixed, trial)
+        if self.tagger.landmarks is None and not gains:
+            return answers
+        self.landmarks, self.kernel_share = self._num_landmarks(), share
+        return mixed
+
+    def _num_landmarks(self):
+        wanted, size = self.tagger.landmarks, len(self.labels)
+        if wanted is not None or self.tagger.effort == "fast":
+            return min(wanted or 0, size)
+        return kernel_ridge.num_landmarks(size, len(self.tagger.tags))
+
     def _let_vote(self, answers, trial, featured, fields, c, train, held, _):
         """`answers` with neighbours' votes, if they are wanted and help."""
         wanted = self.tagger.neighbors
@@ -203,21 +236,21 @@ class Trials:
             rows.take(train), self.labels.take(train), num_features,
             len(self.tagger.tags), wanted or neighbors.NEIGHBORS,
         )  # fmt: skip
-        votes = neighbors.votes_of(
+        votes = near_texts.scores_of(
             layer, featured.join_held(fields, held), trial.labels
         )
-        share, mixed = self._mix(answers, votes, trial)
+        share, mixed = self._mix(answers, votes, trial, neighbors.SHARES)
         gains = self._gains("neighbours", answers, mixed, trial)
         if wanted is None and not gains:
             return answers
         self.neighbors, self.vote_share = layer.num_neighbors, share
         return mixed
 
-    def _mix(self, answers, votes, trial):
-        """The best share of the votes, and the answers with it."""
-        mixes = [(1 - x) * answers + x * votes for x in neighbors.SHARES]
+    def _mix(self, answers, scores, trial, shares):
+        """The best share of the scores, and the answers with it."""
+        mixes = [(1 - x) * answers + x * scores for x in shares]
         best = np.argmax([self._score(mixed, trial) for mixed in mixes])
-        return neighbors.SHARES[best], mixes[best]
+        return shares[best], mixes[best]
 
     def _let_encode(self, answers, trial):
         """`answers` with the encoder's logits, if there is one and it helps."""

@@ -1,0 +1,158 @@
+"""A job of the DropMax table: a model, trained and judged."""
+
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfxclass
+from benchmarks import dropmax_methods
+
+POINTS, BINS = 12, 15
+SAMPLES = 100  # masks of equation 17
+MOST_DRAWN = 1_000  # classes for which equation 17 is computed
+CURVE_ROWS = 2_000
+EVALUATED = 500  # rows of a batch
+
+
+def make_model(method, setting, data, seed, steps, rate=1e-3):
+    keras.utils.set_random_seed(seed)
+    network = dropmax_methods.network_of(data.train[0])
+    head = dropmax_methods.method(method).make(
+        data.num_classes, seed, setting.entropy_weight
+    )
+    model = keras.Sequential([*network(setting.l2), head])
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
+        [steps // 3, 2 * steps // 3], [rate, rate / 10, rate / 100]
+    )
+    # With a sampler, a step moves the rows that it draws.
+    is_sampled = getattr(head, "sampler", None) is not None
+    kind = tfxclass.optimizers.LazyAdam if is_sampled else keras.optimizers.Adam
+    model.compile(kind(schedule), loss=head.loss)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def steps_on(model, x, y):
+    """A function that trains on the rows of int64 `[steps, batch]`.
+
+    One call of TensorFlow for all steps: with batches of 50, `fit` takes as
+    long as the network.
+    """
+    x, y = tf.constant(x), tf.constant(y)
+
+    @tf.function
+    def steps(order):
+        for rows in order:
+            model.train_step((tf.gather(x, rows), tf.gather(y, rows)))
+
+    return steps
+
+
+class Judge:
+    """Answers of a model, traced once.
+
+    Args:
+        model: its last layer is the head.
+        method: str, in the table.
+        num_classes: int.
+    """
+
+    def __init__(self, model, method, num_classes):
+        head = model.layers[-1]
+        encoder = keras.Model(model.inputs, model.layers[-2].output)
+        self._features = tf.function(
+            lambda x: encoder(x, training=False), reduce_retracing=True
+        )
+        is_drawn = method.split()[0] in ("random", "adaptive", "posterior")
+        drawn = SAMPLES if is_drawn and num_classes <= MOST_DRAWN else None
+        self._answers = {"18": self._answer(head, None)}
+        if drawn:
+            self._answers["17"] = self._answer(head, drawn)
+
+    def _answer(self, head, samples):
+        @tf.function(reduce_retracing=True)
+        def answer(features):
+            before = getattr(head, "predict_samples", None)
+            head.predict_samples = samples
+            outputs = head.activate(head.logits(features))
+            head.predict_samples = before
+            return outputs
+
+        return answer
+
+    def features(self, x):
+        """What the head reads, for all rows."""
+        return _in_batches(self._features, x)
+
+    def scores(self, part, equations=("18", "17")):
+        """Scores of `(x, y)` by each equation that the method has."""
+        features = self.features(part[0])
+        return {
+            name: scores(_in_batches(answer, features), part[1])
+            for name, answer in self._answers.items()
+            if name in equations
+        }
+
+
+def _in_batches(function, rows):
+    starts = range(0, len(rows), EVALUATED)
+    found = [function(tf.constant(rows[i : i + EVALUATED])) for i in starts]
+    return np.concatenate(found)
+
+
+def scores(probabilities, labels):
+    """Error in percent, and expected calibration error."""
+    best = probabilities.argmax(axis=1)
+    confidence = probabilities.max(axis=1)
+    hits = best == labels
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, confidence - hits, BINS)
+    return {
+        "error": 100 * float(np.mean(~hits)),
+        "ece": float(np.abs(gaps).sum() / len(labels)),
+    }
+
+
+def train(method, setting, data, seed, steps, batch=50, rate=1e-3):
+    """A job's result: scores of either equation, curve, mean rho."""
+    model = make_model(method, setting, data, seed, steps, rate)
+    judge = Judge(model, method, data.num_classes)
+    take = steps_on(model, *data.train)
+    per_epoch = max(1, steps // POINTS)
+    random = np.random.default_rng(seed)
+    curve, done, cpu = [], 0, 0.0
+    few = [part[:CURVE_ROWS] for part in data.validation]
+    while done < steps:
+        order = _order(random, len(data.train[1]), per_epoch * batch)
+        begin = time.process_time()
+        take(tf.constant(order.reshape(per_epoch, batch)))
+        cpu += time.process_time() - begin
+        done += per_epoch
+        curve.append({"step": done, **judge.scores(few, ["18"])["18"]})
+    result = {"cpu_s": cpu, "curve": curve, "scores": {}}
+    for part in ("validation", "test"):
+        for name, found in judge.scores(getattr(data, part)).items():
+            result["scores"][f"{part} {name}"] = found
+    if method in ("attention", "adaptive", "posterior"):
+        result["retain"] = mean_retain(model, data)
+    return result
+
+
+def _order(random, count, wanted):
+    """`wanted` rows, each as often as any other but by one."""
+    passes = [random.permutation(count) for _ in range(-(-wanted // count))]
+    return np.concatenate(passes)[:wanted]
+
+
+def mean_retain(model, data, most=10):
+    """Mean rho of the commonest classes, a row for each class of test rows."""
+    x, y = data.test
+    common = np.argsort(-np.bincount(y), kind="stable")[:most]
+    common.sort()
+    few = np.concatenate([np.flatnonzero(y == c)[:100] for c in common])
+    both = tfxclass.retain_probabilities(model)
+    _, rho = both.predict(x[few], verbose=0)
+    rows = [rho[y[few] == c].mean(axis=0)[common] for c in common]
+    return np.array(rows).astype(float).round(4).tolist()
