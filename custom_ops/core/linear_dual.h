@@ -27,7 +27,6 @@
 #include <numeric>
 #include <vector>
 
-#include "core/page_allocator.h"
 #include "core/philox.h"
 #include "core/vectors.h"
 
@@ -149,7 +148,7 @@ class TileSolver {
     }
   }
 
-  PagedVector<float> Solve() {
+  std::vector<float> Solve() {
     std::vector<int32_t> order(rows_.size());
     const Rule rule(options_);
     for (int64_t epoch = 0; epoch < options_.num_epochs; ++epoch) {
@@ -241,14 +240,13 @@ class TileSolver {
   const DualRows& rows_;
   const TileLabels& labels_;
   const DualOptions& options_;
-  // In pages: a feature's weights begin with a line of the cache.
-  PagedVector<float> weights_;  // [num_features + 1, kWidth], the bias last.
-  PagedVector<float> duals_;    // [rows, kWidth]
+  std::vector<float> weights_;  // [num_features + 1, kWidth], the bias last.
+  std::vector<float> duals_;    // [rows, kWidth]
   std::vector<float> norms_;
 };
 
 template <int V>
-PagedVector<float> SolveWidth(const DualRows& rows, const TileLabels& labels,
+std::vector<float> SolveWidth(const DualRows& rows, const TileLabels& labels,
                               const DualOptions& options) {
   if (options.loss == DualLoss::kLogistic) {
     return TileSolver<V, Logistic>(rows, labels, options).Solve();
@@ -260,10 +258,10 @@ PagedVector<float> SolveWidth(const DualRows& rows, const TileLabels& labels,
 
 // Weights [num_features + 1, vectors * kLanes], those of the bias last, of the
 // labels of a tile; `vectors` in [1, kTileVectors].
-inline PagedVector<float> SolveTile(const DualRows& rows,
+inline std::vector<float> SolveTile(const DualRows& rows,
                                     const TileLabels& labels, int vectors,
                                     const DualOptions& options) {
-  using Solver = PagedVector<float> (*)(const DualRows&, const TileLabels&,
+  using Solver = std::vector<float> (*)(const DualRows&, const TileLabels&,
                                         const DualOptions&);
   static constexpr Solver kSolvers[kTileVectors] = {
       internal::SolveWidth<1>, internal::SolveWidth<2>, internal::SolveWidth<3>,

@@ -146,7 +146,7 @@ class TileReader {
 // Keeps what is at least `threshold` of `dense` [features + 1, width].
 inline TileWeights PruneTile(const LinearTile& tile,
                              const std::vector<int64_t>& features,
-                             const PagedVector<float>& dense, int64_t width,
+                             const std::vector<float>& dense, int64_t width,
                              const DualOptions& options, float threshold) {
   TileWeights kept;
   const int64_t count = tile.end - tile.begin;
@@ -176,7 +176,7 @@ inline TileWeights TrainTile(const LinearTile& tile, const DualOptions& options,
   // The order of rows is the group's, whatever else is trained.
   own.seed += 0x9E3779B97F4A7C15ull * tile.group;
   const int vectors = (tile.end - tile.begin + kLanes - 1) / kLanes;
-  const PagedVector<float> dense = SolveTile(rows, labels, vectors, own);
+  const std::vector<float> dense = SolveTile(rows, labels, vectors, own);
   return PruneTile(tile, reader->features(), dense, vectors * kLanes, options,
                    threshold);
 }
