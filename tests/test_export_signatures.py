@@ -280,6 +280,7 @@ class TestInvertedLists:
             )
         assert os.listdir(tmp_path) == []
 
+    @pytest.mark.slow
     def test_rows_are_in_the_file_once(self, tmp_path):
         model = self.clustered()
         search = tfxclass.export.InvertedLists(20)
