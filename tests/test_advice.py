@@ -245,6 +245,7 @@ def test_bad_input_is_refused(name):
         call()
 
 
+@pytest.mark.slow
 def test_rows_in_half():
     keras.utils.set_random_seed(0)
     head = layers.SampledSoftmax(CLASSES, 40, kernel_dtype="bfloat16")

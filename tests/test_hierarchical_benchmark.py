@@ -58,6 +58,7 @@ def test_sets_are_prepared_as_the_paper_did():
     np.testing.assert_array_equal(search.test.ids, data.validation.ids)
 
 
+@pytest.mark.slow
 def test_eurlex_is_read(shared_data):
     data = data_lib.eurlex(shared_data, 10)
     # Words of documents without these labels are not seen.

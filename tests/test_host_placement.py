@@ -9,15 +9,9 @@ from tfxclass import layers
 from tfxclass import samplers
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["forest"],
-        pytest.param(list(host_placement.HEADS), marks=pytest.mark.slow),
-    ],
-    ids=["some", "all"],
-)
-def test_training_equals_that_on_the_device(tmp_path, names):
+@pytest.mark.slow
+def test_training_equals_that_on_the_device(tmp_path):
+    names = list(host_placement.HEADS)
     code, output = run(["tests.host_placement", *names], tmp_path)
     lines = output.splitlines()
     equal = [name for name in names if f"equal: {name}" in lines]

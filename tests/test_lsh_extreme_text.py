@@ -85,6 +85,7 @@ def write_digits(tmp_path):
     return files
 
 
+@pytest.mark.slow
 def test_reader_head_and_metrics_on_digits(tmp_path):
     train, test = write_digits(tmp_path)
     _, label_counts = train.counts()

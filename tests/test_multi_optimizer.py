@@ -391,5 +391,6 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_two_devices_equal_one():
     assert run_code(TWO_DEVICES).endswith("equal\n")

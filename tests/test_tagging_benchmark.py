@@ -46,6 +46,7 @@ def test_rows_and_scores(made, tmp_path):
     assert 0 < found["PSP@3"] < found["PSP@1"] < 1
 
 
+@pytest.mark.slow
 def test_resumed_with_what_failed(made, tmp_path, monkeypatch):
     tried = []
 
