@@ -94,6 +94,7 @@ def threads():
     return {x for x in threading.enumerate() if "PoolExecutor" in x.name}
 
 
+@pytest.mark.slow
 def test_an_answer_that_does_not_leave_is_told(served):
     """It was handed over, and is cut off: the stop is not clean."""
     server, fakes = served
