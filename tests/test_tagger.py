@@ -381,7 +381,7 @@ def test_ten_megabytes(trained):
 
 def test_tree_of_labels_learns_as_the_flat_one(glosses, monkeypatch):
     texts, kinds = glosses
-    effort = (5, 0.0, (0.5,), None)
+    effort = tfxclass.text.trials.Effort(5, 0.0, (0.5,))
     monkeypatch.setitem(tfxclass.text.trials.EFFORTS, "fast", effort)
     monkeypatch.setattr(tfxclass.text.linear_tree, "_LEAST_GROUPS", 4)
     tagger = quiet(effort="fast").fit(texts[:2000], [[k] for k in kinds[:2000]])

@@ -181,7 +181,8 @@ def test_passes_end_where_held_out_texts_lose(scores, passes):
 )
 def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
     made = types.SimpleNamespace(
-        tagger=types.SimpleNamespace(effort="best", c=None)
+        tagger=types.SimpleNamespace(effort="best", c=None),
+        effort=trials.EFFORTS["best"],
     )
     found = []
 
@@ -190,7 +191,7 @@ def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
         return types.SimpleNamespace(score=-abs(np.log(c / best_c)))
 
     made._try = attempt
-    grid = trials.EFFORTS["best"][2]
+    grid = trials.EFFORTS["best"].values_of_c
     first = max(
         ((attempt(None, "f", c), "f", c) for c in grid),
         key=lambda best: best[0].score,
@@ -204,15 +205,15 @@ def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
     assert trials.Trials._go_on(made, first, None) == first and not found
 
 
-def test_few_terms_where_there_is_no_time_for_all(monkeypatch):
+def test_few_terms_where_there_is_no_time_for_all():
     def terms_a_text(seconds, effort="fast"):
         efforts = {
-            effort: (4, seconds, (0.5,), 2),
-            "best": (5, 0.0, (0.5,), None),
+            "fast": trials.Effort(4, seconds, (0.5,), 2),
+            "best": trials.Effort(5, 0.0, (0.5,)),
         }
-        monkeypatch.setattr(trials, "EFFORTS", efforts)
         made = trials.Trials.__new__(trials.Trials)
-        made.tagger = types.SimpleNamespace(effort=effort, tags=["a", "b"])
+        made.tagger = types.SimpleNamespace(tags=["a", "b"])
+        made.effort = efforts[effort]
         made.epochs = 4
         _, rows = random_rows(20, 20, 0)
         return len(made._lighter(rows).ids) / len(rows)

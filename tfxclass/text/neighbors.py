@@ -29,10 +29,9 @@ class NeighborVotes(NearTexts):
     are cosine^8, and sum up to 1. Stock TensorFlow ops; `Tagger` makes it.
 
     Args:
-        num_features: int.
-        num_labels: int.
         similarity: `tfxclass.text.SparseLinear` whose outputs are the cosines
             with each text.
+        num_labels: int.
         num_pairs: int, labels of all texts.
         num_neighbors: int.
         share: float in [0, 1].

@@ -377,7 +377,7 @@ class Tagger:
         return held, self._labels(names)
 
     def _train(self, rows, labels, num_features, trial, one):
-        epochs, most = trial.epochs, EFFORTS[self.effort][1]
+        epochs, most = trial.epochs, EFFORTS[self.effort].seconds
         groups = linear_tree.choose_groups(rows, len(self.tags), epochs, most)
         weights, group_of = linear_tree.train_linear(
             rows, labels, num_features, len(self.tags), groups, c=trial.c,
@@ -407,9 +407,9 @@ class Tagger:
             "lift": trial.lift,
             "passes": epochs,
             "landmarks": trial.landmarks,
-            "kernel_share": trial.kernel_share,
+            "kernel_share": _share(trial.landmarks, trial.kernel_share),
             "neighbors": trial.neighbors,
-            "vote_share": round(trial.vote_share, 3),
+            "vote_share": _share(trial.neighbors, trial.vote_share),
             "encoder_passes": trial.encoder_epochs,
             "groups": groups,
             "threshold": trial.threshold,
@@ -481,6 +481,11 @@ class Tagger:
         """Prints progress, unless told not to."""
         if self.verbose:
             print(f"tagger: {message}", flush=True)
+
+
+def _share(count, share):
+    """For the summary: 0 of what is not mixed in."""
+    return round(share, 3) if count else 0.0
 
 
 def _no_columns(weights, count):

@@ -1,6 +1,7 @@
 """The trials of a tagger: which fields and which C, on held-out texts."""
 
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,11 +20,27 @@ from tfxclass.text.fields import Vocabulary
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 
+
+class Effort(NamedTuple):
+    """What training may take.
+
+    Attributes:
+        epochs: int, passes over the texts.
+        seconds: float, of CPU, up to which all labels see all rows.
+        values_of_c: floats, that are tried.
+        terms: int, the heaviest of a text, that are learned from where all
+            take longer than `seconds`; None for all of them.
+    """
+
+    epochs: int
+    seconds: float
+    values_of_c: tuple[float, ...]
+    terms: int | None = None
+
+
 EFFORTS = {
-    # epochs, CPU seconds up to which all labels see all rows, values of C,
-    # heaviest terms of a text that are learned from where all take longer.
-    "fast": (4, 10.0, (0.5,), 64),
-    "best": (5, 90.0, (0.1, 0.5, 1.0), None),
+    "fast": Effort(4, 10.0, (0.5,), 64),
+    "best": Effort(5, 90.0, (0.1, 0.5, 1.0)),
 }
 # Where a text's heaviest terms are learned from.
 _LIGHT_EPOCHS = 3
@@ -60,7 +77,8 @@ class Trials:
         # What is above the tags, if they are codes.
         self.above = code_levels.levels(tagger.tags) if one else None
         self.thresholds = None
-        self.epochs = EFFORTS[tagger.effort][0]
+        self.effort = EFFORTS[tagger.effort]
+        self.epochs = self.effort.epochs
         self.neighbors, self.vote_share = tagger.neighbors or 0, _VOTE_SHARE
         self.landmarks, self.kernel_share = tagger.landmarks or 0, _VOTE_SHARE
         # A layer of logits of the encoder, and a `MixedScores`.
@@ -106,18 +124,17 @@ class Trials:
         return featured.join(fields)
 
     def _lighter(self, rows):
-        """`rows`, of their heaviest terms if there is no time for all."""
-        epochs, most_seconds, _, most = EFFORTS[self.tagger.effort]
-        size = len(self.tagger.tags)
-        is_quick = linear_tree.seconds(rows, size, epochs) <= most_seconds
-        if most is None or is_quick:
+        """`rows`; if there is no time, their heaviest terms in fewer passes."""
+        effort, size = self.effort, len(self.tagger.tags)
+        seconds = linear_tree.seconds(rows, size, effort.epochs)
+        if effort.terms is None or seconds <= effort.seconds:
             return rows
         self.epochs = min(self.epochs, _LIGHT_EPOCHS)
-        return rows.heaviest(most)
+        return rows.heaviest(effort.terms)
 
     def _go_on(self, best, featured, *split):
         """Other values of C while the best is at the end of those tried."""
-        values = EFFORTS[self.tagger.effort][2]
+        values = self.effort.values_of_c
         if self.tagger.c is not None or len(values) == 1:
             return best
         for factor, c in ((0.4, values[0]), (2.0, values[-1])):
@@ -164,7 +181,7 @@ class Trials:
     def _values_of_c(self, is_first, best):
         if self.tagger.c is not None:
             return [self.tagger.c]
-        values = EFFORTS[self.tagger.effort][2]
+        values = self.effort.values_of_c
         # Other fields are tried with what was best before.
         return values if is_first else [best[2]]
 
