@@ -48,10 +48,11 @@ demo-compare: $(OPS)
 	    --compare $(DEMO_ARGS)
 
 test: lint $(OPS)
-	@$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
 
 test-all: lint $(OPS)
-	@$(BIN)/python -m pytest -n 3 --slow $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal --slow \
+	    $(PYTEST_ARGS)
 
 bench: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m benchmarks $(BENCH_ARGS)
