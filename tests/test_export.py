@@ -261,7 +261,7 @@ def test_weights_are_in_the_file_once(name, tmp_path):
         os.path.join(folder, "variables", "variables")
     )
     shapes = sorted(tuple(shape) for _, shape in variables if shape)
-    assert shapes == [(5, DIM), (DIM,), (5_000, DIM)]
+    assert shapes == [(1, DIM, 5_000), (5, DIM), (DIM,)]
     size = os.path.getsize(
         os.path.join(folder, "variables", "variables.data-00000-of-00001")
     )
@@ -276,9 +276,9 @@ def test_cosine_export_does_not_normalize_rows(tmp_path):
     folder = tfxclass.export.saved_model(model, tmp_path)
     path = os.path.join(folder, "variables", "variables")
     shapes = dict(tf.train.list_variables(path))
-    (name,) = [n for n, s in shapes.items() if s == [NUM_CLASSES, DIM]]
-    rows = tf.train.load_variable(path, name)
-    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, rtol=1e-6)
+    (name,) = [n for n, s in shapes.items() if s == [1, DIM, NUM_CLASSES]]
+    (columns,) = tf.train.load_variable(path, name)
+    np.testing.assert_allclose(np.linalg.norm(columns, axis=0), 1.0, rtol=1e-6)
 
 
 def test_versions_count_up(tmp_path):

@@ -67,10 +67,9 @@ def test_search_in_blocks_is_that_of_the_rounded_rows(monkeypatch):
     monkeypatch.setattr(int8_rows, "_PART_FLOATS", 64 * DIM)
     kernel, queries = random_rows(), random_rows(3, seed=1)
     bias = tf.Variable(random_rows(1_000, 1, 2)[:, 0])
-    rows = stock.quantized(ClassRows(kernel, bias))
+    rows = stock.stored(ClassRows(kernel, bias), int8_rows.quantize)
     assert rows.kernel.block == 128
     wide = ClassRows(rows.kernel.widened(), bias)
-    # Of 129, blocks are of 144: no slice but the first is a view.
     for k in (5, 129):
         found, expected = (stock.best(queries, x, k) for x in (rows, wide))
         np.testing.assert_array_equal(found.ids, expected.ids)
@@ -133,7 +132,7 @@ def test_proven_export(with_lists, tmp_path):
 
 
 def test_without_examples_random_features_are_asked():
-    search = ExactSearch(make_model().layers[-1], quantize=True)
+    search = ExactSearch(make_model().layers[-1], int8_rows.quantize)
     search.measure(None, DIM, 10, 0.9)
     report = search.report()
     assert report["measured_on"] == "random features"

@@ -112,7 +112,7 @@ def onnx(
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
-    search = ExactSearch(head, quantize)
+    search = ExactSearch(head, int8_rows.quantize if quantize else None)
     if quantize:
         given = None
         if example_inputs is not None:

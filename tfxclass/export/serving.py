@@ -27,6 +27,8 @@ from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
+from tfxclass.rows import column_rows
+from tfxclass.rows import int8_rows
 from tfxclass.types import Path
 
 # Others are no names of TensorFlow's nodes.
@@ -148,7 +150,7 @@ def saved_model(
     if search is not None:
         search = search.build(head, top_k, measured_on, most_excluded, quantize)
     elif quantize:
-        search = signatures_lib.ExactSearch(head, quantize)
+        search = signatures_lib.ExactSearch(head, int8_rows.quantize)
         search.measure(measured_on, features.shape[-1], top_k, min_recall)
     asked = []
     if verify:
@@ -158,7 +160,7 @@ def saved_model(
         )
         asked = questions.ask(encoder, head, best, names, examples, answer)
     with version_folder(os.fspath(path)) as folder:
-        search = search or signatures_lib.ExactSearch(head)
+        search = search or _exact(head)
         answer = signatures_lib.Answer(
             search, top_k, threshold, most_excluded, only
         )
@@ -210,6 +212,14 @@ def _settle(model):
     """Brings rows that are updated lazily up to date, before any is read."""
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)
+
+
+def _exact(head):
+    # Rows that are a layer's, too, are saved once, as that layer has them.
+    is_tied = getattr(head, "tie", None) is not None
+    return signatures_lib.ExactSearch(
+        head, None if is_tied else column_rows.in_columns
+    )
 
 
 def _write(folder, encoder, answer, names, full_scores):

@@ -1,6 +1,7 @@
 """What an export answers: its signatures, as functions of stock ops."""
 
 import typing
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
 from tfxclass.rows import stock
+from tfxclass.rows.stored_rows import StoredRows
 from tfxclass.types import Array
 from tfxclass.types import Config
 
@@ -34,14 +36,19 @@ class ExactSearch(tf.Module):
 
     Args:
         head: the head.
-        quantize: whether rows are read in int8.
+        store: how class rows are kept, a function of `stock.stored`; None for
+            a matrix of them.
     """
 
-    def __init__(self, head: OutputHead, quantize: bool = False) -> None:
+    def __init__(
+        self,
+        head: OutputHead,
+        store: Callable[[tf.Tensor], StoredRows] | None = None,
+    ) -> None:
         super().__init__()
         weights = head.export_weights()
-        if quantize:
-            weights = stock.quantized(weights)
+        if store is not None:
+            weights = stock.stored(weights, store)
         self.variables_read = [
             x
             for x in tf.nest.flatten(weights)
@@ -59,7 +66,7 @@ class ExactSearch(tf.Module):
 
     @property
     def weights(self) -> Any:
-        """What is read: of `export_weights`, in int8 or not."""
+        """What is read: `export_weights`, as they are stored."""
         return self._head()[1]
 
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:

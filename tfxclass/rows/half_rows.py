@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.rows.int8_rows import Int8Rows
+from tfxclass.rows.stored_rows import StoredRows
 from tfxclass.types import Variable
 
 _SEED = "_tfxclass_rows_seed"
@@ -68,23 +68,24 @@ def seed_of(variable: Variable) -> int:
     return getattr(variable, _SEED, 0)
 
 
-def widen(values: tf.Tensor | Int8Rows) -> tf.Tensor:
+def widen(values: tf.Tensor | StoredRows) -> tf.Tensor:
     """Rows as float32, without a gradient of their own."""
-    if isinstance(values, Int8Rows):
+    if isinstance(values, StoredRows):
         return values.widened()
     return tf.cast(values, tf.float32) if is_half(values) else values
 
 
-def count(values: tf.Tensor | Int8Rows) -> tf.Tensor:
+def count(values: tf.Tensor | StoredRows) -> tf.Tensor:
     """Number of rows, int64 scalar tensor."""
-    values = values.codes if isinstance(values, Int8Rows) else values
+    if isinstance(values, StoredRows):
+        return values.count()
     return tf.shape(values, tf.int64)[0]
 
 
-def take(values: tf.Tensor | Int8Rows, ids: tf.Tensor) -> tf.Tensor:
+def take(values: tf.Tensor | StoredRows, ids: tf.Tensor) -> tf.Tensor:
     """float32 rows `ids`, without a gradient of their own."""
-    if isinstance(values, Int8Rows):
-        return values.take(ids).widened()
+    if isinstance(values, StoredRows):
+        return values.floats(ids)
     return widen(tf.gather(values, ids))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.rows.stored_rows import StoredRows
 from tfxclass.types import Scalar
 
 # Products of a block of classes: each of so many rows that they are 512 KiB
@@ -22,7 +23,7 @@ _PART_FLOATS = 1 << 17
 _ROW_MULTIPLE = 64
 
 
-class Int8Rows(tf.Module):
+class Int8Rows(StoredRows):
     """Rows that are `scales * codes`.
 
     Args:
@@ -68,19 +69,18 @@ class Int8Rows(tf.Module):
         scales = tf.convert_to_tensor(self.scales)[..., tf.newaxis]
         return tf.cast(self.codes, tf.float32) * scales
 
+    def count(self) -> tf.Tensor:
+        """Number of rows, int64 scalar tensor."""
+        return tf.shape(self.codes, tf.int64)[0]
+
+    def floats(self, ids: tf.Tensor) -> tf.Tensor:
+        """Rows `ids`, int64 `[...]`: float32 `[..., dim]`."""
+        return self.take(ids).widened()
+
     def products(
         self, queries: tf.Tensor, start: Scalar, size: int
     ) -> tf.Tensor:
-        """Products with `size` rows from `start` on, or as many as there are.
-
-        Args:
-            queries: float32 `[batch, dim]`.
-            start: int or scalar tensor.
-            size: int.
-
-        Returns:
-            float32 `[batch, size]`.
-        """
+        """See `StoredRows.products`; any `start` and `size` will do."""
         found, step = [], _multiple(-(-size // _PARTS))
         for part in range(0, size, step):
             end = start + min(part + step, size)

@@ -11,7 +11,7 @@ from tfxclass import optimizers
 from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.int8_rows import Int8Rows
+from tfxclass.rows.stored_rows import StoredRows
 
 
 def settle(rows: ClassRows, ids: tf.Tensor | None = None) -> None:
@@ -52,7 +52,7 @@ def whole(rows: ClassRows) -> ClassRows:
     def read(variable):
         if variable is None:
             return None
-        if isinstance(variable, Int8Rows):
+        if isinstance(variable, StoredRows):
             return variable.read()
         with placement.on(rows.device):
             values = tf.convert_to_tensor(variable)

@@ -15,11 +15,10 @@ from tfxclass.rows import half_rows
 from tfxclass.rows.blocks import LEAST_BLOCK
 from tfxclass.rows.blocks import block_size
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.int8_rows import Int8Rows
-from tfxclass.rows.int8_rows import quantize
 from tfxclass.rows.products import normalize
 from tfxclass.rows.read import whole
 from tfxclass.rows.search import Best
+from tfxclass.rows.stored_rows import StoredRows
 from tfxclass.types import Scalar
 
 # Up to here one product and one top_k: 256 KiB of logits a query.
@@ -44,18 +43,25 @@ def servable(rows: ClassRows) -> ClassRows:
     return rows._replace(kernel=kernel, normalize=False)
 
 
-def quantized(weights: Any) -> Any:
-    """What `servable` made, a `ClassRows` or some of them, with int8 rows."""
+def stored(weights: Any, store: Callable[[tf.Tensor], StoredRows]) -> Any:
+    """What `servable` made, a `ClassRows` or some of them, in another form.
+
+    Args:
+        weights: it.
+        store: function of rows without padding, `[n, dim]`: `quantize` or
+            `in_columns`.
+    """
     if isinstance(weights, ClassRows):
         kernel = tf.convert_to_tensor(weights.kernel)[: weights.num_classes]
         bias = weights.bias
         if bias is not None and weights.num_classes < weights.capacity:
             bias = tf.Variable(bias[: weights.num_classes], trainable=False)
-        return weights._replace(kernel=quantize(kernel), bias=bias)
+        return weights._replace(kernel=store(kernel), bias=bias)
     if isinstance(weights, list):
-        return [quantized(x) for x in weights]
-    if isinstance(weights, tuple):
-        return type(weights)(*map(quantized, weights))
+        return [stored(x, store) for x in weights]
+    # `Retained`; trees have none.
+    if hasattr(weights, "_make"):
+        return weights._make(stored(x, store) for x in weights)
     return weights
 
 
@@ -94,7 +100,7 @@ def block_logits(
     queries: tf.Tensor, rows: ClassRows, start: Scalar, size: Scalar
 ) -> tf.Tensor:
     """Logits of some classes of `ClassRows`; float32 `[batch, size]`."""
-    if isinstance(rows.kernel, Int8Rows):
+    if isinstance(rows.kernel, StoredRows):
         logits = rows.kernel.products(queries, start, size)
     else:
         part = half_rows.widen(rows.kernel[start : start + size])
@@ -138,7 +144,7 @@ def best(
 def block_of(rows: ClassRows) -> int | None:
     """Classes of a block where that does not go by the batch, else None."""
     kernel = rows.kernel
-    return kernel.block if isinstance(kernel, Int8Rows) else None
+    return kernel.block if isinstance(kernel, StoredRows) else None
 
 
 def best_of_blocks(
@@ -168,7 +174,7 @@ def best_of_blocks(
     if num_classes <= (block or ONE_BLOCK_CLASSES):
         found = best_of(tf.zeros([], tf.int64), num_classes)
     else:
-        size = max(block, _rounded(k)) if block else _block_size(batch, k)
+        size = -(-k // block) * block if block else _block_size(batch, k)
         found = _fold(best_of, size, num_classes, k)
     ids, scores, top, total = found
     return Best(ids, scores, logsumexp_of(top, total))

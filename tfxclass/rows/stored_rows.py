@@ -1,0 +1,57 @@
+"""What class rows of an export have in common that are no matrix of rows."""
+
+import abc
+
+import tensorflow as tf
+
+from tfxclass.types import Scalar
+
+
+class StoredRows(tf.Module, abc.ABC):
+    """Rows of a `ClassRows` in another form, read with stock ops."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tf.TensorShape:
+        """`[n, dim]`."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> tf.DType:
+        """As they are stored."""
+
+    @property
+    @abc.abstractmethod
+    def block(self) -> int:
+        """Classes that `products` is best called for, int."""
+
+    @abc.abstractmethod
+    def read(self) -> "StoredRows":
+        """The same of tensors."""
+
+    @abc.abstractmethod
+    def count(self) -> tf.Tensor:
+        """Number of rows, int64 scalar tensor."""
+
+    @abc.abstractmethod
+    def widened(self) -> tf.Tensor:
+        """float32 `[n, dim]`."""
+
+    @abc.abstractmethod
+    def floats(self, ids: tf.Tensor) -> tf.Tensor:
+        """Rows `ids`, int64 `[...]`: float32 `[..., dim]`."""
+
+    @abc.abstractmethod
+    def products(
+        self, queries: tf.Tensor, start: Scalar, size: int
+    ) -> tf.Tensor:
+        """Products with `size` rows from `start` on, or as many as there are.
+
+        Args:
+            queries: float32 `[batch, dim]`.
+            start: int or scalar tensor, a multiple of `block`.
+            size: int, a multiple of `block` or all rows.
+
+        Returns:
+            float32 `[batch, size]`.
+        """
