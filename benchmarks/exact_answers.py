@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import measure
+
 import serving
 
 SIZES = (31_077, 147_306, 1_000_000)

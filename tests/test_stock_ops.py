@@ -185,6 +185,22 @@ def test_every_op_has_a_twin_with_its_arguments():
         assert of_op - set(of_twin) <= {"name", "T"}, name
 
 
+def test_in_a_graph_the_check_speaks_first():
+    """And not the op after it, which fails as well."""
+    labels, none = tf.range(16, dtype=tf.int64), tf.zeros([0], tf.int64)
+
+    @tf.function
+    def draw(labels):
+        return stock.ops.tfxclass_active_classes(
+            labels, none, [], [1, 2], 3, 100, [], num_classes=50
+        )
+
+    for _ in range(20):
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            draw(labels)
+        assert "num_sampled=3 with 16 distinct labels" in str(error.value)
+
+
 @pytest.mark.slow
 def test_log_counts_of_a_fill_are_its_chances(monkeypatch):
     """By law and uniformly: how often a class is in, against what is said."""

@@ -6,8 +6,10 @@ say what they become: numbers and arrays become tensors of that type, as those
 of an op do.
 """
 
+import contextlib
 import functools
 import inspect
+import threading
 import typing
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -26,6 +28,15 @@ Doubles = Annotated[Any, tf.float64]
 Ids = Annotated[Any, tf.int64]
 Flags = Annotated[Any, tf.bool]
 Strings = Annotated[Any, tf.string]
+
+
+class _Scopes(threading.local):
+    def __init__(self):
+        #: Of the twins that are called: the graph, and what ops wait for.
+        self.stack = []
+
+
+_scopes = _Scopes()
 
 
 class InvalidInput(tf.errors.InvalidArgumentError, ValueError):
@@ -60,11 +71,25 @@ def twin(
         for key, dtype in types.items():
             if key in given:
                 given[key] = _tensor(given[key], dtype, has_gradient)
-        with tf.name_scope(name or function.__name__):
+        with tf.name_scope(name or function.__name__), _checks_first():
             return function(**given)
 
     TWINS[f"tfxclass_{function.__name__}"] = call
     return call
+
+
+@contextlib.contextmanager
+def _checks_first():
+    """In a graph, ops wait for each `require` before them.
+
+    Else another op could fail first, and say less.
+    """
+    with contextlib.ExitStack() as waiting:
+        _scopes.stack.append((tf.compat.v1.get_default_graph(), waiting))
+        try:
+            yield
+        finally:
+            _scopes.stack.pop()
 
 
 def _tensor(value, dtype, has_gradient):
@@ -81,7 +106,13 @@ def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
         message: with a {} for each of `values`.
     """
     text = tf.strings.format(message, values, summarize=10)
-    tf.debugging.Assert(condition, [text])
+    check = tf.debugging.Assert(condition, [text])
+    if check is None or not _scopes.stack:  # eagerly, or in no twin
+        return
+    graph, waiting = _scopes.stack[-1]
+    # Not of the branch of a condition: no op outside can wait for it.
+    if graph is tf.compat.v1.get_default_graph():
+        waiting.enter_context(tf.control_dependencies([check]))
 
 
 def check_ids(
