@@ -8,6 +8,7 @@ import tensorflow as tf
 from tests.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
+from tfxclass.samplers import hashing_forest
 from tfxclass.samplers import masses
 from tfxclass.samplers import remembered
 from tfxclass.samplers.remembered import Remembered
@@ -133,6 +134,13 @@ def test_shards_and_the_papers_rule_ask_for_all_rows():
     assert paper.share_of_queries() == 1
     again = samplers.HashingForestSampler(9, query_share=0.5).get_config()
     assert again["query_share"] == 0.5
+
+
+def test_with_rows_on_servers_all_are_asked_for(monkeypatch):
+    monkeypatch.setattr(hashing_forest, "_is_on_servers", lambda: True)
+    sampler = samplers.HashingForestSampler(9, query_share=0.5)
+    sampler.build((CLASSES, DIM))
+    assert sampler.share_of_queries() == 1 and sampler.remembered is None
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.5])

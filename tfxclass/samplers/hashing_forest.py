@@ -114,15 +114,17 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.allocation = allocation
         self.query_share = query_share
+        self.is_on_servers = False
         self.drift = None
         self.remembered = None
         self.index = HashingForest()
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
+        self.is_on_servers = _is_on_servers()
         self.num_active = self.counter("num_active", self.num_sampled)
         self.levels = math.log2(max(kernel_shape[0] / self.leaf_size, 2))
-        if self.share_of_queries() < 1 and not _is_on_servers():
+        if self.share_of_queries() < 1:
             self.remembered = Remembered(self, kernel_shape[0])
             self.sample_overflow = False
         if self.rebuild_interval == "auto" and self.allocation is None:
@@ -137,7 +139,13 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         return [each for each in self.weights if each is not forgotten]
 
     def share_of_queries(self) -> float:
-        """The part of the rows that a step queries the forest with."""
+        """The part of the rows that a step queries the forest with.
+
+        All where rows lie on parameter servers: each worker would remember
+        for itself.
+        """
+        if self.is_on_servers:
+            return 1.0
         if self.query_share is not None:
             return self.query_share
         return self.usual_share if self.correct_fill else 1.0
