@@ -20,6 +20,8 @@ TITLES = {
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",
     "serving": "Serving: exported models, exact and approximate",
+    "widening": "Exact answers: float32 from smaller numbers",
+    "exact_answers": "Exact answers of exports, by the layout of the rows",
     "reader": "Reading the extreme-classification text format",
     "lsh": "LSH tables: sampling, refreshing, and a step with them",
     "hierarchical/eurlex57k": (
