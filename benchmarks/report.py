@@ -16,6 +16,7 @@ TITLES = {
     "exact_step": "The exact softmax: a training step in both policies",
     "growth": "Growth with the number of classes",
     "loss_memory": "The exact loss: time and memory",
+    "growing_trees": "New classes in trees, before any training",
     "ten_million": "Ten and thirty million classes on one machine",
     "selection": "Exact selection of the 100 best for 256 queries",
     "forest": "Hashing forest against annoy, 1M clustered rows",

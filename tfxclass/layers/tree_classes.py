@@ -9,6 +9,7 @@ from tfxclass.growth.change import Change
 from tfxclass.growth.class_means import ClassMeans
 from tfxclass.growth.class_means import directions
 from tfxclass.growth.class_means import median_norm
+from tfxclass.growth.tree_rows import rows_to_new
 from tfxclass.layers.class_numbers import ClassNumbers
 from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.trees import growing
@@ -81,16 +82,14 @@ class TreeClasses(ClassNumbers):
         """Differences of rows, and those that lead to new classes."""
         if name != "kernel":
             return
-        rows = growing.rows_of(old._changed(change), self.independent)
+        changed = old._changed(change)
+        rows = growing.rows_of(changed, self.independent)
         was, turned = old.kernel.numpy(), rows.minus >= 0
         values[turned] = was[rows.plus[turned]] - was[rows.minus[turned]]
-        if means is None:
-            return
-        dim = values.shape[1] - int(self.use_bias)
-        is_new = rows.plus < 0
-        values[is_new, :dim] = median_norm(was[:, :dim]) * _row_directions(
-            self, change, means, rows.children[is_new]
-        )
+        if means is not None:
+            values[rows.plus < 0] = rows_to_new(
+                changed, rows, was, change.added, means, self.independent
+            )
 
     def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
         """Sets rows to the mean directions of the classes below children.
@@ -113,13 +112,3 @@ class TreeClasses(ClassNumbers):
         norm = median_norm(values[:, :dim])
         values[is_known, :dim] = norm * rows[is_known]
         self.kernel.assign(values)
-
-
-def _row_directions(head, change, means, children):
-    """Of the rows that lead to new leaves, or to old ones beside them."""
-    tree, dim = head.tree, means.of_parts[0].shape[1]
-    of_class = np.zeros((tree.num_classes, dim), np.float32)
-    of_class[change.added] = means.of_parts[0]
-    of_nodes = np.zeros((tree.num_nodes, dim), np.float32)
-    of_nodes[tree.leaves[tree.live]] = of_class[tree.live]
-    return growing.row_directions(tree, of_nodes, children, head.independent)
