@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops.stock import class_tree
 from tfxclass.ops.stock.twin import Floats
 from tfxclass.ops.stock.twin import Ids
@@ -75,7 +76,7 @@ def tree_path_loss(
     steps = class_tree.steps_of(tree, leaves, labels, weights)
 
     # The op's gradient has each touched row once.
-    @tf.custom_gradient
+    @custom_gradient
     def loss(queries, kernel):
         found = _loss(tree, steps, queries, kernel, independent)
 
