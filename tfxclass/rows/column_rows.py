@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfxclass.rows.stored_rows import StoredRows
+from tfxclass.rows.stored_rows import zeros_variable
 from tfxclass.types import Scalar
 
 # Classes of a matrix of columns at most: 128 KiB of logits a query.
@@ -99,8 +100,8 @@ def in_columns(kernel: Any, width: int = _WIDTH) -> ColumnRows:
     width = -(-num_classes // count)
     if count > 1:
         width = -(-width // _MULTIPLE) * _MULTIPLE
-    zeros = tf.zeros([count, dim, width], kernel.dtype)
-    columns = tf.Variable(zeros, trainable=False, name="columns")
+    shape = [count, dim, width]
+    columns = zeros_variable(shape, kernel.dtype, "columns")
     for i in range(count):
         part = tf.transpose(kernel[i * width : (i + 1) * width])
         columns[i, :, : part.shape[1]].assign(part)

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfxclass.rows.stored_rows import StoredRows
+from tfxclass.rows.stored_rows import zeros_variable
 from tfxclass.types import Scalar
 
 # Products of a block of classes: each of so many rows that they are 512 KiB
@@ -106,8 +107,8 @@ def quantize(kernel: Any, block: int = 65_536) -> Int8Rows:
         block: int, rows at a time: the temporaries stay small.
     """
     kernel = tf.convert_to_tensor(kernel)
-    codes = tf.Variable(tf.zeros(kernel.shape, tf.int8), trainable=False)
-    scales = tf.Variable(tf.zeros(kernel.shape[:1]), trainable=False)
+    codes = zeros_variable(kernel.shape, tf.int8)
+    scales = zeros_variable(kernel.shape[:1], tf.float32)
     for start in range(0, kernel.shape[0], block):
         part = tf.cast(kernel[start : start + block], tf.float32)
         most = tf.reduce_max(tf.abs(part), axis=1) / 127.0

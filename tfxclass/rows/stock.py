@@ -19,6 +19,7 @@ from tfxclass.rows.products import normalize
 from tfxclass.rows.read import whole
 from tfxclass.rows.search import Best
 from tfxclass.rows.stored_rows import StoredRows
+from tfxclass.rows.stored_rows import zeros_variable
 from tfxclass.types import Scalar
 
 # Up to here one product and one top_k: 256 KiB of logits a query.
@@ -79,8 +80,7 @@ def normalize_rows(kernel: tf.Tensor, block: int = 65_536) -> tf.Variable:
     Returns:
         `tf.Variable`, float32 `[num_classes, dim]`; zero rows stay zero.
     """
-    zeros = tf.zeros(kernel.shape)
-    rows = tf.Variable(zeros, trainable=False, name="rows")
+    rows = zeros_variable(kernel.shape, tf.float32, "rows")
     for start in range(0, kernel.shape[0], block):
         part = half_rows.widen(kernel[start : start + block])
         rows[start : start + block].assign(normalize(part))

@@ -1,10 +1,23 @@
 """What class rows of an export have in common that are no matrix of rows."""
 
 import abc
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfxclass.types import Scalar
+
+
+def zeros_variable(
+    shape: Sequence[int], dtype: tf.DType, name: str | None = None
+) -> tf.Variable:
+    """A variable of zeros, whose memory is its own.
+
+    Of a tensor that is held elsewhere, too, the first write makes a copy.
+    """
+    return tf.Variable(
+        lambda: tf.zeros(shape, dtype), trainable=False, name=name
+    )
 
 
 class StoredRows(tf.Module, abc.ABC):
