@@ -489,8 +489,11 @@ def test_fresh_process_without_tfxclass(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"top_k": 0}, "`k` must be a positive integer. Received: 0"),
-        ({"top_k": NUM_CLASSES + 1}, "k=301 with num_classes=300"),
+        ({"top_k": 0}, "`top_k` must be a positive integer. Received: 0"),
+        (
+            {"top_k": NUM_CLASSES + 1},
+            "`top_k` must.* top_k=301 with num_classes=300",
+        ),
         ({"labels": ["a"]}, "1 names with num_classes=300"),
         ({"labels": ["a\nb"] * NUM_CLASSES}, "one line.*'a.nb' for class 0"),
         ({"labels": ["a\r"] * NUM_CLASSES}, "one line.*'a.r' for class 0"),

@@ -131,7 +131,7 @@ def test_op_that_is_not_converted(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"top_k": 0}, "`k` must be a positive integer"),
+        ({"top_k": 0}, "`top_k` must be a positive integer"),
         ({"labels": ["a"]}, "1 names with num_classes=200"),
         ({"example_inputs": {"z": 1}}, r"inputs \['x'\]"),
     ],

@@ -364,7 +364,7 @@ ERRORS = {
     "the head's l2 of zero": ({}, "must be > 0"),
     "negative": ({"l2": -1.0}, "must be > 0"),
     "reduction": ({"l2": 1.0, "reduction": "max"}, "`reduction`"),
-    "top_k": ({"l2": 1.0, "top_k": 0}, "`k` must be"),
+    "top_k": ({"l2": 1.0, "top_k": 0}, "`top_k` must be"),
 }
 
 

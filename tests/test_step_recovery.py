@@ -384,7 +384,7 @@ ERRORS = {
     ),
     "reduction": ({"reduction": "max"}, "`reduction`"),
     "l2": ({"l2": -1.0}, "`l2` must be > 0"),
-    "top_k": ({"top_k": 0}, "`k` must be"),
+    "top_k": ({"top_k": 0}, "`top_k` must be"),
 }
 
 

@@ -26,13 +26,13 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         )
 
 
-def check_k(k: int, num_classes: int) -> int:
+def check_k(k: int, num_classes: int, name: str = "k") -> int:
     """`k` as an int; raises ValueError unless so many can be returned."""
-    k = check_positive_int("k", k)
+    k = check_positive_int(name, k)
     if k > num_classes:
         raise ValueError(
-            "`k` must be at most the number of classes. Received: "
-            f"k={k} with num_classes={num_classes}."
+            f"`{name}` must be at most the number of classes. Received: "
+            f"{name}={k} with num_classes={num_classes}."
         )
     return k
 

@@ -96,7 +96,7 @@ def onnx(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    top_k = check_k(top_k, head.num_answers)
+    top_k = check_k(top_k, head.num_answers, "top_k")
     _check_head(head)
     quantize = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)

@@ -123,7 +123,7 @@ def saved_model(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(model)
     inputs, features, head = encoder_of(model)
-    top_k = check_k(top_k, head.num_answers)
+    top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
     if threshold is not None and search and not search.probabilities:
         raise ValueError(

@@ -49,7 +49,7 @@ class RecoverySums:
         self, head: keras.layers.Layer, top_k: int | None = None
     ) -> None:
         if top_k is not None:
-            top_k = check_k(top_k, head.num_classes)
+            top_k = check_k(top_k, head.num_classes, "top_k")
         self.head = head
         self.top_k = top_k
         dim = full_dim(head)
