@@ -35,6 +35,7 @@ import numpy as np
 import verses_data
 
 LENGTH, L2 = 32, 1e-7
+PASSED = 64  # segments of a batch of the pass that recovers
 RATES = (5e-3, 1e-2)
 SEARCH_EPOCHS = 0.1
 NUM_SAMPLED = 2048
@@ -188,7 +189,8 @@ def recovered(model, parts, size, method):
     from tfxclass import recovery
 
     start = time.process_time()
-    data = dataset(parts["train"], size, shuffle=False)
+    wide = size._replace(batch=PASSED)
+    data = dataset(parts["train"], wide, shuffle=False)
     with warnings.catch_warnings():
         # The dual's step is too long here: that is what is shown.
         warnings.simplefilter("ignore")
