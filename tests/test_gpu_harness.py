@@ -89,7 +89,6 @@ def test_a_program_that_fails_is_told():
     assert found == (["1"], "it ended with 3")
 
 
-@pytest.mark.slow  # It compiles what the tests of the kernels compile, too.
 def test_the_program_prints_what_is_read():
     program = build.build(emulate=True)
     lines, failed = run.Deadline(60).output([program, "MmaPack"])
