@@ -118,10 +118,10 @@ void CatchUpRow(const Element& rule, const Rows& rows, int64_t row,
   });
 }
 
-// Brings row_of(0), ..., row_of(count - 1), each another row, to the present
-// and says so in last_step [num_rows].
-template <class Element, class Rows, class RowOf>
-void CatchUpRows(int64_t count, const RowOf& row_of, const Element& rule,
+// Brings the rows `ids` [count], all different, to the present and says so in
+// last_step [num_rows]; the first `count` ones without ids.
+template <class Element, class Rows>
+void CatchUpRows(int64_t count, const int64_t* ids, const Element& rule,
                  const Rows& rows, const StepHistory& history,
                  const SkipTerms& terms, int64_t* last_step,
                  const ParallelFor& parallel) {
@@ -129,7 +129,7 @@ void CatchUpRows(int64_t count, const RowOf& row_of, const Element& rule,
     SkippedSums sums(history, terms, rule.Fade());
     RowBuffers<Rows> buffers(rows.dim);
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = row_of(i);
+      const int64_t row = ids == nullptr ? i : ids[i];
       const int64_t last = last_step[row];
       if (last >= history.clock) continue;
       CatchUpRow(rule, rows, row, sums.Of(last), sums, &buffers);

@@ -171,20 +171,32 @@ struct ElementType {
 };
 
 // Calls run(ElementType<E>()) with the element of a rule that computes in W;
-// the number of slots tells momentum and AMSGrad.
+// the number of slots tells momentum and AMSGrad. A rule that is known when it
+// is compiled is the only one that is compiled.
+template <class W, RowRule kRule, class Run>
+auto WithElement(int num_slots, const Run& run) {
+  if constexpr (kRule == RowRule::kSgd) {
+    return num_slots == 0 ? run(ElementType<SgdElement<W>>())
+                          : run(ElementType<MomentumElement<W>>());
+  } else if constexpr (kRule == RowRule::kAdagrad) {
+    return run(ElementType<AdagradElement<W>>());
+  } else {
+    return num_slots < 3 ? run(ElementType<AdamElement<W, false>>())
+                         : run(ElementType<AdamElement<W, true>>());
+  }
+}
+
 template <class W, class Run>
 auto WithElement(RowRule rule, int num_slots, const Run& run) {
   switch (rule) {
     case RowRule::kSgd:
-      return num_slots == 0 ? run(ElementType<SgdElement<W>>())
-                            : run(ElementType<MomentumElement<W>>());
+      return WithElement<W, RowRule::kSgd>(num_slots, run);
     case RowRule::kAdagrad:
-      return run(ElementType<AdagradElement<W>>());
+      return WithElement<W, RowRule::kAdagrad>(num_slots, run);
     case RowRule::kAdam:
       break;
   }
-  return num_slots < 3 ? run(ElementType<AdamElement<W, false>>())
-                       : run(ElementType<AdamElement<W, true>>());
+  return WithElement<W, RowRule::kAdam>(num_slots, run);
 }
 
 }  // namespace tfxclass

@@ -223,9 +223,9 @@ void CheckCatchUp(const Case& c, int64_t capacity, bool every_row,
   const tfxclass::RuleNumbers numbers = {0, 0, c.beta_1, c.beta_2};
   tfxclass::WithElement<float>(c.options.rule, c.num_slots, [&](auto type) {
     const typename decltype(type)::type rule(c.options, numbers);
-    tfxclass::CatchUpRows(
-        due.size(), [&](int64_t i) { return due[i]; }, rule, matrices,
-        steps.history, steps.skip, expected_steps.data(), tfxclass::SerialFor);
+    tfxclass::CatchUpRows(due.size(), due.data(), rule, matrices, steps.history,
+                          steps.skip, expected_steps.data(),
+                          tfxclass::SerialFor);
   });
   // Sums of six terms near 1 in another order, then a handful of operations.
   ExpectNear(row_buffer.Read(), Wide(rows), 5e-6, c.name);
@@ -343,9 +343,8 @@ void CheckKept(const Case& c, int64_t dim) {
                                 &scratch, nullptr));
     }
     rows.random = {2 * 77 + 1, static_cast<uint64_t>(steps.history.clock)};
-    tfxclass::CatchUpRows(
-        num_rows, [](int64_t i) { return i; }, rule, rows, steps.history,
-        steps.skip, lasts.data(), tfxclass::SerialFor);
+    tfxclass::CatchUpRows(num_rows, nullptr, rule, rows, steps.history,
+                          steps.skip, lasts.data(), tfxclass::SerialFor);
   });
   TestScratch scratch;
   Done(tfxclass::CatchUpRows(c.options, scalars.on_device, on_device, nullptr,

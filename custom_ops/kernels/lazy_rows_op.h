@@ -53,7 +53,7 @@ class LazyRowsOp : public RowOp {
   template <class Run>
   void WithRule(const RowMatrices& rows, const RuleNumbers& numbers,
                 int64_t step, int purpose, const Run& run) const {
-    WithElement<Wide<S>>(Inputs::kRule, num_slots(), [&](auto type) {
+    WithElement<Wide<S>, Inputs::kRule>(num_slots(), [&](auto type) {
       const typename decltype(type)::type element(options_, numbers);
       const RowRandom random = {static_cast<uint64_t>(seed_) * 2 + purpose,
                                 static_cast<uint64_t>(step)};

@@ -96,19 +96,19 @@ class LazyCatchUpOp : public LazyRowsOp<Inputs, Kept, S> {
     if (rows.num_rows == 0) return;
     const StepHistory history = {*rows.clock, this->capacity(), rows.rates,
                                  rows.log_keeps};
-    const auto catch_up = [&](int64_t count, const auto& row_of) {
+    const auto catch_up = [&](int64_t count, const int64_t* ids) {
       this->WithRule(rows, numbers, history.clock, kRoundCatchUp,
                      [&](const auto& rule, const auto& slotted) {
-                       CatchUpRows(count, row_of, rule, slotted, history, terms,
+                       CatchUpRows(count, ids, rule, slotted, history, terms,
                                    rows.last_step, PoolOf(c));
                      });
     };
     if (every_row_ || history.IsFull()) {
-      catch_up(rows.num_rows, [](int64_t i) { return i; });
+      catch_up(rows.num_rows, nullptr);
       return;
     }
     const RowRuns groups = GroupsOf(this->Ids(c), rows.num_rows);
-    catch_up(groups.size(), [&](int64_t i) { return groups.rows[i]; });
+    catch_up(groups.size(), groups.rows.data());
   }
 
  private:
