@@ -142,16 +142,20 @@ clean:
 	@echo "Installing TensorFlow and tfxclass (a minute or two) ..."
 	@$(BIN)/python $(PIP) install 'setuptools>=77' wheel \
 	    'tensorflow-cpu==2.21.*'
-	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python $(PIP) install \
-	    --no-build-isolation -e '.[cpu,dev,examples]' -e ./tfxclass_serve
-	@# Without its requirement "tensorflow", a second one over tensorflow-cpu.
-	@$(BIN)/python $(PIP) install --no-deps 'tensorflow-serving-api==2.21.*'
+	@# Beside each other: the ops are compiled, and the rest is installed; the
+	@# last without its requirement "tensorflow", over tensorflow-cpu.
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python custom_ops/build.py & ops=$$!; \
+	TFXCLASS_STOCK=1 $(BIN)/python $(PIP) install --no-build-isolation \
+	    -e '.[cpu,dev,examples]' -e ./tfxclass_serve && \
+	$(BIN)/python $(PIP) install --no-deps 'tensorflow-serving-api==2.21.*' \
+	    && wait $$ops
 	@touch $@
 
-# Order-only: the installation has just built them.
+# Order-only: the installation has just built them, unless sources are newer.
 $(OPS): $(SOURCES) | .venv/installed
-	@echo "Compiling the ops ..."
-	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python custom_ops/build.py
+	@if [ ! -e $@ ] || [ -n "$$(find $(SOURCES) -newer $@)" ]; then \
+	    echo "Compiling the ops ..."; \
+	    TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python custom_ops/build.py; fi
 
 .docs/installed: docs/requirements.txt
 	@echo "Making .docs (mkdocs-material, mkdocstrings, jupytext) ..."

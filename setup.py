@@ -37,6 +37,9 @@ class BuildOps(build_ext):
     def _build(self, *output):
         from custom_ops import build
 
+        if os.environ.get("TFXCLASS_STOCK") == "1":
+            print("Installed without compiled ops, as TFXCLASS_STOCK=1 asks.")
+            return
         try:
             build.compiler()
         except RuntimeError as e:

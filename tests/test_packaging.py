@@ -227,6 +227,9 @@ def test_installed_without_a_compiler(tmp_path):
     assert "Installed without compiled ops" in done.stderr
     assert not list(tmp_path.rglob("*.so"))
     assert run(TFXCLASS_STOCK="0").returncode
+    done = run(TFXCLASS_STOCK="1")
+    assert done.returncode == 0 and not done.stderr
+    assert not list(tmp_path.rglob("*.so"))
 
 
 def test_build_without_tensorflow(monkeypatch):

@@ -1,5 +1,7 @@
 """The dual variables of some rows, times their features: (Y - P)^T X."""
 
+from typing import NamedTuple
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -8,13 +10,29 @@ from tfxclass.losses import softmax
 from tfxclass.ops import library
 from tfxclass.recovery.rows import Rows
 from tfxclass.rows import products
+from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows.blocks import Blocks
-from tfxclass.rows.read import whole
+
+
+class Drawn(NamedTuple):
+    """Classes that stand for all.
+
+    Attributes:
+        count: int, how many are drawn, uniformly and without replacement.
+        random: of NumPy.
+    """
+
+    count: int
+    random: np.random.Generator
 
 
 def add_duals(
-    total: np.ndarray, head: keras.layers.Layer, rows: Rows, top_k: int | None
+    total: np.ndarray,
+    head: keras.layers.Layer,
+    rows: Rows,
+    top_k: int | None = None,
+    drawn: Drawn | None = None,
 ) -> None:
     """Adds `(Y - P)^T diag(weights) X` of the rows to `total`.
 
@@ -23,6 +41,10 @@ def add_duals(
         head: gives P, the probabilities of its classes.
         rows: `Rows`.
         top_k: int, probabilities kept of a row; None keeps all.
+        drawn: `Drawn`: P is estimated from the labels of all rows and these
+            classes. Those that are no label stand for the others, so each
+            row's sum of exponentials is estimated without bias
+            (`UniformSampler`). Not beside `top_k`.
 
     Raises:
         FloatingPointError: NaN or infinite logits, with their first row; then
@@ -31,10 +53,12 @@ def add_duals(
     parts = head.parts(rows.features)
     # A row's dual times its weight: the same as its features.
     weighted = rows.features * rows.weights[:, tf.newaxis]
-    if top_k is None:
-        _add_all(total, parts, rows.targets, weighted)
-    else:
+    if drawn is not None:
+        _add_drawn(total, parts, rows.targets, weighted, drawn)
+    elif top_k is not None:
         _add_top_k(total, parts, rows.targets, weighted, top_k)
+    else:
+        _add_all(total, parts, rows.targets, weighted)
 
 
 def _add_all(total, parts, targets, weighted):
@@ -44,7 +68,7 @@ def _add_all(total, parts, targets, weighted):
     # Every class as if none were a label; labels are added below.
     no_labels = tf.fill([len(weighted), 1], tf.constant(-1, tf.int64))
     for queries, part in parts:
-        blocks = Blocks(queries, whole(part))
+        blocks = Blocks(queries, read.whole(part))
         size, count = int(blocks.size), int(blocks.num_classes)
         for start in range(0, count, size):
             duals = library.ops.tfxclass_softmax_block_grad(
@@ -70,6 +94,42 @@ def _add_top_k(total, parts, targets, weighted, top_k):
     probabilities = softmax.probabilities(found.logits, found.logsumexp)
     _add_sparse(total, weighted, found.ids, -probabilities * labelled)
     _add_sparse(total, weighted, targets.ids, targets.weights)
+
+
+def _add_drawn(total, parts, targets, weighted, drawn):
+    ids, log_counts = _labels_and(drawn, targets.ids.numpy(), len(total))
+    order, logits = [], []
+    for queries, part in parts:
+        local = part.local_ids(tf.constant(ids))
+        here = np.flatnonzero(local >= 0)
+        rows, bias = read.gather(part, tf.gather(local, here))
+        product = tf.matmul(queries, rows, transpose_b=True)
+        logits.append(product if bias is None else product + bias)
+        order.append(here)
+    order = np.concatenate(order)
+    logits = tf.concat(logits, axis=1) - log_counts[order]
+    logsumexp = tf.reduce_logsumexp(logits, axis=1)
+    _check_finite(logsumexp)
+    shares = tf.exp(logits - logsumexp[:, tf.newaxis])
+    shares *= targets.is_labelled[:, tf.newaxis]
+    total[ids[order]] -= products.rows_grad(shares, weighted).numpy()
+    _add_sparse(total, weighted, targets.ids, targets.weights)
+
+
+def _labels_and(drawn, ids, num_classes):
+    """`(ids, log_counts)`: distinct classes, and log of how often each is in.
+
+    Less than 0 for one that stands for several.
+    """
+    labels = np.unique(ids[ids >= 0])
+    count = min(drawn.count, num_classes)
+    others = drawn.random.choice(num_classes, count, False, shuffle=False)
+    others = np.setdiff1d(others, labels)
+    share = len(others) / max(num_classes - len(labels), 1)
+    log_counts = np.zeros(len(labels) + len(others), np.float32)
+    if len(others):
+        log_counts[len(labels) :] = np.log(share)
+    return np.concatenate([labels, others]), log_counts
 
 
 def _add_sparse(total, weighted, ids, duals):

@@ -6,7 +6,7 @@ from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.recovery.feature_moments import block_ends
-from tfxclass.recovery.step_recovery import HELD_OUT
+from tfxclass.recovery.step_recovery import rows_held_out
 from tfxclass.rows import blocks
 
 # Class matrices in full width: the sums, the result and that of the new head,
@@ -31,7 +31,7 @@ def pass_bytes(head: keras.layers.Layer, dim: int, batch: int) -> int:
     squares = sum((b - a) ** 2 for a, b in zip([0, *ends[:-1]], ends))
     # Sums in float64; inverses for three ridges, and one in the making.
     moments = (8 + 3 * 4 + 3 * 8) * squares
-    held_out = 2 * 4 * HELD_OUT * dim
+    held_out = 2 * 4 * rows_held_out(head.num_classes) * dim
     return (
         _MATRICES * 4 * head.num_classes * dim
         + moments

@@ -45,12 +45,14 @@ class Passes:
     def steps(
         self,
         head: keras.layers.Layer,
-        top_k: int | None,
         count: int,
         l2: float,
         reduction: str,
+        **options: int | None,
     ) -> FullSoftmax:
         """The head after `count` steps, each with a pass of its own.
+
+        `options` are `StepRecovery`'s.
 
         Raises:
             ValueError: a file of a run with more steps.
@@ -58,7 +60,7 @@ class Passes:
         origin = head
         done, head = self._resumed(head, count)
         for number in range(done, count):
-            sums = StepRecovery(head, top_k, number=number)
+            sums = StepRecovery(head, number=number, **options)
             sums.origin = origin
             self.run(sums)
             if l2 and not isinstance(head, FullSoftmax):
@@ -70,7 +72,7 @@ class Passes:
             head = full_head(head, kernel)
             if number + 1 < count and self.checkpoint is not None:
                 # What the next step begins at is nowhere else.
-                following = StepRecovery(head, top_k, number=number + 1)
+                following = StepRecovery(head, number=number + 1, **options)
                 following.origin = origin
                 following.save(self.checkpoint)
         self.end()

@@ -32,6 +32,7 @@ def recover(
     verbose: int = 1,
     batch_size: int = 32,
     steps: int = 1,
+    num_sampled: int | None = None,
 ) -> keras.Model:
     """The model with its class matrix in full width, from one pass.
 
@@ -80,8 +81,7 @@ def recover(
         reduction: `"mean"` of the losses, as Keras trains, or `"sum"`; goes
             with `l2`.
         method: `"step"`, `"dual"` or `"lift"`.
-        top_k: int, probabilities kept of a row; None keeps all. For millions
-            of classes.
+        top_k: int, probabilities kept of a row; None keeps all.
         checkpoint: path of a file (.npz) that keeps the sums every
             `checkpoint_interval` batches; a run that finds it goes on from
             there (with the same head, arguments and batches), and removes it
@@ -94,6 +94,12 @@ def recover(
             them with a step from where the one before it ended. From the
             second one on, a pass costs two products in full width. Keep the
             order of the data: the rows that are held out are then the same.
+        num_sampled: int, for millions of classes: probabilities are estimated
+            from a batch's labels and so many classes, drawn uniformly for each
+            batch, so give large ones (`batch_size=1024`). The pass costs what
+            sampled training of the slim head does; the search of the step
+            still needs all classes, for 1,024 rows or more. Not beside
+            `top_k`.
 
     Returns:
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
@@ -126,9 +132,11 @@ def recover(
         verbose,
     )
     if method == "step":
-        head = passes.steps(head, top_k, steps, l2, reduction)
+        head = passes.steps(
+            head, steps, l2, reduction, top_k=top_k, num_sampled=num_sampled
+        )
         return _full_model(inputs, features, head)
-    sums = DualRecovery(head, top_k)
+    sums = DualRecovery(head, top_k, num_sampled)
     passes.run(sums)
     passes.tell_stationarity(sums, l2, reduction)
     kernel = sums.result(l2, reduction)

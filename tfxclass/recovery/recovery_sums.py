@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
+from tfxclass.checks import check_positive_int
+from tfxclass.recovery.duals import Drawn
 from tfxclass.recovery.duals import add_duals
 from tfxclass.recovery.feature_moments import FeatureMoments
 from tfxclass.recovery.lifted import checksum
@@ -30,6 +32,11 @@ class RecoverySums:
         head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`.
         top_k: int, keep only the k greatest probabilities of a row, exactly
             normalised, so that a row touches k classes; None keeps all.
+        num_sampled: int, estimate probabilities from the labels of a batch and
+            so many classes, drawn anew for each batch; None computes all. The
+            pass then costs what a step of a `SampledSoftmax` does, whatever
+            the number of classes. Not beside `top_k`.
+        seed: int, of what is drawn.
 
     Attributes:
         kernel: float32 array `[num_classes, dim]`, `(Y - P)^T X` so far, each
@@ -46,12 +53,25 @@ class RecoverySums:
     method = None
 
     def __init__(
-        self, head: keras.layers.Layer, top_k: int | None = None
+        self,
+        head: keras.layers.Layer,
+        top_k: int | None = None,
+        num_sampled: int | None = None,
+        seed: int = 0,
     ) -> None:
         if top_k is not None:
             top_k = check_k(top_k, head.num_classes, "top_k")
+        if num_sampled is not None:
+            num_sampled = check_positive_int("num_sampled", num_sampled)
+        if top_k is not None and num_sampled is not None:
+            raise ValueError(
+                "Give `top_k` or `num_sampled`, not both. Received: top_k="
+                f"{top_k}, num_sampled={num_sampled}."
+            )
         self.head = head
         self.top_k = top_k
+        self.num_sampled = num_sampled
+        self.seed = seed
         dim = full_dim(head)
         self.kernel = np.zeros((head.num_classes, dim), np.float32)
         self.moments = FeatureMoments(dim)
@@ -107,7 +127,7 @@ class RecoverySums:
         if not len(rows.weights):
             return
         try:
-            add_duals(self.kernel, self.head, rows, self.top_k)
+            add_duals(self.kernel, self.head, rows, self.top_k, self._drawn())
         except FloatingPointError as error:
             message = self._not_finite("logits", error.args[0])
             raise ValueError(message) from error
@@ -117,6 +137,13 @@ class RecoverySums:
         ids, shares = rows.targets.ids, rows.targets.weights * weights
         here = ids >= 0
         np.add.at(self.counts, ids[here].numpy(), shares[here].numpy())
+
+    def _drawn(self):
+        if self.num_sampled is None:
+            return None
+        # The same classes where a run goes on.
+        random = np.random.default_rng([self.seed, self.num_batches])
+        return Drawn(self.num_sampled, random)
 
     def merge(self, other: "RecoverySums") -> None:
         """Adds the sums of `other`, of the same head over other rows."""
@@ -206,6 +233,8 @@ class RecoverySums:
         """What has to be the same where sums go on, a dict of ints."""
         return {
             "top_k": -1 if self.top_k is None else self.top_k,
+            "num_sampled": self.num_sampled or -1,
+            "seed": self.seed,
             "head": checksum(self.origin),
         }
 

@@ -15,8 +15,10 @@ from tfxclass.recovery.line_search import losses_of
 from tfxclass.recovery.recovery_sums import RecoverySums
 from tfxclass.recovery.rows import Rows
 
-# Most rows that the search is made on; those of its first part.
-HELD_OUT, _COARSE = 4096, 1024
+# Rows that the search is made on and those of its first part: that many, fewer
+# where there are more classes.
+_HELD_OUT, _COARSE = range(1024, 4096), range(128, 1024)
+_LOGITS, _COARSE_LOGITS = 2**30, 2**27
 # In mean eigenvalues of S, and in 1 / num_classes.
 _RIDGES = (1e-2, 1e-1, 1.0)
 _SHARES = (1.0, 10.0, 100.0)
@@ -52,6 +54,15 @@ class Report(NamedTuple):
         )
 
 
+def rows_held_out(num_classes: int) -> int:
+    """Most rows that are held out for the search, 1,024 to 4,096."""
+    return _within(_HELD_OUT, _LOGITS // num_classes)
+
+
+def _within(bounds, number):
+    return min(max(number, bounds.start), bounds.stop)
+
+
 class StepRecovery(RecoverySums):
     """The sums for one step from the lifted class matrix towards the full one.
 
@@ -64,18 +75,21 @@ class StepRecovery(RecoverySums):
     inverse of its second derivative, as in natural gradient methods: class c's
     is about `p_c S`. It needs neither an optimum of the slim model nor `l2`.
     eta, mu and q are those with the least loss on rows that were held out: a
-    uniform sample of a tenth of all rows, at most 4,096, which the sums leave
-    out. eta = 0 is the lift, so on these rows the step is never worse.
+    uniform sample of a tenth of all rows, at most 4,096 (`rows_held_out`),
+    which the sums leave out. eta = 0 is the lift, so on these rows the step is
+    never worse.
 
     The search costs at most 152,576 rows of logits (117 steps on 1,024 rows, 8
-    on 4,096), whatever the data's number, and memory for a few blocks of them.
+    on 4,096; a sixth of it for a million classes), whatever the data's number,
+    and memory for a few blocks of them.
 
     Args:
         head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`; or a
             `FullSoftmax` with dot products, for one more step.
-        top_k: as in `RecoverySums`.
-        held_out: int, most rows that are held out.
-        seed: int, of their choice.
+        top_k, num_sampled: as in `RecoverySums`.
+        held_out: int, most rows that are held out; None for
+            `rows_held_out(num_classes)`.
+        seed: int, of their choice and of the classes that are drawn.
         number: int, steps that were made before; a file keeps it, and from the
             first one on the class matrix that this one begins at.
 
@@ -96,11 +110,14 @@ class StepRecovery(RecoverySums):
         self,
         head: keras.layers.Layer,
         top_k: int | None = None,
-        held_out: int = HELD_OUT,
+        held_out: int | None = None,
         seed: int = 0,
         number: int = 0,
+        num_sampled: int | None = None,
     ) -> None:
-        super().__init__(head, top_k)
+        super().__init__(head, top_k, num_sampled, seed)
+        if held_out is None:
+            held_out = rows_held_out(head.num_classes)
         held_out = check_positive_int("held_out", held_out)
         self.held_out = HeldOutRows(held_out, seed)
         self.number = number
@@ -165,7 +182,8 @@ class StepRecovery(RecoverySums):
         shares = [share / self.head.num_classes for share in _SHARES]
         grid = itertools.product(_LENGTHS, inverses, shares)
         grid = [Step(*one) for one in grid]
-        some = np.linspace(0, len(rows.weights) - 1, _COARSE).astype(int)
+        count = _within(_COARSE, _COARSE_LOGITS // self.head.num_classes)
+        some = np.linspace(0, len(rows.weights) - 1, count).astype(int)
         found = self._losses(rows.at(np.unique(some)), grid, inverses)
         best = grid[int(np.argmin(found))]
         lifted = best._replace(eta=0.0)
@@ -219,8 +237,7 @@ class StepRecovery(RecoverySums):
         return {**state, **self.held_out.state()}
 
     def _settings(self):
-        held_out = {"held_out": self.held_out.most, "seed": self.held_out.seed}
-        return {**super()._settings(), **held_out}
+        return {**super()._settings(), "held_out": self.held_out.most}
 
     def _check_settings(self, path, stored):
         if int(stored["number"]) != self.number:
