@@ -1,5 +1,7 @@
 """Recovery by a searched step, against its definition in NumPy."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -407,3 +409,16 @@ def test_heads_that_are_refused():
             recovery.recover(make_model(head), data(), 1.0, method=method)
     with pytest.raises(ValueError, match="`held_out` must be a positive"):
         recovery.StepRecovery(slim(), held_out=0)
+
+
+def test_rows_alone_in_their_class_are_told():
+    """What is held out of them has a class that the sums do not know."""
+    head = built(tfxclass.layers.ProjectedSoftmax(ROWS, 2), 0)
+    x, _ = data()
+    sums = summed(head, x, np.arange(ROWS)[:, None])
+    with pytest.warns(UserWarning, match="the only ones of their class"):
+        sums.result()
+    sums = summed(head, x, np.arange(ROWS)[:, None] // 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sums.result()

@@ -1,6 +1,7 @@
 """Recovery by one preconditioned gradient step of a searched length."""
 
 import itertools
+import warnings
 from typing import NamedTuple
 
 import keras
@@ -178,6 +179,7 @@ class StepRecovery(RecoverySums):
         if rows is None:
             self._tell(Step(0.0, 0.0, 0.0), np.nan, np.nan, 0)
             return Step(0.0, 0.0, 0.0), None
+        self._warn_of_lone(rows)
         inverses = self._inverses()
         shares = [share / self.head.num_classes for share in _SHARES]
         grid = itertools.product(_LENGTHS, inverses, shares)
@@ -192,6 +194,20 @@ class StepRecovery(RecoverySums):
         step = [lifted, *finer][int(np.argmin(found))]
         self._tell(step, found.min(), found[0], len(rows.weights))
         return step, inverses[step.mu]
+
+    def _warn_of_lone(self, rows):
+        """Where most of the search is of classes that the sums lack."""
+        ids = rows.targets.ids.numpy()
+        seen = (ids >= 0) & (self.counts[ids] > 0)
+        lone = len(ids) - np.count_nonzero(seen.any(axis=1))
+        if 2 * lone > len(ids):
+            warnings.warn(
+                f"{lone:,} of the {len(ids):,} rows that were held out for the "
+                "search of the step are the only ones of their class, which a "
+                "step cannot help: it will be too short. Give two or more rows "
+                "a class.",
+                stacklevel=2,
+            )
 
     def _inverses(self):
         """Of `S + mu I`, a dict by mu."""
