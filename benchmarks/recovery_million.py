@@ -3,11 +3,11 @@
     python benchmarks/recovery_million.py [--seeds 3] [--cached]
 
 Classes are random unit vectors of 64 numbers, rows are a class and Gaussian
-noise as long as SIGMA of it. A `ProjectedSoftmax` of width 16 trains with 4,096
+noise as long as SIGMA of it. A `ProjectedSoftmax` of width 32 trains with 4,096
 uniform negatives (batches of 1,024, LazyAdam from a rate that falls to zero)
 for EPOCHS epochs of one row a class, other ones each, and is recovered from the
-rows of the first two epochs: of one row a class, those that the search holds out
-would be the only ones of theirs. `accuracy` is of 4,000 new rows among all classes.
+rows of the first two: of one row a class, those that the search holds out would
+be the only ones of theirs. `accuracy` is of 4,000 new rows among all classes.
 
 "lift": V R^T, the slim model itself. "step": probabilities estimated from as
 many negatives (`num_sampled`). "in full width": `SampledSoftmax`, trained in
@@ -26,10 +26,10 @@ import measure
 import numpy as np
 
 NAME = "recovery_million"
-CLASSES, DIM, WIDTH, SIGMA = 1_000_000, 64, 16, 0.8
+CLASSES, DIM, WIDTH, SIGMA = 1_000_000, 64, 32, 0.8
 BATCH, NEGATIVES, EPOCHS, PASSED, TEST = 1024, 4096, 3, 2, 4000
 # The best of some for 100,000 classes.
-SLIM_RATE, FULL_RATE = 1.0, 0.3
+SLIM_RATE, FULL_RATE = 1.0, 1.0
 
 
 class Rows:
