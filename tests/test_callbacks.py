@@ -59,7 +59,7 @@ def test_a_sampler_measures(name):
 
 
 def test_places_are_those_that_neighbours_got():
-    """Of 48 classes 16 are labels, at most 24 found ones, the rest drawn."""
+    """Of 48 classes 16 are labels, at most 16 found ones, the rest drawn."""
     sampler = samplers.ClusterSampler(48, num_clusters=4, num_neighbors=1)
     head = tfxclass.layers.SampledSoftmax(CLASSES, sampler=sampler)
     x, _ = data()
@@ -68,7 +68,7 @@ def test_places_are_those_that_neighbours_got():
     certain = np.count_nonzero(step.log_expected_count.numpy() == 0)
     found = head.sampler_figures()["places_used"]
     assert 0 < found < 1
-    assert found == pytest.approx((certain - BATCH) / 24, rel=1e-6)
+    assert found == pytest.approx((certain - BATCH) / 16, rel=1e-6)
 
 
 class Writer(keras.callbacks.Callback):

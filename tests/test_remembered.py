@@ -1,79 +1,172 @@
 """Neighbours by label: what is kept, who is searched for, what a step has."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests import reference
 from tests.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
+from tfxclass.ops import neighbor_memory
 from tfxclass.samplers import hashing_forest
-from tfxclass.samplers import masses
 from tfxclass.samplers import remembered
-from tfxclass.samplers.remembered import Remembered
 
-CLASSES, DIM, BATCH = 300, 8, 16
+CLASSES, DIM, BATCH, WIDTH = 300, 8, 16, 4
 
 
 def int64(values):
     return tf.constant(values, tf.int64)
 
 
-def made(num_classes=CLASSES):
-    return Remembered(keras.layers.Layer(), num_classes)
+def memory_of(rows, slots=20):
+    """A variable; rows by label: the step, and the neighbours."""
+    memory = np.full((slots, 2 + WIDTH), -1)
+    for label, (step, ids) in rows.items():
+        memory[label % slots] = [label, step, *ids, *[-1] * (WIDTH - len(ids))]
+    return tf.Variable(int64(memory))
 
 
-def padded(ids):
-    """A column of ids, and seven of padding."""
-    return tf.pad(int64(ids)[:, None], [[0, 0], [0, 7]], constant_values=-1)
+def recall(memory, labels, num_asked=0, step=0):
+    found = neighbor_memory.recall(memory, int64(labels), num_asked, step)
+    return tuple(part.numpy().tolist() for part in found)
 
 
-def test_what_is_noted_is_recalled():
-    kept = made()
-    found = np.arange(4 * 9).reshape(4, 9)
-    kept.note(int64([5, 7, -1, 5]), int64(2), int64(found))
-    kept.note(int64([7]), int64(4), int64(found[3:]))
-    steps, ids = kept.recall(int64([7, 5, 6, -1]))
-    assert steps.numpy().tolist() == [4, 2, -1, tf.int64.max]
-    # Eight of nine, and the first of two rows of one label.
-    assert ids.numpy()[0].tolist() == list(range(27, 35))
-    assert ids.numpy()[1].tolist() == list(range(8))
-    assert (ids.numpy()[2] == -1).all()
-
-
-def test_classes_that_share_a_place_take_it_from_each_other(monkeypatch):
-    monkeypatch.setattr(remembered, "_MOST_SLOTS", 10)
-    kept = made()
-    assert remembered.bytes_of(CLASSES) == remembered.bytes_of(10)
-    kept.note(int64([3]), int64(0), padded([1]))
-    kept.note(int64([13]), int64(1), padded([2]))
-    steps, ids = kept.recall(int64([3, 13]))
-    assert steps.numpy().tolist() == [-1, 1]
-    assert ids.numpy()[:, 0].tolist() == [-1, 2]
+def test_a_label_has_its_neighbours_and_those_of_one_of_them():
+    rows = {3: (7, [5, 6]), 5: (2, [6, 8, 3, 9]), 6: (1, [1])}
+    memory = memory_of(rows)
+    _, known = recall(memory, [3, -1, 4, 23, 5])
+    # Of neighbour 5 the step takes what is new; 23 would lie where 3 does.
+    assert known[0] == [5, 6, -1, -1, -1, 8, 3, 9]
+    assert known[1:4] == [[-1] * 8] * 3
+    assert known[4] == [6, 8, 3, 9, 1, -1, -1, -1]
+    _, known = recall(memory, [3], step=1)
+    assert known[0] == [5, 6, -1, -1, 1, -1, -1, -1]
 
 
 def test_the_rows_searched_for_longest_ago_are_searched_for():
-    kept = made()
-    for step, label in enumerate([4, 2, 3]):
-        kept.note(int64([label]), int64(step), padded([10 * label]))
-    asked = []
-
-    def find(queries):
-        asked.append(queries.numpy()[:, 0].tolist())
-        return padded(100 + np.arange(len(queries)))
-
-    def search(labels, step, count):
-        queries = tf.range(len(labels), dtype=tf.float32)[:, tf.newaxis]
-        found = kept.search(
-            queries, int64(labels), int64(step), tf.constant(count), find, 1
-        ).numpy()
-        return found[found >= 0].tolist()
-
+    memory = memory_of({4: (0, [1]), 2: (1, [1]), 3: (2, [1])})
     # Label 9 is new; a row without a label is the last.
-    assert search([3, -1, 2, 9, 4], 3, 2) == [100, 101, 20, 30]
-    assert search([3, -1, 2, 9, 4], 4, 1) == [100, 30, 100, 101]
-    assert asked == [[3, 4], [2]]
+    labels = [3, -1, 2, 9, 4, 2]
+    assert recall(memory, labels, 6)[0] == [3, 4, 2, 5, 0, 1]
+    assert recall(memory, labels, 2)[0] == [3, 4]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_asked"):
+        recall(memory, labels, 7)
+
+
+def ranked(kernel, query, targets, candidates, count):
+    """The definition, in float64: `(ids, shares)`."""
+    targets = np.unique(targets[targets >= 0])
+    others = np.setdiff1d(candidates[candidates >= 0], targets)
+    logits = kernel[np.concatenate([targets, others])] @ query
+    shares = reference.softmax(logits[None])[0, len(targets) :]
+    order = np.argsort(-shares, kind="stable")[:count]
+    return others[order], shares[order]
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    normalize=st.booleans(),
+    more=st.integers(1, 6),
+)
+def test_rows_are_ranked_and_the_best_are_kept(seed, normalize, more):
+    random = np.random.default_rng(seed)
+    kernel = clustered(40, DIM, seed)
+    queries = random.normal(size=(5, DIM)).astype(np.float32)
+    targets = random.integers(-1, 40, (5, 2))
+    labels = targets.max(axis=1)
+    known = random.integers(-1, 40, (5, 7))
+    asked = np.array([4, 1])
+    found = random.integers(-1, 40, (2, more))
+    memory = memory_of({int(labels[0]): (5, [3])} if labels[0] >= 0 else {})
+    ids, shares = neighbor_memory.rank(
+        memory,
+        tf.Variable(kernel),
+        tf.constant(queries),
+        *map(int64, (targets, labels, known, asked, found)),
+        9,
+        normalize,
+    )
+    unit = reference.normalized(kernel) if normalize else kernel
+    assert ids.shape == shares.shape == (5, max(more, WIDTH))
+    last = np.where(np.isin(np.arange(5), asked), 9, -1)
+    last[0] = 5
+    for r in range(5):
+        candidates = known[r]
+        for place in np.flatnonzero(asked == r):
+            candidates = np.concatenate([candidates, found[place]])
+        expected, of_each = ranked(
+            unit.astype(np.float64),
+            queries[r],
+            targets[r],
+            candidates,
+            max(more, WIDTH),
+        )
+        count = len(expected)
+        assert (ids.numpy()[r, count:] == -1).all()
+        np.testing.assert_array_equal(ids[r, :count], expected)
+        # A logit errs by some epsilons of its terms, which are below 30.
+        np.testing.assert_allclose(shares[r, :count], of_each, rtol=1e-4)
+    # Of two rows of one place the first is kept.
+    for r in reversed(range(5)):
+        before = labels[:r][labels[:r] >= 0]
+        if labels[r] < 0 or labels[r] % 20 in before % 20:
+            continue
+        row = memory.numpy()[labels[r] % 20]
+        assert row[:2].tolist() == [labels[r], last[r]]
+        assert row[2:].tolist() == ids.numpy()[r, :WIDTH].tolist()
+
+
+def test_logits_that_are_not_finite_count_for_nothing():
+    kernel = np.ones((6, 2), np.float32)
+    kernel[2], kernel[3] = np.nan, np.inf
+    ids, shares = neighbor_memory.rank(
+        memory_of({}),
+        tf.Variable(kernel),
+        tf.ones([1, 2]),
+        *map(int64, ([[0]], [0], [[2, 3, 4, 5]], [], np.zeros((0, 1)))),
+        0,
+        False,
+    )
+    assert ids.numpy().tolist() == [[4, 5, -1, -1]]
+    np.testing.assert_allclose(shares, [[1 / 3, 1 / 3, 0, 0]], rtol=1e-6)
+
+
+ERRORS = {
+    "memory": (0, tf.Variable([[1.0, 2.0, 3.0]]), "`memory` must be an int64"),
+    "queries": (2, tf.ones([1, 3]), "`queries` must have 2 columns"),
+    "nan": (2, tf.constant([[np.nan, 1]]), "`queries` must be finite"),
+    "targets": (3, int64([[6]]), r"`target_ids` must be in \[-1, 6\)"),
+    "labels": (4, int64([0, 0]), "`labels` must have 1 rows"),
+    "asked": (6, int64([1]), r"`asked` must be in \[0, 1\)"),
+    "found": (7, int64([[1], [2]]), "`found` must have 1 rows"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name):
+    place, value, message = ERRORS[name]
+    arguments = [
+        memory_of({}),
+        tf.Variable(tf.ones([6, 2])),
+        tf.ones([1, 2]),
+        *map(int64, ([[0]], [0], [[2]], [0], [[1]])),
+        0,
+        False,
+    ]
+    arguments[place] = value
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        neighbor_memory.rank(*arguments)
+
+
+def test_classes_that_share_a_place_take_less_memory(monkeypatch):
+    monkeypatch.setattr(remembered, "_MOST_SLOTS", 10)
+    assert remembered.bytes_of(CLASSES) == remembered.bytes_of(10)
+    sampler = samplers.HashingForestSampler(9)
+    sampler.build((CLASSES, DIM))
+    assert sampler.remembered.weight.shape == (10, 10)
 
 
 def hard(rows, features, labels):
@@ -85,9 +178,9 @@ def hard(rows, features, labels):
 
 @pytest.mark.parametrize(("share", "least"), [(None, 0.9), (1.0, 0.9)])
 def test_a_step_has_neighbours_of_all_rows(share, least):
-    """Of a batch that comes again, four times with a quarter of it asked."""
+    """Of a batch that comes again, eight times with an eighth of it asked."""
     sampler = samplers.HashingForestSampler(
-        4 * BATCH, 20, 20, query_share=share, seed=1
+        5 * BATCH, 20, 20, query_share=share, seed=1
     )
     head = layers.SampledSoftmax(CLASSES, sampler=sampler)
     head.build((None, DIM))
@@ -97,7 +190,7 @@ def test_a_step_has_neighbours_of_all_rows(share, least):
     features = 3 * rows[labels]
     best = hard(rows, features, labels)
     shares = []
-    for _ in range(4):
+    for _ in range(8):
         sample = sampler.sample(
             tf.constant(features), int64(labels)[:, tf.newaxis], head.kernel
         )
@@ -106,29 +199,32 @@ def test_a_step_has_neighbours_of_all_rows(share, least):
         found = sample.ids.numpy()[sample.log_expected_count.numpy() == 0]
         shares.append(np.isin(best, found).mean())
     assert shares[-1] >= least, shares
-    # A quarter of the rows, and what they share with others.
+    # An eighth of the rows, and what they share with others.
     assert shares[0] >= least if share else shares[0] < 0.8, shares
 
 
-def test_the_hardest_are_told_once_and_without_labels():
-    rows, queries = clustered(40, DIM), clustered(3, DIM, seed=2)
-    labels = int64([[3, -1], [5, 6], [-1, -1]])
-    found = int64([9, 3, -1, 8, 9, 6, 7])
-    arguments = tf.constant(queries), labels, found, tf.Variable(rows), False
-    ids, scores = masses.hardest(*arguments, int64(9), 40)
-    assert ids.numpy().tolist() == [9, 8, 7] and not scores.numpy().any()
-    # As few places as there are, or as labels leave.
-    for places, num_sampled in [(2, 40), (9, 5)]:
-        ids, scores = masses.hardest(*arguments, int64(places), num_sampled)
-        p = np.exp(queries @ rows.T)
-        whole = p[:, [9, 8, 7]].sum(axis=1) + [p[0, 3], p[1, [5, 6]].sum(), 0]
-        expected = (p[:2, [9, 8, 7]] / whole[:2, None]).sum(axis=0)
-        np.testing.assert_allclose(scores, np.log(expected), rtol=1e-4)
+@pytest.mark.parametrize("fraction", [0.25, 1.0])
+def test_neighbours_take_a_part_of_what_labels_leave(fraction):
+    """The others are drawn, however many labels there are."""
+    sampler = samplers.HashingForestSampler(
+        60, 20, 20, neighbor_fraction=fraction, query_share=1.0, seed=1
+    )
+    head = layers.SampledSoftmax(CLASSES, sampler=sampler)
+    head.build((None, DIM))
+    head.kernel.assign(clustered(CLASSES, DIM))
+    labels = np.arange(40)
+    sample = sampler.sample(
+        tf.constant(head.kernel.numpy()[labels]),
+        int64(labels)[:, tf.newaxis],
+        head.kernel,
+    )
+    drawn = np.count_nonzero(sample.log_expected_count.numpy())
+    assert drawn == 20 - np.ceil(20 * fraction)
 
 
 def test_shards_and_the_papers_rule_ask_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
-    assert sampler.share_of_queries() == 0.25
+    assert sampler.share_of_queries() == 0.125
     assert sampler.for_rows(0, 50, 9, seed=1).share_of_queries() == 1
     paper = samplers.HashingForestSampler(9, correct_fill=False)
     assert paper.share_of_queries() == 1
@@ -141,6 +237,12 @@ def test_with_rows_on_servers_all_are_asked_for(monkeypatch):
     sampler = samplers.HashingForestSampler(9, query_share=0.5)
     sampler.build((CLASSES, DIM))
     assert sampler.share_of_queries() == 1 and sampler.remembered is None
+
+
+def test_a_gpu_searches_for_all_rows():
+    sampler = samplers.HashingForestSampler(9)
+    sampler.index.device = "/job:localhost/task:0/device:GPU:0"
+    assert sampler.share_of_queries() == 1
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.5])

@@ -113,7 +113,7 @@ def stepped(head, x, y, weight, report):
     frequencies = weight @ target / n
     inverse = np.linalg.inv(moments + report.mu * np.eye(DIM))
     scaled = gradient / (frequencies + report.q)[:, None]
-    return start + report.eta * scaled @ inverse
+    return report.keep * start + report.eta * scaled @ inverse
 
 
 @pytest.mark.parametrize("weighed", [False, True])
@@ -323,7 +323,7 @@ def test_wide_features_have_blocks(monkeypatch):
     inverse = np.linalg.inv(moments + report.mu * np.eye(DIM))
     gradient = sums.kernel / len(rest)
     scaled = gradient / (sums.counts / len(rest) + report.q)[:, None]
-    expected = lifted(head) + report.eta * scaled @ inverse
+    expected = report.keep * lifted(head) + report.eta * scaled @ inverse
     np.testing.assert_allclose(kernel, expected, rtol=1e-3, atol=1e-4)
     assert top / 2 <= sums.smoothness() <= top
     assert report.loss < report.lifted_loss
@@ -422,3 +422,17 @@ def test_rows_alone_in_their_class_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sums.result()
+
+
+def test_of_a_slim_model_that_is_too_sure_less_is_kept():
+    """A step alone could not take back what is wrong."""
+    head = slim(use_bias=True)
+    rows = head.trainable_weights[0]
+    rows.assign(20 * rows)
+    x, y = data(noise=0.5)
+    sums = summed(head, x, y)
+    kernel, report = sums.result(), sums.report
+    assert report.keep < 1 and report.loss < 0.2 * report.lifted_loss
+    kept = is_held_out(sums, x)
+    held_out = x[kept], y[kept], np.ones(kept.sum())
+    assert report.loss == pytest.approx(loss(head, kernel, *held_out), rel=1e-4)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import tfxclass
 from benchmarks.comparison.groups import GroupsJob
+from benchmarks.comparison.methods import RandomSampler
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.auto import effective_classes
 
@@ -68,17 +69,8 @@ def make_head(job):
     return layers.SampledSoftmax(num_classes, sampler=sampler, **common)
 
 
-class Random(tfxclass.samplers.UniformSampler):
-    """The papers' Random: the softmax restricted to what is drawn."""
-
-    def sample(self, *arguments):
-        sample = super().sample(*arguments)
-        count = tf.zeros_like(sample.log_expected_count)
-        return sample._replace(log_expected_count=count)
-
-
 _PAPERS = {
-    "random": lambda size, seed: Random(size, seed=seed),
+    "random": lambda size, seed: RandomSampler(size, seed=seed),
     "forest_paper": lambda size, seed: tfxclass.samplers.HashingForestSampler(
         size,
         num_candidates=None,

@@ -2,6 +2,11 @@
 
 from typing import NamedTuple
 
+import keras
+import tensorflow as tf
+
+import tfxclass
+
 
 class Method(NamedTuple):
     """A head and, where it takes one, its sampler.
@@ -9,7 +14,7 @@ class Method(NamedTuple):
     Attributes:
         label: str, in the figures.
         head: str, class in `tfxclass.layers`.
-        sampler: str, class in `tfxclass.samplers`, or None.
+        sampler: str, class in `tfxclass.samplers`, or a class, or None.
         options: dict, of the sampler if there is one, else of the head. A
             value that is a function is called with `(data, set_up)`; `tau_cp`
             is the threshold of an `AdaptiveAllocation`.
@@ -19,9 +24,19 @@ class Method(NamedTuple):
 
     label: str
     head: str
-    sampler: str | None = None
+    sampler: str | type | None = None
     options: dict = {}
     rate: float = 1.0
+
+
+@keras.saving.register_keras_serializable("benchmarks")
+class RandomSampler(tfxclass.samplers.UniformSampler):
+    """The papers' Random: the softmax restricted to what is drawn."""
+
+    def sample(self, *arguments):
+        sample = super().sample(*arguments)
+        count = tf.zeros_like(sample.log_expected_count)
+        return sample._replace(log_expected_count=count)
 
 
 def _num_sampled(data, set_up):
@@ -56,8 +71,8 @@ def _cutoffs(data, set_up):
     return [first, first + second]
 
 
-# A job of a minute takes some thousand steps, and the first index, of random
-# rows, finds nothing: the second one comes two intervals after the start.
+# Of indexes that are not built again when they have drifted: a job of a minute
+# takes some thousand steps.
 _INTERVAL = {"rebuild_interval": 200}
 
 
@@ -67,29 +82,29 @@ def _sampled(label, sampler, **options):
 
 
 def _forest(label, **options):
-    usual = {"num_trees": 50, "leaf_size": 100, **_INTERVAL}
-    options = {"num_sampled": _num_sampled, **usual, **options}
+    options = {"num_sampled": _num_sampled, **options}
     return Method(label, "SelectiveSoftmax", options=options)
 
 
 def _lsh(label, scheme, **options):
-    usual = {"num_tables": 50, "num_hashes": 9}
-    options = {
-        "num_sampled": _num_sampled,
-        "scheme": scheme,
-        **usual,
-        **options,
-    }
+    options = {"num_sampled": _num_sampled, "scheme": scheme, **options}
     return Method(label, "LSHSoftmax", options=options)
 
 
 # The softmax restricted to the classes that were chosen, not an estimate of
 # the full one.
 _PAPER = {"neighbor_fraction": 1.0, "correct_fill": False}
-_LSH_PAPER = {"neighbor_fraction": 1.0, "correction": "none"}
+_LSH_PAPER = {
+    "neighbor_fraction": 1.0,
+    "correction": "none",
+    "num_tables": 50,
+    "num_hashes": 9,
+}
 METHODS = {
     "full": Method("full softmax", "FullSoftmax"),
     "uniform": _sampled("uniform", "UniformSampler"),
+    "auto": _sampled("auto", "AutoSampler"),
+    "random_paper": _sampled("random, as in the papers", RandomSampler),
     "log_uniform": _sampled("log-uniform", "LogUniformSampler"),
     "frequency": _sampled("frequency", "FrequencySampler", counts=_counts),
     "forest": _forest("forest"),
@@ -118,6 +133,7 @@ METHODS = {
     "lsh_label_paper": _lsh(
         "LSH label, as in the paper", "label", **_LSH_PAPER
     ),
+    "lsh_dwta": _lsh("LSH embedding, DWTA", "embedding", hash="dwta"),
     "nce": Method(
         "noise contrastive",
         "NoiseContrastive",
@@ -142,6 +158,11 @@ METHODS = {
         options={"cutoffs": _cutoffs},
     ),
     "sparsemax": Method("sparsemax", "Sparsemax"),
+    "hierarchical": Method(
+        "hierarchical softmax (Huffman)",
+        "HierarchicalSoftmax",
+        options={"tree": "huffman", "counts": _counts},
+    ),
 }
 
 
@@ -155,8 +176,6 @@ def make_head(method, options, data, set_up, seed):
         set_up: `SetUp`.
         seed: int.
     """
-    import tfxclass
-
     chosen = METHODS[method]
     options = {
         name: value(data, set_up) if callable(value) else value
@@ -170,14 +189,15 @@ def make_head(method, options, data, set_up, seed):
         common.update(similarity="cosine", scale=set_up.scale)
     if chosen.sampler is None:
         return head(data.num_classes, **options, **common)
-    sampler = getattr(tfxclass.samplers, chosen.sampler)(seed=seed, **options)
+    make = chosen.sampler
+    if isinstance(make, str):
+        make = getattr(tfxclass.samplers, make)
+    sampler = make(seed=seed, **options)
     return head(data.num_classes, sampler=sampler, **common)
 
 
 def _allocation(tau_cp):
     """HF-A with a threshold that stays, in phases that fit a short run."""
-    import tfxclass
-
     return tfxclass.samplers.AdaptiveAllocation(
         phase_steps=200,
         cumulative_probability=(tau_cp, tau_cp),

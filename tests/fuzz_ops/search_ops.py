@@ -223,3 +223,71 @@ def _draw_halve_groups(d):
         "passes": d.integer(1, 5),
         "seed": d.integer(0, 9),
     }
+
+
+def check_recalled(args, outputs, live):
+    del live
+    asked, known = outputs
+    labels, memory = args["labels"], args["memory"].value
+    assert known.shape == (len(labels), 2 * (memory.shape[1] - 2))
+    assert len(asked) == int(np.ravel(args["num_asked"])[0])
+    assert_ids(asked, len(labels))
+    assert_distinct(asked)
+    for label, row in zip(labels, known):
+        own = memory[label % len(memory)] if label >= 0 else [-1]
+        if label < 0 or own[0] != label:
+            assert np.all(row == -1), row
+        else:
+            np.testing.assert_array_equal(row[: len(row) // 2], own[2:])
+
+
+def draw_memory(d, num_classes):
+    slots, width = d.size(), d.size()
+    memory = d.ids((slots, 2 + width), num_classes, padded=True)
+    for place in range(slots):
+        label = place + slots * int(d.integer(0, 2))
+        memory[place, 0] = label if d.chance(0.7) else -1
+    return Variable(memory)
+
+
+@described("recall_neighbors", check_recalled)
+def _draw_recall_neighbors(d):
+    num_classes, rows = d.size(), d.size()
+    return {
+        "memory": draw_memory(d, num_classes),
+        "labels": d.ids((rows,), 2 * num_classes, padded=True),
+        "num_asked": d.integer(0, rows),
+        "step": d.integer(0, 99),
+    }
+
+
+def check_ranked(args, outputs, live):
+    del live
+    ids, shares = outputs
+    kernel, targets = args["kernel"].value, args["target_ids"]
+    width = args["memory"].value.shape[1] - 2
+    count = max(width, args["found"].shape[1])
+    assert ids.shape == shares.shape == (len(args["queries"]), count)
+    assert_ranked(ids, shares, len(kernel))
+    assert np.all((shares >= 0) & (shares <= 1)), shares
+    assert np.all(shares.astype(np.float64).sum(axis=1) <= 1 + 1e-5), shares
+    for row, own in zip(ids, targets):
+        assert not np.intersect1d(row[row >= 0], own).size, (row, own)
+
+
+@described("rank_neighbors", check_ranked)
+def _draw_rank_neighbors(d):
+    kernel = d.floats(d.size(), d.size())
+    rows, asked = d.size(), d.size()
+    return {
+        "memory": draw_memory(d, len(kernel)),
+        "kernel": Variable(kernel),
+        "queries": d.floats(rows, kernel.shape[1]),
+        "target_ids": d.ids((rows, d.size()), len(kernel), padded=True),
+        "labels": d.ids((rows,), len(kernel), padded=True),
+        "known": d.ids((rows, d.size()), len(kernel), padded=True),
+        "asked": d.ids((asked,), rows),
+        "found": d.ids((asked, d.size()), len(kernel), padded=True),
+        "step": d.integer(0, 99),
+        "normalize": d.chance(),
+    }

@@ -18,17 +18,19 @@ from tfxclass.rows.blocks import logits_at
 
 
 class Step(NamedTuple):
-    """`W = V R^T + eta diag(1 / (p + q)) G (S + mu I)^-1`.
+    """`W = keep V R^T + eta diag(1 / (p + q)) G (S + mu I)^-1`.
 
     Attributes:
         eta: float >= 0, length; 0 is the lifted matrix.
         mu: float > 0, added to the eigenvalues of S.
         q: float > 0, added to the class frequencies p.
+        keep: float in [0, 1], part of the lifted matrix.
     """
 
     eta: float
     mu: float
     q: float
+    keep: float = 1.0
 
 
 class Direction(NamedTuple):
@@ -56,8 +58,8 @@ def losses_of(
 ) -> np.ndarray:
     """Mean cross-entropy of the rows after each of `steps`, float64.
 
-    Logits are linear in eta, so each block of classes is multiplied once for
-    every mu, and no class matrix is made.
+    Logits are linear in eta and in what is kept, so each block of classes is
+    multiplied once for every mu, and no class matrix is made.
 
     Args:
         head: the one whose lifted matrix the steps begin at.
@@ -76,10 +78,12 @@ def losses_of(
         local = part.local_ids(rows.targets.ids)
         here = Targets(local, tf.where(local >= 0, rows.targets.weights, 0.0))
         base = _weighted(logits_at(queries, part, local), here)
+        bias = _weighted(logits_at(tf.zeros_like(queries), part, local), here)
         moved = _at_targets(direction, rows, here)
         for i, step in enumerate(steps):
-            targets[i] += base + step.eta * moved(step)
-        _fold(stats, Blocks(queries, part), part.first, direction, steps)
+            kept = step.keep * base + (1 - step.keep) * bias
+            targets[i] += kept + step.eta * moved(step)
+        _fold(stats, queries, part, direction, steps)
     return np.array(
         [
             _mean(logsumexp_of(*stat) - tf.cast(target, tf.float64), rows)
@@ -120,24 +124,30 @@ def _at_targets(direction, rows, here):
     return moved
 
 
-def _fold(stats, blocks, first, direction, steps):
-    """Adds all classes of `blocks` to the log-sum-exp of each step."""
+def _fold(stats, queries, part, direction, steps):
+    """Adds all classes of `part` to the log-sum-exp of each step."""
+    blocks = Blocks(queries, part)
     no_labels = tf.fill([blocks.batch, 1], tf.constant(-1, tf.int64))
     no_delta = tf.zeros([blocks.batch, 1])
     size = int(blocks.size)
     for start in range(0, int(blocks.num_classes), size):
         logits = blocks.logits(start)
-        at = slice(first + start, first + start + logits.shape[1])
+        bias = 0.0 if part.bias is None else part.bias[start : start + size]
+        at = slice(part.first + start, part.first + start + logits.shape[1])
         gradient = tf.constant(direction.gradient[at])
         slopes = {
             mu: tf.matmul(queries, gradient, transpose_b=True)
             for mu, queries in direction.queries.items()
         }
+        kept = {
+            keep: keep * logits + (1 - keep) * bias
+            for keep in {step.keep for step in steps}
+        }
         for i, step in enumerate(steps):
             factor = direction.scale / (direction.frequencies[at] + step.q)
             factor = tf.constant(step.eta * factor, tf.float32)
             stats[i] = library.ops.tfxclass_softmax_block_stats(
-                logits + slopes[step.mu] * factor,
+                kept[step.keep] + slopes[step.mu] * factor,
                 no_labels,
                 no_delta,
                 start,

@@ -23,6 +23,7 @@ _LOGITS, _COARSE_LOGITS = 2**30, 2**27
 # In mean eigenvalues of S, and in 1 / num_classes.
 _RIDGES = (1e-2, 1e-1, 1.0)
 _SHARES = (1.0, 10.0, 100.0)
+_KEEPS = (1.0, 0.5, 0.25, 0.1, 0.0)
 _LENGTHS = 10.0 ** np.arange(-2.0, 4.5, 0.5)
 _FINER = 10.0 ** (np.arange(-3, 4) / 12)
 
@@ -31,7 +32,7 @@ class Report(NamedTuple):
     """What a search found.
 
     Attributes:
-        eta, mu, q: floats, of the step (`Step`).
+        eta, mu, q, keep: floats, of the step (`Step`).
         smoothness: float, L of the mean loss.
         loss: float, mean cross-entropy of the rows that were held out, after
             the step.
@@ -42,6 +43,7 @@ class Report(NamedTuple):
     eta: float
     mu: float
     q: float
+    keep: float
     smoothness: float
     loss: float
     lifted_loss: float
@@ -49,9 +51,10 @@ class Report(NamedTuple):
 
     def __str__(self):
         return (
-            f"step: eta {self.eta:.3g}, mu {self.mu:.3g}, q {self.q:.3g}, L "
-            f"{self.smoothness:.3g}; loss of {self.num_rows:,} rows held out "
-            f"{self.lifted_loss:.4g} before, {self.loss:.4g} after"
+            f"step: eta {self.eta:.3g}, mu {self.mu:.3g}, q {self.q:.3g}, kept "
+            f"{self.keep:.3g}, L {self.smoothness:.3g}; loss of "
+            f"{self.num_rows:,} rows held out {self.lifted_loss:.4g} before, "
+            f"{self.loss:.4g} after"
         )
 
 
@@ -67,7 +70,7 @@ def _within(bounds, number):
 class StepRecovery(RecoverySums):
     """The sums for one step from the lifted class matrix towards the full one.
 
-        W = V R^T + eta diag(1 / (p + q)) G (S + mu I)^-1
+        W = keep V R^T + eta diag(1 / (p + q)) G (S + mu I)^-1
         G = (Y - P)^T X / n,  S = X^T X / n,  p = class frequencies
 
     with slim rows V, projection R, features X, labels Y and the slim model's
@@ -75,14 +78,15 @@ class StepRecovery(RecoverySums):
     which has the slim model's logits; the two other factors stand for the
     inverse of its second derivative, as in natural gradient methods: class c's
     is about `p_c S`. It needs neither an optimum of the slim model nor `l2`.
-    eta, mu and q are those with the least loss on rows that were held out: a
-    uniform sample of a tenth of all rows, at most 4,096 (`rows_held_out`),
-    which the sums leave out. eta = 0 is the lift, so on these rows the step is
-    never worse.
+    eta, mu, q and keep are those with the least loss on rows that were held
+    out: a uniform sample of a tenth of all rows, at most 4,096
+    (`rows_held_out`), which the sums leave out. eta = 0 and keep = 1 are the
+    lift, so on these rows the step is never worse. keep is 1 unless the slim
+    model is too sure of itself: where less of it alone has a smaller loss.
 
-    The search costs at most 152,576 rows of logits (117 steps on 1,024 rows, 8
-    on 4,096; a sixth of it for a million classes), whatever the data's number,
-    and memory for a few blocks of them.
+    The search costs at most 277,504 rows of logits (5 and 117 or 234 steps on
+    1,024 rows, 8 on 4,096; a sixth of it for a million classes), whatever the
+    data's number, and memory for a few blocks of them.
 
     Args:
         head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`; or a
@@ -159,7 +163,7 @@ class StepRecovery(RecoverySums):
         kernel = np.empty(self.kernel.shape, np.float32)
         for first, rows in lifted_blocks(self.head):
             at = slice(first, first + len(rows))
-            kernel[at] = rows
+            kernel[at] = rows * np.float32(step.keep)
             if step.eta:
                 kernel[at] += self.moments.times(self._moves(step, at), inverse)
         return kernel
@@ -182,18 +186,23 @@ class StepRecovery(RecoverySums):
         self._warn_of_lone(rows)
         inverses = self._inverses()
         shares = [share / self.head.num_classes for share in _SHARES]
-        grid = itertools.product(_LENGTHS, inverses, shares)
-        grid = [Step(*one) for one in grid]
         count = _within(_COARSE, _COARSE_LOGITS // self.head.num_classes)
         some = np.linspace(0, len(rows.weights) - 1, count).astype(int)
-        found = self._losses(rows.at(np.unique(some)), grid, inverses)
-        best = grid[int(np.argmin(found))]
-        lifted = best._replace(eta=0.0)
+        some = rows.at(np.unique(some))
+        kept = [Step(0.0, min(inverses), shares[0], keep) for keep in _KEEPS]
+        keep = self._best(some, kept, inverses).keep
+        keeps = dict.fromkeys((1.0, keep))
+        grid = itertools.product(_LENGTHS, inverses, shares, keeps)
+        best = self._best(some, [Step(*one) for one in grid], inverses)
+        lifted = best._replace(eta=0.0, keep=1.0)
         finer = [best._replace(eta=best.eta * factor) for factor in _FINER]
         found = self._losses(rows, [lifted, *finer], inverses)
         step = [lifted, *finer][int(np.argmin(found))]
         self._tell(step, found.min(), found[0], len(rows.weights))
         return step, inverses[step.mu]
+
+    def _best(self, rows, steps, inverses):
+        return steps[int(np.argmin(self._losses(rows, steps, inverses)))]
 
     def _warn_of_lone(self, rows):
         """Where most of the search is of classes that the sums lack."""

@@ -11,6 +11,7 @@ from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.ops import library
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.drift import NUM_PROBES
 from tfxclass.samplers.drift import PROBE_NANOSECONDS
 from tfxclass.samplers.drift import PROBE_SHARE
@@ -67,7 +68,6 @@ class AutoSampler(HashingForestSampler):
     # What is beyond costs more than it brings: a step of uniform draws is
     # short where this pays at all.
     most_times = 2
-    usual_share = 0.125
 
     def __init__(
         self,
@@ -191,11 +191,11 @@ class AutoSampler(HashingForestSampler):
 
         tf.cond(self._searches(), refreshed, lambda: False)
 
-    def places(self, num_sampled: tf.Tensor) -> tf.Tensor:
+    def places(self, room: tf.Tensor) -> tf.Tensor:
         mixed = self.neighbor_fraction
         parts = tf.constant([0.0, mixed, max(mixed, _MOST_NEIGHBORS)])
         part = tf.gather(parts, tf.cast(self._state("choice"), tf.int32))
-        return tf.cast(part * tf.cast(num_sampled, tf.float32), tf.int64)
+        return part_of(room, part)
 
     def candidates(
         self,

@@ -16,16 +16,17 @@ class CandidateSampler(Sampler):
     """The labels of the batch, candidates, and a uniform fill.
 
     A subclass gives the candidates. Where they are more than
-    `neighbor_fraction` of the places, they are sampled by the softmax of
-    their scores. The rest of the places is drawn uniformly from all classes
-    that were not chosen; `correct_fill` gives those the weight of all that
-    they stand for, which makes the sum of exponentials an unbiased estimate
-    however the candidates were found. Without it, and with
+    `neighbor_fraction` of the places that the labels leave, they are sampled
+    by the softmax of their scores. The rest of the places is drawn uniformly
+    from all classes that were not chosen; `correct_fill` gives those the weight
+    of all that they stand for, which makes the sum of exponentials an unbiased
+    estimate however the candidates were found. Without it, and with
     `neighbor_fraction=1`, the softmax is restricted to the set.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
-        neighbor_fraction: float in (0, 1], most places for candidates.
+        neighbor_fraction: float in (0, 1], most places for candidates, of
+            those that the labels leave.
         correct_fill: whether the fill is weighted.
         seed: int.
     """
@@ -71,15 +72,13 @@ class CandidateSampler(Sampler):
 
         Args:
             queries, target_ids, kernel: of `sample`.
-            places: int64 scalar, how many may enter.
+            places: int64 scalar, how many to look for.
         """
         raise NotImplementedError
 
-    def places(self, num_sampled: tf.Tensor) -> tf.Tensor:
-        """How many candidates may enter, int64 scalar."""
-        return tf.cast(
-            self.neighbor_fraction * tf.cast(num_sampled, tf.float32), tf.int64
-        )
+    def places(self, room: tf.Tensor) -> tf.Tensor:
+        """How many candidates may enter of so many classes, int64 scalar."""
+        return part_of(room, self.neighbor_fraction)
 
     def num_active_classes(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -92,8 +91,10 @@ class CandidateSampler(Sampler):
     ) -> Sample:
         self.refresh(queries, kernel)
         num_sampled = self.num_active_classes(queries, target_ids, kernel)
-        places = self.places(num_sampled)
-        ids, scores = self.candidates(queries, target_ids, kernel, places)
+        ids, scores = self.candidates(
+            queries, target_ids, kernel, self.places(num_sampled)
+        )
+        places = self.places(left_by(target_ids, num_sampled))
         chosen = self.choose(
             target_ids,
             num_sampled=num_sampled,
@@ -116,6 +117,18 @@ class CandidateSampler(Sampler):
             "neighbor_fraction": self.neighbor_fraction,
             "correct_fill": self.correct_fill,
         }
+
+
+def left_by(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:
+    """The places that distinct labels leave, int64 scalar."""
+    ids = tf.unique(tf.reshape(target_ids, [-1])).y
+    labels = tf.reduce_sum(tf.cast(ids >= 0, tf.int64))
+    return tf.maximum(tf.cast(num_sampled, tf.int64) - labels, 0)
+
+
+def part_of(room: tf.Tensor, fraction: Scalar) -> tf.Tensor:
+    """That part of the places, int64 scalar."""
+    return tf.cast(tf.math.ceil(fraction * tf.cast(room, tf.float32)), tf.int64)
 
 
 class NeighborSampler(CandidateSampler):

@@ -40,7 +40,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
             by default as many as fill the candidates' places.
         update_interval: int, in steps.
         rebuild_interval: int, in steps; at least 4.
-        neighbor_fraction: float in (0, 1], most places for neighbours.
+        neighbor_fraction: float in (0, 1], their part of what labels leave.
         correct_fill: whether the fill is weighted.
         seed: int.
     """

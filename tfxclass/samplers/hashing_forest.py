@@ -17,7 +17,6 @@ from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.forest_sizes import ForestSizes
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.masses import hardest
 from tfxclass.samplers.masses import times_the_room
 from tfxclass.samplers.remembered import Remembered
 from tfxclass.samplers.remembered import width_of
@@ -35,14 +34,15 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
     """The labels of the batch, the classes nearest to its features, a fill.
 
     A step queries the forest with a part of the batch's rows, those whose
-    labels were searched for longest ago; the others have the neighbours that
-    were found for their labels then, eight at most. All of it is
-    united; where that is more than `neighbor_fraction` of the places, it is
-    sampled by probability. The rest of the places is drawn uniformly, and
-    `correct_fill` gives those classes the weight of all that they stand for,
-    which makes the sum of exponentials an unbiased estimate; without it, and
-    with `neighbor_fraction=1`, the softmax is the paper's, restricted to the
-    set.
+    labels were searched for longest ago. What is found is compared with what
+    is remembered of the label and of one of its neighbours, and the best eight
+    are kept: so a step has neighbours of all rows. All of it is united; where
+    that is more than `neighbor_fraction` of the places that labels leave, those
+    stay to which a row gives the most probability. The rest of the places is
+    drawn uniformly, and `correct_fill` gives those classes the weight of all
+    that they stand for, which makes the sum of exponentials an unbiased
+    estimate; without it, and with `neighbor_fraction=1`, the softmax is the
+    paper's, restricted to the set.
 
     The first step builds a forest of the rows as they are. A new one is begun
     from a snapshot of the class rows, in the background, and its trees take the
@@ -64,11 +64,11 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
             trees agree on; None scores all that the trees give, as the paper
             does.
         query_share: float in (0, 1], part of the rows that the forest is
-            queried with; 1 is all of them, as in the paper. By default a
-            quarter (of `AutoSampler` an eighth) with `correct_fill`, not for
-            shards and parameter servers, and else 1.
+            queried with; 1 is all of them, as in the paper. By default an
+            eighth with `correct_fill`, and else 1. Always 1 for shards, on
+            parameter servers and on GPUs.
         rebuild_interval: int, in steps, or `"auto"`.
-        neighbor_fraction: float in (0, 1], most places for neighbours.
+        neighbor_fraction: float in (0, 1], their part of what labels leave.
         correct_fill: whether the fill is weighted.
         allocation: `AdaptiveAllocation` or None.
         seed: int.
@@ -81,7 +81,7 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
     #: How many times the room a search gives at most, and what part of the
     #: rows the forest is queried with, unless it is given.
     most_times = 8
-    usual_share = 0.25
+    usual_share = 0.125
 
     def __init__(
         self,
@@ -141,10 +141,10 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
     def share_of_queries(self) -> float:
         """The part of the rows that a step queries the forest with.
 
-        All where rows lie on parameter servers: each worker would remember
-        for itself.
+        All where rows lie on parameter servers, as each worker would remember
+        for itself, and on a GPU, which searches for all at once.
         """
-        if self.is_on_servers:
+        if self.is_on_servers or self._is_on_gpu():
             return 1.0
         if self.query_share is not None:
             return self.query_share
@@ -204,27 +204,20 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
             return super().search(queries, target_ids, kernel, wanted, places)
         batch = tf.shape(queries)[0]
         asked = self.share_of_queries() * tf.cast(batch, tf.float32)
-        # Several times the places: of what is found the logits decide.
+        # Several times the places: of what is found shares decide.
         times = min(times_the_room(self.num_sampled), self.most_times)
         wanted = tf.minimum(times * wanted, self.num_classes)
         least = tf.maximum(wanted, width_of(self.num_classes))
-        found = self.remembered.search(
-            queries,
-            # One label stands for a row of several.
-            tf.reduce_max(target_ids[:, self.num_negatives :], axis=1),
-            tf.convert_to_tensor(self.step),
-            tf.cast(tf.math.ceil(asked), tf.int32),
-            lambda rows: self.neighbors(rows, kernel, least)[0],
-            wanted,
-        )
-        return hardest(
+        return self.remembered.search(
             queries,
             target_ids,
-            found,
+            # One label stands for a row of several.
+            tf.reduce_max(target_ids[:, self.num_negatives :], axis=1),
             kernel,
+            tf.convert_to_tensor(self.step),
+            tf.cast(tf.math.ceil(asked), tf.int64),
+            lambda rows: self.neighbors(rows, kernel, least)[0],
             self.similarity == "cosine",
-            places,
-            self.num_sampled,
         )
 
     def finds(

@@ -11,6 +11,8 @@ from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers.candidates import left_by
+from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.indexed import IndexedSampler
@@ -37,8 +39,8 @@ class LSHSampler(LSHOptions, IndexedSampler):
     whose functions collide with probability p is found with probability
     1 - (1 - p^K)^L, which follows the weights as they are trained.
 
-    Room: the batch's union gets the places that labels leave, at most
-    `neighbor_fraction` of all. Each query reads all tables, and each table that
+    Room: the batch's union gets at most `neighbor_fraction` of the places that
+    labels leave. Each query reads all tables, and each table that
     gives a class is a vote for it. A larger union is cut by votes: classes with
     the most (of one query) stay, and of those with the least votes that stay a
     uniform sample. A class is then kept with the probability of so many votes,
@@ -87,7 +89,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
             paper, or, if these give nothing, the classes of the batch. Where
             not all samples' buckets have room, those classes that have the
             votes to be kept.
-        neighbor_fraction: float in (0, 1], most places for the union.
+        neighbor_fraction: float in (0, 1], its part of what labels leave.
         correction: `"fill"`: classes of the fill stand for all that were not
             found, which makes the sum of exponentials an unbiased estimate,
             given the tables. `"sampling"`: classes are weighted by the
@@ -265,19 +267,18 @@ class LSHSampler(LSHOptions, IndexedSampler):
     def _choose(self, asked, valid, queries, target_ids, kernel):
         """`(found, chosen)`: what tables gave, and the classes of the step."""
         times = self._times()
-        labels = tf.unique(tf.reshape(target_ids, [-1])).y
-        labels = tf.reduce_sum(tf.cast(labels >= 0, tf.int64))
-        places = tf.clip_by_value(
-            self.num_sampled - labels,
-            0,
-            math.ceil(self.neighbor_fraction * self.num_sampled),
-        )
+        room = left_by(target_ids, self.num_sampled)
+        places = part_of(room, self.neighbor_fraction)
+        pool = places
+        if times > 1:  # the logits decide, of no fewer for many labels
+            most = part_of(self.num_sampled, self.neighbor_fraction)
+            pool = times * tf.minimum(room, most)
         found = self.index.query(
             asked,
             valid,
             target_ids,
             times * self.num_sampled,
-            times * places,
+            pool,
             self.next_seed(),
         )
         if times == 1:

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from tfxclass.rows import placement
 from tfxclass.rows import products
-from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 # Times the room that an index may give, and classes whose logits decide: at
@@ -17,44 +16,6 @@ _MOST_RESCORED = 4096
 def times_the_room(num_sampled: int) -> int:
     """How many times the room an index gives, of which logits decide."""
     return max(1, min(_MOST_TIMES, _MOST_RESCORED // num_sampled))
-
-
-def hardest(
-    queries: tf.Tensor,
-    target_ids: tf.Tensor,
-    found: tf.Tensor,
-    kernel: Variable,
-    normalize: bool,
-    places: Scalar,
-    num_sampled: int,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """What was found, once each and without the labels, and its log masses.
-
-    Args:
-        queries: float32 `[batch, dim]`.
-        target_ids: int64 `[batch, p]`, -1 is padding.
-        found: int64 `[m]`, -1 is padding.
-        kernel: the class matrix.
-        normalize: whether class rows are.
-        places: int64 scalar, how many may enter of the `num_sampled` classes
-            of a step; where all do, the masses are 0.
-        num_sampled: int.
-
-    Returns:
-        `(ids, scores)`, int64 and float32 `[n]`.
-    """
-    padding = tf.constant([-1], tf.int64)
-    # In the order of their first appearance.
-    out = tf.concat([padding, tf.reshape(target_ids, [-1])], axis=0)
-    num_out = tf.size(tf.unique(out).y, tf.int64)
-    ids = tf.unique(tf.concat([out, found], axis=0)).y[num_out:]
-    room = tf.minimum(places, num_sampled + 1 - num_out)
-    scores = tf.cond(
-        tf.size(ids, tf.int64) > room,
-        lambda: log_masses(queries, target_ids, ids, kernel, normalize),
-        lambda: tf.zeros_like(ids, tf.float32),
-    )
-    return ids, scores
 
 
 def log_masses(

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfxclass.keras_internals import tf_variable
+from tfxclass.ops import neighbor_memory
 from tfxclass.rows import placement
-from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 # Neighbours that are kept of a class, and classes that have a place.
 _WIDTH = 8
@@ -21,17 +21,17 @@ def width_of(num_classes: int) -> int:
 
 def bytes_of(num_classes: int) -> int:
     """Bytes of a `Remembered`."""
-    slots = min(num_classes, _MOST_SLOTS) + 1
+    slots = min(num_classes, _MOST_SLOTS)
     return 8 * slots * (2 + width_of(num_classes))
 
 
 class Remembered:
-    """What the last search for a row of each class found.
+    """The best that searches for rows of each class have found.
 
     Rows of one label have much the same neighbours, and these change slowly:
     a step that searches for the few rows whose labels were searched for
     longest ago, and takes the others' from here, has neighbours of all. From
-    2^20 classes on several share a place.
+    2^20 classes on several share a place. On a CPU.
 
     Args:
         sampler: a sampler that is being built; gets the weight.
@@ -39,13 +39,11 @@ class Remembered:
     """
 
     def __init__(self, sampler: keras.layers.Layer, num_classes: int) -> None:
-        self._slots = min(num_classes, _MOST_SLOTS)
-        self._width = width_of(num_classes)
-        # The class, the step of its search, and what was found. The last row
-        # is of rows without a label.
+        slots = min(num_classes, _MOST_SLOTS)
+        # The class, the step of its last search, and the best, best first.
         self.weight = sampler.add_weight(
             name="remembered",
-            shape=(self._slots + 1, 2 + self._width),
+            shape=(slots, 2 + width_of(num_classes)),
             dtype="int64",
             trainable=False,
             initializer=keras.initializers.Constant(-1),
@@ -54,70 +52,54 @@ class Remembered:
     def search(
         self,
         queries: tf.Tensor,
+        target_ids: tf.Tensor,
         labels: tf.Tensor,
+        kernel: Variable,
         step: tf.Tensor,
         num_asked: tf.Tensor,
         find: Callable[[tf.Tensor], tf.Tensor],
-        wanted: Scalar,
-    ) -> tf.Tensor:
-        """What was found for all rows, now or before, int64 `[m]`.
+        normalize: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """What was found for all rows, now or before; the best are kept.
+
+        Beside what is known of a row's label is what is known of one of these
+        neighbours: a neighbour's neighbour is likely to be one.
 
         Args:
             queries: float32 `[n, dim]`.
-            labels: int64 `[n]`, -1 is none.
+            target_ids: int64 `[n, p]`, -1 is padding.
+            labels: int64 `[n]`, what is remembered by, -1 is none.
+            kernel: the class matrix.
             step: int64 scalar, the number of this step.
-            num_asked: int32 scalar, for how many rows to search.
-            find: ids `[n, k]` that a search for some rows finds, best first,
-                -1 is padding; k is `width_of(num_classes)` at least.
-            wanted: int64 scalar, how many of them, and of what is known.
-        """
-        steps, known = self.recall(labels)
-        order = tf.argsort(steps, stable=True)
-        new = order[:num_asked]
-        found = find(tf.gather(queries, new))
-        self.note(tf.gather(labels, new), step, found)
-        known = tf.gather(known, order[num_asked:])
-        parts = [tf.reshape(x[:, :wanted], [-1]) for x in (found, known)]
-        return tf.concat(parts, axis=0)
-
-    def recall(self, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """What is known for rows of these labels.
-
-        Args:
-            labels: int64 `[n]`, -1 is none.
+            num_asked: int64 scalar, for how many rows to search.
+            find: ids `[a, k]` that a search for some rows finds, -1 is
+                padding.
+            normalize: whether class rows are.
 
         Returns:
-            `(steps, ids)`, int64 `[n]` and `[n, width]`: of the search, -1
-            where there was none, and what it found, best first, padded with
-            -1. A row without a label has no loss: its step is the last.
+            `(ids, shares)` `[n, m]`: classes that are no targets of the row,
+            best first, then -1; and what a softmax over its targets and all
+            that it was compared with gives each.
+
+        References:
+            Dong et al., Efficient K-Nearest Neighbor Graph Construction for
+            Generic Similarity Measures, WWW 2011 (neighbours of neighbours).
         """
         with placement.beside(self.weight):
-            # Of the variable: a full read would copy it, after a scatter.
-            kept = tf.gather(tf_variable(self.weight), self._places(labels))
-        kept = tf.where(kept[:, :1] == labels[:, tf.newaxis], kept, -1)
-        steps = tf.where(labels >= 0, kept[:, 1], tf.int64.max)
-        return steps, kept[:, 2:]
-
-    def _places(self, labels):
-        return tf.where(labels >= 0, labels % self._slots, self._slots)
-
-    def note(self, labels: tf.Tensor, step: Scalar, ids: tf.Tensor) -> None:
-        """Keeps what a search at `step` found.
-
-        Args:
-            labels: int64 `[n]`, -1 is none.
-            step: int64 scalar.
-            ids: int64 `[n, k]`, of `search`.
-        """
-        about = tf.stack([labels, tf.fill(tf.shape(labels), step)], axis=1)
-        kept = tf.concat([about, ids[:, : self._width]], axis=1)
-        places, of_row = tf.unique(self._places(labels))
-        # One row a place, in whatever order a scatter is done.
-        rows = tf.math.unsorted_segment_min(
-            tf.range(tf.size(labels)), of_row, tf.size(places)
-        )
-        kept = tf.ensure_shape(tf.gather(kept, rows), [None, 2 + self._width])
+            asked, known = neighbor_memory.recall(
+                self.weight, labels, num_asked, step
+            )
+        found = find(tf.gather(queries, asked))
         with placement.beside(self.weight):
-            tf_variable(self.weight).scatter_update(
-                tf.IndexedSlices(kept, places)
+            return neighbor_memory.rank(
+                self.weight,
+                kernel,
+                queries,
+                target_ids,
+                labels,
+                known,
+                asked,
+                found,
+                step,
+                normalize,
             )

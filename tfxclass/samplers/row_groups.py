@@ -82,7 +82,7 @@ class KMeansSampler(_GroupSampler):
         num_sampled: int, number of classes a step, labels included.
         num_groups: int, clusters; no more than classes are made.
         rebuild_interval: int, in steps.
-        neighbor_fraction: float in (0, 1], most places for the clusters.
+        neighbor_fraction: float in (0, 1], their part of what labels leave.
         correct_fill: whether the fill is weighted.
         seed: int.
 
@@ -122,7 +122,7 @@ class PCAHashSampler(_GroupSampler):
         num_sampled: int, number of classes a step, labels included.
         num_bits: int in [1, 30]; no more than the rows' dimensions are used.
         rebuild_interval: int, in steps.
-        neighbor_fraction: float in (0, 1], most places for the groups.
+        neighbor_fraction: float in (0, 1], their part of what labels leave.
         correct_fill: whether the fill is weighted.
         seed: int.
 

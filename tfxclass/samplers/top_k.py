@@ -25,7 +25,7 @@ class TopKSampler(NeighborSampler):
         num_sampled: int, number of classes a step, labels included.
         num_neighbors: int Q, classes taken for a row of the batch;
             by default as many as fill the candidates' places.
-        neighbor_fraction: float in (0, 1], most places for them.
+        neighbor_fraction: float in (0, 1], their part of what labels leave.
         correct_fill: whether the fill is weighted.
         seed: int.
 

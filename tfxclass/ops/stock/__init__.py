@@ -17,6 +17,7 @@ from tfxclass.ops.stock import hash_functions  # noqa: F401
 from tfxclass.ops.stock import kmeans  # noqa: F401
 from tfxclass.ops.stock import linear  # noqa: F401
 from tfxclass.ops.stock import lsh  # noqa: F401
+from tfxclass.ops.stock import neighbor_memory  # noqa: F401
 from tfxclass.ops.stock import row_update  # noqa: F401
 from tfxclass.ops.stock import softmax_blocks  # noqa: F401
 from tfxclass.ops.stock import text_terms  # noqa: F401

@@ -1,0 +1,202 @@
+// Neighbours of classes that were found before, kept by label.
+//
+// A row of the memory is a label, the step of its last search and `width`
+// neighbours, best first, -1 is padding. Label l >= 0 has row l % slots, which
+// labels that share it take from each other. What a caller wrote into the
+// memory may be anything: nothing here is read beyond it.
+#ifndef TFXCLASS_CORE_NEIGHBOR_MEMORY_H_
+#define TFXCLASS_CORE_NEIGHBOR_MEMORY_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/class_rows.h"
+#include "core/vectors.h"
+
+namespace tfxclass {
+
+struct NeighborMemory {
+  int64_t* rows;  // [slots, 2 + width]
+  int64_t slots, width;
+
+  int64_t* Place(int64_t label) const {
+    return rows + label % slots * (2 + width);
+  }
+
+  void Prefetch(int64_t label) const {
+    if (label < 0) return;
+    const char* const row = reinterpret_cast<const char*>(Place(label));
+    const int64_t bytes = (2 + width) * sizeof(int64_t);
+    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
+  }
+
+  // The row of `label`; null if it has none.
+  const int64_t* Find(int64_t label) const {
+    if (label < 0) return nullptr;
+    const int64_t* const row = Place(label);
+    return row[0] == label ? row : nullptr;
+  }
+
+  int64_t LastSearch(int64_t label) const {
+    const int64_t* const row = Find(label);
+    return row ? row[1] : -1;
+  }
+};
+
+inline bool IsAmong(int64_t id, const int64_t* ids, int64_t count) {
+  return std::find(ids, ids + count, id) != ids + count;
+}
+
+// known [n, 2 width]: for each label its neighbours, and those of one of them,
+// each step another one's: a neighbour of a neighbour is likely to be one.
+inline void RecallNeighbors(const NeighborMemory& memory, const int64_t* labels,
+                            int64_t n, int64_t step, int64_t* known) {
+  const int64_t width = memory.width;
+  const int64_t column = static_cast<uint64_t>(step) % width;
+  std::fill(known, known + n * 2 * width, -1);
+  // Rows are anywhere in memory: all of a kind are asked for before one is
+  // used.
+  for (int64_t r = 0; r < n; ++r) memory.Prefetch(labels[r]);
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t* const own = memory.Find(labels[r]);
+    if (own == nullptr) continue;
+    std::copy(own + 2, own + 2 + width, known + r * 2 * width);
+    memory.Prefetch(own[2 + column]);
+  }
+  for (int64_t r = 0; r < n; ++r, known += 2 * width) {
+    const int64_t* const theirs = memory.Find(known[column]);
+    for (int64_t j = 0; theirs && j < width; ++j) {
+      const int64_t id = theirs[2 + j];
+      if (!IsAmong(id, known, width)) known[width + j] = id;
+    }
+  }
+}
+
+// asked [num_asked], num_asked <= n: the rows whose labels were searched for
+// longest ago, never first; rows without a label last.
+inline void OldestSearches(const NeighborMemory& memory, const int64_t* labels,
+                           int64_t n, int64_t num_asked, int64_t* asked) {
+  std::vector<std::pair<int64_t, int64_t>> order(n);
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t last =
+        labels[r] < 0 ? INT64_MAX : memory.LastSearch(labels[r]);
+    order[r] = {last, r};
+  }
+  std::partial_sort(order.begin(), order.begin() + num_asked, order.end());
+  for (int64_t i = 0; i < num_asked; ++i) asked[i] = order[i].second;
+}
+
+// What is ranked of one row of a batch; ids < 0 are padding.
+struct NeighborRow {
+  const float* query;  // [dim]
+  const int64_t* targets;
+  int64_t num_targets;
+  const int64_t* known;
+  int64_t num_known;
+  const int64_t* found;  // null where the row was not searched for
+  int64_t num_found;
+};
+
+// Ranks rows one after the other; a thread's own.
+class NeighborRanker {
+ public:
+  NeighborRanker(const ClassRows& kernel, bool normalize)
+      : kernel_(kernel), normalize_(normalize), buffer_(kernel.dim) {}
+
+  // The best of known and found that are no targets: ids [count], -1 past what
+  // there is, and shares [count], what a softmax over the targets and all of
+  // these gives each. Logits that are not finite count for nothing.
+  void Rank(const NeighborRow& row, int64_t count, int64_t* ids,
+            float* shares) {
+    Collect(row);
+    double shift = -std::numeric_limits<double>::infinity();
+    for (int64_t i = 0; i < static_cast<int64_t>(ids_.size()); ++i) {
+      const float logit = Logit(row.query, ids_[i]);
+      if (!std::isfinite(logit)) continue;
+      shift = std::max<double>(shift, logit);
+      if (i < num_targets_) {
+        of_targets_.push_back(logit);
+      } else {
+        ranked_.emplace_back(logit, ids_[i]);
+      }
+    }
+    double whole = 0;
+    for (const float logit : of_targets_) whole += std::exp(logit - shift);
+    for (const auto& each : ranked_) whole += std::exp(each.first - shift);
+    const int64_t found = std::min<int64_t>(ranked_.size(), count);
+    const auto better = [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first > b.first : a.second < b.second;
+    };
+    std::partial_sort(ranked_.begin(), ranked_.begin() + found, ranked_.end(),
+                      better);
+    for (int64_t i = 0; i < count; ++i) {
+      ids[i] = i < found ? ranked_[i].second : -1;
+      shares[i] = i < found ? std::exp(ranked_[i].first - shift) / whole : 0.0f;
+    }
+  }
+
+ private:
+  // The targets, then the others, once each.
+  void Collect(const NeighborRow& row) {
+    ids_.clear();
+    of_targets_.clear();
+    ranked_.clear();
+    Add(row.targets, row.num_targets);
+    num_targets_ = ids_.size();
+    Add(row.known, row.num_known);
+    if (row.found) Add(row.found, row.num_found);
+  }
+
+  void Add(const int64_t* from, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (from[i] < 0 || IsAmong(from[i], ids_.data(), ids_.size())) continue;
+      kernel_.Prefetch(from[i]);
+      ids_.push_back(from[i]);
+    }
+  }
+
+  float Logit(const float* query, int64_t id) {
+    const float* const row = kernel_.Row(id, buffer_.data());
+    const float product = Dot(query, row, kernel_.dim);
+    if (!normalize_) return product;
+    const float squared = Dot(row, row, kernel_.dim);
+    return squared > 0 ? product / std::sqrt(squared) : 0.0f;
+  }
+
+  const ClassRows kernel_;
+  const bool normalize_;
+  std::vector<float> buffer_;
+  std::vector<int64_t> ids_;
+  int64_t num_targets_ = 0;
+  std::vector<float> of_targets_;
+  std::vector<std::pair<float, int64_t>> ranked_;
+};
+
+// Keeps the first `width` of ids [n, count] for each label. Of rows that share
+// a place the first is kept. is_asked [n]: which were searched for at `step`.
+inline void KeepNeighbors(const NeighborMemory& memory, const int64_t* labels,
+                          int64_t n, const std::vector<bool>& is_asked,
+                          int64_t step, const int64_t* ids, int64_t count) {
+  std::vector<int64_t> last(n);
+  for (int64_t r = 0; r < n; ++r) {
+    last[r] = is_asked[r] ? step : memory.LastSearch(labels[r]);
+  }
+  const int64_t kept = std::min(count, memory.width);
+  for (int64_t r = n - 1; r >= 0; --r) {
+    if (labels[r] < 0) continue;
+    int64_t* const row = memory.Place(labels[r]);
+    row[0] = labels[r];
+    row[1] = last[r];
+    std::fill(row + 2, row + 2 + memory.width, -1);
+    std::copy(ids + r * count, ids + r * count + kept, row + 2);
+  }
+}
+
+}  // namespace tfxclass
+
+#endif  // TFXCLASS_CORE_NEIGHBOR_MEMORY_H_
