@@ -46,7 +46,10 @@ class RawClient:
             answer = self._read(read)
         except OSError as e:
             self.close()
-            raise NoAnswer(is_reused and not read, repr(e)) from e
+            is_reset = isinstance(e, ConnectionResetError) and not read
+            raise NoAnswer(
+                is_reused and not read, is_reset and not is_reused, repr(e)
+            ) from e
         if answer.is_last:
             self.close()
         return answer
