@@ -28,6 +28,16 @@ def make(num_rows=80, num_features=9, num_labels=24):
     return x, y, SparseRows(*rows), SparseRows(splits, ids[kept], values)
 
 
+def sparse_of(full, biases):
+    at, columns = np.nonzero(full)
+    return SparseWeights(
+        np.searchsorted(at, np.arange(len(full) + 1)),
+        columns.astype(np.int32),
+        full[at, columns].astype(np.float32),
+        np.asarray(biases, np.float32),
+    )
+
+
 def test_flat_is_each_label_alone():
     x, y, rows, labels = make()
     weights, groups = train_linear(
@@ -46,13 +56,7 @@ def test_hard_negatives_block_by_block(monkeypatch):
     x, _, rows, _ = make()
     random = np.random.default_rng(3)
     full = random.normal(size=(9, 600)) * (random.random((9, 600)) < 0.5)
-    at, columns = np.nonzero(full)
-    weights = SparseWeights(
-        np.searchsorted(at, np.arange(10)),
-        columns.astype(np.int32),
-        full[at, columns].astype(np.float32),
-        random.normal(size=600).astype(np.float32),
-    )
+    weights = sparse_of(full, random.normal(size=600))
     widths, zeros = [], np.zeros
     monkeypatch.setattr(
         linear_tree.np, "zeros", lambda s, *t: widths.append(s) or zeros(s, *t)
@@ -190,3 +194,35 @@ def test_rows_taken_and_padded():
     np.testing.assert_array_equal(found, x[[5, 0, 5]])
     ids, values = rows.take(np.array([], np.int64)).padded()
     assert ids.shape == values.shape == (0, 1)
+
+
+@pytest.mark.parametrize("together", [1, 4, 100])
+def test_joined_columns_lie_side_by_side(together, monkeypatch):
+    monkeypatch.setattr(linear_tree, "_FEATURES", together)
+    random = np.random.default_rng(0)
+    parts = [
+        random.normal(size=(11, n)) * (random.random((11, n)) < 0.4)
+        for n in (5, 3)
+    ]
+    joined = linear_tree.join(
+        *(sparse_of(part, np.arange(part.shape[1])) for part in parts)
+    )
+    expected = sparse_of(
+        np.concatenate(parts, axis=1), [0, 1, 2, 3, 4, 0, 1, 2]
+    )
+    for found, wanted in zip(joined, expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_the_first_level_of_a_large_tree_is_pruned(monkeypatch):
+    """By a quarter of the threshold, not to be gigabytes."""
+    _, _, rows, labels = make()
+    least = []
+    for most in (0, 10**9):
+        monkeypatch.setattr(linear_tree, "_MOST_KEPT", most)
+        weights, _ = train_linear(
+            rows, labels, 9, 24, num_groups=4, threshold=0.4
+        )
+        of_first = np.abs(weights.values[weights.columns >= 24])
+        least.append(of_first.min())
+    assert least[0] >= 0.1 > least[1]

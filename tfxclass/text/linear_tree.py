@@ -21,8 +21,15 @@ _LEAST_GROUPS = 8
 # Rows whose margin for a group is above are its hard negatives.
 _HARD_MARGIN = -0.5
 _BATCH = 4096
-# Columns that are made dense at a time.
+# Features whose weights are moved at a time.
+_FEATURES = 1 << 14
+# Columns that are made dense at a time, and numbers.
 _COLUMNS = 256
+_DENSE = 1 << 25
+# The first level of a tree of so many weights is pruned, by this part of the
+# threshold of the second.
+_MOST_KEPT = 1 << 25
+_FIRST_PART = 0.25
 
 
 def seconds(rows: SparseRows, num_labels: int, num_epochs: int) -> float:
@@ -98,9 +105,10 @@ def train_linear(
     for group, ids in enumerate(members):
         groups[ids] = group
     of_groups = _groups_of_rows(labels, groups)
+    is_large = num_features * len(members) > _MOST_KEPT
     first = _train(
-        rows, of_groups, [np.arange(len(members))], [every], num_features, 0.0,
-        options,
+        rows, of_groups, [np.arange(len(members))], [every], num_features,
+        _FIRST_PART * threshold * is_large, options,
     )  # fmt: skip
     negatives = hard_negatives(rows, first)
     group_rows = [
@@ -167,6 +175,7 @@ def hard_negatives(
     found = []
     for first, dense in dense_blocks(weights):
         biases = weights.biases[first : first + dense.shape[1]]
+        dense = tf.constant(dense)  # once, not for each batch
         parts = [[np.zeros(0, np.int64)] for _ in biases]
         for begin in range(0, len(rows), _BATCH):
             part = np.arange(begin, min(begin + _BATCH, len(rows)))
@@ -194,7 +203,7 @@ def margins(rows: SparseRows, weights: SparseWeights) -> np.ndarray:
 
 
 def dense_blocks(
-    weights: SparseWeights, size: int = _COLUMNS
+    weights: SparseWeights, size: int | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yields `(first column, float32 [num_features, columns])`.
 
@@ -202,10 +211,12 @@ def dense_blocks(
 
     Args:
         weights: `SparseWeights`.
-        size: int, most columns of a block.
+        size: int, most columns of a block; by default those of 128 MB.
     """
     lengths = np.diff(weights.splits)
-    features = np.repeat(np.arange(len(lengths)), lengths)
+    if size is None:
+        size = min(max(_DENSE // len(lengths), 1), _COLUMNS)
+    features = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     for begin in range(0, len(weights.biases), size):
         end = min(begin + size, len(weights.biases))
         some = (weights.columns >= begin) & (weights.columns < end)
@@ -243,17 +254,20 @@ def reorder(weights: SparseWeights, order: np.ndarray) -> SparseWeights:
 
 def join(one: SparseWeights, other: SparseWeights) -> SparseWeights:
     """The columns of `one`, then those of `other`."""
-    lengths = np.diff(one.splits) + np.diff(other.splits)
-    splits = np.concatenate([[0], np.cumsum(lengths)])
-    features = [
-        np.repeat(np.arange(len(lengths)), np.diff(w.splits))
-        for w in (one, other)
-    ]
-    order = np.argsort(np.concatenate(features), kind="stable")
-    columns = [one.columns, other.columns + len(one.biases)]
-    return SparseWeights(
-        splits,
-        np.concatenate(columns).astype(np.int32)[order],
-        np.concatenate([one.values, other.values])[order],
-        np.concatenate([one.biases, other.biases]),
-    )
+    splits = one.splits + other.splits
+    columns = np.empty(splits[-1], np.int32)
+    values = np.empty(splits[-1], np.float32)
+    for first in range(0, len(splits) - 1, _FEATURES):
+        last = min(first + _FEATURES, len(splits) - 1)
+        # A feature's entries of `one`, then those of `other`.
+        before = other.splits[first:last], one.splits[first + 1 : last + 1]
+        for part, offset, added in zip(
+            (one, other), before, (0, len(one.biases)), strict=True
+        ):
+            ends = part.splits[first : last + 1]
+            at = np.arange(ends[0], ends[-1])
+            to = at + np.repeat(offset, np.diff(ends))
+            columns[to] = part.columns[at] + added
+            values[to] = part.values[at]
+    biases = np.concatenate([one.biases, other.biases])
+    return SparseWeights(splits, columns, values, biases)
