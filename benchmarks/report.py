@@ -71,6 +71,9 @@ TITLES = {
         "Linear taggers: the reverse dictionary, 147,306 words"
     ),
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
+    "comparison/concentration": (
+        "How few classes carry the softmax and its gradient (HF-A, Fig. 1)"
+    ),
     "comparison/groups": "Classes in groups: selection and uniform draws",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from benchmarks import measure
 from benchmarks.comparison import __main__ as comparison
+from benchmarks.comparison import concentration
 from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import methods
@@ -393,3 +394,16 @@ class TestFreshProcess:
         code = "import time; time.sleep(60)"
         found = self.run(code, timeout=0.5)
         assert found == {"error": "no result after 0.5 s"}
+
+
+def test_concentration_is_the_papers():
+    """CP_K of p, and NCG_K of (p - y)^2, by their definitions."""
+    p = np.array([[0.5, 0.2, 0.3], [0.1, 0.8, 0.1]])
+    targets = concentration.targets_of(np.array([[1, -1], [0, 2]]), 3)
+    assert targets.tolist() == [[0, 1, 0], [0.5, 0, 0.5]]
+    cp, ncg = concentration.curves(p, targets)
+    np.testing.assert_allclose(cp, [0.65, 0.85, 1.0])
+    # 0.25, 0.64, 0.09 and 0.16, 0.64, 0.16.
+    expected = [[0.64, 0.89, 0.98], [0.64, 0.8, 0.96]]
+    expected = np.array(expected) / [[0.98], [0.96]]
+    np.testing.assert_allclose(ncg, expected.mean(axis=0))

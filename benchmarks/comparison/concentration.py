@@ -1,0 +1,195 @@
+"""How few classes carry the softmax and its gradient, over training.
+
+    python -m benchmarks.comparison.concentration [--sets ...] [--epochs 2]
+
+Fig. 1 of Zhang et al. (AAAI 2018) on the sets of the comparison: CP_K, the sum
+of the K greatest probabilities, and NCG_K, the part of the gradient's energy,
+the sum of (p - y)^2, that K classes carry. Means over 512 training rows, exact,
+of the model that uniform draws train. Into benchmarks/results/comparison:
+concentration.json and concentration.png. A set is a process of its own and is
+kept in benchmarks/cache/concentration.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+from benchmarks import measure
+from benchmarks.comparison import sets as sets_lib
+from benchmarks.comparison.groups_results import FOLDER
+
+METHOD, ROWS = "uniform", 512
+# Of the training, where the curves are taken.
+PARTS = (0.0, 0.03, 0.1, 0.3, 1.0)
+SHOWN = (1, 10, 100, 1000)
+SETS = [name for name in sets_lib.SETS if name != "generated"]
+
+
+def curves(probabilities, targets):
+    """`(CP, NCG)`, float64 `[num_classes]`: at K, the means of the rows.
+
+    Args:
+        probabilities, targets: float `[rows, num_classes]`.
+    """
+    p = np.asarray(probabilities, np.float64)
+    energy = (p - targets) ** 2
+    whole = np.maximum(energy.sum(axis=1, keepdims=True), 1e-300)
+    return tuple(
+        np.cumsum(-np.sort(-part, axis=1), axis=1).mean(axis=0)
+        for part in (p, energy / whole)
+    )
+
+
+def targets_of(labels, num_classes):
+    """Labels in equal parts, float64 `[rows, num_classes]`."""
+    targets = np.zeros((len(labels), num_classes))
+    for row, own in zip(targets, labels):
+        own = np.unique(own[own >= 0])
+        row[own] = 1 / max(len(own), 1)
+    return targets
+
+
+def train(name, path, epochs):
+    """What is measured of a set along its training, a list of dicts."""
+    import keras
+    import tensorflow as tf
+
+    from benchmarks.comparison import methods
+    from benchmarks.comparison import rows as rows_lib
+    from benchmarks.comparison.model import make_model
+    from benchmarks.comparison.train import batches
+
+    keras.utils.set_random_seed(0)
+    data, set_up = rows_lib.load(path), sets_lib.SETS[name]
+    head = methods.make_head(METHOD, {}, data, set_up, seed=0)
+    model = make_model(data, set_up, head)
+    source = batches(data, set_up.batch_size, 0)
+    step = tf.function(lambda x, y: model.train_step((x, y)))
+    steps = int(epochs * data.train.num_rows / set_up.batch_size)
+    chosen = np.random.default_rng(1).choice(
+        data.train.num_rows, min(ROWS, data.train.num_rows), replace=False
+    )
+    words = data.train.batch(chosen, data.length)
+    labels = data.train.labels[chosen]
+    found, done = [], 0
+    for part in PARTS:
+        for _ in range(int(part * steps) - done):
+            step(*next(source))
+        done = int(part * steps)
+        both = [np.zeros(data.num_classes)] * 2
+        for at in np.array_split(np.arange(len(labels)), 16):
+            some = {key: value[at] for key, value in words.items()}
+            p = model(some, training=False).numpy()
+            weight = len(at) / len(labels)
+            new = curves(p, targets_of(labels[at], data.num_classes))
+            both = [old + weight * one for old, one in zip(both, new)]
+        found.append(point(done, *both))
+        print(name, found[-1]["step"], file=sys.stderr, flush=True)
+    return found
+
+
+def point(step, cp, ncg):
+    """A row of the table, and the curves at growing K."""
+    k = np.unique(np.geomspace(1, len(cp), 60).astype(int))
+    row = {"step": step}
+    for label, curve in (("CP", cp), ("NCG", ncg)):
+        for n in SHOWN:
+            row[f"{label}_{n}"] = round(float(curve[min(n, len(cp)) - 1]), 3)
+    parts = {"k": k, "cp": cp[k - 1], "ncg": ncg[k - 1]}
+    return {**row, "curve": {key: x.tolist() for key, x in parts.items()}}
+
+
+def draw(found, out):
+    """concentration.png: a column a set, CP above NCG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        2, len(found), figsize=(4 * len(found), 6.4), squeeze=False, sharey=True
+    )
+    for (name, points), pair in zip(found.items(), axes.T, strict=True):
+        pair[0].set_title(name)
+        for axis, key in zip(pair, ("cp", "ncg"), strict=True):
+            for i, each in enumerate(points):
+                axis.plot(
+                    each["curve"]["k"],
+                    each["curve"][key],
+                    color=plt.cm.viridis(i / len(points)),
+                    label=f"step {each['step']:,}",
+                )
+            axis.set(xscale="log", xlabel="K", ylabel=key.upper() + "_K")
+            axis.grid(alpha=0.3)
+        pair[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(os.path.join(out, "concentration.png"), dpi=90)
+
+
+def child(name, epochs, folder):
+    with tempfile.TemporaryDirectory() as temporary:
+        path = os.path.join(temporary, name + ".npz")
+        sets_lib.prepare(name, folder, path)
+        return train(name, path, epochs)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.comparison.concentration",
+        description=__doc__,
+    )
+    add = parser.add_argument
+    add("--data", default="../shared/data", help="folder of the data sets")
+    add("--sets", nargs="+", choices=sets_lib.SETS, default=SETS)
+    add("--epochs", type=float, default=2.0)
+    add("--out", default=FOLDER)
+    add("--child", help="a set: prints what is measured of it")
+    args = parser.parse_args(argv)
+    if args.child:
+        print(json.dumps(child(args.child, args.epochs, args.data)))
+        return 0
+    cache = os.path.join(measure.CACHE, "concentration")
+    os.makedirs(cache, exist_ok=True)
+    found = {}
+    for name in args.sets:
+        path = os.path.join(cache, f"{name},epochs={args.epochs:g}.json")
+        if not os.path.exists(path):
+            options = ["--child", name, "--epochs", args.epochs]
+            options += ["--data", args.data]
+            result = measure.in_fresh_process(
+                "-m", "benchmarks.comparison.concentration", *options
+            )
+            if "error" in result:
+                print(f"FAILED {name}: {result['error']}")
+                return 1
+            measure.write(path, result)
+        with open(path) as f:
+            found[name] = json.load(f)
+    save(found, args.out)
+    return 0
+
+
+def save(found, out):
+    """The table and the figure."""
+    os.makedirs(out, exist_ok=True)
+    rows = [
+        {"set": name, **{k: v for k, v in row.items() if k != "curve"}}
+        for name, points in found.items()
+        for row in points
+    ]
+    record = {
+        "command": "python -m benchmarks.comparison.concentration",
+        "machine": measure.machine(),
+        "rows": rows,
+    }
+    measure.write(os.path.join(out, "concentration.json"), record)
+    draw(found, out)
+    print(measure.table(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
