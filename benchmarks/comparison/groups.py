@@ -60,7 +60,9 @@ class GroupsJob(NamedTuple):
 SMALL = [(10_000, 50, 100), (10_000, 1, 100), (10_000, 50, 10)]
 SMALL += [(10_000, group, 100) for group in (10, 200)]
 SMALL += [(10_000, 50, negatives) for negatives in (30, 300)]
-LARGE = [(100_000, group, 1000) for group in (50, 1)]
+# And the steps.
+LARGE = [(100_000, group, 1000, 3000) for group in (50, 1)]
+LARGE += [(1_000_000, 50, 1000, 20_000)]
 
 
 def make_jobs(seeds, parts):
@@ -82,9 +84,9 @@ def make_jobs(seeds, parts):
         ]
     if "large" in parts:
         jobs += [
-            GroupsJob(*setting, 512, 3000, method, seed)
+            GroupsJob(*setting, 512, steps, method, seed)
             for seed in seeds
-            for setting in LARGE
+            for *setting, steps in LARGE
             for method in METHODS
         ]
     return jobs
