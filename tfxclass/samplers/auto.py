@@ -183,13 +183,7 @@ class AutoSampler(HashingForestSampler):
         return self._state("choice") > 0
 
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
-        refresh = super().refresh
-
-        def refreshed():
-            refresh(queries, kernel)
-            return True
-
-        tf.cond(self._searches(), refreshed, lambda: False)
+        """Nothing: in `candidates`, where it searches; one condition."""
 
     def places(self, room: tf.Tensor) -> tf.Tensor:
         mixed = self.neighbor_fraction
@@ -204,9 +198,10 @@ class AutoSampler(HashingForestSampler):
         kernel: Variable,
         places: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        search = super().candidates
+        refresh, search = super().refresh, super().candidates
 
         def searched():
+            refresh(queries, kernel)
             found = search(queries, target_ids, kernel, places)
             return tuple(tf.reshape(part, [-1]) for part in found)
 
