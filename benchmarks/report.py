@@ -51,6 +51,7 @@ TITLES = {
     "recovery_trigram_epochs": (
         "Recovery on trigrams: the step's gain against epochs of slim training"
     ),
+    "recovery_million": "Recovery of a million classes",
     "recovery": "Dual recovery: error against the projected width",
     "language_model": "Random projection on a language model",
     "language_model_small": "Recovery on a small language model",
