@@ -150,9 +150,12 @@ def fasttext(x, y, folder):
     # One vs. rest costs all labels a row.
     loss = "ova" if y.shape[1] <= 1000 else "hs"
     begin = cpu()
-    model = fasttext.train_supervised(
-        data, dim=256, lr=0.5, epoch=25, loss=loss, thread=1, verbose=0
-    )
+    options = {"dim": 256, "epoch": 25, "loss": loss, "thread": 1}
+    try:
+        model = fasttext.train_supervised(data, lr=0.5, verbose=0, **options)
+    except RuntimeError:  # "Encountered NaN."
+        begin = cpu()
+        model = fasttext.train_supervised(data, lr=0.1, verbose=0, **options)
     os.remove(data)
     spent = cpu() - begin
 
