@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 
 import numpy as np
 
@@ -182,6 +183,7 @@ def save(found, out):
         for row in points
     ]
     record = {
+        "date": time.strftime("%Y-%m-%d"),
         "command": "python -m benchmarks.comparison.concentration",
         "machine": measure.machine(),
         "rows": rows,
