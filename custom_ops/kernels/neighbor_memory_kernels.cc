@@ -59,7 +59,7 @@ class RankNeighborsOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* c) override {
-    int64_t width;
+    int64_t width = 0;
     OP_REQUIRES_OK(c, ReadWidth(c, &width));
     OP_REQUIRES_OK(c, Rank(c, width));
     OP_REQUIRES_OK(c, Keep(c));
