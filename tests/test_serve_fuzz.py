@@ -2,12 +2,17 @@
 
 import collections
 import json
+import socket
+import struct
 import threading
 
 import pytest
 
 from tests.fuzz_server import bodies
 from tests.fuzz_server.raw_client import Answer
+from tests.fuzz_server.raw_client import NoAnswer
+from tests.fuzz_server.raw_client import RawClient
+from tests.fuzz_server.raw_client import request
 from tests.serving_cases import needs_grpc
 
 
@@ -60,6 +65,36 @@ def test_calls(server):
     wrong, counts = calls.run(server.grpc.port, 400, seed=7)
     assert wrong == []
     assert min(counts[code] for code in ("OK", "INVALID_ARGUMENT")) > 20
+
+
+@pytest.mark.parametrize("is_kept_alive", [False, True])
+def test_a_client_tells_how_a_connection_ended(is_kept_alive):
+    """Reset before a byte of an answer, the first one or the second."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = RawClient(listener.getsockname()[1])
+
+        def serve():
+            one, _ = listener.accept()
+            one.setsockopt(  # reset where it is closed
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+            for told in [answer] * is_kept_alive:
+                one.recv(1 << 16)
+                one.sendall(told)
+            one.recv(1 << 16)
+            one.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        asked = request("GET", "/")
+        if is_kept_alive:
+            assert client.ask(asked).status == 200
+        with pytest.raises(NoAnswer, match="ConnectionReset") as told:
+            client.ask(asked)
+        thread.join()
+    assert told.value.is_safe == is_kept_alive
+    assert told.value.is_new != is_kept_alive
 
 
 @needs_grpc

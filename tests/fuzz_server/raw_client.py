@@ -17,11 +17,13 @@ class NoAnswer(Exception):
         is_safe: bool, whether it was kept alive from an earlier request and
             no byte came: the server had ended it, and has not read the
             request. Any client tries again.
+        is_new: bool, whether it was a new one, reset before a byte came: what
+            the system does with those that nobody accepted when a port closes.
     """
 
-    def __init__(self, is_safe, reason):
+    def __init__(self, reason, is_safe, is_new):
         super().__init__(reason)
-        self.is_safe = is_safe
+        self.is_safe, self.is_new = is_safe, is_new
 
 
 class RawClient:
@@ -46,9 +48,11 @@ class RawClient:
             answer = self._read(read)
         except OSError as e:
             self.close()
-            is_reset = isinstance(e, ConnectionResetError) and not read
+            is_reset = isinstance(e, ConnectionResetError)
             raise NoAnswer(
-                is_reused and not read, is_reset and not is_reused, repr(e)
+                repr(e),
+                is_safe=is_reused and not read,
+                is_new=is_reset and not is_reused and not read,
             ) from e
         if answer.is_last:
             self.close()
