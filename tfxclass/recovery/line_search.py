@@ -77,13 +77,13 @@ def losses_of(
         part = read.whole(part)
         local = part.local_ids(rows.targets.ids)
         here = Targets(local, tf.where(local >= 0, rows.targets.weights, 0.0))
-        base = _weighted(logits_at(queries, part, local), here)
-        bias = _weighted(logits_at(tf.zeros_like(queries), part, local), here)
+        bare = part._replace(bias=None)
+        base = _weighted(logits_at(queries, bare, local), here)
+        bias = _weighted(_bias_at(part, local), here)
         moved = _at_targets(direction, rows, here)
         for i, step in enumerate(steps):
-            kept = step.keep * base + (1 - step.keep) * bias
-            targets[i] += kept + step.eta * moved(step)
-        _fold(stats, queries, part, direction, steps)
+            targets[i] += step.keep * base + bias + step.eta * moved(step)
+        _fold(stats, Blocks(queries, bare), part, direction, steps)
     return np.array(
         [
             _mean(logsumexp_of(*stat) - tf.cast(target, tf.float64), rows)
@@ -124,9 +124,14 @@ def _at_targets(direction, rows, here):
     return moved
 
 
-def _fold(stats, queries, part, direction, steps):
-    """Adds all classes of `part` to the log-sum-exp of each step."""
-    blocks = Blocks(queries, part)
+def _bias_at(part, local):
+    if part.bias is None:
+        return tf.zeros(tf.shape(local))
+    return tf.gather(part.bias, tf.maximum(local, 0))
+
+
+def _fold(stats, blocks, part, direction, steps):
+    """Adds all classes of `blocks`, without a bias, and that of `part`."""
     no_labels = tf.fill([blocks.batch, 1], tf.constant(-1, tf.int64))
     no_delta = tf.zeros([blocks.batch, 1])
     size = int(blocks.size)
@@ -139,10 +144,7 @@ def _fold(stats, queries, part, direction, steps):
             mu: tf.matmul(queries, gradient, transpose_b=True)
             for mu, queries in direction.queries.items()
         }
-        kept = {
-            keep: keep * logits + (1 - keep) * bias
-            for keep in {step.keep for step in steps}
-        }
+        kept = {keep: keep * logits + bias for keep in {s.keep for s in steps}}
         for i, step in enumerate(steps):
             factor = direction.scale / (direction.frequencies[at] + step.q)
             factor = tf.constant(step.eta * factor, tf.float32)

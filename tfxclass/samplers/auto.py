@@ -182,26 +182,22 @@ class AutoSampler(HashingForestSampler):
     def _searches(self):
         return self._state("choice") > 0
 
-    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
-        """Nothing: in `candidates`, where it searches; one condition."""
-
-    def places(self, room: tf.Tensor) -> tf.Tensor:
+    def places(self, count: tf.Tensor) -> tf.Tensor:
         mixed = self.neighbor_fraction
         parts = tf.constant([0.0, mixed, max(mixed, _MOST_NEIGHBORS)])
         part = tf.gather(parts, tf.cast(self._state("choice"), tf.int32))
-        return part_of(room, part)
+        return part_of(count, part)
 
-    def candidates(
+    def found(
         self,
         queries: tf.Tensor,
         target_ids: tf.Tensor,
         kernel: Variable,
         places: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        refresh, search = super().refresh, super().candidates
+        search = super().found
 
         def searched():
-            refresh(queries, kernel)
             found = search(queries, target_ids, kernel, places)
             return tuple(tf.reshape(part, [-1]) for part in found)
 

@@ -76,9 +76,20 @@ class CandidateSampler(Sampler):
         """
         raise NotImplementedError
 
-    def places(self, room: tf.Tensor) -> tf.Tensor:
-        """How many candidates may enter of so many classes, int64 scalar."""
-        return part_of(room, self.neighbor_fraction)
+    def places(self, count: tf.Tensor) -> tf.Tensor:
+        """How many of so many places are for candidates, int64 scalar."""
+        return part_of(count, self.neighbor_fraction)
+
+    def found(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        places: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`candidates` of an index that is current."""
+        self.refresh(queries, kernel)
+        return self.candidates(queries, target_ids, kernel, places)
 
     def num_active_classes(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -89,9 +100,8 @@ class CandidateSampler(Sampler):
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
-        self.refresh(queries, kernel)
         num_sampled = self.num_active_classes(queries, target_ids, kernel)
-        ids, scores = self.candidates(
+        ids, scores = self.found(
             queries, target_ids, kernel, self.places(num_sampled)
         )
         places = self.places(left_by(target_ids, num_sampled))
@@ -126,9 +136,15 @@ def left_by(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:
     return tf.maximum(tf.cast(num_sampled, tf.int64) - labels, 0)
 
 
-def part_of(room: tf.Tensor, fraction: Scalar) -> tf.Tensor:
-    """That part of the places, int64 scalar."""
-    return tf.cast(tf.math.ceil(fraction * tf.cast(room, tf.float32)), tf.int64)
+def part_of(count: Scalar, fraction: Scalar) -> tf.Tensor:
+    """That part of so many places, int64 scalar.
+
+    Below 1 it leaves one for the fill: without any the sum is no estimate.
+    """
+    count = tf.cast(count, tf.int64)
+    part = tf.math.ceil(fraction * tf.cast(count, tf.float32))
+    left = tf.cast(fraction < 1, tf.int64)
+    return tf.minimum(tf.cast(part, tf.int64), tf.maximum(count - left, 0))
 
 
 class NeighborSampler(CandidateSampler):
@@ -172,7 +188,7 @@ class NeighborSampler(CandidateSampler):
             labels = tf.reduce_sum(tf.cast(target_ids >= 0, tf.int64))
             wanted += -(-labels // tf.maximum(batch, 1))
         wanted = tf.minimum(wanted, self.num_classes)
-        return self.search(queries, target_ids, kernel, wanted, places)
+        return self.search(queries, target_ids, kernel, wanted)
 
     def search(
         self,
@@ -180,7 +196,6 @@ class NeighborSampler(CandidateSampler):
         target_ids: tf.Tensor,
         kernel: Variable,
         wanted: tf.Tensor,
-        places: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`candidates`, `wanted` of them (int64 scalar) for each row."""
         return self.neighbors(queries, kernel, wanted)

@@ -198,10 +198,9 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         target_ids: tf.Tensor,
         kernel: Variable,
         wanted: tf.Tensor,
-        places: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         if self.remembered is None:
-            return super().search(queries, target_ids, kernel, wanted, places)
+            return super().search(queries, target_ids, kernel, wanted)
         batch = tf.shape(queries)[0]
         asked = self.share_of_queries() * tf.cast(batch, tf.float32)
         # Several times the places: of what is found shares decide.
