@@ -113,38 +113,53 @@ def test_uniform_while_that_is_nearly_exact(probe_each_step):
     assert head.sampler.index.state()["ready"].size == 0
 
 
-def test_uniform_while_a_model_knows_nothing(probe_each_step):
-    """Labels far from their features: v is large, and they have no mass."""
+def test_neighbours_while_a_model_knows_nothing(probe_each_step):
+    """Labels far from their features: other classes have all of the mass."""
     head = built(sampled=36)
-    for _ in range(3):
-        step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
-    assert measured(head)["v"] > 5 and measured(head)["choice"] == 0
+    step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
+    assert measured(head)["noise"] > 5 and measured(head)["choice"] == 2
 
 
-def test_an_index_where_few_classes_have_the_mass_and_back(probe_each_step):
-    """Each label has a twin: mixed, then mostly neighbours. Once labels have
+def test_neighbours_where_few_classes_have_the_mass_and_back(probe_each_step):
+    """Each label has a twin, which is a label at other steps. Once labels have
     the mass: uniform again."""
     rows = reference.normalized(clustered(CLASSES, DIM)).astype(np.float32)
     rows[:12] = rows[100:112]
     head = built(rows, sampled=30)
     labels, twins = np.arange(12), np.arange(100, 112)
-    choices = []
-    for _ in range(6):
-        sample = step(head, 150 * rows[twins], labels)
+    choices, recalls = [], []
+    for n in range(8):
+        order = np.roll(np.arange(12), n)
+        batch = (labels, twins)[n % 2][order]
+        sample = step(head, 150 * rows[batch], batch)
         choices.append(measured(head)["choice"])
-    assert choices[0] == 1 and choices[-1] == 2, measured(head)
-    assert head.sampler.index.state()["ready"].size > 0
+        recalls.append(measured(head)["recall"])
+    assert choices[0] > 0 and choices[-1] == 2, measured(head)
+    assert head.sampler.index.state()["ready"].size == 0
     counts = sample.log_expected_count.numpy()
-    found = set(sample.ids.numpy()[counts == 0])
-    # The forest is an approximate one.
-    assert np.isin(twins, list(found)).mean() > 0.7
+    found = sample.ids.numpy()[counts == 0]
+    # Rows that are equal have a bucket in common.
+    assert np.isin(labels, found).all()
+    assert recalls[0] == 0 and 0.1 < recalls[-1] <= 1
     certain = 3000 * rows[200:212]
     labels = np.argmax(certain @ rows.T, axis=1)
     for _ in range(12):
         step(head, certain, labels)
         choices.append(measured(head)["choice"])
-    later = choices[6:]
+    later = choices[8:]
     assert later[-1] == 0 and sorted(later, reverse=True) == later
+
+
+def test_a_forest_is_asked_as_well_where_that_is_wanted(probe_each_step):
+    head = built(sampled=36, query_share=0.25)
+    step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
+    assert head.sampler.index.state()["ready"].size > 0
+    assert 0 < measured(head)["recall"] <= 1
+
+
+def test_a_shard_asks_a_forest():
+    sampler = samplers.AutoSampler(9, seed=1).for_rows(0, 50, 9, seed=1)
+    assert sampler.share_of_queries() == 1
 
 
 def test_no_noise_where_all_classes_are_computed(probe_each_step):

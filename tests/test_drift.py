@@ -189,8 +189,8 @@ def test_steps_that_are_not_probed_judge_nothing(kind):
     own = [op.type for op in graph.get_operations()]
     branches = graph.as_graph_def().library.function
     in_branches = [node.op for branch in branches for node in branch.node_def]
-    for op in ("Sqrt", "AssignVariableOp"):
-        assert op in in_branches
+    assert "AssignVariableOp" in in_branches
+    assert "Sqrt" in in_branches or kind == "auto"
     assert "Sqrt" not in own
     # The seed of the draws, the places used, and what each query of LSH tables
     # tells.

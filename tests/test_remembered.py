@@ -29,9 +29,23 @@ def memory_of(rows, slots=20):
     return tf.Variable(int64(memory))
 
 
+TABLES, BITS, PLACES = 2, 1, 3
+
+
+def empty():
+    """Tables of recent labels, and their centres."""
+    recent = np.full((TABLES, 1 << BITS, PLACES), -1, np.int32)
+    return tf.Variable(recent), tf.Variable(tf.zeros([TABLES * BITS]))
+
+
 def recall(memory, labels, num_asked=0, step=0):
-    found = neighbor_memory.recall(memory, int64(labels), num_asked, step)
-    return tuple(part.numpy().tolist() for part in found)
+    """`(asked, known)`, what is remembered of labels alone, as lists."""
+    products = tf.zeros([len(labels), TABLES * BITS])
+    asked, known = neighbor_memory.recall(
+        memory, *empty(), products, int64(labels), num_asked, step
+    )
+    assert (known[:, 2 * WIDTH :].numpy() == -1).all()
+    return asked.numpy().tolist(), known[:, : 2 * WIDTH].numpy().tolist()
 
 
 def test_a_label_has_its_neighbours_and_those_of_one_of_them():
@@ -54,6 +68,87 @@ def test_the_rows_searched_for_longest_ago_are_searched_for():
     assert recall(memory, labels, 2)[0] == [3, 4]
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_asked"):
         recall(memory, labels, 7)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    bits=st.integers(0, 3),
+    places=st.integers(1, 4),
+    spread=st.sampled_from([0.0, 1.0]),
+)
+def test_recent_labels_equal_the_definition(seed, bits, places, spread):
+    """Steps of rows that come again: what buckets hold, by a dict."""
+    random = np.random.default_rng(seed)
+    recent = tf.Variable(tf.fill([TABLES, 1 << bits, places], -1))
+    centres = tf.Variable(tf.zeros([TABLES * bits]))
+    expected, centre = {}, np.zeros(TABLES * bits)
+    for number in range(6):
+        # Distinct: no product is at its centre but for those that all are.
+        shape = 5, TABLES * bits
+        products = spread * random.normal(size=shape).astype(np.float32)
+        labels = random.integers(-1, 8, 5)
+        _, known = neighbor_memory.recall(
+            memory_of({}),
+            recent,
+            centres,
+            tf.constant(products),
+            int64(labels),
+            0,
+            number,
+        )
+        rate = 1 / (number + 1)
+        centre += rate * (products.mean(axis=0) - centre)
+        above = products > centre
+        keys = [
+            [(t, tuple(row[t * bits : (t + 1) * bits])) for t in range(TABLES)]
+            for row in above
+        ]
+        held = [
+            [expected.get(key, [-1] * places) for key in row] for row in keys
+        ]
+        np.testing.assert_array_equal(
+            known[:, 2 * WIDTH :], np.reshape(held, (5, TABLES * places))
+        )
+        for r, label in enumerate(labels):
+            for key in keys[r] if label >= 0 else ():
+                bucket = list(expected.get(key, [-1] * places))
+                if label not in bucket:
+                    free = bucket.index(-1) if -1 in bucket else None
+                    oldest = (number + r) % places
+                    bucket[oldest if free is None else free] = label
+                expected[key] = bucket
+
+
+def test_buckets_fill_evenly_wherever_features_lie():
+    """Far from zero the signs of products alone would be all the same."""
+    sampler = samplers.HashingForestSampler(9, seed=1)
+    sampler.build((CLASSES, DIM))
+    kept = sampler.remembered
+    random = np.random.default_rng(0)
+    for step in range(20):
+        features = 50 + random.normal(size=(64, DIM)).astype(np.float32)
+        kept.search(
+            tf.constant(features),
+            int64(np.full((64, 1), -1)),
+            int64(random.integers(0, CLASSES, 64)),
+            tf.Variable(clustered(CLASSES, DIM)),
+            int64(step),
+            int64(0),
+            lambda rows: tf.zeros([0, 1], tf.int64),
+            int64(WIDTH),
+            False,
+        )
+    in_use = (kept.recent.numpy()[:, :, 0] >= 0).mean()
+    assert in_use > 0.6, in_use
+
+
+def test_each_label_of_a_row_has_its_turn():
+    targets = int64([[3, 900, -1], [7, -1, -1], [-1, -1, -1], [5, 6, 8]])
+    turns = [
+        remembered.label_of(targets, int64(step)).numpy() for step in range(60)
+    ]
+    seen = [set(row) for row in np.stack(turns, axis=1).tolist()]
+    assert seen == [{3, 900}, {7}, {-1}, {5, 6, 8}]
 
 
 def ranked(kernel, query, targets, candidates, count):
@@ -81,16 +176,18 @@ def test_rows_are_ranked_and_the_best_are_kept(seed, normalize, more):
     asked = np.array([4, 1])
     found = random.integers(-1, 40, (2, more))
     memory = memory_of({int(labels[0]): (5, [3])} if labels[0] >= 0 else {})
+    count = max(more, WIDTH)
     ids, shares = neighbor_memory.rank(
         memory,
         tf.Variable(kernel),
         tf.constant(queries),
         *map(int64, (targets, labels, known, asked, found)),
+        count,
         9,
         normalize,
     )
     unit = reference.normalized(kernel) if normalize else kernel
-    assert ids.shape == shares.shape == (5, max(more, WIDTH))
+    assert ids.shape == shares.shape == (5, count)
     last = np.where(np.isin(np.arange(5), asked), 9, -1)
     last[0] = 5
     for r in range(5):
@@ -102,13 +199,13 @@ def test_rows_are_ranked_and_the_best_are_kept(seed, normalize, more):
             queries[r],
             targets[r],
             candidates,
-            max(more, WIDTH),
+            count,
         )
-        count = len(expected)
-        assert (ids.numpy()[r, count:] == -1).all()
-        np.testing.assert_array_equal(ids[r, :count], expected)
+        there = len(expected)
+        assert (ids.numpy()[r, there:] == -1).all()
+        np.testing.assert_array_equal(ids[r, :there], expected)
         # A logit errs by some epsilons of its terms, which are below 30.
-        np.testing.assert_allclose(shares[r, :count], of_each, rtol=1e-4)
+        np.testing.assert_allclose(shares[r, :there], of_each, rtol=1e-4)
     # Of two rows of one place the first is kept.
     for r in reversed(range(5)):
         before = labels[:r][labels[:r] >= 0]
@@ -127,6 +224,7 @@ def test_logits_that_are_not_finite_count_for_nothing():
         tf.Variable(kernel),
         tf.ones([1, 2]),
         *map(int64, ([[0]], [0], [[2, 3, 4, 5]], [], np.zeros((0, 1)))),
+        4,
         0,
         False,
     )
@@ -142,6 +240,7 @@ ERRORS = {
     "labels": (4, int64([0, 0]), "`labels` must have 1 rows"),
     "asked": (6, int64([1]), r"`asked` must be in \[0, 1\)"),
     "found": (7, int64([[1], [2]]), "`found` must have 1 rows"),
+    "count": (8, 0, "`count` must be in"),
 }
 
 
@@ -153,6 +252,7 @@ def test_errors(name):
         tf.Variable(tf.ones([6, 2])),
         tf.ones([1, 2]),
         *map(int64, ([[0]], [0], [[2]], [0], [[1]])),
+        WIDTH,
         0,
         False,
     ]
@@ -163,7 +263,12 @@ def test_errors(name):
 
 def test_classes_that_share_a_place_take_less_memory(monkeypatch):
     monkeypatch.setattr(remembered, "_MOST_SLOTS", 10)
-    assert remembered.bytes_of(CLASSES) == remembered.bytes_of(10)
+    row = 8 * (2 + remembered.width_of(CLASSES))
+    monkeypatch.setattr(remembered, "_MOST_SLOTS", CLASSES)
+    all_rows = remembered.bytes_of(CLASSES, DIM)
+    monkeypatch.setattr(remembered, "_MOST_SLOTS", 10)
+    few_rows = remembered.bytes_of(CLASSES, DIM)
+    assert all_rows - few_rows == row * (CLASSES - 10)
     sampler = samplers.HashingForestSampler(9)
     sampler.build((CLASSES, DIM))
     assert sampler.remembered.weight.shape == (10, 10)

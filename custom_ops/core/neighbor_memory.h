@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/class_rows.h"
+#include "core/softmax_block.h"
 #include "core/vectors.h"
 
 namespace tfxclass {
@@ -52,23 +53,25 @@ inline bool IsAmong(int64_t id, const int64_t* ids, int64_t count) {
   return std::find(ids, ids + count, id) != ids + count;
 }
 
-// known [n, 2 width]: for each label its neighbours, and those of one of them,
-// each step another one's: a neighbour of a neighbour is likely to be one.
+// known: for each label its neighbours, and those of one of them, each step
+// another one's: a neighbour of a neighbour is likely to be one. They are the
+// first 2 width numbers of each row; a row has so many columns.
 inline void RecallNeighbors(const NeighborMemory& memory, const int64_t* labels,
-                            int64_t n, int64_t step, int64_t* known) {
+                            int64_t n, int64_t step, int64_t* known,
+                            int64_t columns) {
   const int64_t width = memory.width;
   const int64_t column = static_cast<uint64_t>(step) % width;
-  std::fill(known, known + n * 2 * width, -1);
   // Rows are anywhere in memory: all of a kind are asked for before one is
   // used.
   for (int64_t r = 0; r < n; ++r) memory.Prefetch(labels[r]);
   for (int64_t r = 0; r < n; ++r) {
+    std::fill_n(known + r * columns, 2 * width, -1);
     const int64_t* const own = memory.Find(labels[r]);
     if (own == nullptr) continue;
-    std::copy(own + 2, own + 2 + width, known + r * 2 * width);
+    std::copy(own + 2, own + 2 + width, known + r * columns);
     memory.Prefetch(own[2 + column]);
   }
-  for (int64_t r = 0; r < n; ++r, known += 2 * width) {
+  for (int64_t r = 0; r < n; ++r, known += columns) {
     const int64_t* const theirs = memory.Find(known[column]);
     for (int64_t j = 0; theirs && j < width; ++j) {
       const int64_t id = theirs[2 + j];
@@ -102,6 +105,47 @@ struct NeighborRow {
   int64_t num_found;
 };
 
+// Ids that are there once; forgets them all at once. A thread's own.
+class DistinctIds {
+ public:
+  // Ready for so many ids.
+  void Clear(int64_t most) {
+    ids_.clear();
+    if (static_cast<int64_t>(slots_.size()) < 2 * most) {
+      int64_t size = 64;
+      while (size < 2 * most) size *= 2;
+      slots_.assign(size, {0, 0});
+      round_ = 0;
+    }
+    ++round_;
+  }
+
+  // False where it is there already.
+  bool Add(int64_t id) {
+    const uint64_t mask = slots_.size() - 1;
+    uint64_t at = static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> 32;
+    for (;; ++at) {
+      Slot& slot = slots_[at & mask];
+      if (slot.round != round_) {
+        slot = {id, round_};
+        ids_.push_back(id);
+        return true;
+      }
+      if (slot.id == id) return false;
+    }
+  }
+
+  const std::vector<int64_t>& ids() const { return ids_; }
+
+ private:
+  struct Slot {
+    int64_t id, round;
+  };
+  std::vector<Slot> slots_;
+  std::vector<int64_t> ids_;
+  int64_t round_ = 0;
+};
+
 // Ranks rows one after the other; a thread's own.
 class NeighborRanker {
  public:
@@ -114,66 +158,65 @@ class NeighborRanker {
   void Rank(const NeighborRow& row, int64_t count, int64_t* ids,
             float* shares) {
     Collect(row);
-    double shift = -std::numeric_limits<double>::infinity();
-    for (int64_t i = 0; i < static_cast<int64_t>(ids_.size()); ++i) {
-      const float logit = Logit(row.query, ids_[i]);
-      if (!std::isfinite(logit)) continue;
-      shift = std::max<double>(shift, logit);
-      if (i < num_targets_) {
-        of_targets_.push_back(logit);
-      } else {
-        ranked_.emplace_back(logit, ids_[i]);
-      }
+    float shift = -std::numeric_limits<float>::infinity();
+    logits_.clear();
+    for (const int64_t id : distinct_.ids()) {
+      const float logit = Logit(row.query, id);
+      logits_.push_back(logit);
+      if (std::isfinite(logit)) shift = std::max(shift, logit);
     }
     double whole = 0;
-    for (const float logit : of_targets_) whole += std::exp(logit - shift);
-    for (const auto& each : ranked_) whole += std::exp(each.first - shift);
+    ranked_.clear();
+    for (size_t i = 0; i < logits_.size(); ++i) {
+      if (!std::isfinite(logits_[i])) continue;
+      whole += FastExp(logits_[i] - shift);
+      if (i < num_targets_) continue;
+      ranked_.emplace_back(logits_[i], distinct_.ids()[i]);
+    }
     const int64_t found = std::min<int64_t>(ranked_.size(), count);
     const auto better = [](const auto& a, const auto& b) {
       return a.first != b.first ? a.first > b.first : a.second < b.second;
     };
     std::partial_sort(ranked_.begin(), ranked_.begin() + found, ranked_.end(),
                       better);
-    for (int64_t i = 0; i < count; ++i) {
-      ids[i] = i < found ? ranked_[i].second : -1;
-      shares[i] = i < found ? std::exp(ranked_[i].first - shift) / whole : 0.0f;
+    for (int64_t i = 0; i < found; ++i) {
+      ids[i] = ranked_[i].second;
+      shares[i] = FastExp(ranked_[i].first - shift) / whole;
     }
+    std::fill(ids + found, ids + count, -1);
+    std::fill(shares + found, shares + count, 0.0f);
   }
 
  private:
   // The targets, then the others, once each.
   void Collect(const NeighborRow& row) {
-    ids_.clear();
-    of_targets_.clear();
-    ranked_.clear();
+    distinct_.Clear(row.num_targets + row.num_known + row.num_found);
     Add(row.targets, row.num_targets);
-    num_targets_ = ids_.size();
+    num_targets_ = distinct_.ids().size();
     Add(row.known, row.num_known);
     if (row.found) Add(row.found, row.num_found);
   }
 
   void Add(const int64_t* from, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-      if (from[i] < 0 || IsAmong(from[i], ids_.data(), ids_.size())) continue;
-      kernel_.Prefetch(from[i]);
-      ids_.push_back(from[i]);
+      if (from[i] >= 0 && distinct_.Add(from[i])) kernel_.Prefetch(from[i]);
     }
   }
 
   float Logit(const float* query, int64_t id) {
     const float* const row = kernel_.Row(id, buffer_.data());
-    const float product = Dot(query, row, kernel_.dim);
-    if (!normalize_) return product;
-    const float squared = Dot(row, row, kernel_.dim);
+    if (!normalize_) return Dot(query, row, kernel_.dim);
+    float squared;
+    const float product = DotAndSquare(query, row, kernel_.dim, &squared);
     return squared > 0 ? product / std::sqrt(squared) : 0.0f;
   }
 
   const ClassRows kernel_;
   const bool normalize_;
   std::vector<float> buffer_;
-  std::vector<int64_t> ids_;
-  int64_t num_targets_ = 0;
-  std::vector<float> of_targets_;
+  DistinctIds distinct_;
+  size_t num_targets_ = 0;
+  std::vector<float> logits_;
   std::vector<std::pair<float, int64_t>> ranked_;
 };
 

@@ -89,6 +89,27 @@ inline float Dot(const float* a, const float* b, int64_t dim) {
   return sum;
 }
 
+// a . b, and b . b, in one pass.
+inline float DotAndSquare(const float* a, const float* b, int64_t dim,
+                          float* square) {
+  Lanes s0{}, s1{}, q0{}, q1{};
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= dim; i += 2 * kLanes) {
+    const Lanes b0 = LoadLanes(b + i), b1 = LoadLanes(b + i + kLanes);
+    s0 += LoadLanes(a + i) * b0;
+    s1 += LoadLanes(a + i + kLanes) * b1;
+    q0 += b0 * b0;
+    q1 += b1 * b1;
+  }
+  float sum = SumLanes(s0 + s1), squares = SumLanes(q0 + q1);
+  for (; i < dim; ++i) {
+    sum += a[i] * b[i];
+    squares += b[i] * b[i];
+  }
+  *square = squares;
+  return sum;
+}
+
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_CORE_VECTORS_H_

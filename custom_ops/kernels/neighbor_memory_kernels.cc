@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "core/neighbor_memory.h"
+#include "core/recent_labels.h"
 #include "kernels/index_op.h"
 #include "kernels/row_variables.h"
 
@@ -27,28 +28,93 @@ absl::Status ReadMemory(const Tensor& tensor, NeighborMemory* memory) {
   return absl::OkStatus();
 }
 
+absl::Status Copied(void* to, const void* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return absl::OkStatus();
+}
+
+// Which of the rows to search for, and what is known of all: neighbours of
+// their labels, and labels of recent rows.
 class RecallNeighborsOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* c) override {
-    RefCountPtr<Var> variable;
-    OP_REQUIRES_OK(c, LookupVariable(c, 0, &variable));
-    const Tensor& labels = c->input(1);
-    OP_REQUIRES_OK(c, CheckRank("labels", labels, 1));
-    const int64_t n = labels.NumElements();
+    RowVariables variables;
+    OP_REQUIRES_OK(c, variables.Lock(c, 0, 3));
+    OP_REQUIRES_OK(c, variables.CheckInitialized());
+    OP_REQUIRES_OK(c, variables.MakeWritable(c, Copied));
+    NeighborMemory memory;
+    OP_REQUIRES_OK(c, ReadMemory(variables[0], &memory));
+    RecentLabels recent;
+    OP_REQUIRES_OK(c, ReadRecentLabels(variables, &recent));
+    OP_REQUIRES_OK(c, Check(c, recent));
+    const int64_t n = c->input(3).dim_size(0);
     int64_t num_asked, step;
     OP_REQUIRES_OK(c, ReadInteger(c, "num_asked", 0, n, &num_asked));
     OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
-    tensorflow::tf_shared_lock lock(*variable->mu());
-    NeighborMemory memory;
-    OP_REQUIRES_OK(c, ReadMemory(*variable->tensor(), &memory));
+    const int64_t remembered = 2 * memory.width;
+    const int64_t columns = remembered + recent.tables * recent.places;
     Tensor *asked, *known;
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {num_asked}, &asked));
-    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {n, 2 * memory.width}, &known));
-    const int64_t* const ids = labels.flat<int64_t>().data();
-    OldestSearches(memory, ids, n, num_asked, asked->flat<int64_t>().data());
-    RecallNeighbors(memory, ids, n, step, known->flat<int64_t>().data());
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {n, columns}, &known));
+    const int64_t* const labels = c->input(4).flat<int64_t>().data();
+    OldestSearches(memory, labels, n, num_asked, asked->flat<int64_t>().data());
+    int64_t* const to = known->flat<int64_t>().data();
+    RecallNeighbors(memory, labels, n, step, to, columns);
+    const float* const products = c->input(3).flat<float>().data();
+    MoveCentres(recent, products, n, step);
+    const std::vector<uint32_t> codes = CodesOf(recent, products, n);
+    ReadRecent(recent, codes, n, to + remembered, columns);
+    InsertRecent(recent, codes, labels, n, step);
+  }
+
+ private:
+  static constexpr int64_t kMostBits = 24;
+
+  static absl::Status ReadRecentLabels(RowVariables& variables,
+                                       RecentLabels* recent) {
+    const Tensor &ids = variables[1], &centres = variables[2];
+    const bool is_table =
+        ids.dtype() == tensorflow::DT_INT32 && ids.dims() == 3;
+    int64_t bits = 0;
+    while (is_table && bits < kMostBits && 1 << bits < ids.dim_size(1)) ++bits;
+    if (!is_table || ids.NumElements() < 1 || ids.dim_size(1) != 1 << bits) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`recent` must be an int32 variable [tables, 2^bits, places]. "
+          "Received: ",
+          tensorflow::DataTypeString(ids.dtype()), " of shape ",
+          ShapeText(ids.shape())));
+    }
+    *recent = {nullptr, ids.dim_size(0), bits, ids.dim_size(2), nullptr};
+    if (centres.dtype() != tensorflow::DT_FLOAT ||
+        centres.NumElements() != recent->Columns()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`centres` must be a float32 variable [", recent->Columns(),
+          "]. Received: ", tensorflow::DataTypeString(centres.dtype()),
+          " of shape ", ShapeText(centres.shape())));
+    }
+    recent->ids = variables.data<int32_t>(1);
+    recent->centres = variables.data<float>(2);
+    return absl::OkStatus();
+  }
+
+  static absl::Status Check(OpKernelContext* c, const RecentLabels& recent) {
+    TF_RETURN_IF_ERROR(CheckRank("products", c->input(3), 2));
+    TF_RETURN_IF_ERROR(CheckRank("labels", c->input(4), 1));
+    const int64_t n = c->input(3).dim_size(0);
+    if (c->input(3).dim_size(1) != recent.Columns()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`products` must have ", recent.Columns(),
+          " columns. Received: ", "shape ", ShapeText(c->input(3).shape())));
+    }
+    if (c->input(4).dim_size(0) != n) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`labels` must have ", n, " rows. Received: shape ",
+                       ShapeText(c->input(4).shape())));
+    }
+    TF_RETURN_IF_ERROR(CheckFinite("products", c->input(3)));
+    return CheckIds("labels", c->input(4), int64_t{1} << 31, -1);
   }
 };
 
@@ -59,23 +125,11 @@ class RankNeighborsOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* c) override {
-    int64_t width = 0;
-    OP_REQUIRES_OK(c, ReadWidth(c, &width));
-    OP_REQUIRES_OK(c, Rank(c, width));
+    OP_REQUIRES_OK(c, Rank(c));
     OP_REQUIRES_OK(c, Keep(c));
   }
 
  private:
-  static absl::Status ReadWidth(OpKernelContext* c, int64_t* width) {
-    RefCountPtr<Var> variable;
-    TF_RETURN_IF_ERROR(LookupVariable(c, 0, &variable));
-    tensorflow::tf_shared_lock lock(*variable->mu());
-    NeighborMemory memory;
-    TF_RETURN_IF_ERROR(ReadMemory(*variable->tensor(), &memory));
-    *width = memory.width;
-    return absl::OkStatus();
-  }
-
   absl::Status CheckShapes(OpKernelContext* c) const {
     TF_RETURN_IF_ERROR(CheckRank("queries", c->input(2), 2));
     TF_RETURN_IF_ERROR(CheckRank("target_ids", c->input(3), 2));
@@ -108,14 +162,15 @@ class RankNeighborsOp : public tensorflow::OpKernel {
     return CheckIds("found", c->input(7), num_classes, -1);
   }
 
-  absl::Status Rank(OpKernelContext* c, int64_t width) const {
+  absl::Status Rank(OpKernelContext* c) const {
     TF_RETURN_IF_ERROR(CheckShapes(c));
     RefCountPtr<Var> kernel;
     TF_RETURN_IF_ERROR(LookupVariable(c, 1, &kernel));
     const Tensor &queries = c->input(2), &targets = c->input(3),
                  &known = c->input(5), &found = c->input(7);
     const int64_t n = queries.dim_size(0);
-    const int64_t count = std::max(width, found.dim_size(1));
+    int64_t count;
+    TF_RETURN_IF_ERROR(ReadInteger(c, "count", 1, kMostCount, &count));
     tensorflow::tf_shared_lock lock(*kernel->mu());
     const Tensor& tensor = *kernel->tensor();
     TF_RETURN_IF_ERROR(CheckKernel("memory of neighbours", tensor, true));
@@ -166,11 +221,7 @@ class RankNeighborsOp : public tensorflow::OpKernel {
   static absl::Status Keep(OpKernelContext* c) {
     RowVariables memory;
     TF_RETURN_IF_ERROR(memory.Lock(c, 0, 1));
-    TF_RETURN_IF_ERROR(
-        memory.MakeWritable(c, [](void* to, const void* from, size_t bytes) {
-          std::memcpy(to, from, bytes);
-          return absl::OkStatus();
-        }));
+    TF_RETURN_IF_ERROR(memory.MakeWritable(c, Copied));
     NeighborMemory kept;
     TF_RETURN_IF_ERROR(ReadMemory(memory[0], &kept));
     int64_t step;
@@ -185,6 +236,7 @@ class RankNeighborsOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
+  static constexpr int64_t kMostCount = 1 << 20;
   bool normalize_;
 };
 

@@ -11,6 +11,9 @@ using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Tfxclass>RecallNeighbors")
     .Input("memory: resource")
+    .Input("recent: resource")
+    .Input("centres: resource")
+    .Input("products: float")
     .Input("labels: int64")
     .Input("num_asked: int64")
     .Input("step: int64")
@@ -18,10 +21,10 @@ REGISTER_OP("Tfxclass>RecallNeighbors")
     .Output("known: int64")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle labels;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &labels));
+      ShapeHandle products;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 2, &products));
       c->set_output(0, c->Vector(c->UnknownDim()));
-      c->set_output(1, c->Matrix(c->Dim(labels, 0), c->UnknownDim()));
+      c->set_output(1, c->Matrix(c->Dim(products, 0), c->UnknownDim()));
       return absl::OkStatus();
     });
 
@@ -34,6 +37,7 @@ REGISTER_OP("Tfxclass>RankNeighbors")
     .Input("known: int64")
     .Input("asked: int64")
     .Input("found: int64")
+    .Input("count: int64")
     .Input("step: int64")
     .Output("ids: int64")
     .Output("shares: float")

@@ -35,7 +35,8 @@ void KeepsTheBestOfAll() {
   for (int64_t step = 0; step < 200; ++step) {
     std::vector<int64_t> labels(kRows), known(kRows * 2 * kWidth);
     for (auto& label : labels) label = random.Below(kClasses + 1) - 1;
-    RecallNeighbors(memory, labels.data(), kRows, step, known.data());
+    RecallNeighbors(memory, labels.data(), kRows, step, known.data(),
+                    2 * kWidth);
     std::vector<int64_t> ids(kRows * kWidth);
     std::vector<float> shares(kRows * kWidth);
     for (int64_t r = 0; r < kRows; ++r) {
@@ -83,7 +84,7 @@ void ReadsAnything() {
     const std::vector<int64_t> labels{0, -1, INT64_MAX, 9, 3, INT64_MIN};
     std::vector<int64_t> known(labels.size() * 2 * kWidth), asked(3);
     RecallNeighbors(memory, labels.data(), labels.size(), INT64_MIN,
-                    known.data());
+                    known.data(), 2 * kWidth);
     OldestSearches(memory, labels.data(), labels.size(), 3, asked.data());
     CHECK(std::set<int64_t>(asked.begin(), asked.end()).size() == 3);
   }

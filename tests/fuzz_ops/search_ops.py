@@ -229,16 +229,21 @@ def check_recalled(args, outputs, live):
     del live
     asked, known = outputs
     labels, memory = args["labels"], args["memory"].value
-    assert known.shape == (len(labels), 2 * (memory.shape[1] - 2))
+    recent, width = args["recent"].value, memory.shape[1] - 2
+    tables, _, places = recent.shape
+    assert known.shape == (len(labels), 2 * width + tables * places)
     assert len(asked) == int(np.ravel(args["num_asked"])[0])
     assert_ids(asked, len(labels))
     assert_distinct(asked)
     for label, row in zip(labels, known):
         own = memory[label % len(memory)] if label >= 0 else [-1]
         if label < 0 or own[0] != label:
-            assert np.all(row == -1), row
+            assert np.all(row[: 2 * width] == -1), row
         else:
-            np.testing.assert_array_equal(row[: len(row) // 2], own[2:])
+            np.testing.assert_array_equal(row[:width], own[2:])
+        held = row[2 * width :].reshape(tables, places)
+        for buckets, bucket in zip(recent, held):
+            assert (buckets == bucket).all(axis=1).any(), (bucket, buckets)
 
 
 def draw_memory(d, num_classes):
@@ -253,8 +258,13 @@ def draw_memory(d, num_classes):
 @described("recall_neighbors", check_recalled)
 def _draw_recall_neighbors(d):
     num_classes, rows = d.size(), d.size()
+    tables, bits = d.size(), int(d.integer(0, 3))
+    recent = d.ids((tables, 1 << bits, d.size()), num_classes, padded=True)
     return {
         "memory": draw_memory(d, num_classes),
+        "recent": Variable(recent.astype(np.int32)),
+        "centres": Variable(d.floats(tables * bits)),
+        "products": d.floats(rows, tables * bits),
         "labels": d.ids((rows,), 2 * num_classes, padded=True),
         "num_asked": d.integer(0, rows),
         "step": d.integer(0, 99),
@@ -265,8 +275,7 @@ def check_ranked(args, outputs, live):
     del live
     ids, shares = outputs
     kernel, targets = args["kernel"].value, args["target_ids"]
-    width = args["memory"].value.shape[1] - 2
-    count = max(width, args["found"].shape[1])
+    count = int(np.ravel(args["count"])[0])
     assert ids.shape == shares.shape == (len(args["queries"]), count)
     assert_ranked(ids, shares, len(kernel))
     assert np.all((shares >= 0) & (shares <= 1)), shares
@@ -288,6 +297,7 @@ def _draw_rank_neighbors(d):
         "known": d.ids((rows, d.size()), len(kernel), padded=True),
         "asked": d.ids((asked,), rows),
         "found": d.ids((asked, d.size()), len(kernel), padded=True),
+        "count": d.integer(1, 9),
         "step": d.integer(0, 99),
         "normalize": d.chance(),
     }

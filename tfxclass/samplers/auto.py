@@ -1,4 +1,4 @@
-"""Uniform draws while they are nearly exact, an index where they are not."""
+"""Uniform draws where they are nearly exact, neighbours where they are not."""
 
 from typing import Any
 
@@ -10,7 +10,9 @@ from tfxclass.losses.softmax import empty_stats
 from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.ops import library
 from tfxclass.rows.blocks import Blocks
+from tfxclass.rows import search
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers import remembered
 from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.drift import NUM_PROBES
 from tfxclass.samplers.drift import PROBE_NANOSECONDS
@@ -23,7 +25,7 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-#: An index pays where v p_y (1 - p_y) is above this times the ratio of costs.
+#: Neighbours pay where v (1 - p_y) is above this times the ratio of costs.
 PAYS_ABOVE = 0.5
 # Where it is that many times more, nearly all places are for neighbours.
 _MOSTLY = 4.0
@@ -34,40 +36,50 @@ _KEPT = 0.5
 
 @keras.saving.register_keras_serializable("tfxclass")
 class AutoSampler(HashingForestSampler):
-    """Uniform draws, or neighbours that a hashing forest finds, too.
+    """Uniform draws, and neighbours of the labels where these pay.
 
     The relative variance of uniform's estimate of the negatives' mass is
     v = N / (m k_eff), for m negatives of N classes and k_eff = (sum p)^2 /
-    sum p^2 over the classes that are not labels. It reaches p_y, the labels'
-    mass, by p_y (1 - p_y), the derivative: not where a row knows its labels,
-    and not where it knows nothing, so training starts with uniform draws.
-    Every so many steps both are computed exactly for 16 rows of the batch.
-    Where v p_y (1 - p_y), averaged over
-    probes, exceeds half the ratio of the costs of a step with the forest and
+    sum p^2 over the classes that are not labels; it counts for a row as far as
+    the row does not know its labels, 1 - p_y. Every so many steps both are
+    computed exactly for 16 rows of the batch. Where v (1 - p_y), averaged over
+    probes, exceeds half the ratio of the costs of a step with neighbours and
     one without (by a model of them, so that a run can be repeated), half of
     the places are for neighbours (`choice` 1: uniform mixed with neighbours);
     from four times that on, nine tenths (2). Below half of either it falls
-    back, to uniform draws alone in the end (0). A forest is first built when it
-    is first chosen, and rests while it is not.
+    back, to uniform draws alone in the end (0).
+
+    Neighbours are what is remembered: the best that were seen of each label,
+    neighbours of theirs, and labels of rows that lately had like features, by
+    hash tables that are written as rows come by. So there is no index that is
+    built, and none that is late. On GPUs, in shards and on parameter servers a
+    hashing forest finds them.
 
     Metrics, by `tfxclass.metrics.SamplerState`: `"k_eff"` and `"v"` (geometric
-    means), `"noise"` (v p_y (1 - p_y), averaged), `"choice"` and `"recall"`.
+    mean, mean), `"noise"` (v (1 - p_y), averaged), `"choice"` and `"recall"`
+    (of a row's eight best other classes, those that are remembered of its
+    label).
 
     Args:
         num_sampled: int, number of classes a step, labels included.
-        num_trees, leaf_size: of `HashingForestSampler`; fewer trees and
-            smaller cells than its own defaults, a third of the time a query.
+        num_trees, leaf_size: of the forest; fewer trees and smaller cells than
+            `HashingForestSampler` has, a third of the time a query.
+        query_share: float in (0, 1], part of the rows that the forest is asked
+            for as well, of `HashingForestSampler`; by default it is not,
+            where neighbours can be remembered.
         num_neighbors, num_candidates, rebuild_interval, neighbor_fraction,
             correct_fill, seed: of `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
         Dynamic Class Selection, AAAI 2018 (phases and exact rows, HF-A).
+        `Remembered` has those of the search.
     """
 
     # What is beyond costs more than it brings: a step of uniform draws is
     # short where this pays at all.
     most_times = 2
+    usual_share = 0.0
 
     def __init__(
         self,
@@ -93,18 +105,28 @@ class AutoSampler(HashingForestSampler):
         self.forest_trees, _ = self.trees_and_sketch(*kernel_shape)
         for name in ("k_eff", "v", "noise", "choice"):
             self.gauge(name)
+        if self.drift is None:
+            self.gauge("recall")
 
     def _state(self, name):
         return tf.convert_to_tensor(self.measured[name])
 
     def cost_ratio(self, batch: Scalar) -> tf.Tensor:
-        """Of a step with the forest over one without, by a model; float64."""
+        """Of a step with neighbours over one without, by a model; float64."""
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
-        walk = self.forest_trees * (100 + self.levels * (20 + self.dim / 16))
-        scored = (self.num_candidates or 10 * self.leaf_size) * 100
-        asked = self.share_of_queries() * tf.cast(batch, tf.float64)
-        # What is asked, remembered and scored takes a part of a step, too.
-        return (1.5 * step + asked * (walk + scored)) / step
+        rows = tf.cast(batch, tf.float64)
+        search = 0.0
+        if self.remembered is not None:
+            search = remembered.nanoseconds_of(self.num_classes, self.dim)
+        share = self.share_of_queries()
+        if share > 0:
+            walk = self.forest_trees * (
+                100 + self.levels * (20 + self.dim / 16)
+            )
+            scored = (self.num_candidates or 10 * self.leaf_size) * 100
+            search += share * (walk + scored)
+        # What is compared and chosen takes a part of a step, too.
+        return (1.5 * step + rows * search) / step
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -114,22 +136,30 @@ class AutoSampler(HashingForestSampler):
 
     def _decide(self, queries, target_ids, kernel):
         batch = tf.shape(queries)[0]
-        # Products, and three passes over the logits.
-        cost = self.num_classes * (0.2 * self.dim + 4.0 * NUM_PROBES)
+        # Products twice, and four passes over the logits.
+        cost = self.num_classes * (0.4 * self.dim + 5.0 * NUM_PROBES)
         cost += PROBE_NANOSECONDS
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
         every = part_of_steps(cost, PROBE_SHARE, step)
         due = tf.equal(tf.convert_to_tensor(self.step) % every, 0)
 
-        def decide():
+        # A call, so that a step without a probe passes one op, not hundreds.
+        @tf.function(
+            autograph=False, experimental_attributes={"_noinline": True}
+        )
+        def probe(queries, target_ids):
             self._probe(queries, target_ids, kernel, batch)
             return True
 
-        tf.cond(due, decide, lambda: False)
+        tf.cond(due, lambda: probe(queries, target_ids), lambda: False)
 
     def _probe(self, queries, target_ids, kernel, batch):
         """Measures the noise, and chooses by it."""
+        queries, target_ids = queries[:NUM_PROBES], target_ids[:NUM_PROBES]
         measured = self._measure(queries, target_ids, kernel)
+        if self.drift is None:
+            recall = self._recall(queries, target_ids, kernel)
+            self.measured["recall"].assign(recall)
         for name, value in zip(("k_eff", "v", "noise"), measured, strict=True):
             self.measured[name].assign(value)
         level = tf.cast(measured[2], tf.float64)
@@ -151,10 +181,10 @@ class AutoSampler(HashingForestSampler):
         )
 
     def _measure(self, queries, target_ids, kernel):
-        """`(k_eff, v, noise)` of the first rows of a batch."""
+        """`(k_eff, v, noise)` of some rows, exactly."""
         k_eff, missed, counts = effective_classes(
-            queries[:NUM_PROBES],
-            target_ids[:NUM_PROBES],
+            queries,
+            target_ids,
             ClassRows(
                 tf.convert_to_tensor(kernel),
                 normalize=self.similarity == "cosine",
@@ -166,7 +196,7 @@ class AutoSampler(HashingForestSampler):
         v = self.num_classes / (tf.cast(negatives, tf.float32) * k_eff)
         # Where all classes are computed there is no noise.
         v = tf.where(self.num_sampled >= self.num_classes, 0.0, v)
-        noise = _mean(v * missed * (1 - missed), counts)
+        noise = _mean(v * missed, counts)
         new = (
             tf.exp(_mean(tf.math.log(k_eff), counts)),
             _mean(v, counts),
@@ -178,6 +208,25 @@ class AutoSampler(HashingForestSampler):
             tf.where(is_known, value, self._state(name))
             for name, value in zip(names, new, strict=True)
         )
+
+    def _recall(self, queries, target_ids, kernel):
+        """Of the best classes that are no labels, the part remembered."""
+        width = remembered.width_of(self.num_classes)
+        labels = target_ids[:, self.num_negatives :]
+        ids, _ = search.top_k(
+            queries,
+            tf.convert_to_tensor(kernel),
+            min(width + labels.shape[1], self.num_classes),
+            normalize=self.similarity == "cosine",
+        )
+        is_other = (ids >= 0) & ~_among(ids, labels)
+        is_other &= tf.cumsum(tf.cast(is_other, tf.int32), axis=1) <= width
+        kept = self.remembered.kept(tf.reduce_max(labels, axis=1))
+        hits = is_other & _among(ids, kept)
+        count = [
+            tf.reduce_sum(tf.cast(x, tf.float32)) for x in (hits, is_other)
+        ]
+        return tf.math.divide_no_nan(*count)
 
     def _searches(self):
         return self._state("choice") > 0
@@ -195,10 +244,10 @@ class AutoSampler(HashingForestSampler):
         kernel: Variable,
         places: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        search = super().found
+        find = super().found
 
         def searched():
-            found = search(queries, target_ids, kernel, places)
+            found = find(queries, target_ids, kernel, places)
             return tuple(tf.reshape(part, [-1]) for part in found)
 
         return tf.cond(
@@ -244,6 +293,11 @@ def effective_classes(
         tf.where(counts, missed, 0.0),
         counts,
     )
+
+
+def _among(ids, others):
+    """Which of `ids` `[n, k]` are among `others` `[n, m]` of their row."""
+    return tf.reduce_any(ids[:, :, tf.newaxis] == others[:, tf.newaxis], axis=2)
 
 
 def _logsumexp(queries, rows, ids, delta):

@@ -57,9 +57,11 @@ class ForestSizes:
         built = _TREES_AHEAD * (tree + 4 * num_classes)
         fixed = num_classes * (width + 2)
         if self.share_of_queries() < 1:
-            fixed += remembered.bytes_of(num_classes)
+            fixed += remembered.bytes_of(num_classes, dim)
         return num_trees * tree + built + fixed
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
+        if self.share_of_queries() == 0:
+            return remembered.bytes_of(num_classes, dim)
         sizes = self.trees_and_sketch(num_classes, dim)
         return self._bytes_of(num_classes, dim, *sizes)

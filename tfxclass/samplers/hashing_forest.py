@@ -19,6 +19,7 @@ from tfxclass.samplers.forest_sizes import ForestSizes
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.masses import times_the_room
 from tfxclass.samplers.remembered import Remembered
+from tfxclass.samplers.remembered import label_of
 from tfxclass.samplers.remembered import width_of
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -125,9 +126,10 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         self.num_active = self.counter("num_active", self.num_sampled)
         self.levels = math.log2(max(kernel_shape[0] / self.leaf_size, 2))
         if self.share_of_queries() < 1:
-            self.remembered = Remembered(self, kernel_shape[0])
+            self.remembered = Remembered(self, *kernel_shape)
             self.sample_overflow = False
-        if self.rebuild_interval == "auto" and self.allocation is None:
+        is_auto = self.rebuild_interval == "auto" and self.allocation is None
+        if is_auto and self.share_of_queries() > 0:
             num_classes, dim = kernel_shape
             self.drift = Drift(
                 self, num_classes, dim, self.build_nanoseconds(*kernel_shape)
@@ -135,8 +137,10 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
 
     @property
     def lasting_weights(self) -> list[keras.Variable]:
-        forgotten = self.remembered and self.remembered.weight
-        return [each for each in self.weights if each is not forgotten]
+        kept = list(self.weights)
+        for each in self.remembered.weights if self.remembered else ():
+            kept = [other for other in kept if other is not each]
+        return kept
 
     def share_of_queries(self) -> float:
         """The part of the rows that a step queries the forest with.
@@ -157,6 +161,8 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         return copy
 
     def build_index(self, kernel: Variable) -> None:
+        if self.share_of_queries() == 0:
+            return
         num_trees, sketch = self.trees_and_sketch(*kernel.shape)
         self.index.build(
             kernel,
@@ -167,6 +173,8 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         )
 
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
+        if self.share_of_queries() == 0:
+            return
         step = tf.convert_to_tensor(self.step)
         num_trees, sketch = self.trees_and_sketch(*kernel.shape)
         num_trees, refresh = self._schedule(
@@ -201,21 +209,27 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         if self.remembered is None:
             return super().search(queries, target_ids, kernel, wanted)
-        batch = tf.shape(queries)[0]
-        asked = self.share_of_queries() * tf.cast(batch, tf.float32)
+        share, step = self.share_of_queries(), tf.convert_to_tensor(self.step)
+        asked = share * tf.cast(tf.shape(queries)[0], tf.float32)
         # Several times the places: of what is found shares decide.
         times = min(times_the_room(self.num_sampled), self.most_times)
         wanted = tf.minimum(times * wanted, self.num_classes)
         least = tf.maximum(wanted, width_of(self.num_classes))
+
+        def find(rows):
+            if share == 0:
+                return tf.zeros([0, 1], tf.int64)
+            return self.neighbors(tf.gather(queries, rows), kernel, least)[0]
+
         return self.remembered.search(
             queries,
             target_ids,
-            # One label stands for a row of several.
-            tf.reduce_max(target_ids[:, self.num_negatives :], axis=1),
+            label_of(target_ids[:, self.num_negatives :], step),
             kernel,
-            tf.convert_to_tensor(self.step),
+            step,
             tf.cast(tf.math.ceil(asked), tf.int64),
-            lambda rows: self.neighbors(rows, kernel, least)[0],
+            find,
+            least,
             self.similarity == "cosine",
         )
 

@@ -16,25 +16,54 @@ from tfxclass.ops.stock.twin import on_host
 from tfxclass.ops.stock.twin import twin
 
 _NEVER = -1
+_LEAST_RATE = 0.01
+_MOST_COUNT = 1 << 20
 _LAST = np.iinfo(np.int64).max
 
 
 @twin
 def recall_neighbors(
-    memory: Any, labels: Ids, num_asked: Ids, step: Ids
+    memory: Any,
+    recent: Any,
+    centres: Any,
+    products: Floats,
+    labels: Ids,
+    num_asked: Ids,
+    step: Ids,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """See `tfxclass.ops.neighbor_memory.recall`."""
+    products.shape.assert_has_rank(2)
     labels.shape.assert_has_rank(1)
-    inputs = [_read(memory), labels, num_asked, step]
-    n = labels.shape[0]
-    asked, known = on_host(
-        _recall, [tf.int64, tf.int64], inputs, [[None], [n, None]]
+    inputs = [
+        _read(memory),
+        _read(recent, tf.int32, "recent"),
+        _read(centres, tf.float32, "centres"),
+        products,
+        labels,
+        num_asked,
+        step,
+    ]
+    shapes = [[None], [products.shape[0], None], [None], [None]]
+    asked, known, moved, places, changed = on_host(
+        _recall,
+        [tf.int64, tf.int64, tf.float32, tf.int64, tf.int32],
+        inputs,
+        [*shapes, [None, None, None]],
     )
-    return asked, known
+    kept = [
+        tf.raw_ops.AssignVariableOp(resource=centres, value=moved),
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=recent, indices=places, updates=changed
+        ),
+    ]
+    waits = [each for each in kept if each is not None]
+    with tf.control_dependencies(waits):
+        return tf.identity(asked), tf.identity(known)
 
 
-def _recall(memory, labels, num_asked, step):
+def _recall(memory, recent, centres, products, labels, num_asked, step):
     _check_memory(memory)
+    _check_recent(recent, centres, products, labels)
     count = int(np.ravel(num_asked)[0])
     if not 0 <= count <= len(labels):
         raise InvalidInput(
@@ -46,7 +75,62 @@ def _recall(memory, labels, num_asked, step):
     _, theirs = _find(memory, own[:, column])
     again = (theirs[:, :, None] == own[:, None]).any(axis=2)
     theirs = np.where(again, -1, theirs)
-    return order[:count].astype(np.int64), np.concatenate([own, theirs], 1)
+    found, *changed = _exchange(recent, centres, products, labels, int(step))
+    known = np.concatenate([own, theirs, found], axis=1)
+    return order[:count].astype(np.int64), known, *changed
+
+
+def _exchange(recent, centres, products, labels, step):
+    """What buckets hold, and the centres, tables and buckets after it."""
+    tables, buckets, _ = recent.shape
+    n, bits = len(products), buckets.bit_length() - 1
+    if n:
+        rate = max(1 / (max(step, 0) + 1), _LEAST_RATE)
+        mean = products.astype(np.float64).mean(axis=0)
+        centres = (centres + rate * (mean - centres)).astype(np.float32)
+    above = (products > centres).reshape(n, tables, bits)
+    codes = (above << np.arange(bits)).sum(axis=2)
+    table = np.arange(tables)
+    found = recent[table, codes].reshape(n, -1).astype(np.int64)
+    recent = recent.copy()
+    for r in range(n):
+        for t in range(tables if labels[r] >= 0 else 0):
+            bucket = recent[t, codes[r, t]]
+            if labels[r] not in bucket:
+                free = np.flatnonzero(bucket == -1)
+                oldest = (step % 2**64 + r) % 2**64 % len(bucket)
+                bucket[free[0] if len(free) else oldest] = labels[r]
+    return found, centres, table, recent
+
+
+def _check_recent(recent, centres, products, labels):
+    shape = recent.shape
+    if len(shape) != 3 or not recent.size or shape[1] & (shape[1] - 1):
+        raise InvalidInput(
+            "`recent` must be an int32 variable [tables, 2^bits, places]. "
+            f"Received: int32 of shape {shape}"
+        )
+    columns = shape[0] * (shape[1].bit_length() - 1)
+    if centres.size != columns:
+        raise InvalidInput(
+            f"`centres` must be a float32 variable [{columns}]. Received: "
+            f"float32 of shape {centres.shape}"
+        )
+    if products.shape[1] != columns:
+        raise InvalidInput(
+            f"`products` must have {columns} columns. Received: shape "
+            f"{products.shape}"
+        )
+    if len(labels) != len(products):
+        raise InvalidInput(
+            f"`labels` must have {len(products)} rows. Received: shape "
+            f"{labels.shape}"
+        )
+    check_finite("products", products)
+    if np.any((labels < -1) | (labels >= 2**31)):
+        raise InvalidInput(
+            f"`labels` must be in [-1, {2**31}). Received: {labels}"
+        )
 
 
 def _find(memory, labels):
@@ -67,6 +151,7 @@ def rank_neighbors(
     known: Ids,
     asked: Ids,
     found: Ids,
+    count: Ids,
     step: Ids,
     normalize: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -80,7 +165,7 @@ def rank_neighbors(
         return _rank(*arrays, normalize)
 
     inputs = [_read(memory), rows_of(kernel), queries, target_ids, labels]
-    inputs += [known, asked, found, step]
+    inputs += [known, asked, found, count, step]
     n = queries.shape[0]
     ids, shares, places, rows = on_host(
         run,
@@ -96,11 +181,14 @@ def rank_neighbors(
         return tf.identity(ids), tf.identity(shares)
 
 
-def _read(memory):
-    dtype = keras_internals.dtype_of_handle(memory)
-    if dtype not in (None, tf.int64):
-        raise InvalidInput(f"`memory` must be int64. Received: {dtype.name}")
-    return tf.raw_ops.ReadVariableOp(resource=memory, dtype=tf.int64)
+def _read(variable, dtype=tf.int64, name="memory"):
+    received = keras_internals.dtype_of_handle(variable)
+    if received not in (None, dtype):
+        raise InvalidInput(
+            f"`{name}` must be an {dtype.name} variable. Received: "
+            f"{received.name}"
+        )
+    return tf.raw_ops.ReadVariableOp(resource=variable, dtype=dtype)
 
 
 def _check_memory(memory):
@@ -112,8 +200,14 @@ def _check_memory(memory):
 
 
 def _rank(memory, *arrays):
-    rows, queries, target_ids, labels, known, asked, found, step, unit = arrays
+    rows, queries, target_ids, labels, known = arrays[:5]
+    asked, found, count, step, unit = arrays[5:]
     _check_memory(memory)
+    count = int(np.ravel(count)[0])
+    if not 1 <= count <= _MOST_COUNT:
+        raise InvalidInput(
+            f"`count` must be in [1, {_MOST_COUNT}]. Received: {count}"
+        )
     if rows.ndim != 2 or not rows.size or rows.dtype.itemsize > 4:
         raise InvalidInput(
             "`kernel` must be float32, or bfloat16, [num_classes, dim]. "
@@ -121,7 +215,7 @@ def _rank(memory, *arrays):
         )
     _check(rows, queries, target_ids, labels, known, asked, found)
     width = memory.shape[1] - 2
-    shape = len(queries), max(width, found.shape[1])
+    shape = len(queries), count
     ids, shares = np.full(shape, -1, np.int64), np.zeros(shape, np.float32)
     searched = dict(zip(asked.tolist(), found))
     for r, query in enumerate(queries):
@@ -132,7 +226,9 @@ def _rank(memory, *arrays):
     last, _ = _find(memory, labels)
     last[asked] = step
     changed = np.stack([labels, last], axis=1)
-    changed = np.concatenate([changed, ids[:, :width]], axis=1)
+    kept = np.full((len(queries), width), -1)
+    kept[:, : min(count, width)] = ids[:, :width]
+    changed = np.concatenate([changed, kept], axis=1)
     first = _first_of_places(labels, len(memory))
     return ids, shares, labels[first] % len(memory), changed[first]
 
