@@ -44,7 +44,7 @@ LABELS = {
     "forest_paper": "the paper's forest",
     "lsh_paper": "the paper's LSH",
 }
-STEPS = 6000
+STEPS = 4000
 _POINT = ("step", "cpu_s", "accuracy", "v", "noise", "k_eff")
 
 

@@ -120,7 +120,7 @@ def table(curves):
 def constants(curves):
     """What each constant of `AutoSampler` would cost; rows of a table.
 
-    With a constant c the forest is taken where the noise v p_y (1 - p_y) of
+    With a constant c neighbours are taken where the noise v (1 - p_y) of
     uniform draws, averaged over their training, exceeds c times the ratio of
     the costs of the two steps, the encoder included. `excess` is the geometric
     mean, over settings and encoders, of the time that the choice takes to the

@@ -98,7 +98,7 @@ def measured(model, head, x, y, negatives):
     return {
         "accuracy": float(np.mean(ids.numpy()[:, 0] == y)),
         "v": float(v.mean()),
-        "noise": float((v * missed * (1 - missed)).mean()),
+        "noise": float((v * missed).mean()),
         "k_eff": float(np.median(k_eff)),
     }
 

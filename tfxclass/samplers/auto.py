@@ -9,8 +9,8 @@ from tfxclass.checks import check_positive_int
 from tfxclass.losses.softmax import empty_stats
 from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.ops import library
-from tfxclass.rows.blocks import Blocks
 from tfxclass.rows import search
+from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import remembered
 from tfxclass.samplers.candidates import part_of

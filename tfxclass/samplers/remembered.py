@@ -14,8 +14,10 @@ from tfxclass.types import Variable
 # Neighbours that are kept of a class, and classes that have a place.
 _WIDTH = 8
 _MOST_SLOTS = 1 << 20
-# Tables of recent labels, labels a bucket, and the most buckets of a table.
-_TABLES = 4
+# Tables of recent labels, with few classes and with many, of which rows come by
+# more rarely; labels a bucket; and the most buckets of a table.
+_TABLES = 4, 8
+_MANY_CLASSES = 1 << 14
 _PLACES = 4
 _MOST_BITS = 18
 
@@ -23,6 +25,11 @@ _MOST_BITS = 18
 def width_of(num_classes: int) -> int:
     """Neighbours that are kept of a class."""
     return min(num_classes, _WIDTH)
+
+
+def tables_of(num_classes: int) -> int:
+    """Tables of recent labels."""
+    return _TABLES[num_classes >= _MANY_CLASSES]
 
 
 def bits_of(num_classes: int) -> int:
@@ -34,16 +41,17 @@ def bits_of(num_classes: int) -> int:
 def bytes_of(num_classes: int, dim: int) -> int:
     """Bytes of a `Remembered`."""
     slots = min(num_classes, _MOST_SLOTS)
-    bits = bits_of(num_classes)
-    recent = 4 * _TABLES * _PLACES << bits
-    planes = 4 * _TABLES * bits * (dim + 1)
+    tables, bits = tables_of(num_classes), bits_of(num_classes)
+    recent = 4 * tables * _PLACES << bits
+    planes = 4 * tables * bits * (dim + 1)
     return 8 * slots * (2 + width_of(num_classes)) + recent + planes
 
 
 def nanoseconds_of(num_classes: int, dim: int) -> float:
     """What a row's search takes on one core, roughly."""
-    products = _TABLES * bits_of(num_classes) * dim / 20
-    compared = _TABLES * _PLACES + 2 * width_of(num_classes)
+    tables = tables_of(num_classes)
+    products = tables * bits_of(num_classes) * dim / 20
+    compared = tables * _PLACES + 2 * width_of(num_classes)
     return products + compared * (30 + dim / 8)
 
 
@@ -90,9 +98,10 @@ class Remembered:
         shape = slots, 2 + width_of(num_classes)
         # The class, the step of its last search, and the best, best first.
         self.weight = weight("remembered", shape, "int64", -1)
-        shape = _TABLES, 1 << bits, _PLACES
+        tables = tables_of(num_classes)
+        shape = tables, 1 << bits, _PLACES
         self.recent = weight("recent", shape, "int32", -1)
-        columns = _TABLES * bits
+        columns = tables * bits
         self.centres = weight("centres", (columns,), "float32", 0.0)
         random = np.random.RandomState((sampler.seed or 0) % 2**32)
         self._planes = random.normal(size=(dim, columns)).astype(np.float32)
@@ -102,7 +111,7 @@ class Remembered:
         return [self.weight, self.recent, self.centres]
 
     def kept(self, labels: tf.Tensor) -> tf.Tensor:
-        """What is remembered of labels `[n]`, int64 `[n, width]`, -1 is none."""
+        """What is remembered of labels `[n]`, int64 `[n, width]`."""
         slots = self.weight.shape[0]
         rows = tf.gather(self.weight, tf.maximum(labels, 0) % slots)
         is_own = rows[:, :1] == labels[:, tf.newaxis]
