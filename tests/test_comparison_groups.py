@@ -50,12 +50,12 @@ def test_speed_up_is_at_what_both_reach():
 
 
 def test_constants_choose_by_noise_and_cost():
-    """Noise 1; the forest takes twice the time a step: c above a half is
+    """Noise 1; neighbours take twice the time a step: c above a half is
     uniform; with encoders of 5 and 20 ms the ratios are 9/7 and 24/22."""
     setting = (10, 5, 2)
     curves = {
         (setting, "uniform", 0): curve_of([0.2, 0.4]),
-        (setting, "forest", 0): curve_of([0.4, 0.8], ms=4.0),
+        (setting, "neighbors", 0): curve_of([0.4, 0.8], ms=4.0),
     }
     rows = {row["constant"]: row for row in results.constants(curves)}
     # Twice the steps: right with encoders, and as good without.
@@ -69,7 +69,7 @@ def test_constants_choose_by_noise_and_cost():
 
 
 def test_a_csv_and_tables_of_results(tmp_path):
-    jobs = [GroupsJob(10, 5, 2, 4, 200, m) for m in ("forest", "uniform")]
+    jobs = [GroupsJob(10, 5, 2, 4, 200, m) for m in ("neighbors", "uniform")]
     found = [
         stored(jobs[0], curve_of([0.4, 0.8])),
         stored(jobs[1], curve_of([0.2, 0.4])),
@@ -77,7 +77,7 @@ def test_a_csv_and_tables_of_results(tmp_path):
     results.collect(found, tmp_path)
     results.draw(tmp_path)
     rows = json.loads((tmp_path / "groups.json").read_text())["rows"]
-    assert [row["method"] for row in rows] == ["forest", "uniform"]
+    assert [row["method"] for row in rows] == ["neighbors", "uniform"]
     for column in ("steps_x", "time_x_5ms"):
         found = [row[column] for row in rows]
         np.testing.assert_allclose(found, [2.0, 1.0], rtol=1e-9)

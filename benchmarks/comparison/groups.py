@@ -10,7 +10,8 @@ benchmarks/cache/groups, is not run again. Into benchmarks/results/comparison:
     groups.json           how each job ends, as report.py shows it
     groups.png            the speed-up over uniform against v
     groups_constant.json  `AutoSampler`'s constant: what each one would cost,
-                          once four settings have a forest
+                          once four settings have uniform and "neighbors" (the
+                          part "constant")
 
 `--figures` makes the last three again from the first; `--quick` runs two tiny
 jobs.
@@ -28,6 +29,7 @@ from benchmarks.comparison import groups_results
 
 CACHE = os.path.join(measure.FOLDER, "cache", "groups")
 METHODS = ("uniform", "auto", "lsh", "forest")
+CONSTANT = ("neighbors",)
 PAPERS = ("full", "random", "forest_paper", "lsh_paper")
 
 
@@ -38,7 +40,7 @@ class GroupsJob(NamedTuple):
         classes, group: ints, how many classes, and in groups of how many.
         negatives: int, places of a step beside those of a batch's labels.
         batch, steps: ints.
-        method: str, in `METHODS` or `PAPERS`.
+        method: str, in `METHODS`, `PAPERS` or `CONSTANT`.
         seed: int.
     """
 
@@ -81,6 +83,13 @@ def make_jobs(seeds, parts):
             GroupsJob(*SMALL[0], 128, 3000, method, seed)
             for seed in seeds
             for method in PAPERS
+        ]
+    if "constant" in parts:
+        jobs += [
+            GroupsJob(*setting, 128, 3000, method, seed)
+            for seed in seeds
+            for setting in SMALL
+            for method in CONSTANT
         ]
     if "large" in parts:
         jobs += [
@@ -129,7 +138,7 @@ def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.comparison.groups", description=__doc__
     )
-    parts = ("small", "papers", "large")
+    parts = ("small", "papers", "constant", "large")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--figures", action="store_true", help="run nothing")

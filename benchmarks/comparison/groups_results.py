@@ -127,15 +127,15 @@ def constants(curves):
     accuracy that both reach, over that of the better one; `worst` the most.
     """
     pairs = [
-        (uniform, curves[setting, "forest", seed])
+        (uniform, curves[setting, "neighbors", seed])
         for (setting, method, seed), uniform in curves.items()
-        if method == "uniform" and (setting, "forest", seed) in curves
+        if method == "uniform" and (setting, "neighbors", seed) in curves
     ]
     rows = []
     for constant in CONSTANTS if pairs else ():
         excess = [
-            _excess(uniform, forest, ms, constant)
-            for uniform, forest in pairs
+            _excess(uniform, other, ms, constant)
+            for uniform, other in pairs
             for ms in ENCODERS
         ]
         rows.append(
@@ -150,11 +150,11 @@ def constants(curves):
     return rows
 
 
-def _excess(uniform, forest, encoder_ms, constant):
-    costs = [ms_a_step(curve) + encoder_ms for curve in (uniform, forest)]
-    takes_forest = mean(uniform, "noise") > constant * costs[1] / costs[0]
-    gain = speed_up(uniform, forest, encoder_ms)
-    return max(1 / gain if takes_forest else gain, 1.0)
+def _excess(uniform, other, encoder_ms, constant):
+    costs = [ms_a_step(curve) + encoder_ms for curve in (uniform, other)]
+    takes_other = mean(uniform, "noise") > constant * costs[1] / costs[0]
+    gain = speed_up(uniform, other, encoder_ms)
+    return max(1 / gain if takes_other else gain, 1.0)
 
 
 def draw(out):
@@ -166,7 +166,7 @@ def draw(out):
     first = next(iter(curves.values()))[0]
     about = {key: first[key] for key in ("date", "machine")}
     tables = {"groups": table(curves)}
-    pairs = {key[0] for key in curves if key[1] == "forest"}
+    pairs = {key[0] for key in curves if key[1] == "neighbors"}
     if len(pairs) >= _LEAST_SETTINGS:
         tables["groups_constant"] = constants(curves)
     for name, rows in tables.items():

@@ -51,6 +51,14 @@ class Groups:
         return (self.means[y] + NOISE * noise).astype(np.float32), y
 
 
+@keras.saving.register_keras_serializable("benchmarks")
+class NeighborsSampler(tfxclass.samplers.AutoSampler):
+    """Half of the places for neighbours, whatever the noise."""
+
+    def _choose(self, level):
+        return tf.ones([])
+
+
 def make_head(job):
     layers = tfxclass.layers
     common = {"similarity": "cosine", "scale": SCALE, "seed": job.seed}
@@ -65,11 +73,12 @@ def make_head(job):
         return layers.SelectiveSoftmax(num_classes, num_sampled, **common)
     if job.method == "lsh":
         return layers.LSHSoftmax(num_classes, num_sampled, **common)
-    sampler = _PAPERS[job.method](num_sampled, job.seed)
+    sampler = _SAMPLERS[job.method](num_sampled, job.seed)
     return layers.SampledSoftmax(num_classes, sampler=sampler, **common)
 
 
-_PAPERS = {
+_SAMPLERS = {
+    "neighbors": lambda size, seed: NeighborsSampler(size, seed=seed),
     "random": lambda size, seed: RandomSampler(size, seed=seed),
     "forest_paper": lambda size, seed: tfxclass.samplers.HashingForestSampler(
         size,
