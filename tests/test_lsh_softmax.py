@@ -31,9 +31,10 @@ def lsh_head(num_classes, num_sampled, **options):
 
 
 def make_head(num_sampled=40, num_classes=CLASSES, ready=True, **options):
-    """A head with random rows, and tables of them."""
+    """A head with random rows, and tables of them that all rows read."""
     options = {
         **HASHING,
+        "query_share": 1.0,
         "bucket_size": None,
         "rebuild_interval": 50,
         "seed": 5,

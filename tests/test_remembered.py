@@ -11,8 +11,8 @@ from tests.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.ops import neighbor_memory
-from tfxclass.samplers import hashing_forest
 from tfxclass.samplers import remembered
+from tfxclass.samplers import remembering
 
 CLASSES, DIM, BATCH, WIDTH = 300, 8, 16, 4
 
@@ -327,6 +327,51 @@ def test_neighbours_take_a_part_of_what_labels_leave(fraction):
     assert drawn == {0.25: 15, 0.99: 1, 1.0: 0}[fraction]
 
 
+@pytest.mark.parametrize("scheme", ["embedding", "label"])
+def test_tables_are_read_for_a_part_of_the_rows(scheme):
+    """And after some steps neighbours of all rows are remembered."""
+    sampler = samplers.LSHSampler(
+        5 * BATCH, scheme, num_hashes=3, num_tables=8, seed=1
+    )
+    assert sampler.share_of_queries() == 0.125
+    head = layers.SampledSoftmax(CLASSES, sampler=sampler)
+    head.build((None, DIM))
+    head.kernel.assign(clustered(CLASSES, DIM))
+    rows = head.kernel.numpy()
+    labels = np.arange(BATCH) * 7
+    features = 3 * rows[labels]
+    best = hard(rows, features, labels)
+    shares = []
+    for _ in range(12):
+        sample = sampler.sample(
+            tf.constant(features), int64(labels)[:, tf.newaxis], head.kernel
+        )
+        sampler.update(head.kernel, sample.ids)
+        found = sample.ids.numpy()[sample.log_expected_count.numpy() == 0]
+        shares.append(np.isin(best, found).mean())
+        assert 0 < float(sampler.measured["yield"]) <= 1
+    assert shares[-1] >= 0.8 and shares[-1] >= shares[0], shares
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"correction": "none"},
+        {"negatives": "sample"},
+        {"rescored": 1},
+        {"correction": "sampling", "bucket_size": None},
+        {"query_share": 1.0},
+    ],
+)
+def test_laws_of_the_tables_read_them_for_all_rows(options):
+    sampler = samplers.LSHSampler(9, **options)
+    assert sampler.share_of_queries() == 1
+    assert (
+        samplers.LSHSampler(9).for_rows(0, 50, 9, seed=1).share_of_queries()
+        == 1
+    )
+
+
 def test_shards_and_the_papers_rule_ask_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
     assert sampler.share_of_queries() == 0.125
@@ -338,7 +383,7 @@ def test_shards_and_the_papers_rule_ask_for_all_rows():
 
 
 def test_with_rows_on_servers_all_are_asked_for(monkeypatch):
-    monkeypatch.setattr(hashing_forest, "_is_on_servers", lambda: True)
+    monkeypatch.setattr(remembering, "_is_on_servers", lambda: True)
     sampler = samplers.HashingForestSampler(9, query_share=0.5)
     sampler.build((CLASSES, DIM))
     assert sampler.share_of_queries() == 1 and sampler.remembered is None

@@ -34,7 +34,7 @@ class ForestSizes:
         sizes = num_classes, dim
         if self._bytes_of(*sizes, num_trees, 0) <= _MOST_BYTES:
             return num_trees, 0
-        sketch = _SKETCH if dim > _SKETCH and not self._is_on_gpu() else 0
+        sketch = _SKETCH if dim > _SKETCH and not self.is_on_gpu() else 0
         if self.num_trees is None:
             fixed, with_one = (
                 self._bytes_of(*sizes, n, sketch) for n in (0, 1)
@@ -42,9 +42,6 @@ class ForestSizes:
             room = (_MOST_BYTES - fixed) // (with_one - fixed)
             num_trees = min(max(room, _LEAST_TREES), num_trees)
         return num_trees, sketch
-
-    def _is_on_gpu(self):
-        return "GPU" in (self.index.device or "")
 
     def _bytes_of(self, num_classes, dim, num_trees, sketch):
         # Cells come out half full; a node has 16 bytes, a plane 16-bit

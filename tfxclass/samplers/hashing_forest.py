@@ -18,9 +18,8 @@ from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.forest_sizes import ForestSizes
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.masses import times_the_room
-from tfxclass.samplers.remembered import Remembered
-from tfxclass.samplers.remembered import label_of
 from tfxclass.samplers.remembered import width_of
+from tfxclass.samplers.remembering import Remembering
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
 from tfxclass.types import Scalar
@@ -31,7 +30,9 @@ _ALLOCATION_ROWS = 32
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
+class HashingForestSampler(
+    ForestSizes, Remembering, NeighborSampler, IndexedSampler
+):
     """The labels of the batch, the classes nearest to its features, a fill.
 
     A step queries the forest with a part of the batch's rows, those whose
@@ -79,10 +80,8 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
-    #: How many times the room a search gives at most, and what part of the
-    #: rows the forest is queried with, unless it is given.
+    #: How many times the room a search gives at most.
     most_times = 8
-    usual_share = 0.125
 
     def __init__(
         self,
@@ -96,10 +95,6 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        if query_share is not None and not 0 < query_share <= 1:
-            raise ValueError(
-                f"`query_share` must be in (0, 1]. Received: {query_share}"
-            )
         if num_trees is not None:
             num_trees = check_positive_int("num_trees", num_trees)
         leaf_size = check_positive_int("leaf_size", leaf_size)
@@ -115,18 +110,16 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.allocation = allocation
         self.query_share = query_share
-        self.is_on_servers = False
+        self.check_share()
         self.drift = None
-        self.remembered = None
         self.index = HashingForest()
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
-        self.is_on_servers = _is_on_servers()
         self.num_active = self.counter("num_active", self.num_sampled)
         self.levels = math.log2(max(kernel_shape[0] / self.leaf_size, 2))
-        if self.share_of_queries() < 1:
-            self.remembered = Remembered(self, *kernel_shape)
+        self.build_memory(kernel_shape)
+        if self.remembered is not None:
             self.sample_overflow = False
         is_auto = self.rebuild_interval == "auto" and self.allocation is None
         if is_auto and self.share_of_queries() > 0:
@@ -134,25 +127,6 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
             self.drift = Drift(
                 self, num_classes, dim, self.build_nanoseconds(*kernel_shape)
             )
-
-    @property
-    def lasting_weights(self) -> list[keras.Variable]:
-        kept = list(self.weights)
-        for each in self.remembered.weights if self.remembered else ():
-            kept = [other for other in kept if other is not each]
-        return kept
-
-    def share_of_queries(self) -> float:
-        """The part of the rows that a step queries the forest with.
-
-        All where rows lie on parameter servers, as each worker would remember
-        for itself, and on a GPU, which searches for all at once.
-        """
-        if self.is_on_servers or self._is_on_gpu():
-            return 1.0
-        if self.query_share is not None:
-            return self.query_share
-        return self.usual_share if self.correct_fill else 1.0
 
     def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
         copy = super().for_rows(*sizes, **options)
@@ -209,29 +183,17 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         if self.remembered is None:
             return super().search(queries, target_ids, kernel, wanted)
-        share, step = self.share_of_queries(), tf.convert_to_tensor(self.step)
-        asked = share * tf.cast(tf.shape(queries)[0], tf.float32)
         # Several times the places: of what is found shares decide.
         times = min(times_the_room(self.num_sampled), self.most_times)
         wanted = tf.minimum(times * wanted, self.num_classes)
         least = tf.maximum(wanted, width_of(self.num_classes))
 
         def find(rows):
-            if share == 0:
+            if self.share_of_queries() == 0:
                 return tf.zeros([0, 1], tf.int64)
             return self.neighbors(tf.gather(queries, rows), kernel, least)[0]
 
-        return self.remembered.search(
-            queries,
-            target_ids,
-            label_of(target_ids[:, self.num_negatives :], step),
-            kernel,
-            step,
-            tf.cast(tf.math.ceil(asked), tf.int64),
-            find,
-            least,
-            self.similarity == "cosine",
-        )
+        return self.search_some(queries, target_ids, kernel, wanted, find)
 
     def finds(
         self, queries: tf.Tensor, ids: tf.Tensor, kernel: Variable
@@ -305,8 +267,3 @@ class HashingForestSampler(ForestSizes, NeighborSampler, IndexedSampler):
             self.allocation
         )
         return {**super().get_config(), **config, "allocation": allocation}
-
-
-def _is_on_servers():
-    strategy = tf.distribute.get_strategy()
-    return isinstance(strategy, tf.distribute.ParameterServerStrategy)

@@ -11,6 +11,7 @@ from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers import remembered
 from tfxclass.samplers.candidates import left_by
 from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.drift import Drift
@@ -23,14 +24,16 @@ from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
 from tfxclass.samplers.masses import log_masses
 from tfxclass.samplers.masses import times_the_room
+from tfxclass.samplers.remembering import Remembering
 from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class LSHSampler(LSHOptions, IndexedSampler):
+class LSHSampler(LSHOptions, Remembering, IndexedSampler):
     """The labels of the batch, the classes in its hash buckets, a fill.
 
     Class rows are kept in `num_tables` hash tables of `num_hashes` functions
@@ -102,6 +105,12 @@ class LSHSampler(LSHOptions, IndexedSampler):
             with `correction="fill"`, or as many as make 4,096 classes (more
             would cost more than the step), and 1 with the others, whose law
             is that of votes or the paper's.
+        query_share: float in (0, 1], part of the rows that tables are read
+            for, those whose labels were searched for longest ago; of the
+            others it is remembered what was found before, as
+            `HashingForestSampler` does. By default an eighth where the logits
+            decide, `correction="fill"` and `negatives="batch"`; in other cases
+            it is 1, and so it is for shards, on parameter servers and on GPUs.
         seed: int.
 
     References:
@@ -129,6 +138,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
         "neighbor_fraction",
         "correction",
         "rescored",
+        "query_share",
     )
 
     def __init__(
@@ -149,6 +159,7 @@ class LSHSampler(LSHOptions, IndexedSampler):
         neighbor_fraction: float = 0.5,
         correction: str = "fill",
         rescored: int | None = None,
+        query_share: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -168,12 +179,15 @@ class LSHSampler(LSHOptions, IndexedSampler):
         self.neighbor_fraction = neighbor_fraction
         self.correction = correction
         self.rescored = rescored
+        self.query_share = query_share
         self._check()
+        self.check_share()
         self.drift = None
         self.index = None  # its sizes follow the number of classes
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
+        self.build_memory(kernel_shape)
         self.gauge("tables_probed")
         self.gauge("yield")
         if self.rebuild_interval == "auto":
@@ -198,6 +212,20 @@ class LSHSampler(LSHOptions, IndexedSampler):
             incremental=self.incremental,
         )
 
+    def may_remember(self) -> bool:
+        # What a row's own buckets hold, or votes alone say, is of this step.
+        return (
+            self.correction == "fill"
+            and self.negatives == "batch"
+            and self._times() > 1
+        )
+
+    def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
+        copy = super().for_rows(*sizes, **options)
+        # Most labels of a batch are in other shards: nothing to remember by.
+        copy.query_share = 1.0
+        return copy
+
     @property
     def estimates_sums(self) -> bool:
         # Classes of the fill are no classes of a row's own.
@@ -205,7 +233,10 @@ class LSHSampler(LSHOptions, IndexedSampler):
         return is_filled or self.correction == "sampling"
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        return self._bytes_of(num_classes, *self.functions(num_classes))
+        tables = self._bytes_of(num_classes, *self.functions(num_classes))
+        if self.share_of_queries() == 1:
+            return tables
+        return tables + remembered.bytes_of(num_classes, dim)
 
     def build_index(self, kernel: Variable) -> None:
         self.index.build(kernel, seed=self.seed or 0)
@@ -241,7 +272,8 @@ class LSHSampler(LSHOptions, IndexedSampler):
                 kernel,
                 lambda probes, ids: self._finds(asked, valid, ids),
             )
-        found, chosen = self._choose(asked, valid, queries, target_ids, kernel)
+        choose = self._choose if self.remembered is None else self._choose_some
+        found, chosen = choose(asked, valid, queries, target_ids, kernel)
         self._measure(found, chosen)
         log_none = None
         if self.correction == "sampling":
@@ -301,6 +333,48 @@ class LSHSampler(LSHOptions, IndexedSampler):
         self.note_places(chosen.num_candidates, places)
         return found, chosen
 
+    def _choose_some(self, asked, valid, queries, target_ids, kernel):
+        """`_choose`, tables read for some rows and the others remembered."""
+        times, batch = self._times(), tf.shape(queries, tf.int64)[0]
+        places = part_of(
+            left_by(target_ids, self.num_sampled), self.neighbor_fraction
+        )
+        wanted = times * (places // tf.maximum(batch, 1) + 1)
+        pool = self.share_of_queries() * tf.cast(times * places, tf.float32)
+        pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
+        found = []
+
+        def find(rows):
+            found.append(
+                self.index.query(
+                    tf.gather(asked, rows),
+                    tf.gather(valid, rows),
+                    target_ids,
+                    times * self.num_sampled,
+                    pool,
+                    self.next_seed(),
+                )
+            )
+            shape = [tf.size(rows), tf.size(found[0].candidates)]
+            return tf.broadcast_to(found[0].candidates, shape)
+
+        ids, shares = self.search_some(
+            queries,
+            target_ids,
+            kernel,
+            tf.minimum(wanted, self.num_classes),
+            find,
+        )
+        chosen = self.choose(
+            target_ids,
+            candidates=ids,
+            scores=shares,
+            max_candidates=places,
+            sample_overflow=False,
+        )
+        self.note_places(chosen.num_candidates, places)
+        return found[0], chosen
+
     def _refresh(self, step, batch):
         if self.drift is not None:
             return self.drift.steps(step, batch)
@@ -326,9 +400,10 @@ class LSHSampler(LSHOptions, IndexedSampler):
             tf.no_op,
         )
         self.measured["tables_probed"].assign(tf.cast(probed, tf.float32))
-        kept = chosen.num_candidates / found.pool
-        kept = tf.where(found.pool > 0, kept, 0.0)
-        self.measured["yield"].assign(tf.cast(kept, tf.float32))
+        # What was remembered may be more than what tables gave.
+        kept = tf.cast(chosen.num_candidates, tf.float32)
+        pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)
+        self.measured["yield"].assign(tf.math.divide_no_nan(kept, pool))
 
     def _log_not_found(self, asked, valid, ids, kernel, found):
         """log(1 - P) of each class for each row, `[batch, num_sampled]`."""
