@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -229,7 +230,9 @@ def of_seeds(lines):
         values = [line[key] for line in lines]
         if isinstance(value, float):
             found[key] = statistics.fmean(values)
-            if not key.endswith("_s") and key != "rate":
+            is_told = not key.endswith("_s") and key != "rate"
+            # What overflowed has no deviation.
+            if is_told and math.isfinite(found[key]):
                 found[f"{key} +-"] = statistics.pstdev(values)
     return found
 

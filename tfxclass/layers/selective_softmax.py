@@ -30,10 +30,11 @@ class SelectiveSoftmax(SampledSoftmax):
 
     The head for 10^5 classes and more. A step costs a product of [batch, dim]
     by [dim, num_sampled], `num_trees` walks of log2(num_classes / leaf_size)
-    products for a quarter of the rows (`query_share`; the others have what was
-    found for their labels before), and moves `num_sampled` rows; its share of a
-    forest rebuilt in the background as it drifts (`rebuild_interval="auto"`),
-    about a quarter of the time of the steps at most, comes on top. It keeps a
+    products for a sixteenth of the rows (`query_share`; the others have what
+    was found for their labels, or came by with like features, before), and
+    moves `num_sampled` rows; its share of a forest rebuilt in the background as
+    it drifts (`rebuild_interval="auto"`), about a tenth of the time of the
+    steps at most, comes on top. It keeps a
     forest and its rows' directions beside the class matrix: about dim + 80 +
     num_trees (4 + 4 dim / leaf_size) bytes a class, 2 GB at most unless
     `num_trees` is given.

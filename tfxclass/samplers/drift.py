@@ -17,8 +17,10 @@ from tfxclass.types import Variable
 #: Queries of a probe, and the best classes of each that an index should find.
 NUM_PROBES = 16
 NUM_BEST = 10
-#: What refreshes and probes may take, beside the time of a step.
+#: What refreshes and probes may take, beside the time of a step; refreshes less
+#: where the index is not all that finds neighbours.
 REFRESH_SHARE = 0.25
+REFRESH_SHARE_BESIDE_MEMORY = 0.1
 PROBE_SHARE = 0.02
 #: An index is old at so many times the step at which it was begun.
 OLD_AGE = 2
@@ -86,8 +88,8 @@ class Drift:
     Every so many steps the best classes of a few rows of the batch are found
     exactly. Where the index finds fewer than nine tenths of what it found when
     it was new, by more than chance (`RecallWatch`), it is refreshed, over so
-    many steps that refreshes take a quarter of the time of the steps. So it is
-    where it is twice as old as the model was when it was begun: an index of
+    many steps that refreshes take a quarter of the time of the steps, a tenth
+    where the sampler remembers what was found. So it is where it is twice as old as the model was when it was begun: an index of
     rows that were hardly trained finds little when it is new, and is no
     measure of what one of trained rows finds.
 
@@ -108,6 +110,9 @@ class Drift:
         self._sampler = sampler
         self._sizes = num_classes, dim
         self._refresh = refresh_nanoseconds
+        self._share = REFRESH_SHARE
+        if getattr(sampler, "remembered", None) is not None:
+            self._share = REFRESH_SHARE_BESIDE_MEMORY
         self.recall = sampler.gauge("recall")
         self._watch = [
             sampler.weight(f"{name}_recall", 0.0)
@@ -124,7 +129,7 @@ class Drift:
 
     def steps(self, step: Scalar, batch: Scalar) -> Refresh:
         """The `Refresh` at `step`."""
-        lag = self._part(self._refresh, REFRESH_SHARE, batch)
+        lag = self._part(self._refresh, self._share, batch)
         drifted = tf.equal(step, tf.convert_to_tensor(self.begun))
         return Refresh(tf.constant(NEVER), lag, drifted)
 

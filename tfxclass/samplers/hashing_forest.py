@@ -37,8 +37,9 @@ class HashingForestSampler(
 
     A step queries the forest with a part of the batch's rows, those whose
     labels were searched for longest ago. What is found is compared with what
-    is remembered of the label and of one of its neighbours, and the best eight
-    are kept: so a step has neighbours of all rows. All of it is united; where
+    is remembered of the label and of one of its neighbours, and with the labels
+    of rows that lately had like features, and the best eight are kept: so a
+    step has neighbours of all rows. All of it is united; where
     that is more than `neighbor_fraction` of the places that labels leave, those
     stay to which a row gives the most probability. The rest of the places is
     drawn uniformly, and `correct_fill` gives those classes the weight of all
@@ -52,8 +53,8 @@ class HashingForestSampler(
     the end): when it has drifted, `"auto"`, or every `rebuild_interval` steps.
     It has drifted when it finds less than nine tenths as many as it did when it
     was new, and not by chance, of the ten greatest logits of a few rows,
-    answered exactly now and then; refreshes then take about a quarter of the
-    time of the steps.
+    answered exactly now and then; refreshes then take about a tenth of the
+    time of the steps, a quarter where all rows are asked for.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -66,8 +67,8 @@ class HashingForestSampler(
             trees agree on; None scores all that the trees give, as the paper
             does.
         query_share: float in (0, 1], part of the rows that the forest is
-            queried with; 1 is all of them, as in the paper. By default an
-            eighth with `correct_fill`, and else 1. Always 1 for shards, on
+            queried with; 1 is all of them, as in the paper. By default a
+            sixteenth with `correct_fill`, and else 1. Always 1 for shards, on
             parameter servers and on GPUs.
         rebuild_interval: int, in steps, or `"auto"`.
         neighbor_fraction: float in (0, 1], their part of what labels leave.

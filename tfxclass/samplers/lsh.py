@@ -108,9 +108,10 @@ class LSHSampler(LSHOptions, Remembering, IndexedSampler):
         query_share: float in (0, 1], part of the rows that tables are read
             for, those whose labels were searched for longest ago; of the
             others it is remembered what was found before, as
-            `HashingForestSampler` does. By default an eighth where the logits
-            decide, `correction="fill"` and `negatives="batch"`; in other cases
-            it is 1, and so it is for shards, on parameter servers and on GPUs.
+            `HashingForestSampler` does. By default a sixteenth with
+            `correction="fill"`, `negatives="batch"` and `rescored=None`; in
+            other cases it is 1, and so it is for shards, on parameter servers
+            and on GPUs.
         seed: int.
 
     References:
@@ -217,7 +218,7 @@ class LSHSampler(LSHOptions, Remembering, IndexedSampler):
         return (
             self.correction == "fill"
             and self.negatives == "batch"
-            and self._times() > 1
+            and self.rescored is None
         )
 
     def for_rows(self, *sizes: Any, **options: Any) -> Sampler:

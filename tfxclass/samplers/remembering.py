@@ -20,7 +20,7 @@ class Remembering:
     """
 
     #: The part of the rows that the index is asked for, unless it is given.
-    usual_share = 0.125
+    usual_share = 0.0625
     query_share: float | None = None
     is_on_servers = False
     remembered: Remembered | None = None
