@@ -89,9 +89,10 @@ class Drift:
     exactly. Where the index finds fewer than nine tenths of what it found when
     it was new, by more than chance (`RecallWatch`), it is refreshed, over so
     many steps that refreshes take a quarter of the time of the steps, a tenth
-    where the sampler remembers what was found. So it is where it is twice as old as the model was when it was begun: an index of
-    rows that were hardly trained finds little when it is new, and is no
-    measure of what one of trained rows finds.
+    where the sampler remembers what was found. So it is where it is twice as
+    old as the model was when it was begun: an index of rows that were hardly
+    trained finds little when it is new, and is no measure of what one of
+    trained rows finds.
 
     Args:
         sampler: a sampler that is being built; gets the weights.
