@@ -283,7 +283,7 @@ def hard(rows, features, labels):
 
 @pytest.mark.parametrize(("share", "least"), [(None, 0.9), (1.0, 0.9)])
 def test_a_step_has_neighbours_of_all_rows(share, least):
-    """Of a batch that comes again, eight times with one row asked for."""
+    """Of a batch that comes again, each time with another row asked for."""
     sampler = samplers.HashingForestSampler(
         5 * BATCH, 20, 20, query_share=share, seed=1
     )
@@ -295,7 +295,7 @@ def test_a_step_has_neighbours_of_all_rows(share, least):
     features = 3 * rows[labels]
     best = hard(rows, features, labels)
     shares = []
-    for _ in range(8):
+    for _ in range(BATCH + 4):
         sample = sampler.sample(
             tf.constant(features), int64(labels)[:, tf.newaxis], head.kernel
         )
@@ -342,7 +342,7 @@ def test_tables_are_read_for_a_part_of_the_rows(scheme):
     features = 3 * rows[labels]
     best = hard(rows, features, labels)
     shares = []
-    for _ in range(12):
+    for _ in range(BATCH + 4):
         sample = sampler.sample(
             tf.constant(features), int64(labels)[:, tf.newaxis], head.kernel
         )
