@@ -92,6 +92,19 @@ def test_v_is_the_variance_of_the_estimate_of_the_mass(probe_each_step):
     np.testing.assert_allclose(variance, relative - 1 / m, rtol=0.06)
 
 
+def test_v_is_of_the_places_that_all_labels_of_a_batch_leave(
+    probe_each_step,
+):
+    """Also of those rows that are not probed."""
+    head = built(sampled=50)
+    step(head, clustered(40, DIM, seed=6), np.arange(40))
+    found = measured(head)
+    few = built(sampled=26)
+    step(few, clustered(40, DIM, seed=6)[:16], np.arange(16))
+    # Ten places are left in either; k_eff leaves the row's own label out.
+    np.testing.assert_allclose(found["v"], measured(few)["v"], rtol=1e-5)
+
+
 def test_uniform_while_that_is_nearly_exact(probe_each_step):
     """And then it is a UniformSampler, without an index."""
     rows = np.random.default_rng(0).normal(size=(CLASSES, DIM)) * 0.1

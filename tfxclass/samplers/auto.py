@@ -155,10 +155,11 @@ class AutoSampler(HashingForestSampler):
 
     def _probe(self, queries, target_ids, kernel, batch):
         """Measures the noise, and chooses by it."""
-        queries, target_ids = queries[:NUM_PROBES], target_ids[:NUM_PROBES]
         measured = self._measure(queries, target_ids, kernel)
         if self.drift is None:
-            recall = self._recall(queries, target_ids, kernel)
+            recall = self._recall(
+                queries[:NUM_PROBES], target_ids[:NUM_PROBES], kernel
+            )
             self.measured["recall"].assign(recall)
         for name, value in zip(("k_eff", "v", "noise"), measured, strict=True):
             self.measured[name].assign(value)
@@ -181,10 +182,10 @@ class AutoSampler(HashingForestSampler):
         )
 
     def _measure(self, queries, target_ids, kernel):
-        """`(k_eff, v, noise)` of some rows, exactly."""
+        """`(k_eff, v, noise)` of the first rows of a batch."""
         k_eff, missed, counts = effective_classes(
-            queries,
-            target_ids,
+            queries[:NUM_PROBES],
+            target_ids[:NUM_PROBES],
             ClassRows(
                 tf.convert_to_tensor(kernel),
                 normalize=self.similarity == "cosine",
