@@ -188,12 +188,9 @@ def learning_curve(job, model, encoder, head, data):
     return curve
 
 
-def main(folder, text):
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    job = GlyphsJob(**json.loads(text))
+def trained(job, data):
+    """The result of a job, a dict."""
     keras.utils.set_random_seed(job.seed)
-    data = glyphs_data.load(folder)
     encoder, head = make_encoder(), make_head(job, data.num_classes)
     model = keras.Sequential([encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
@@ -202,13 +199,19 @@ def main(folder, text):
     model.build((None, glyphs_data.SIDE, glyphs_data.SIDE, 1))
     optimizer.build(model.trainable_variables)
     curve = learning_curve(job, model, encoder, head, data)
-    found = {
+    return {
         "data": glyphs_data.about(data),
         "curve": curve,
         "accuracy": accuracy(encoder, head, data.test_x, data.test_y),
         **verification(encoder, data),
     }
-    print(json.dumps(found))
+
+
+def main(folder, text):
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    job = GlyphsJob(**json.loads(text))
+    print(json.dumps(trained(job, glyphs_data.load(folder))))
 
 
 if __name__ == "__main__":
