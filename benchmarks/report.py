@@ -77,7 +77,7 @@ TITLES = {
     ),
     "comparison/groups": "Classes in groups: selection and uniform draws",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
-    "glyphs": "Characters as classes: Debian's CJK fonts, some kept for the test",
+    "glyphs": "Characters as classes: CJK fonts of Debian, some kept",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
     "comparison/word2vec": "The papers' methods: skip-gram, 12,261 words",
