@@ -56,10 +56,10 @@ def make_head(num_classes, full=False):
         return tfxclass.layers.FullSoftmax(
             num_classes, similarity="cosine", scale=SCALE
         )
-    return tfxclass.layers.SelectiveSoftmax(
+    return tfxclass.layers.SampledSoftmax(
         num_classes,
         num_sampled=2048,
-        num_trees=10,
+        sampler="auto",
         similarity="cosine",
         scale=SCALE,
         seed=0,
