@@ -257,7 +257,12 @@ def test_end_to_end(tmp_path, capsys):
     output = capsys.readouterr().out
     answers = output[output.index("an entity that has") :].splitlines()
     assert answers[1].split(maxsplit=1)[1] == "physical entity"
-    for name in ("TF-IDF, glosses", "TF-IDF, the model's", "SampledSoftmax", "Full"):
+    for name in (
+        "TF-IDF, glosses",
+        "TF-IDF, the model's",
+        "SampledSoftmax",
+        "Full",
+    ):
         assert name in output
     assert (tmp_path / "1" / "saved_model.pb").exists()
     assets = {path.name for path in (tmp_path / "1" / "assets").iterdir()}
