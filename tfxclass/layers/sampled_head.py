@@ -41,8 +41,8 @@ class SampledHead(ClassHead):
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
             `"hashing_forest"`, `"cluster"`, `"batch"` (the batch's own labels:
-            `BatchSampler`), or `"auto"` (uniform where that is nearly exact, else
-            neighbours, too: `AutoSampler`).
+            `BatchSampler`), or `"auto"` (uniform where that is nearly exact,
+            else neighbours, too: `AutoSampler`).
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         placement: None, or `"host"`: the class matrix, its optimizer slots and
             the sampler's index lie in the memory of the host. A step brings

@@ -27,8 +27,8 @@ class SampledSoftmax(SampledHead):
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
             `"hashing_forest"`, `"cluster"`, `"batch"` (the batch's own labels:
-            `BatchSampler`), or `"auto"` (uniform where that is nearly exact, else
-            neighbours, too: `AutoSampler`).
+            `BatchSampler`), or `"auto"` (uniform where that is nearly exact,
+            else neighbours, too: `AutoSampler`).
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in
             `OutputHead`; the binary losses of classes that are no labels are
