@@ -245,7 +245,7 @@ class Trial:
         return (
             float(np.exp(np.log(k_eff[counts]).mean())),
             float(v.mean()),
-            float((v * missed * (1 - missed)).mean()),
+            float((v * missed).mean()),
         )
 
     def measure(self, name: str, x: Any, y: tf.Tensor) -> Choice:

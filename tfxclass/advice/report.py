@@ -9,10 +9,11 @@ from tfxclass.memory import Estimate
 from tfxclass.types import Config
 
 #: The heads that are compared, exact first.
-NAMES = ("full", "uniform", "forest", "lsh")
+NAMES = ("full", "uniform", "auto", "forest", "lsh")
 _CALLS = {
     "full": "FullSoftmax({num_classes:_})",
     "uniform": 'SampledSoftmax({num_classes:_}, {num_sampled:_}, "auto")',
+    "auto": 'SampledSoftmax({num_classes:_}, {num_sampled:_}, "auto")',
     "forest": "SelectiveSoftmax({num_classes:_}, {num_sampled:_})",
     "lsh": "LSHSoftmax({num_classes:_}, {num_sampled:_})",
 }
@@ -46,10 +47,10 @@ class Advice:
             the negatives is, (sum p)^2 / sum p^2.
         v: float, mean over rows: the relative variance of uniform's estimate
             of that mass, num_classes / (negatives k_eff).
-        noise: float, mean over rows of v p_y (1 - p_y), by which it reaches
-            the labels' probability.
+        noise: float, mean over rows of v (1 - p_y): it counts as far as a row
+            does not know its labels.
         constant: float, what the noise must be above, times the ratio of the
-            costs of two steps, for an index to pay.
+            costs of two steps, for neighbours to pay.
         num_classes, num_sampled, batch: ints.
         config: dict, the arguments of a head that the model's had.
     """
@@ -87,7 +88,7 @@ class Advice:
 
     def _sampled(self):
         sampled = {"num_sampled": self.num_sampled}
-        if self.recommended == "uniform":
+        if self.recommended in ("uniform", "auto"):
             sampled["sampler"] = "auto"
         return sampled
 
@@ -103,7 +104,7 @@ class Advice:
         if name == "uniform":
             return (
                 f"The noise of uniform draws, {self.noise:.3g}, is too little "
-                "for an index to pay; should it grow, the head takes one."
+                "for neighbours to pay; should it grow, the head takes some."
             )
         return (
             f"The noise of uniform draws, {self.noise:.3g}, is worth "
@@ -122,7 +123,7 @@ class Advice:
             f"{self.num_classes:,} classes, batch {self.batch}; after "
             f"{self.trained_steps:,} steps of uniform draws: k_eff "
             f"{self.k_eff:.3g}, v {self.v:.3g}, noise {self.noise:.3g} "
-            f"(an index pays above {self.constant:g} times the ratio of the "
+            f"(neighbours pay above {self.constant:g} times the ratio of the "
             "costs).",
             f"{'':8} {'ms a step':>10} {'first, s':>10} {'memory, MB':>12}",
         ]
@@ -140,7 +141,10 @@ def new_head(name: str, config: Config) -> keras.layers.Layer:
     kinds = {
         "full": layers.FullSoftmax,
         "uniform": layers.SampledSoftmax,
+        "auto": layers.SampledSoftmax,
         "forest": layers.SelectiveSoftmax,
         "lsh": layers.LSHSoftmax,
     }
+    if name == "auto":
+        config = {**config, "sampler": "auto"}
     return kinds[name].from_config(config)
