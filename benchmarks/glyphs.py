@@ -169,7 +169,7 @@ def _figure(found, path):
                 reached = [point["accuracy"] for point in curve]
                 label = LABELS.get(method, method)
                 axes.plot(seconds, reached, ".-", label=label)
-        axes.set_title(first["data"].split(",", 1)[0])
+        axes.set_title(first["data"].split(", ", 1)[0])
 
     first = next(iter(found.values()))
     measure.plot_to(
