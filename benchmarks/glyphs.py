@@ -145,7 +145,7 @@ def collect(found, out):
         return
     first = next(iter(found.values()))
     command = "python -m benchmarks.glyphs --seeds 0 1 2"
-    about = {key: first[key] for key in ("date", "machine", "data")}
+    about = {key: first[key] for key in ("date", "machine")}
     record = {**about, "command": command, "rows": rows}
     measure.write(os.path.join(out, "glyphs.json"), record)
     with open(os.path.join(out, "glyphs.csv"), "w", newline="") as f:
