@@ -373,6 +373,14 @@ def test_laws_of_the_tables_read_them_for_all_rows(options):
     )
 
 
+@pytest.mark.parametrize(
+    "options", [{"correction": "none"}, {"negatives": "sample"}]
+)
+def test_a_part_of_the_rows_has_no_such_law(options):
+    with pytest.raises(ValueError, match="`query_share` below 1 needs"):
+        samplers.LSHSampler(9, query_share=0.5, **options)
+
+
 def test_shards_and_the_papers_rule_ask_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
     assert sampler.share_of_queries() == 0.0625

@@ -183,6 +183,12 @@ class LSHSampler(LSHOptions, Remembering, IndexedSampler):
         self.query_share = query_share
         self._check()
         self.check_share()
+        if (query_share or 1) < 1 and not self.may_remember():
+            raise ValueError(
+                '`query_share` below 1 needs `correction="fill"`, '
+                '`negatives="batch"` and `rescored=None`: other laws are of '
+                f"what tables give all rows. Received: {query_share}"
+            )
         self.drift = None
         self.index = None  # its sizes follow the number of classes
 
