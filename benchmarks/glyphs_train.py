@@ -16,11 +16,10 @@ import tensorflow as tf
 
 import tfxclass
 from benchmarks import glyphs_data
-from benchmarks.comparison.methods import RandomSampler
+from benchmarks.comparison.usual_heads import make_head
+from benchmarks.comparison.usual_heads import noise
 from benchmarks.glyphs import GlyphsJob
 from tfxclass import metrics
-from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers.auto import effective_classes
 
 DIM, SCALE = 128, 24.0
 BATCH, NEGATIVES = 256, 256
@@ -45,38 +44,6 @@ def make_encoder():
     # Centred, as cosines of features that have much in common are all one.
     parts += [layers.Flatten(), layers.Dense(DIM), layers.BatchNormalization()]
     return keras.Sequential(parts)
-
-
-def make_head(job, num_classes):
-    layers, size = tfxclass.layers, BATCH + NEGATIVES
-    common = {"similarity": "cosine", "scale": SCALE, "seed": job.seed}
-    if job.method == "full":
-        return layers.FullSoftmax(num_classes, **common)
-    if job.method in ("uniform", "auto"):
-        return layers.SampledSoftmax(
-            num_classes, size, sampler=job.method, **common
-        )
-    if job.method == "forest":
-        return layers.SelectiveSoftmax(num_classes, size, **common)
-    if job.method == "lsh":
-        return layers.LSHSoftmax(num_classes, size, **common)
-    sampler = papers_sampler(job.method, size, job.seed)
-    return layers.SampledSoftmax(num_classes, sampler=sampler, **common)
-
-
-def papers_sampler(method, size, seed):
-    """The sampler of a paper: the softmax restricted to what it chooses."""
-    samplers = tfxclass.samplers
-    if method == "random":
-        return RandomSampler(size, seed=seed)
-    common = {"neighbor_fraction": 1.0, "seed": seed}
-    if method == "lsh_paper":
-        return samplers.LSHSampler(size, correction="none", **common)
-    if method == "optimal":
-        return samplers.TopKSampler(size, correct_fill=False, **common)
-    return samplers.HashingForestSampler(
-        size, num_candidates=None, correct_fill=False, **common
-    )
 
 
 def batches(data, seed):
@@ -115,22 +82,6 @@ def accuracy(encoder, head, x, y):
         for part in np.array_split(embedded(encoder, x), len(x) // 500 + 1)
     ]
     return float(np.mean(np.concatenate(best) == y))
-
-
-def noise(encoder, head, x, y):
-    """v and its reach on a few rows that are learned from, exactly."""
-    found = effective_classes(
-        head.queries(encoder(pixels(x), training=False)),
-        tf.constant(y[:, np.newaxis]),
-        ClassRows(tf.convert_to_tensor(head.kernel), normalize=True),
-    )
-    k_eff, missed = (each.numpy() for each in found[:2])
-    v = head.num_classes / (NEGATIVES * k_eff)
-    return {
-        "v": float(v.mean()),
-        "noise": float((v * missed).mean()),
-        "k_eff": float(np.median(k_eff)),
-    }
 
 
 def verification(encoder, data):
@@ -174,6 +125,7 @@ def learning_curve(job, model, encoder, head, data):
         if number not in marks:
             continue
         state = getattr(getattr(head, "sampler", None), "measured", {})
+        queries = head.queries(encoder(pixels(data.x[probed]), training=False))
         curve.append(
             {
                 "step": number,
@@ -181,7 +133,7 @@ def learning_curve(job, model, encoder, head, data):
                 "accuracy": accuracy(
                     encoder, head, data.test_x[tested], data.test_y[tested]
                 ),
-                **noise(encoder, head, data.x[probed], data.y[probed]),
+                **noise(head, queries, data.y[probed], NEGATIVES),
                 "sampler": {key: float(state[key]) for key in state},
             }
         )
@@ -191,7 +143,10 @@ def learning_curve(job, model, encoder, head, data):
 def trained(job, data):
     """The result of a job, a dict."""
     keras.utils.set_random_seed(job.seed)
-    encoder, head = make_encoder(), make_head(job, data.num_classes)
+    encoder = make_encoder()
+    head = make_head(
+        job.method, data.num_classes, BATCH + NEGATIVES, SCALE, job.seed
+    )
     model = keras.Sequential([encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
     optimizer = tfxclass.optimizers.LazyAdam(decay)

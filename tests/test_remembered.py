@@ -274,6 +274,26 @@ def test_classes_that_share_a_place_take_less_memory(monkeypatch):
     assert sampler.remembered.weight.shape == (10, 10)
 
 
+def parts_found(sampler, steps):
+    """Of a batch that comes again: of the best others of its rows, those that
+    are chosen at each step, not drawn."""
+    head = layers.SampledSoftmax(CLASSES, sampler=sampler)
+    head.build((None, DIM))
+    head.kernel.assign(clustered(CLASSES, DIM))
+    rows = head.kernel.numpy()
+    labels = np.arange(BATCH) * 7
+    features = 3 * rows[labels]
+    best = hard(rows, features, labels)
+    for _ in range(steps):
+        sample = sampler.sample(
+            tf.constant(features), int64(labels)[:, tf.newaxis], head.kernel
+        )
+        sampler.update(head.kernel, sample.ids)
+        # Not those of the fill.
+        found = sample.ids.numpy()[sample.log_expected_count.numpy() == 0]
+        yield np.isin(best, found).mean()
+
+
 def hard(rows, features, labels):
     """The best class of each row that is no label, by NumPy."""
     logits = features @ rows.T
@@ -287,22 +307,7 @@ def test_a_step_has_neighbours_of_all_rows(share, least):
     sampler = samplers.HashingForestSampler(
         5 * BATCH, 20, 20, query_share=share, seed=1
     )
-    head = layers.SampledSoftmax(CLASSES, sampler=sampler)
-    head.build((None, DIM))
-    head.kernel.assign(clustered(CLASSES, DIM))
-    rows = head.kernel.numpy()
-    labels = np.arange(BATCH) * 7
-    features = 3 * rows[labels]
-    best = hard(rows, features, labels)
-    shares = []
-    for _ in range(BATCH + 4):
-        sample = sampler.sample(
-            tf.constant(features), int64(labels)[:, tf.newaxis], head.kernel
-        )
-        sampler.update(head.kernel, sample.ids)
-        # Not those of the fill.
-        found = sample.ids.numpy()[sample.log_expected_count.numpy() == 0]
-        shares.append(np.isin(best, found).mean())
+    shares = list(parts_found(sampler, BATCH + 4))
     assert shares[-1] >= least, shares
     # One row, and what it shares with others.
     assert shares[0] >= least if share else shares[0] < 0.8, shares
@@ -334,21 +339,9 @@ def test_tables_are_read_for_a_part_of_the_rows(scheme):
         5 * BATCH, scheme, num_hashes=3, num_tables=8, seed=1
     )
     assert sampler.share_of_queries() == 0.0625
-    head = layers.SampledSoftmax(CLASSES, sampler=sampler)
-    head.build((None, DIM))
-    head.kernel.assign(clustered(CLASSES, DIM))
-    rows = head.kernel.numpy()
-    labels = np.arange(BATCH) * 7
-    features = 3 * rows[labels]
-    best = hard(rows, features, labels)
     shares = []
-    for _ in range(BATCH + 4):
-        sample = sampler.sample(
-            tf.constant(features), int64(labels)[:, tf.newaxis], head.kernel
-        )
-        sampler.update(head.kernel, sample.ids)
-        found = sample.ids.numpy()[sample.log_expected_count.numpy() == 0]
-        shares.append(np.isin(best, found).mean())
+    for share in parts_found(sampler, BATCH + 4):
+        shares.append(share)
         assert 0 < float(sampler.measured["yield"]) <= 1
     assert shares[-1] >= 0.8 and shares[-1] >= shares[0], shares
 

@@ -16,9 +16,8 @@ import tensorflow as tf
 
 import tfxclass
 from benchmarks.comparison.groups import GroupsJob
-from benchmarks.comparison.methods import RandomSampler
-from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers.auto import effective_classes
+from benchmarks.comparison.usual_heads import make_head
+from benchmarks.comparison.usual_heads import noise
 
 DIM, SCALE = 48, 24.0
 WITHIN, NOISE = 0.45, 0.30
@@ -51,64 +50,13 @@ class Groups:
         return (self.means[y] + NOISE * noise).astype(np.float32), y
 
 
-@keras.saving.register_keras_serializable("benchmarks")
-class NeighborsSampler(tfxclass.samplers.AutoSampler):
-    """Half of the places for neighbours, whatever the noise."""
-
-    def _choose(self, level):
-        return tf.ones([])
-
-
-def make_head(job):
-    layers = tfxclass.layers
-    common = {"similarity": "cosine", "scale": SCALE, "seed": job.seed}
-    num_classes, num_sampled = job.classes, job.batch + job.negatives
-    if job.method == "full":
-        return layers.FullSoftmax(num_classes, **common)
-    if job.method in ("uniform", "auto"):
-        return layers.SampledSoftmax(
-            num_classes, num_sampled, sampler=job.method, **common
-        )
-    if job.method == "forest":
-        return layers.SelectiveSoftmax(num_classes, num_sampled, **common)
-    if job.method == "lsh":
-        return layers.LSHSoftmax(num_classes, num_sampled, **common)
-    sampler = _SAMPLERS[job.method](num_sampled, job.seed)
-    return layers.SampledSoftmax(num_classes, sampler=sampler, **common)
-
-
-_SAMPLERS = {
-    "neighbors": lambda size, seed: NeighborsSampler(size, seed=seed),
-    "random": lambda size, seed: RandomSampler(size, seed=seed),
-    "forest_paper": lambda size, seed: tfxclass.samplers.HashingForestSampler(
-        size,
-        num_candidates=None,
-        neighbor_fraction=1.0,
-        correct_fill=False,
-        seed=seed,
-    ),
-    "lsh_paper": lambda size, seed: tfxclass.samplers.LSHSampler(
-        size, neighbor_fraction=1.0, correction="none", seed=seed
-    ),
-}
-
-
 def measured(model, head, x, y, negatives):
     """Accuracy on a test, and v and its reach of a few rows, exactly."""
     ids, _ = tfxclass.top_k(model, 1)(tf.constant(x))
     queries = head.queries(model.layers[0](x[:PROBED]))
-    found = effective_classes(
-        queries,
-        tf.constant(y[:PROBED, np.newaxis]),
-        ClassRows(tf.convert_to_tensor(head.kernel), normalize=True),
-    )
-    k_eff, missed = (each.numpy() for each in found[:2])
-    v = head.num_classes / (negatives * k_eff)
     return {
         "accuracy": float(np.mean(ids.numpy()[:, 0] == y)),
-        "v": float(v.mean()),
-        "noise": float((v * missed).mean()),
-        "k_eff": float(np.median(k_eff)),
+        **noise(head, queries, y[:PROBED], negatives),
     }
 
 
@@ -142,7 +90,8 @@ def main(text):
     tf.config.threading.set_inter_op_parallelism_threads(1)
     job = GroupsJob(**json.loads(text))
     keras.utils.set_random_seed(job.seed)
-    head = make_head(job)
+    num_sampled = job.batch + job.negatives
+    head = make_head(job.method, job.classes, num_sampled, SCALE, job.seed)
     encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
     model = keras.Sequential([keras.Input([DIM]), encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)

@@ -32,10 +32,19 @@ class IdSet {
     return slot.position;
   }
 
+  // Empties it, in time by the ids that are in.
+  void Clear() {
+    // The last first: what was inserted before it does not lie behind it.
+    for (; !ids_.empty(); ids_.pop_back()) {
+      slots_[Find(ids_.back())] = Slot{-1, -1};
+    }
+  }
+
   bool Contains(int64_t id) const { return Position(id) >= 0; }
   // Of an id in order of insertion; -1 if it is not in.
   int64_t Position(int64_t id) const { return slots_[Find(id)].position; }
   int64_t size() const { return ids_.size(); }
+  int64_t capacity() const { return slots_.size() / 2; }
   const std::vector<int64_t>& ids() const { return ids_; }
 
  private:

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/class_rows.h"
+#include "core/id_set.h"
 #include "core/softmax_block.h"
 #include "core/vectors.h"
 
@@ -105,47 +106,6 @@ struct NeighborRow {
   int64_t num_found;
 };
 
-// Ids that are there once; forgets them all at once. A thread's own.
-class DistinctIds {
- public:
-  // Ready for so many ids.
-  void Clear(int64_t most) {
-    ids_.clear();
-    if (static_cast<int64_t>(slots_.size()) < 2 * most) {
-      int64_t size = 64;
-      while (size < 2 * most) size *= 2;
-      slots_.assign(size, {0, 0});
-      round_ = 0;
-    }
-    ++round_;
-  }
-
-  // False where it is there already.
-  bool Add(int64_t id) {
-    const uint64_t mask = slots_.size() - 1;
-    uint64_t at = static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> 32;
-    for (;; ++at) {
-      Slot& slot = slots_[at & mask];
-      if (slot.round != round_) {
-        slot = {id, round_};
-        ids_.push_back(id);
-        return true;
-      }
-      if (slot.id == id) return false;
-    }
-  }
-
-  const std::vector<int64_t>& ids() const { return ids_; }
-
- private:
-  struct Slot {
-    int64_t id, round;
-  };
-  std::vector<Slot> slots_;
-  std::vector<int64_t> ids_;
-  int64_t round_ = 0;
-};
-
 // Ranks rows one after the other; a thread's own.
 class NeighborRanker {
  public:
@@ -190,16 +150,20 @@ class NeighborRanker {
  private:
   // The targets, then the others, once each.
   void Collect(const NeighborRow& row) {
-    distinct_.Clear(row.num_targets + row.num_known + row.num_found);
+    const int64_t most = row.num_targets + row.num_known + row.num_found;
+    if (distinct_.capacity() < most) distinct_ = IdSet(most);
+    distinct_.Clear();
     Add(row.targets, row.num_targets);
-    num_targets_ = distinct_.ids().size();
+    num_targets_ = distinct_.size();
     Add(row.known, row.num_known);
     if (row.found) Add(row.found, row.num_found);
   }
 
   void Add(const int64_t* from, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-      if (from[i] >= 0 && distinct_.Add(from[i])) kernel_.Prefetch(from[i]);
+      if (from[i] < 0) continue;
+      const int64_t next = distinct_.size();
+      if (distinct_.Insert(from[i]) == next) kernel_.Prefetch(from[i]);
     }
   }
 
@@ -214,7 +178,7 @@ class NeighborRanker {
   const ClassRows kernel_;
   const bool normalize_;
   std::vector<float> buffer_;
-  DistinctIds distinct_;
+  IdSet distinct_{0};
   size_t num_targets_ = 0;
   std::vector<float> logits_;
   std::vector<std::pair<float, int64_t>> ranked_;

@@ -3,7 +3,6 @@
 #define TFXCLASS_KERNELS_LAZY_ROWS_OP_H_
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "core/row_rules.h"
@@ -13,11 +12,6 @@
 #include "kernels/row_op.h"
 
 namespace tfxclass {
-
-inline absl::Status CopyBytes(void* to, const void* from, size_t bytes) {
-  std::memcpy(to, from, bytes);
-  return absl::OkStatus();
-}
 
 enum RoundingPurpose { kRoundUpdate, kRoundCatchUp };
 

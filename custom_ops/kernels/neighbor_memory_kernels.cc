@@ -1,6 +1,4 @@
 // CPU kernels of the memory of neighbours.
-#include <cstring>
-
 #include "core/neighbor_memory.h"
 #include "core/recent_labels.h"
 #include "kernels/index_op.h"
@@ -28,11 +26,6 @@ absl::Status ReadMemory(const Tensor& tensor, NeighborMemory* memory) {
   return absl::OkStatus();
 }
 
-absl::Status Copied(void* to, const void* from, size_t bytes) {
-  std::memcpy(to, from, bytes);
-  return absl::OkStatus();
-}
-
 // Which of the rows to search for, and what is known of all: neighbours of
 // their labels, and labels of recent rows.
 class RecallNeighborsOp : public tensorflow::OpKernel {
@@ -43,7 +36,7 @@ class RecallNeighborsOp : public tensorflow::OpKernel {
     RowVariables variables;
     OP_REQUIRES_OK(c, variables.Lock(c, 0, 3));
     OP_REQUIRES_OK(c, variables.CheckInitialized());
-    OP_REQUIRES_OK(c, variables.MakeWritable(c, Copied));
+    OP_REQUIRES_OK(c, variables.MakeWritable(c, CopyBytes));
     NeighborMemory memory;
     OP_REQUIRES_OK(c, ReadMemory(variables[0], &memory));
     RecentLabels recent;
@@ -221,7 +214,7 @@ class RankNeighborsOp : public tensorflow::OpKernel {
   static absl::Status Keep(OpKernelContext* c) {
     RowVariables memory;
     TF_RETURN_IF_ERROR(memory.Lock(c, 0, 1));
-    TF_RETURN_IF_ERROR(memory.MakeWritable(c, Copied));
+    TF_RETURN_IF_ERROR(memory.MakeWritable(c, CopyBytes));
     NeighborMemory kept;
     TF_RETURN_IF_ERROR(ReadMemory(memory[0], &kept));
     int64_t step;

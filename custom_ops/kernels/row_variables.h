@@ -3,12 +3,19 @@
 #define TFXCLASS_KERNELS_ROW_VARIABLES_H_
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "kernels/kernel_utils.h"
 
 namespace tfxclass {
+
+// A copy for MakeWritable, on the host.
+inline absl::Status CopyBytes(void* to, const void* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return absl::OkStatus();
+}
 
 // The variables behind consecutive inputs of an op, locked until destroyed.
 //

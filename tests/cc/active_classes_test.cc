@@ -28,6 +28,14 @@ void IdSetFollowsAMap() {
       CHECK(set.ids()[entry->second] == id);
     }
     CHECK(set.size() == static_cast<int64_t>(map.size()));
+    // Emptied it is as new, whatever collided.
+    set.Clear();
+    CHECK(set.size() == 0 && set.capacity() >= capacity);
+    int64_t next = 0;
+    for (const auto& [id, _] : map) {
+      CHECK(!set.Contains(id));
+      CHECK(set.Insert(id) == next++);
+    }
   }
 }
 

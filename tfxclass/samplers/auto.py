@@ -143,14 +143,17 @@ class AutoSampler(HashingForestSampler):
         every = part_of_steps(cost, PROBE_SHARE, step)
         due = tf.equal(tf.convert_to_tensor(self.step) % every, 0)
 
-        # A call, so that a step without a probe passes one op, not hundreds.
-        @tf.function(
-            autograph=False, experimental_attributes={"_noinline": True}
-        )
         def probe(queries, target_ids):
             self._probe(queries, target_ids, kernel, batch)
             return True
 
+        if tf.inside_function():
+            # A call: a step without a probe passes one op, not hundreds.
+            probe = tf.function(
+                probe,
+                autograph=False,
+                experimental_attributes={"_noinline": True},
+            )
         tf.cond(due, lambda: probe(queries, target_ids), lambda: False)
 
     def _probe(self, queries, target_ids, kernel, batch):

@@ -12,18 +12,15 @@ from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import remembered
-from tfxclass.samplers.candidates import left_by
-from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.lsh_choice import LSHChoice
 from tfxclass.samplers.lsh_options import LSHOptions
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
-from tfxclass.samplers.masses import log_masses
-from tfxclass.samplers.masses import times_the_room
 from tfxclass.samplers.remembering import Remembering
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -33,7 +30,7 @@ from tfxclass.types import Variable
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class LSHSampler(LSHOptions, Remembering, IndexedSampler):
+class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
     """The labels of the batch, the classes in its hash buckets, a fill.
 
     Class rows are kept in `num_tables` hash tables of `num_hashes` functions
@@ -279,8 +276,7 @@ class LSHSampler(LSHOptions, Remembering, IndexedSampler):
                 kernel,
                 lambda probes, ids: self._finds(asked, valid, ids),
             )
-        choose = self._choose if self.remembered is None else self._choose_some
-        found, chosen = choose(asked, valid, queries, target_ids, kernel)
+        found, chosen = self._choose(asked, valid, queries, target_ids, kernel)
         self._measure(found, chosen)
         log_none = None
         if self.correction == "sampling":
@@ -294,93 +290,6 @@ class LSHSampler(LSHOptions, Remembering, IndexedSampler):
             asked, valid, found.probed, chosen.ids, found.least_votes
         )
         return per_sample(chosen, members, *rest)
-
-    def _times(self):
-        """How many times the room votes give."""
-        if self.rescored is not None:
-            return self.rescored
-        if self.correction != "fill":
-            return 1
-        return times_the_room(self.num_sampled)
-
-    def _choose(self, asked, valid, queries, target_ids, kernel):
-        """`(found, chosen)`: what tables gave, and the classes of the step."""
-        times = self._times()
-        room = left_by(target_ids, self.num_sampled)
-        places = part_of(room, self.neighbor_fraction)
-        pool = places
-        if times > 1:  # the logits decide, of no fewer for many labels
-            most = part_of(self.num_sampled, self.neighbor_fraction)
-            pool = times * tf.minimum(room, most)
-        found = self.index.query(
-            asked,
-            valid,
-            target_ids,
-            times * self.num_sampled,
-            pool,
-            self.next_seed(),
-        )
-        if times == 1:
-            scores = tf.zeros_like(found.candidates, tf.float32)
-        else:
-            scores = log_masses(
-                queries,
-                target_ids,
-                found.candidates,
-                kernel,
-                self.similarity == "cosine",
-            )
-        chosen = self.choose(
-            target_ids,
-            candidates=found.candidates,
-            scores=scores,
-            max_candidates=places,
-            sample_overflow=False,
-        )
-        self.note_places(chosen.num_candidates, places)
-        return found, chosen
-
-    def _choose_some(self, asked, valid, queries, target_ids, kernel):
-        """`_choose`, tables read for some rows and the others remembered."""
-        times, batch = self._times(), tf.shape(queries, tf.int64)[0]
-        places = part_of(
-            left_by(target_ids, self.num_sampled), self.neighbor_fraction
-        )
-        wanted = times * (places // tf.maximum(batch, 1) + 1)
-        pool = self.share_of_queries() * tf.cast(times * places, tf.float32)
-        pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
-        found = []
-
-        def find(rows):
-            found.append(
-                self.index.query(
-                    tf.gather(asked, rows),
-                    tf.gather(valid, rows),
-                    target_ids,
-                    times * self.num_sampled,
-                    pool,
-                    self.next_seed(),
-                )
-            )
-            shape = [tf.size(rows), tf.size(found[0].candidates)]
-            return tf.broadcast_to(found[0].candidates, shape)
-
-        ids, shares = self.search_some(
-            queries,
-            target_ids,
-            kernel,
-            tf.minimum(wanted, self.num_classes),
-            find,
-        )
-        chosen = self.choose(
-            target_ids,
-            candidates=ids,
-            scores=shares,
-            max_candidates=places,
-            sample_overflow=False,
-        )
-        self.note_places(chosen.num_candidates, places)
-        return found[0], chosen
 
     def _refresh(self, step, batch):
         if self.drift is not None:

@@ -16,7 +16,7 @@ _WIDTH = 8
 _MOST_SLOTS = 1 << 20
 # Tables of recent labels, with few classes and with many, of which rows come by
 # more rarely; labels a bucket; and the most buckets of a table.
-_TABLES = 4, 8
+_FEW_TABLES, _MANY_TABLES = 4, 8
 _MANY_CLASSES = 1 << 14
 _PLACES = 4
 _MOST_BITS = 18
@@ -29,7 +29,7 @@ def width_of(num_classes: int) -> int:
 
 def tables_of(num_classes: int) -> int:
     """Tables of recent labels."""
-    return _TABLES[num_classes >= _MANY_CLASSES]
+    return _MANY_TABLES if num_classes >= _MANY_CLASSES else _FEW_TABLES
 
 
 def bits_of(num_classes: int) -> int:
@@ -62,7 +62,7 @@ class Remembered:
     row is compared with what is remembered of its label, with what is
     remembered of one of these neighbours, since a neighbour's neighbour is
     likely to be one, and with the labels of rows that lately had features like
-    its own, by hash tables (`neighbor_memory.recent`). The best eight are
+    its own, by hash tables (`neighbor_memory.recall`). The best eight are
     remembered. Nothing is built, and nothing is older than the last row of its
     label. A sampler may search an index for some rows as well, whose labels
     were searched for longest ago.
@@ -111,7 +111,14 @@ class Remembered:
         return [self.weight, self.recent, self.centres]
 
     def kept(self, labels: tf.Tensor) -> tf.Tensor:
-        """What is remembered of labels `[n]`, int64 `[n, width]`."""
+        """What is remembered of each label, padded with -1.
+
+        Args:
+            labels: int64 `[n]`, -1 is none.
+
+        Returns:
+            int64 `[n, width]`.
+        """
         slots = self.weight.shape[0]
         rows = tf.gather(self.weight, tf.maximum(labels, 0) % slots)
         is_own = rows[:, :1] == labels[:, tf.newaxis]

@@ -1,0 +1,68 @@
+"""The heads of `groups.py` and `glyphs.py` by name, and the noise they meet."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfxclass
+from benchmarks.comparison.methods import RandomSampler
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers.auto import effective_classes
+
+
+@keras.saving.register_keras_serializable("benchmarks")
+class NeighborsSampler(tfxclass.samplers.AutoSampler):
+    """Half of the places for neighbours, whatever the noise."""
+
+    def _choose(self, level):
+        return tf.ones([])
+
+
+def make_head(method, num_classes, num_sampled, scale, seed):
+    """A head of cosines; the papers' rules restrict the softmax to a choice."""
+    layers = tfxclass.layers
+    common = {"similarity": "cosine", "scale": scale, "seed": seed}
+    if method == "full":
+        return layers.FullSoftmax(num_classes, **common)
+    if method in ("uniform", "auto"):
+        return layers.SampledSoftmax(
+            num_classes, num_sampled, sampler=method, **common
+        )
+    if method == "forest":
+        return layers.SelectiveSoftmax(num_classes, num_sampled, **common)
+    if method == "lsh":
+        return layers.LSHSoftmax(num_classes, num_sampled, **common)
+    sampler = _SAMPLERS[method](num_sampled, seed)
+    return layers.SampledSoftmax(num_classes, sampler=sampler, **common)
+
+
+_SAMPLERS = {
+    "neighbors": lambda size, seed: NeighborsSampler(size, seed=seed),
+    "random": lambda size, seed: RandomSampler(size, seed=seed),
+    "forest_paper": lambda size, seed: tfxclass.samplers.HashingForestSampler(
+        size,
+        num_candidates=None,
+        neighbor_fraction=1.0,
+        correct_fill=False,
+        seed=seed,
+    ),
+    "lsh_paper": lambda size, seed: tfxclass.samplers.LSHSampler(
+        size, neighbor_fraction=1.0, correction="none", seed=seed
+    ),
+}
+
+
+def noise(head, queries, y, negatives):
+    """v, the noise and k_eff of a few rows, exactly; a dict."""
+    found = effective_classes(
+        queries,
+        tf.constant(y[:, np.newaxis]),
+        ClassRows(tf.convert_to_tensor(head.kernel), normalize=True),
+    )
+    k_eff, missed = (each.numpy() for each in found[:2])
+    v = head.num_classes / (negatives * k_eff)
+    return {
+        "v": float(v.mean()),
+        "noise": float((v * missed).mean()),
+        "k_eff": float(np.median(k_eff)),
+    }

@@ -1,0 +1,88 @@
+"""Which of the classes that LSH tables give, or gave before, a step has."""
+
+import tensorflow as tf
+
+from tfxclass.samplers.candidates import left_by
+from tfxclass.samplers.candidates import part_of
+from tfxclass.samplers.masses import log_masses
+from tfxclass.samplers.masses import times_the_room
+
+
+class LSHChoice:
+    """Mixin of `LSHSampler`, whose attributes it reads.
+
+    `asked`, `valid` of its methods are what `hashed_queries` returns.
+    """
+
+    def _times(self):
+        """How many times the room votes give."""
+        if self.rescored is not None:
+            return self.rescored
+        if self.correction != "fill":
+            return 1
+        return times_the_room(self.num_sampled)
+
+    def _choose(self, asked, valid, queries, target_ids, kernel):
+        """`(found, chosen)`: what tables gave, and the classes of the step."""
+        room = left_by(target_ids, self.num_sampled)
+        places = part_of(room, self.neighbor_fraction)
+        propose = self._from_votes
+        if self.remembered is not None:
+            propose = self._from_memory
+        found, ids, scores = propose(
+            asked, valid, queries, target_ids, kernel, room, places
+        )
+        chosen = self.choose(
+            target_ids,
+            candidates=ids,
+            scores=scores,
+            max_candidates=places,
+            sample_overflow=False,
+        )
+        self.note_places(chosen.num_candidates, places)
+        return found, chosen
+
+    def _query(self, asked, valid, target_ids, pool):
+        most = self._times() * self.num_sampled
+        return self.index.query(
+            asked, valid, target_ids, most, pool, self.next_seed()
+        )
+
+    def _from_votes(
+        self, asked, valid, queries, target_ids, kernel, room, places
+    ):
+        """`(found, ids, scores)`: tables are read for all rows."""
+        times, pool = self._times(), places
+        if times > 1:  # the logits decide, of no fewer for many labels
+            most = part_of(self.num_sampled, self.neighbor_fraction)
+            pool = times * tf.minimum(room, most)
+        found = self._query(asked, valid, target_ids, pool)
+        ids = found.candidates
+        if times == 1:
+            return found, ids, tf.zeros_like(ids, tf.float32)
+        unit = self.similarity == "cosine"
+        return found, ids, log_masses(queries, target_ids, ids, kernel, unit)
+
+    def _from_memory(
+        self, asked, valid, queries, target_ids, kernel, room, places
+    ):
+        """As `_from_votes`: tables for some rows, memory for the others."""
+        times, batch = self._times(), tf.shape(queries, tf.int64)[0]
+        wanted = times * (places // tf.maximum(batch, 1) + 1)
+        pool = self.share_of_queries() * tf.cast(times * places, tf.float32)
+        pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
+        found = []
+
+        def find(rows):
+            one = self._query(
+                tf.gather(asked, rows), tf.gather(valid, rows), target_ids, pool
+            )
+            found.append(one)
+            shape = [tf.size(rows), tf.size(one.candidates)]
+            return tf.broadcast_to(one.candidates, shape)
+
+        wanted = tf.minimum(wanted, self.num_classes)
+        ids, shares = self.search_some(
+            queries, target_ids, kernel, wanted, find
+        )
+        return found[0], ids, shares
