@@ -433,3 +433,9 @@ def test_command_line_in_a_process(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert "no.jsonl" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_fields_of_columns():
+    assert Field("text") == Field(["text"])
+    with pytest.raises(ValueError, match="columns of the texts.*'nope'"):
+        quiet(fields=[Field("nope")]).fit(TEXTS, TAGS)

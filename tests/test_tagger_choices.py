@@ -14,6 +14,7 @@ from tfxclass.text import choice
 from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text import trials
+from tfxclass.text.beside import best_share
 from tfxclass.text.sparse_rows import from_pairs
 
 # Each text twice and more: enough to hold some out.
@@ -101,16 +102,11 @@ def test_the_share_of_votes_is_what_held_out_texts_are_best_with(one):
     random = np.random.default_rng(0)
     truth = np.eye(6, dtype=bool)[random.integers(6, size=300)]
     noise, right = random.random(truth.shape), truth + 0.0
-    made = types.SimpleNamespace(one=one)
-    made._score = lambda *x: trials.Trials._score(made, *x)
-    trial = types.SimpleNamespace(truth=truth)
-    share, mixed = trials.Trials._mix(
-        made, noise, right, trial, neighbors.SHARES
-    )
+    share, mixed = best_share(noise, right, truth, neighbors.SHARES, one)
     assert share == max(neighbors.SHARES)
     np.testing.assert_allclose(mixed, (1 - share) * noise + share * right)
-    share, _ = trials.Trials._mix(
-        made, 0.4 * right + 0.3, noise, trial, neighbors.SHARES
+    share, _ = best_share(
+        0.4 * right + 0.3, noise, truth, neighbors.SHARES, one
     )
     assert share == min(neighbors.SHARES)
 

@@ -14,6 +14,7 @@ from tfxclass.text import MixedScores
 from tfxclass.text import Tagger
 from tfxclass.text import sparse_linear
 from tfxclass.text import tagger_onnx
+from tfxclass.text.beside import ENCODED
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")
@@ -30,6 +31,7 @@ def answers(path, features):
     [
         (TAGS, {"neighbors": 2, "landmarks": 40}),
         ([own[0] for own in TAGS], {"landmarks": 40}),
+        (TAGS, {"neighbors": 2, "hidden_units": 5}),
     ],
 )
 def test_onnx_runtime_answers_as_the_tagger(tmp_path, tags, options):
@@ -44,7 +46,9 @@ def test_onnx_runtime_answers_as_the_tagger(tmp_path, tags, options):
         expected = dict(answer)
         np.testing.assert_allclose(found, list(expected.values()), atol=1e-4)
         for i, score in zip(best, found):
-            assert score == pytest.approx(expected.get(names[i], score), 1e-3)
+            assert score == pytest.approx(
+                expected.get(names[i], score), 1e-3, 1e-6
+            )
     assert sorted(os.listdir(tmp_path / "m")) == ["labels.txt", "model.onnx"]
     with pytest.raises(ValueError, match="must not exist"):
         tagger.export_onnx(tmp_path / "m")
@@ -71,7 +75,7 @@ def test_margins_of_long_and_short_lists_and_groups():
         values = random.random(ids.shape).astype(np.float32)
         values[0], values[1, 3:] = 0, 0
         found = tagger_onnx.probabilities(
-            layer, [], tf.constant(ids), tf.constant(values)
+            tagger_onnx.Layers(layer, []), tf.constant(ids), tf.constant(values)
         )
         np.testing.assert_allclose(
             found, layer(ids, values), rtol=1e-4, atol=1e-6
@@ -82,7 +86,7 @@ def test_what_reads_texts_is_refused(tmp_path):
     tagger = Tagger(effort="fast", verbose=0).fit(TEXTS, TAGS)
     inputs, found = tagger.model.input, tagger.model.output
     # As with an encoder.
-    tagger.model = keras.Model(inputs, MixedScores()(found, found))
+    tagger.model = keras.Model(inputs, MixedScores(name=ENCODED)(found, found))
     with pytest.raises(ValueError, match="no ops for texts"):
         tagger.export_onnx(tmp_path / "m")
     with pytest.raises(ValueError, match="must be fitted"):

@@ -153,6 +153,17 @@ def candidates(columns: Columns) -> list[list[Field]]:
     return [fields]
 
 
+def check_fields(fields: list[Field], columns: Columns) -> None:
+    """Raises ValueError where a field reads a column that there is not."""
+    for field in fields:
+        unknown = [name for name in field.columns if name not in columns]
+        if unknown:
+            raise ValueError(
+                f"`fields` must be of columns of the texts, {list(columns)}. "
+                f"Received: {field}"
+            )
+
+
 def _is_short(texts):
     some = texts[:: max(len(texts) // 1000, 1)]
     return np.mean([text.count(b" ") for text in some]) < _SHORT

@@ -23,7 +23,7 @@ class Field:
     """Terms of one or more columns, with a vocabulary and a weight of its own.
 
     Args:
-        columns: names of the columns that are read as one text.
+        columns: names of the columns that are read as one text, or one name.
         kind: `"words"` or `"chars"`, runs of characters within words.
         shortest: int, words or characters of the shortest run.
         longest: int, of the longest.
@@ -32,7 +32,7 @@ class Field:
         weight: float, norm of the field's part of a row.
     """
 
-    columns: Iterable[str]
+    columns: Iterable[str] | str
     kind: str = "words"
     shortest: int = 1
     longest: int = 1
@@ -41,7 +41,9 @@ class Field:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple(self.columns))
+        columns = self.columns
+        columns = (columns,) if isinstance(columns, str) else tuple(columns)
+        object.__setattr__(self, "columns", columns)
         check_choice("kind", self.kind, ("words", "chars"))
         check_positive_int("shortest", self.shortest)
         check_positive_int("longest", self.longest)

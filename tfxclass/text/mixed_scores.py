@@ -1,4 +1,4 @@
-"""Probabilities of a linear classifier, with an encoder's logits beside."""
+"""Probabilities of a linear classifier, with a network's logits beside."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from tfxclass.types import Shape
 
 # The logits of 0 and 1 are infinite.
 _LEAST = 1e-7
-# What logits of an encoder are tried with, where a row has one label.
-_LINEAR = (0.5, 0.75, 1.0, 1.5)
+# What logits of a network are tried with, where a row has one label.
+_LINEAR = (0.25, 0.35, 0.5, 0.75, 1.0, 1.5)
 _DENSE = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 # Pairs of row and label for each true one that factors are fitted to.
 _PAIRS = 5
@@ -22,7 +22,7 @@ _STEPS = 50
 
 @keras.saving.register_keras_serializable("tfxclass")
 class MixedScores(keras.layers.Layer):
-    """Wide and deep: probabilities of linear scores and an encoder's together.
+    """Wide and deep: probabilities of linear scores and a network's together.
 
     With factors (a, b, c): `sigmoid(a logit(p) + b z + c)`, and where a row has
     one label `softmax(a log p + b z)`. Stock ops; `Tagger` makes it.
@@ -62,7 +62,8 @@ class MixedScores(keras.layers.Layer):
         z = tf.cast(logits, tf.float32)
         if self.activation == "softmax":
             return tf.nn.softmax(a * tf.math.log(p) + b * z)
-        return tf.sigmoid(a * (tf.math.log(p) - tf.math.log1p(-p)) + b * z + c)
+        # No log1p: ONNX has none.
+        return tf.sigmoid(a * (tf.math.log(p) - tf.math.log(1 - p)) + b * z + c)
 
     def compute_output_shape(
         self, probabilities_shape: Shape, logits_shape: Shape
@@ -74,10 +75,14 @@ class MixedScores(keras.layers.Layer):
 
 
 def make(
-    probabilities: np.ndarray, logits: np.ndarray, truth: np.ndarray, one: bool
+    probabilities: np.ndarray,
+    logits: np.ndarray,
+    truth: np.ndarray,
+    one: bool,
+    name: str | None = None,
 ) -> MixedScores:
     """A `MixedScores` with `fit_factors`."""
-    layer = MixedScores("softmax" if one else "sigmoid", name="mixed_scores")
+    layer = MixedScores("softmax" if one else "sigmoid", name=name)
     layer.factors.assign(fit_factors(probabilities, logits, truth, one))
     return layer
 

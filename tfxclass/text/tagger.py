@@ -17,9 +17,7 @@ from tfxclass.text import answers
 from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
-from tfxclass.text import kernel_ridge
 from tfxclass.text import linear_tree
-from tfxclass.text import neighbors as neighbors_lib
 from tfxclass.text import sparse_linear
 from tfxclass.text import summary as summary_lib
 from tfxclass.text import tagger_files
@@ -63,6 +61,11 @@ class Tagger:
             none. By default all of up to 14,000 texts and 3,000 of up to
             22,000, if held-out texts gain 0.002 of their score by them, with
             `effort="best"`.
+        hidden_units: int, units of a network with one hidden layer on the
+            texts' terms, whose logits are added (`MixedScores`); 0 for none. By
+            default 512 if there is time for eight passes over the texts in
+            half a minute of a core and held-out texts gain 0.002 of their score
+            by them, with `effort="best"`.
         threshold: float, weights of less than this are dropped.
         encoder: Keras model or layer of texts to features `[batch, dim]` (or a
             dict with `"pooled_output"`, a backbone of KerasHub behind its
@@ -97,6 +100,7 @@ class Tagger:
         c: float | None = None,
         neighbors: int | None = None,
         landmarks: int | None = None,
+        hidden_units: int | None = None,
         threshold: float = 0.05,
         encoder: keras.layers.Layer | None = None,
         learning_rate: float = 1e-3,
@@ -110,6 +114,8 @@ class Tagger:
             neighbors = check_positive_int("neighbors", neighbors)
         if landmarks:
             landmarks = check_positive_int("landmarks", landmarks)
+        if hidden_units:
+            hidden_units = check_positive_int("hidden_units", hidden_units)
         if not 0 <= threshold < np.inf:
             raise ValueError(
                 f"`threshold` must be at least 0. Received: {threshold!r}"
@@ -122,6 +128,7 @@ class Tagger:
         self.fields = None if fields is None else list(fields)
         self.effort, self.c, self.threshold = effort, c, threshold
         self.neighbors, self.landmarks = neighbors, landmarks
+        self.hidden_units = hidden_units
         self.thresholds = None
         self.seed, self.verbose = int(seed), verbose
         self.tags, self.model, self.summary = [], None, {}
@@ -167,8 +174,9 @@ class Tagger:
         self.say(f"training {len(self.tags)} tags on {size} texts")
         weights = self._train(rows, labels, num_features, trial, one)
         features = text_features.make(fields, vocabularies)
-        mixed = self._mixed_in(rows, labels, num_features, trial)
-        self._make_model(list(columns), features, weights, mixed, trial.encoded)
+        mixed = trial.beside.layers(rows, labels, num_features)
+        encoded = trial.beside.encoded
+        self._make_model(list(columns), features, weights, mixed, encoded)
         self.summary.update(
             texts=size,
             tags=len(self.tags),
@@ -406,11 +414,7 @@ class Tagger:
             "centroids": trial.share,
             "lift": trial.lift,
             "passes": epochs,
-            "landmarks": trial.landmarks,
-            "kernel_share": _share(trial.landmarks, trial.kernel_share),
-            "neighbors": trial.neighbors,
-            "vote_share": _share(trial.neighbors, trial.vote_share),
-            "encoder_passes": trial.encoder_epochs,
+            **trial.beside.summary(),
             "groups": groups,
             "threshold": trial.threshold,
             "tried": trial.report,
@@ -424,22 +428,6 @@ class Tagger:
         layer.slope.assign(trial.slope)
         layer.intercept.assign(trial.intercept)
         return layer
-
-    def _mixed_in(self, rows, labels, num_features, trial):
-        """Layers of other scores of the texts, as they are mixed in."""
-        data, layers = (rows, labels, num_features, len(self.tags)), []
-        if trial.landmarks:
-            kernel = kernel_ridge.make(
-                *data, trial.landmarks, share=trial.kernel_share,
-                one=trial.one, seed=self.seed, name="kernel",
-            )  # fmt: skip
-            layers.append(kernel)
-        if trial.neighbors:
-            votes = neighbors_lib.make(
-                *data, trial.neighbors, trial.vote_share, "neighbors"
-            )
-            layers.append(votes)
-        return layers
 
     def _make_model(self, names, features, linear, mixed, encoded):
         inputs = encoder_lib.inputs_of(names)
@@ -481,11 +469,6 @@ class Tagger:
         """Prints progress, unless told not to."""
         if self.verbose:
             print(f"tagger: {message}", flush=True)
-
-
-def _share(count, share):
-    """For the summary: 0 of what is not mixed in."""
-    return round(share, 3) if count else 0.0
 
 
 def _no_columns(weights, count):

@@ -6,9 +6,10 @@ sums of cumulative counts and a scatter that adds.
 """
 
 import os
-from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -16,10 +17,13 @@ from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_model
 from tfxclass.export.version_folder import new_folder
+from tfxclass.text.beside import ENCODED
+from tfxclass.text.beside import HIDDEN
 from tfxclass.text.kernel_scores import KernelScores
 from tfxclass.text.kernel_scores import scores_of_cosines
 from tfxclass.text.mixed_scores import MixedScores
 from tfxclass.text.near_texts import NearTexts
+from tfxclass.text.perceptron import Perceptron
 from tfxclass.text.sparse_linear import SparseLinear
 from tfxclass.types import Path
 
@@ -36,13 +40,11 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: {path!r}")
-    linear, mixed = _layers(tagger.model)
+    layers = _layers(tagger.model)
     names = labels_lib.read(tagger.tags, len(tagger.tags))
 
     def answer(ids, values):
-        scores, best = tf.math.top_k(
-            probabilities(linear, mixed, ids, values), k
-        )
+        scores, best = tf.math.top_k(probabilities(layers, ids, values), k)
         return tf.cast(best, tf.int64), scores
 
     specs = [
@@ -57,7 +59,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
             f.write(model.SerializeToString())
         labels_lib.write(names, folder)
         if verify:
-            _verify(file, linear, mixed, k)
+            _verify(file, tagger.model, layers.linear, k)
     return os.path.join(path, onnx_model.MODEL)
 
 
@@ -69,46 +71,70 @@ def _name_outputs(graph):
         output.name = name
 
 
+class Layers(NamedTuple):
+    """A tagger's model behind its terms.
+
+    Attributes:
+        linear: `SparseLinear`.
+        near: `NearTexts` layers, one after the other.
+        perceptron: `Perceptron`, or None.
+        mixed: `MixedScores` of its logits, or None.
+    """
+
+    linear: SparseLinear
+    near: list[NearTexts]
+    perceptron: Perceptron | None = None
+    mixed: MixedScores | None = None
+
+
 def _layers(model):
-    """The linear layer, and those mixed in, in their order."""
-    linear, mixed = None, []
-    for layer in model.layers:
-        if isinstance(layer, MixedScores):
-            raise ValueError(
-                "ONNX has no ops for texts, which the encoder reads. "
-                "Use `Tagger.export`, or fit without an encoder."
-            )
-        if isinstance(layer, SparseLinear):
-            linear = layer
-        if isinstance(layer, NearTexts):
-            mixed.append(layer)
-    return linear, mixed
+    by_name = {layer.name: layer for layer in model.layers}
+    if ENCODED in by_name:
+        raise ValueError(
+            "ONNX has no ops for texts, which the encoder reads. "
+            "Use `Tagger.export`, or fit without an encoder."
+        )
+    network = None
+    if HIDDEN in by_name:
+        network = Perceptron(by_name["hidden"], by_name["hidden_tags"])
+    near = [layer for layer in model.layers if isinstance(layer, NearTexts)]
+    return Layers(by_name["tags"], near, network, by_name.get(HIDDEN))
 
 
 def probabilities(
-    linear: SparseLinear,
-    mixed: Sequence[NearTexts],
-    ids: tf.Tensor,
-    values: tf.Tensor,
+    layers: Layers, ids: tf.Tensor, values: tf.Tensor
 ) -> tf.Tensor:
     """What a tagger's model gives, by ops that ONNX has, too.
 
     Args:
-        linear: `SparseLinear`.
-        mixed: `NearTexts` layers, one after the other.
+        layers: `Layers`.
         ids: int64 `[batch, n]`.
         values: float32 `[batch, n]`; where they are 0 there is no feature.
 
     Returns:
         float32 `[batch, labels]`.
     """
+    linear = layers.linear
     found = linear.activated(margins(linear, ids, values))
     squares = tf.reduce_sum(values**2, axis=1, keepdims=True)
     unit = values / tf.maximum(tf.sqrt(squares), 1e-12)
-    for layer in mixed:
+    for layer in layers.near:
         scores = _scores(layer, margins(layer.similarity, ids, unit))
         found = (1 - layer.share) * found + layer.share * scores
-    return found
+    if layers.perceptron is None:
+        return found
+    return layers.mixed(found, _logits(layers.perceptron, ids, values))
+
+
+def _logits(network, ids, values):
+    """As `network.logits`."""
+    hidden, tags = network
+    rows = tf.gather(_constant(hidden.kernel), ids)
+    units = tf.squeeze(tf.matmul(values[:, tf.newaxis], rows), 1)
+    units += _constant(hidden.bias)
+    # GELU; TensorFlow's has an op that ONNX has not.
+    units *= 0.5 * (1 + tf.math.erf(units * 0.5**0.5))
+    return tf.matmul(units, _constant(tags.kernel)) + _constant(tags.bias)
 
 
 def _scores(layer, cosines):
@@ -189,7 +215,7 @@ def _sum_lists(begins, lengths, weights, columns, entries, width):
     return tf.reshape(summed, tf.stack([batch, tf.constant(width, tf.int64)]))
 
 
-def _verify(file, linear, mixed, k):
+def _verify(file, model, linear, k):
     import onnxruntime
 
     random = np.random.default_rng(0)
@@ -200,10 +226,8 @@ def _verify(file, linear, mixed, k):
     session = onnxruntime.InferenceSession(file)
     given = dict(zip(_INPUTS, (ids, values)))
     found_ids, found = session.run(_OUTPUTS, given)
-    expected = linear(ids, values)
-    for layer in mixed:
-        expected = layer(ids, values, expected)
-    expected = expected.numpy()
+    terms = model.get_layer("text_features").output
+    expected = keras.Model(terms, model.output)([ids, values]).numpy()
     best = -np.sort(-expected, axis=1)[:, :k]
     own = np.take_along_axis(expected, found_ids, axis=1)
     for scores in (best, own):

@@ -8,12 +8,9 @@ import numpy as np
 from tfxclass.text import choice
 from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
-from tfxclass.text import encoder as encoder_lib
-from tfxclass.text import kernel_ridge
 from tfxclass.text import linear_tree
-from tfxclass.text import mixed_scores
-from tfxclass.text import near_texts
-from tfxclass.text import neighbors
+from tfxclass.text.beside import Beside
+from tfxclass.text.beside import Judged
 from tfxclass.text.featured import Featured
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
@@ -49,10 +46,6 @@ _MOST_HELD = 2000
 _LEAST_C, _MOST_C = 0.005, 8.0
 # Passes over the texts.
 _MOST_EPOCHS = 32
-# Of the score, for what votes cost in an answer and in the model.
-_LEAST_GAIN = 0.002
-# Of votes, where no held-out texts tell.
-_VOTE_SHARE = neighbors.WEIGHT / (1 + neighbors.WEIGHT)
 # Fewer rows cannot tell one choice from another.
 _LEAST_HELD = 20
 
@@ -79,26 +72,19 @@ class Trials:
         self.thresholds = None
         self.effort = EFFORTS[tagger.effort]
         self.epochs = self.effort.epochs
-        self.neighbors, self.vote_share = tagger.neighbors or 0, _VOTE_SHARE
-        self.landmarks, self.kernel_share = tagger.landmarks or 0, _VOTE_SHARE
-        # A layer of logits of the encoder, and a `MixedScores`.
-        self.encoded, self.encoder_epochs = None, 0
+        self.beside = Beside(tagger, one, self.report)
 
     def choose(self) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
         sets = columns_lib.candidates(self.columns)
         if self.tagger.fields is not None:
+            columns_lib.check_fields(self.tagger.fields, self.columns)
             sets = [self.tagger.fields]
         every = list(dict.fromkeys(field for part in sets for field in part))
         featured = Featured(every, self.columns, self.tagger, self._lighter)
         train, held, held_labels = self._parts(featured)
         if held is None:
-            if self.tagger.encoder is not None:
-                raise ValueError(
-                    "An encoder needs texts that it is judged by: "
-                    f"`validation_data`, or {10 * _LEAST_HELD} texts. "
-                    f"Received: {len(self.labels)} texts"
-                )
+            self._check_unjudged()
             return featured.join(sets[0])
         best = None
         for fields in sets:
@@ -113,15 +99,31 @@ class Trials:
         self.share, self.lift = trial.share, trial.lift
         self._calibrate(trial)
         answers = self._probabilities(trial)
-        answers = self._let_compare(answers, trial, *split)
-        answers = self._let_vote(answers, trial, *split)
-        answers = self._let_encode(answers, trial)
+        answers = self.beside.choose(answers, self._judged(trial, *split))
         self.threshold = choice.best_threshold(answers, trial.truth)
         self.thresholds = choice.tag_thresholds(
             answers, trial.truth, trial.labels, len(self.tagger.tags),
             self.threshold,
         )  # fmt: skip
         return featured.join(fields)
+
+    def _check_unjudged(self):
+        """Raises ValueError for what only held-out texts can weigh."""
+        for name in ("encoder", "hidden_units"):
+            if getattr(self.tagger, name):
+                raise ValueError(
+                    f"`{name}` needs texts that it is judged by: "
+                    f"`validation_data`, or {10 * _LEAST_HELD} texts. "
+                    f"Received: {len(self.labels)} texts"
+                )
+
+    def _judged(self, trial, featured, fields, c, train, held, _):
+        _, rows, num_features, _ = featured.join(fields)
+        return Judged(
+            rows.take(train), self.labels.take(train),
+            featured.join_held(fields, held), trial, num_features,
+            len(self.labels), self._texts,
+        )  # fmt: skip
 
     def _lighter(self, rows):
         """`rows`; if there is no time, their heaviest terms in fewer passes."""
@@ -217,77 +219,6 @@ class Trials:
         odds = np.exp(scaled - scaled.max(axis=1, keepdims=True))
         return odds / odds.sum(axis=1, keepdims=True)
 
-    def _let_compare(self, answers, trial, featured, fields, c, train, held, _):
-        """`answers` with a kernel's scores, if they are wanted and help."""
-        count = min(self._num_landmarks(), len(train))
-        if not count:
-            return answers
-        _, rows, num_features, _ = featured.join(fields)
-        layer = kernel_ridge.make(
-            rows.take(train), self.labels.take(train), num_features,
-            len(self.tagger.tags), count, one=self.one, seed=self.tagger.seed,
-        )  # fmt: skip
-        scores = near_texts.scores_of(
-            layer, featured.join_held(fields, held), trial.labels
-        )
-        share, mixed = self._mix(answers, scores, trial, kernel_ridge.SHARES)
-        gains = self._gains("kernel", answers, mixed, trial)
-        if self.tagger.landmarks is None and not gains:
-            return answers
-        self.landmarks, self.kernel_share = self._num_landmarks(), share
-        return mixed
-
-    def _num_landmarks(self):
-        wanted, size = self.tagger.landmarks, len(self.labels)
-        if wanted is not None or self.tagger.effort == "fast":
-            return min(wanted or 0, size)
-        return kernel_ridge.num_landmarks(size, len(self.tagger.tags))
-
-    def _let_vote(self, answers, trial, featured, fields, c, train, held, _):
-        """`answers` with neighbours' votes, if they are wanted and help."""
-        wanted = self.tagger.neighbors
-        if wanted == 0 or (wanted is None and self.tagger.effort == "fast"):
-            return answers
-        _, rows, num_features, _ = featured.join(fields)
-        layer = neighbors.make(
-            rows.take(train), self.labels.take(train), num_features,
-            len(self.tagger.tags), wanted or neighbors.NEIGHBORS,
-        )  # fmt: skip
-        votes = near_texts.scores_of(
-            layer, featured.join_held(fields, held), trial.labels
-        )
-        share, mixed = self._mix(answers, votes, trial, neighbors.SHARES)
-        gains = self._gains("neighbours", answers, mixed, trial)
-        if wanted is None and not gains:
-            return answers
-        self.neighbors, self.vote_share = layer.num_neighbors, share
-        return mixed
-
-    def _mix(self, answers, scores, trial, shares):
-        """The best share of the scores, and the answers with it."""
-        mixes = [(1 - x) * answers + x * scores for x in shares]
-        best = np.argmax([self._score(mixed, trial) for mixed in mixes])
-        return shares[best], mixes[best]
-
-    def _let_encode(self, answers, trial):
-        """`answers` with the encoder's logits, if there is one and it helps."""
-        encoder = self.tagger.encoder
-        if encoder is None:
-            return answers
-        data, held = self._texts()
-        layer, epochs = encoder_lib.train(
-            encoder, self.tagger.learning_rate, data, held,
-            len(self.tagger.tags), self.one, self.tagger.seed, self.tagger.say,
-        )  # fmt: skip
-        logits = encoder_lib.logits_of(encoder, layer, held[0])
-        logits = logits[:, trial.labels]
-        mixed = mixed_scores.make(answers, logits, trial.truth, self.one)
-        both = mixed(answers, logits).numpy()
-        if not self._gains("encoder", answers, both, trial):
-            return answers
-        self.encoded, self.encoder_epochs = (layer, mixed), epochs
-        return both
-
     def _texts(self):
         """Columns and labels, learned from and held out."""
         if self.held is not None:
@@ -296,16 +227,3 @@ class Trials:
             (columns_lib.take(self.columns, rows), self.labels.take(rows))
             for rows in self._split()
         ]
-
-    def _score(self, answers, trial):
-        measure = choice.average_precision
-        if self.one:
-            measure = choice.reciprocal_rank
-        return measure(answers, trial.truth)
-
-    def _gains(self, name, before, after, trial):
-        """Whether held-out texts gain enough for what an answer costs more."""
-        before, after = (self._score(x, trial) for x in (before, after))
-        self.report.append((name, self.c, 0, round(after, 4)))
-        self.tagger.say(f"{name}: {before:.4f} to {after:.4f}")
-        return after >= before + _LEAST_GAIN

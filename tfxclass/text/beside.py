@@ -1,0 +1,257 @@
+"""What is mixed with a tagger's linear scores, where held-out texts gain."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from tfxclass.text import choice
+from tfxclass.text import encoder as encoder_lib
+from tfxclass.text import kernel_ridge
+from tfxclass.text import mixed_scores
+from tfxclass.text import near_texts
+from tfxclass.text import neighbors
+from tfxclass.text import perceptron
+from tfxclass.text.sparse_rows import SparseRows
+from tfxclass.types import Columns
+from tfxclass.types import Config
+
+#: Layers of the model that mix in a perceptron's logits, and an encoder's.
+HIDDEN, ENCODED = "mixed_hidden", "mixed_scores"
+# Of the score, for what an answer and the model cost more.
+_LEAST_GAIN = 0.002
+# Where no held-out texts tell.
+_SHARE = neighbors.WEIGHT / (1 + neighbors.WEIGHT)
+
+
+class Judged(NamedTuple):
+    """Texts to learn from, and held-out ones to judge by.
+
+    Attributes:
+        rows: `SparseRows`, terms of the texts that are learned from.
+        labels: `SparseRows`, their labels.
+        held: `SparseRows`, terms of the held-out texts.
+        trial: `choice.Trial`, the linear scores of those.
+        num_features: int.
+        size: int, of all texts, which the final scores are learned from.
+        texts: function without arguments: columns and labels of the texts that
+            are learned from, and of the held-out ones.
+    """
+
+    rows: SparseRows
+    labels: SparseRows
+    held: SparseRows
+    trial: choice.Trial
+    num_features: int
+    size: int
+    texts: Callable[[], list[tuple[Columns, SparseRows]]]
+
+
+class Beside:
+    """Other scores of the texts, as far as they help.
+
+    Args:
+        tagger: `Tagger`.
+        one: whether a text has one label.
+        report: list, gets what was tried.
+
+    Attributes:
+        encoded: a layer of logits of the encoder and a `MixedScores`, or None.
+    """
+
+    def __init__(self, tagger: Any, one: bool, report: list[Any]) -> None:
+        self.tagger, self.one, self.report = tagger, one, report
+        self.num_labels = len(tagger.tags)
+        self.landmarks, self.kernel_share = tagger.landmarks or 0, _SHARE
+        self.neighbors, self.vote_share = tagger.neighbors or 0, _SHARE
+        self.hidden_units, self.hidden_epochs, self.hidden = 0, 0, None
+        self.encoded, self.encoder_epochs = None, 0
+
+    def choose(self, answers: np.ndarray, data: Judged) -> np.ndarray:
+        """The answers with all that is wanted or helps.
+
+        Args:
+            answers: float32 `[held-out rows, labels]`, linear probabilities.
+            data: `Judged`.
+        """
+        for add in (self._kernel, self._votes, self._perceptron, self._encoder):
+            answers = add(answers, data)
+        return answers
+
+    def _kernel(self, answers, data):
+        wanted = self.tagger.landmarks
+        usual = kernel_ridge.num_landmarks(data.size, self.num_labels)
+        count = self._wanted(wanted, usual)
+        if not count:
+            return answers
+        layer = kernel_ridge.make(
+            data.rows, data.labels, data.num_features, self.num_labels,
+            min(count, len(data.rows)), one=self.one, seed=self.tagger.seed,
+        )  # fmt: skip
+        share, mixed = self._shared(answers, layer, data, kernel_ridge.SHARES)
+        if not self._gains("kernel", wanted, answers, mixed, data):
+            return answers
+        self.landmarks, self.kernel_share = min(count, data.size), share
+        return mixed
+
+    def _votes(self, answers, data):
+        wanted = self.tagger.neighbors
+        count = self._wanted(wanted, neighbors.NEIGHBORS)
+        if not count:
+            return answers
+        layer = neighbors.make(
+            data.rows, data.labels, data.num_features, self.num_labels, count
+        )
+        share, mixed = self._shared(answers, layer, data, neighbors.SHARES)
+        if not self._gains("neighbours", wanted, answers, mixed, data):
+            return answers
+        self.neighbors, self.vote_share = count, share
+        return mixed
+
+    def _perceptron(self, answers, data):
+        wanted = self.tagger.hidden_units
+        units = self._wanted(wanted, perceptron.UNITS)
+        if not units:
+            return answers
+        epochs = perceptron.num_epochs(
+            data.rows, data.num_features, self.num_labels, units
+        )
+        if wanted:
+            epochs = max(epochs, perceptron.LEAST_EPOCHS)
+        if not epochs:
+            return answers
+        network = self._train_perceptron(
+            data.rows, data.labels, data.num_features, units, epochs
+        )
+        logits = network.logits_of(data.held, data.trial.labels)
+        mixed, both = self._fitted(answers, logits, data, HIDDEN)
+        if not self._gains("perceptron", wanted, answers, both, data):
+            return answers
+        self.hidden_units, self.hidden_epochs = units, epochs
+        self.hidden = mixed
+        return both
+
+    def _train_perceptron(self, rows, labels, num_features, units, epochs):
+        return perceptron.train(
+            rows, labels, num_features, self.num_labels, units, epochs,
+            self.one, self.tagger.seed, self.tagger.say,
+        )  # fmt: skip
+
+    def _encoder(self, answers, data):
+        encoder = self.tagger.encoder
+        if encoder is None:
+            return answers
+        learned, held = data.texts()
+        layer, epochs = encoder_lib.train(
+            encoder, self.tagger.learning_rate, learned, held,
+            self.num_labels, self.one, self.tagger.seed, self.tagger.say,
+        )  # fmt: skip
+        logits = encoder_lib.logits_of(encoder, layer, held[0])
+        logits = logits[:, data.trial.labels]
+        mixed, both = self._fitted(answers, logits, data, ENCODED)
+        if not self._gains("encoder", None, answers, both, data):
+            return answers
+        self.encoded, self.encoder_epochs = (layer, mixed), epochs
+        return both
+
+    def _wanted(self, given, usual):
+        if given is None:
+            return 0 if self.tagger.effort == "fast" else usual
+        return given
+
+    def _shared(self, answers, layer, data, shares):
+        """The best share of the layer's scores, and the answers with it."""
+        scores = near_texts.scores_of(layer, data.held, data.trial.labels)
+        return best_share(answers, scores, data.trial.truth, shares, self.one)
+
+    def _fitted(self, answers, logits, data, name):
+        """A `MixedScores`, and the answers with the logits."""
+        mixed = mixed_scores.make(
+            answers, logits, data.trial.truth, self.one, name
+        )
+        return mixed, mixed(answers, logits).numpy()
+
+    def _gains(self, name, wanted, before, after, data):
+        """Whether held-out texts gain enough, or it is wanted anyway."""
+        truth = data.trial.truth
+        before, after = (score(x, truth, self.one) for x in (before, after))
+        self.report.append((name, None, 0, round(after, 4)))
+        self.tagger.say(f"{name}: {before:.4f} to {after:.4f}")
+        return wanted is not None or after >= before + _LEAST_GAIN
+
+    def layers(
+        self, rows: SparseRows, labels: SparseRows, num_features: int
+    ) -> list[Callable[..., Any]]:
+        """What a model mixes in: `(ids, values, outputs)` to outputs.
+
+        Args:
+            rows: `SparseRows`, terms of all texts.
+            labels: `SparseRows`, their labels.
+            num_features: int.
+        """
+        data, found = (rows, labels, num_features, self.num_labels), []
+        if self.landmarks:
+            kernel = kernel_ridge.make(
+                *data, self.landmarks, share=self.kernel_share, one=self.one,
+                seed=self.tagger.seed, name="kernel",
+            )  # fmt: skip
+            found.append(kernel)
+        if self.neighbors:
+            votes = neighbors.make(
+                *data, self.neighbors, self.vote_share, "neighbors"
+            )
+            found.append(votes)
+        if self.hidden is not None:
+            network = self._train_perceptron(
+                *data[:3], self.hidden_units, self.hidden_epochs
+            )
+
+            def mix(ids, values, outputs):
+                return self.hidden(outputs, network.logits(ids, values))
+
+            found.append(mix)
+        return found
+
+    def summary(self) -> Config:
+        """What was chosen, for `Tagger.summary`."""
+        return {
+            "landmarks": self.landmarks,
+            "kernel_share": _share(self.landmarks, self.kernel_share),
+            "neighbors": self.neighbors,
+            "vote_share": _share(self.neighbors, self.vote_share),
+            "hidden_units": self.hidden_units,
+            "hidden_passes": self.hidden_epochs,
+            "encoder_passes": self.encoder_epochs,
+        }
+
+
+def score(answers: np.ndarray, truth: np.ndarray, one: bool) -> float:
+    """How good answers are, `[rows, labels]`; the higher the better.
+
+    Args:
+        answers: float, `[rows, labels]`.
+        truth: bool, `[rows, labels]`.
+        one: whether a row has one label.
+    """
+    measure = choice.reciprocal_rank if one else choice.average_precision
+    return measure(answers, truth)
+
+
+def best_share(
+    answers: np.ndarray,
+    scores: np.ndarray,
+    truth: np.ndarray,
+    shares: Sequence[float],
+    one: bool,
+) -> tuple[float, np.ndarray]:
+    """The best of `shares` of the scores, and the answers with it."""
+    mixes = [(1 - x) * answers + x * scores for x in shares]
+    best = np.argmax([score(mixed, truth, one) for mixed in mixes])
+    return shares[best], mixes[best]
+
+
+def _share(count, share):
+    """For the summary: 0 of what is not mixed in."""
+    return round(share, 3) if count else 0.0
