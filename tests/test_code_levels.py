@@ -64,7 +64,7 @@ def test_margins_are_added_to_those_below(num_groups):
     expected = odds / odds.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(layer(ids, values), expected, 1e-3, 1e-6)
     found = tagger_onnx.probabilities(
-        layer, [], tf.constant(ids), tf.constant(values)
+        tagger_onnx.Layers(layer, []), tf.constant(ids), tf.constant(values)
     )
     np.testing.assert_allclose(found, expected, 1e-3, 1e-6)
     again = keras.saving.deserialize_keras_object(
