@@ -206,14 +206,51 @@ def test_rows_are_ranked_and_the_best_are_kept(seed, normalize, more):
         np.testing.assert_array_equal(ids[r, :there], expected)
         # A logit errs by some epsilons of its terms, which are below 30.
         np.testing.assert_allclose(shares[r, :there], of_each, rtol=1e-4)
-    # Of two rows of one place the first is kept.
-    for r in reversed(range(5)):
-        before = labels[:r][labels[:r] >= 0]
-        if labels[r] < 0 or labels[r] % 20 in before % 20:
-            continue
-        row = memory.numpy()[labels[r] % 20]
-        assert row[:2].tolist() == [labels[r], last[r]]
-        assert row[2:].tolist() == ids.numpy()[r, :WIDTH].tolist()
+    expected = memory_after(labels, last, ids.numpy(), column=9 % WIDTH)
+    assert {row[0]: row[1:] for row in memory.numpy().tolist()} == expected
+
+
+def memory_after(labels, last, ids, column):
+    """The definition: `{label: [step, *neighbours]}`, and -1 has none."""
+    rows, places = {}, {}
+    for r, label in enumerate(labels.tolist()):
+        # Of two rows of one place the first is kept.
+        if label >= 0 and places.setdefault(label % 20, label) == label:
+            rows.setdefault(label, [int(last[r]), *ids[r, :WIDTH].tolist()])
+    for label, near in zip(labels.tolist(), ids[:, column].tolist()):
+        row = rows.get(near)
+        if label >= 0 and row and label != near and label not in row[1:]:
+            free = row.index(-1, 1) if -1 in row[1:] else WIDTH
+            row[free] = label
+    return rows | {-1: [-1] * (1 + WIDTH)}
+
+
+def test_what_is_near_gets_the_label_as_its_neighbour():
+    """One neighbour, each step another one: at its end, if it is full."""
+    rows = {1: (3, [2]), 2: (4, [1, 6, 7, 8]), 5: (2, [4])}
+
+    def kept(label, step):
+        memory = memory_of(rows)
+        known = int64([[2, 5, 9]])
+        neighbor_memory.rank(
+            memory,
+            tf.Variable(-np.arange(12.0, dtype=np.float32)[:, np.newaxis]),
+            tf.ones([1, 1]),
+            *map(int64, ([[label]], [label], known, [], np.zeros((0, 1)))),
+            WIDTH,
+            step,
+            False,
+        )
+        return {r[0]: r[2:] for r in memory.numpy().tolist() if r[0] >= 0}
+
+    before = {1: [2, -1, -1, -1], 2: [1, 6, 7, 8], 5: [4, -1, -1, -1]}
+    own = {3: [2, 5, 9, -1]}
+    assert kept(3, 0) == before | own | {2: [1, 6, 7, 3]}
+    assert kept(3, 1) == before | own | {5: [4, 3, -1, -1]}
+    # 9 has no row, and there is no fourth neighbour.
+    assert kept(3, 2) == kept(3, 3) == before | own
+    # 2 has label 1 already.
+    assert kept(1, 0) == before | {1: [2, 5, 9, -1]}
 
 
 def test_logits_that_are_not_finite_count_for_nothing():

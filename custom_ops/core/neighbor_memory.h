@@ -184,8 +184,21 @@ class NeighborRanker {
   std::vector<std::pair<float, int64_t>> ranked_;
 };
 
+// The row of `label` gets `id`: at its end, if it is full.
+inline void AddNeighbor(const NeighborMemory& memory, int64_t label,
+                        int64_t id) {
+  if (id == label || memory.Find(label) == nullptr) return;
+  int64_t* const own = memory.Place(label) + 2;
+  int64_t* const last = own + memory.width - 1;
+  if (IsAmong(id, own, memory.width)) return;
+  *std::find(own, last, -1) = id;
+}
+
 // Keeps the first `width` of ids [n, count] for each label. Of rows that share
 // a place the first is kept. is_asked [n]: which were searched for at `step`.
+// Then one of these neighbours, each step another one, gets the label as its
+// own: what is near is so in both directions (Dong et al., 2011, 2.3), and the
+// next row of the neighbour tells whether it is among its best.
 inline void KeepNeighbors(const NeighborMemory& memory, const int64_t* labels,
                           int64_t n, const std::vector<bool>& is_asked,
                           int64_t step, const int64_t* ids, int64_t count) {
@@ -194,6 +207,7 @@ inline void KeepNeighbors(const NeighborMemory& memory, const int64_t* labels,
     last[r] = is_asked[r] ? step : memory.LastSearch(labels[r]);
   }
   const int64_t kept = std::min(count, memory.width);
+  const int64_t column = static_cast<uint64_t>(step) % kept;
   for (int64_t r = n - 1; r >= 0; --r) {
     if (labels[r] < 0) continue;
     int64_t* const row = memory.Place(labels[r]);
@@ -201,6 +215,11 @@ inline void KeepNeighbors(const NeighborMemory& memory, const int64_t* labels,
     row[1] = last[r];
     std::fill(row + 2, row + 2 + memory.width, -1);
     std::copy(ids + r * count, ids + r * count + kept, row + 2);
+    memory.Prefetch(ids[r * count + column]);
+  }
+  for (int64_t r = 0; r < n; ++r) {
+    if (labels[r] < 0) continue;
+    AddNeighbor(memory, ids[r * count + column], labels[r]);
   }
 }
 

@@ -80,6 +80,10 @@ def rank(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The best of what is known and was found for each row; it is kept, too.
 
+    Of what is kept for a label one neighbour, each step another one, gets the
+    label as its own, in its last place if all are taken: what is near is so in
+    both directions.
+
     Args:
         memory, labels, step: of `recall`.
         kernel: float32 or bfloat16 variable `[num_classes, dim]`.
@@ -100,6 +104,10 @@ def rank(
     Raises:
         InvalidArgumentError: shapes that do not go together, ids that are no
             classes, queries that are not finite.
+
+    References:
+        Dong et al., Efficient K-Nearest Neighbor Graph Construction for
+        Generic Similarity Measures, WWW 2011, section 2.3 (reverse neighbours).
     """
     return library.ops.tfxclass_rank_neighbors(
         handle_of(memory),

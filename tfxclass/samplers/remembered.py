@@ -16,7 +16,7 @@ _WIDTH = 8
 _MOST_SLOTS = 1 << 20
 # Tables of recent labels, with few classes and with many, of which rows come by
 # more rarely; labels a bucket; and the most buckets of a table.
-_FEW_TABLES, _MANY_TABLES = 4, 8
+_FEW_TABLES, _MANY_TABLES = 4, 16
 _MANY_CLASSES = 1 << 14
 _PLACES = 4
 _MOST_BITS = 18
@@ -63,9 +63,10 @@ class Remembered:
     remembered of one of these neighbours, since a neighbour's neighbour is
     likely to be one, and with the labels of rows that lately had features like
     its own, by hash tables (`neighbor_memory.recall`). The best eight are
-    remembered. Nothing is built, and nothing is older than the last row of its
-    label. A sampler may search an index for some rows as well, whose labels
-    were searched for longest ago.
+    remembered, and with one of them, each step another one, the row's label,
+    since what is near is so in both directions. Nothing is built, and nothing
+    is older than the last row of its label. A sampler may search an index for
+    some rows as well, whose labels were searched for longest ago.
 
     From 2^20 classes on several share a place. On a CPU.
 
@@ -76,7 +77,8 @@ class Remembered:
 
     References:
         Dong et al., Efficient K-Nearest Neighbor Graph Construction for
-        Generic Similarity Measures, WWW 2011 (neighbours of neighbours).
+        Generic Similarity Measures, WWW 2011 (neighbours of neighbours,
+        reverse neighbours).
         Petrovic, Osborne and Lavrenko, Streaming First Story Detection with
         Application to Twitter, NAACL 2010 (tables of what was lately seen).
     """

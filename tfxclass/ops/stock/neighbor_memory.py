@@ -225,12 +225,27 @@ def _rank(memory, *arrays):
         )
     last, _ = _find(memory, labels)
     last[asked] = step
-    changed = np.stack([labels, last], axis=1)
     kept = np.full((len(queries), width), -1)
     kept[:, : min(count, width)] = ids[:, :width]
-    changed = np.concatenate([changed, kept], axis=1)
+    after = memory.copy()
     first = _first_of_places(labels, len(memory))
-    return ids, shares, labels[first] % len(memory), changed[first]
+    changed = np.column_stack([labels, last, kept])[first]
+    after[labels[first] % len(memory)] = changed
+    column = int(step) % 2**64 % min(count, width)
+    for label, near in zip(labels.tolist(), ids[:, column].tolist()):
+        if label >= 0:
+            _add_neighbor(after, near, label)
+    places = np.flatnonzero((after != memory).any(axis=1))
+    return ids, shares, places, after[places]
+
+
+def _add_neighbor(memory, label, new):
+    """The row of `label` gets `new`: at its end, if it is full."""
+    row = memory[label % len(memory)]
+    if label < 0 or label == new or row[0] != label or new in row[2:]:
+        return
+    free = np.flatnonzero(row[2:-1] == -1)
+    row[2 + free[0] if len(free) else -1] = new
 
 
 def _first_of_places(labels, slots):
