@@ -29,7 +29,7 @@ from tfxclass.types import Variable
 PAYS_ABOVE = 0.5
 # Where it is that many times more, nearly all places are for neighbours.
 _MOSTLY = 4.0
-_MOST_NEIGHBORS = 0.9
+_MOST_NEIGHBORS = 0.8
 # Of an old estimate, a probe.
 _KEPT = 0.5
 
@@ -46,7 +46,7 @@ class AutoSampler(HashingForestSampler):
     probes, exceeds half the ratio of the costs of a step with neighbours and
     one without (by a model of them, so that a run can be repeated), half of
     the places are for neighbours (`choice` 1: uniform mixed with neighbours);
-    from four times that on, nine tenths (2). Below half of either it falls
+    from four times that on, four fifths (2). Below half of either it falls
     back, to uniform draws alone in the end (0).
 
     Neighbours are what is remembered: the best that were seen of each label,
