@@ -15,13 +15,12 @@ under benchmarks/cache/glyphs, is not run again. Into benchmarks/results:
 
 import argparse
 import csv
-import json
 import os
 import statistics
 import sys
-import time
 from typing import NamedTuple
 
+from benchmarks import kept_jobs
 from benchmarks import measure
 from benchmarks.comparison.groups_results import mean
 from benchmarks.comparison.groups_results import ms_a_step
@@ -57,36 +56,13 @@ class GlyphsJob(NamedTuple):
 
     @property
     def path(self):
-        name = ",".join(f"{k}={v}" for k, v in self._asdict().items())
-        return os.path.join(CACHE, name + ".json")
-
-
-def run(job, folder):
-    """Runs a job and stores its result; a line about it."""
-    found = measure.in_fresh_process(
-        "-m", "benchmarks.glyphs_train", folder, json.dumps(job._asdict())
-    )
-    if "error" in found:
-        return f"FAILED: {found['error']}"
-    about = {
-        "job": job._asdict(),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": measure.machine(),
-    }
-    measure.write(job.path + ".part", {**about, **found})
-    os.replace(job.path + ".part", job.path)
-    spent = found["curve"][-1]["cpu_s"]
-    return f"accuracy {found['accuracy']:.3f}, {spent:.0f} s of CPU"
+        return kept_jobs.path_of(CACHE, self)
 
 
 def read(jobs):
     """Results there are: `{(method, seed): dict}`."""
-    found = {}
-    for job in jobs:
-        if os.path.exists(job.path):
-            with open(job.path) as f:
-                found[job.method, job.seed] = json.load(f)
-    return found
+    found = kept_jobs.read(jobs)
+    return {(job.method, job.seed): result for job, result in found}
 
 
 def at_time(curve, seconds):
@@ -208,7 +184,7 @@ def main(argv=None):
     if pending and not args.figures:
         print(glyphs_data.about(glyphs_data.load(args.folder)))
         for i, job in enumerate(pending):
-            told = run(job, args.folder)
+            told = kept_jobs.run(job, "benchmarks.glyphs_train", args.folder)
             failed += told.startswith("FAILED")
             place = f"{i + 1}/{len(pending)}"
             print(f"{place} {job.method}, seed {job.seed}: {told}", flush=True)

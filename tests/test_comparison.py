@@ -360,6 +360,8 @@ class TestFigures:
     def test_means_over_seeds(self, runs):
         assert runs.methods == ["full", "uniform"]
         assert runs.final("uniform") == pytest.approx(0.7)
+        assert runs.spread("uniform") == pytest.approx(0.02**0.5)
+        assert runs.spread("full") is None
         assert runs.overlap("uniform") == pytest.approx(0.3)
         assert runs.overlap("full") is None
         assert runs.final("uniform", "num_sampled=512") == 0.9

@@ -18,16 +18,16 @@ jobs.
 """
 
 import argparse
-import json
 import os
 import sys
-import time
 from typing import NamedTuple
 
+from benchmarks import kept_jobs
 from benchmarks import measure
 from benchmarks.comparison import groups_results
 
 CACHE = os.path.join(measure.FOLDER, "cache", "groups")
+_TRAIN = "benchmarks.comparison.groups_train"
 METHODS = ("uniform", "auto", "lsh", "forest")
 CONSTANT = ("neighbors",)
 PAPERS = ("full", "random", "forest_paper", "lsh_paper")
@@ -54,8 +54,7 @@ class GroupsJob(NamedTuple):
 
     @property
     def path(self):
-        name = ",".join(f"{k}={v}" for k, v in self._asdict().items())
-        return os.path.join(CACHE, name + ".json")
+        return kept_jobs.path_of(CACHE, self)
 
 
 # (classes, group, negatives): group sizes at 1 %, shares at a group of 50.
@@ -101,37 +100,9 @@ def make_jobs(seeds, parts):
     return jobs
 
 
-def run(job):
-    """Runs a job and stores its result; a line about it."""
-    result = measure.in_fresh_process(
-        "-m",
-        "benchmarks.comparison.groups_train",
-        json.dumps(job._asdict()),
-    )
-    if "error" in result:
-        return f"FAILED: {result['error']}"
-    result = {
-        "job": job._asdict(),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": measure.machine(),
-        **result,
-    }
-    os.makedirs(CACHE, exist_ok=True)
-    with open(job.path + ".part", "w") as f:
-        json.dump(result, f)
-    os.replace(job.path + ".part", job.path)
-    last = result["curve"][-1]
-    return f"accuracy {last['accuracy']:.3f}, {last['cpu_s']:.0f} s of CPU"
-
-
 def read(jobs):
     """Results there are, a list of dicts."""
-    found = []
-    for job in jobs:
-        if os.path.exists(job.path):
-            with open(job.path) as f:
-                found.append(json.load(f))
-    return found
+    return [result for _, result in kept_jobs.read(jobs)]
 
 
 def parse_arguments(argv=None):
@@ -158,7 +129,7 @@ def main(argv=None):
     pending = [job for job in jobs if not os.path.exists(job.path)]
     failed = 0
     for i, job in enumerate([] if args.figures else pending):
-        told = run(job)
+        told = kept_jobs.run(job, _TRAIN)
         failed += told.startswith("FAILED")
         name = os.path.basename(job.path).removesuffix(".json")
         print(f"{i + 1}/{len(pending)} {name}: {told}", flush=True)

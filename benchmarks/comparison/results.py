@@ -8,6 +8,7 @@ import csv
 import glob
 import json
 import os
+import statistics
 
 from benchmarks import measure
 from benchmarks.comparison.methods import METHODS
@@ -84,6 +85,11 @@ class Runs:
         """Mean over the seeds at the end, or None."""
         return _mean(curve[-1][column] for curve in self.seeds(method, setting))
 
+    def spread(self, method, setting="", column="precision@1"):
+        """Standard deviation over the seeds at the end; None for one."""
+        ends = [c[-1][column] for c in self.seeds(method, setting)]
+        return statistics.stdev(ends) if len(ends) > 1 else None
+
     def overlap(self, method, setting=""):
         """Mean over the points of all seeds, or None."""
         points = sum(self.seeds(method, setting), [])
@@ -127,6 +133,8 @@ def save_table(name, runs, out):
     for method in runs.methods:
         scores = ("precision@1", "precision@5", "accuracy@10")
         row = {"method": METHODS[method].label}
+        row["seeds"] = len(runs.seeds(method))
+        row["precision@1 +-"] = runs.spread(method)
         for column in ("num_sampled", *scores, *columns):
             row[column] = runs.final(method, column=column)
         row["overlap"] = runs.overlap(method)
@@ -137,6 +145,9 @@ def save_table(name, runs, out):
         "python -m benchmarks.comparison --data DATA "
         f"--sets {name} {first['budget']}"
     )
+    seeds = sorted({int(seed) for _, _, seed in runs.curves})
+    if len(seeds) > 1:
+        command += " --seeds " + " ".join(map(str, seeds))
     measure.write(
         os.path.join(out, name + ".json"),
         {
