@@ -163,6 +163,25 @@ def test_neighbours_where_few_classes_have_the_mass_and_back(probe_each_step):
     assert later[-1] == 0 and sorted(later, reverse=True) == later
 
 
+@pytest.mark.parametrize(("label", "expected"), [(5, 0.5), (300, 1.0)])
+def test_what_is_remembered_of_all_labels_of_a_row_counts(
+    probe_each_step, label, expected
+):
+    """Of eight best classes half are of one label's, half of the other's."""
+    head = built()
+    rows = head.kernel.numpy()
+    query = 3 * rows[7:8]
+    labels = np.array([[7, label]])
+    order = np.argsort(-(query @ rows.T)[0])
+    best = [c for c in order.tolist() if c not in labels][:8]
+    memory = np.full((CLASSES, 10), -1)
+    memory[7] = [7, 0, *best[:4], *[-1] * 4]
+    memory[300] = [300, 0, *best[4:], *[-1] * 4]
+    head.sampler.remembered.weight.assign(memory)
+    head.sampler.sample(tf.constant(query), tf.constant(labels), head.kernel)
+    assert measured(head)["recall"] == expected
+
+
 def test_a_forest_is_asked_as_well_where_that_is_wanted(probe_each_step):
     head = built(sampled=36, query_share=0.25)
     step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))

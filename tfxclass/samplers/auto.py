@@ -58,7 +58,7 @@ class AutoSampler(HashingForestSampler):
     Metrics, by `tfxclass.metrics.SamplerState`: `"k_eff"` and `"v"` (geometric
     mean, mean), `"noise"` (v (1 - p_y), averaged), `"choice"` and `"recall"`
     (of a row's eight best other classes, those that are remembered of its
-    label).
+    labels).
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -225,7 +225,8 @@ class AutoSampler(HashingForestSampler):
         )
         is_other = (ids >= 0) & ~_among(ids, labels)
         is_other &= tf.cumsum(tf.cast(is_other, tf.int32), axis=1) <= width
-        kept = self.remembered.kept(tf.reduce_max(labels, axis=1))
+        kept = self.remembered.kept(tf.reshape(labels, [-1]))
+        kept = tf.reshape(kept, [tf.shape(labels)[0], labels.shape[1] * width])
         hits = is_other & _among(ids, kept)
         count = [
             tf.reduce_sum(tf.cast(x, tf.float32)) for x in (hits, is_other)
