@@ -275,11 +275,24 @@ def row_arguments(description, epochs):
 def write(path, record):
     """Writes what report.py reads: date, machine, command and rows.
 
-    Absolute paths, of a command or in an error, become "...".
+    Absolute paths, of a command or in an error, become "...". JSON has no
+    infinity and no NaN: in the rows these are "inf" and "".
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
+    record = without_paths(record)
+    if "rows" in record:
+        rows = [
+            {k: _in_json(v) for k, v in row.items()} for row in record["rows"]
+        ]
+        record = {**record, "rows": rows}
     with open(path, "w") as f:
-        json.dump(without_paths(record), f, indent=1)
+        json.dump(record, f, indent=1)
+
+
+def _in_json(value):
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "" if math.isnan(value) else str(value)
 
 
 def without_paths(value):

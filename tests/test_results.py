@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -37,13 +38,22 @@ def report(monkeypatch):
         sys.modules.pop(name, None)
 
 
+def strict_json(text):
+    """What other readers take, too: without NaN and Infinity."""
+
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
 class TestPage:
     def test_is_what_the_results_say(self, report):
         assert (FOLDER / "RESULTS.md").read_text() == report.page()
 
     def test_notes_are_in_files_of_their_own(self):
         paths = sorted((FOLDER / "results").rglob("*.json"))
-        records = [json.loads(path.read_text()) for path in paths]
+        records = [strict_json(path.read_text()) for path in paths]
         assert paths
         for path, record in zip(paths, records):
             assert {*record} == {"date", "machine", "command", "rows"}, path
@@ -103,6 +113,13 @@ class TestPaths:
         measure.write(path, {"command": text, "rows": [{"error": text}]})
         found = json.loads(path.read_text())
         assert found == {"command": expected, "rows": [{"error": expected}]}
+
+    def test_json_has_no_infinity(self, tmp_path):
+        path = tmp_path / "x.json"
+        row = {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 1.5, "e": "x"}
+        measure.write(path, {"rows": [row]})
+        (found,) = strict_json(path.read_text())["rows"]
+        assert found == {"a": "inf", "b": "-inf", "c": "", "d": 1.5, "e": "x"}
 
     @pytest.fixture
     def runs(self, tmp_path, monkeypatch):
