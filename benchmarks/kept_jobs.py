@@ -12,8 +12,9 @@ from benchmarks import measure
 
 
 def path_of(folder, job):
-    """Of the result: its fields tell a job from others."""
-    name = ",".join(f"{k}={v}" for k, v in job._asdict().items())
+    """Of the result: its fields tell a job from others; "" tells nothing."""
+    fields = job._asdict().items()
+    name = ",".join(f"{k}={v}" for k, v in fields if v != "")
     return os.path.join(folder, name + ".json")
 
 

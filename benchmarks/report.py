@@ -76,6 +76,7 @@ TITLES = {
         "How few classes carry the softmax and its gradient (HF-A, Fig. 1)"
     ),
     "comparison/groups": "Classes in groups: selection and uniform draws",
+    "comparison/groups_sweeps": "Classes in groups: trees, tables, rebuilds",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "glyphs": "Characters as classes: CJK fonts of Debian, some kept",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",

@@ -27,7 +27,7 @@ from benchmarks import measure
 from benchmarks.comparison import groups_results
 
 CACHE = os.path.join(measure.FOLDER, "cache", "groups")
-_TRAIN = "benchmarks.comparison.groups_train"
+TRAIN = "benchmarks.comparison.groups_train"
 METHODS = ("uniform", "auto", "lsh", "forest")
 CONSTANT = ("neighbors",)
 PAPERS = ("full", "random", "forest_paper", "lsh_paper")
@@ -42,6 +42,8 @@ class GroupsJob(NamedTuple):
         batch, steps: ints.
         method: str, in `METHODS`, `PAPERS` or `CONSTANT`.
         seed: int.
+        option: str, an int argument of the method's sampler, `"num_trees=5"`,
+            or "".
     """
 
     classes: int
@@ -51,6 +53,7 @@ class GroupsJob(NamedTuple):
     steps: int
     method: str
     seed: int = 0
+    option: str = ""
 
     @property
     def path(self):
@@ -129,7 +132,7 @@ def main(argv=None):
     pending = [job for job in jobs if not os.path.exists(job.path)]
     failed = 0
     for i, job in enumerate([] if args.figures else pending):
-        told = kept_jobs.run(job, _TRAIN)
+        told = kept_jobs.run(job, TRAIN)
         failed += told.startswith("FAILED")
         name = os.path.basename(job.path).removesuffix(".json")
         print(f"{i + 1}/{len(pending)} {name}: {told}", flush=True)

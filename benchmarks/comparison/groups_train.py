@@ -85,13 +85,22 @@ def learning_curve(job, model, head, groups):
     return curve
 
 
+def option_of(text):
+    """`{"num_trees": 5}` of `"num_trees=5"`, and nothing of ""."""
+    name, _, value = text.partition("=")
+    return {name: int(value)} if name else {}
+
+
 def main(text):
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     job = GroupsJob(**json.loads(text))
     keras.utils.set_random_seed(job.seed)
     num_sampled = job.batch + job.negatives
-    head = make_head(job.method, job.classes, num_sampled, SCALE, job.seed)
+    head = make_head(
+        job.method, job.classes, num_sampled, SCALE, job.seed,
+        **option_of(job.option),
+    )  # fmt: skip
     encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
     model = keras.Sequential([keras.Input([DIM]), encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)

@@ -1,5 +1,7 @@
 """The heads of `groups.py` and `glyphs.py` by name, and the noise they meet."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -18,8 +20,11 @@ class NeighborsSampler(tfxclass.samplers.AutoSampler):
         return tf.ones([])
 
 
-def make_head(method, num_classes, num_sampled, scale, seed):
-    """A head of cosines; the papers' rules restrict the softmax to a choice."""
+def make_head(method, num_classes, num_sampled, scale, seed, **options):
+    """A head of cosines; the papers' rules restrict the softmax to a choice.
+
+    `options` are the sampler's, of methods that have an index.
+    """
     layers = tfxclass.layers
     common = {"similarity": "cosine", "scale": scale, "seed": seed}
     if method == "full":
@@ -29,25 +34,26 @@ def make_head(method, num_classes, num_sampled, scale, seed):
             num_classes, num_sampled, sampler=method, **common
         )
     if method == "forest":
-        return layers.SelectiveSoftmax(num_classes, num_sampled, **common)
+        return layers.SelectiveSoftmax(
+            num_classes, num_sampled, **options, **common
+        )
     if method == "lsh":
-        return layers.LSHSoftmax(num_classes, num_sampled, **common)
-    sampler = _SAMPLERS[method](num_sampled, seed)
+        return layers.LSHSoftmax(num_classes, num_sampled, **options, **common)
+    sampler = _SAMPLERS[method](num_sampled, seed=seed, **options)
     return layers.SampledSoftmax(num_classes, sampler=sampler, **common)
 
 
 _SAMPLERS = {
-    "neighbors": lambda size, seed: NeighborsSampler(size, seed=seed),
-    "random": lambda size, seed: RandomSampler(size, seed=seed),
-    "forest_paper": lambda size, seed: tfxclass.samplers.HashingForestSampler(
-        size,
+    "neighbors": NeighborsSampler,
+    "random": RandomSampler,
+    "forest_paper": functools.partial(
+        tfxclass.samplers.HashingForestSampler,
         num_candidates=None,
         neighbor_fraction=1.0,
         correct_fill=False,
-        seed=seed,
     ),
-    "lsh_paper": lambda size, seed: tfxclass.samplers.LSHSampler(
-        size, neighbor_fraction=1.0, correction="none", seed=seed
+    "lsh_paper": functools.partial(
+        tfxclass.samplers.LSHSampler, neighbor_fraction=1.0, correction="none"
     ),
 }
 
