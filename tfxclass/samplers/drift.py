@@ -20,7 +20,7 @@ NUM_BEST = 10
 #: What refreshes and probes may take, beside the time of a step; refreshes less
 #: where the index is not all that finds neighbours.
 REFRESH_SHARE = 0.25
-REFRESH_SHARE_BESIDE_MEMORY = 0.1
+REFRESH_SHARE_BESIDE_MEMORY = 0.05
 PROBE_SHARE = 0.02
 #: An index is old at so many times the step at which it was begun.
 OLD_AGE = 2
@@ -88,11 +88,11 @@ class Drift:
     Every so many steps the best classes of a few rows of the batch are found
     exactly. Where the index finds fewer than nine tenths of what it found when
     it was new, by more than chance (`RecallWatch`), it is refreshed, over so
-    many steps that refreshes take a quarter of the time of the steps, a tenth
-    where the sampler remembers what was found. So it is where it is twice as
-    old as the model was when it was begun: an index of rows that were hardly
-    trained finds little when it is new, and is no measure of what one of
-    trained rows finds.
+    many steps that refreshes take a quarter of the time of the steps, or a
+    twentieth where the sampler remembers what was found. So it is where it is
+    twice as old as the model was when it was begun: an index of rows that were
+    hardly trained finds little when it is new, and is no measure of what one
+    of trained rows finds.
 
     Args:
         sampler: a sampler that is being built; gets the weights.
