@@ -36,7 +36,7 @@ class Effort(NamedTuple):
 
 
 EFFORTS = {
-    "fast": Effort(4, 10.0, (0.5,), 64),
+    "fast": Effort(4, 20.0, (0.5,), 96),
     "best": Effort(5, 90.0, (0.1, 0.5, 1.0)),
 }
 # Where a text's heaviest terms are learned from.
