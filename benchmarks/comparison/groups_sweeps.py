@@ -106,6 +106,9 @@ def draw(rows, path):
             if points:
                 axes.plot(*zip(*points), ".-", label=label)
         axes.set_xscale("log")
+        values = SWEEPS[option][1]
+        axes.set_xticks(values, [str(value) for value in values])
+        axes.minorticks_off()
         axes.set_xlabel(TITLES[option])
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7)
