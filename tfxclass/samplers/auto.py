@@ -27,7 +27,7 @@ from tfxclass.types import Variable
 
 #: Neighbours pay where v (1 - p_y) is above this times the ratio of costs.
 PAYS_ABOVE = 0.5
-# Where it is that many times more, nearly all places are for neighbours.
+# Where it is that many times more, most places are for neighbours.
 _MOSTLY = 4.0
 _MOST_NEIGHBORS = 0.8
 # Of an old estimate, a probe.

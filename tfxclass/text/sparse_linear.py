@@ -18,8 +18,6 @@ from tfxclass.types import Shape
 # longer lists are dense rows, the longest first, while these take little.
 _DENSE_SHARE = 1 / 40
 _MOST_DENSE_BYTES = 1 << 28
-# Of the place of an entry, in a number that tells its list, too.
-_PLACE_BITS = 40
 # Of the margin of a group, in the logit of its probability.
 _GROUP_SLOPE = 3.0
 
@@ -126,13 +124,11 @@ class SparseLinear(keras.layers.Layer):
         is_softmax = self.activation == "softmax"
         if self.groups is None:
             return tf.nn.softmax(scaled) if is_softmax else tf.sigmoid(scaled)
-        of_groups *= _GROUP_SLOPE
-        if is_softmax:
-            of_groups = tf.math.log_sigmoid(of_groups)
-            of_groups = tf.gather(of_groups, self.groups.value, axis=1)
-            return tf.nn.softmax(scaled + of_groups)
-        of_groups = tf.sigmoid(of_groups)
+        gate = tf.math.log_sigmoid if is_softmax else tf.sigmoid
+        of_groups = gate(_GROUP_SLOPE * of_groups)
         of_groups = tf.gather(of_groups, self.groups.value, axis=1)
+        if is_softmax:
+            return tf.nn.softmax(scaled + of_groups)
         return tf.sigmoid(scaled) * of_groups
 
     def margins(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
@@ -172,12 +168,13 @@ class SparseLinear(keras.layers.Layer):
         splits = tf.convert_to_tensor(self.splits)
         begins = tf.gather(splits, ids)
         lengths = tf.gather(splits, ids + 1) - begins
-        # A number has a list's number and a place: of two passes one is left.
-        begins += tf.range(tf.size(ids, tf.int64)) * (1 << _PLACE_BITS)
+        # One range of numbers tells both the list, in the high bits, and the
+        # place of its entry. Where the places end, the lists begin.
+        bits = tf.constant(self.num_entries.bit_length(), tf.int64)
+        begins += tf.bitwise.left_shift(tf.range(tf.size(ids, tf.int64)), bits)
         lists = tf.ragged.range(begins, begins + lengths)
-        bits = tf.constant(_PLACE_BITS, tf.int64)
         owner = tf.bitwise.right_shift(lists.flat_values, bits)
-        places = lists.flat_values & ((1 << _PLACE_BITS) - 1)
+        places = lists.flat_values - tf.bitwise.left_shift(owner, bits)
         first = tf.searchsorted(rows, tf.range(size + 1))
         # Four times as fast as `tf.math.unsorted_segment_sum` (measured).
         summed = tf.raw_ops.RaggedBincount(

@@ -227,25 +227,27 @@ def _rank(memory, *arrays):
     last[asked] = step
     kept = np.full((len(queries), width), -1)
     kept[:, : min(count, width)] = ids[:, :width]
-    after = memory.copy()
     first = _first_of_places(labels, len(memory))
     changed = np.column_stack([labels, last, kept])[first]
-    after[labels[first] % len(memory)] = changed
+    # Of the memory only what is touched: it has a row for each class.
+    touched = dict(zip((labels[first] % len(memory)).tolist(), changed))
     column = int(step) % 2**64 % min(count, width)
     for label, near in zip(labels.tolist(), ids[:, column].tolist()):
         if label >= 0:
-            _add_neighbor(after, near, label)
-    places = np.flatnonzero((after != memory).any(axis=1))
-    return ids, shares, places, after[places]
+            _add_neighbor(memory, touched, near, label)
+    after = np.array([*touched.values()], np.int64).reshape(-1, 2 + width)
+    return ids, shares, np.array([*touched], np.int64), after
 
 
-def _add_neighbor(memory, label, new):
+def _add_neighbor(memory, touched, label, new):
     """The row of `label` gets `new`: at its end, if it is full."""
-    row = memory[label % len(memory)]
+    place = label % len(memory)
+    row = touched.get(place, memory[place])
     if label < 0 or label == new or row[0] != label or new in row[2:]:
         return
     free = np.flatnonzero(row[2:-1] == -1)
-    row[2 + free[0] if len(free) else -1] = new
+    touched[place] = row.copy()
+    touched[place][2 + free[0] if len(free) else -1] = new
 
 
 def _first_of_places(labels, slots):
