@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from benchmarks import kept_jobs
 from benchmarks import measure
+from benchmarks.comparison.groups_results import LABELS
 from benchmarks.comparison.groups_results import mean
 from benchmarks.comparison.groups_results import ms_a_step
 from benchmarks.comparison.groups_results import speed_up
@@ -37,12 +38,6 @@ METHODS = (
     "forest_paper",
     "lsh_paper",
 )
-LABELS = {
-    "full": "full softmax",
-    "random": "the papers' random",
-    "forest_paper": "the paper's forest",
-    "lsh_paper": "the paper's LSH",
-}
 STEPS = 4000
 _POINT = ("step", "cpu_s", "accuracy", "v", "noise", "k_eff")
 
@@ -179,15 +174,11 @@ def main(argv=None):
         for seed in args.seeds
         for method in args.methods
     ]
-    pending = [job for job in jobs if not os.path.exists(job.path)]
-    failed = 0
-    if pending and not args.figures:
+    pending = [] if args.figures else kept_jobs.pending(jobs)
+    if pending:
         print(glyphs_data.about(glyphs_data.load(args.folder)))
-        for i, job in enumerate(pending):
-            told = kept_jobs.run(job, "benchmarks.glyphs_train", args.folder)
-            failed += told.startswith("FAILED")
-            place = f"{i + 1}/{len(pending)}"
-            print(f"{place} {job.method}, seed {job.seed}: {told}", flush=True)
+    module = "benchmarks.glyphs_train"
+    failed = kept_jobs.run_all(pending, module, args.folder)
     collect(read(jobs), args.out)
     return 1 if failed else 0
 

@@ -38,6 +38,23 @@ def run(job, module, *arguments):
     return f"accuracy {last['accuracy']:.3f}, {last['cpu_s']:.0f} s of CPU"
 
 
+def pending(jobs):
+    """Those without a result."""
+    return [job for job in jobs if not os.path.exists(job.path)]
+
+
+def run_all(jobs, module, *arguments, after=lambda: None):
+    """Runs jobs, tells of each, and calls `after`; how many failed."""
+    failed = 0
+    for i, job in enumerate(jobs):
+        told = run(job, module, *arguments)
+        failed += told.startswith("FAILED")
+        name = os.path.basename(job.path).removesuffix(".json")
+        print(f"{i + 1}/{len(jobs)} {name}: {told}", flush=True)
+        after()
+    return failed
+
+
 def read(jobs):
     """`(job, result)` of the jobs that have one, a list."""
     found = []

@@ -129,14 +129,11 @@ def main(argv=None):
     jobs = make_jobs(args.seeds, args.parts)
     if args.quick:
         jobs = [GroupsJob(200, 10, 8, 16, 24, m) for m in METHODS[:2]]
-    pending = [job for job in jobs if not os.path.exists(job.path)]
-    failed = 0
-    for i, job in enumerate([] if args.figures else pending):
-        told = kept_jobs.run(job, TRAIN)
-        failed += told.startswith("FAILED")
-        name = os.path.basename(job.path).removesuffix(".json")
-        print(f"{i + 1}/{len(pending)} {name}: {told}", flush=True)
-        groups_results.collect(read(jobs), args.out)
+    failed = kept_jobs.run_all(
+        [] if args.figures else kept_jobs.pending(jobs),
+        TRAIN,
+        after=lambda: groups_results.collect(read(jobs), args.out),
+    )
     groups_results.draw(args.out)
     return 1 if failed else 0
 

@@ -17,6 +17,13 @@ from benchmarks import measure
 FOLDER = os.path.join(measure.RESULTS, "comparison")
 ENCODERS = (0, 5, 20)  # ms a step
 CONSTANTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 4.0)
+#: What methods are called, where their name does not say it.
+LABELS = {
+    "full": "full softmax",
+    "random": "the papers' random",
+    "forest_paper": "the paper's forest",
+    "lsh_paper": "the paper's LSH",
+}
 # Fewer do not tell one constant from another.
 _LEAST_SETTINGS = 4
 _COMMAND = "python -m benchmarks.comparison.groups"

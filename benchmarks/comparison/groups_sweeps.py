@@ -20,6 +20,7 @@ from benchmarks import kept_jobs
 from benchmarks import measure
 from benchmarks.comparison import groups
 from benchmarks.comparison.groups_results import FOLDER
+from benchmarks.comparison.groups_results import LABELS
 from benchmarks.comparison.groups_results import ms_a_step
 
 FORESTS, TABLES = ("forest_paper", "forest"), ("lsh_paper", "lsh")
@@ -37,12 +38,7 @@ TITLES = {
     "num_tables": "LSH tables L",
     "num_hashes": "LSH functions K",
 }
-LABELS = {
-    "forest": "SelectiveSoftmax",
-    "forest_paper": "the paper's forest",
-    "lsh": "LSHSoftmax",
-    "lsh_paper": "the paper's LSH",
-}
+NAMES = {**LABELS, "forest": "SelectiveSoftmax", "lsh": "LSHSoftmax"}
 
 
 def make_jobs(seeds):
@@ -70,7 +66,7 @@ def rows_of(found):
             {
                 "option": option,
                 "value": int(value),
-                "method": LABELS[method],
+                "method": NAMES[method],
                 "seeds": len(curves),
                 "accuracy": statistics.fmean(reached),
                 "cpu_ms": statistics.fmean(map(ms_a_step, curves)),
@@ -97,7 +93,7 @@ def draw(rows, path):
         squeeze=False,
     )
     for axes, option in zip(panels[0], options):
-        for label in LABELS.values():
+        for label in NAMES.values():
             points = sorted(
                 (row["value"], row["accuracy"])
                 for row in rows
@@ -129,13 +125,8 @@ def main(argv=None):
     parser.add_argument("--out", default=FOLDER)
     args = parser.parse_args(argv)
     jobs = make_jobs(args.seeds)
-    pending = [job for job in jobs if not os.path.exists(job.path)]
-    failed = 0
-    for i, job in enumerate([] if args.figures else pending):
-        told = kept_jobs.run(job, groups.TRAIN)
-        failed += told.startswith("FAILED")
-        place = f"{i + 1}/{len(pending)}"
-        print(f"{place} {job.method}, {job.option}: {told}", flush=True)
+    pending = [] if args.figures else kept_jobs.pending(jobs)
+    failed = kept_jobs.run_all(pending, groups.TRAIN)
     found = kept_jobs.read(jobs)
     if not found:
         return 1
