@@ -24,14 +24,15 @@ std::vector<float> Random(int64_t count, uint64_t seed) {
 
 // Searches that find a class at random for each row: what is kept is the best
 // of all that was found for a label, as the memory has a place for each. The
-// last of them may have given way to a label whose neighbour it is.
+// last of them may have given way to a label whose neighbour it is, and what
+// came later was compared with that.
 void KeepsTheBestOfAll() {
   const std::vector<float> kernel = Random(kClasses * kDim, 1);
   const std::vector<float> queries = Random(kClasses * kDim, 2);
   std::vector<int64_t> rows(kClasses * (2 + kWidth), -1);
   const NeighborMemory memory{rows.data(), kClasses, kWidth};
   NeighborRanker ranker({kernel.data(), kClasses, kDim}, false);
-  std::map<int64_t, std::set<int64_t>> seen;
+  std::map<int64_t, std::set<int64_t>> seen, near;
   Philox random(3);
   for (int64_t step = 0; step < 200; ++step) {
     std::vector<int64_t> labels(kRows), known(kRows * 2 * kWidth);
@@ -54,6 +55,9 @@ void KeepsTheBestOfAll() {
     }
     KeepNeighbors(memory, labels.data(), kRows, std::vector<bool>(kRows, true),
                   step, ids.data(), kWidth);
+    for (int64_t r = 0; r < kRows; ++r) {
+      near[ids[r * kWidth + step % kWidth]].insert(labels[r]);
+    }
   }
   for (int64_t label = 0; label < kClasses; ++label) {
     const int64_t* const kept = memory.Find(label);
@@ -69,6 +73,8 @@ void KeepsTheBestOfAll() {
     std::sort(order.begin(), order.end(),
               [&](int64_t a, int64_t b) { return logit(a) > logit(b); });
     for (int64_t i = 0; i < kWidth - 1; ++i) CHECK(kept[2 + i] == order[i]);
+    const int64_t last = kept[1 + kWidth];
+    CHECK(all.count(last) || near[label].count(last));
   }
 }
 
