@@ -12,7 +12,7 @@ from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import drift
-from tfxclass.samplers.auto import effective_classes
+from tfxclass.samplers.effective import effective_classes
 
 CLASSES, DIM, SAMPLED = 400, 8, 60
 
@@ -51,10 +51,11 @@ def test_effective_classes_equal_numpy(normalize):
         tf.constant(queries),
         tf.constant(labels),
         ClassRows(tf.constant(rows), normalize=normalize),
+        num_best=3,
     )
     unit = reference.normalized(rows) if normalize else rows
     p = reference.softmax(queries.astype(np.float64) @ unit.T)
-    k_eff, missed, counts = (part.numpy() for part in found)
+    k_eff, missed, counts, best = (part.numpy() for part in found)
     assert counts.tolist() == [True, True, False, True, True]
     for i, row in enumerate(labels):
         others = np.delete(p[i], row[row >= 0])
@@ -64,10 +65,11 @@ def test_effective_classes_equal_numpy(normalize):
             )
             np.testing.assert_allclose(missed[i], others.sum(), rtol=1e-4)
     assert (k_eff[2], missed[2]) == (1.0, 0.0)
+    assert best.tolist() == np.argsort(-p, axis=1)[:, :3].tolist()
 
 
 def test_a_class_alone_has_no_negatives():
-    _, missed, counts = effective_classes(
+    _, missed, counts, _ = effective_classes(
         tf.ones([1, 2]),
         tf.constant([[0]], tf.int64),
         ClassRows(tf.ones([1, 2])),

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tfxclass
 from benchmarks.comparison.methods import RandomSampler
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers.auto import effective_classes
+from tfxclass.samplers.effective import effective_classes
 
 
 @keras.saving.register_keras_serializable("benchmarks")

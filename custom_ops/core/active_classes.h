@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -48,17 +49,24 @@ struct ActiveClasses {
 
 namespace internal {
 
-inline std::vector<std::pair<float, int64_t>> UniqueCandidates(
-    const int64_t* candidates, const float* scores, int64_t count,
-    IdSet* active) {
+using Scored = std::vector<std::pair<float, int64_t>>;
+
+// The last, if it is NaN: an order with NaN is none.
+inline float Ordered(float score) {
+  return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
+}
+
+// The distinct candidates that are not active and have a score of `least` at
+// least, each with the best of its scores.
+inline Scored UniqueCandidates(const int64_t* candidates, const float* scores,
+                               int64_t count, const IdSet& active,
+                               float least) {
   IdSet seen(count);
-  std::vector<std::pair<float, int64_t>> unique;
+  Scored unique;
   for (int64_t i = 0; i < count; ++i) {
-    if (candidates[i] < 0 || active->Contains(candidates[i])) continue;
-    // The last, if it is NaN: an order with NaN is none.
-    const float score = std::isnan(scores[i])
-                            ? -std::numeric_limits<float>::infinity()
-                            : scores[i];
+    const float score = Ordered(scores[i]);
+    if (score < least || candidates[i] < 0) continue;
+    if (active.Contains(candidates[i])) continue;
     const size_t position = seen.Insert(candidates[i]);
     if (position == unique.size()) {
       unique.emplace_back(score, candidates[i]);
@@ -67,6 +75,24 @@ inline std::vector<std::pair<float, int64_t>> UniqueCandidates(
     }
   }
   return unique;
+}
+
+// Those of the best, `room` at least, of candidates of which so many are
+// kept: most need not be looked at.
+inline Scored BestCandidates(const int64_t* candidates, const float* scores,
+                             int64_t count, const IdSet& active, int64_t room) {
+  const float lowest = -std::numeric_limits<float>::infinity();
+  // A candidate comes up several times, or is active: twice the room.
+  if (const int64_t first = 2 * room; first < count / 2) {
+    std::vector<float> order(count);
+    std::transform(scores, scores + count, order.begin(), Ordered);
+    std::nth_element(order.begin(), order.begin() + first, order.end(),
+                     std::greater<float>());
+    Scored best =
+        UniqueCandidates(candidates, scores, count, active, order[first]);
+    if (static_cast<int64_t>(best.size()) >= room) return best;
+  }
+  return UniqueCandidates(candidates, scores, count, active, lowest);
 }
 
 inline void KeepBest(std::vector<std::pair<float, int64_t>>* keyed,
@@ -206,11 +232,13 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   }
   result->num_targets = active.size();
   if (active.size() > options.num_sampled) return false;
-  auto unique =
-      internal::UniqueCandidates(candidates, scores, num_candidates, &active);
-  const int64_t room = options.num_sampled - active.size();
-  internal::KeepBest(&unique, std::min(room, options.max_candidates),
-                     options.sample_overflow, &random);
+  const int64_t room =
+      std::min(options.num_sampled - active.size(), options.max_candidates);
+  // To sample them, all are wanted.
+  auto unique = internal::BestCandidates(
+      candidates, scores, num_candidates, active,
+      options.sample_overflow ? num_candidates : room);
+  internal::KeepBest(&unique, room, options.sample_overflow, &random);
   for (const auto& entry : unique) active.Insert(entry.second);
   result->num_candidates = unique.size();
 

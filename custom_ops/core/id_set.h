@@ -25,42 +25,46 @@ class IdSet {
   // The position of id in order of insertion; inserts it when new.
   int64_t Insert(int64_t id) {
     Slot& slot = slots_[Find(id)];
-    if (slot.id < 0) {
-      slot = Slot{id, static_cast<int64_t>(ids_.size())};
+    if (IsFree(slot)) {
+      slot = Slot{id, cleared_ + static_cast<int64_t>(ids_.size())};
       ids_.push_back(id);
     }
-    return slot.position;
+    return slot.position - cleared_;
   }
 
-  // Empties it, in time by the ids that are in.
+  // Empties it, at once: slots that were taken before count as free.
   void Clear() {
-    // The last first: what was inserted before it does not lie behind it.
-    for (; !ids_.empty(); ids_.pop_back()) {
-      slots_[Find(ids_.back())] = Slot{-1, -1};
-    }
+    cleared_ += ids_.size();
+    ids_.clear();
   }
 
   bool Contains(int64_t id) const { return Position(id) >= 0; }
   // Of an id in order of insertion; -1 if it is not in.
-  int64_t Position(int64_t id) const { return slots_[Find(id)].position; }
+  int64_t Position(int64_t id) const {
+    const Slot& slot = slots_[Find(id)];
+    return IsFree(slot) ? -1 : slot.position - cleared_;
+  }
   int64_t size() const { return ids_.size(); }
   int64_t capacity() const { return slots_.size() / 2; }
   const std::vector<int64_t>& ids() const { return ids_; }
 
  private:
   struct Slot {
-    int64_t id, position;
+    int64_t id, position;  // the ids inserted before it, cleared ones too
   };
+
+  bool IsFree(const Slot& slot) const { return slot.position < cleared_; }
 
   // Of the id, or of the free slot where it goes.
   uint64_t Find(int64_t id) const {
     const uint64_t mask = slots_.size() - 1;
     uint64_t h = (static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ull) >> shift_;
-    while (slots_[h].id >= 0 && slots_[h].id != id) h = (h + 1) & mask;
+    while (!IsFree(slots_[h]) && slots_[h].id != id) h = (h + 1) & mask;
     return h;
   }
 
   int shift_;
+  int64_t cleared_ = 0;
   std::vector<Slot> slots_;
   std::vector<int64_t> ids_;
 };

@@ -118,33 +118,22 @@ class NeighborRanker {
   void Rank(const NeighborRow& row, int64_t count, int64_t* ids,
             float* shares) {
     Collect(row);
-    float shift = -std::numeric_limits<float>::infinity();
-    logits_.clear();
-    for (const int64_t id : distinct_.ids()) {
-      const float logit = Logit(row.query, id);
-      logits_.push_back(logit);
-      if (std::isfinite(logit)) shift = std::max(shift, logit);
+    const int64_t size = distinct_.size();
+    constexpr float kNone = -std::numeric_limits<float>::infinity();
+    logits_.resize(size);
+    for (int64_t i = 0; i < size; ++i) {
+      const float logit = Logit(row.query, distinct_.ids()[i]);
+      logits_[i] = std::isfinite(logit) ? logit : kNone;
     }
-    double whole = 0;
-    ranked_.clear();
-    for (size_t i = 0; i < logits_.size(); ++i) {
-      if (!std::isfinite(logits_[i])) continue;
-      whole += FastExp(logits_[i] - shift);
-      if (i < num_targets_) continue;
-      ranked_.emplace_back(logits_[i], distinct_.ids()[i]);
-    }
-    const int64_t found = std::min<int64_t>(ranked_.size(), count);
-    const auto better = [](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first > b.first : a.second < b.second;
-    };
-    std::partial_sort(ranked_.begin(), ranked_.begin() + found, ranked_.end(),
-                      better);
-    for (int64_t i = 0; i < found; ++i) {
+    const int64_t best = BestOf(count);
+    const float shift = MaxOf(logits_.data(), size);
+    const double whole = SumOfExp(logits_.data(), size, shift);
+    for (int64_t i = 0; i < best; ++i) {
       ids[i] = ranked_[i].second;
       shares[i] = FastExp(ranked_[i].first - shift) / whole;
     }
-    std::fill(ids + found, ids + count, -1);
-    std::fill(shares + found, shares + count, 0.0f);
+    std::fill(ids + best, ids + count, -1);
+    std::fill(shares + best, shares + count, 0.0f);
   }
 
  private:
@@ -167,6 +156,52 @@ class NeighborRanker {
     }
   }
 
+  // ranked_: the best `count` logits that are no targets' and their ids, best
+  // first; returns how many there are.
+  int64_t BestOf(int64_t count) {
+    const float* const logits = logits_.data() + num_targets_;
+    const int64_t* const ids = distinct_.ids().data() + num_targets_;
+    const int64_t n = logits_.size() - num_targets_;
+    if (n <= kCounted && RankByCounts(logits, ids, n)) {
+      return std::min(n, count);
+    }
+    ranked_.clear();
+    for (int64_t i = 0; i < n; ++i) {
+      if (std::isfinite(logits[i])) ranked_.emplace_back(logits[i], ids[i]);
+    }
+    const int64_t best = std::min<int64_t>(ranked_.size(), count);
+    const auto better = [](const Ranked& a, const Ranked& b) {
+      return a.first != b.first ? a.first > b.first : a.second < b.second;
+    };
+    std::partial_sort(ranked_.begin(), ranked_.begin() + best, ranked_.end(),
+                      better);
+    return best;
+  }
+
+  // The place of each is how many are greater: no branches, and several at a
+  // time. False where two are equal, whose ids decide.
+  bool RankByCounts(const float* logits, const int64_t* ids, int64_t n) {
+    float own[kCounted] = {};
+    std::copy(logits, logits + n, own);
+    ranked_.resize(n);
+    int32_t pairs = 0;
+    for (int64_t start = 0; start < n; start += kLanes) {
+      int32_t above[kLanes] = {}, equal[kLanes] = {};
+      for (int64_t j = 0; j < n; ++j) {
+        for (int64_t i = 0; i < kLanes; ++i) {
+          above[i] += logits[j] > own[start + i];
+          equal[i] += logits[j] == own[start + i];
+        }
+      }
+      const int64_t end = std::min(kLanes, n - start);
+      for (int64_t i = 0; i < end; ++i) {
+        ranked_[above[i]] = {own[start + i], ids[start + i]};
+        pairs += equal[i];
+      }
+    }
+    return pairs == n && (n == 0 || std::isfinite(ranked_[n - 1].first));
+  }
+
   float Logit(const float* query, int64_t id) {
     const float* const row = kernel_.Row(id, buffer_.data());
     if (!normalize_) return Dot(query, row, kernel_.dim);
@@ -175,13 +210,18 @@ class NeighborRanker {
     return squared > 0 ? product / std::sqrt(squared) : 0.0f;
   }
 
+  using Ranked = std::pair<float, int64_t>;
+
+  // Above so many a sort is faster; whole lanes.
+  static constexpr int64_t kCounted = 8 * kLanes;
+
   const ClassRows kernel_;
   const bool normalize_;
   std::vector<float> buffer_;
   IdSet distinct_{0};
   size_t num_targets_ = 0;
   std::vector<float> logits_;
-  std::vector<std::pair<float, int64_t>> ranked_;
+  std::vector<Ranked> ranked_;
 };
 
 // The row of `label` gets `id`: at its end, if it is full.

@@ -26,7 +26,7 @@ from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.auto import PAYS_ABOVE
-from tfxclass.samplers.auto import effective_classes
+from tfxclass.samplers.effective import effective_classes
 from tfxclass.types import Config
 
 # Rows whose softmax is computed in full, and steps whose time is a median.
@@ -229,7 +229,7 @@ class Trial:
             normalize=self.config["similarity"] == "cosine",
         )
         found = effective_classes(queries[:_PROBED], targets[:_PROBED], rows)
-        k_eff, missed, counts = (each.numpy() for each in found)
+        k_eff, missed, counts = (each.numpy() for each in found[:3])
         if not counts.any():
             raise ValueError(
                 f"`data` must have labels: the first {len(counts)} rows of a "

@@ -6,11 +6,6 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.losses.softmax import empty_stats
-from tfxclass.losses.softmax import logsumexp_of
-from tfxclass.ops import library
-from tfxclass.rows import search
-from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import remembered
 from tfxclass.samplers.candidates import part_of
@@ -19,6 +14,7 @@ from tfxclass.samplers.drift import PROBE_NANOSECONDS
 from tfxclass.samplers.drift import PROBE_SHARE
 from tfxclass.samplers.drift import part_of_steps
 from tfxclass.samplers.drift import step_nanoseconds
+from tfxclass.samplers.effective import effective_classes
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.sampler import Sample
 from tfxclass.types import Config
@@ -136,7 +132,7 @@ class AutoSampler(HashingForestSampler):
 
     def _decide(self, queries, target_ids, kernel):
         batch = tf.shape(queries)[0]
-        # Products twice, and four passes over the logits.
+        # Products and norms of rows, and four passes over the logits.
         cost = self.num_classes * (0.4 * self.dim + 5.0 * NUM_PROBES)
         cost += PROBE_NANOSECONDS
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
@@ -158,12 +154,21 @@ class AutoSampler(HashingForestSampler):
 
     def _probe(self, queries, target_ids, kernel, batch):
         """Measures the noise, and chooses by it."""
-        measured = self._measure(queries, target_ids, kernel)
+        labels = target_ids[:NUM_PROBES, self.num_negatives :]
+        width = remembered.width_of(self.num_classes) + labels.shape[1]
+        found = effective_classes(
+            queries[:NUM_PROBES],
+            target_ids[:NUM_PROBES],
+            ClassRows(
+                tf.convert_to_tensor(kernel),
+                normalize=self.similarity == "cosine",
+            ),
+            num_best=min(width, self.num_classes),
+        )
         if self.drift is None:
-            recall = self._recall(
-                queries[:NUM_PROBES], target_ids[:NUM_PROBES], kernel
-            )
+            recall = self._recall(found.best, labels)
             self.measured["recall"].assign(recall)
+        measured = self._measured(found, target_ids)
         for name, value in zip(("k_eff", "v", "noise"), measured, strict=True):
             self.measured[name].assign(value)
         level = tf.cast(measured[2], tf.float64)
@@ -184,16 +189,9 @@ class AutoSampler(HashingForestSampler):
             number(1.0), tf.minimum(self._state("choice"), number(0.5))
         )
 
-    def _measure(self, queries, target_ids, kernel):
-        """`(k_eff, v, noise)` of the first rows of a batch."""
-        k_eff, missed, counts = effective_classes(
-            queries[:NUM_PROBES],
-            target_ids[:NUM_PROBES],
-            ClassRows(
-                tf.convert_to_tensor(kernel),
-                normalize=self.similarity == "cosine",
-            ),
-        )
+    def _measured(self, found, target_ids):
+        """`(k_eff, v, noise)` of the rows of a probe, in their batch."""
+        k_eff, missed, counts, _ = found
         labels = tf.unique(tf.reshape(target_ids, [-1])).y
         num_labels = tf.reduce_sum(tf.cast(labels >= 0, tf.int32))
         negatives = tf.maximum(self.num_sampled - num_labels, 1)
@@ -213,21 +211,14 @@ class AutoSampler(HashingForestSampler):
             for name, value in zip(names, new, strict=True)
         )
 
-    def _recall(self, queries, target_ids, kernel):
+    def _recall(self, best, labels):
         """Of the best classes that are no labels, the part remembered."""
         width = remembered.width_of(self.num_classes)
-        labels = target_ids[:, self.num_negatives :]
-        ids, _ = search.top_k(
-            queries,
-            tf.convert_to_tensor(kernel),
-            min(width + labels.shape[1], self.num_classes),
-            normalize=self.similarity == "cosine",
-        )
-        is_other = (ids >= 0) & ~_among(ids, labels)
+        is_other = (best >= 0) & ~_among(best, labels)
         is_other &= tf.cumsum(tf.cast(is_other, tf.int32), axis=1) <= width
         kept = self.remembered.kept(tf.reshape(labels, [-1]))
         kept = tf.reshape(kept, [tf.shape(labels)[0], labels.shape[1] * width])
-        hits = is_other & _among(ids, kept)
+        hits = is_other & _among(best, kept)
         count = [
             tf.reduce_sum(tf.cast(x, tf.float32)) for x in (hits, is_other)
         ]
@@ -267,54 +258,9 @@ class AutoSampler(HashingForestSampler):
         return config
 
 
-def effective_classes(
-    queries: tf.Tensor, target_ids: tf.Tensor, rows: ClassRows
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Of how many classes the negatives' mass is, exactly.
-
-    Args:
-        queries: float32 `[n, dim]`.
-        target_ids: int64 `[n, p]`, -1 is padding.
-        rows: `ClassRows` of all classes.
-
-    Returns:
-        `(k_eff, missed, counts)`, `[n]`: float32 (sum p)^2 / sum p^2 over the
-        classes that are no labels; float32 1 - p_y; bool, whether the row has
-        labels and other classes (the others are 1 and 0).
-    """
-    # What is added to the labels' logits leaves them out.
-    out = tf.fill(tf.shape(target_ids), float("-inf"))
-    mass = _logsumexp(queries, rows, target_ids, out)
-    bias = None if rows.bias is None else 2.0 * tf.convert_to_tensor(rows.bias)
-    doubled = rows._replace(bias=bias)
-    squares = _logsumexp(2.0 * queries, doubled, target_ids, out)
-    everything = _logsumexp(queries, rows, target_ids, tf.zeros_like(out))
-    k_eff = tf.cast(tf.exp(2.0 * mass - squares), tf.float32)
-    missed = tf.cast(tf.exp(mass - everything), tf.float32)
-    counts = tf.reduce_any(target_ids >= 0, axis=1)
-    counts &= tf.math.is_finite(mass) & tf.math.is_finite(k_eff)
-    return (
-        tf.where(counts, k_eff, 1.0),
-        tf.where(counts, missed, 0.0),
-        counts,
-    )
-
-
 def _among(ids, others):
     """Which of `ids` `[n, k]` are among `others` `[n, m]` of their row."""
     return tf.reduce_any(ids[:, :, tf.newaxis] == others[:, tf.newaxis], axis=2)
-
-
-def _logsumexp(queries, rows, ids, delta):
-    """Of all classes, block by block, `delta` added to those of `ids`."""
-    blocks = Blocks(queries, rows)
-
-    def step(start, top, total):
-        return library.ops.tfxclass_softmax_block_stats(
-            blocks.logits(start), ids, delta, start, top, total
-        )
-
-    return logsumexp_of(*blocks.fold(step, empty_stats(blocks.batch)))
 
 
 def _mean(values, counts):
