@@ -5,6 +5,7 @@ standard errors or more of what a right sampler shows.
 """
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def cases(draw):
             ).filter(any)
         ),
         "sample_overflow": draw(st.booleans()),
-        "max_candidates": draw(st.one_of(st.none(), st.integers(0, 30))),
+        "candidate_share": draw(st.sampled_from([0.0, 0.3, 0.5, 1.0])),
     }
 
 
@@ -93,8 +94,13 @@ def test_targets_then_candidates_then_fill(case):
 
     best = best_scores(case)
     room = case["num_sampled"] - len(targets)
-    if case["max_candidates"] is not None:
-        room = min(room, case["max_candidates"])
+    share = case["candidate_share"]
+    # Below 1 one is left to the fill.
+    room = min(
+        math.ceil(np.float32(share) * np.float32(room)),
+        max(room - (share < 1), 0),
+    )
+    assert chosen.room == room
     taken = ids[len(targets) :][: int(chosen.num_candidates)]
     assert len(taken) == min(room, len(best))
     assert set(taken) <= set(best)
@@ -333,7 +339,6 @@ def test_one_of_the_candidates_by_probability():
         num_sampled=2,
         candidates=np.arange(20, 25),
         scores=scores,
-        max_candidates=1,
     )
     softmax = reference.softmax(scores[None])[0]
     assert np.all(np.abs(often[20:25] - softmax) < five_errors(softmax))
@@ -355,8 +360,8 @@ def test_two_of_the_candidates_without_replacement():
     assert np.all(often[4:] == 0)
 
 
-@pytest.mark.parametrize("max_candidates", [0, 3])
-def test_sum_of_exponentials_is_unbiased(max_candidates):
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_sum_of_exponentials_is_unbiased(share):
     """Horvitz-Thompson: given the candidates, the mean over the fills of
     sum exp(logit - log_expected_count) is the sum over all classes."""
     logits = np.random.default_rng(3).normal(size=50)
@@ -370,7 +375,7 @@ def test_sum_of_exponentials_is_unbiased(max_candidates):
             stream=trial,
             candidates=[30, 31, 32],
             scores=[0.0, 1.0, 2.0],
-            max_candidates=max_candidates,
+            candidate_share=share,
         )
         ids = chosen.ids.numpy()
         weights = np.exp(logits[ids] - chosen.log_expected_count.numpy())
@@ -431,10 +436,12 @@ INVALID = {
         {"fill": "frequency", "weights": [1.0] * 9 + [float("nan")]},
         ["`cumulative` must end with a total > 0", "nan"],
     ),
-    "candidates_negative": (
-        {"max_candidates": -1},
-        ["`max_candidates` must be >= 0", "-1"],
+    "share_negative": (
+        {"candidate_share": -0.5},
+        ["`candidate_share` must be in [0, 1]", "-0.5"],
     ),
+    "share_above": ({"candidate_share": 1.5}, ["candidate_share", "1.5"]),
+    "share_nan": ({"candidate_share": np.nan}, ["candidate_share", "nan"]),
 }
 
 

@@ -10,6 +10,7 @@ from tests import reference
 from tests.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
+from tfxclass.rows import blocks
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import drift
 from tfxclass.samplers.effective import effective_classes
@@ -43,8 +44,11 @@ def probe_each_step(monkeypatch):
     monkeypatch.setattr("tfxclass.samplers.auto.PROBE_SHARE", 1.0)
 
 
+@pytest.mark.parametrize("least_block", [7, 1024])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_effective_classes_equal_numpy(normalize):
+def test_effective_classes_equal_numpy(normalize, least_block, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", 1)
+    monkeypatch.setattr(blocks, "LEAST_BLOCK", least_block)
     rows, queries = clustered(50, DIM), 3 * clustered(5, DIM, seed=4)
     labels = np.array([[3, -1], [7, 8], [-1, -1], [0, 49], [4, -1]])
     found = effective_classes(
@@ -66,6 +70,31 @@ def test_effective_classes_equal_numpy(normalize):
             np.testing.assert_allclose(missed[i], others.sum(), rtol=1e-4)
     assert (k_eff[2], missed[2]) == (1.0, 0.0)
     assert best.tolist() == np.argsort(-p, axis=1)[:, :3].tolist()
+
+
+@pytest.mark.parametrize("classes", [500, 2000])
+def test_one_block_needs_no_loop(classes, monkeypatch):
+    """Where no more queries than so many are known to be there."""
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", 1)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, 2]),
+            tf.TensorSpec([None, 1], tf.int64),
+        ]
+    )
+    def measured(queries, labels):
+        rows = ClassRows(tf.ones([classes, 2]))
+        return effective_classes(queries, labels, rows, most_queries=4).k_eff
+
+    found = measured(tf.ones([3, 2]), tf.constant([[0], [1], [-1]], tf.int64))
+    np.testing.assert_allclose(found, [classes - 1] * 2 + [1], rtol=1e-5)
+    ops = {
+        op.type
+        for op in measured.get_concrete_function().graph.get_operations()
+    }
+    is_one = classes <= blocks.LEAST_BLOCK
+    assert ops.isdisjoint({"While", "StatelessWhile"}) == is_one
 
 
 def test_a_class_alone_has_no_negatives():

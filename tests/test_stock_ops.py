@@ -192,7 +192,7 @@ def test_in_a_graph_the_check_speaks_first():
     @tf.function
     def draw(labels):
         return stock.ops.tfxclass_active_classes(
-            labels, none, [], [1, 2], 3, 100, [], num_classes=50
+            labels, none, [], [1, 2], 3, 1.0, [], num_classes=50
         )
 
     for _ in range(20):

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/candidate_room.h"
 #include "core/fill_law.h"
 #include "core/id_set.h"
 #include "core/philox.h"
@@ -27,7 +28,8 @@ namespace tfxclass {
 struct ActiveClassesOptions {
   int64_t num_classes = 0;
   int64_t num_sampled = 0;
-  int64_t max_candidates = INT64_MAX;
+  // Most candidates, of the places that the targets leave (CandidateRoom).
+  float candidate_share = 1.0f;
   FillLaw fill = FillLaw::kUniform;
   // Running sums of the classes' weights, for kFrequency; the last one > 0.
   const double* cumulative = nullptr;
@@ -45,6 +47,7 @@ struct ActiveClasses {
   std::vector<float> target_log_expected_count;
   int64_t num_targets = 0;
   int64_t num_candidates = 0;  // of them in ids
+  int64_t room = 0;            // for candidates
 };
 
 namespace internal {
@@ -232,12 +235,13 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   }
   result->num_targets = active.size();
   if (active.size() > options.num_sampled) return false;
-  const int64_t room =
-      std::min(options.num_sampled - active.size(), options.max_candidates);
+  const int64_t room = CandidateRoom(options.num_sampled - active.size(),
+                                     options.candidate_share);
+  result->room = room;
   // To sample them, all are wanted.
-  auto unique = internal::BestCandidates(
-      candidates, scores, num_candidates, active,
-      options.sample_overflow ? num_candidates : room);
+  auto unique =
+      internal::BestCandidates(candidates, scores, num_candidates, active,
+                               options.sample_overflow ? num_candidates : room);
   internal::KeepBest(&unique, room, options.sample_overflow, &random);
   for (const auto& entry : unique) active.Insert(entry.second);
   result->num_candidates = unique.size();

@@ -79,7 +79,7 @@ GPU_TEST(ActiveTargetsAndCandidates) {
 GPU_TEST(ActiveBestCandidates) {
   GpuActiveOptions options = Options(50, 6);
   options.sample_overflow = false;
-  options.max_candidates = 3;
+  options.candidate_share = 0.6f;  // of 5
   // 4 and 9 score alike: the lower id comes first.
   const auto found = Select(options, {1}, {30, 9, 4, 20, 30, 1},
                             {-5.0f, 2.0f, 2.0f, -7.0f, 8.0f, 99.0f});
@@ -185,7 +185,6 @@ GPU_TEST(ActiveLawRunsOut) {
 GPU_TEST(ActiveGumbelOverflow) {
   // Scores log 1 and log 3, room for one: 3 times as often the second.
   GpuActiveOptions options = Options(100, 2);
-  options.max_candidates = 1;
   std::vector<int64_t> times(2, 0);
   const int64_t rounds = 300;
   for (int64_t r = 0; r < rounds; ++r) {

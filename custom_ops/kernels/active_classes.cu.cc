@@ -75,8 +75,8 @@ __global__ void PlaceCandidatesKernel(SortedIds sorted, const int32_t* flags,
                                       GpuActiveOutputs out) {
   const int64_t i = ThreadNumber();
   const int64_t num_targets = out.counts[0];
-  const int64_t room = max(int64_t{0}, min(options.num_sampled - num_targets,
-                                           options.max_candidates));
+  const int64_t room =
+      CandidateRoom(options.num_sampled - num_targets, options.candidate_share);
   const int64_t found = num_new[sorted.count];
   if (i == 0) out.counts[1] = min(found, room);
   if (i >= sorted.count) return;

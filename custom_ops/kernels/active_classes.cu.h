@@ -11,13 +11,15 @@
 #ifndef TFXCLASS_KERNELS_ACTIVE_CLASSES_CU_H_
 #define TFXCLASS_KERNELS_ACTIVE_CLASSES_CU_H_
 
+#include "core/candidate_room.h"
 #include "core/fill_law.h"
 #include "kernels/cuda_launch.h"
 
 namespace tfxclass {
 
 struct GpuActiveOptions {
-  int64_t num_classes = 0, num_sampled = 0, max_candidates = INT64_MAX;
+  int64_t num_classes = 0, num_sampled = 0;
+  float candidate_share = 1.0f;
   FillLaw fill = FillLaw::kUniform;
   const double* cumulative = nullptr;  // on the device
   bool sample_overflow = true;

@@ -45,6 +45,8 @@ class GpuActiveClassesOp : public ActiveClassesOp {
                 absl::InternalError("The draws of the fill ran out"));
     out.num_targets->scalar<int64_t>()() = found[0];
     out.num_candidates->scalar<int64_t>()() = found[1];
+    out.room->scalar<int64_t>()() =
+        CandidateRoom(read.num_sampled - found[0], read.candidate_share);
   }
 
  private:
@@ -53,7 +55,7 @@ class GpuActiveClassesOp : public ActiveClassesOp {
     GpuActiveOptions options;
     options.num_classes = read.num_classes;
     options.num_sampled = read.num_sampled;
-    options.max_candidates = read.max_candidates;
+    options.candidate_share = read.candidate_share;
     options.fill = read.fill;
     if (read.fill == FillLaw::kFrequency) {
       options.cumulative = cumulative.flat<double>().data();
@@ -68,9 +70,10 @@ class GpuActiveClassesOp : public ActiveClassesOp {
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ActiveClasses")
                       .HostMemory("seed")
                       .HostMemory("num_sampled")
-                      .HostMemory("max_candidates")
+                      .HostMemory("candidate_share")
                       .HostMemory("num_targets")
-                      .HostMemory("num_candidates"),
+                      .HostMemory("num_candidates")
+                      .HostMemory("room"),
                   GpuActiveClassesOp);
 
 }  // namespace

@@ -11,10 +11,10 @@ namespace tfxclass {
 
 struct ActiveClassesOutputs {
   tensorflow::Tensor *ids, *log_count, *positions, *num_targets;
-  tensorflow::Tensor *num_candidates, *target_count;
+  tensorflow::Tensor *num_candidates, *target_count, *room;
 };
 
-// Inputs: targets, candidates, scores, seed, num_sampled, max_candidates and
+// Inputs: targets, candidates, scores, seed, num_sampled, candidate_share and
 // cumulative. Seeds and numbers are in host memory.
 class ActiveClassesOp : public tensorflow::OpKernel {
  public:
@@ -46,7 +46,7 @@ class ActiveClassesOp : public tensorflow::OpKernel {
     options->stream = stream;
     TF_RETURN_IF_ERROR(ReadScalar(c, "num_sampled", &options->num_sampled));
     TF_RETURN_IF_ERROR(
-        ReadScalar(c, "max_candidates", &options->max_candidates));
+        ReadScalar(c, "candidate_share", &options->candidate_share));
     return CheckNumbers(*options, c->input(6).NumElements());
   }
 
@@ -58,6 +58,7 @@ class ActiveClassesOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(c->allocate_output(2, of_targets, &out->positions));
     TF_RETURN_IF_ERROR(AllocateOutput(c, 3, {}, &out->num_targets));
     TF_RETURN_IF_ERROR(AllocateOutput(c, 4, {}, &out->num_candidates));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 6, {}, &out->room));
     return c->allocate_output(5, of_targets, &out->target_count);
   }
 
@@ -76,9 +77,11 @@ class ActiveClassesOp : public tensorflow::OpKernel {
           "`num_sampled` must be in [1, num_classes]. Received: num_sampled=",
           options.num_sampled, " with num_classes=", options.num_classes));
     }
-    if (options.max_candidates < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "`max_candidates` must be >= 0. Received: ", options.max_candidates));
+    // Written so that NaN is refused, too.
+    if (!(options.candidate_share >= 0 && options.candidate_share <= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`candidate_share` must be in [0, 1]. Received: ",
+                       options.candidate_share));
     }
     if (options.fill == FillLaw::kFrequency &&
         num_cumulative != options.num_classes) {

@@ -13,7 +13,7 @@ REGISTER_OP("Tfxclass>ActiveClasses")
     .Input("scores: float")
     .Input("seed: int64")
     .Input("num_sampled: int64")
-    .Input("max_candidates: int64")
+    .Input("candidate_share: float")
     .Input("cumulative: double")
     .Output("ids: int64")
     .Output("log_expected_count: float")
@@ -21,6 +21,7 @@ REGISTER_OP("Tfxclass>ActiveClasses")
     .Output("num_targets: int64")
     .Output("num_candidates: int64")
     .Output("target_log_expected_count: float")
+    .Output("room: int64")
     .Attr("num_classes: int >= 1")
     .Attr("fill: {'uniform', 'log_uniform', 'frequency'} = 'uniform'")
     .Attr("sample_overflow: bool = true")
@@ -33,6 +34,7 @@ REGISTER_OP("Tfxclass>ActiveClasses")
       c->set_output(3, c->Scalar());
       c->set_output(4, c->Scalar());
       c->set_output(5, c->input(0));
+      c->set_output(6, c->Scalar());
       return absl::OkStatus();
     });
 

@@ -50,7 +50,7 @@ void SelectsExactlyAsMany() {
     ActiveClassesOptions options;
     options.num_classes = 1 + random.Below(50);
     options.num_sampled = 1 + random.Below(options.num_classes);
-    options.max_candidates = random.Below(20);
+    options.candidate_share = random.Below(5) / 4.0f;
     options.fill = static_cast<FillLaw>(seed % 3);
     std::vector<double> cumulative;
     for (int64_t c = 0; c < options.num_classes; ++c) {
@@ -81,7 +81,12 @@ void SelectsExactlyAsMany() {
     const std::set<int64_t> chosen(active.ids.begin(), active.ids.end());
     CHECK(chosen.size() == active.ids.size());
     CHECK(*chosen.begin() >= 0 && *chosen.rbegin() < options.num_classes);
-    CHECK(active.num_candidates <= options.max_candidates);
+    const int64_t left = options.num_sampled - active.num_targets;
+    const double share = options.candidate_share;
+    CHECK(active.room ==
+          std::min<int64_t>(std::ceil(share * left),
+                            std::max<int64_t>(left - (share < 1), 0)));
+    CHECK(active.num_candidates <= active.room);
     CHECK(active.log_expected_count.size() == active.ids.size());
     CHECK(active.target_log_expected_count.size() == targets.size());
     for (const float count : active.target_log_expected_count) {

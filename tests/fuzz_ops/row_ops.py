@@ -234,7 +234,8 @@ def _draw_sum_duplicate_rows(d):
 
 def check_active(args, outputs, live):
     del live
-    ids, log_count, positions, num_targets, num_candidates, of_targets = outputs
+    ids, log_count, positions, num_targets, num_candidates = outputs[:5]
+    of_targets, room = outputs[5:]
     num_classes, targets = args["num_classes"], args["targets"]
     assert len(ids) == len(log_count) == np.ravel(args["num_sampled"])[0]
     assert_distinct(ids)
@@ -244,7 +245,7 @@ def check_active(args, outputs, live):
     np.testing.assert_array_equal(ids[positions[present]], targets[present])
     assert np.all(positions[~present] == -1)
     assert num_targets == len(np.unique(targets[present]))
-    assert 0 <= num_candidates <= len(ids) - num_targets
+    assert 0 <= num_candidates <= room <= len(ids) - num_targets
     if args["fill"] != "frequency" or np.all(
         np.diff(args["cumulative"].ravel()) > 0
     ):
@@ -266,7 +267,7 @@ def _draw_active(d):
         "scores": d.floats(*candidates.shape),
         "seed": d.seed(2),
         "num_sampled": np.int64(num_sampled),
-        "max_candidates": d.integer(0, 30),
+        "candidate_share": np.float32(d.choice([0, 0.3, 0.5, 1])),
         "cumulative": np.cumsum(weights, dtype=np.float64),
         "num_classes": num_classes,
         "fill": fill,

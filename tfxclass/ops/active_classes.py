@@ -27,6 +27,7 @@ class ActiveClasses(NamedTuple):
             probability that the fill gives that class, were it no label and
             the other classes the same; 0 for a label that occurs more than
             once and for padding.
+        room: int64 scalar, how many candidates could have been taken.
     """
 
     ids: tf.Tensor
@@ -35,6 +36,7 @@ class ActiveClasses(NamedTuple):
     num_targets: tf.Tensor
     num_candidates: tf.Tensor
     target_log_expected_count: tf.Tensor
+    room: tf.Tensor
 
 
 def active_classes(
@@ -44,7 +46,7 @@ def active_classes(
     seed: tf.Tensor,
     candidates: tf.Tensor | None = None,
     scores: tf.Tensor | None = None,
-    max_candidates: Scalar | None = None,
+    candidate_share: Scalar = 1.0,
     fill: str = "uniform",
     cumulative: tf.Tensor | None = None,
     sample_overflow: bool = True,
@@ -61,8 +63,9 @@ def active_classes(
         seed: int64 `[2]`. Same seed, same result.
         candidates: int64 tensor of any shape, -1 is padding, or None.
         scores: float32, shape of `candidates`: logits.
-        max_candidates: int or int64 scalar tensor: how many candidates may
-            enter; all that fit by default.
+        candidate_share: float or float32 scalar tensor in [0, 1]: the part of
+            the places that the labels leave which candidates may take. Below 1
+            one is left to the fill: without any, sums are no estimates.
         fill: `"uniform"`, `"log_uniform"` (class 0 the most frequent) or
             `"frequency"`. The last two draw by their law until enough are
             distinct; where no more classes have weight, the rest is uniform.
@@ -76,8 +79,8 @@ def active_classes(
         An `ActiveClasses`.
 
     Raises:
-        InvalidArgumentError: more distinct labels than `num_sampled`, ids
-            out of range, or shapes that do not agree.
+        InvalidArgumentError: more distinct labels than `num_sampled`, ids or
+            a share out of range, or shapes that do not agree.
     """
     num_sampled = tf.cast(num_sampled, tf.int64)
     if candidates is None:
@@ -90,7 +93,7 @@ def active_classes(
             scores,
             seed,
             num_sampled,
-            num_sampled if max_candidates is None else max_candidates,
+            candidate_share,
             tf.zeros([0], tf.float64) if cumulative is None else cumulative,
             num_classes=num_classes,
             fill=fill,

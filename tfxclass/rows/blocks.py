@@ -17,7 +17,10 @@ LEAST_BLOCK = 1024
 
 
 def block_size(batch: Scalar) -> tf.Tensor:
-    """Classes a block for a batch, int64 scalar tensor."""
+    """Classes a block for a batch, int64 scalar tensor, constant for an int."""
+    if isinstance(batch, int):
+        size = max(BLOCK_LOGITS // max(batch, 1), LEAST_BLOCK)
+        return tf.constant(size, tf.int64)
     batch = tf.maximum(tf.cast(batch, tf.int64), 1)
     return tf.maximum(tf.constant(BLOCK_LOGITS, tf.int64) // batch, LEAST_BLOCK)
 
@@ -28,6 +31,8 @@ class Blocks:
     Args:
         queries: float32 `[batch, dim]`.
         rows: `ClassRows` of tensors without padding.
+        most_queries: int, at most so many are there; needed where `batch` is
+            not known before a step.
 
     Attributes:
         batch: int32 scalar tensor.
@@ -35,11 +40,17 @@ class Blocks:
         size: int64 scalar tensor, classes of a block; the last may have fewer.
     """
 
-    def __init__(self, queries: tf.Tensor, rows: ClassRows) -> None:
+    def __init__(
+        self,
+        queries: tf.Tensor,
+        rows: ClassRows,
+        most_queries: int | None = None,
+    ) -> None:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
         self.num_classes = half_rows.count(rows.kernel)
-        self.size = block_size(self.batch)
+        most = queries.shape[0] if most_queries is None else most_queries
+        self.size = block_size(self.batch if most is None else most)
 
     def rows(self, start: Scalar) -> tf.Tensor:
         """Rows as they are multiplied, float32 `[size, dim]`."""
@@ -99,13 +110,21 @@ class Blocks:
         **options: Any,
     ) -> tuple[tf.Tensor, ...]:
         """state = step(start, *state) for each block."""
+        start = tf.zeros([], tf.int64)
+        if self._is_one():
+            return tuple(step(start, *state))
         return tf.while_loop(
             lambda start, *_: start < self.num_classes,
             lambda start, *state: (start + self.size, *step(start, *state)),
-            (tf.zeros([], tf.int64), *state),
+            (start, *state),
             parallel_iterations=1,
             **options,
         )[1:]
+
+    def _is_one(self):
+        """Whether there is one block, as is known while a graph is made."""
+        count, size = map(tf.get_static_value, (self.num_classes, self.size))
+        return None not in (count, size) and 0 < count <= size
 
 
 def logits_at(

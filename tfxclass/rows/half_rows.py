@@ -79,6 +79,8 @@ def count(values: tf.Tensor | StoredRows) -> tf.Tensor:
     """Number of rows, int64 scalar tensor."""
     if isinstance(values, StoredRows):
         return values.count()
+    if values.shape[0] is not None:
+        return tf.constant(values.shape[0], tf.int64)
     return tf.shape(values, tf.int64)[0]
 
 

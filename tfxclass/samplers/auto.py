@@ -12,6 +12,7 @@ from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.drift import NUM_PROBES
 from tfxclass.samplers.drift import PROBE_NANOSECONDS
 from tfxclass.samplers.drift import PROBE_SHARE
+from tfxclass.samplers.drift import batch_of
 from tfxclass.samplers.drift import part_of_steps
 from tfxclass.samplers.drift import step_nanoseconds
 from tfxclass.samplers.effective import effective_classes
@@ -107,10 +108,10 @@ class AutoSampler(HashingForestSampler):
     def _state(self, name):
         return tf.convert_to_tensor(self.measured[name])
 
-    def cost_ratio(self, batch: Scalar) -> tf.Tensor:
-        """Of a step with neighbours over one without, by a model; float64."""
+    def cost_ratio(self, batch: Scalar) -> Scalar:
+        """Of a step with neighbours over one without, by a model."""
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
-        rows = tf.cast(batch, tf.float64)
+        rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
         search = 0.0
         if self.remembered is not None:
             search = remembered.nanoseconds_of(self.num_classes, self.dim)
@@ -131,7 +132,7 @@ class AutoSampler(HashingForestSampler):
         return super().sample(queries, target_ids, kernel)
 
     def _decide(self, queries, target_ids, kernel):
-        batch = tf.shape(queries)[0]
+        batch = batch_of(queries)
         # Products and norms of rows, and four passes over the logits.
         cost = self.num_classes * (0.4 * self.dim + 5.0 * NUM_PROBES)
         cost += PROBE_NANOSECONDS
@@ -164,6 +165,7 @@ class AutoSampler(HashingForestSampler):
                 normalize=self.similarity == "cosine",
             ),
             num_best=min(width, self.num_classes),
+            most_queries=NUM_PROBES,
         )
         if self.drift is None:
             recall = self._recall(found.best, labels)
@@ -224,14 +226,21 @@ class AutoSampler(HashingForestSampler):
         ]
         return tf.math.divide_no_nan(*count)
 
-    def _searches(self):
-        return self._state("choice") > 0
+    def candidate_share(self) -> tf.Tensor:
+        return self._of_choice(tf.constant(self._shares()))
 
-    def places(self, count: tf.Tensor) -> tf.Tensor:
+    def places(self, num_sampled: tf.Tensor, share: Scalar) -> tf.Tensor:
+        # By a table: one op instead of eight.
+        places = [part_of(self.num_sampled, each) for each in self._shares()]
+        return self._of_choice(tf.stack(places))
+
+    def _shares(self):
+        """Of each choice, the part of the places that is for neighbours."""
         mixed = self.neighbor_fraction
-        parts = tf.constant([0.0, mixed, max(mixed, _MOST_NEIGHBORS)])
-        part = tf.gather(parts, tf.cast(self._state("choice"), tf.int32))
-        return part_of(count, part)
+        return [0.0, mixed, max(mixed, _MOST_NEIGHBORS)]
+
+    def _of_choice(self, values):
+        return tf.gather(values, tf.cast(self._state("choice"), tf.int32))
 
     def found(
         self,
@@ -240,17 +249,18 @@ class AutoSampler(HashingForestSampler):
         kernel: Variable,
         places: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        find = super().found
+        find, has_places = super().found, places > 0
+        if self.share_of_queries() == 0:
+            # What is remembered of no rows is found sooner than a condition.
+            rows = tf.where(has_places, tf.shape(queries)[0], 0)
+            return find(queries[:rows], target_ids[:rows], kernel, places)
 
         def searched():
             found = find(queries, target_ids, kernel, places)
             return tuple(tf.reshape(part, [-1]) for part in found)
 
-        return tf.cond(
-            self._searches(),
-            searched,
-            lambda: (tf.zeros([0], tf.int64), tf.zeros([0])),
-        )
+        nothing = tf.zeros([0], tf.int64), tf.zeros([0])
+        return tf.cond(has_places, searched, lambda: nothing)
 
     def get_config(self) -> Config:
         config = super().get_config()

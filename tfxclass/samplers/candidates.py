@@ -76,9 +76,13 @@ class CandidateSampler(Sampler):
         """
         raise NotImplementedError
 
-    def places(self, count: tf.Tensor) -> tf.Tensor:
-        """How many of so many places are for candidates, int64 scalar."""
-        return part_of(count, self.neighbor_fraction)
+    def candidate_share(self) -> Scalar:
+        """The part of the places that labels leave, for candidates."""
+        return self.neighbor_fraction
+
+    def places(self, num_sampled: tf.Tensor, share: Scalar) -> tf.Tensor:
+        """How many candidates to look for, int64 scalar."""
+        return part_of(num_sampled, share)
 
     def found(
         self,
@@ -101,19 +105,19 @@ class CandidateSampler(Sampler):
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         num_sampled = self.num_active_classes(queries, target_ids, kernel)
+        share = self.candidate_share()
         ids, scores = self.found(
-            queries, target_ids, kernel, self.places(num_sampled)
+            queries, target_ids, kernel, self.places(num_sampled, share)
         )
-        places = self.places(left_by(target_ids, num_sampled))
         chosen = self.choose(
             target_ids,
             num_sampled=num_sampled,
             candidates=ids,
             scores=scores,
-            max_candidates=places,
+            candidate_share=share,
             sample_overflow=self.sample_overflow,
         )
-        self.note_places(chosen.num_candidates, places)
+        self.note_places(chosen.num_candidates, chosen.room)
         count = chosen.log_expected_count
         return Sample(
             chosen.ids,
@@ -182,11 +186,10 @@ class NeighborSampler(CandidateSampler):
         if self.num_neighbors is not None:
             wanted = tf.constant(self.num_neighbors, tf.int64)
         else:
-            batch = tf.shape(queries, tf.int64)[0]
-            wanted = tf.maximum(places // tf.maximum(batch, 1), 1)
-            # The nearest of a trained row are its own labels, on average:
-            labels = tf.reduce_sum(tf.cast(target_ids >= 0, tf.int64))
-            wanted += -(-labels // tf.maximum(batch, 1))
+            batch = tf.maximum(tf.shape(queries, tf.int64)[0], 1)
+            wanted = tf.maximum(places // batch, 1)
+            # The nearest of a trained row are its own labels, on average.
+            wanted += _labels_a_row(target_ids, batch)
         wanted = tf.minimum(wanted, self.num_classes)
         return self.search(queries, target_ids, kernel, wanted)
 
@@ -202,3 +205,11 @@ class NeighborSampler(CandidateSampler):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "num_neighbors": self.num_neighbors}
+
+
+def _labels_a_row(target_ids, batch):
+    """Their mean, rounded up."""
+    if target_ids.shape[1] == 1:
+        return 1
+    labels = tf.reduce_sum(tf.cast(target_ids >= 0, tf.int64))
+    return -(-labels // batch)

@@ -1,5 +1,6 @@
 """When an index has drifted from the rows: a few queries, answered exactly."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -57,27 +58,35 @@ def check_rebuild_interval(value: int | str) -> int | str:
     return check_positive_int("rebuild_interval", value)
 
 
-def step_nanoseconds(batch: Scalar, num_sampled: int, dim: int) -> tf.Tensor:
-    """Roughly what a training step takes, float64 scalar.
+def batch_of(queries: tf.Tensor) -> Scalar:
+    """Rows of a batch, an int where a graph that is being made knows them."""
+    known = queries.shape[0]
+    return tf.shape(queries)[0] if known is None else known
+
+
+def step_nanoseconds(batch: Scalar, num_sampled: int, dim: int) -> Scalar:
+    """Roughly what a training step takes, a float or a float64 scalar.
 
     A model rather than a measurement: what a step sees must not depend on how
     fast the machine is. 240 products a nanosecond, three passes, six times
     that for the rest of a step, and what no step goes without (two cores).
     """
-    products = tf.cast(batch, tf.float64) * float(num_sampled * dim)
+    rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
+    products = rows * float(num_sampled * dim)
     return 1.5e6 + 0.075 * products
 
 
-def part_of_steps(
-    nanoseconds: float, share: float, step: tf.Tensor
-) -> tf.Tensor:
+def part_of_steps(nanoseconds: float, share: float, step: Scalar) -> tf.Tensor:
     """In how many steps what takes so long is that share, int64 scalar.
 
     Args:
         nanoseconds: float.
         share: float, of the time of the steps.
-        step: float64 scalar, nanoseconds of one.
+        step: float or float64 scalar, nanoseconds of one.
     """
+    if isinstance(step, float):
+        steps = math.ceil(nanoseconds / (share * step))
+        return tf.constant(min(max(steps, 1), _MOST_STEPS), tf.int64)
     steps = tf.math.ceil(nanoseconds / (share * step))
     return tf.cast(tf.clip_by_value(steps, 1, _MOST_STEPS), tf.int64)
 
@@ -151,7 +160,7 @@ class Drift:
                 `[n, k]`, whether the index finds them.
         """
         num_classes, dim = self._sizes
-        batch = tf.shape(queries)[0]
+        batch = batch_of(queries)
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
         cost = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
         cost += PROBE_NANOSECONDS

@@ -14,6 +14,7 @@ from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
+from tfxclass.samplers.drift import batch_of
 from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.forest_sizes import ForestSizes
 from tfxclass.samplers.indexed import IndexedSampler
@@ -152,9 +153,7 @@ class HashingForestSampler(
             return
         step = tf.convert_to_tensor(self.step)
         num_trees, sketch = self.trees_and_sketch(*kernel.shape)
-        num_trees, refresh = self._schedule(
-            step, tf.shape(queries)[0], num_trees
-        )
+        num_trees, refresh = self._schedule(step, batch_of(queries), num_trees)
         self.tell_first(kernel)
         self.index.advance(
             kernel,

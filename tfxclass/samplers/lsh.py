@@ -14,6 +14,7 @@ from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import remembered
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
+from tfxclass.samplers.drift import batch_of
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.lsh_choice import LSHChoice
 from tfxclass.samplers.lsh_options import LSHOptions
@@ -258,7 +259,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         step = tf.convert_to_tensor(self.step)
-        refresh = self._refresh(step, tf.shape(queries)[0])
+        refresh = self._refresh(step, batch_of(queries))
         self.tell_first(kernel)
         self.index.advance(
             kernel,

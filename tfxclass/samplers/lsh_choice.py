@@ -36,10 +36,10 @@ class LSHChoice:
             target_ids,
             candidates=ids,
             scores=scores,
-            max_candidates=places,
+            candidate_share=self.neighbor_fraction,
             sample_overflow=False,
         )
-        self.note_places(chosen.num_candidates, places)
+        self.note_places(chosen.num_candidates, chosen.room)
         return found, chosen
 
     def _query(self, asked, valid, target_ids, pool):

@@ -70,20 +70,25 @@ class Remembering:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, shares)` `[n, k]`, k >= `wanted`; see `Remembered.search`."""
         step = tf.convert_to_tensor(self.step)
-        asked = self.share_of_queries() * tf.cast(
-            tf.shape(queries)[0], tf.float32
-        )
         return self.remembered.search(
             queries,
             target_ids,
             label_of(target_ids[:, self.num_negatives :], step),
             kernel,
             step,
-            tf.cast(tf.math.ceil(asked), tf.int64),
+            self._num_asked(queries),
             find,
             tf.maximum(wanted, width_of(self.num_classes)),
             self.similarity == "cosine",
         )
+
+    def _num_asked(self, queries):
+        """For how many rows the index is searched, int64 scalar."""
+        share = self.share_of_queries()
+        if share == 0:
+            return tf.zeros([], tf.int64)
+        rows = tf.cast(tf.shape(queries)[0], tf.float32)
+        return tf.cast(tf.math.ceil(share * rows), tf.int64)
 
 
 def _is_on_servers():

@@ -26,7 +26,7 @@ def active_classes(
     scores: Floats,
     seed: Ids,
     num_sampled: Ids,
-    max_candidates: Ids,
+    candidate_share: Floats,
     cumulative: Doubles,
     num_classes: int,
     fill: str = "uniform",
@@ -34,6 +34,11 @@ def active_classes(
 ) -> tuple[tf.Tensor, ...]:
     """See `tfxclass.ops.active_classes`."""
     _check(targets, candidates, scores, num_sampled, num_classes)
+    require(
+        (candidate_share >= 0) & (candidate_share <= 1),
+        "`candidate_share` must be in [0, 1]. Received: {}",
+        candidate_share,
+    )
     flat = tf.reshape(targets, [-1])
     places = tf.where(flat >= 0)
     distinct, order = tf.unique(tf.gather_nd(flat, places), tf.int64)
@@ -47,7 +52,7 @@ def active_classes(
         num_sampled,
         num_targets,
     )
-    room = tf.minimum(num_sampled - num_targets, max_candidates)
+    room = _room(num_sampled - num_targets, candidate_share)
     draws = _Draws(seed, num_classes)
     kept = _kept(
         distinct, candidates, scores, room, num_classes, sample_overflow, draws
@@ -74,7 +79,15 @@ def active_classes(
         num_targets,
         tf.size(kept, tf.int64),
         tf.reshape(target_counts, tf.shape(targets)),
+        room,
     )
+
+
+def _room(left, share):
+    """Places for candidates; a share below 1 leaves one for the fill."""
+    part = tf.cast(tf.math.ceil(share * tf.cast(left, tf.float32)), tf.int64)
+    most = left - tf.cast(share < 1, tf.int64)
+    return tf.minimum(part, tf.maximum(most, 0))
 
 
 def _check(targets, candidates, scores, num_sampled, num_classes):
