@@ -2,8 +2,8 @@
 // gradient of the cross-entropy, and the running top k.
 //
 // All functions work on one row of a [batch, block] matrix whose first column
-// is class `offset`. Time O(block) a row (TopKBlockRow: plus O(log k) for each
-// logit that enters), no memory beyond the arguments. Thread-safe for
+// is class `offset`. Time O(block) a row (TopKBlockRow: plus O(k) for each 64
+// logits that enter), no memory beyond the arguments. Thread-safe for
 // different rows.
 #ifndef TFXCLASS_CORE_SOFTMAX_BLOCK_H_
 #define TFXCLASS_CORE_SOFTMAX_BLOCK_H_
@@ -130,33 +130,127 @@ inline void SoftmaxGradRow(const float* logits, int64_t block, int64_t offset,
   }
 }
 
-// Merges a row into the k best so far, sorted by (score falling, id rising).
-// NaN never enters.
-inline void TopKBlockRow(const float* logits, int64_t block, int64_t offset,
-                         int64_t k, float* scores, int64_t* ids) {
-  constexpr int64_t kStep = 64;
-  for (int64_t start = 0; start < block; start += kStep) {
-    const int64_t end = std::min(start + kStep, block);
-    const float best = MaxOf(logits + start, end - start);
-    if (!(best > scores[k - 1]) && ids[k - 1] >= 0) continue;
-    for (int64_t c = start; c < end; ++c) {
-      const float score = logits[c];
-      const bool enters =
-          score > scores[k - 1] || (ids[k - 1] < 0 && score == scores[k - 1]);
-      if (!enters) continue;
-      // First slot that is worse; equal scores keep the lower id first.
-      int64_t slot =
-          std::upper_bound(scores, scores + k, score, std::greater<float>()) -
-          scores;
-      while (slot > 0 && ids[slot - 1] < 0) --slot;
-      std::memmove(scores + slot + 1, scores + slot,
-                   (k - 1 - slot) * sizeof(float));
-      std::memmove(ids + slot + 1, ids + slot,
-                   (k - 1 - slot) * sizeof(int64_t));
-      scores[slot] = score;
-      ids[slot] = offset + c;
+// The k best of a row so far, sorted by (score falling, id rising); an id below
+// 0 is a free place, of score -infinity. What enters waits in a buffer, which
+// is merged when it is full: of a million classes a thousand enter, and each
+// alone would move half of the k.
+class BestOfRow {
+ public:
+  BestOfRow(int64_t k, float* scores, int64_t* ids)
+      : k_(k), scores_(scores), ids_(ids) {
+    SetLeast();
+  }
+
+  // Merges logits [count] of the classes from `offset` on, which come after
+  // those of all calls before. NaN never enters.
+  void Merge(const float* logits, int64_t count, int64_t offset) {
+    constexpr int64_t kPart = kStep * kMostSteps;
+    for (int64_t start = 0; start < count; start += kPart) {
+      MergePart(logits + start, std::min(kPart, count - start), offset + start);
+    }
+    Flush();
+  }
+
+ private:
+  static constexpr int64_t kStep = 64, kMostSteps = 128, kWaiting = 64;
+
+  struct Scored {
+    float score;
+    int64_t id;
+    bool operator<(const Scored& other) const {
+      return score != other.score ? score > other.score : id < other.id;
+    }
+  };
+
+  void MergePart(const float* logits, int64_t count, int64_t offset) {
+    float maxima[kMostSteps];
+    const int64_t steps = (count + kStep - 1) / kStep;
+    for (int64_t s = 0; s < steps; ++s) {
+      const int64_t first = s * kStep;
+      maxima[s] = MaxOf(logits + first, std::min(kStep, count - first));
+    }
+    if (ids_[k_ - 1] < 0 && steps >= k_) RaiseBound(maxima, steps);
+    for (int64_t s = 0; s < steps; ++s) {
+      if (maxima[s] < least_) continue;
+      const int64_t first = s * kStep;
+      TakeFrom(logits + first, std::min(kStep, count - first), offset + first);
     }
   }
+
+  // The k-th greatest maximum: so many logits are no less. Without it half of
+  // all that ever enter do so in the first part.
+  void RaiseBound(const float* maxima, int64_t steps) {
+    float order[kMostSteps];
+    std::copy(maxima, maxima + steps, order);
+    std::nth_element(order, order + (k_ - 1), order + steps,
+                     std::greater<float>());
+    bound_ = std::max(bound_, order[k_ - 1]);
+    SetLeast();
+  }
+
+  // Few of them enter, so eight are looked at in one.
+  void TakeFrom(const float* logits, int64_t size, int64_t offset) {
+    uint8_t enters[kStep] = {};
+    const float least = least_;
+    for (int64_t c = 0; c < size; ++c) enters[c] = logits[c] >= least;
+    for (int64_t c = 0; c < size; c += 8) {
+      uint64_t eight;
+      std::memcpy(&eight, enters + c, sizeof(eight));
+      if (eight == 0) continue;
+      for (int64_t i = c; i < c + 8; ++i) {
+        if (enters[i]) Wait(logits[i], offset + i);
+      }
+    }
+  }
+
+  void Wait(float score, int64_t id) {
+    waiting_[num_waiting_++] = {score, id};
+    if (num_waiting_ == kWaiting) Flush();
+  }
+
+  void Flush() {
+    std::sort(waiting_, waiting_ + num_waiting_);
+    int64_t kept = k_ - 1, added = num_waiting_ - 1;
+    // The worst of both, as many as came.
+    for (int64_t i = 0; i < num_waiting_; ++i) {
+      --(IsBetter(added, kept) ? kept : added);
+    }
+    for (int64_t place = k_ - 1; added >= 0; --place) {
+      const bool moves = IsBetter(added, kept);
+      scores_[place] = moves ? scores_[kept] : waiting_[added].score;
+      ids_[place] = moves ? ids_[kept] : waiting_[added].id;
+      --(moves ? kept : added);
+    }
+    num_waiting_ = 0;
+    SetLeast();
+  }
+
+  void SetLeast() {
+    least_ = bound_;
+    if (ids_[k_ - 1] < 0) return;
+    const float last = scores_[k_ - 1];
+    least_ = std::nextafter(last, std::numeric_limits<float>::infinity());
+  }
+
+  // What waits than what is kept: of equals the lower id, which came before.
+  bool IsBetter(int64_t added, int64_t kept) const {
+    if (kept < 0) return false;
+    return ids_[kept] < 0 || waiting_[added].score > scores_[kept];
+  }
+
+  const int64_t k_;
+  float* const scores_;
+  int64_t* const ids_;
+  float bound_ = -std::numeric_limits<float>::infinity();
+  float least_;  // what enters has at least this logit
+  Scored waiting_[kWaiting];
+  int64_t num_waiting_ = 0;
+};
+
+// Merges a row into the k best so far, see `BestOfRow`.
+inline void TopKBlockRow(const float* logits, int64_t block, int64_t offset,
+                         int64_t k, float* scores, int64_t* ids) {
+  BestOfRow(k, scores, ids).Merge(logits, block, offset);
 }
 
 }  // namespace tfxclass

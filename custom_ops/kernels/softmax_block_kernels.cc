@@ -85,14 +85,21 @@ class TopKBlockOp : public OpKernel {
     const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
     const int64_t k = scores.dim_size(1);
     Tensor *new_scores, *new_ids;
-    OP_REQUIRES_OK(c, c->allocate_output(0, scores.shape(), &new_scores));
-    OP_REQUIRES_OK(c, c->allocate_output(1, ids.shape(), &new_ids));
+    // In a loop nobody else has them, and they need not be copied.
+    OP_REQUIRES_OK(c, c->forward_input_or_allocate_output(
+                          {2}, 0, scores.shape(), &new_scores));
+    OP_REQUIRES_OK(
+        c, c->forward_input_or_allocate_output({3}, 1, ids.shape(), &new_ids));
     const int64_t offset = c->input(1).scalar<int64_t>()();
     const float* x = logits.flat<float>().data();
     float* s = new_scores->flat<float>().data();
     int64_t* n = new_ids->flat<int64_t>().data();
-    std::copy_n(scores.flat<float>().data(), batch * k, s);
-    std::copy_n(ids.flat<int64_t>().data(), batch * k, n);
+    if (!new_scores->SharesBufferWith(scores)) {
+      std::copy_n(scores.flat<float>().data(), batch * k, s);
+    }
+    if (!new_ids->SharesBufferWith(ids)) {
+      std::copy_n(ids.flat<int64_t>().data(), batch * k, n);
+    }
     PoolOf(c)(batch, block / 4 + k, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         TopKBlockRow(x + i * block, block, offset, k, s + i * k, n + i * k);

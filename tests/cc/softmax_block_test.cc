@@ -101,6 +101,43 @@ void TopKWritesNothingPastItsEnd() {
   }
 }
 
+// Blocks of any length, in turn, of logits that are often equal: the definition
+// by a stable sort, without NaN.
+void TopKEqualsASort() {
+  Philox random(7);
+  for (int64_t trial = 0; trial < 200; ++trial) {
+    const int64_t most = trial % 2 ? 1000 : 20000;
+    const int64_t count = 1 + random.Below(most), k = 1 + random.Below(150);
+    const int64_t kinds = 1 + random.Below(300);
+    std::vector<float> logits(count);
+    for (auto& logit : logits) logit = random.Below(kinds) - 20.0f;
+    for (int64_t i = 0; i < count; i += 97) logits[i] = std::nanf("");
+    for (int64_t i = 5; i < count; i += 89) logits[i] = -kInfinity;
+    for (int64_t i = 9; i < count; i += 83) logits[i] = kInfinity;
+    std::vector<int64_t> expected;
+    for (int64_t i = 0; i < count; ++i) {
+      if (!std::isnan(logits[i])) expected.push_back(i);
+    }
+    std::stable_sort(
+        expected.begin(), expected.end(),
+        [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+    expected.resize(k, -1);
+    std::vector<float> scores(k, -kInfinity);
+    std::vector<int64_t> ids(k, -1);
+    for (int64_t start = 0; start < count;) {
+      const int64_t block =
+          std::min<int64_t>(1 + random.Below(most / 2), count - start);
+      TopKBlockRow(logits.data() + start, block, start, k, scores.data(),
+                   ids.data());
+      start += block;
+    }
+    CHECK(ids == expected);
+    for (int64_t i = 0; i < k; ++i) {
+      CHECK(scores[i] == (ids[i] < 0 ? -kInfinity : logits[ids[i]]));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tfxclass
 
@@ -110,4 +147,5 @@ int main() {
   tfxclass::MaximumLeavesNanOut();
   tfxclass::SumsOverMillionsAreExact();
   tfxclass::TopKWritesNothingPastItsEnd();
+  tfxclass::TopKEqualsASort();
 }

@@ -14,6 +14,8 @@ from tfxclass.types import Scalar
 BLOCK_LOGITS = 1 << 21
 # Classes of a block at least.
 LEAST_BLOCK = 1024
+# The product of the next block begins while this one's is read.
+_BLOCKS_AT_ONCE = 2
 
 
 def block_size(batch: Scalar) -> tf.Tensor:
@@ -117,7 +119,7 @@ class Blocks:
             lambda start, *_: start < self.num_classes,
             lambda start, *state: (start + self.size, *step(start, *state)),
             (start, *state),
-            parallel_iterations=1,
+            parallel_iterations=_BLOCKS_AT_ONCE,
             **options,
         )[1:]
 
