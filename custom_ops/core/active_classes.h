@@ -47,7 +47,7 @@ struct ActiveClasses {
   std::vector<float> target_log_expected_count;
   int64_t num_targets = 0;
   int64_t num_candidates = 0;  // of them in ids
-  int64_t room = 0;            // for candidates
+  float places_used = 0;       // the part of the candidates' places
 };
 
 namespace internal {
@@ -235,9 +235,9 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   }
   result->num_targets = active.size();
   if (active.size() > options.num_sampled) return false;
-  const int64_t room = CandidateRoom(options.num_sampled - active.size(),
-                                     options.candidate_share);
-  result->room = room;
+  const int64_t left = options.num_sampled - active.size();
+  const float share = options.candidate_share;
+  const int64_t room = CandidateRoom(left, share);
   // To sample them, all are wanted.
   auto unique =
       internal::BestCandidates(candidates, scores, num_candidates, active,
@@ -245,6 +245,7 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   internal::KeepBest(&unique, room, options.sample_overflow, &random);
   for (const auto& entry : unique) active.Insert(entry.second);
   result->num_candidates = unique.size();
+  result->places_used = PlacesUsed(result->num_candidates, left, share);
 
   result->log_expected_count.assign(active.size(), 0.0f);
   std::vector<double> of_targets;

@@ -17,6 +17,12 @@ TFXCLASS_HD inline int64_t CandidateRoom(int64_t left, float share) {
   return part < left ? part : left - (share < 1.0f);
 }
 
+// The part of the room that is taken; 0 where there is none.
+inline float PlacesUsed(int64_t taken, int64_t left, float share) {
+  const int64_t room = CandidateRoom(left, share);
+  return room > 0 ? static_cast<float>(taken) / room : 0.0f;
+}
+
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_CORE_CANDIDATE_ROOM_H_

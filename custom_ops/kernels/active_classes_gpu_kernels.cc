@@ -45,8 +45,8 @@ class GpuActiveClassesOp : public ActiveClassesOp {
                 absl::InternalError("The draws of the fill ran out"));
     out.num_targets->scalar<int64_t>()() = found[0];
     out.num_candidates->scalar<int64_t>()() = found[1];
-    out.room->scalar<int64_t>()() =
-        CandidateRoom(read.num_sampled - found[0], read.candidate_share);
+    out.used->scalar<float>()() =
+        PlacesUsed(found[1], read.num_sampled - found[0], read.candidate_share);
   }
 
  private:
@@ -73,7 +73,7 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ActiveClasses")
                       .HostMemory("candidate_share")
                       .HostMemory("num_targets")
                       .HostMemory("num_candidates")
-                      .HostMemory("room"),
+                      .HostMemory("places_used"),
                   GpuActiveClassesOp);
 
 }  // namespace

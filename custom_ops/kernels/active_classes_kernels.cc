@@ -41,7 +41,7 @@ class CpuActiveClassesOp : public ActiveClassesOp {
     CopyTo(active.target_log_expected_count, out.target_count);
     out.num_targets->scalar<int64_t>()() = active.num_targets;
     out.num_candidates->scalar<int64_t>()() = active.num_candidates;
-    out.room->scalar<int64_t>()() = active.room;
+    out.used->scalar<float>()() = active.places_used;
   }
 
  private:

@@ -11,7 +11,7 @@ namespace tfxclass {
 
 struct ActiveClassesOutputs {
   tensorflow::Tensor *ids, *log_count, *positions, *num_targets;
-  tensorflow::Tensor *num_candidates, *target_count, *room;
+  tensorflow::Tensor *num_candidates, *target_count, *used;
 };
 
 // Inputs: targets, candidates, scores, seed, num_sampled, candidate_share and
@@ -58,7 +58,7 @@ class ActiveClassesOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(c->allocate_output(2, of_targets, &out->positions));
     TF_RETURN_IF_ERROR(AllocateOutput(c, 3, {}, &out->num_targets));
     TF_RETURN_IF_ERROR(AllocateOutput(c, 4, {}, &out->num_candidates));
-    TF_RETURN_IF_ERROR(AllocateOutput(c, 6, {}, &out->room));
+    TF_RETURN_IF_ERROR(AllocateOutput(c, 6, {}, &out->used));
     return c->allocate_output(5, of_targets, &out->target_count);
   }
 

@@ -83,10 +83,11 @@ void SelectsExactlyAsMany() {
     CHECK(*chosen.begin() >= 0 && *chosen.rbegin() < options.num_classes);
     const int64_t left = options.num_sampled - active.num_targets;
     const double share = options.candidate_share;
-    CHECK(active.room ==
-          std::min<int64_t>(std::ceil(share * left),
-                            std::max<int64_t>(left - (share < 1), 0)));
-    CHECK(active.num_candidates <= active.room);
+    const int64_t room = std::min<int64_t>(
+        std::ceil(share * left), std::max<int64_t>(left - (share < 1), 0));
+    CHECK(active.num_candidates <= room);
+    CHECK(active.places_used ==
+          (room > 0 ? static_cast<float>(active.num_candidates) / room : 0));
     CHECK(active.log_expected_count.size() == active.ids.size());
     CHECK(active.target_log_expected_count.size() == targets.size());
     for (const float count : active.target_log_expected_count) {

@@ -235,7 +235,7 @@ def _draw_sum_duplicate_rows(d):
 def check_active(args, outputs, live):
     del live
     ids, log_count, positions, num_targets, num_candidates = outputs[:5]
-    of_targets, room = outputs[5:]
+    of_targets, used = outputs[5:]
     num_classes, targets = args["num_classes"], args["targets"]
     assert len(ids) == len(log_count) == np.ravel(args["num_sampled"])[0]
     assert_distinct(ids)
@@ -245,7 +245,8 @@ def check_active(args, outputs, live):
     np.testing.assert_array_equal(ids[positions[present]], targets[present])
     assert np.all(positions[~present] == -1)
     assert num_targets == len(np.unique(targets[present]))
-    assert 0 <= num_candidates <= room <= len(ids) - num_targets
+    assert 0 <= num_candidates <= len(ids) - num_targets
+    assert 0 <= used <= 1
     if args["fill"] != "frequency" or np.all(
         np.diff(args["cumulative"].ravel()) > 0
     ):

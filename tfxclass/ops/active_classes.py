@@ -27,7 +27,8 @@ class ActiveClasses(NamedTuple):
             probability that the fill gives that class, were it no label and
             the other classes the same; 0 for a label that occurs more than
             once and for padding.
-        room: int64 scalar, how many candidates could have been taken.
+        places_used: float32 scalar, of the places that candidates may take,
+            the part that they take; 0 where there are none.
     """
 
     ids: tf.Tensor
@@ -36,7 +37,7 @@ class ActiveClasses(NamedTuple):
     num_targets: tf.Tensor
     num_candidates: tf.Tensor
     target_log_expected_count: tf.Tensor
-    room: tf.Tensor
+    places_used: tf.Tensor
 
 
 def active_classes(

@@ -117,7 +117,7 @@ class CandidateSampler(Sampler):
             candidate_share=share,
             sample_overflow=self.sample_overflow,
         )
-        self.note_places(chosen.num_candidates, chosen.room)
+        self.note_places(chosen.places_used)
         count = chosen.log_expected_count
         return Sample(
             chosen.ids,

@@ -85,10 +85,8 @@ class IndexedSampler(Sampler):
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         self.step.assign_add(1)
 
-    def note_places(self, used: tf.Tensor, places: tf.Tensor) -> None:
-        used, places = (tf.cast(n, tf.float32) for n in (used, places))
-        share = tf.math.divide_no_nan(used, places)
-        self.measured["places_used"].assign(share)
+    def note_places(self, used: tf.Tensor) -> None:
+        self.measured["places_used"].assign(used)
 
     def figures(self) -> dict[str, float]:
         count, seconds = self.index.times()

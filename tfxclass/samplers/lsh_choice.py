@@ -39,7 +39,7 @@ class LSHChoice:
             candidate_share=self.neighbor_fraction,
             sample_overflow=False,
         )
-        self.note_places(chosen.num_candidates, chosen.room)
+        self.note_places(chosen.places_used)
         return found, chosen
 
     def _query(self, asked, valid, target_ids, pool):

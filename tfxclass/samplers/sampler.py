@@ -171,8 +171,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.measured[name] = self.weight(name, value)
         return self.measured[name]
 
-    def note_places(self, used: tf.Tensor, places: tf.Tensor) -> None:
-        """Told how many of the `places` for candidates are used, int64."""
+    def note_places(self, used: tf.Tensor) -> None:
+        """Told which part of the places for candidates is used, float32."""
 
     def figures(self) -> dict[str, float]:
         """What it measures of itself, as it is now, by name."""

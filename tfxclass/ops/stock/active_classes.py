@@ -79,8 +79,13 @@ def active_classes(
         num_targets,
         tf.size(kept, tf.int64),
         tf.reshape(target_counts, tf.shape(targets)),
-        room,
+        _part(tf.size(kept), room),
     )
+
+
+def _part(count, room):
+    count, room = (tf.cast(n, tf.float32) for n in (count, room))
+    return tf.math.divide_no_nan(count, room)
 
 
 def _room(left, share):
