@@ -1,6 +1,7 @@
 """What the benchmarks share: fresh processes, medians, tables, plots."""
 
 import argparse
+import csv
 import json
 import math
 import os
@@ -18,6 +19,41 @@ RESULTS = os.path.join(FOLDER, "results")
 CACHE = os.path.join(FOLDER, "cache")
 # Not the path of an address, and no division.
 _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
+
+
+def merge_csv(path, rows, job, same=()):
+    """Writes rows to a CSV, by job; rows of other jobs that it has stay.
+
+    Args:
+        path: str.
+        rows: list of dicts, at least one, all with the same keys.
+        job: keys by which a job is known.
+        same: keys in which rows that stay are as all the new ones.
+    """
+
+    def values(row, keys):
+        return tuple(str(row[key]) for key in keys)
+
+    columns, kept = list(rows[0]), []
+    if os.path.exists(path):
+        with open(path, newline="") as f:
+            kept = list(csv.DictReader(f))
+    new = {values(row, job) for row in rows}
+    like = values(rows[0], same)
+    kept = [
+        row
+        for row in kept
+        if {*row} == {*columns}
+        and values(row, same) == like
+        and values(row, job) not in new
+    ]
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", newline="") as f:
+        writer = csv.DictWriter(f, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            sorted([*kept, *rows], key=lambda row: values(row, job))
+        )
 
 
 def peak_gb():

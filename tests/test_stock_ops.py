@@ -249,6 +249,7 @@ heads = {
     "sampled": (L.SampledSoftmax(60, 30), O.LazySGD(0.5, momentum=0.9)),
     "caught up": (L.SampledSoftmax(60, 30), O.LazyAdam(0.05, catch_up=True)),
     "selective": (L.SelectiveSoftmax(60, num_sampled=40), O.LazyAdam(0.05)),
+    "auto": (L.SampledSoftmax(60, 40, sampler="auto"), O.LazyAdam(0.05)),
     "lsh": (L.LSHSoftmax(60, num_sampled=40), O.LazyAdagrad(0.2)),
     "tree": (L.HierarchicalSoftmax(60, counts=range(1, 61)), O.LazyAdam(0.05)),
 }
@@ -287,7 +288,16 @@ def check_trained(found):
         assert after < 0.75 * before and ranks_alike, (name, before, after)
 
 
-def test_a_head_trains_with_stock_ops(monkeypatch):
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tfxclass.layers.SelectiveSoftmax(60, num_sampled=40),
+        # Of no rows neighbours are recalled while all draws are uniform.
+        lambda: tfxclass.layers.SampledSoftmax(60, 40, sampler="auto"),
+    ],
+    ids=["selective", "auto"],
+)
+def test_a_head_trains_with_stock_ops(make, monkeypatch):
     for module in (library, row_update, exact_softmax):
         monkeypatch.setattr(module, "ops", stock.ops)
     library.build.cache_clear()
@@ -295,7 +305,7 @@ def test_a_head_trains_with_stock_ops(monkeypatch):
     random = np.random.default_rng(0)
     x = random.normal(size=(64, 8)).astype(np.float32)
     y = random.integers(0, 60, 64)
-    head = tfxclass.layers.SelectiveSoftmax(60, num_sampled=40)
+    head = make()
     model = keras.Sequential([keras.Input([8]), head])
     model.compile(tfxclass.optimizers.LazyAdam(0.05), loss=head.loss)
     before = float(tf.reduce_mean(head.compute_loss(x, y, training=False)))

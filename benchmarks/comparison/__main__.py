@@ -1,6 +1,7 @@
 """Trains every method on every data set, and draws what comes of it.
 
-Each job runs in a process of its own; what has a result is not run again.
+Each job runs in a process of its own; what has a result is not run again. Jobs
+take equal time, or with `--epochs` equal steps, whose files are apart.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from benchmarks.comparison.sweeps import PARTS
 
 CACHE = os.path.join(measure.FOLDER, "cache", "comparison")
 SETS = [name for name in sets_lib.SETS if name != "generated"]
-SECONDS = 60.0  # of the CPU, a job
+SECONDS = 20.0  # of the CPU, a job
 QUICK_CLASSES = 200
 
 
@@ -30,9 +31,9 @@ def parse_arguments(argv=None):
     add("--data", default="../shared/data", help="folder of the data sets")
     add("--sets", nargs="+", choices=sets_lib.SETS, default=SETS)
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    add("--parts", nargs="+", choices=PARTS, default=["curves"])
     add("--seconds", type=float, help=f"CPU of a job ({SECONDS:g})")
-    add("--epochs", type=float, help="of a job; instead of, or beside it")
+    add("--epochs", type=float, help="of a job; instead of seconds")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--limit", type=int, help="keep this many classes, the commonest")
     add("--force", action="store_true", help="run finished jobs again")
@@ -93,9 +94,11 @@ def main(argv=None):
     jobs = jobs_of(args)
     errors = {} if args.figures else run(args, jobs)
     for name in args.sets:
-        budget = jobs[name][0].budget
-        results.collect(name, os.path.join(args.jobs, name, budget), args.out)
-        figures.draw(name, args.out)
+        first = jobs[name][0]
+        file = results.file_of(name, first)
+        folder = os.path.join(args.jobs, name, first.budget)
+        results.collect(file, folder, args.out)
+        figures.draw(file, name, args.out)
     for name, error in errors.items():
         print(f"FAILED {name}: {error}")
     return 1 if errors else 0

@@ -10,18 +10,24 @@ from benchmarks.comparison.sweeps import PARTS
 from benchmarks.comparison.sweeps import text_of
 
 
-def draw(name, out):
-    """Table and figures of a set from its CSV, if there is one."""
-    path = os.path.join(out, name + ".csv")
+def draw(file, name, out):
+    """Table and figures of a set from its CSV, if there is one.
+
+    Args:
+        file: str, name of the files, without endings.
+        name: str, of the set.
+        out: folder.
+    """
+    path = os.path.join(out, file + ".csv")
     if not os.path.exists(path):
         return
     runs = Runs.read(path)
-    save_table(name, runs, out)
+    save_table(file, runs, out)
     for part, draw_part in _FIGURES.items():
         figure = draw_part(name, runs)
         if figure is not None:
             figure.savefig(
-                os.path.join(out, f"{name}_{part}.png"),
+                os.path.join(out, f"{file}_{part}.png"),
                 dpi=110,
                 bbox_inches="tight",
             )

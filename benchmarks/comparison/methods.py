@@ -18,15 +18,12 @@ class Method(NamedTuple):
         options: dict, of the sampler if there is one, else of the head. A
             value that is a function is called with `(data, set_up)`; `tau_cp`
             is the threshold of an `AdaptiveAllocation`.
-        rate: float, factor on the set's learning rate, for a method that
-            needs its own.
     """
 
     label: str
     head: str
     sampler: str | type | None = None
     options: dict = {}
-    rate: float = 1.0
 
 
 @keras.saving.register_keras_serializable("benchmarks")
@@ -166,7 +163,7 @@ METHODS = {
 }
 
 
-def make_head(method, options, data, set_up, seed):
+def make_head(method, options, data, set_up, seed, steps=1000):
     """The head of a job.
 
     Args:
@@ -175,6 +172,7 @@ def make_head(method, options, data, set_up, seed):
         data: `DataSet`.
         set_up: `SetUp`.
         seed: int.
+        steps: int, of the training; those of HF-A grow over it.
     """
     chosen = METHODS[method]
     options = {
@@ -182,7 +180,7 @@ def make_head(method, options, data, set_up, seed):
         for name, value in {**chosen.options, **options}.items()
     }
     if "tau_cp" in options:
-        options["allocation"] = _allocation(options.pop("tau_cp"))
+        options["allocation"] = _allocation(options.pop("tau_cp"), steps)
     head = getattr(tfxclass.layers, chosen.head)
     common = {"seed": seed}
     if set_up.scale and issubclass(head, tfxclass.layers.ClassHead):
@@ -196,12 +194,12 @@ def make_head(method, options, data, set_up, seed):
     return head(data.num_classes, sampler=sampler, **common)
 
 
-def _allocation(tau_cp):
-    """HF-A with a threshold that stays, in phases that fit a short run."""
+def _allocation(tau_cp, steps):
+    """HF-A with a threshold that stays, in five phases."""
     return tfxclass.samplers.AdaptiveAllocation(
-        phase_steps=200,
+        phase_steps=max(steps // 5, 1),
         cumulative_probability=(tau_cp, tau_cp),
-        ramp_steps=1,
+        ramp_steps=steps,
         num_trees=(10, 50),
         rebuild_interval=(50, 200),
     )

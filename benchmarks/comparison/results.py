@@ -1,7 +1,7 @@
 """Results of jobs as a CSV of all curves, and a table of how they end.
 
-The CSV is kept with the code, so that figures can be drawn again without the
-jobs' files.
+The CSV is kept with the code, so that figures can be drawn again, and single
+methods run again, without the jobs' files.
 """
 
 import csv
@@ -19,19 +19,27 @@ GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
 _TEXT = ("set", "method", "setting", "budget", "date", "machine")
 
 
+def file_of(set_name, job):
+    """Name of the files of a set: those of equal steps are apart."""
+    return set_name if job.seconds else f"{set_name}_steps"
+
+
 def collect(name, jobs_folder, out):
-    """Writes `<out>/<name>.csv` of the results there are, if any."""
+    """Writes `<out>/<name>.csv` of the results there are, if any.
+
+    Jobs of the same budget that the file has, and the folder has not, stay.
+    """
     rows = []
     for path in sorted(glob.glob(os.path.join(jobs_folder, "*.json"))):
         with open(path) as f:
             rows += rows_of(json.load(f))
-    if not rows:
-        return
-    os.makedirs(out, exist_ok=True)
-    with open(os.path.join(out, name + ".csv"), "w", newline="") as f:
-        writer = csv.DictWriter(f, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    if rows:
+        measure.merge_csv(
+            os.path.join(out, name + ".csv"),
+            rows,
+            job=("set", "method", "setting", "seed"),
+            same=("budget",),
+        )
 
 
 def rows_of(result):
@@ -143,15 +151,16 @@ def save_table(name, runs, out):
     first = runs.seeds(runs.methods[0])[0][0]
     command = (
         "python -m benchmarks.comparison --data DATA "
-        f"--sets {name} {first['budget']}"
+        f"--sets {first['set']} {first['budget']}"
     )
     seeds = sorted({int(seed) for _, _, seed in runs.curves})
     if len(seeds) > 1:
         command += " --seeds " + " ".join(map(str, seeds))
+    dates = {c[0]["date"] for c in runs.curves.values()}
     measure.write(
         os.path.join(out, name + ".json"),
         {
-            "date": first["date"],
+            "date": max(dates),
             "machine": first["machine"],
             "command": command,
             "rows": rows,

@@ -21,7 +21,10 @@ class SetUp(NamedTuple):
         num_sampled: int, active classes M of a step, unless varied.
         sampled_sweep: the values that M is varied over; the least one holds
             the distinct labels of any batch.
-        learning_rate: float, of `LazyAdam`.
+        learning_rate: float, of `LazyAdam`, where it stays as it is.
+        first_rate: float, where it falls to nothing over the training.
+        adaptive_ms: float, of the CPU, roughly what a step of HF-A takes: the
+            steps of a job that ends by its seconds follow from it.
         dim: int, width of the features.
         batch_size: int.
         scale: float, of cosine logits, or None for dot products.
@@ -32,6 +35,8 @@ class SetUp(NamedTuple):
     num_sampled: int
     sampled_sweep: tuple
     learning_rate: float
+    first_rate: float
+    adaptive_ms: float
     dim: int = 128
     batch_size: int = 256
     scale: float | None = None
@@ -44,6 +49,8 @@ SETS = {
         num_sampled=1024,
         sampled_sweep=(320, 512, 1024, 2048, 4096),
         learning_rate=3e-3,
+        first_rate=6e-3,
+        adaptive_ms=56.0,
         scale=24.0,
     ),
     "eurlex57k": SetUp(
@@ -51,6 +58,8 @@ SETS = {
         num_sampled=640,
         sampled_sweep=(480, 640, 1024, 2048),
         learning_rate=2e-3,
+        first_rate=6e-3,
+        adaptive_ms=22.0,
         batch_size=128,
         activation="relu",
     ),
@@ -59,6 +68,8 @@ SETS = {
         num_sampled=1280,
         sampled_sweep=(768, 1280, 2560, 5120),
         learning_rate=2e-3,
+        first_rate=4e-3,
+        adaptive_ms=60.0,
         dim=200,
         batch_size=512,
     ),
@@ -67,6 +78,8 @@ SETS = {
         num_sampled=2048,
         sampled_sweep=(1152, 2048, 4096, 8192),
         learning_rate=5e-3,
+        first_rate=5e-3,
+        adaptive_ms=180.0,
         dim=256,
         batch_size=512,
         scale=20.0,
@@ -76,6 +89,8 @@ SETS = {
         num_sampled=64,
         sampled_sweep=(48, 64, 128),
         learning_rate=1e-2,
+        first_rate=1e-2,
+        adaptive_ms=5.0,
         dim=16,
         batch_size=32,
         scale=24.0,

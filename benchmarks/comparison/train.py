@@ -3,7 +3,9 @@
     python -m benchmarks.comparison.train JOB DATA
 
 JOB is the JSON of a `Job`, DATA the file of its data set, as `rows.save`
-writes it. The last line of output is the result, JSON.
+writes it. The last line of output is the result, JSON. One thread, so that
+seconds of the CPU are those of the steps, and a rate that falls to nothing with
+the budget, so that a curve is flat at its end.
 """
 
 import json
@@ -24,7 +26,7 @@ from benchmarks.comparison.model import SampleWatch
 from benchmarks.comparison.model import make_model
 from benchmarks.comparison.sets import SETS
 
-POINTS = 12
+POINTS = 6
 EVALUATED = 512  # rows a batch of the test
 K = 10
 
@@ -45,6 +47,11 @@ class Budget:
     def used(self, epochs, cpu_seconds):
         """Share used so far, float; done at 1."""
         return max(epochs / self.epochs, cpu_seconds / self.seconds)
+
+
+def falling(used):
+    """The rate where so much of the budget is used, of that of the start."""
+    return (1 + math.cos(math.pi * min(used, 1.0))) / 2
 
 
 class Stopwatch:
@@ -106,13 +113,17 @@ def learning_curve(model, watch, data, set_up, budget, seed):
     steps_an_epoch = data.train.num_rows / len(y)
     # More of the points are early on, where curves are steep.
     due = [((i + 1) / POINTS) ** 1.5 for i in range(POINTS)]
-    curve, clock, steps = [], Stopwatch(), 0
+    curve, clock, steps, used = [], Stopwatch(), 0, 0.0
+    first_rate = float(model.optimizer.learning_rate)
     while due:
+        model.optimizer.learning_rate = first_rate * falling(used)
+        batch = next(source)
         with clock:
-            loss = step(*next(source))["loss"]
-            steps += 1
+            loss = step(*batch)["loss"]
+        steps += 1
         epochs = steps / steps_an_epoch
-        if budget.used(epochs, clock.cpu) < due[0]:
+        used = budget.used(epochs, clock.cpu)
+        if used < due[0]:
             continue
         loss = float(loss)
         if not math.isfinite(loss):
@@ -129,9 +140,16 @@ def learning_curve(model, watch, data, set_up, budget, seed):
                 **precisions(search, data),
             }
         )
-        used = budget.used(epochs, clock.cpu)
         due = [point for point in due if point > used]
     return curve
+
+
+def steps_of(job, data, set_up):
+    """How many an adaptive allocation reckons with, int."""
+    if job.epochs is None:
+        return max(round(1e3 * job.seconds / set_up.adaptive_ms), 1)
+    size = min(set_up.batch_size, data.train.num_rows)
+    return max(round(job.epochs * data.train.num_rows / size), 1)
 
 
 def run(job, data):
@@ -143,11 +161,11 @@ def run(job, data):
     """
     keras.utils.set_random_seed(job.seed)
     set_up = SETS[job.set]
+    steps = steps_of(job, data, set_up)
     head = methods.make_head(
-        job.method, job.options, data, set_up, seed=job.seed
+        job.method, job.options, data, set_up, job.seed, steps
     )
-    rate = methods.METHODS[job.method].rate
-    model = make_model(data, set_up, head, rate)
+    model = make_model(data, set_up, head, set_up.first_rate)
     budget = Budget(job.epochs, job.seconds)
     curve = learning_curve(
         model, SampleWatch(head), data, set_up, budget, job.seed
@@ -164,6 +182,8 @@ def run(job, data):
 
 
 def main(job, path):
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     print(json.dumps(run(Job(**json.loads(job)), rows.load(path))))
 
 

@@ -257,7 +257,7 @@ def draw_memory(d, num_classes):
 
 @described("recall_neighbors", check_recalled)
 def _draw_recall_neighbors(d):
-    num_classes, rows = d.size(), d.size()
+    num_classes, rows = d.size(), d.size(least=0)
     tables, bits = d.size(), int(d.integer(0, 3))
     recent = d.ids((tables, 1 << bits, d.size()), num_classes, padded=True)
     return {

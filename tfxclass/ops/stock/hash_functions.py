@@ -72,7 +72,10 @@ def codes_of(vectors: np.ndarray, options: HashOptions) -> np.ndarray:
         values = _slots(vectors, options)
     else:
         values = (vectors @ _planes(vectors.shape[1], options).T) > 0
-    values = values.reshape(len(vectors), options.num_tables, -1)
+    # No -1: there may be no vectors.
+    values = values.reshape(
+        len(vectors), options.num_tables, options.num_hashes
+    )
     code = np.zeros(values.shape[:2], np.int64)
     for i in range(options.num_hashes):
         code = (code << options.function_bits) | values[:, :, i]

@@ -82,7 +82,7 @@ def _recall(memory, recent, centres, products, labels, num_asked, step):
 
 def _exchange(recent, centres, products, labels, step):
     """What buckets hold, and the centres, tables and buckets after it."""
-    tables, buckets, _ = recent.shape
+    tables, buckets, places = recent.shape
     n, bits = len(products), buckets.bit_length() - 1
     if n:
         rate = max(1 / (max(step, 0) + 1), _LEAST_RATE)
@@ -91,7 +91,7 @@ def _exchange(recent, centres, products, labels, step):
     above = (products > centres).reshape(n, tables, bits)
     codes = (above << np.arange(bits)).sum(axis=2)
     table = np.arange(tables)
-    found = recent[table, codes].reshape(n, -1).astype(np.int64)
+    found = recent[table, codes].reshape(n, tables * places).astype(np.int64)
     recent = recent.copy()
     for r in range(n):
         for t in range(tables if labels[r] >= 0 else 0):
