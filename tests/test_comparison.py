@@ -269,7 +269,64 @@ class TestTraining:
         curve = train.run(Job("generated", "full", epochs=4), generated)[
             "curve"
         ]
-        assert curve[0]["precision@1"] < 0.1 < 0.5 < curve[-1]["precision@1"]
+        assert curve[0]["precision@1"] < 0.2 < 0.5 < curve[-1]["precision@1"]
+
+    def test_the_rate_falls_to_nothing_with_the_budget(
+        self, generated, monkeypatch
+    ):
+        rates, make_model = [], train.make_model
+
+        def watched(*arguments):
+            model = make_model(*arguments)
+            update = model.train_step
+
+            def step(batch):
+                rates.append(float(model.optimizer.learning_rate))
+                return update(batch)
+
+            model.train_step = step
+            monkeypatch.setattr(train.tf, "function", Eager)
+            return model
+
+        monkeypatch.setattr(train, "make_model", watched)
+        monkeypatch.setattr(train, "precisions", lambda *_: {})
+        monkeypatch.setattr(train, "make_search", lambda *_: None)
+        train.run(Job("generated", "uniform", epochs=0.2), generated)
+        set_up = sets.SETS["generated"]
+        steps = 0.2 * generated.train.num_rows / set_up.batch_size
+        assert len(rates) == np.ceil(steps)
+        part = np.arange(len(rates)) / steps
+        expected = set_up.first_rate * (1 + np.cos(np.pi * part)) / 2
+        np.testing.assert_allclose(rates, expected, rtol=1e-5)
+
+    def test_adaptive_allocation_grows_over_the_training(self, generated):
+        set_up = sets.SETS["generated"]
+        by_epochs = Job("generated", "forest_adaptive", epochs=2.0)
+        steps = train.steps_of(by_epochs, generated, set_up)
+        assert steps == round(2 * generated.train.num_rows / set_up.batch_size)
+        by_seconds = by_epochs._replace(epochs=None, seconds=3.0)
+        assert train.steps_of(by_seconds, generated, set_up) == 600
+        head = methods.make_head(
+            "forest_adaptive", {}, generated, set_up, 0, steps=600
+        )
+        trees = [
+            int(head.sampler.allocation.forest_schedule(step)[0])
+            for step in (0, 119, 120, 300, 599, 600)
+        ]
+        assert trees == [10, 10, 18, 26, 42, 50]
+
+
+class Eager:
+    """A function that is not traced."""
+
+    def __init__(self, function, **_):
+        self.function = function
+
+    def __call__(self, *arguments):
+        return self.function(*arguments)
+
+    def get_concrete_function(self, *_):
+        pass
 
 
 class TestJobs:
@@ -356,6 +413,32 @@ class TestFigures:
                 row("uniform", 0, 1.0, 0.9, 0.9, "num_sampled=512"),
             ]
         )
+
+    def test_rows_of_other_jobs_stay(self, tmp_path):
+        def write(method, budget, values):
+            rows = [
+                {"method": method, "budget": budget, "value": value}
+                for value in values
+            ]
+            measure.merge_csv(path, rows, job=["method"], same=["budget"])
+            lines = path.read_text().splitlines()
+            return [line.split(",") for line in lines[1:]]
+
+        path = tmp_path / "out" / "a.csv"
+        assert write("b", "1 s", [0.5, 0.75]) == [
+            ["b", "1 s", "0.5"], ["b", "1 s", "0.75"],
+        ]  # fmt: skip
+        write("a", "1 s", [2])
+        found = write("b", "1 s", [3, 4])
+        expected = [["a", "1 s", "2"], ["b", "1 s", "3"], ["b", "1 s", "4"]]
+        assert found == expected
+        # What had another budget cannot be compared.
+        assert write("a", "2 s", [5]) == [["a", "2 s", "5"]]
+
+    def test_equal_steps_have_files_of_their_own(self):
+        by_time, by_steps = Job("a", "b", seconds=1.0), Job("a", "b", epochs=2)
+        assert results.file_of("a", by_time) == "a"
+        assert results.file_of("a", by_steps) == "a_steps"
 
     def test_means_over_seeds(self, runs):
         assert runs.methods == ["full", "uniform"]

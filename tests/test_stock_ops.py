@@ -1,6 +1,7 @@
 """Twins of the compiled ops: the same arguments, the same results."""
 
 import inspect
+import itertools
 import json
 import os
 import pathlib
@@ -84,9 +85,12 @@ def read(variable, handle):
     return np.asarray(tf.cast(values, tf.float64))
 
 
-def draw(name, number, in_graph=False):
-    random = np.random.default_rng([number, sum(name.encode())])
-    args = DESCRIPTIONS[name].draw(Draw(random))
+def random_of(name, number):
+    return np.random.default_rng([number, sum(name.encode())])
+
+
+def draw(name, drawing):
+    args = DESCRIPTIONS[name].draw(drawing)
     is_index = any(isinstance(x, Index) for x in args.values())
     # A handle that no variable made does not tell its type.
     args = {key: as_float32(value, is_index) for key, value in args.items()}
@@ -94,7 +98,7 @@ def draw(name, number, in_graph=False):
         args["targets"] = without_repeats(args["targets"])
     if name.endswith("count_terms"):  # bytes that are no UTF-8 are not `plain`
         args["texts"] = np.array([*map(ascii_of, args["texts"])], object)
-    return calls.Call(name, args, in_graph)
+    return calls.Call(name, args)
 
 
 def ascii_of(text):
@@ -148,7 +152,7 @@ def assert_equal(found, expected, call):
 
 def check_twin(name, numbers, monkeypatch):
     for number in numbers:
-        call = draw(name, number)
+        call = draw(name, Draw(random_of(name, number)))
         found = run(stock.ops, call, monkeypatch, DESCRIPTIONS[name].check)
         expected = run(COMPILED, call, monkeypatch)
         if isinstance(expected, Exception):
@@ -170,6 +174,39 @@ def test_twin_equals_its_op(name, monkeypatch):
 @pytest.mark.parametrize("name", sorted(stock.TWINS))
 def test_twin_equals_its_op_for_other_arguments(name, monkeypatch):
     check_twin(name, range(1, 30), monkeypatch)
+
+
+class NothingAt(Draw):
+    """Draws as `Draw` does, but size number `place` is 0."""
+
+    def __init__(self, random, place):
+        super().__init__(random)
+        self.place, self.sizes = place, 0
+
+    def size(self, *bounds, **options):
+        drawn = super().size(*bounds, **options)
+        self.sizes += 1
+        return 0 if self.sizes == self.place + 1 else drawn
+
+
+@pytest.mark.parametrize("name", sorted(stock.TWINS))
+def test_twin_takes_as_little_as_its_op(name, monkeypatch):
+    """No rows, no columns, no labels: each size in turn is 0."""
+    for place in itertools.count():
+        drawing = NothingAt(random_of(name, 0), place)
+        try:
+            call = draw(name, drawing)
+        except (ValueError, IndexError):  # what is drawn needs one of these
+            continue
+        if drawing.sizes <= place:
+            break
+        found = run(stock.ops, call, monkeypatch)
+        expected = run(COMPILED, call, monkeypatch)
+        if isinstance(expected, Exception):
+            continue
+        assert not isinstance(found, Exception), f"{found}\n{call.snippet()}"
+        if not is_drawn(name, call.args):
+            assert_equal(found, expected, call)
 
 
 def test_every_op_has_a_twin_with_its_arguments():
