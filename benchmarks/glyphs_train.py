@@ -140,12 +140,12 @@ def learning_curve(job, model, encoder, head, data):
     return curve
 
 
-def trained(job, data):
-    """The result of a job, a dict."""
+def make_model(job, num_classes):
+    """`(model, encoder, head)` of a `GlyphsJob`, compiled."""
     keras.utils.set_random_seed(job.seed)
     encoder = make_encoder()
     head = make_head(
-        job.method, data.num_classes, BATCH + NEGATIVES, SCALE, job.seed
+        job.method, num_classes, BATCH + NEGATIVES, SCALE, job.seed
     )
     model = keras.Sequential([encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
@@ -153,6 +153,12 @@ def trained(job, data):
     model.compile(optimizer, loss=head.loss)
     model.build((None, glyphs_data.SIDE, glyphs_data.SIDE, 1))
     optimizer.build(model.trainable_variables)
+    return model, encoder, head
+
+
+def trained(job, data):
+    """The result of a job, a dict."""
+    model, encoder, head = make_model(job, data.num_classes)
     curve = learning_curve(job, model, encoder, head, data)
     return {
         "data": glyphs_data.about(data),

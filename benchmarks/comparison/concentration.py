@@ -2,32 +2,32 @@
 
     python -m benchmarks.comparison.concentration [--sets ...] [--epochs 2]
 
-Fig. 1 of Zhang et al. (AAAI 2018) on the sets of the comparison: CP_K, the sum
-of the K greatest probabilities, and NCG_K, the part of the gradient's energy,
-the sum of (p - y)^2, that K classes carry. Means over 512 training rows, exact,
-of the model that uniform draws train. Into benchmarks/results/comparison:
-concentration.json and concentration.png. A set is a process of its own and is
-kept in benchmarks/cache/concentration.
+Fig. 1 of Zhang et al. (AAAI 2018) on the sets of the comparison, on classes in
+groups of 50 and on glyphs: CP_K, the sum of the K greatest probabilities, and
+NCG_K, the part of the gradient's energy, the sum of (p - y)^2, that K classes
+carry. Means over 512 training rows, exact, of the model that uniform draws
+train. Into benchmarks/results/comparison: concentration.json and
+concentration.png. A set is a process of its own and is kept in
+benchmarks/cache/concentration.
 """
 
 import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison.groups_results import FOLDER
 
-METHOD, ROWS = "uniform", 512
+GLYPHS = os.path.join(measure.CACHE, "glyphs")
+SETS = ("verses", "eurlex57k", "word2vec", "reverse_dictionary")
+SETS += ("groups", "glyphs")
 # Of the training, where the curves are taken.
 PARTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 SHOWN = (1, 10, 100, 1000)
-SETS = [name for name in sets_lib.SETS if name != "generated"]
 
 
 def curves(probabilities, targets):
@@ -54,42 +54,27 @@ def targets_of(labels, num_classes):
     return targets
 
 
-def train(name, path, epochs):
-    """What is measured of a set along its training, a list of dicts."""
-    import keras
+def train(subject):
+    """What is measured of a `Subject` along its training, a list of dicts."""
     import tensorflow as tf
 
-    from benchmarks.comparison import methods
-    from benchmarks.comparison import rows as rows_lib
-    from benchmarks.comparison.model import make_model
-    from benchmarks.comparison.train import batches
+    from benchmarks.comparison.subjects import probabilities
 
-    keras.utils.set_random_seed(0)
-    data, set_up = rows_lib.load(path), sets_lib.SETS[name]
-    head = methods.make_head(METHOD, {}, data, set_up, seed=0)
-    model = make_model(data, set_up, head)
-    source = batches(data, set_up.batch_size, 0)
-    step = tf.function(lambda x, y: model.train_step((x, y)))
-    steps = int(epochs * data.train.num_rows / set_up.batch_size)
-    chosen = np.random.default_rng(1).choice(
-        data.train.num_rows, min(ROWS, data.train.num_rows), replace=False
-    )
-    words = data.train.batch(chosen, data.length)
-    labels = data.train.labels[chosen]
+    step = tf.function(lambda x, y: subject.model.train_step((x, y)))
+    labels, num_classes = subject.labels, subject.num_classes
     found, done = [], 0
     for part in PARTS:
-        for _ in range(int(part * steps) - done):
-            step(*next(source))
-        done = int(part * steps)
-        both = [np.zeros(data.num_classes)] * 2
+        for _ in range(int(part * subject.steps) - done):
+            step(*next(subject.batches))
+        done = int(part * subject.steps)
+        both = [np.zeros(num_classes)] * 2
         for at in np.array_split(np.arange(len(labels)), 16):
-            some = {key: value[at] for key, value in words.items()}
-            p = model(some, training=False).numpy()
+            targets = targets_of(labels[at], num_classes)
+            new = curves(probabilities(subject, at), targets)
             weight = len(at) / len(labels)
-            new = curves(p, targets_of(labels[at], data.num_classes))
             both = [old + weight * one for old, one in zip(both, new)]
         found.append(point(done, *both))
-        print(name, found[-1]["step"], file=sys.stderr, flush=True)
+        print(done, found[-1], file=sys.stderr, flush=True)
     return found
 
 
@@ -112,7 +97,11 @@ def draw(found, out):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
-        2, len(found), figsize=(4 * len(found), 6.4), squeeze=False, sharey=True
+        2,
+        len(found),
+        figsize=(3.4 * len(found), 6.4),
+        squeeze=False,
+        sharey=True,
     )
     for (name, points), pair in zip(found.items(), axes.T, strict=True):
         pair[0].set_title(name)
@@ -132,10 +121,9 @@ def draw(found, out):
 
 
 def child(name, epochs, folder):
-    with tempfile.TemporaryDirectory() as temporary:
-        path = os.path.join(temporary, name + ".npz")
-        sets_lib.prepare(name, folder, path)
-        return train(name, path, epochs)
+    from benchmarks.comparison import subjects
+
+    return train(subjects.make(name, folder, epochs))
 
 
 def main(argv=None):
@@ -145,8 +133,9 @@ def main(argv=None):
     )
     add = parser.add_argument
     add("--data", default="../shared/data", help="folder of the data sets")
-    add("--sets", nargs="+", choices=sets_lib.SETS, default=SETS)
-    add("--epochs", type=float, default=2.0)
+    add("--glyphs", default=GLYPHS, help="folder of benchmarks.glyphs")
+    add("--sets", nargs="+", choices=(*SETS, "generated"), default=SETS)
+    add("--epochs", type=float, default=2.0, help="of texts")
     add("--out", default=FOLDER)
     add("--child", help="a set: prints what is measured of it")
     args = parser.parse_args(argv)
@@ -160,7 +149,10 @@ def main(argv=None):
         path = os.path.join(cache, f"{name},epochs={args.epochs:g}.json")
         if not os.path.exists(path):
             options = ["--child", name, "--epochs", args.epochs]
-            options += ["--data", args.data]
+            options += [
+                "--data",
+                args.glyphs if name == "glyphs" else args.data,
+            ]
             result = measure.in_fresh_process(
                 "-m", "benchmarks.comparison.concentration", *options
             )

@@ -50,6 +50,33 @@ class Groups:
         return (self.means[y] + NOISE * noise).astype(np.float32), y
 
 
+def batches(groups, size, seed):
+    """Endless batches `(x, y)`, the same for all methods."""
+    number = 0
+    while True:
+        rows = groups.draw(size * _STRETCH, 100 + number + 10**6 * seed)
+        for part in range(0, size * _STRETCH, size):
+            yield tuple(each[part : part + size] for each in rows)
+        number += _STRETCH
+
+
+def make_model(job):
+    """`(model, head)` of a `GroupsJob`, compiled."""
+    keras.utils.set_random_seed(job.seed)
+    num_sampled = job.batch + job.negatives
+    head = make_head(
+        job.method, job.classes, num_sampled, SCALE, job.seed,
+        **option_of(job.option),
+    )  # fmt: skip
+    encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
+    model = keras.Sequential([keras.Input([DIM]), encoder, head])
+    decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
+    optimizer = tfxclass.optimizers.LazyAdam(decay)
+    model.compile(optimizer, loss=head.loss)
+    optimizer.build(model.trainable_variables)
+    return model, head
+
+
 def measured(model, head, x, y, negatives):
     """Accuracy on a test, and v and its reach of a few rows, exactly."""
     ids, _ = tfxclass.top_k(model, 1)(tf.constant(x))
@@ -66,15 +93,11 @@ def learning_curve(job, model, head, groups):
     step = tf.function(lambda x, y: model.train_step((x, y)))
     step.get_concrete_function(*map(tf.constant, groups.draw(job.batch, 1)))
     marks = [job.steps * (i + 1) // POINTS for i in range(POINTS)]
-    curve, cpu = [], 0.0
+    curve, cpu, source = [], 0.0, batches(groups, job.batch, job.seed)
     for number in range(job.steps):
-        place = number % _STRETCH * job.batch
-        if place == 0:
-            seed = 100 + number + 10**6 * job.seed
-            x, y = groups.draw(job.batch * _STRETCH, seed)
-        part = slice(place, place + job.batch)
+        x, y = next(source)
         begin = time.process_time()
-        step(tf.constant(x[part]), tf.constant(y[part]))
+        step(tf.constant(x), tf.constant(y))
         cpu += time.process_time() - begin
         if number + 1 in marks:
             point = measured(model, head, x_test, y_test, job.negatives)
@@ -95,18 +118,7 @@ def main(text):
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     job = GroupsJob(**json.loads(text))
-    keras.utils.set_random_seed(job.seed)
-    num_sampled = job.batch + job.negatives
-    head = make_head(
-        job.method, job.classes, num_sampled, SCALE, job.seed,
-        **option_of(job.option),
-    )  # fmt: skip
-    encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
-    model = keras.Sequential([keras.Input([DIM]), encoder, head])
-    decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
-    optimizer = tfxclass.optimizers.LazyAdam(decay)
-    model.compile(optimizer, loss=head.loss)
-    optimizer.build(model.trainable_variables)
+    model, head = make_model(job)
     groups = Groups(job.classes, job.group)
     curve = learning_curve(job, model, head, groups)
     print(json.dumps({"curve": curve}))
