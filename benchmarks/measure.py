@@ -22,7 +22,7 @@ _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
 
 
 def merge_csv(path, rows, job, same=()):
-    """Writes rows to a CSV, by job; rows of other jobs that it has stay.
+    """Writes rows to a CSV in place of those of their jobs; others stay.
 
     Args:
         path: str.
@@ -30,30 +30,26 @@ def merge_csv(path, rows, job, same=()):
         job: keys by which a job is known.
         same: keys in which rows that stay are as all the new ones.
     """
+    columns, jobs = list(rows[0]), {}
 
     def values(row, keys):
         return tuple(str(row[key]) for key in keys)
 
-    columns, kept = list(rows[0]), []
     if os.path.exists(path):
         with open(path, newline="") as f:
-            kept = list(csv.DictReader(f))
-    new = {values(row, job) for row in rows}
-    like = values(rows[0], same)
-    kept = [
-        row
-        for row in kept
-        if {*row} == {*columns}
-        and values(row, same) == like
-        and values(row, job) not in new
-    ]
+            for row in csv.DictReader(f):
+                is_alike = {*row} == {*columns}
+                if is_alike and values(row, same) == values(rows[0], same):
+                    jobs.setdefault(values(row, job), []).append(row)
+    jobs.update((values(row, job), []) for row in rows)
+    for row in rows:
+        jobs[values(row, job)].append(row)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", newline="") as f:
         writer = csv.DictWriter(f, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(
-            sorted([*kept, *rows], key=lambda row: values(row, job))
-        )
+        for of_job in jobs.values():
+            writer.writerows(of_job)
 
 
 def peak_gb():

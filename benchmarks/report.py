@@ -80,10 +80,18 @@ TITLES = {
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "glyphs": "Characters as classes: CJK fonts of Debian, some kept",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
+    "comparison/verses_steps": "The papers' methods in equal steps: verses",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
+    "comparison/eurlex57k_steps": "The papers' methods in equal steps: EU law",
     "comparison/word2vec": "The papers' methods: skip-gram, 12,261 words",
+    "comparison/word2vec_steps": (
+        "The papers' methods in equal steps: skip-gram"
+    ),
     "comparison/reverse_dictionary": (
         "The papers' methods: reverse dictionary, 147,306 words"
+    ),
+    "comparison/reverse_dictionary_steps": (
+        "The papers' methods in equal steps: reverse dictionary"
     ),
     "gpu": "CUDA kernels on a GPU",
 }

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests import helpers
+from tests.mixing import MixingSampler
 from tfxclass import layers
 
 HEADS = {
@@ -22,6 +23,9 @@ HEADS = {
     "top_k": lambda **k: layers.SampledSoftmax(60, 30, "top_k", seed=1, **k),
     "forest": lambda **k: layers.SelectiveSoftmax(
         60, 30, similarity="cosine", leaf_size=5, seed=1, **k
+    ),
+    "auto": lambda **k: layers.SampledSoftmax(
+        60, sampler=MixingSampler(30, seed=1), **k
     ),
     "lsh": lambda **k: layers.LSHSoftmax(
         60, 30, scheme="label", num_hashes=3, num_tables=4, seed=1, **k

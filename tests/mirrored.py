@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests import helpers
+from tests.mixing import MixingSampler
 from tfxclass import layers
 from tfxclass import samplers
 
@@ -27,6 +28,7 @@ HEADS = {
     "selective": lambda: layers.SelectiveSoftmax(
         CLASSES, 30, rebuild_interval=2, leaf_size=5, num_trees=5, seed=1
     ),
+    "auto": lambda: indexed(MixingSampler, seed=1),
     "cluster": lambda: indexed(
         samplers.ClusterSampler, rebuild_interval=4, update_interval=2, seed=1
     ),

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
+from tests.mixing import MixingSampler
 from tfxclass import layers
 from tfxclass import samplers
 
@@ -24,6 +25,9 @@ HEADS = {
     "full": lambda: layers.FullSoftmax(CLASSES),
     "forest": lambda: layers.SelectiveSoftmax(
         CLASSES, 30, rebuild_interval=2, leaf_size=5, num_trees=5, seed=1
+    ),
+    "auto": lambda: layers.SampledSoftmax(
+        CLASSES, sampler=MixingSampler(40, seed=1)
     ),
     # One class more on the first server, than on the second.
     "split": lambda: layers.ShardedSoftmax(

@@ -195,7 +195,7 @@ class TestOverlap:
     def test_of_the_best_and_of_others(self, generated):
         set_up = sets.SETS["generated"]
         head = methods.make_head("uniform", {}, generated, set_up, 0)
-        model_lib.make_model(generated, set_up, head)
+        model_lib.make_model(generated, set_up, head, 1e-2)
         random = np.random.default_rng(0)
         head.kernel.assign(random.normal(size=head.kernel.shape))
         targets = np.array([[2], [5], [5]])
@@ -234,7 +234,7 @@ class TestTraining:
     def test_precisions(self, generated):
         set_up = sets.SETS["generated"]
         head = methods.make_head("full", {}, generated, set_up, 0)
-        model = model_lib.make_model(generated, set_up, head)
+        model = model_lib.make_model(generated, set_up, head, 1e-2)
         labels = np.full((300, 2), -1)
         labels[:, 0] = generated.test.labels[:, 0]
         labels[::3, 1] = 7
@@ -430,7 +430,7 @@ class TestFigures:
         ]  # fmt: skip
         write("a", "1 s", [2])
         found = write("b", "1 s", [3, 4])
-        expected = [["a", "1 s", "2"], ["b", "1 s", "3"], ["b", "1 s", "4"]]
+        expected = [["b", "1 s", "3"], ["b", "1 s", "4"], ["a", "1 s", "2"]]
         assert found == expected
         # What had another budget cannot be compared.
         assert write("a", "2 s", [5]) == [["a", "2 s", "5"]]

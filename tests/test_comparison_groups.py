@@ -74,7 +74,9 @@ def test_a_csv_and_tables_of_results(tmp_path):
         stored(jobs[0], curve_of([0.4, 0.8])),
         stored(jobs[1], curve_of([0.2, 0.4])),
     ]
-    results.collect(found, tmp_path)
+    # One by one: a job of another day stays.
+    results.collect(found[:1], tmp_path)
+    results.collect(found[1:], tmp_path)
     results.draw(tmp_path)
     rows = json.loads((tmp_path / "groups.json").read_text())["rows"]
     assert [row["method"] for row in rows] == ["neighbors", "uniform"]

@@ -5,7 +5,7 @@ import pytest
 from tests import mirrored
 from tests.processes import run
 
-SOME = ["full", "selective"]
+SOME = ["full", "selective", "auto"]
 OTHERS = [name for name in mirrored.HEADS if name not in SOME]
 OTHERS.append(mirrored.TIED)
 

@@ -72,8 +72,11 @@ def test_rows_of_an_embedding(tmp_path):
 
 
 @pytest.mark.slow
-def test_forest_on_the_server_of_the_rows(tmp_path):
-    result, output = train(tmp_path, "--lean")
+@pytest.mark.parametrize(
+    "options", [["--lean"], ["--head", "auto"]], ids=["selective", "auto"]
+)
+def test_forest_on_the_server_of_the_rows(tmp_path, options):
+    result, output = train(tmp_path, *options)
     check_learned(result, output)
     # Nor does it leave them for other heads and an evaluation.
     assert result["pulled"].tolist() == []

@@ -15,6 +15,7 @@ from tests.growth_contract import slots_of
 from tests.growth_contract import small_data
 from tests.growth_contract import small_model
 from tests.growth_contract import trained
+from tests.mixing import MixingSampler
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import samplers
@@ -53,6 +54,13 @@ class TestCosineForest(GrowthContract):
             similarity="cosine",
             seed=1,
             **options,
+        )
+
+
+class TestAuto(GrowthContract):
+    def make_head(self, **options):
+        return layers.SampledSoftmax(
+            CLASSES, sampler=MixingSampler(30, seed=1), **options
         )
 
 

@@ -15,6 +15,7 @@ from tests.cases import check_refused
 from tests.cases import quick
 from tests.contract import check_nothing_is_left
 from tests.contract import fit_again
+from tests.mixing import MixingSampler
 from tests.processes import run_code
 from tfxclass import layers
 from tfxclass import samplers
@@ -38,6 +39,10 @@ KINDS = {
             "leaf_size": 5,
             "rebuild_interval": 2,
         },
+    ),
+    "auto": (
+        layers.SampledSoftmax,
+        {"num_sampled": SAMPLED, "sampler": MixingSampler},
     ),
     "frequency": (
         layers.SampledSoftmax,

@@ -28,9 +28,14 @@ def check(folder, names, environments):
         assert len(passed) == len(names), output[-3000:]
 
 
+def test_indexes_on_two_devices(tmp_path):
+    check(tmp_path, ["indexes"], [{}])
+
+
 @pytest.mark.slow
 def test_two_devices(tmp_path):
-    check(tmp_path, local_sgd.CHECKS, [{}])
+    names = [name for name in local_sgd.CHECKS if name != "indexes"]
+    check(tmp_path, names, [{}])
 
 
 @pytest.mark.slow

@@ -34,17 +34,12 @@ _STATE = ("recall", "choice", "yield")
 
 
 def collect(results, out):
-    """Writes `<out>/groups.csv`: a point of a curve each."""
-    if not results:
-        return
-    os.makedirs(out, exist_ok=True)
-    columns = (*_JOB, *_POINT, *_STATE, "date", "machine")
-    with open(os.path.join(out, "groups.csv"), "w", newline="") as f:
-        writer = csv.DictWriter(f, columns, lineterminator="\n")
-        writer.writeheader()
-        for result in results:
-            for point in result["curve"]:
-                writer.writerow(_row(result, point))
+    """Writes `<out>/groups.csv`: a point of a curve each; other jobs stay."""
+    rows = [
+        _row(result, point) for result in results for point in result["curve"]
+    ]
+    if rows:
+        measure.merge_csv(os.path.join(out, "groups.csv"), rows, _JOB)
 
 
 def _row(result, point):

@@ -8,7 +8,7 @@ import tfxclass
 from tfxclass.rows import search
 
 
-def make_model(data, set_up, head, learning_rate=None):
+def make_model(data, set_up, head, learning_rate):
     """A compiled model: sum of weighted word embeddings -> `head`.
 
     With the activation of the set it is the hidden layer of a network on
@@ -18,7 +18,7 @@ def make_model(data, set_up, head, learning_rate=None):
         data: `DataSet`.
         set_up: `SetUp`.
         head: a head of `tfxclass.layers`.
-        learning_rate: float, the set's own if it is None.
+        learning_rate: float.
     """
     inputs = {
         "ids": keras.Input((data.length,), dtype="int32", name="ids"),
@@ -37,9 +37,7 @@ def make_model(data, set_up, head, learning_rate=None):
         # A head of dot products alone gets features of the same length.
         features = set_up.scale * keras.layers.UnitNormalization()(features)
     model = keras.Model(inputs, head(features))
-    optimizer = tfxclass.optimizers.LazyAdam(
-        learning_rate or set_up.learning_rate
-    )
+    optimizer = tfxclass.optimizers.LazyAdam(learning_rate)
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)
     return model

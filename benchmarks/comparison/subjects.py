@@ -61,7 +61,7 @@ def _text(name, folder, epochs):
     chosen = _some(data.train.num_rows)
     words = data.train.batch(chosen, data.length)
     return Subject(
-        make_model(data, set_up, head),
+        make_model(data, set_up, head, set_up.learning_rate),
         batches(data, set_up.batch_size, 0),
         int(epochs * data.train.num_rows / set_up.batch_size),
         lambda at: {key: value[at] for key, value in words.items()},

@@ -4,8 +4,11 @@
 
 JOB is the JSON of a `Job`, DATA the file of its data set, as `rows.save`
 writes it. The last line of output is the result, JSON. One thread, so that
-seconds of the CPU are those of the steps, and a rate that falls to nothing with
-the budget, so that a curve is flat at its end.
+seconds of the CPU are those of the steps.
+
+In equal time the learning rate stays as it is, so that any point of a curve
+tells what its seconds buy. In equal steps it falls to nothing with them, so
+that a curve is flat at its end.
 """
 
 import json
@@ -26,7 +29,7 @@ from benchmarks.comparison.model import SampleWatch
 from benchmarks.comparison.model import make_model
 from benchmarks.comparison.sets import SETS
 
-POINTS = 6
+POINTS = 8
 EVALUATED = 512  # rows a batch of the test
 K = 10
 
@@ -43,6 +46,10 @@ class Budget:
     def __init__(self, epochs=None, seconds=None):
         self.epochs = epochs or math.inf
         self.seconds = seconds or math.inf
+
+    @property
+    def is_by_steps(self):
+        return math.isinf(self.seconds)
 
     def used(self, epochs, cpu_seconds):
         """Share used so far, float; done at 1."""
@@ -116,11 +123,11 @@ def learning_curve(model, watch, data, set_up, budget, seed):
     curve, clock, steps, used = [], Stopwatch(), 0, 0.0
     first_rate = float(model.optimizer.learning_rate)
     while due:
-        model.optimizer.learning_rate = first_rate * falling(used)
-        batch = next(source)
+        if budget.is_by_steps:
+            model.optimizer.learning_rate = first_rate * falling(used)
         with clock:
-            loss = step(*batch)["loss"]
-        steps += 1
+            loss = step(*next(source))["loss"]
+            steps += 1
         epochs = steps / steps_an_epoch
         used = budget.used(epochs, clock.cpu)
         if used < due[0]:
@@ -165,8 +172,9 @@ def run(job, data):
     head = methods.make_head(
         job.method, job.options, data, set_up, job.seed, steps
     )
-    model = make_model(data, set_up, head, set_up.first_rate)
     budget = Budget(job.epochs, job.seconds)
+    rate = set_up.first_rate if budget.is_by_steps else set_up.learning_rate
+    model = make_model(data, set_up, head, rate)
     curve = learning_curve(
         model, SampleWatch(head), data, set_up, budget, job.seed
     )

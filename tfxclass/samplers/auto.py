@@ -144,8 +144,9 @@ class AutoSampler(HashingForestSampler):
             self._probe(queries, target_ids, kernel, batch)
             return True
 
-        if tf.inside_function():
-            # A call: a step without a probe passes one op, not hundreds.
+        if tf.inside_function() and not self.is_on_servers:
+            # A call: a step without a probe passes one op, not hundreds. (None
+            # can be made with the rows of a parameter server.)
             probe = tf.function(
                 probe,
                 autograph=False,
@@ -156,7 +157,7 @@ class AutoSampler(HashingForestSampler):
     def _probe(self, queries, target_ids, kernel, batch):
         """Measures the noise, and chooses by it."""
         labels = target_ids[:NUM_PROBES, self.num_negatives :]
-        width = remembered.width_of(self.num_classes) + labels.shape[1]
+        width = remembered.width_of(self.num_classes) + tf.shape(labels)[1]
         found = effective_classes(
             queries[:NUM_PROBES],
             target_ids[:NUM_PROBES],
@@ -164,7 +165,7 @@ class AutoSampler(HashingForestSampler):
                 tf.convert_to_tensor(kernel),
                 normalize=self.similarity == "cosine",
             ),
-            num_best=min(width, self.num_classes),
+            num_best=tf.minimum(width, self.num_classes),
             most_queries=NUM_PROBES,
         )
         if self.drift is None:
@@ -219,7 +220,8 @@ class AutoSampler(HashingForestSampler):
         is_other = (best >= 0) & ~_among(best, labels)
         is_other &= tf.cumsum(tf.cast(is_other, tf.int32), axis=1) <= width
         kept = self.remembered.kept(tf.reshape(labels, [-1]))
-        kept = tf.reshape(kept, [tf.shape(labels)[0], labels.shape[1] * width])
+        rows, num_labels = tf.unstack(tf.shape(labels))
+        kept = tf.reshape(kept, [rows, num_labels * width])
         hits = is_other & _among(best, kept)
         count = [
             tf.reduce_sum(tf.cast(x, tf.float32)) for x in (hits, is_other)

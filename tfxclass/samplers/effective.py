@@ -10,6 +10,7 @@ from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.ops import library
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.types import Scalar
 
 
 class Effective(NamedTuple):
@@ -35,7 +36,7 @@ def effective_classes(
     queries: tf.Tensor,
     target_ids: tf.Tensor,
     rows: ClassRows,
-    num_best: int = 1,
+    num_best: Scalar = 1,
     most_queries: int | None = None,
 ) -> Effective:
     """Of how many classes the negatives' mass is, exactly, in one pass.
@@ -44,7 +45,7 @@ def effective_classes(
         queries: float32 `[n, dim]`.
         target_ids: int64 `[n, p]`, -1 is padding.
         rows: `ClassRows` of all classes.
-        num_best: int, at most as many as there are classes.
+        num_best: int or int32 scalar, at most as many as there are classes.
         most_queries: of `Blocks`.
     """
     blocks = Blocks(queries, rows, most_queries)

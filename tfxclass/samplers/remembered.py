@@ -68,7 +68,8 @@ class Remembered:
     is older than the last row of its label. A sampler may search an index for
     some rows as well, whose labels were searched for longest ago.
 
-    From 2^20 classes on several share a place. On a CPU.
+    From 2^20 classes on several share a place. On a CPU; under a strategy the
+    copy of a worker's first replica is the one that is read and written.
 
     Args:
         sampler: a sampler that is being built; gets the weights.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfxclass.rows import placement
 from tfxclass.samplers.remembered import Remembered
 from tfxclass.samplers.remembered import label_of
 from tfxclass.samplers.remembered import width_of
@@ -36,7 +37,9 @@ class Remembering:
         """Makes what is remembered, if anything is; `build` calls it."""
         self.is_on_servers = _is_on_servers()
         if self.share_of_queries() < 1:
-            self.remembered = Remembered(self, *kernel_shape)
+            # Its ops are for CPUs and read rows, too: it lies where they do.
+            with placement.on(self.index and self.index.device):
+                self.remembered = Remembered(self, *kernel_shape)
 
     def share_of_queries(self) -> float:
         """The part of the rows that a step searches the index for.

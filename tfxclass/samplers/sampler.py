@@ -124,8 +124,14 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.num_negatives = head.num_negatives
         if self.num_sampled > self.num_classes:
             self.num_sampled = self.num_classes
-        if not self.built:  # a loaded one is
+        if not self.built:
             self.build((head.num_classes, head.kernel.shape[1]))
+
+    def get_build_config(self) -> None:
+        """None: a loaded head builds its sampler, beside its rows."""
+
+    def build_from_config(self, config: Config) -> None:
+        """Does nothing: see `get_build_config`."""
 
     def check_for(self, num_classes: int) -> None:
         """Raises ValueError unless this can sample so many classes."""
