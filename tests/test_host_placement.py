@@ -8,7 +8,6 @@ from tests.processes import run
 from tfxclass import layers
 from tfxclass import samplers
 
-
 # What remembers has variables of its own to place.
 SOME = ["auto"]
 OTHERS = [name for name in host_placement.HEADS if name not in SOME]
