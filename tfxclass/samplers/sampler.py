@@ -118,20 +118,21 @@ class Sampler(SavedRandom, keras.layers.Layer):
                 f"{self.head_name!r} for {head.name!r}."
             )
         self.check_for(head.num_classes)
+        is_new = self.head_name is None
         self.head_name = head.name
         self.num_classes = head.num_classes
         self.similarity = head.similarity
         self.num_negatives = head.num_negatives
         if self.num_sampled > self.num_classes:
             self.num_sampled = self.num_classes
-        if not self.built:
+        if is_new:
             self.build((head.num_classes, head.kernel.shape[1]))
 
     def get_build_config(self) -> None:
         """None: a loaded head builds its sampler, beside its rows."""
 
     def build_from_config(self, config: Config) -> None:
-        """Does nothing: see `get_build_config`."""
+        """Does nothing, for files that have one: see `get_build_config`."""
 
     def check_for(self, num_classes: int) -> None:
         """Raises ValueError unless this can sample so many classes."""
