@@ -376,7 +376,7 @@ class TestCommand:
         assert comparison.main(given) == 0
         assert "1 of 1 jobs to run" in capsys.readouterr().out
         names = {path.name for path in (tmp_path / "out").iterdir()}
-        assert names >= {"generated.csv", "generated_curves.png"}
+        assert names >= {"generated_steps.csv", "generated_steps_curves.png"}
         assert comparison.main(given) == 0
         assert "0 of 1 jobs to run" in capsys.readouterr().out
 
@@ -387,9 +387,8 @@ class TestCommand:
         assert comparison.main([*given, *map(str, folders)]) == 0
         names = {path.name for path in (tmp_path / "out").iterdir()}
         assert names == {
-            "generated.csv", "generated.json", "generated_curves.png",
-            "generated_num_sampled.png", "generated_overlap.png",
-            "generated_index.png",
+            "generated_steps.csv", "generated_steps.json",
+            "generated_steps_curves.png", "generated_steps_overlap.png",
         }  # fmt: skip
 
 

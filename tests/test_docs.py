@@ -180,12 +180,13 @@ def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if page == "docs/watching.md":
         pytest.importorskip("matplotlib").use("agg")
+        import matplotlib.pyplot as plt
+
+        plt.close("all")  # of other tests
     names = PAGES[page]()
     for code in blocks_of(page):
         exec(code, names)  # noqa: S102
     if page == "docs/watching.md":
-        import matplotlib.pyplot as plt
-
         assert len(plt.get_fignums()) == 3
         plt.close("all")
 

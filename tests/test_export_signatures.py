@@ -57,7 +57,9 @@ def ask(folder, signature, **inputs):
     return {key: value.numpy() for key, value in answers.items()}
 
 
-@pytest.mark.parametrize("name", quick(HEADS, ["full", "tree", "logits"]))
+@pytest.mark.parametrize(
+    "name", quick(HEADS, ["full", "tree", "logits", "sparsemax"])
+)
 def test_all_signatures_of_all_heads(name, tmp_path):
     # The proof itself compares each signature with the model.
     model = make_model(name)

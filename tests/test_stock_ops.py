@@ -203,6 +203,7 @@ def test_twin_takes_as_little_as_its_op(name, monkeypatch):
         found = run(stock.ops, call, monkeypatch)
         expected = run(COMPILED, call, monkeypatch)
         if isinstance(expected, Exception):
+            assert isinstance(found, Exception), call.snippet()
             continue
         assert not isinstance(found, Exception), f"{found}\n{call.snippet()}"
         if not is_drawn(name, call.args):

@@ -94,7 +94,11 @@ def make_model(data):
     model.compile(
         tfxclass.optimizers.LazyAdam(demo.LEARNING_RATE), loss=head.loss
     )
-    model.set_weights(data.local.get_weights())
+    # Not those of its sampler, which is another one on parameter servers.
+    for ours, begun in zip(
+        model.trainable_weights, data.local.trainable_weights, strict=True
+    ):
+        ours.assign(begun)
     return model
 
 

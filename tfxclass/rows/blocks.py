@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxclass.rows import half_rows
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.stored_rows import StoredRows
 from tfxclass.types import Scalar
 
 # Logits of a block: 8 MiB of float32, about what stays in a last-level cache.
@@ -32,7 +33,8 @@ class Blocks:
 
     Args:
         queries: float32 `[batch, dim]`.
-        rows: `ClassRows` of tensors without padding.
+        rows: `ClassRows` of tensors without padding, or of `StoredRows`, of
+            which logits are read alone.
         most_queries: int, at most so many are there; needed where `batch` is
             not known before a step.
 
@@ -51,6 +53,9 @@ class Blocks:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
         self.num_classes = half_rows.count(rows.kernel)
+        if isinstance(rows.kernel, StoredRows):
+            self.size = tf.constant(rows.kernel.block, tf.int64)
+            return
         most = queries.shape[0] if most_queries is None else most_queries
         self.size = block_size(self.batch if most is None else most)
 
@@ -65,8 +70,12 @@ class Blocks:
 
     def logits(self, start: Scalar, rows: tf.Tensor | None = None) -> tf.Tensor:
         """float32 `[batch, size]`; `rows` are those of `start`, if at hand."""
-        rows = self.rows(start) if rows is None else rows
-        logits = tf.matmul(self.queries, rows, transpose_b=True)
+        kernel = self.class_rows.kernel
+        if isinstance(kernel, StoredRows):  # never normalised
+            logits = kernel.products(self.queries, start, kernel.block)
+        else:
+            rows = self.rows(start) if rows is None else rows
+            logits = tf.matmul(self.queries, rows, transpose_b=True)
         if self.class_rows.bias is None:
             return logits
         return logits + self.class_rows.bias[start : start + self.size]

@@ -145,9 +145,10 @@ def _check(queries, kernel, targets, values):
     shapes = [tf.shape(x) for x in (queries, kernel, targets, values)]
     require(
         (shapes[0][1] == shapes[1][1])
+        & (shapes[0][1] > 0)
         & (shapes[0][0] == shapes[2][0])
         & tf.reduce_all(shapes[2] == shapes[3]),
-        "Shapes of queries, kernel, targets and their numbers do not agree. "
-        "Received: {}, {}, {} and {}",
+        "Shapes of queries, kernel, targets and their numbers do not agree, or "
+        "are of no dimensions. Received: {}, {}, {} and {}",
         *shapes,
     )

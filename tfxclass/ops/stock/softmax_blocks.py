@@ -120,7 +120,9 @@ def write_rows(buffer: Floats, rows: Floats, start: Ids) -> tf.Tensor:
         count,
         tf.shape(buffer),
     )
-    return tf.concat([buffer[:start], rows, buffer[start + count :]], axis=0)
+    written = tf.concat([buffer[:start], rows, buffer[start + count :]], axis=0)
+    written.set_shape(buffer.shape)
+    return written
 
 
 @twin
