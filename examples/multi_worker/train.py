@@ -94,12 +94,15 @@ def make_model(data):
     model.compile(
         tfxclass.optimizers.LazyAdam(demo.LEARNING_RATE), loss=head.loss
     )
-    # Not those of its sampler, which is another one on parameter servers.
-    for ours, begun in zip(
-        model.trainable_weights, data.local.trainable_weights, strict=True
-    ):
-        ours.assign(begun)
+    copy_trained(data.local, model)
     return model
+
+
+def copy_trained(source, model):
+    """What is trained; a sampler has other weights on parameter servers."""
+    weights = source.trainable_weights
+    for old, new in zip(model.trainable_weights, weights, strict=True):
+        old.assign(keras.ops.convert_to_numpy(new))
 
 
 def main(argv=None):
@@ -128,7 +131,7 @@ def main(argv=None):
 
 def finish(data, model, out, seconds):
     """Prints how well it does, and exports it."""
-    data.local.set_weights(model.get_weights())
+    copy_trained(model, data.local)
     answering = model_lib.make_answering(
         data.vocabulary,
         data.idf,
