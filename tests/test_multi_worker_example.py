@@ -31,7 +31,7 @@ def launch(out, *options):
 def test_cluster_trains_and_exports(tmp_path, servers):
     done = launch(tmp_path, "--servers", servers)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    assert "SelectiveSoftmax" in done.stdout
+    assert "SampledSoftmax" in done.stdout
     assert (tmp_path / "1" / "saved_model.pb").exists()
     assert any((tmp_path / "states").iterdir())
     assert (tmp_path / "worker-1.log").exists()

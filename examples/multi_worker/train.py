@@ -140,7 +140,7 @@ def finish(data, model, out, seconds):
         data.task.usual,
     )
     found = demo.model_ranks(answering, data.task)
-    demo.print_table(data.task, [("SelectiveSoftmax", seconds, found)])
+    demo.print_table(data.task, [("SampledSoftmax", seconds, found)])
     folder = tfxclass.export.saved_model(answering, out, labels=data.task.words)
     print(f"\nThe model is in {folder}.")
 
