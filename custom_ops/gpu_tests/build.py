@@ -49,7 +49,10 @@ def build(emulate):
         objects = ops.compile_all(ops.compile_jobs(command, [*cuda, *tests]))
     name = "gpu_tests_emulated" if emulate else "gpu_tests"
     program = os.path.join(os.path.dirname(ROOT), "build", name)
-    ops.run([*compiler, *objects, "-o", program])
+    # At once: another process may run what was there.
+    part = f"{program}.{os.getpid()}"
+    ops.run([*compiler, *objects, "-o", part])
+    os.replace(part, program)
     return program
 
 
