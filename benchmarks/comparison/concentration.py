@@ -20,11 +20,12 @@ import time
 import numpy as np
 
 from benchmarks import measure
+from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison.groups_results import FOLDER
 
 GLYPHS = os.path.join(measure.CACHE, "glyphs")
-SETS = ("verses", "eurlex57k", "word2vec", "reverse_dictionary")
-SETS += ("groups", "glyphs")
+SETS = [name for name in sets_lib.SETS if name != "generated"]
+SETS += ["groups", "glyphs"]
 # Of the training, where the curves are taken.
 PARTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 SHOWN = (1, 10, 100, 1000)
@@ -74,7 +75,7 @@ def train(subject):
             weight = len(at) / len(labels)
             both = [old + weight * one for old, one in zip(both, new)]
         found.append(point(done, *both))
-        print(done, found[-1], file=sys.stderr, flush=True)
+        print(f"step {done} of {subject.steps}", file=sys.stderr, flush=True)
     return found
 
 

@@ -34,12 +34,17 @@ _STATE = ("recall", "choice", "yield")
 
 
 def collect(results, out):
-    """Writes `<out>/groups.csv`: a point of a curve each; other jobs stay."""
+    """Writes `<out>/groups.csv`: a point of a curve each.
+
+    Other jobs that it has stay, if the same machine ran them: times of two
+    machines cannot be compared.
+    """
     rows = [
         _row(result, point) for result in results for point in result["curve"]
     ]
     if rows:
-        measure.merge_csv(os.path.join(out, "groups.csv"), rows, _JOB)
+        path = os.path.join(out, "groups.csv")
+        measure.merge_csv(path, rows, _JOB, same=("machine",))
 
 
 def _row(result, point):

@@ -27,18 +27,21 @@ def file_of(set_name, job):
 def collect(name, jobs_folder, out):
     """Writes `<out>/<name>.csv` of the results there are, if any.
 
-    Jobs of the same budget that the file has, and the folder has not, stay.
+    Jobs of the same budget that the file has, and the folder has not, stay;
+    in equal time those of the same machine.
     """
-    rows = []
+    rows, is_by_time = [], False
     for path in sorted(glob.glob(os.path.join(jobs_folder, "*.json"))):
         with open(path) as f:
-            rows += rows_of(json.load(f))
+            result = json.load(f)
+        is_by_time |= result["job"]["seconds"] is not None
+        rows += rows_of(result)
     if rows:
         measure.merge_csv(
             os.path.join(out, name + ".csv"),
             rows,
             job=("set", "method", "setting", "seed"),
-            same=("budget",),
+            same=("budget", "machine") if is_by_time else ("budget",),
         )
 
 
@@ -156,12 +159,13 @@ def save_table(name, runs, out):
     seeds = sorted({int(seed) for _, _, seed in runs.curves})
     if len(seeds) > 1:
         command += " --seeds " + " ".join(map(str, seeds))
-    dates = {c[0]["date"] for c in runs.curves.values()}
+    # Rows that were merged may be of several days, and machines.
+    ran = {(c[0]["date"], c[0]["machine"]) for c in runs.curves.values()}
     measure.write(
         os.path.join(out, name + ".json"),
         {
-            "date": max(dates),
-            "machine": first["machine"],
+            "date": max(date for date, _ in ran),
+            "machine": "; ".join(sorted({machine for _, machine in ran})),
             "command": command,
             "rows": rows,
         },
