@@ -21,26 +21,35 @@ CACHE = os.path.join(FOLDER, "cache")
 _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
 
 
-def merge_csv(path, rows, job, same=()):
+def merge_csv(path, rows, job, same=(), within=()):
     """Writes rows to a CSV in place of those of their jobs; others stay.
 
     Args:
         path: str.
         rows: list of dicts, at least one, all with the same keys.
         job: keys by which a job is known.
-        same: keys in which rows that stay are as all the new ones.
+        same: keys in which rows that stay are as the new ones, which have
+            one value of each.
+        within: keys; what agrees in these is compared, and `same` asks for
+            nothing of other rows. Without any, all are compared.
     """
     columns, jobs = list(rows[0]), {}
 
     def values(row, keys):
         return tuple(str(row[key]) for key in keys)
 
+    compared = {values(row, within) for row in rows}
+
+    def stays(row):
+        if {*row} != {*columns}:
+            return False
+        is_same = values(row, same) == values(rows[0], same)
+        return is_same or values(row, within) not in compared
+
     if os.path.exists(path):
         with open(path, newline="") as f:
-            for row in csv.DictReader(f):
-                is_alike = {*row} == {*columns}
-                if is_alike and values(row, same) == values(rows[0], same):
-                    jobs.setdefault(values(row, job), []).append(row)
+            for row in filter(stays, csv.DictReader(f)):
+                jobs.setdefault(values(row, job), []).append(row)
     jobs.update((values(row, job), []) for row in rows)
     for row in rows:
         jobs[values(row, job)].append(row)

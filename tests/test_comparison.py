@@ -434,6 +434,25 @@ class TestFigures:
         # What had another budget cannot be compared.
         assert write("a", "2 s", [5]) == [["a", "2 s", "5"]]
 
+    def test_only_what_is_compared_must_be_the_same(self, tmp_path):
+        path = tmp_path / "a.csv"
+
+        def write(setting, method, machine):
+            columns = ("setting", "method", "machine")
+            row = dict(zip(columns, (setting, method, machine), strict=True))
+            measure.merge_csv(
+                path, [row], columns[:2], same=["machine"], within=["setting"]
+            )
+            lines = path.read_text().splitlines()
+            return [line.replace(",", "") for line in lines[1:]]
+
+        write("1", "a", "x")
+        write("1", "b", "x")
+        # Another setting may be of another machine ...
+        assert write("2", "a", "y") == ["1ax", "1bx", "2ay"]
+        # ... one setting may not.
+        assert write("1", "b", "y") == ["2ay", "1by"]
+
     def test_equal_steps_have_files_of_their_own(self):
         by_time, by_steps = Job("a", "b", seconds=1.0), Job("a", "b", epochs=2)
         assert results.file_of("a", by_time) == "a"

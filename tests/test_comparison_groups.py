@@ -83,9 +83,30 @@ def test_a_csv_and_tables_of_results(tmp_path):
     for column in ("steps_x", "time_x_5ms"):
         found = [row[column] for row in rows]
         np.testing.assert_allclose(found, [2.0, 1.0], rtol=1e-9)
+    assert [row["accuracy +-"] for row in rows] == ["", ""]
     assert (tmp_path / "groups.png").stat().st_size > 0
     # One setting says nothing of a constant.
     assert not (tmp_path / "groups_constant.json").exists()
+
+
+def test_a_table_has_means_over_seeds(tmp_path):
+    def collect(method, seed, accuracies):
+        job = GroupsJob(10, 5, 2, 4, 200, method, seed)
+        results.collect([stored(job, curve_of(accuracies))], tmp_path)
+
+    for seed, (uniform, other) in enumerate([(0.4, 0.8), (0.2, 0.6)]):
+        collect("uniform", seed, [uniform / 2, uniform])
+        collect("forest", seed, [other / 2, other])
+    collect("full", 2, [0.5, 1.0])
+    curves = results.read(tmp_path / "groups.csv")
+    rows = {row["method"]: row for row in results.table(curves)}
+    assert [rows[m]["seeds"] for m in ("uniform", "full")] == [2, 1]
+    found = rows["forest"]
+    np.testing.assert_allclose(found["accuracy"], 0.7)
+    np.testing.assert_allclose(found["accuracy +-"], 0.02**0.5)
+    np.testing.assert_allclose(found["steps_x"], (2 + 3) / 2)
+    assert rows["full"]["steps_x"] == ""
+    assert found["machine"] == "two cores"
 
 
 def test_what_has_a_result_is_not_run_again(tmp_path, monkeypatch):

@@ -67,6 +67,10 @@ SMALL += [(10_000, 50, negatives) for negatives in (30, 300)]
 # And the steps.
 LARGE = [(100_000, group, 1000, 3000) for group in (50, 1)]
 LARGE += [(1_000_000, 50, 1000, 20_000)]
+WIDE = [(100_000, group, 1000, 3000) for group in (10, 200)]
+WIDE += [(100_000, 50, negatives, 3000) for negatives in (100, 300, 3000)]
+WIDE += [(1_000_000, group, 1000, 20_000) for group in (1, 10, 200)]
+WIDE += [(1_000_000, 50, 3000, 20_000)]
 
 
 def make_jobs(seeds, parts):
@@ -93,13 +97,14 @@ def make_jobs(seeds, parts):
             for setting in SMALL
             for method in CONSTANT
         ]
-    if "large" in parts:
-        jobs += [
-            GroupsJob(*setting, 512, steps, method, seed)
-            for seed in seeds
-            for *setting, steps in LARGE
-            for method in METHODS
-        ]
+    for part, settings in (("large", LARGE), ("wide", WIDE)):
+        if part in parts:
+            jobs += [
+                GroupsJob(*setting, 512, steps, method, seed)
+                for seed in seeds
+                for *setting, steps in settings
+                for method in METHODS
+            ]
     return jobs
 
 
@@ -112,7 +117,7 @@ def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.comparison.groups", description=__doc__
     )
-    parts = ("small", "papers", "constant", "large")
+    parts = ("small", "papers", "constant", "large", "wide")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--figures", action="store_true", help="run nothing")

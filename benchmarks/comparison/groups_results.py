@@ -36,15 +36,15 @@ _STATE = ("recall", "choice", "yield")
 def collect(results, out):
     """Writes `<out>/groups.csv`: a point of a curve each.
 
-    Other jobs that it has stay, if the same machine ran them: times of two
-    machines cannot be compared.
+    Other jobs that it has stay; those of a setting that was run anew only if
+    the same machine ran them, for times of two machines cannot be compared.
     """
     rows = [
         _row(result, point) for result in results for point in result["curve"]
     ]
     if rows:
         path = os.path.join(out, "groups.csv")
-        measure.merge_csv(path, rows, _JOB, same=("machine",))
+        measure.merge_csv(path, rows, _JOB, same=("machine",), within=SETTING)
 
 
 def _row(result, point):
@@ -103,25 +103,52 @@ def ms_a_step(curve):
 
 
 def table(curves):
-    """How each job ends, and its speed-up; rows of groups.json."""
-    rows = []
+    """How the jobs end, and their speed-ups; rows of groups.json.
+
+    Numbers are means over the seeds, those of "+-" standard deviations.
+    """
+    of_method = {}
     for (setting, method, seed), curve in curves.items():
-        last = curve[-1]
-        row = dict(zip(SETTING, setting, strict=True))
-        row |= {"method": method, "seed": seed, "steps": last["step"]}
-        row |= {
-            "accuracy": last["accuracy"],
-            "v": mean(curve, "v"),
-            "noise": mean(curve, "noise"),
-            "cpu_ms": ms_a_step(curve),
-        }
-        uniform = curves.get((setting, "uniform", seed))
-        if uniform:
-            row["steps_x"] = speed_up(uniform, curve)
-            for ms in ENCODERS:
-                row[f"time_x_{ms}ms"] = speed_up(uniform, curve, ms)
-        rows.append(row)
+        of_method.setdefault((setting, method), {})[seed] = curve
+    rows = []
+    for (setting, method), runs in of_method.items():
+        ends = [
+            _end(curve, curves.get((setting, "uniform", seed)))
+            for seed, curve in runs.items()
+        ]
+        reached = [end["accuracy"] for end in ends]
+        last = next(iter(runs.values()))[-1]
+        rows.append(
+            {
+                **dict(zip(SETTING, setting, strict=True)),
+                "method": method,
+                "steps": last["step"],
+                "seeds": len(ends),
+                **{key: _mean(ends, key) for key in ends[0]},
+                "accuracy +-": statistics.stdev(reached) if ends[1:] else "",
+                "machine": last["machine"],
+            }
+        )
     return rows
+
+
+def _end(curve, uniform):
+    """A job's numbers; those beside uniform are None without it."""
+    end = {
+        "accuracy": curve[-1]["accuracy"],
+        "v": mean(curve, "v"),
+        "noise": mean(curve, "noise"),
+        "cpu_ms": ms_a_step(curve),
+        "steps_x": uniform and speed_up(uniform, curve),
+    }
+    for ms in ENCODERS:
+        end[f"time_x_{ms}ms"] = uniform and speed_up(uniform, curve, ms)
+    return end
+
+
+def _mean(ends, key):
+    values = [end[key] for end in ends if end[key] is not None]
+    return statistics.fmean(values) if values else ""
 
 
 def constants(curves):
@@ -170,8 +197,12 @@ def draw(out):
     if not os.path.exists(path):
         return
     curves = read(path)
-    first = next(iter(curves.values()))[0]
-    about = {key: first[key] for key in ("date", "machine")}
+    # Settings may be of several days, and machines.
+    dates, machines = (
+        {curve[0][key] for curve in curves.values()}
+        for key in ("date", "machine")
+    )
+    about = {"date": max(dates), "machine": "; ".join(sorted(machines))}
     tables = {"groups": table(curves)}
     pairs = {key[0] for key in curves if key[1] == "neighbors"}
     if len(pairs) >= _LEAST_SETTINGS:
