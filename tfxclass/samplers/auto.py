@@ -180,17 +180,11 @@ class AutoSampler(HashingForestSampler):
 
     def _choose(self, level):
         """The choice at a noise of `level` times the threshold, float32."""
-
-        def number(least):
-            reached = tf.cast(
-                [level >= least, level >= least * _MOSTLY], tf.float32
-            )
-            return tf.reduce_sum(reached)
-
         # It rises at a threshold, and falls below half of it.
-        return tf.maximum(
-            number(1.0), tf.minimum(self._state("choice"), number(0.5))
-        )
+        rises = tf.constant([1.0, _MOSTLY], tf.float64)
+        reached = tf.cast(level >= [rises, rises / 2], tf.float32)
+        least, most = tf.unstack(tf.reduce_sum(reached, axis=1))
+        return tf.maximum(least, tf.minimum(self._state("choice"), most))
 
     def _measured(self, found, target_ids):
         """`(k_eff, v, noise)` of the rows of a probe, in their batch."""
@@ -201,18 +195,16 @@ class AutoSampler(HashingForestSampler):
         v = self.num_classes / (tf.cast(negatives, tf.float32) * k_eff)
         # Where all classes are computed there is no noise.
         v = tf.where(self.num_sampled >= self.num_classes, 0.0, v)
-        noise = _mean(v * missed, counts)
-        new = (
-            tf.exp(_mean(tf.math.log(k_eff), counts)),
-            _mean(v, counts),
-            _KEPT * self._state("noise") + (1 - _KEPT) * noise,
+        weights = tf.cast(counts, tf.float32)
+        of_rows = tf.stack([tf.math.log(k_eff), v, v * missed])
+        total = tf.reduce_sum(weights)
+        log_k_eff, v, noise = tf.unstack(
+            tf.math.divide_no_nan(tf.linalg.matvec(of_rows, weights), total)
         )
-        is_known = tf.reduce_any(counts)
-        names = ("k_eff", "v", "noise")
-        return tuple(
-            tf.where(is_known, value, self._state(name))
-            for name, value in zip(names, new, strict=True)
-        )
+        old = [self._state(name) for name in ("k_eff", "v", "noise")]
+        noise = _KEPT * old[2] + (1 - _KEPT) * noise
+        new = tf.exp(log_k_eff), v, noise
+        return tuple(tf.unstack(tf.where(total > 0, new, old)))
 
     def _recall(self, best, labels):
         """Of the best classes that are no labels, the part remembered."""
@@ -273,10 +265,3 @@ class AutoSampler(HashingForestSampler):
 def _among(ids, others):
     """Which of `ids` `[n, k]` are among `others` `[n, m]` of their row."""
     return tf.reduce_any(ids[:, :, tf.newaxis] == others[:, tf.newaxis], axis=2)
-
-
-def _mean(values, counts):
-    weights = tf.cast(counts, tf.float32)
-    return tf.math.divide_no_nan(
-        tf.reduce_sum(weights * values), tf.reduce_sum(weights)
-    )
