@@ -10,7 +10,8 @@ under benchmarks/cache/glyphs, is not run again. Into benchmarks/results:
     glyphs.json, .png     means over seeds, and the curves
     glyphs.csv            every point of every curve
 
-`--figures` makes them again from the results there are.
+`--figures` makes them again from the results there are. With `--steps N` they
+are glyphs_N.json and so on.
 """
 
 import argparse
@@ -115,11 +116,11 @@ def collect(found, out):
     if not rows:
         return
     first = next(iter(found.values()))
-    command = "python -m benchmarks.glyphs --seeds 0 1 2"
     about = {key: first[key] for key in ("date", "machine")}
-    record = {**about, "command": command, "rows": rows}
-    measure.write(os.path.join(out, "glyphs.json"), record)
-    with open(os.path.join(out, "glyphs.csv"), "w", newline="") as f:
+    record = {**about, "command": _command(found), "rows": rows}
+    path = os.path.join(out, name_of(first["job"]["steps"]))
+    measure.write(path + ".json", record)
+    with open(path + ".csv", "w", newline="") as f:
         writer = csv.writer(f, lineterminator="\n")
         writer.writerow(("method", "seed", *_POINT, "recall"))
         for (method, seed), result in found.items():
@@ -127,8 +128,26 @@ def collect(found, out):
                 numbers = [f"{point[key]:.5g}" for key in _POINT]
                 recall = point["sampler"].get("recall", "")
                 writer.writerow((method, seed, *numbers, recall))
-    _figure(found, os.path.join(out, "glyphs.png"))
+    _figure(found, path + ".png")
     print(measure.table(rows))
+
+
+def name_of(steps):
+    """Of the files of results."""
+    return "glyphs" if steps == STEPS else f"glyphs_{steps}"
+
+
+def _command(found):
+    """That which has these results."""
+    methods = [name for name in METHODS if any(m == name for m, _ in found)]
+    steps = next(iter(found.values()))["job"]["steps"]
+    seeds = sorted({seed for _, seed in found})
+    parts = ["python -m benchmarks.glyphs --seeds", *map(str, seeds)]
+    if steps != STEPS:
+        parts.append(f"--steps {steps}")
+    if len(methods) < len(METHODS):
+        parts += ["--methods", *methods]
+    return " ".join(parts)
 
 
 def _figure(found, path):

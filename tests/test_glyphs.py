@@ -65,7 +65,7 @@ def refused(*args, **kwargs):
     return Done
 
 
-def result_of(method, seed, accuracies, ms):
+def result_of(method, seed, accuracies, ms, steps=glyphs.STEPS):
     points = [
         {
             "step": 100 * (i + 1),
@@ -79,7 +79,7 @@ def result_of(method, seed, accuracies, ms):
         for i, accuracy in enumerate(accuracies)
     ]
     return {
-        "job": {"method": method, "steps": 200, "seed": seed},
+        "job": {"method": method, "steps": steps, "seed": seed},
         "date": "2026-01-01",
         "machine": "two cores",
         "data": "27 classes, of fonts",
@@ -110,6 +110,17 @@ def test_the_table_compares_with_uniform_in_steps_and_in_time(tmp_path):
     with open(tmp_path / "glyphs.csv", newline="") as f:
         assert len(list(csv.DictReader(f))) == 8
     assert (tmp_path / "glyphs.png").stat().st_size > 0
+
+
+def test_trainings_of_other_lengths_have_files_of_their_own(tmp_path):
+    found = {("uniform", 0): result_of("uniform", 0, [0.2, 0.4], 1.0, 900)}
+    glyphs.collect(found, str(tmp_path))
+    record = json.loads((tmp_path / "glyphs_900.json").read_text())
+    command = record["command"].removeprefix("python -m benchmarks.glyphs ")
+    args = glyphs.parse_arguments(command.split())
+    assert (args.seeds, args.steps) == ([0], 900)
+    assert args.methods == ["uniform"]
+    assert not (tmp_path / "glyphs.json").exists()
 
 
 def test_a_training_has_what_the_table_shows(tmp_path, monkeypatch):
