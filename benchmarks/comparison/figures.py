@@ -78,8 +78,18 @@ def draw_curves(name, runs):
                 one.plot(x, [p["precision@1"] for p in curve], **style)
                 style["label"] = None  # once in the legend
         one.set(xlabel=title, xscale="log")
+        _plain_ticks(one)
     axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def _plain_ticks(axes):
+    """1, 2, 5, 10 ...: what matplotlib writes between decades overlaps."""
+    from matplotlib import ticker
+
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
 def draw_sweeps(name, runs, part):
