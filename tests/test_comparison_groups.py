@@ -126,6 +126,10 @@ def test_what_has_a_result_is_not_run_again(tmp_path, monkeypatch):
     assert ran == [*groups.METHODS[:2], groups.METHODS[1]]
     assert groups.main([*arguments, "--figures"]) == 0
     assert len(ran) == 3
+    # Another folder gets what is there.
+    other = tmp_path / "other"
+    assert groups.main(["--quick", "--out", str(other)]) == 0
+    assert len(ran) == 3 and (other / "groups.json").exists()
 
 
 @pytest.mark.parametrize("group", [1, 5, 7])

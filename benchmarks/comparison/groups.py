@@ -134,11 +134,16 @@ def main(argv=None):
     jobs = make_jobs(args.seeds, args.parts)
     if args.quick:
         jobs = [GroupsJob(200, 10, 8, 16, 24, m) for m in METHODS[:2]]
-    failed = kept_jobs.run_all(
-        [] if args.figures else kept_jobs.pending(jobs),
-        TRAIN,
-        after=lambda: groups_results.collect(read(jobs), args.out),
-    )
+    failed = 0
+    if not args.figures:
+
+        def collect():
+            groups_results.collect(read(jobs), args.out)
+
+        failed = kept_jobs.run_all(
+            kept_jobs.pending(jobs), TRAIN, after=collect
+        )
+        collect()  # what was there before, if nothing ran
     groups_results.draw(args.out)
     return 1 if failed else 0
 
