@@ -79,7 +79,7 @@ TITLES = {
     "comparison/groups_sweeps": "Classes in groups: trees, tables, rebuilds",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "glyphs": "Characters as classes: CJK fonts of Debian, some kept",
-    "glyphs_12000": "Characters as classes, three times as many steps",
+    "glyphs_8000": "Characters as classes, twice as many steps",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/verses_steps": "The papers' methods in equal steps: verses",
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
