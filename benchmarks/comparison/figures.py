@@ -87,7 +87,9 @@ def _plain_ticks(axes):
     """1, 2, 5, 10 ...: what matplotlib writes between decades overlaps."""
     from matplotlib import ticker
 
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_xlim()
+    subs = (1, 2, 5) if high < 300 * low else (1, 3)
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=subs))
     axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 
