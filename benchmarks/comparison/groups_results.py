@@ -197,21 +197,28 @@ def draw(out):
     if not os.path.exists(path):
         return
     curves = read(path)
-    # Settings may be of several days, and machines.
+    _save("groups", table(curves), curves, out)
+    pairs = {key[0] for key in curves if key[1] == "neighbors"}
+    if len(pairs) >= _LEAST_SETTINGS:
+        paired = {key: each for key, each in curves.items() if key[0] in pairs}
+        _save("groups_constant", constants(paired), paired, out)
+    _figure(curves, os.path.join(out, "groups.png"))
+
+
+def _save(name, rows, curves, out):
+    """`<out>/<name>.json`; settings may be of several days, and machines."""
     dates, machines = (
         {curve[0][key] for curve in curves.values()}
         for key in ("date", "machine")
     )
-    about = {"date": max(dates), "machine": "; ".join(sorted(machines))}
-    tables = {"groups": table(curves)}
-    pairs = {key[0] for key in curves if key[1] == "neighbors"}
-    if len(pairs) >= _LEAST_SETTINGS:
-        tables["groups_constant"] = constants(curves)
-    for name, rows in tables.items():
-        record = {**about, "command": _COMMAND, "rows": rows}
-        measure.write(os.path.join(out, name + ".json"), record)
-        print(measure.table(rows))
-    _figure(curves, os.path.join(out, "groups.png"))
+    record = {
+        "date": max(dates),
+        "machine": "; ".join(sorted(machines)),
+        "command": _COMMAND,
+        "rows": rows,
+    }
+    measure.write(os.path.join(out, name + ".json"), record)
+    print(measure.table(rows))
 
 
 def _figure(curves, path):
