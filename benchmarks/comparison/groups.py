@@ -134,16 +134,14 @@ def main(argv=None):
     jobs = make_jobs(args.seeds, args.parts)
     if args.quick:
         jobs = [GroupsJob(200, 10, 8, 16, 24, m) for m in METHODS[:2]]
-    failed = 0
-    if not args.figures:
+    pending = [] if args.figures else kept_jobs.pending(jobs)
 
-        def collect():
-            groups_results.collect(read(jobs), args.out)
+    def collect():
+        groups_results.collect(read(jobs), args.out)
 
-        failed = kept_jobs.run_all(
-            kept_jobs.pending(jobs), TRAIN, after=collect
-        )
-        collect()  # what was there before, if nothing ran
+    failed = kept_jobs.run_all(pending, TRAIN, after=collect)
+    if not args.figures and not pending:
+        collect()  # of earlier runs
     groups_results.draw(args.out)
     return 1 if failed else 0
 
