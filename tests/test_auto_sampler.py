@@ -164,6 +164,25 @@ def test_neighbours_while_a_model_knows_nothing(probe_each_step):
     assert measured(head)["noise"] > 5 and measured(head)["choice"] == 2
 
 
+def test_probes_come_sooner_at_first(monkeypatch):
+    """At a half of the interval, a quarter, ... and then one in each."""
+    monkeypatch.setattr("tfxclass.samplers.auto.PROBE_SHARE", 0.0069)
+    head = built(sampled=36)
+    head.sampler._probe = lambda *_: probed.append(int(head.sampler.step))
+    probed = []
+    for _ in range(330):
+        step(head, head.kernel.numpy()[100:112], np.arange(12))
+    assert probed == [0, 3, 6, 12, 25, 50, 100, 200, 300]
+
+
+def test_a_forest_that_is_rebuilt_by_the_clock(probe_each_step):
+    """Where nothing is remembered, as on a GPU or in a shard."""
+    head = built(sampled=36, rebuild_interval=7, query_share=1.0)
+    for _ in range(3):
+        step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
+    assert measured(head)["choice"] == 2 and "recall" not in measured(head)
+
+
 def test_neighbours_where_few_classes_have_the_mass_and_back(probe_each_step):
     """Each label has a twin, which is a label at other steps. Once labels have
     the mass: uniform again."""

@@ -26,7 +26,10 @@ from tfxclass.types import Variable
 PAYS_ABOVE = 0.5
 # Where it is that many times more, most places are for neighbours.
 _MOSTLY = 4.0
-_MOST_NEIGHBORS = 0.8
+_MOST_NEIGHBORS = 0.95
+# So many probes come early, at half of an interval, a quarter, and so on: rows
+# that uniform draws alone have moved for long stay worse.
+_EARLY_PROBES = 5
 # Of an old estimate, a probe.
 _KEPT = 0.5
 
@@ -43,8 +46,8 @@ class AutoSampler(HashingForestSampler):
     probes, exceeds half the ratio of the costs of a step with neighbours and
     one without (by a model of them, so that a run can be repeated), half of
     the places are for neighbours (`choice` 1: uniform mixed with neighbours);
-    from four times that on, four fifths (2). Below half of either it falls
-    back, to uniform draws alone in the end (0).
+    from four times that on, 95 % (2). Below half of either it falls back, to
+    uniform draws alone in the end (0).
 
     Neighbours are what is remembered: the best that were seen of each label,
     neighbours of theirs, and labels of rows that lately had like features, by
@@ -55,7 +58,8 @@ class AutoSampler(HashingForestSampler):
     Metrics, by `tfxclass.metrics.SamplerState`: `"k_eff"` and `"v"` (geometric
     mean, mean), `"noise"` (v (1 - p_y), averaged), `"choice"` and `"recall"`
     (of a row's eight best other classes, those that are remembered of its
-    labels).
+    labels; of a forest as `HashingForestSampler` has it, and not where that is
+    rebuilt at fixed intervals).
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -102,7 +106,7 @@ class AutoSampler(HashingForestSampler):
         self.forest_trees, _ = self.trees_and_sketch(*kernel_shape)
         for name in ("k_eff", "v", "noise", "choice"):
             self.gauge(name)
-        if self.drift is None:
+        if self.drift is None and self.remembered is not None:
             self.gauge("recall")
 
     def _state(self, name):
@@ -138,7 +142,7 @@ class AutoSampler(HashingForestSampler):
         cost += PROBE_NANOSECONDS
         step = step_nanoseconds(batch, self.num_sampled, self.dim)
         every = part_of_steps(cost, PROBE_SHARE, step)
-        due = tf.equal(tf.convert_to_tensor(self.step) % every, 0)
+        due = _is_due(tf.convert_to_tensor(self.step), every)
 
         def probe(queries, target_ids):
             self._probe(queries, target_ids, kernel, batch)
@@ -168,7 +172,7 @@ class AutoSampler(HashingForestSampler):
             num_best=tf.minimum(width, self.num_classes),
             most_queries=NUM_PROBES,
         )
-        if self.drift is None:
+        if self.drift is None and self.remembered is not None:
             recall = self._recall(found.best, labels)
             self.measured["recall"].assign(recall)
         measured = self._measured(found, target_ids)
@@ -260,6 +264,12 @@ class AutoSampler(HashingForestSampler):
         config = super().get_config()
         del config["allocation"]
         return config
+
+
+def _is_due(step, every):
+    """Whether a probe is due, bool scalar: also sooner than usual, at first."""
+    early = every // [2**k for k in range(1, _EARLY_PROBES + 1)]
+    return tf.equal(step % every, 0) | tf.reduce_any(tf.equal(step, early))
 
 
 def _among(ids, others):
