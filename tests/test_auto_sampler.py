@@ -263,6 +263,14 @@ def test_choices_rise_at_a_threshold_and_fall_below_half_of_it():
         assert float(sampler._choose(level)) == expected, (now, level)
 
 
+def test_a_number_of_uniform_draws_is_left_not_a_share():
+    for num_sampled, share in [(9, 0.8), (300, 0.8), (750, 0.9), (4000, 0.95)]:
+        shares = samplers.AutoSampler(num_sampled)._shares()
+        np.testing.assert_allclose(shares, [0.0, 0.5, share])
+    sampler = samplers.AutoSampler(300, neighbor_fraction=0.9)
+    assert sampler._shares() == [0.0, 0.9, 0.9]
+
+
 def test_resumed_goes_on_bit_for_bit(tmp_path, probe_each_step):
     # Pairs of classes that nothing tells apart.
     random = np.random.default_rng(0)

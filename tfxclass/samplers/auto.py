@@ -24,9 +24,11 @@ from tfxclass.types import Variable
 
 #: Neighbours pay where v (1 - p_y) is above this times the ratio of costs.
 PAYS_ABOVE = 0.5
-# Where it is that many times more, most places are for neighbours.
+# Where it is that many times more, most places are for neighbours, within these
+# bounds: a number of uniform draws is enough, not a share.
 _MOSTLY = 4.0
-_MOST_NEIGHBORS = 0.95
+_DRAWS = 75
+_MOST_NEIGHBORS = 0.8, 0.95
 # So many probes come early, at half of an interval, a quarter, and so on: rows
 # that uniform draws alone have moved for long stay worse.
 _EARLY_PROBES = 5
@@ -46,8 +48,9 @@ class AutoSampler(HashingForestSampler):
     probes, exceeds half the ratio of the costs of a step with neighbours and
     one without (by a model of them, so that a run can be repeated), half of
     the places are for neighbours (`choice` 1: uniform mixed with neighbours);
-    from four times that on, 95 % (2). Below half of either it falls back, to
-    uniform draws alone in the end (0).
+    from four times that on, 1 - 75 / num_sampled of them, at least 80 and at
+    most 95 % (2). Below half of either it falls back, to uniform draws alone in
+    the end (0).
 
     Neighbours are what is remembered: the best that were seen of each label,
     neighbours of theirs, and labels of rows that lately had like features, by
@@ -234,8 +237,9 @@ class AutoSampler(HashingForestSampler):
 
     def _shares(self):
         """Of each choice, the part of the places that is for neighbours."""
-        mixed = self.neighbor_fraction
-        return [0.0, mixed, max(mixed, _MOST_NEIGHBORS)]
+        mixed, (least, most) = self.neighbor_fraction, _MOST_NEIGHBORS
+        mostly = min(max(1 - _DRAWS / self.num_sampled, least), most)
+        return [0.0, mixed, max(mixed, mostly)]
 
     def _of_choice(self, values):
         return tf.gather(values, tf.cast(self._state("choice"), tf.int32))
