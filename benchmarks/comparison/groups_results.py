@@ -231,9 +231,9 @@ def _figure(curves, path):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2))
     _curves(left, curves)
     _points(right, curves)
-    for axes, corner in ((left, "lower right"), (right, "upper left")):
+    for axes in (left, right):
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc=corner)
+        axes.legend(fontsize=8, loc="lower right")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
