@@ -109,7 +109,11 @@ class AutoSampler(HashingForestSampler):
         self.forest_trees, _ = self.trees_and_sketch(*kernel_shape)
         for name in ("k_eff", "v", "noise", "choice"):
             self.gauge(name)
-        if self.drift is None and self.remembered is not None:
+        # A drift measures that of a forest.
+        self.measures_recall = (
+            self.drift is None and self.remembered is not None
+        )
+        if self.measures_recall:
             self.gauge("recall")
 
     def _state(self, name):
@@ -175,7 +179,7 @@ class AutoSampler(HashingForestSampler):
             num_best=tf.minimum(width, self.num_classes),
             most_queries=NUM_PROBES,
         )
-        if self.drift is None and self.remembered is not None:
+        if self.measures_recall:
             recall = self._recall(found.best, labels)
             self.measured["recall"].assign(recall)
         measured = self._measured(found, target_ids)
