@@ -42,8 +42,8 @@ class GroupsJob(NamedTuple):
         batch, steps: ints.
         method: str, in `METHODS`, `PAPERS` or `CONSTANT`.
         seed: int.
-        option: str, an int argument of the method's sampler, `"num_trees=5"`,
-            or "".
+        option: str, a number that the method's sampler takes,
+            `"num_trees=5"`, or "".
     """
 
     classes: int

@@ -111,7 +111,8 @@ def learning_curve(job, model, head, groups):
 def option_of(text):
     """`{"num_trees": 5}` of `"num_trees=5"`, and nothing of ""."""
     name, _, value = text.partition("=")
-    return {name: int(value)} if name else {}
+    number = float if "." in value else int
+    return {name: number(value)} if name else {}
 
 
 def main(text):

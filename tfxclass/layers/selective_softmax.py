@@ -33,8 +33,8 @@ class SelectiveSoftmax(SampledSoftmax):
     products for a sixteenth of the rows (`query_share`; the others have what
     was found for their labels, or came by with like features, before), and
     moves `num_sampled` rows; its share of a forest rebuilt in the background as
-    it drifts (`rebuild_interval="auto"`), about a tenth of the time of the
-    steps at most, comes on top. It keeps a
+    it drifts (`rebuild_interval="auto"`), about a twentieth of the time of
+    the steps at most, comes on top. It keeps a
     forest and its rows' directions beside the class matrix: about dim + 80 +
     num_trees (4 + 4 dim / leaf_size) bytes a class, 2 GB at most unless
     `num_trees` is given.

@@ -54,7 +54,7 @@ class HashingForestSampler(
     the end): when it has drifted, `"auto"`, or every `rebuild_interval` steps.
     It has drifted when it finds less than nine tenths as many as it did when it
     was new, and not by chance, of the ten greatest logits of a few rows,
-    answered exactly now and then; refreshes then take about a tenth of the
+    answered exactly now and then; refreshes then take about a twentieth of the
     time of the steps, a quarter where all rows are asked for.
 
     Args:
