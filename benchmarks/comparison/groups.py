@@ -44,6 +44,7 @@ class GroupsJob(NamedTuple):
         seed: int.
         option: str, a number that the method's sampler takes,
             `"num_trees=5"`, or "".
+        epsilon: float, the optimizer's, or "" for its default.
     """
 
     classes: int
@@ -54,6 +55,7 @@ class GroupsJob(NamedTuple):
     method: str
     seed: int = 0
     option: str = ""
+    epsilon: float | str = ""
 
     @property
     def path(self):

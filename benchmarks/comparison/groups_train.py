@@ -71,7 +71,8 @@ def make_model(job):
     encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
     model = keras.Sequential([keras.Input([DIM]), encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
-    optimizer = tfxclass.optimizers.LazyAdam(decay)
+    usual = {} if job.epsilon == "" else {"epsilon": job.epsilon}
+    optimizer = tfxclass.optimizers.LazyAdam(decay, **usual)
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)
     return model, head
