@@ -13,9 +13,8 @@ from tests.test_comparison_groups import stored
 
 
 def test_jobs_are_told_apart_by_their_epsilon():
-    assert (
-        "epsilon" not in groups.GroupsJob(*groups.SMALL[0], 8, 9, "auto").path
-    )
+    usual = groups.GroupsJob(*groups.SMALL[0], 8, 9, "auto")
+    assert "epsilon" not in usual.path
     jobs = groups_epsilon.make_jobs([0, 1])
     assert len({job.path for job in jobs}) == len(jobs) == 2 * 28
     assert jobs[0].path.endswith("seed=0,epsilon=0.01.json")
@@ -44,7 +43,7 @@ def test_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(groups_epsilon, "make_jobs", lambda seeds: jobs)
     assert groups_epsilon.main(["--out", str(tmp_path)]) == 0
     record = json.loads((tmp_path / "groups_epsilon.json").read_text())
-    assert record["command"].endswith("comparison.groups_epsilon")
+    assert record["command"].endswith("groups_epsilon --seeds 0")
     told = [(r["method"], r["epsilon"], r["accuracy"]) for r in record["rows"]]
     assert told == [("uniform", 0.01, 0.3), ("auto", 0.01, 0.3)]
     assert record["rows"][0]["accuracy at half the steps"] == 0.1

@@ -32,6 +32,13 @@ def test_an_option_is_the_samplers(method):
         head = make_head(method, 100, 40, 24.0, 0, **option)
         assert getattr(head.sampler, name) == values[0]
     assert groups_train.option_of("") == {}
+    share = groups_train.option_of("neighbor_fraction=0.9")
+    assert (
+        make_head(method, 100, 40, 24.0, 0, **share).sampler.get_config()[
+            "neighbor_fraction"
+        ]
+        == 0.9
+    )
 
 
 def test_the_table_and_the_figure(tmp_path, monkeypatch, capsys):

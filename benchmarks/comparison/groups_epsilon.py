@@ -10,14 +10,10 @@ is not run again. Into benchmarks/results/comparison:
     groups_epsilon.json    how each job ends
 """
 
-import argparse
-import os
 import sys
 
-from benchmarks import kept_jobs
-from benchmarks import measure
 from benchmarks.comparison import groups
-from benchmarks.comparison.groups_results import FOLDER
+from benchmarks.comparison import groups_command
 from benchmarks.comparison.groups_results import ms_a_step
 
 METHODS = ("uniform", "auto", "forest", "lsh")
@@ -50,31 +46,14 @@ def row_of(job, result):
     }
 
 
+def rows_of(found):
+    return [row_of(*each) for each in found]
+
+
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.comparison.groups_epsilon",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    return groups_command.run(
+        "groups_epsilon", __doc__, make_jobs, rows_of, argv
     )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--figures", action="store_true", help="run nothing")
-    parser.add_argument("--out", default=FOLDER)
-    args = parser.parse_args(argv)
-    jobs = make_jobs(args.seeds)
-    pending = [] if args.figures else kept_jobs.pending(jobs)
-    failed = kept_jobs.run_all(pending, groups.TRAIN)
-    found = kept_jobs.read(jobs)
-    if not found:
-        return 1
-    rows = [row_of(*each) for each in found]
-    record = {key: found[0][1][key] for key in ("date", "machine")}
-    record["command"] = "python -m benchmarks.comparison.groups_epsilon"
-    if args.seeds != [0]:
-        record["command"] += " --seeds " + " ".join(map(str, args.seeds))
-    path = os.path.join(args.out, "groups_epsilon.json")
-    measure.write(path, {**record, "rows": rows})
-    print(measure.table(rows))
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -11,15 +11,11 @@ benchmarks/results/comparison:
     groups_sweeps.png     a panel for each option
 """
 
-import argparse
-import os
 import statistics
 import sys
 
-from benchmarks import kept_jobs
-from benchmarks import measure
 from benchmarks.comparison import groups
-from benchmarks.comparison.groups_results import FOLDER
+from benchmarks.comparison import groups_command
 from benchmarks.comparison.groups_results import LABELS
 from benchmarks.comparison.groups_results import ms_a_step
 
@@ -115,30 +111,9 @@ def draw(rows, path):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.comparison.groups_sweeps",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    return groups_command.run(
+        "groups_sweeps", __doc__, make_jobs, rows_of, argv, draw
     )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--figures", action="store_true", help="run nothing")
-    parser.add_argument("--out", default=FOLDER)
-    args = parser.parse_args(argv)
-    jobs = make_jobs(args.seeds)
-    pending = [] if args.figures else kept_jobs.pending(jobs)
-    failed = kept_jobs.run_all(pending, groups.TRAIN)
-    found = kept_jobs.read(jobs)
-    if not found:
-        return 1
-    rows = rows_of(found)
-    command = "python -m benchmarks.comparison.groups_sweeps --seeds "
-    record = {key: found[0][1][key] for key in ("date", "machine")}
-    record["command"] = command + " ".join(map(str, args.seeds))
-    path = os.path.join(args.out, "groups_sweeps")
-    measure.write(path + ".json", {**record, "rows": rows})
-    draw(rows, path + ".png")
-    print(measure.table(rows))
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

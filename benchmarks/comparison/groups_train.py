@@ -6,6 +6,7 @@ JOB is the JSON of a `GroupsJob`; the last line of output is the result, JSON.
 One thread, so that seconds of the CPU are those of the steps.
 """
 
+import ast
 import json
 import sys
 import time
@@ -71,8 +72,8 @@ def make_model(job):
     encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
     model = keras.Sequential([keras.Input([DIM]), encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
-    usual = {} if job.epsilon == "" else {"epsilon": job.epsilon}
-    optimizer = tfxclass.optimizers.LazyAdam(decay, **usual)
+    options = {} if job.epsilon == "" else {"epsilon": job.epsilon}
+    optimizer = tfxclass.optimizers.LazyAdam(decay, **options)
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)
     return model, head
@@ -112,8 +113,7 @@ def learning_curve(job, model, head, groups):
 def option_of(text):
     """`{"num_trees": 5}` of `"num_trees=5"`, and nothing of ""."""
     name, _, value = text.partition("=")
-    number = float if "." in value else int
-    return {name: number(value)} if name else {}
+    return {name: ast.literal_eval(value)} if name else {}
 
 
 def main(text):
