@@ -450,3 +450,12 @@ def test_catch_up_waits_for_the_gradient():
     before = [*caught.control_inputs, *(t.op for t in caught.inputs)]
     waits_for = {o.name for op in before for o in [op, *op.control_inputs]}
     assert "gradient" in waits_for
+
+
+@pytest.mark.parametrize("name", ["LazyAdam", "LazyAdamW"])
+@pytest.mark.parametrize("epsilon", [-1e-7, float("nan"), float("inf"), "big"])
+def test_an_epsilon_that_gives_nan_is_refused(name, epsilon):
+    with pytest.raises(ValueError, match=f"`epsilon`.*Received: {epsilon!r}"):
+        getattr(optimizers, name)(1e-3, epsilon=epsilon)
+    for right in (0, 1e-2, np.float32(0.5)):
+        assert getattr(optimizers, name)(1e-3, epsilon=right).epsilon == right

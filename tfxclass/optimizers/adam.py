@@ -1,5 +1,7 @@
 """Adam and AdamW on touched rows."""
 
+import math
+import numbers
 from typing import Any
 
 import keras
@@ -12,11 +14,22 @@ from tfxclass.optimizers import skipped_steps
 from tfxclass.optimizers.lazy_rows import LazyRows
 
 
+def _check_epsilon(epsilon):
+    # Keras takes anything; a negative one divides by zero, and rows are NaN.
+    is_number = isinstance(epsilon, numbers.Real)
+    if not is_number or not math.isfinite(epsilon) or epsilon < 0:
+        raise ValueError(
+            "`epsilon` must be a finite number of at least 0. Received: "
+            f"{epsilon!r}"
+        )
+
+
 class _LazyAdamRows(LazyRows):
     _HAS_RATES = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        _check_epsilon(self.epsilon)
         if self.catch_up and not self.amsgrad:
             skipped_steps.check_betas(self.beta_1, self.beta_2, self.epsilon)
 
@@ -130,7 +143,9 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             `l2 / 2 * |w|^2` in the loss is. `weight_decay` is decoupled: it
             shrinks touched rows by `learning_rate * weight_decay`, whatever
             their gradients are (AdamW). Not with `catch_up=True`.
-        **kwargs: as for `keras.optimizers.Adam`. Clipping, weight decay, loss
+        **kwargs: as for `keras.optimizers.Adam`. With many classes and few of
+            them sampled, an `epsilon` of 1e-3 to 1e-1 may end far better than
+            1e-7: `docs/choosing.md`. Clipping, weight decay, loss
             scale and learning rate schedules keep to the touched rows, and so
             do these, with row gradients on one replica:
             `gradient_accumulation_steps` (needs Keras' accumulators, as large
@@ -150,7 +165,8 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
     >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
 
     Raises:
-        ValueError: at the first step, an option that cannot be right with row
+        ValueError: `epsilon` is negative, not finite or not a number; at the
+            first step, an option that cannot be right with row
             gradients: under several replicas, `use_ema` with `catch_up=True`
             and weight decay or unusual betas, a constraint with
             `catch_up=True`, a constraint that needs all rows.
