@@ -77,7 +77,7 @@ TITLES = {
     ),
     "comparison/groups": "Classes in groups: selection and uniform draws",
     "comparison/groups_sweeps": "Classes in groups: trees, tables, rebuilds",
-    "comparison/groups_epsilon": "Classes in groups: Adam's epsilon",
+    "comparison/groups_optimizers": "Classes in groups: optimizers of class rows",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "glyphs": "Characters as classes: CJK fonts of Debian, some kept",
     "glyphs_8000": "Characters as classes, twice as many steps",

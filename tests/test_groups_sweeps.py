@@ -28,11 +28,11 @@ def test_an_option_is_the_samplers(method):
     for name, (methods, values) in groups_sweeps.SWEEPS.items():
         if method not in methods:
             continue
-        option = groups_train.option_of(f"{name}={values[0]}")
+        option = groups_train.options_of(f"{name}={values[0]}")
         head = make_head(method, 100, 40, 24.0, 0, **option)
         assert getattr(head.sampler, name) == values[0]
-    assert groups_train.option_of("") == {}
-    share = groups_train.option_of("neighbor_fraction=0.9")
+    assert groups_train.options_of("") == {}
+    share = groups_train.options_of("neighbor_fraction=0.9")
     assert (
         make_head(method, 100, 40, 24.0, 0, **share).sampler.get_config()[
             "neighbor_fraction"

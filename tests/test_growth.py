@@ -228,6 +228,7 @@ def test_without_data_rows_are_the_initializer_s():
     [
         {"catch_up": True},
         {"compact_slots": True},
+        {"shared_second_moment": True},
         {"use_ema": True, "catch_up": True},
         {"gradient_accumulation_steps": 2},
     ],

@@ -191,6 +191,9 @@ OPTIMIZERS = {
     "catch_up": lambda: optimizers.LazyAdamW(
         0.05, weight_decay=0.01, catch_up=True, compact_slots=True
     ),
+    "shared": lambda: optimizers.LazyAdam(
+        0.05, compact_slots=True, shared_second_moment=True
+    ),
     "sgd": lambda: optimizers.LazySGD(0.5, momentum=0.9, compact_slots=True),
     "adagrad": lambda: optimizers.LazyAdagrad(0.3, compact_slots=True),
     "accumulated": lambda: optimizers.LazyAdam(

@@ -3,7 +3,8 @@
     python -m benchmarks.comparison.groups
 
 Each job is one head trained on one setting (classes, group size, negatives)
-for so many steps, in a process of its own; a job that has a result, under
+for so many steps, in a process of its own, with one second moment of Adam's for
+all class rows (`groups_optimizers.py` has others); a job that has a result, under
 benchmarks/cache/groups, is not run again. Into benchmarks/results/comparison:
 
     groups.csv            every point of every learning curve
@@ -30,6 +31,8 @@ CACHE = os.path.join(measure.FOLDER, "cache", "groups")
 TRAIN = "benchmarks.comparison.groups_train"
 METHODS = ("uniform", "auto", "lsh", "forest")
 CONSTANT = ("neighbors",)
+#: What is recommended: one second moment for all class rows.
+SHARED = "shared_second_moment=True"
 PAPERS = ("full", "random", "forest_paper", "lsh_paper")
 
 
@@ -44,7 +47,7 @@ class GroupsJob(NamedTuple):
         seed: int.
         option: str, a number that the method's sampler takes,
             `"num_trees=5"`, or "".
-        epsilon: float, the optimizer's, or "" for its default.
+        optimizer: str, arguments of `LazyAdam`, `"epsilon=1e-2"`, or "".
     """
 
     classes: int
@@ -55,7 +58,7 @@ class GroupsJob(NamedTuple):
     method: str
     seed: int = 0
     option: str = ""
-    epsilon: float | str = ""
+    optimizer: str = ""
 
     @property
     def path(self):
@@ -107,7 +110,7 @@ def make_jobs(seeds, parts):
                 for *setting, steps in settings
                 for method in METHODS
             ]
-    return jobs
+    return [job._replace(optimizer=SHARED) for job in jobs]
 
 
 def read(jobs):

@@ -67,12 +67,13 @@ def make_model(job):
     num_sampled = job.batch + job.negatives
     head = make_head(
         job.method, job.classes, num_sampled, SCALE, job.seed,
-        **option_of(job.option),
+        **options_of(job.option),
     )  # fmt: skip
     encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
     model = keras.Sequential([keras.Input([DIM]), encoder, head])
-    decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
-    options = {} if job.epsilon == "" else {"epsilon": job.epsilon}
+    options = options_of(job.optimizer)
+    rate = options.pop("learning_rate", RATE)
+    decay = keras.optimizers.schedules.CosineDecay(rate, job.steps)
     optimizer = tfxclass.optimizers.LazyAdam(decay, **options)
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)
@@ -110,10 +111,10 @@ def learning_curve(job, model, head, groups):
     return curve
 
 
-def option_of(text):
-    """`{"num_trees": 5}` of `"num_trees=5"`, and nothing of ""."""
-    name, _, value = text.partition("=")
-    return {name: ast.literal_eval(value)} if name else {}
+def options_of(text):
+    """`{"num_trees": 5}` of `"num_trees=5"`; several are apart by ";"."""
+    pairs = [part.split("=") for part in text.split(";") if part]
+    return {name: ast.literal_eval(value) for name, value in pairs}
 
 
 def main(text):

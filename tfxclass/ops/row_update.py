@@ -67,6 +67,8 @@ class Kept(NamedTuple):
             row; `slot_dtype` is float32.
         seed: int, of what is rounded by chance.
         step: int64 scalar, another for each update.
+        second_moment: handle of a variable `[1, 2]`, Adam's one of all rows
+            (`shared_adam_update`); or None, where it is a slot.
     """
 
     dtype: tf.DType
@@ -74,6 +76,7 @@ class Kept(NamedTuple):
     compact: bool = False
     seed: int = 0
     step: tf.Tensor | int = 0
+    second_moment: tf.Tensor | None = None
 
 
 def sgd_update(
@@ -236,6 +239,59 @@ def adam_update(
         beta_1=tf.constant(beta_1, tf.float64),
         beta_2=tf.constant(beta_2, tf.float64),
         epsilon=epsilon,
+    )
+
+
+def shared_adam_update(
+    variable: tf.Tensor,
+    momentum_slot: tf.Tensor,
+    history: History | None,
+    ids: tf.Tensor,
+    grads: tf.Tensor,
+    *,
+    learning_rate: tf.Tensor,
+    decay: tf.Tensor,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    kept: Kept,
+) -> Any:
+    """One step of Adam whose second moment is one number for all rows.
+
+    It is the mean square of the elements of rows whose gradient is not 0,
+    averaged over steps: their sum, weighted, and the sum of the weights are
+    `kept.second_moment`. Gradients are divided by its root before the first
+    moment, which is kept times the learning rate. A step without such rows, or
+    with one that is not finite, does not count.
+
+    Args:
+        learning_rate: scalar.
+
+    Source: Ginsburg et al., 2019 (NovoGrad), without its norm of layers.
+    """
+    wide = tf.float64 if grads.dtype == tf.float64 else tf.float32
+    ids, sums = sum_duplicate_rows(ids, tf.cast(grads, wide))
+    squares = tf.reduce_mean(tf.square(sums), axis=range(1, sums.shape.rank))
+    count = tf.cast(tf.math.count_nonzero(squares), wide)
+    square = tf.reduce_sum(squares) / count
+    old = tf.raw_ops.ReadVariableOp(resource=kept.second_moment, dtype=wide)
+    seen = tf.stack([square, tf.ones([], wide)])[tf.newaxis]
+    new = old + (1 - beta_2) * (seen - old)
+    new = tf.where(tf.math.is_finite(square), new, old)
+    tf.raw_ops.AssignVariableOp(resource=kept.second_moment, value=new)
+    root = tf.sqrt(tf.math.divide_no_nan(new[0, 0], new[0, 1]))
+    rate = tf.cast(learning_rate, wide) * (1 - beta_1) / (root + epsilon)
+    return sgd_update(
+        variable,
+        momentum_slot,
+        history,
+        ids,
+        tf.cast(sums, grads.dtype),
+        learning_rate=tf.cast(rate, tf.float64),
+        decay=decay,
+        momentum=beta_1,
+        nesterov=False,
+        kept=kept,
     )
 
 

@@ -11,7 +11,7 @@ from tfxclass.keras_internals import adam_slots
 from tfxclass.ops import row_update
 from tfxclass.optimizers import averaged_skips
 from tfxclass.optimizers import skipped_steps
-from tfxclass.optimizers.lazy_rows import LazyRows
+from tfxclass.optimizers.shared_moment import SharedMoment
 
 
 def _check_epsilon(epsilon):
@@ -24,32 +24,32 @@ def _check_epsilon(epsilon):
         )
 
 
-class _LazyAdamRows(LazyRows):
+class _LazyAdamRows(SharedMoment):
     _HAS_RATES = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _check_epsilon(self.epsilon)
+        self._check_shared_moment()
         if self.catch_up and not self.amsgrad:
             skipped_steps.check_betas(self.beta_1, self.beta_2, self.epsilon)
 
     def _slots(self, index):
-        return adam_slots(self, index)
+        slots = adam_slots(self, index)
+        return slots[:1] if self._is_shared(self._built_for[index]) else slots
 
     def _update_op(
         self, variable, slots, history, ids, grads, *, learning_rate, **options
     ):
+        options.update(
+            beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon
+        )
+        rows = variable, slots, history, ids, grads
+        if options["kept"].second_moment is not None:
+            return self._shared_update(*rows, learning_rate, options)
+        alpha = self._alpha(learning_rate, grads.dtype)
         return row_update.adam_update(
-            variable,
-            slots,
-            history,
-            ids,
-            grads,
-            alpha=tf.cast(self._alpha(learning_rate, grads.dtype), tf.float64),
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
-            **options,
+            *rows, alpha=tf.cast(alpha, tf.float64), **options
         )
 
     def _alpha(self, learning_rate, dtype):
@@ -71,6 +71,8 @@ class _LazyAdamRows(LazyRows):
         )
 
     def _skipped_moves(self, slots, sums, capacity):
+        if len(slots) == 1:
+            return self._skipped_shared_moves(slots, sums, capacity)
         terms, _ = self._terms(capacity)
         divisor = tf.sqrt(slots[-1]) + self.epsilon
         factors = averaged_skips.polynomial(sums(terms), self.epsilon / divisor)
@@ -80,6 +82,9 @@ class _LazyAdamRows(LazyRows):
         return not self._terms(capacity)[1]
 
     def _catch_up_op(self, variable, slots, history, ids, **options):
+        if options["kept"].second_moment is not None:
+            self._catch_up_shared(variable, slots, history, ids, **options)
+            return
         terms, each_element = self._terms(history.capacity)
         row_update.adam_catch_up(
             variable,
@@ -136,6 +141,15 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             the second one as one float a row, that of the mean of its squares
             (as in Adafactor or LAMB, elements of a row share a step size; all
             of a row's gradient comes from one class). For the CPU.
+        shared_second_moment: if True, the class rows of a matrix share one
+            second moment, the mean square of what a step's rows get, so that a
+            row moves by its own gradient: a negative that is hardly likely by
+            next to nothing, a label by the learning rate. Adam's own moves any
+            row of few gradients as far as any other; with many classes and
+            few of them sampled that costs much (`docs/choosing.md`). The moment
+            divides a gradient before it enters the first one (as in
+            NovoGrad). No slot of second moments is kept. Other variables are
+            as ever. Not with `amsgrad=True` nor for rows in shards.
         l2: float, coupled L2: `l2 * row` is added to the gradient of each
             touched row, after clipping, and so goes through the moments and
             the step size; dense gradients get it, too, and variables that are
@@ -143,9 +157,7 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             `l2 / 2 * |w|^2` in the loss is. `weight_decay` is decoupled: it
             shrinks touched rows by `learning_rate * weight_decay`, whatever
             their gradients are (AdamW). Not with `catch_up=True`.
-        **kwargs: as for `keras.optimizers.Adam`. With many classes and few of
-            them sampled, an `epsilon` of 1e-3 to 1e-1 may end far better than
-            1e-7: `docs/choosing.md`. Clipping, weight decay, loss
+        **kwargs: as for `keras.optimizers.Adam`. Clipping, weight decay, loss
             scale and learning rate schedules keep to the touched rows, and so
             do these, with row gradients on one replica:
             `gradient_accumulation_steps` (needs Keras' accumulators, as large
@@ -165,9 +177,9 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
     >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
 
     Raises:
-        ValueError: `epsilon` is negative, not finite or not a number; at the
-            first step, an option that cannot be right with row
-            gradients: under several replicas, `use_ema` with `catch_up=True`
+        ValueError: `epsilon` is negative, not finite or not a number;
+            `shared_second_moment=True` with `amsgrad=True`; at the first step,
+            an option that cannot be right with row gradients: under several replicas, `use_ema` with `catch_up=True`
             and weight decay or unusual betas, a constraint with
             `catch_up=True`, a constraint that needs all rows.
 
@@ -177,6 +189,8 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
     - TensorFlow Addons 0.23, `tfa.optimizers.LazyAdam`
     - [Shazeer and Stern, 2018](https://arxiv.org/abs/1804.04235) (Adafactor:
       second moments for less)
+    - [Ginsburg et al., 2019](https://arxiv.org/abs/1905.11286) (NovoGrad: one
+      second moment a layer)
     """
 
 
@@ -189,7 +203,7 @@ class LazyAdamW(_LazyAdamRows, keras.optimizers.AdamW):
 
     Args:
         *args: as for `keras.optimizers.AdamW`.
-        catch_up, compact_slots, l2: see `LazyAdam`.
+        catch_up, compact_slots, shared_second_moment, l2: see `LazyAdam`.
         **kwargs: as for `keras.optimizers.AdamW`; see `LazyAdam`.
 
     Example:

@@ -210,6 +210,10 @@ class CaughtUpRows(ShardedRows):
             and _dtype_name(variable) in ("float32", "bfloat16")
         )
 
+    def _is_shared(self, variable):
+        """Whether the rows of a variable share their second moment."""
+        return False
+
     def _slot_handles(self, index):
         return [tf_variable(slot).handle for slot in self._slots(index)]
 

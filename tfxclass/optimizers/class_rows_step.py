@@ -24,6 +24,8 @@ def can_step_by_class(optimizer: keras.optimizers.Optimizer) -> bool:
         or optimizer.clipvalue
         or optimizer.loss_scale_factor
         or optimizer.l2
+        # The mean square of the whole gradient comes first.
+        or getattr(optimizer, "shared_second_moment", False)
     )
 
 

@@ -129,7 +129,11 @@ class LazyRows(ClassRowsStep, CoupledL2):
         if isinstance(gradient, tf.IndexedSlices):
             return gradient
         variable = self._built_for[self._index_of(variable)]
-        if not (half_rows.are_half(variable) or self._is_compact(variable)):
+        if not (
+            half_rows.are_half(variable)
+            or self._is_compact(variable)
+            or self._is_shared(variable)
+        ):
             return gradient
         ids = tf.range(variable.shape[0], dtype=tf.int64)
         return tf.IndexedSlices(gradient, ids, variable.shape)

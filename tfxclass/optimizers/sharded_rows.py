@@ -43,8 +43,9 @@ class ShardedRows(OptimizerHooks):
             "global_clipnorm",
             "use_ema",
             "gradient_accumulation_steps",
+            "shared_second_moment",
         ):
-            if getattr(self, name):
+            if getattr(self, name, None):
                 raise ValueError(
                     f"`{name}` needs more than the rows of one replica, but "
                     f"{variable.path!r} is in shards. Received: "

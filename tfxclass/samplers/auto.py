@@ -24,11 +24,6 @@ from tfxclass.types import Variable
 
 #: Neighbours pay where v (1 - p_y) is above this times the ratio of costs.
 PAYS_ABOVE = 0.5
-# Where it is that many times more, most places are for neighbours, within these
-# bounds: a number of uniform draws is enough, not a share.
-_MOSTLY = 4.0
-_DRAWS = 75
-_MOST_NEIGHBORS = 0.8, 0.95
 # So many probes come early, at half of an interval, a quarter, and so on: rows
 # that uniform draws alone have moved for long stay worse.
 _EARLY_PROBES = 5
@@ -47,10 +42,9 @@ class AutoSampler(HashingForestSampler):
     computed exactly for 16 rows of the batch. Where v (1 - p_y), averaged over
     probes, exceeds half the ratio of the costs of a step with neighbours and
     one without (by a model of them, so that a run can be repeated), half of
-    the places are for neighbours (`choice` 1: uniform mixed with neighbours);
-    from four times that on, 1 - 75 / num_sampled of them, at least 80 and at
-    most 95 % (2). Below half of either it falls back, to uniform draws alone in
-    the end (0).
+    the places (`neighbor_fraction`) are for neighbours (`choice` 1: uniform
+    mixed with neighbours). Below half of that it falls back to uniform draws
+    alone (0).
 
     Neighbours are what is remembered: the best that were seen of each label,
     neighbours of theirs, and labels of rows that lately had like features, by
@@ -191,11 +185,9 @@ class AutoSampler(HashingForestSampler):
 
     def _choose(self, level):
         """The choice at a noise of `level` times the threshold, float32."""
-        # It rises at a threshold, and falls below half of it.
-        rises = tf.constant([1.0, _MOSTLY], tf.float64)
-        reached = tf.cast(level >= [rises, rises / 2], tf.float32)
-        least, most = tf.unstack(tf.reduce_sum(reached, axis=1))
-        return tf.maximum(least, tf.minimum(self._state("choice"), most))
+        # It rises at the threshold, and falls below half of it.
+        rises, stays = tf.unstack(tf.cast(level >= [1.0, 0.5], tf.float32))
+        return tf.maximum(rises, stays * self._state("choice"))
 
     def _measured(self, found, target_ids):
         """`(k_eff, v, noise)` of the rows of a probe, in their batch."""
@@ -232,21 +224,13 @@ class AutoSampler(HashingForestSampler):
         return tf.math.divide_no_nan(*count)
 
     def candidate_share(self) -> tf.Tensor:
-        return self._of_choice(tf.constant(self._shares()))
+        return self._state("choice") * self.neighbor_fraction
 
     def places(self, num_sampled: tf.Tensor, share: Scalar) -> tf.Tensor:
         # By a table: one op instead of eight.
-        places = [part_of(self.num_sampled, each) for each in self._shares()]
-        return self._of_choice(tf.stack(places))
-
-    def _shares(self):
-        """Of each choice, the part of the places that is for neighbours."""
-        mixed, (least, most) = self.neighbor_fraction, _MOST_NEIGHBORS
-        mostly = min(max(1 - _DRAWS / self.num_sampled, least), most)
-        return [0.0, mixed, max(mixed, mostly)]
-
-    def _of_choice(self, values):
-        return tf.gather(values, tf.cast(self._state("choice"), tf.int32))
+        chosen = part_of(self.num_sampled, self.neighbor_fraction)
+        of_choice = tf.stack([tf.zeros_like(chosen), chosen])
+        return tf.gather(of_choice, tf.cast(self._state("choice"), tf.int32))
 
     def found(
         self,
