@@ -1,5 +1,7 @@
 """tfxclass.advise: what it measures, and what follows from it."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -161,6 +163,33 @@ def test_memory_is_of_rows_and_of_the_heads_own_optimizer():
     expected = tfxclass.estimate(head, DIM, BATCH, optimizer)
     assert advice.choices[0].memory == expected
     assert advice.num_sampled == 100
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "is_told"),
+    [
+        (None, False),
+        (keras.optimizers.Adam, True),
+        (tfxclass.optimizers.LazyAdamW, True),
+        (tfxclass.optimizers.LazySGD, False),
+    ],
+)
+def test_adam_s_own_moments_are_told(optimizer, is_told):
+    head = layers.SampledSoftmax(CLASSES, 40)
+    model = model_with(head)
+    if optimizer is not None:
+        model.compile(optimizer(1e-3), loss=head.loss)
+    advice = tfxclass.advise(model, data(BATCH), BATCH, seconds=0.2, verbose=0)
+    assert advice.is_adam == is_told
+    for noise, name in ((0.1, "uniform"), (99.0, "full")):
+        advice = dataclasses.replace(advice, noise=noise)
+        choices = [
+            dataclasses.replace(c, step_ms=1.0 + (c.name != name))
+            for c in advice.choices
+        ]
+        advice = dataclasses.replace(advice, choices=tuple(choices))
+        told = "shared_second_moment=True" in str(advice)
+        assert told == (is_told and advice.recommended != "full")
 
 
 def test_uniform_recommends_auto_which_can_change_its_mind():
