@@ -11,7 +11,8 @@ under benchmarks/cache/glyphs, is not run again. Into benchmarks/results:
     glyphs.csv            every point of every curve
 
 `--figures` makes them again from the results there are. With `--steps N` they
-are glyphs_N.json and so on.
+are glyphs_N.json and so on; with `--shared`, one second moment of Adam's for
+all class rows, glyphs_shared.json.
 """
 
 import argparse
@@ -44,11 +45,12 @@ _POINT = ("step", "cpu_s", "accuracy", "v", "noise", "k_eff")
 
 
 class GlyphsJob(NamedTuple):
-    """A head; `steps` and `seed` are ints."""
+    """A head; `steps` and `seed` are ints, `shared` is "shared" or ""."""
 
     method: str
     steps: int
     seed: int = 0
+    shared: str = ""
 
     @property
     def path(self):
@@ -118,7 +120,9 @@ def collect(found, out):
     first = next(iter(found.values()))
     about = {key: first[key] for key in ("date", "machine")}
     record = {**about, "command": _command(found), "rows": rows}
-    path = os.path.join(out, name_of(first["job"]["steps"]))
+    job = first["job"]
+    name = name_of(job["steps"], job.get("shared", ""))
+    path = os.path.join(out, name)
     measure.write(path + ".json", record)
     with open(path + ".csv", "w", newline="") as f:
         writer = csv.writer(f, lineterminator="\n")
@@ -132,19 +136,23 @@ def collect(found, out):
     print(measure.table(rows))
 
 
-def name_of(steps):
+def name_of(steps, shared):
     """Of the files of results."""
-    return "glyphs" if steps == STEPS else f"glyphs_{steps}"
+    parts = ["glyphs", shared, "" if steps == STEPS else str(steps)]
+    return "_".join(filter(None, parts))
 
 
 def _command(found):
     """That which has these results."""
     methods = [name for name in METHODS if any(m == name for m, _ in found)]
-    steps = next(iter(found.values()))["job"]["steps"]
+    job = next(iter(found.values()))["job"]
+    steps = job["steps"]
     seeds = sorted({seed for _, seed in found})
     parts = ["python -m benchmarks.glyphs --seeds", *map(str, seeds)]
     if steps != STEPS:
         parts.append(f"--steps {steps}")
+    if job.get("shared"):
+        parts.append("--shared")
     if len(methods) < len(METHODS):
         parts += ["--methods", *methods]
     return " ".join(parts)
@@ -179,6 +187,9 @@ def parse_arguments(argv=None):
     parser.add_argument(
         "--methods", nargs="+", choices=METHODS, default=METHODS
     )
+    parser.add_argument(
+        "--shared", action="store_const", const="shared", default=""
+    )
     parser.add_argument("--figures", action="store_true", help="run nothing")
     parser.add_argument("--out", default=measure.RESULTS)
     return parser.parse_args(argv)
@@ -189,7 +200,7 @@ def main(argv=None):
 
     args = parse_arguments(argv)
     jobs = [
-        GlyphsJob(method, args.steps, seed)
+        GlyphsJob(method, args.steps, seed, args.shared)
         for seed in args.seeds
         for method in args.methods
     ]

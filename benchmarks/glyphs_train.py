@@ -149,7 +149,9 @@ def make_model(job, num_classes):
     )
     model = keras.Sequential([encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
-    optimizer = tfxclass.optimizers.LazyAdam(decay)
+    optimizer = tfxclass.optimizers.LazyAdam(
+        decay, shared_second_moment=bool(job.shared)
+    )
     model.compile(optimizer, loss=head.loss)
     model.build((None, glyphs_data.SIDE, glyphs_data.SIDE, 1))
     optimizer.build(model.trainable_variables)

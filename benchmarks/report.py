@@ -77,9 +77,13 @@ TITLES = {
     ),
     "comparison/groups": "Classes in groups: selection and uniform draws",
     "comparison/groups_sweeps": "Classes in groups: trees, tables, rebuilds",
-    "comparison/groups_optimizers": "Classes in groups: optimizers of class rows",
+    "comparison/groups_optimizers": (
+        "Classes in groups: optimizers of class rows"
+    ),
+    "comparison/text_optimizers": "Text: optimizers of class rows",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "glyphs": "Characters as classes: CJK fonts of Debian, some kept",
+    "glyphs_shared": "Characters as classes: one second moment for all rows",
     "glyphs_8000": "Characters as classes, twice as many steps",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/verses_steps": "The papers' methods in equal steps: verses",

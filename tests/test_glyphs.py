@@ -65,7 +65,7 @@ def refused(*args, **kwargs):
     return Done
 
 
-def result_of(method, seed, accuracies, ms, steps=glyphs.STEPS):
+def result_of(method, seed, accuracies, ms, steps=glyphs.STEPS, shared=""):
     points = [
         {
             "step": 100 * (i + 1),
@@ -79,7 +79,7 @@ def result_of(method, seed, accuracies, ms, steps=glyphs.STEPS):
         for i, accuracy in enumerate(accuracies)
     ]
     return {
-        "job": {"method": method, "steps": steps, "seed": seed},
+        "job": glyphs.GlyphsJob(method, steps, seed, shared)._asdict(),
         "date": "2026-01-01",
         "machine": "two cores",
         "data": "27 classes, of fonts",
@@ -112,13 +112,16 @@ def test_the_table_compares_with_uniform_in_steps_and_in_time(tmp_path):
     assert (tmp_path / "glyphs.png").stat().st_size > 0
 
 
-def test_trainings_of_other_lengths_have_files_of_their_own(tmp_path):
-    found = {("uniform", 0): result_of("uniform", 0, [0.2, 0.4], 1.0, 900)}
-    glyphs.collect(found, str(tmp_path))
-    record = json.loads((tmp_path / "glyphs_900.json").read_text())
+@pytest.mark.parametrize(
+    ("shared", "name"), [("", "glyphs_900"), ("shared", "glyphs_shared_900")]
+)
+def test_other_trainings_have_files_of_their_own(tmp_path, shared, name):
+    result = result_of("uniform", 0, [0.2, 0.4], 1.0, 900, shared)
+    glyphs.collect({("uniform", 0): result}, str(tmp_path))
+    record = json.loads((tmp_path / f"{name}.json").read_text())
     command = record["command"].removeprefix("python -m benchmarks.glyphs ")
     args = glyphs.parse_arguments(command.split())
-    assert (args.seeds, args.steps) == ([0], 900)
+    assert (args.seeds, args.steps, args.shared) == ([0], 900, shared)
     assert args.methods == ["uniform"]
     assert not (tmp_path / "glyphs.json").exists()
 
@@ -141,7 +144,7 @@ def test_a_training_has_what_the_table_shows(tmp_path, monkeypatch):
     monkeypatch.setattr(glyphs_train, "POINTS", 2)
     monkeypatch.setattr(glyphs_train, "BATCH", 32)
     monkeypatch.setattr(glyphs_train, "NEGATIVES", 16)
-    job = glyphs.GlyphsJob("auto", 2)
+    job = glyphs.GlyphsJob("auto", 2, shared="shared")
     found = glyphs_train.trained(job, data)
     assert [point["step"] for point in found["curve"]] == [1, 2]
     assert 0 <= found["verified"] <= 1 and 0 <= found["accuracy"] <= 1

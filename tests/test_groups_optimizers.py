@@ -8,6 +8,9 @@ from benchmarks import kept_jobs
 from benchmarks.comparison import groups
 from benchmarks.comparison import groups_optimizers
 from benchmarks.comparison import groups_train
+from benchmarks.comparison import jobs as jobs_lib
+from benchmarks.comparison import text_optimizers
+from benchmarks.comparison.jobs import Job
 from tests.test_comparison_groups import curve_of
 from tests.test_comparison_groups import stored
 
@@ -52,9 +55,41 @@ def test_the_table(tmp_path, monkeypatch):
     assert groups_optimizers.main(["--out", str(tmp_path)]) == 0
     record = json.loads((tmp_path / "groups_optimizers.json").read_text())
     assert record["command"].endswith("groups_optimizers --seeds 0")
-    told = [(r["method"], r["optimizer"], r["accuracy"]) for r in record["rows"]]
-    assert told == [
+    columns = "method", "optimizer", "accuracy"
+    assert [tuple(map(row.get, columns)) for row in record["rows"]] == [
         ("lsh", "shared_second_moment=True", 0.3),
         ("uniform", "as Keras' Adam", 0.3),
     ]
     assert record["rows"][0]["accuracy at half the steps"] == 0.1
+
+
+def test_text_in_equal_steps(tmp_path, monkeypatch):
+    """Two jobs, of a few steps each: their table, and what is kept of them."""
+    jobs = [
+        Job("generated", "uniform", {}, 0, 0.5, limit=100, optimizer=optimizer)
+        for optimizer in ("", f"learning_rate=5e-3;{groups.SHARED}")
+    ]
+    monkeypatch.setattr(text_optimizers, "CACHE", str(tmp_path))
+    monkeypatch.setattr(text_optimizers, "EPOCHS", {"generated": 0.5})
+    monkeypatch.setattr(text_optimizers, "make_jobs", lambda seeds: jobs)
+    monkeypatch.setattr(text_optimizers, "run_jobs", run_here)
+    arguments = ["--data", str(tmp_path), "--out", str(tmp_path)]
+    assert text_optimizers.main(arguments) == 0
+    rows = json.loads((tmp_path / "text_optimizers.json").read_text())["rows"]
+    assert [row["optimizer"] for row in rows] == [j.optimizer for j in jobs]
+    monkeypatch.setattr(text_optimizers, "run_jobs", None)
+    assert text_optimizers.main([*arguments, "--figures"]) == 0
+
+
+def test_text_jobs_are_apart_and_have_rates_of_their_sets():
+    jobs = text_optimizers.make_jobs([0, 1])
+    assert len({job.path("") for job in jobs}) == len(jobs) == 4 * 6 * 2 * 2
+    rates = {
+        job.optimizer for job in jobs if job.set == "verses" and job.seed == 0
+    }
+    assert "learning_rate=6.0e-03" in rates
+    assert "learning_rate=1.8e-02;shared_second_moment=True" in rates
+
+
+def run_here(pending, folder, paths):
+    return jobs_lib.run_jobs(pending, folder, paths, jobs_lib.in_this_process)

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import kept_jobs
 from benchmarks.comparison import groups
 from benchmarks.comparison import groups_sweeps
-from benchmarks.comparison import groups_train
+from benchmarks.comparison.sets import options_of
 from benchmarks.comparison.usual_heads import make_head
 from tests.test_comparison_groups import curve_of
 from tests.test_comparison_groups import stored
@@ -28,11 +28,11 @@ def test_an_option_is_the_samplers(method):
     for name, (methods, values) in groups_sweeps.SWEEPS.items():
         if method not in methods:
             continue
-        option = groups_train.options_of(f"{name}={values[0]}")
+        option = options_of(f"{name}={values[0]}")
         head = make_head(method, 100, 40, 24.0, 0, **option)
         assert getattr(head.sampler, name) == values[0]
-    assert groups_train.options_of("") == {}
-    share = groups_train.options_of("neighbor_fraction=0.9")
+    assert options_of("") == {}
+    share = options_of("neighbor_fraction=0.9")
     assert (
         make_head(method, 100, 40, 24.0, 0, **share).sampler.get_config()[
             "neighbor_fraction"

@@ -245,12 +245,12 @@ def test_averages_are_those_of_the_steps():
         variable = class_rows()
         optimizer = adam(catch_up=catch_up, use_ema=True, ema_momentum=0.7)
         expected = Reference(variable, catch_up)
-        for number, (ids, values) in enumerate(gradients(12)):
+        momentum, average = 0.0, 0.0  # as Keras begins
+        for ids, values in gradients(12):
             optimizer.apply([rows_of(ids, values)], [variable])
             expected.apply(ids, values)
-            momentum = 0.7 if number else 0.0
-            old = 0.0 if number == 0 else average
-            average = momentum * old + (1 - momentum) * expected.rows
+            average = momentum * average + (1 - momentum) * expected.rows
+            momentum = 0.7
         optimizer.finalize_variable_values([variable])
         np.testing.assert_allclose(variable, average, atol=2e-5)
 

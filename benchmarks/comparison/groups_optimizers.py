@@ -2,8 +2,8 @@
 
     python -m benchmarks.comparison.groups_optimizers
 
-10,000 classes of `groups.py` in groups of 50, and 100,000 in groups of 50 and in
-none, by methods and by settings of `LazyAdam`: learning rates, epsilons, one
+10,000 classes of `groups.py` in groups of 50, and 100,000 in groups of 50 and
+in none, by methods and by settings of `LazyAdam`: learning rates, epsilons, one
 second moment for all class rows (as all of `groups.py` is). What has a result,
 under benchmarks/cache/groups, is not run again. Into
 benchmarks/results/comparison:

@@ -6,7 +6,6 @@ JOB is the JSON of a `GroupsJob`; the last line of output is the result, JSON.
 One thread, so that seconds of the CPU are those of the steps.
 """
 
-import ast
 import json
 import sys
 import time
@@ -17,6 +16,7 @@ import tensorflow as tf
 
 import tfxclass
 from benchmarks.comparison.groups import GroupsJob
+from benchmarks.comparison.sets import options_of
 from benchmarks.comparison.usual_heads import make_head
 from benchmarks.comparison.usual_heads import noise
 
@@ -109,12 +109,6 @@ def learning_curve(job, model, head, groups):
             point = {**point, "step": number + 1, "cpu_s": cpu}
             curve.append({**point, "sampler": state})
     return curve
-
-
-def options_of(text):
-    """`{"num_trees": 5}` of `"num_trees=5"`; several are apart by ";"."""
-    pairs = [part.split("=") for part in text.split(";") if part]
-    return {name: ast.literal_eval(value) for name, value in pairs}
 
 
 def main(text):

@@ -21,6 +21,7 @@ class Job(NamedTuple):
         seed: int.
         epochs, seconds: float or None, the budget; seconds of the CPU.
         limit: int or None, commonest classes to keep, for a small run.
+        optimizer: str, arguments of `LazyAdam`, or "".
     """
 
     set: str
@@ -30,12 +31,13 @@ class Job(NamedTuple):
     epochs: float | None = None
     seconds: float | None = None
     limit: int | None = None
+    optimizer: str = ""
 
     @property
     def name(self):
         """Of the result's file, without `.json`."""
         seed = f"seed={self.seed}" if self.seed else ""
-        parts = self.method, text_of(self.options), seed
+        parts = self.method, text_of(self.options), seed, self.optimizer
         return ",".join(part for part in parts if part)
 
     @property

@@ -8,7 +8,7 @@ import tfxclass
 from tfxclass.rows import search
 
 
-def make_model(data, set_up, head, learning_rate):
+def make_model(data, set_up, head, learning_rate, **options):
     """A compiled model: sum of weighted word embeddings -> `head`.
 
     With the activation of the set it is the hidden layer of a network on
@@ -19,6 +19,7 @@ def make_model(data, set_up, head, learning_rate):
         set_up: `SetUp`.
         head: a head of `tfxclass.layers`.
         learning_rate: float.
+        **options: of `LazyAdam`.
     """
     inputs = {
         "ids": keras.Input((data.length,), dtype="int32", name="ids"),
@@ -37,7 +38,7 @@ def make_model(data, set_up, head, learning_rate):
         # A head of dot products alone gets features of the same length.
         features = set_up.scale * keras.layers.UnitNormalization()(features)
     model = keras.Model(inputs, head(features))
-    optimizer = tfxclass.optimizers.LazyAdam(learning_rate)
+    optimizer = tfxclass.optimizers.LazyAdam(learning_rate, **options)
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)
     return model

@@ -1,5 +1,6 @@
 """Each data set with the model for it, and the file that jobs read it from."""
 
+import ast
 import json
 import pathlib
 import sys
@@ -96,6 +97,12 @@ SETS = {
         scale=24.0,
     ),
 }
+
+
+def options_of(text):
+    """`{"num_trees": 5}` of `"num_trees=5"`; several are apart by ";"."""
+    pairs = [part.split("=") for part in text.split(";") if part]
+    return {name: ast.literal_eval(value) for name, value in pairs}
 
 
 def prepare(name, folder, path, limit=None):

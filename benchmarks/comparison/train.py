@@ -28,6 +28,7 @@ from benchmarks.comparison.jobs import Job
 from benchmarks.comparison.model import SampleWatch
 from benchmarks.comparison.model import make_model
 from benchmarks.comparison.sets import SETS
+from benchmarks.comparison.sets import options_of
 
 POINTS = 8
 EVALUATED = 512  # rows a batch of the test
@@ -174,7 +175,9 @@ def run(job, data):
     )
     budget = Budget(job.epochs, job.seconds)
     rate = set_up.first_rate if budget.is_by_steps else set_up.learning_rate
-    model = make_model(data, set_up, head, rate)
+    options = options_of(job.optimizer)
+    rate = options.pop("learning_rate", rate)
+    model = make_model(data, set_up, head, rate, **options)
     curve = learning_curve(
         model, SampleWatch(head), data, set_up, budget, job.seed
     )

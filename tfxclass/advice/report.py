@@ -18,9 +18,9 @@ _CALLS = {
     "lsh": "LSHSoftmax({num_classes:_}, {num_sampled:_})",
 }
 _SHARE = (
-    "Adam moves rows drawn as negatives about as far as labels' rows. "
-    "tfxclass.optimizers.LazyAdam(..., shared_second_moment=True) does not, and "
-    "often ends better."
+    "Adam moves rows drawn as negatives about as far as labels' rows; "
+    "tfxclass.optimizers.LazyAdam(..., shared_second_moment=True) does not, "
+    "and often ends better."
 )
 
 

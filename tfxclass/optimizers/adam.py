@@ -178,10 +178,11 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
 
     Raises:
         ValueError: `epsilon` is negative, not finite or not a number;
-            `shared_second_moment=True` with `amsgrad=True`; at the first step,
-            an option that cannot be right with row gradients: under several replicas, `use_ema` with `catch_up=True`
-            and weight decay or unusual betas, a constraint with
-            `catch_up=True`, a constraint that needs all rows.
+            `shared_second_moment=True` with `amsgrad=True`; at the first
+            step, an option that cannot be right with row gradients: under
+            several replicas, `use_ema` with `catch_up=True` and weight decay
+            or unusual betas, a constraint with `catch_up=True`, a constraint
+            that needs all rows.
 
     References:
 
