@@ -80,6 +80,7 @@ TITLES = {
     "comparison/groups_optimizers": (
         "Classes in groups: optimizers of class rows"
     ),
+    "comparison/row_moves": "Classes in groups: how far a step moves rows",
     "comparison/text_optimizers": "Text: optimizers of class rows",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "glyphs": "Characters as classes: CJK fonts of Debian, some kept",

@@ -3,7 +3,7 @@
     python -m benchmarks.comparison.text_optimizers [--data FOLDER] [--seeds 0]
 
 The sets of `python -m benchmarks.comparison`, some epochs of each with a rate
-that falls to nothing, by uniform draws and by `"auto"`: LazyAdam as it is and
+that falls to nothing, by uniform draws: LazyAdam as it is and
 with one second moment for all class rows, at three rates. What has a result,
 under benchmarks/cache, is not run again. Into benchmarks/results/comparison:
 
@@ -25,7 +25,7 @@ from benchmarks.comparison.jobs import Job
 from benchmarks.comparison.jobs import run_jobs
 
 CACHE = os.path.join(measure.CACHE, "text_optimizers")
-METHODS = ("uniform", "auto")
+METHODS = ("uniform",)
 EPOCHS = {
     "verses": 8.0,
     "eurlex57k": 8.0,
