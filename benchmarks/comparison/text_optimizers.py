@@ -3,9 +3,9 @@
     python -m benchmarks.comparison.text_optimizers [--data FOLDER] [--seeds 0]
 
 The sets of `python -m benchmarks.comparison`, some epochs of each with a rate
-that falls to nothing, by uniform draws: LazyAdam as it is and
-with one second moment for all class rows, at three rates. What has a result,
-under benchmarks/cache, is not run again. Into benchmarks/results/comparison:
+that falls to nothing, by uniform draws: LazyAdam as it is, and with one second
+moment for all class rows, at three rates. What has a result, under
+benchmarks/cache, is not run again. Into benchmarks/results/comparison:
 
     text_optimizers.json    how each job ends, means over the seeds
 """
@@ -25,7 +25,7 @@ from benchmarks.comparison.jobs import Job
 from benchmarks.comparison.jobs import run_jobs
 
 CACHE = os.path.join(measure.CACHE, "text_optimizers")
-METHODS = ("uniform",)
+METHOD = "uniform"
 EPOCHS = {
     "verses": 8.0,
     "eurlex57k": 8.0,
@@ -43,9 +43,8 @@ def make_jobs(seeds):
             rate = f"learning_rate={own * share:.1e}"
             for optimizer in (rate, f"{rate};{SHARED}"):
                 jobs += [
-                    Job(name, method, {}, s, epochs, optimizer=optimizer)
-                    for method in METHODS
-                    for s in seeds
+                    Job(name, METHOD, {}, seed, epochs, optimizer=optimizer)
+                    for seed in seeds
                 ]
     return jobs
 
@@ -60,22 +59,22 @@ def read(job):
 
 
 def rows_of(found):
-    """A row for each set, method and optimizer, means over the seeds."""
+    """A row for each set and optimizer, means over the seeds."""
     runs = {}
     for job, result in found:
-        key = job.set, job.method, job.optimizer
-        runs.setdefault(key, []).append(result["curve"][-1])
+        runs.setdefault((job.set, job.optimizer), []).append(
+            result["curve"][-1]
+        )
     return [
         {
             "set": name,
-            "method": method,
             "optimizer": optimizer,
             "epochs": EPOCHS[name],
             "seeds": len(ends),
             "precision@1": statistics.fmean(e["precision@1"] for e in ends),
             "cpu_seconds": statistics.fmean(e["cpu_seconds"] for e in ends),
         }
-        for (name, method, optimizer), ends in runs.items()
+        for (name, optimizer), ends in runs.items()
     ]
 
 
