@@ -54,7 +54,10 @@ class LSHSoftmax(SampledSoftmax):
 
     >>> head = tfxclass.layers.LSHSoftmax(670_091, num_sampled=6_700)
     >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    >>> optimizer = tfxclass.optimizers.LazyAdam(
+    ...     1e-3, shared_second_moment=True
+    ... )
+    >>> model.compile(optimizer, loss=head.loss)
 
     References:
         Daghaghi et al., A Tale of Two Efficient and Informative Negative

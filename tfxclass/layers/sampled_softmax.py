@@ -44,7 +44,10 @@ class SampledSoftmax(SampledHead):
 
     >>> head = tfxclass.layers.SampledSoftmax(1_000_000, num_sampled=4096)
     >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    >>> optimizer = tfxclass.optimizers.LazyAdam(
+    ...     1e-3, shared_second_moment=True
+    ... )
+    >>> model.compile(optimizer, loss=head.loss)
 
     References:
         Jean et al., On Using Very Large Target Vocabulary, ACL 2015.

@@ -59,7 +59,10 @@ class SelectiveSoftmax(SampledSoftmax):
 
     >>> head = tfxclass.layers.SelectiveSoftmax(670_091, num_sampled=6_700)
     >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    >>> optimizer = tfxclass.optimizers.LazyAdam(
+    ...     1e-3, shared_second_moment=True
+    ... )
+    >>> model.compile(optimizer, loss=head.loss)
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
