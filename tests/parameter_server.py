@@ -112,7 +112,11 @@ def make_model(strategy, name):
         model = keras.Sequential(make_layers(name))
         head = model.layers[-1]
         model.compile(
-            tfxclass.optimizers.LazyAdam(0.05, catch_up=name == "full"),
+            tfxclass.optimizers.LazyAdam(
+                0.05,
+                catch_up=name == "full",
+                shared_second_moment=name in ("auto", "forest"),
+            ),
             loss=head.loss,
             metrics=[tfxclass.metrics.TopKAccuracy(head, 1)],
         )

@@ -231,9 +231,9 @@ def _figure(curves, path):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2))
     _curves(left, curves)
     _points(right, curves)
-    for axes in (left, right):
+    for axes, place in ((left, "lower right"), (right, "upper left")):
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="lower right")
+        axes.legend(fontsize=8, loc=place)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -149,7 +149,8 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             few of them sampled that costs much (`docs/choosing.md`). The moment
             divides a gradient before it enters the first one (as in
             NovoGrad). No slot of second moments is kept. Other variables are
-            as ever. Not with `amsgrad=True` nor for rows in shards.
+            as ever, also an embedding that a head has its rows from
+            (`tied_to`). Not with `amsgrad=True` nor for rows in shards.
         l2: float, coupled L2: `l2 * row` is added to the gradient of each
             touched row, after clipping, and so goes through the moments and
             the step size; dense gradients get it, too, and variables that are
