@@ -39,12 +39,24 @@ def run(module, description, make_jobs, rows_of, argv=None, draw=None):
     if not found:
         return 1
     rows = rows_of(found)
-    record = {key: found[0][1][key] for key in ("date", "machine")}
-    seeds = " ".join(map(str, args.seeds))
-    record["command"] = f"{parser.prog} --seeds {seeds}"
     path = os.path.join(args.out, module)
-    measure.write(path + ".json", {**record, "rows": rows})
+    write(path + ".json", rows, found, parser.prog, args.seeds)
     if draw:
         draw(rows, path + ".png")
-    print(measure.table(rows))
     return 1 if failed else 0
+
+
+def write(path, rows, found, command, seeds):
+    """Writes a table and what made it, and prints it.
+
+    Args:
+        path: str, of the .json.
+        rows: list of dicts.
+        found: list of `(job, result)`; date and machine are the first's.
+        command: str, without its `--seeds`.
+        seeds: ints.
+    """
+    record = {key: found[0][1][key] for key in ("date", "machine")}
+    record["command"] = f"{command} --seeds {' '.join(map(str, seeds))}"
+    measure.write(path, {**record, "rows": rows})
+    print(measure.table(rows))

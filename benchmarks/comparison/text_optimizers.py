@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 from benchmarks import measure
+from benchmarks.comparison import groups_command
 from benchmarks.comparison import results
 from benchmarks.comparison import sets
 from benchmarks.comparison.groups import SHARED
@@ -100,13 +101,8 @@ def main(argv=None):
     found = [(job, read(job)) for job in jobs if has_result(job)]
     if not found:
         return 1
-    rows = rows_of(found)
-    record = {key: found[0][1][key] for key in ("date", "machine")}
-    seeds = " ".join(map(str, args.seeds))
-    record["command"] = f"{parser.prog} --seeds {seeds}"
     path = os.path.join(args.out, "text_optimizers.json")
-    measure.write(path, {**record, "rows": rows})
-    print(measure.table(rows))
+    groups_command.write(path, rows_of(found), found, parser.prog, args.seeds)
     return 1 if errors else 0
 
 
