@@ -167,6 +167,53 @@ def test_rows_without_a_gradient_do_not_count():
     np.testing.assert_array_equal(*ends)
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e30])
+def test_a_row_that_is_not_finite_does_not_move_the_others(wrong):
+    """Also in the first step, when there is no moment yet."""
+    variable, optimizer = class_rows(), adam()
+    expected = Reference(variable)
+    for ids, values in gradients(6):
+        ids = np.where(ids == 3, 4, ids)
+        bad = np.full([1, DIM], wrong, np.float32)
+        rows = rows_of(np.r_[ids, 3], np.r_[values, bad])
+        optimizer.apply([rows], [variable])
+        expected.apply(ids, values)
+    others = np.arange(ROWS) != 3
+    np.testing.assert_allclose(
+        variable.numpy()[others], expected.rows[others], atol=1e-5
+    )
+
+
+def test_gradients_of_zero_move_nothing_without_an_epsilon():
+    variable, optimizer = class_rows(), adam(epsilon=0.0)
+    start = variable.numpy()
+    for _ in range(2):
+        zeros = np.zeros([1, DIM], np.float32)
+        optimizer.apply([rows_of([1], zeros)], [variable])
+    np.testing.assert_array_equal(variable, start)
+
+
+def test_gradients_of_no_known_shape():
+    variable, optimizer = class_rows(), adam()
+    optimizer.build([variable])
+    expected = Reference(variable)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec(None, tf.int64),
+            tf.TensorSpec(None, tf.float32),
+        ]
+    )
+    def step(ids, values):
+        rows = tf.IndexedSlices(values, ids, [ROWS, DIM])
+        optimizer.apply([rows], [variable])
+
+    for ids, values in gradients(3):
+        step(tf.constant(ids, tf.int64), tf.constant(values))
+        expected.apply(ids, values)
+    np.testing.assert_allclose(variable, expected.rows, atol=1e-5)
+
+
 def test_no_rows_move_nothing():
     variable, optimizer = class_rows(), adam()
     optimizer.apply([rows_of([1], np.ones([1, DIM], "f"))], [variable])

@@ -258,11 +258,11 @@ def shared_adam_update(
 ) -> Any:
     """One step of Adam whose second moment is one number for all rows.
 
-    It is the mean square of the elements of rows whose gradient is not 0,
-    averaged over steps: their sum, weighted, and the sum of the weights are
-    `kept.second_moment`. Gradients are divided by its root before the first
-    moment, which is kept times the learning rate. A step without such rows, or
-    with one that is not finite, does not count.
+    It is the mean square of the elements of rows whose gradient is finite and
+    not 0, averaged over steps: their sum, weighted, and the sum of the weights
+    are `kept.second_moment`. Gradients are divided by its root before the first
+    moment, which is kept times the learning rate. A step without such rows does
+    not count.
 
     Args:
         learning_rate: scalar.
@@ -271,16 +271,18 @@ def shared_adam_update(
     """
     wide = tf.float64 if grads.dtype == tf.float64 else tf.float32
     ids, sums = sum_duplicate_rows(ids, tf.cast(grads, wide))
-    squares = tf.reduce_mean(tf.square(sums), axis=range(1, sums.shape.rank))
-    count = tf.cast(tf.math.count_nonzero(squares), wide)
-    square = tf.reduce_sum(squares) / count
+    squares = tf.reduce_mean(tf.square(sums), tf.range(1, tf.rank(sums)))
+    counts = (squares > 0) & (squares < wide.max)
+    square = tf.reduce_sum(tf.where(counts, squares, tf.zeros([], wide)))
+    square /= tf.cast(tf.math.count_nonzero(counts), wide)  # NaN of none
     old = tf.raw_ops.ReadVariableOp(resource=kept.second_moment, dtype=wide)
     seen = tf.stack([square, tf.ones([], wide)])[tf.newaxis]
     new = old + (1 - beta_2) * (seen - old)
     new = tf.where(tf.math.is_finite(square), new, old)
     tf.raw_ops.AssignVariableOp(resource=kept.second_moment, value=new)
     root = tf.sqrt(tf.math.divide_no_nan(new[0, 0], new[0, 1]))
-    rate = tf.cast(learning_rate, wide) * (1 - beta_1) / (root + epsilon)
+    rate = tf.cast(learning_rate, wide) * (1 - beta_1)
+    rate = tf.math.divide_no_nan(rate, root + epsilon)
     return sgd_update(
         variable,
         momentum_slot,

@@ -30,7 +30,6 @@ class _LazyAdamRows(SharedMoment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _check_epsilon(self.epsilon)
-        self._check_shared_moment()
         if self.catch_up and not self.amsgrad:
             skipped_steps.check_betas(self.beta_1, self.beta_2, self.epsilon)
 

@@ -26,9 +26,7 @@ class SharedMoment(LazyRows):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.shared_second_moment = shared_second_moment
-
-    def _check_shared_moment(self):
-        if self.shared_second_moment and self.amsgrad:
+        if shared_second_moment and self.amsgrad:
             raise ValueError(
                 "`amsgrad` keeps the largest second moment of each element, "
                 "and with `shared_second_moment=True` there is none. Fix: "
@@ -56,7 +54,8 @@ class SharedMoment(LazyRows):
         is_double = tf.as_dtype(reference_variable.dtype) == tf.float64
         dtype = "float64" if is_double else "float32"
         with self._beside(reference_variable):
-            # A weighted sum of mean squares, and the sum of its weights.
+            # A weighted sum of mean squares, and the sum of its weights; not
+            # of rank 1, or with two classes it would look like one a row.
             return self._add(reference_variable, name, (1, 2), dtype)
 
     def _kept_as(self, index):

@@ -227,10 +227,9 @@ class AutoSampler(HashingForestSampler):
         return self._state("choice") * self.neighbor_fraction
 
     def places(self, num_sampled: tf.Tensor, share: Scalar) -> tf.Tensor:
-        # By a table: one op instead of eight.
+        # A constant times the choice, instead of eight ops.
         chosen = part_of(self.num_sampled, self.neighbor_fraction)
-        of_choice = tf.stack([tf.zeros_like(chosen), chosen])
-        return tf.gather(of_choice, tf.cast(self._state("choice"), tf.int32))
+        return chosen * tf.cast(self._state("choice"), tf.int64)
 
     def found(
         self,
