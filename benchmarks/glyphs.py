@@ -188,7 +188,11 @@ def parse_arguments(argv=None):
         "--methods", nargs="+", choices=METHODS, default=METHODS
     )
     parser.add_argument(
-        "--shared", action="store_const", const="shared", default=""
+        "--shared",
+        action="store_const",
+        const="shared",
+        default="",
+        help="one second moment for all class rows",
     )
     parser.add_argument("--figures", action="store_true", help="run nothing")
     parser.add_argument("--out", default=measure.RESULTS)
