@@ -329,6 +329,14 @@ def test_the_largest_moment_of_each_element_is_refused():
         adam(amsgrad=True)
 
 
+@pytest.mark.parametrize(
+    "name", ["catch_up", "compact_slots", "shared_second_moment"]
+)
+def test_what_is_neither_true_nor_false_is_refused(name):
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: 'no'"):
+        optimizers.LazyAdam(**{name: "no"})
+
+
 TWO_DEVICES = """
 import keras
 import numpy as np

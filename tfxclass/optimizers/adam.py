@@ -177,7 +177,8 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
     >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
 
     Raises:
-        ValueError: `epsilon` is negative, not finite or not a number;
+        ValueError: `epsilon` is negative, not finite or not a number; an
+            option of ours that is neither True nor False;
             `shared_second_moment=True` with `amsgrad=True`; at the first
             step, an option that cannot be right with row gradients: under
             several replicas, `use_ema` with `catch_up=True` and weight decay

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.checks import check_choice
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
@@ -47,6 +48,8 @@ class CaughtUpRows(ShardedRows):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        check_choice("catch_up", catch_up, (False, True))
+        check_choice("compact_slots", compact_slots, (False, True))
         self.catch_up = catch_up
         self.compact_slots = compact_slots
 

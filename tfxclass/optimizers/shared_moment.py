@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.checks import check_choice
 from tfxclass.keras_internals import adam_slots
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import row_update
@@ -25,6 +26,9 @@ class SharedMoment(LazyRows):
         self, *args: Any, shared_second_moment: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
+        check_choice(
+            "shared_second_moment", shared_second_moment, (False, True)
+        )
         self.shared_second_moment = shared_second_moment
         if shared_second_moment and self.amsgrad:
             raise ValueError(
