@@ -71,7 +71,7 @@ def advise(
         model: a built Sequential or functional model that ends in a
             `FullSoftmax`, `SampledSoftmax`, `SelectiveSoftmax` or
             `LSHSoftmax`. If it is compiled, its optimizer's settings are
-            used, else `LazyAdam(1e-3, shared_second_moment=True)`.
+            used, else `LazyAdam(1e-3)`.
         data: `(x, y)`, arrays (`x` may be a structure of them) as for
             `model.fit`; or a `tf.data.Dataset` of such batches.
         batch_size: int, rows a step; a dataset has its own.
@@ -125,7 +125,6 @@ def advise(
         num_sampled=num_sampled,
         batch=int(y.shape[0]),
         config=trial.config,
-        is_adam=trial.is_adam,
     )
     if verbose:
         print(advice)
@@ -160,9 +159,7 @@ class Trial:
         encoder = keras.Model(inputs_as_given(model, inputs), features)
         self.encoder = keras.models.clone_model(encoder)
         self.encoder.set_weights(encoder.get_weights())
-        self.optimizer = getattr(model, "optimizer", None) or LazyAdam(
-            1e-3, shared_second_moment=True
-        )
+        self.optimizer = getattr(model, "optimizer", None) or LazyAdam(1e-3)
         self.optimizer_of_head = self.optimizer
         if isinstance(self.optimizer, MultiOptimizer):
             # Its groups name this head, not those that are tried.
@@ -170,13 +167,6 @@ class Trial:
         head.settle()
         self.rows = [w.numpy() for w in self._rows_of(head)]
         self.options: Config = {}
-
-    @property
-    def is_adam(self) -> bool:
-        """Whether each element of a class row has its own second moment."""
-        optimizer = self.optimizer_of_head
-        shares = getattr(optimizer, "shared_second_moment", False)
-        return isinstance(optimizer, keras.optimizers.Adam) and not shares
 
     @staticmethod
     def _rows_of(head: ClassHead) -> list[keras.Variable]:

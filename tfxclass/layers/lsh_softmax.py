@@ -54,9 +54,7 @@ class LSHSoftmax(SampledSoftmax):
 
     >>> head = tfxclass.layers.LSHSoftmax(670_091, num_sampled=6_700)
     >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.LazyAdam(
-    ...     1e-3, shared_second_moment=True
-    ... )
+    >>> optimizer = tfxclass.optimizers.LazyAdam(1e-3)
     >>> model.compile(optimizer, loss=head.loss)
 
     References:

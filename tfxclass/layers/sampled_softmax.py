@@ -44,9 +44,7 @@ class SampledSoftmax(SampledHead):
 
     >>> head = tfxclass.layers.SampledSoftmax(1_000_000, num_sampled=4096)
     >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.LazyAdam(
-    ...     1e-3, shared_second_moment=True
-    ... )
+    >>> optimizer = tfxclass.optimizers.LazyAdam(1e-3)
     >>> model.compile(optimizer, loss=head.loss)
 
     References:
