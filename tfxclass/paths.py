@@ -37,3 +37,16 @@ def local_path(path: Path, name: str = "path") -> str:
             "cp`."
         )
     return os.path.expanduser(text)
+
+
+def check_folder(path: Path, name: str) -> None:
+    """Raises ValueError unless a folder can be made and written at `path`."""
+    path = os.path.abspath(local_path(path, name))
+    there = path
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"`{name}` must be a folder that can be written. Received: "
+            f"{path!r}, where {there!r} cannot be written or is a file"
+        )
