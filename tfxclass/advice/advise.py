@@ -27,6 +27,8 @@ from tfxclass.optimizers import MultiOptimizer
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.auto import PAYS_ABOVE
 from tfxclass.samplers.effective import effective_classes
+from tfxclass.samplers.sample_size import check_num_sampled
+from tfxclass.samplers.sample_size import sample_size
 from tfxclass.types import Config
 
 # Rows whose softmax is computed in full, and steps whose time is a median.
@@ -174,13 +176,12 @@ class Trial:
 
     def set_num_sampled(self, given: int | None, labels: tf.Tensor) -> int:
         """Sets and returns how many classes a step of sampled heads has."""
-        num_classes, own = self.head.num_classes, None
-        if isinstance(self.head, SampledSoftmax):
-            own = self.head.num_sampled
-        chosen = own if given is None else given
+        num_classes, num_labels = self.head.num_classes, int(tf.size(labels))
+        chosen = check_num_sampled(given, num_classes)
+        if chosen is None and isinstance(self.head, SampledSoftmax):
+            chosen = self.head.sampler.size_for(num_labels)
         if chosen is None:
-            chosen = max(num_classes // 100, 2 * int(tf.size(labels)))
-        chosen = min(check_positive_int("num_sampled", chosen), num_classes)
+            chosen = sample_size(num_classes, num_labels)
         self.options = {"num_sampled": chosen}
         return chosen
 
