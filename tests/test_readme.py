@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from benchmarks import readme_optimizers
 from tests.helpers import make_text_model
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -46,6 +47,14 @@ def test_the_example_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = blocks_of("README.md")
     run_use(code, 670_091)
+
+
+def test_no_other_optimizer_is_much_better_in_the_example():
+    printed = readme_optimizers.printed_optimizer()
+    assert printed not in readme_optimizers.ALTERNATIVES
+    accuracy = readme_optimizers.accuracy_of(printed)
+    for other in readme_optimizers.ALTERNATIVES:
+        assert readme_optimizers.accuracy_of(other) < accuracy + 2.0, other
 
 
 class FlatIndex:
