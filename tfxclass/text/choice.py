@@ -13,7 +13,7 @@ from tfxclass.text import linear_tree
 from tfxclass.text.centroids import centroids
 from tfxclass.text.sparse_rows import SparseRows
 
-# A candidate is tried on so many labels where all take longer than this.
+# Where a trial of all labels takes longer, candidates are tried on some labels.
 _MOST_SECONDS = 6.0
 _SOME_LABELS = 256
 EPOCHS = 4
@@ -68,8 +68,12 @@ def try_out(
     c: float,
     num_epochs: int = EPOCHS,
     above: np.ndarray | None = None,
+    some: np.ndarray | None = None,
 ) -> Trial:
     """Trains on `rows`, and answers `held`; a `Trial`.
+
+    Scores of trials can only be compared if they have the same `some`, `held`
+    and `held_labels`.
 
     Args:
         rows: `SparseRows`.
@@ -82,8 +86,10 @@ def try_out(
         c: float, weight of the losses.
         num_epochs: int.
         above: int `[levels, num_labels]`, of `code_levels`, or None.
+        some: int array of distinct labels that are tried; by default all.
     """
-    some = _labels_to_try(rows, labels, num_labels)
+    if some is None:
+        some = np.arange(num_labels)
     place = np.full(num_labels, -1)
     place[some] = np.arange(len(some))
     weights, _ = linear_tree.train_linear(
@@ -151,14 +157,55 @@ def train_above(
     return weights
 
 
-def _labels_to_try(rows, labels, num_labels):
-    """All where they are few; else some of each frequency."""
-    if linear_tree.seconds(rows, num_labels, EPOCHS) <= _MOST_SECONDS:
+def labels_to_try(
+    labels: SparseRows,
+    held_labels: SparseRows,
+    num_labels: int,
+    one: bool,
+    seconds: float,
+) -> np.ndarray:
+    """The labels that all candidates are tried on, an int array.
+
+    All labels if there is time. Otherwise, the result has frequent and rare
+    labels. If rows have one label, labels that held-out rows have come first,
+    because rows of other labels are left out of the trials.
+
+    Args:
+        labels: `SparseRows`, labels of the training rows.
+        held_labels: `SparseRows`, labels of the held-out rows.
+        num_labels: int.
+        one: whether a row has one label.
+        seconds: float, what a trial of all labels takes.
+    """
+    if seconds <= _MOST_SECONDS:
         return np.arange(num_labels)
     counts = np.bincount(labels.ids, minlength=num_labels)
+    if not one:
+        return _spread(counts, _SOME_LABELS)
+    # The rows decrease with the labels, so the time is quadratic in their
+    # number.
+    share = np.sqrt(_MOST_SECONDS / seconds)
+    size = max(int(share * num_labels), _SOME_LABELS)
+    judged = np.isin(np.arange(num_labels), held_labels.ids)
+    first = _spread(counts * judged, size)
+    return np.append(first, _spread(counts * ~judged, size - len(first)))
+
+
+def _spread(counts, size):
+    """`size` of the labels that have rows, from the most to the least."""
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    places = np.linspace(0, len(order) - 1, _SOME_LABELS).astype(np.int64)
-    return order[np.unique(places)]
+    places = np.linspace(0, len(order) - 1, min(size, len(order)))
+    return order[np.unique(places.astype(np.int64))]
+
+
+def rows_of(labels: SparseRows, some: np.ndarray) -> np.ndarray:
+    """The rows that have one of the labels, an int array.
+
+    Args:
+        labels: `SparseRows`.
+        some: int array of labels.
+    """
+    return np.unique(labels.row_ids()[np.isin(labels.ids, some)])
 
 
 def _only(labels, place):
