@@ -217,10 +217,15 @@ def _only(labels, place):
 
 
 def reciprocal_rank(margins: np.ndarray, truth: np.ndarray) -> float:
-    """Mean over rows of 1 / rank of the best true label."""
+    """Mean over rows of 1 / rank of the best true label.
+
+    The label is in the middle of those with the same margin: all margins of a
+    text without known terms may be the same.
+    """
     rows = truth.any(axis=1)
     best = np.where(truth, margins, -np.inf).max(axis=1, keepdims=True)
-    ranks = 1 + (margins > best).sum(axis=1)
+    tied = ((margins == best) & ~truth).sum(axis=1)
+    ranks = 1 + (margins > best).sum(axis=1) + tied / 2
     return float(np.mean(rows / ranks)) if len(rows) else 0.0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import text_files
 from tfxclass.text import terms
 from tfxclass.text.fields import Field
 from tfxclass.types import Columns
@@ -98,8 +99,8 @@ def read_tags(tags: Tags, size: int) -> list[list[str]]:
     """Lists of distinct str, one a text.
 
     Raises:
-        ValueError: not one for each text, a tag that is no str or is empty,
-            or no tag at all.
+        ValueError: not one for each text, no tag at all, or a tag that is no
+            str or that a line of a labels file cannot hold.
     """
     if isinstance(tags, (str, bytes, Mapping)):
         raise ValueError(
@@ -134,6 +135,12 @@ def _names(number, of_text):
             raise ValueError(
                 "A tag must be a str, not empty. Received: "
                 f"{name!r} for text {number}"
+            )
+        if not text_files.is_one_line(name):
+            raise ValueError(
+                "A tag must be one line of text, without line breaks, NULs, "
+                "lone surrogates and byte order marks: exports write one tag a "
+                f"line. Received: {name!r} for text {number}"
             )
     return names
 

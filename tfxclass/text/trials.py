@@ -84,7 +84,6 @@ class Trials:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
         sets = columns_lib.candidates(self.columns)
         if self.tagger.fields is not None:
-            columns_lib.check_fields(self.tagger.fields, self.columns)
             sets = [self.tagger.fields]
         every = list(dict.fromkeys(field for part in sets for field in part))
         featured = Featured(every, self.columns, self.tagger, self._lighter)
