@@ -47,10 +47,13 @@ class Tagger:
     model, from strings to probabilities, in stock TensorFlow ops.
 
     Args:
-        fields: list of `Field`, what is read and how; by default chosen: the
-            words of all columns and, of each short column (40 words on
-            average), its words and pairs of words, and where it is a text's
-            only column, the characters within words, if they help.
+        fields: list of `Field`, what is read and how. By default they are
+            chosen. Words of all columns are read, and pairs of words of each
+            short column (40 words on average). Characters within words are
+            read, too, of columns whose words are not parted by spaces (Chinese,
+            Japanese, Thai, Korean, words of over 15 letters on average). If
+            held-out texts gain by them, characters are also read of columns of
+            up to 3 words, and of all columns where all are short.
         effort: `"best"` or `"fast"`.
         c: float, weight of the losses; chosen on held-out texts by default.
         neighbors: int, texts nearest to a text by cosine whose tags are mixed

@@ -202,9 +202,10 @@ class Trials:
         self.some = choice.labels_to_try(
             labels, held_labels, size, self.one, slowest
         )
-        if len(self.some) == size or not self.one:
+        judged = choice.rows_of(held_labels, self.some)
+        if len(self.some) == size or not self.one or not len(judged):
             return train, held, held_labels
-        self.judged = choice.rows_of(held_labels, self.some)
+        self.judged = judged
         return (
             train[choice.rows_of(labels, self.some)],
             [part.take(self.judged) for part in held],
