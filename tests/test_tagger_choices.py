@@ -16,6 +16,7 @@ from tfxclass.text import columns as columns_lib
 from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text import trials
+from tfxclass.text import tried_labels
 from tfxclass.text.beside import best_share
 from tfxclass.text.sparse_rows import from_pairs
 
@@ -243,8 +244,8 @@ def test_candidates_are_tried_on_the_same_labels(monkeypatch):
     """Characters take longer, so they were tried on fewer labels and lost."""
     texts, tags = stems(60, 480)
     # Words take 2e-5 seconds, characters 6e-4.
-    monkeypatch.setattr(choice, "_MOST_SECONDS", 1e-4)
-    monkeypatch.setattr(choice, "_SOME_LABELS", 12)
+    monkeypatch.setattr(tried_labels, "_MOST_SECONDS", 1e-4)
+    monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
     tagger = quiet(effort="fast").fit(texts[:400], tags[:400])
     words, chars = tagger.summary["tried"]
     assert words[0] == "text:words" and words[3] < 0.5 < 0.9 < chars[3]
@@ -258,17 +259,17 @@ def test_labels_to_try(one):
     ids = np.repeat(np.arange(2000), counts)
     labels = from_pairs(len(ids), np.arange(len(ids)), ids)
     held = from_pairs(30, np.arange(30), random.integers(2000, size=30))
-    every = choice.labels_to_try(labels, held, 2000, one, 5.9)
+    every = tried_labels.labels_to_try(labels, held, 2000, one, 5.9)
     np.testing.assert_array_equal(every, np.arange(2000))
-    some = choice.labels_to_try(labels, held, 2000, one, 24.0)
+    some = tried_labels.labels_to_try(labels, held, 2000, one, 24.0)
     assert len(some) == len(set(some)) == (1000 if one else 256)
     assert counts[some].min() == 1 and counts[some].max() == 4
     if one:
         # Rows of other labels are left out.
         assert set(held.ids[counts[held.ids] > 0]) <= set(some)
-    rows = choice.rows_of(labels, some)
+    rows = tried_labels.rows_of(labels, some)
     np.testing.assert_array_equal(rows, np.flatnonzero(np.isin(ids, some)))
-    assert len(choice.labels_to_try(labels, held, 2000, one, 1e9)) == 256
+    assert len(tried_labels.labels_to_try(labels, held, 2000, one, 1e9)) == 256
 
 
 def test_equal_margins_are_no_hit():

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfxclass.text import Field
 from tfxclass.text import MixedScores
 from tfxclass.text import Tagger
-from tfxclass.text import choice
 from tfxclass.text import mixed_scores
+from tfxclass.text import tried_labels
 
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
 # The tag is the first of two words: a bag of words cannot tell.
@@ -73,8 +73,8 @@ def test_a_tagger_with_an_encoder_is_pickled(tagger):
 
 def test_an_encoder_is_judged_on_the_rows_of_the_labels_tried(monkeypatch):
     """Rows of labels that were not tried are left out for the encoder, too."""
-    monkeypatch.setattr(choice, "_MOST_SECONDS", 1e-9)
-    monkeypatch.setattr(choice, "_SOME_LABELS", 3)
+    monkeypatch.setattr(tried_labels, "_MOST_SECONDS", 1e-9)
+    monkeypatch.setattr(tried_labels, "_SOME_LABELS", 3)
     tagger = fitted(make_encoder())
     assert tagger.summary["encoder_passes"] > 0
     assert tagger.evaluate(TEXTS, TAGS)["precision_at_1"] == 1

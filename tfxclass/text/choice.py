@@ -13,17 +13,15 @@ from tfxclass.text import linear_tree
 from tfxclass.text.centroids import centroids
 from tfxclass.text.sparse_rows import SparseRows
 
-# Where a trial of all labels takes longer, candidates are tried on some labels.
-_MOST_SECONDS = 6.0
-_SOME_LABELS = 256
 EPOCHS = 4
 # No threshold is below.
 _LEAST_ANSWER = 0.01
 # Of the centroids, where a row has one label; many labels gain nothing by them.
 _SHARES = (0.0, 0.5, 1.0, 2.0)
-# Of the margins of what is above the labels; by what they must raise the score,
-# for what they cost in an answer.
-_LIFTS, _LEAST_GAIN = (0.25, 0.5, 1.0), 0.002
+# Of the margins of what is above the labels.
+_LIFTS = (0.25, 0.5, 1.0)
+#: By what more fields, or levels, must raise the score, for what they cost.
+LEAST_GAIN = 0.002
 # Pairs of row and label for each true one that a sigmoid is fitted to.
 _PAIRS = 5
 
@@ -126,7 +124,7 @@ def try_out(
         ),
         key=lambda trial: trial.score,
     )
-    return lifted if lifted.score >= best.score + _LEAST_GAIN else best
+    return lifted if lifted.score >= best.score + LEAST_GAIN else best
 
 
 def _ranked(margins, truth, labels, share, lift):
@@ -155,57 +153,6 @@ def train_above(
         rows, upper, num_features, code_levels.count(above), **options
     )
     return weights
-
-
-def labels_to_try(
-    labels: SparseRows,
-    held_labels: SparseRows,
-    num_labels: int,
-    one: bool,
-    seconds: float,
-) -> np.ndarray:
-    """The labels that all candidates are tried on, an int array.
-
-    All labels if there is time. Otherwise, the result has frequent and rare
-    labels. If rows have one label, labels that held-out rows have come first,
-    because rows of other labels are left out of the trials.
-
-    Args:
-        labels: `SparseRows`, labels of the training rows.
-        held_labels: `SparseRows`, labels of the held-out rows.
-        num_labels: int.
-        one: whether a row has one label.
-        seconds: float, what a trial of all labels takes.
-    """
-    if seconds <= _MOST_SECONDS:
-        return np.arange(num_labels)
-    counts = np.bincount(labels.ids, minlength=num_labels)
-    if not one:
-        return _spread(counts, _SOME_LABELS)
-    # The rows decrease with the labels, so the time is quadratic in their
-    # number.
-    share = np.sqrt(_MOST_SECONDS / seconds)
-    size = max(int(share * num_labels), _SOME_LABELS)
-    judged = np.isin(np.arange(num_labels), held_labels.ids)
-    first = _spread(counts * judged, size)
-    return np.append(first, _spread(counts * ~judged, size - len(first)))
-
-
-def _spread(counts, size):
-    """`size` of the labels that have rows, from the most to the least."""
-    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    places = np.linspace(0, len(order) - 1, min(size, len(order)))
-    return order[np.unique(places.astype(np.int64))]
-
-
-def rows_of(labels: SparseRows, some: np.ndarray) -> np.ndarray:
-    """The rows that have one of the labels, an int array.
-
-    Args:
-        labels: `SparseRows`.
-        some: int array of labels.
-    """
-    return np.unique(labels.row_ids()[np.isin(labels.ids, some)])
 
 
 def _only(labels, place):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass import text_files
 from tfxclass.text import terms
 from tfxclass.text.fields import Field
+from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 from tfxclass.types import Tags
 from tfxclass.types import Texts
@@ -85,6 +86,14 @@ def size(columns: Columns) -> int:
 def take(columns: Columns, rows: np.ndarray) -> Columns:
     """The given texts, in their order."""
     return {name: [texts[i] for i in rows] for name, texts in columns.items()}
+
+
+def take_both(
+    texts: tuple[Columns, SparseRows], rows: np.ndarray
+) -> tuple[Columns, SparseRows]:
+    """Some rows of `(columns, labels)`."""
+    columns, labels = texts
+    return take(columns, rows), labels.take(rows)
 
 
 def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:

@@ -10,8 +10,10 @@ from tfxclass.text import choice
 from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import linear_tree
+from tfxclass.text import tried_labels
 from tfxclass.text.beside import Beside
 from tfxclass.text.beside import Judged
+from tfxclass.text.columns import take_both
 from tfxclass.text.featured import Featured
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
@@ -94,12 +96,7 @@ class Trials:
         train, held, held_labels = self._limit(
             featured, sets, every_row, held, held_labels
         )
-        best = None
-        for fields in sets:
-            for c in self._values_of_c(fields is sets[0], best):
-                trial = self._try(featured, fields, c, train, held, held_labels)
-                if best is None or trial.score > best[0].score:
-                    best = trial, fields, c
+        best = self._best_fields(sets, featured, train, held, held_labels)
         best = self._go_on(best, featured, train, held, held_labels)
         _, fields, self.c = best
         trial = self._stop_early(
@@ -117,6 +114,22 @@ class Trials:
             self.threshold,
         )  # fmt: skip
         return featured.join(fields)
+
+    def _best_fields(self, sets, featured, *split):
+        """`(trial, fields, c)` of the best fields; C is the first fields' best.
+
+        Other fields than the first must gain something for what they cost.
+        """
+        best = None
+        for c in self._values_of_c():
+            trial = self._try(featured, sets[0], c, *split)
+            if best is None or trial.score > best[0].score:
+                best = trial, sets[0], c
+        for fields in sets[1:]:
+            trial = self._try(featured, fields, best[2], *split)
+            if trial.score >= best[0].score + choice.LEAST_GAIN:
+                best = trial, fields, best[2]
+        return best
 
     def _check_unjudged(self):
         """Raises ValueError for what only held-out texts can weigh."""
@@ -199,15 +212,15 @@ class Trials:
             for fields in sets
         )
         labels = self.labels.take(train)
-        self.some = choice.labels_to_try(
+        self.some = tried_labels.labels_to_try(
             labels, held_labels, size, self.one, slowest
         )
-        judged = choice.rows_of(held_labels, self.some)
+        judged = tried_labels.rows_of(held_labels, self.some)
         if len(self.some) == size or not self.one or not len(judged):
             return train, held, held_labels
         self.judged = judged
         return (
-            train[choice.rows_of(labels, self.some)],
+            train[tried_labels.rows_of(labels, self.some)],
             [part.take(self.judged) for part in held],
             held_labels.take(self.judged),
         )
@@ -217,12 +230,9 @@ class Trials:
         size = len(self.labels)
         return choice.split(size, 0.1, _MOST_HELD, self.tagger.seed)
 
-    def _values_of_c(self, is_first, best):
-        if self.tagger.c is not None:
-            return [self.tagger.c]
-        values = self.effort.values_of_c
-        # Other fields are tried with what was best before.
-        return values if is_first else [best[2]]
+    def _values_of_c(self):
+        given = self.tagger.c
+        return self.effort.values_of_c if given is None else [given]
 
     def _try(
         self, featured, fields, c, train, held, held_labels,
@@ -263,18 +273,12 @@ class Trials:
             learned, held = (self.columns, self.labels), self.held
         else:
             learned, held = (
-                _take((self.columns, self.labels), rows)
+                take_both((self.columns, self.labels), rows)
                 for rows in self._split()
             )
-        return learned, held if self.judged is None else _take(
+        return learned, held if self.judged is None else take_both(
             held, self.judged
         )
-
-
-def _take(texts, rows):
-    """Some rows of `(columns, labels)`."""
-    columns, labels = texts
-    return columns_lib.take(columns, rows), labels.take(rows)
 
 
 def _warn_of_unknown(held):
