@@ -154,6 +154,7 @@ PAGES = {
     "docs/long_tails.md": long_tails,
     "docs/retrieval.md": dict,
     "docs/scale.md": dict,
+    "docs/tagging.md": dict,
     "docs/watching.md": dict,
     "examples/reverse_dictionary/README.md": reverse_dictionary,
 }

@@ -134,13 +134,28 @@ def test_columns_many_tags_and_thresholds(tmp_path):
     ]
 
 
-def test_ids_are_stable_over_refits():
+def test_a_refit_begins_anew():
     tagger = quiet().fit(TEXTS, TAGS)
-    before = list(tagger.tags)
     tagger.fit(["a boat", "a car", *TEXTS], [["boat"], ["aardvark"], *TAGS])
-    assert tagger.tags[: len(before)] == before
-    assert tagger.tags[len(before) :] == ["aardvark", "boat"]
     assert tagger.predict(["a boat"], k=1)[0][0][0] == "boat"
+    tagger.fit(["a boat", "a car"], [["boat"], ["aardvark"]])
+    assert tagger.tags == ["aardvark", "boat"]
+    assert tagger.summary["tags"] == 2
+    assert tagger.model.output.shape == (None, 2)
+    assert {tag for tag, _ in tagger.predict(["milk"])[0]} == set(tagger.tags)
+
+
+def test_a_refit_that_is_refused_changes_nothing():
+    tagger = quiet().fit(TEXTS, TAGS)
+    before = tagger.predict(TEXTS)
+    for texts, tags, options in (
+        (["a"], [["x\ny"]], {}),
+        (["a"], ["x", "y"], {}),
+        (["a"], ["x"], {"validation_data": (["a"], ["\0"])}),
+    ):
+        with pytest.raises(ValueError):
+            tagger.fit(texts, tags, **options)
+        assert tagger.predict(TEXTS) == before
 
 
 def test_validation_data_is_not_learned_from(glosses):
@@ -283,8 +298,10 @@ def test_runs_of_characters(text):
 
 def test_plain_text():
     given = [" Ein-Haus! 3.5\n", b"\xff\xfeb", "\u0130\u00c9", "\u6f22\u5b57"]
+    given += ["a\0B\0", "\0\u00e9\0X"]
     found = [text.decode() for text in terms.plain(tf.constant(given)).numpy()]
-    assert found == ["ein haus 3 5", "b", "i\u0307\u00e9", "\u6f22\u5b57"]
+    assert found[4:] == ["a b", "\u00e9 x"]
+    assert found[:4] == ["ein haus 3 5", "b", "i\u0307\u00e9", "\u6f22\u5b57"]
 
 
 @pytest.mark.parametrize(
@@ -301,6 +318,12 @@ def test_plain_text():
         (["a", None], ["x", "y"], "Texts must be str.*None"),
         (["a"], [[float("nan")]], "A tag must be a str.*nan"),
         (["a"], [[""]], "not empty"),
+        (["a", "b"], ["x", "y\nz"], r"one line of text.*'y\\nz' for text 1"),
+        (["a"], ["x\r"], "one line of text"),
+        (["a"], [["v", "x\u2028y"]], "one line of text"),
+        (["a"], ["\0"], "one line of text"),
+        (["a"], ["x\ud800"], r"one line of text.*ud800' for text 0"),
+        (["a"], ["\ufeffx"], "byte order mark"),
         (["a"], [7], "lists of str, or one str"),
         ({"a": ["x"], "b": []}, ["x"], "the same length"),
         ({"a b": ["x"]}, ["x"], "Names of columns"),
@@ -316,7 +339,8 @@ def test_bad_input(texts, tags, message):
     [
         ({"effort": "most"}, "effort"),
         ({"c": 0}, "`c`"),
-        ({"threshold": -1}, "threshold"),
+        ({"weight_threshold": -1}, "`weight_threshold`"),
+        ({"threshold": 0.1}, "now called `weight_threshold`.*threshold=0.1"),
     ],
 )
 def test_bad_arguments(options, message):

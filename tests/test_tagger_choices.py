@@ -9,11 +9,14 @@ import tensorflow as tf
 from tests.test_tagger import TAGS
 from tests.test_tagger import TEXTS
 from tests.test_tagger import quiet
+from tfxclass.text import Field
 from tfxclass.text import Tagger
 from tfxclass.text import choice
+from tfxclass.text import columns as columns_lib
 from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text import trials
+from tfxclass.text import tried_labels
 from tfxclass.text.beside import best_share
 from tfxclass.text.sparse_rows import from_pairs
 
@@ -226,3 +229,146 @@ def test_votes_are_left_out_where_they_do_not_help():
     assert len(tagger.model.layers) == 3
     with pytest.raises(ValueError, match="`neighbors` must be"):
         Tagger(neighbors=-1)
+
+
+def stems(count, size, seed=0):
+    """`(texts, tags)`: words that begin with their tag, and are all unlike."""
+    random = np.random.default_rng(seed)
+    letters = list("abcdefghijklmnopqrstuvwxyz")
+    begins = ["".join(random.choice(letters, 6)) for _ in range(count)]
+    tags = [begins[i % count] for i in range(size)]
+    return [t + "".join(random.choice(letters, 4)) for t in tags], tags
+
+
+def test_candidates_are_tried_on_the_same_labels(monkeypatch):
+    """Characters take longer, so they were tried on fewer labels and lost."""
+    texts, tags = stems(60, 480)
+    # Words take 2e-5 seconds, characters 6e-4.
+    monkeypatch.setattr(tried_labels, "_MOST_SECONDS", 1e-4)
+    monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
+    tagger = quiet(effort="fast").fit(texts[:400], tags[:400])
+    words, chars = tagger.summary["tried"]
+    assert words[0] == "text:words" and words[3] < 0.5 < 0.9 < chars[3]
+    assert tagger.evaluate(texts[400:], tags[400:])["precision_at_1"] > 0.9
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_labels_to_try(one):
+    random = np.random.default_rng(0)
+    counts = random.integers(5, size=2000)
+    ids = np.repeat(np.arange(2000), counts)
+    labels = from_pairs(len(ids), np.arange(len(ids)), ids)
+    held = from_pairs(30, np.arange(30), random.integers(2000, size=30))
+    every = tried_labels.labels_to_try(labels, held, 2000, one, 5.9)
+    np.testing.assert_array_equal(every, np.arange(2000))
+    some = tried_labels.labels_to_try(labels, held, 2000, one, 24.0)
+    assert len(some) == len(set(some)) == (1000 if one else 256)
+    assert counts[some].min() == 1 and counts[some].max() == 4
+    if one:
+        # Rows of other labels are left out.
+        assert set(held.ids[counts[held.ids] > 0]) <= set(some)
+    rows = tried_labels.rows_of(labels, some)
+    np.testing.assert_array_equal(rows, np.flatnonzero(np.isin(ids, some)))
+    assert len(tried_labels.labels_to_try(labels, held, 2000, one, 1e9)) == 256
+
+
+def test_equal_margins_are_no_hit():
+    truth = np.eye(5, dtype=bool)
+    assert choice.reciprocal_rank(np.zeros((5, 5)), truth) == 1 / 3
+    assert choice.reciprocal_rank(truth + 0.0, truth) == 1
+    both = np.array([[True, True, False]])
+    assert choice.reciprocal_rank(np.zeros((1, 3)), both) == 1 / 1.5
+
+
+HAN = "\u6771\u4eac\u90fd\u5e02\u7acb\u56f3\u66f8\u9928"
+THAI = "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e04\u0e23\u0e31\u0e1a"
+LONG = "a plain english text of many words " * 10
+
+
+@pytest.mark.parametrize(
+    "columns, read, first",
+    [
+        ({"text": "red fox"}, ["text"], False),
+        ({"text": LONG}, [], False),
+        ({"title": "a short title of words", "text": LONG}, [], False),
+        ({"title": "fox", "text": LONG}, ["title"], False),
+        ({"a": "a short title of words", "b": "red fox"}, ["a", "b"], False),
+        ({"text": HAN * 60}, ["text"], True),
+        ({"title": HAN, "text": HAN * 60}, ["title", "text"], True),
+        ({"title": HAN, "text": LONG}, ["title"], True),
+        ({"text": f"iPhone 15 Pro {HAN} red"}, ["text"], True),
+        ({"title": "\uff8c\uff9f\uff9b", "text": THAI * 9}, None, True),
+        ({"text": "ACGTACGTTGCATGCA " * 50}, ["text"], True),
+        ({"text": "!!!"}, ["text"], False),
+    ],
+)
+def test_where_characters_are_read(columns, read, first):
+    texts = columns_lib.read({k: [x] * 30 for k, x in columns.items()})
+    found = columns_lib.candidates(texts)
+    chars = [[f for f in fields if f.kind == "chars"] for fields in found]
+    assert [f.kind for f in found[0]][0] == "words"
+    if read == []:
+        assert chars == [[]]
+        return
+    assert len(found) == 2
+    # Alone where there are too few texts to choose.
+    (field,) = chars[0 if first else 1]
+    assert field.columns == tuple(columns if read is None else read)
+    assert chars[1 if first else 0] == []
+
+
+def unspaced(size, keys, length, seed):
+    """`(texts, tags)`: a tag somewhere among random characters."""
+    random = np.random.default_rng(seed)
+    texts, tags = [], []
+    for i in range(size):
+        rest = "".join(chr(x) for x in random.integers(0x4E00, 0x4F00, length))
+        at = random.integers(length)
+        texts.append(rest[:at] + keys[i % len(keys)] + rest[at:])
+        tags.append(keys[i % len(keys)])
+    return texts, tags
+
+
+@pytest.mark.parametrize("size", [60, 400])
+@pytest.mark.parametrize("second", ["title", "english"])
+def test_columns_without_spaces(size, second):
+    """Characters were never read where there are several columns."""
+    keys = ["\u5317\u4eac", "\u4e0a\u6d77", "\u5e7f\u5dde", "\u6df1\u5733"]
+    texts, tags = unspaced(size + 40, keys, 20, 0)
+    other = {"title": lambda t: t[:8], "english": lambda t: "an english text"}
+    columns = {"text": texts, second: [other[second](t) for t in texts]}
+    train = {name: x[:size] for name, x in columns.items()}
+    test = {name: x[size:] for name, x in columns.items()}
+    tagger = quiet(effort="fast").fit(train, tags[:size])
+    assert tagger.evaluate(test, tags[size:])["precision_at_1"] > 0.9
+
+
+def test_names_of_kanji_and_kana():
+    """Short names, many tags, few rows a tag: words find 0.05."""
+    random = np.random.default_rng(0)
+    ranges = ((0x4E00, 0x4F00, 3), (0x3042, 0x3090, 5), (0x30A2, 0x30F0, 5))
+    parts = [
+        "".join(chr(x) for x in random.integers(low, high, most - 1))
+        for low, high, most in (ranges[i % 3] for i in range(200))
+    ]
+    texts, tags = [], []
+    for number in range(250):
+        own = list(random.choice(parts, 3, replace=False))
+        for _ in range(4):
+            added = [*own, parts[random.integers(len(parts))]]
+            texts.append("".join(random.permutation(added)))
+            tags.append(f"n{number}")
+    order = random.permutation(len(texts))
+    texts, tags = ([x[i] for i in order] for x in (texts, tags))
+    tagger = quiet(effort="fast").fit(texts[:900], tags[:900])
+    # Recorded 0.97.
+    found = tagger.evaluate(texts[900:], tags[900:])["precision_at_1"]
+    assert found > 0.85, found
+
+
+def test_texts_without_known_terms_are_told():
+    random = np.random.default_rng(0)
+    texts = ["".join(random.choice(list("abcdef"), 9)) for _ in range(300)]
+    tagger = quiet(effort="fast", fields=[Field("text")])
+    with pytest.warns(UserWarning, match="Only .* of 30 held-out texts have"):
+        tagger.fit(texts, ["a", "b", "c"] * 100)

@@ -1,6 +1,7 @@
 """Wide and deep: an encoder's logits beside a tagger's linear scores."""
 
 import itertools
+import pickle
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from tfxclass.text import Field
 from tfxclass.text import MixedScores
 from tfxclass.text import Tagger
 from tfxclass.text import mixed_scores
+from tfxclass.text import tried_labels
 
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
 # The tag is the first of two words: a bag of words cannot tell.
@@ -57,6 +59,28 @@ def test_an_encoder_learns_what_words_do_not_tell(tagger):
     assert tagger.summary["tried"][-1][0] == "encoder"
     probabilities = [sum(p for _, p in x) for x in tagger.predict(TEXTS, k=6)]
     np.testing.assert_allclose(probabilities, 1, rtol=1e-4)
+
+
+def test_a_tagger_with_an_encoder_is_pickled(tagger):
+    copied = pickle.loads(pickle.dumps(tagger))
+    assert copied.predict(TEXTS) == tagger.predict(TEXTS)
+    # The encoder is the model's, as before.
+    assert copied.encoder is copied.model.get_layer("first_word")
+    unfitted = Tagger([Field(["text"])], encoder=make_encoder(), verbose=0)
+    copied = pickle.loads(pickle.dumps(unfitted))
+    assert copied.encoder.name == "first_word" and copied.model is None
+
+
+def test_an_encoder_is_judged_on_the_rows_of_the_labels_tried(monkeypatch):
+    """Rows of labels that were not tried are left out for the encoder, too."""
+    monkeypatch.setattr(tried_labels, "_MOST_SECONDS", 1e-9)
+    monkeypatch.setattr(tried_labels, "_SOME_LABELS", 3)
+    tagger = fitted(make_encoder())
+    assert tagger.summary["encoder_passes"] > 0
+    assert tagger.evaluate(TEXTS, TAGS)["precision_at_1"] == 1
+    held = (TEXTS[:40], ["unknown"] * 40)
+    tagger = Tagger([Field(["text"])], "fast", verbose=0)
+    assert tagger.fit(TEXTS, TAGS, held).tags == WORDS
 
 
 @pytest.mark.slow

@@ -1,7 +1,11 @@
 """Taggers on disk: whole, as they were made, and proven where exported."""
 
+import copy
 import json
 import os
+import pickle
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -87,10 +91,93 @@ def test_taggers_of_earlier_versions_load(old, tmp_path):
     os.rename(tmp_path / described.pop("model"), tmp_path / "model.keras")
     for name in ("verbose", "fields_are_given", "neighbors", "thresholds"):
         del described[name]
+    described["threshold"] = 2 * described.pop("weight_threshold")
     path.write_text(json.dumps(described))
     loaded = Tagger.load(tmp_path)
     assert loaded.predict(TEXTS) == old.predict(TEXTS)
     assert np.all(loaded.thresholds == np.float32(old.summary["threshold"]))
+    assert loaded.weight_threshold == 2 * old.weight_threshold
+
+
+COPIES = {
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_tagger_is_copied(old, name, tmp_path):
+    """It could not be pickled: its answers are a local function."""
+    unfitted = COPIES[name](Tagger(seed=3, effort="fast", verbose=0))
+    assert unfitted.seed == 3
+    assert len(unfitted.fit(TEXTS, TAGS).predict(TEXTS)) == len(TEXTS)
+    copied = COPIES[name](old)
+    assert copied.predict(TEXTS) == old.predict(TEXTS)
+    assert copied.evaluate(TEXTS, TAGS) == old.evaluate(TEXTS, TAGS)
+    assert copied.summary == old.summary and copied.tags == old.tags
+    np.testing.assert_array_equal(copied.thresholds, old.thresholds)
+    copied.save(tmp_path)
+    assert Tagger.load(tmp_path).predict(TEXTS) == old.predict(TEXTS)
+    before = old.predict(TEXTS)
+    copied.fit(TEXTS, ["x", "y", "x", "y"])
+    assert copied.tags == ["x", "y"] and old.predict(TEXTS) == before
+
+
+def test_a_pickle_is_read_in_another_process(old, tmp_path):
+    (tmp_path / "tagger.pickle").write_bytes(pickle.dumps(old))
+    code = (
+        "import pickle, json; f = open('tagger.pickle', 'rb'); "
+        f"print(json.dumps(pickle.load(f).predict({TEXTS!r})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [[tuple(x) for x in answer] for answer in found] == old.predict(
+        TEXTS
+    )
+
+
+@pytest.mark.parametrize("kind", ["words", "chars", "values"])
+def test_texts_with_nuls_are_served_as_predicted(kind, tmp_path):
+    """A served text ended at its first NUL."""
+    texts = ["red\0fox", "fox \0red", "\0", "\u00e9\0fox", "g\0:2 f:1\0"]
+    field = Field("text", kind, min_count=1, max_share=1.0)
+    tagger = Tagger(fields=[field], effort="fast", verbose=0)
+    tagger.fit([*texts, "red", "fox", "\u00e9", "g"], list("abcdefghi"))
+    folder = tagger.export(tmp_path, k=9)
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    scores = served(text=tf.constant(texts))["scores"].numpy()
+    expected = [[p for _, p in x] for x in tagger.predict(texts, k=9)]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        tagger.model({"text": tf.constant(texts)}).numpy().max(axis=1),
+        scores[:, 0],
+        rtol=1e-5,
+    )
+
+
+def test_unusual_tags_are_exported(tmp_path):
+    """What `fit` takes, every labels file holds."""
+    tags = [" a ", "b\t", "\u6f22 \u5b57", "\U0001f600", 'q"|,', "#"]
+    texts = [f"w{i}" for i in range(6)]
+    field = Field("text", min_count=1, max_share=1.0)
+    tagger = Tagger(fields=[field], effort="fast", verbose=0).fit(texts, tags)
+    folder = tagger.export(tmp_path / "served", k=1)
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    found = served(text=tf.constant(texts))["labels"].numpy()
+    assert [x[0].decode() for x in found] == tags
+    tagger.save(tmp_path / "saved")
+    assert Tagger.load(tmp_path / "saved").tags == sorted(tags)
+    path = os.path.join(folder, "assets", "labels.txt")
+    with open(path, encoding="utf-8") as f:
+        assert f.read().splitlines() == sorted(tags)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,26 @@ _MARKS = {
 }
 
 
+def is_one_line(name: str) -> bool:
+    """Whether every reader of a UTF-8 file reads the name as one line.
+
+    Empty names, line breaks (those of Unicode, too), NULs, lone surrogates and
+    a byte order mark at the beginning are read otherwise, or cannot be written.
+    """
+    if name.splitlines() != [name] or "\0" in name or name.startswith(MARK):
+        return False
+    return is_unicode(name)
+
+
+def is_unicode(name: str) -> bool:
+    """Whether the name can be encoded: it has no lone surrogate."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def endings(path: str) -> tuple[str, str]:
     """`(suffix, packing)` in lower case: `(".csv", ".gz")` of "A.CSV.gz"."""
     plain, suffix = os.path.splitext(path.lower())

@@ -63,6 +63,12 @@ def _check_name(class_id, name):
             "`labels` must be names of one line, not empty. Received: "
             f"{name!r} for class {class_id}."
         )
+    if not text_files.is_unicode(name):
+        raise ValueError(
+            "`labels` must be names that UTF-8 can encode. Received: "
+            f"{name!r}, which has half of a surrogate pair, for class "
+            f"{class_id}."
+        )
 
 
 def write(names: Sequence[str] | None, folder: Path) -> str | None:

@@ -19,6 +19,7 @@ from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import weighed
 from tfxclass.shards import state
+from tfxclass.text_files import is_unicode
 from tfxclass.types import Config
 
 #: Logit of a class that was removed: its probability is 0, and sums of such
@@ -249,7 +250,7 @@ def _names(given, num_classes):
         data = zlib.decompress(base64.b64decode(given["packed"]))
         given = data.decode("utf-8").split("\n")
     names = list(given)
-    bad = [x for x in names if not isinstance(x, str) or not x or "\n" in x]
+    bad = [x for x in names if not _is_name(x)]
     if bad or len(names) != num_classes:
         raise ValueError(
             "`class_names` must be a name of one line for each class. "
@@ -257,6 +258,11 @@ def _names(given, num_classes):
             + (f", among them {bad[0]!r}" if bad else "")
         )
     return names
+
+
+def _is_name(x):
+    """Whether it is a str that `_packed` keeps as it is."""
+    return isinstance(x, str) and x and "\n" not in x and is_unicode(x)
 
 
 def _removed(given, num_classes):

@@ -13,17 +13,15 @@ from tfxclass.text import linear_tree
 from tfxclass.text.centroids import centroids
 from tfxclass.text.sparse_rows import SparseRows
 
-# A candidate is tried on so many labels where all take longer than this.
-_MOST_SECONDS = 6.0
-_SOME_LABELS = 256
 EPOCHS = 4
 # No threshold is below.
 _LEAST_ANSWER = 0.01
 # Of the centroids, where a row has one label; many labels gain nothing by them.
 _SHARES = (0.0, 0.5, 1.0, 2.0)
-# Of the margins of what is above the labels; by what they must raise the score,
-# for what they cost in an answer.
-_LIFTS, _LEAST_GAIN = (0.25, 0.5, 1.0), 0.002
+# Of the margins of what is above the labels.
+_LIFTS = (0.25, 0.5, 1.0)
+#: By what more fields, or levels, must raise the score, for what they cost.
+LEAST_GAIN = 0.002
 # Pairs of row and label for each true one that a sigmoid is fitted to.
 _PAIRS = 5
 
@@ -68,8 +66,12 @@ def try_out(
     c: float,
     num_epochs: int = EPOCHS,
     above: np.ndarray | None = None,
+    some: np.ndarray | None = None,
 ) -> Trial:
     """Trains on `rows`, and answers `held`; a `Trial`.
+
+    Scores of trials can only be compared if they have the same `some`, `held`
+    and `held_labels`.
 
     Args:
         rows: `SparseRows`.
@@ -82,8 +84,10 @@ def try_out(
         c: float, weight of the losses.
         num_epochs: int.
         above: int `[levels, num_labels]`, of `code_levels`, or None.
+        some: int array of distinct labels that are tried; by default all.
     """
-    some = _labels_to_try(rows, labels, num_labels)
+    if some is None:
+        some = np.arange(num_labels)
     place = np.full(num_labels, -1)
     place[some] = np.arange(len(some))
     weights, _ = linear_tree.train_linear(
@@ -120,7 +124,7 @@ def try_out(
         ),
         key=lambda trial: trial.score,
     )
-    return lifted if lifted.score >= best.score + _LEAST_GAIN else best
+    return lifted if lifted.score >= best.score + LEAST_GAIN else best
 
 
 def _ranked(margins, truth, labels, share, lift):
@@ -151,16 +155,6 @@ def train_above(
     return weights
 
 
-def _labels_to_try(rows, labels, num_labels):
-    """All where they are few; else some of each frequency."""
-    if linear_tree.seconds(rows, num_labels, EPOCHS) <= _MOST_SECONDS:
-        return np.arange(num_labels)
-    counts = np.bincount(labels.ids, minlength=num_labels)
-    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    places = np.linspace(0, len(order) - 1, _SOME_LABELS).astype(np.int64)
-    return order[np.unique(places)]
-
-
 def _only(labels, place):
     """Labels that have a place, renumbered by it."""
     kept = place[labels.ids] >= 0
@@ -170,10 +164,15 @@ def _only(labels, place):
 
 
 def reciprocal_rank(margins: np.ndarray, truth: np.ndarray) -> float:
-    """Mean over rows of 1 / rank of the best true label."""
+    """Mean over rows of 1 / rank of the best true label.
+
+    The label is in the middle of those with the same margin: all margins of a
+    text without known terms may be the same.
+    """
     rows = truth.any(axis=1)
     best = np.where(truth, margins, -np.inf).max(axis=1, keepdims=True)
-    ranks = 1 + (margins > best).sum(axis=1)
+    tied = ((margins == best) & ~truth).sum(axis=1)
+    ranks = 1 + (margins > best).sum(axis=1) + tied / 2
     return float(np.mean(rows / ranks)) if len(rows) else 0.0
 
 

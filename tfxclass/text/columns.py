@@ -1,11 +1,16 @@
 """What a tagger is given: columns of texts, and tags; checked."""
 
+import re
 from collections.abc import Iterable
 from collections.abc import Mapping
 
 import numpy as np
+import tensorflow as tf
 
+from tfxclass import text_files
+from tfxclass.text import terms
 from tfxclass.text.fields import Field
+from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 from tfxclass.types import Tags
 from tfxclass.types import Texts
@@ -14,6 +19,20 @@ from tfxclass.types import Texts
 TEXT = "text"
 # Words of a text on average, up to which word order is read, too.
 _SHORT = 40
+# Texts of a column, and bytes of a text, that tell what its words are like.
+_SAMPLE, _MOST_BYTES = 1000, 2000
+# Scripts that write words without spaces, or with their particles (Korean):
+# Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese, Hangul.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff"
+    "\u3130-\u318f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+# Least share of such letters, and of letters a word, where spaces do not part
+# the words.
+_UNSPACED_SHARE, _LONG_WORD = 0.1, 15
+# Words of a text on average, up to which they are few.
+_FEW_WORDS = 3
 
 
 def read(texts: Texts) -> Columns:
@@ -69,6 +88,14 @@ def take(columns: Columns, rows: np.ndarray) -> Columns:
     return {name: [texts[i] for i in rows] for name, texts in columns.items()}
 
 
+def take_both(
+    texts: tuple[Columns, SparseRows], rows: np.ndarray
+) -> tuple[Columns, SparseRows]:
+    """Some rows of `(columns, labels)`."""
+    columns, labels = texts
+    return take(columns, rows), labels.take(rows)
+
+
 def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
     """Raises ValueError unless the names of the columns are those expected."""
     if set(columns) != set(expected):
@@ -81,8 +108,8 @@ def read_tags(tags: Tags, size: int) -> list[list[str]]:
     """Lists of distinct str, one a text.
 
     Raises:
-        ValueError: not one for each text, a tag that is no str or is empty,
-            or no tag at all.
+        ValueError: not one for each text, no tag at all, or a tag that is no
+            str or that a line of a labels file cannot hold.
     """
     if isinstance(tags, (str, bytes, Mapping)):
         raise ValueError(
@@ -118,6 +145,12 @@ def _names(number, of_text):
                 "A tag must be a str, not empty. Received: "
                 f"{name!r} for text {number}"
             )
+        if not text_files.is_one_line(name):
+            raise ValueError(
+                "A tag must be one line of text, without line breaks, NULs, "
+                "lone surrogates and byte order marks: exports write one tag a "
+                f"line. Received: {name!r} for text {number}"
+            )
     return names
 
 
@@ -135,22 +168,51 @@ def padded_ids(names: list[list[str]], tags: list[str]) -> np.ndarray:
 
 
 def candidates(columns: Columns) -> list[list[Field]]:
-    """Lists of `Field` to choose from, the plainest first."""
+    """Lists of `Field` to choose from.
+
+    The first list is used if there are too few texts to choose. It has
+    characters of the columns whose words are not parted by spaces. Characters
+    are an alternative where all columns are short, or a column has few words.
+    """
     short = [name for name, texts in columns.items() if _is_short(texts)]
-    size = len(next(iter(columns.values())))
-    # A term of few texts tells nothing, but of few texts there is no other.
-    least = 3 if size >= 10_000 else 2
+    words = _word_fields(columns, short)
+    kinds = {name: _kind(texts) for name, texts in columns.items()}
+    unspaced = [name for name in columns if kinds[name] == "unspaced"]
+    if unspaced:
+        chars = Field(unspaced, "chars", 1, 4)
+        return [[*words, chars], words]
+    few = [name for name in columns if kinds[name] == "few"]
+    some = short if len(short) == len(columns) else few
+    return [words, [*words, Field(some, "chars", 2, 5)]] if some else [words]
+
+
+def _word_fields(columns, short):
+    """The words of all columns, and word pairs of each short column."""
     if len(columns) == 1 and short:
-        words = Field(short, longest=2, min_count=1)
-        chars = Field(short, "chars", 2, 5, min_count=2)
-        return [[words], [words, chars]]
-    fields = [Field(columns, min_count=least)]
+        return [Field(short, longest=2, min_count=1)]
+    # A term of few texts tells nothing, but of few texts there is no other.
+    fields = [Field(columns, min_count=3 if size(columns) >= 10_000 else 2)]
     if len(columns) > 1:
         fields += [
             Field([name], longest=2, max_share=1.0, weight=0.8)
             for name in short
         ]
-    return [fields]
+    return fields
+
+
+def _kind(texts):
+    """What the words of a column are like: "unspaced", "few" or "many"."""
+    some = [text[:_MOST_BYTES] for text in _some(texts)]
+    plain = terms.plain(tf.constant(some)).numpy()
+    joined = b" ".join(plain).decode("utf-8")
+    words = joined.split()
+    letters = sum(map(len, words))
+    unspaced = len(_UNSPACED.findall(joined))
+    if unspaced > _UNSPACED_SHARE * letters or letters > _LONG_WORD * len(
+        words
+    ):
+        return "unspaced"
+    return "few" if len(words) <= _FEW_WORDS * len(plain) else "many"
 
 
 def check_fields(fields: list[Field], columns: Columns) -> None:
@@ -165,5 +227,8 @@ def check_fields(fields: list[Field], columns: Columns) -> None:
 
 
 def _is_short(texts):
-    some = texts[:: max(len(texts) // 1000, 1)]
-    return np.mean([text.count(b" ") for text in some]) < _SHORT
+    return np.mean([text.count(b" ") for text in _some(texts)]) < _SHORT
+
+
+def _some(texts):
+    return texts[:: max(len(texts) // _SAMPLE, 1)]

@@ -4,6 +4,7 @@ import numbers
 import time
 from collections.abc import Iterable
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -46,10 +47,13 @@ class Tagger:
     model, from strings to probabilities, in stock TensorFlow ops.
 
     Args:
-        fields: list of `Field`, what is read and how; by default chosen: the
-            words of all columns and, of each short column (40 words on
-            average), its words and pairs of words, and where it is a text's
-            only column, the characters within words, if they help.
+        fields: list of `Field`, what is read and how. By default they are
+            chosen. Words of all columns are read, and pairs of words of each
+            short column (40 words on average). Characters within words are
+            read, too, of columns whose words are not parted by spaces (Chinese,
+            Japanese, Thai, Korean, words of over 15 letters on average). If
+            held-out texts gain by them, characters are also read of columns of
+            up to 3 words, and of all columns where all are short.
         effort: `"best"` or `"fast"`.
         c: float, weight of the losses; chosen on held-out texts by default.
         neighbors: int, texts nearest to a text by cosine whose tags are mixed
@@ -66,7 +70,8 @@ class Tagger:
             default 512 if there is time for eight passes over the texts in
             half a minute of a core and held-out texts gain 0.002 of their score
             by them, with `effort="best"`.
-        threshold: float, weights of less than this are dropped.
+        weight_threshold: float, weights of less than this are dropped from the
+            linear classifiers.
         encoder: Keras model or layer of texts to features `[batch, dim]` (or a
             dict with `"pooled_output"`, a backbone of KerasHub behind its
             preprocessor), or None. It is trained in place with class rows of
@@ -77,9 +82,12 @@ class Tagger:
         learning_rate: float, the encoder's own, of Adam.
         seed: int.
         verbose: 0 or 1, whether progress is printed.
+        threshold: the former name of `weight_threshold`, which is refused.
+            `predict` has an argument `threshold`, the least probability of a
+            tag.
 
     Attributes:
-        tags: list of str, the name of each class; refits add to it.
+        tags: list of str, the name of each class, sorted; a refit replaces it.
         model: `keras.Model`, columns to probabilities `[batch, tags]`.
         thresholds: float32 `[tags]`, the least probability of each tag, for
             `threshold="learned"`: chosen on held-out texts for the greatest
@@ -101,12 +109,19 @@ class Tagger:
         neighbors: int | None = None,
         landmarks: int | None = None,
         hidden_units: int | None = None,
-        threshold: float = 0.05,
+        weight_threshold: float = 0.05,
         encoder: keras.layers.Layer | None = None,
         learning_rate: float = 1e-3,
         seed: int = 0,
         verbose: int = 1,
+        threshold: None = None,
     ) -> None:
+        if threshold is not None:
+            raise ValueError(
+                "`threshold` of a Tagger is now called `weight_threshold`. To "
+                "leave out improbable tags, pass `threshold` to `predict` or "
+                f"`export`. Received: threshold={threshold!r}"
+            )
         check_choice("effort", effort, tuple(EFFORTS))
         if c is not None and not 0 < c < np.inf:
             raise ValueError(f"`c` must be positive. Received: {c!r}")
@@ -116,9 +131,10 @@ class Tagger:
             landmarks = check_positive_int("landmarks", landmarks)
         if hidden_units:
             hidden_units = check_positive_int("hidden_units", hidden_units)
-        if not 0 <= threshold < np.inf:
+        if not 0 <= weight_threshold < np.inf:
             raise ValueError(
-                f"`threshold` must be at least 0. Received: {threshold!r}"
+                "`weight_threshold` must be at least 0. Received: "
+                f"{weight_threshold!r}"
             )
         if not 0 < learning_rate < np.inf:
             raise ValueError(
@@ -126,12 +142,30 @@ class Tagger:
             )
         self.encoder, self.learning_rate = encoder, learning_rate
         self.fields = None if fields is None else list(fields)
-        self.effort, self.c, self.threshold = effort, c, threshold
+        self.effort, self.c = effort, c
+        self.weight_threshold = weight_threshold
         self.neighbors, self.landmarks = neighbors, landmarks
         self.hidden_units = hidden_units
-        self.thresholds = None
         self.seed, self.verbose = int(seed), verbose
-        self.tags, self.model, self.summary = [], None, {}
+        self._begin([])
+
+    def _begin(self, tags):
+        """Forgets what was learned."""
+        self.tags, self.thresholds, self._counts = tags, None, None
+        self.model, self._answer, self.summary = None, None, {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The function that answers cannot be pickled; it is made again.
+        return {**self.__dict__, "_answer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.model is None:
+            return
+        self._take_model(self.model)
+        if self.summary.get("encoder_passes"):
+            # The copied model has an encoder of its own.
+            self.encoder = self.model.get_layer(self.encoder.name)
 
     def __repr__(self) -> str:
         what = f"{len(self.tags)} tags" if self.model else "not fitted"
@@ -143,11 +177,17 @@ class Tagger:
         tags: Tags,
         validation_data: tuple[Texts, Tags] | None = None,
     ) -> "Tagger":
-        """Learns from texts and their tags; a refit starts anew.
+        """Learns from texts and their tags.
+
+        A refit begins anew: earlier tags are forgotten, unless the texts have
+        them. Only the weights of an `encoder` are trained further. If training
+        fails, the tagger is not fitted.
 
         Args:
             texts: list of str, or a dict of such lists, the columns.
-            tags: list, of each text a list of str or one str.
+            tags: list, of each text a list of str or one str. A tag is one line
+                of text: not empty, without line breaks, NULs, lone surrogates
+                or a byte order mark.
             validation_data: `(texts, tags)` that the choices are made on; by
                 default a tenth of the texts, which are learned from, too.
 
@@ -155,7 +195,8 @@ class Tagger:
             The tagger.
 
         Raises:
-            ValueError: no texts, no tags, columns of different lengths.
+            ValueError: no texts, no tags, columns of different lengths, a tag
+                that is not one line of text.
         """
         began = time.process_time()
         columns = columns_lib.read(texts)
@@ -163,11 +204,15 @@ class Tagger:
         names = columns_lib.read_tags(tags, size)
         if self.encoder is not None:
             encoder_lib.check(self.encoder, list(columns))
-        self._number_tags(names)
-        labels = self._labels(names)
+        if self.fields is not None:
+            columns_lib.check_fields(self.fields, columns)
         held = None
         if validation_data is not None:
             held = self._validation(validation_data, columns)
+        self._begin(sorted({name for of_text in names for name in of_text}))
+        labels = self._labels(names)
+        if held is not None:
+            held = held[0], self._labels(held[1])
         one = bool(np.all(np.diff(labels.splits) == 1))
         trial = Trials(self, columns, labels, one, held)
         fields, rows, num_features, vocabularies = trial.choose()
@@ -354,11 +399,6 @@ class Tagger:
         found = self.model.get_layer("text_features")(given)
         return tuple(x.numpy() for x in found)
 
-    def _number_tags(self, names):
-        known = set(self.tags)
-        new = {name for of_text in names for name in of_text} - known
-        self.tags = [*self.tags, *sorted(new)]
-
     def _labels(self, names):
         """`SparseRows` of ids; names that are no tag are left out."""
         numbers = {name: i for i, name in enumerate(self.tags)}
@@ -372,6 +412,7 @@ class Tagger:
         return from_pairs(len(names), pairs[:, 0], pairs[:, 1])
 
     def _validation(self, data, columns):
+        """Columns and names of the tags, checked."""
         try:
             texts, tags = data
         except (TypeError, ValueError) as e:
@@ -381,15 +422,14 @@ class Tagger:
             ) from e
         held = columns_lib.read(texts)
         columns_lib.check_same(held, columns)
-        names = columns_lib.read_tags(tags, columns_lib.size(held))
-        return held, self._labels(names)
+        return held, columns_lib.read_tags(tags, columns_lib.size(held))
 
     def _train(self, rows, labels, num_features, trial, one):
         epochs, most = trial.epochs, EFFORTS[self.effort].seconds
         groups = linear_tree.choose_groups(rows, len(self.tags), epochs, most)
         weights, group_of = linear_tree.train_linear(
             rows, labels, num_features, len(self.tags), groups, c=trial.c,
-            num_epochs=epochs, threshold=self.threshold, seed=self.seed,
+            num_epochs=epochs, threshold=self.weight_threshold, seed=self.seed,
         )  # fmt: skip
         if trial.share:
             means = centroids(rows, labels, num_features, len(self.tags))
@@ -400,7 +440,8 @@ class Tagger:
         if above is not None:
             upper = choice.train_above(
                 rows, labels, above, num_features, c=trial.c,
-                num_epochs=epochs, threshold=self.threshold, seed=self.seed,
+                num_epochs=epochs, threshold=self.weight_threshold,
+                seed=self.seed,
             )  # fmt: skip
             weights = linear_tree.join(weights, scaled(upper, trial.lift))
         self.thresholds = trial.thresholds
@@ -439,11 +480,10 @@ class Tagger:
             layer, together = encoded
             dense = layer(encoder_lib.features(self.encoder, inputs))
             outputs = together(outputs, dense)
-        self.model = keras.Model(inputs, outputs)
-        self._make_answer()
+        self._take_model(keras.Model(inputs, outputs))
 
-    def _make_answer(self):
-        self._answer = answers.make(self.model)
+    def _take_model(self, model):
+        self.model, self._answer = model, answers.make(model)
 
     def _answers(self, texts, k):
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""

@@ -56,7 +56,7 @@ def _description(tagger, model):
         "landmarks": tagger.landmarks,
         "hidden_units": tagger.hidden_units,
         "thresholds": tagger.thresholds.tolist(),
-        "threshold": tagger.threshold,
+        "weight_threshold": tagger.weight_threshold,
         "encoder": _encoder_name(tagger),
         "learning_rate": tagger.learning_rate,
         "seed": tagger.seed,
@@ -89,7 +89,7 @@ def load(cls: type, folder: Path) -> Any:
         neighbors=described.get("neighbors"),
         landmarks=described.get("landmarks"),
         hidden_units=described.get("hidden_units"),
-        threshold=described["threshold"],
+        weight_threshold=_weight_threshold(described),
         learning_rate=described.get("learning_rate", 1e-3),
         seed=described["seed"],
         verbose=described.get("verbose", 1),
@@ -99,13 +99,19 @@ def load(cls: type, folder: Path) -> Any:
     least = [tagger.summary["threshold"]] * len(tagger.tags)
     tagger.thresholds = np.array(described.get("thresholds", least), np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
-    tagger.model = keras.models.load_model(model)
+    loaded = keras.models.load_model(model)
     if described.get("encoder"):
-        tagger.encoder = tagger.model.get_layer(described["encoder"])
+        tagger.encoder = loaded.get_layer(described["encoder"])
+    tagger._take_model(loaded)
     if described.get("fields_are_given", True):
         tagger.fields = tagger.model.get_layer("text_features").fields
-    tagger._make_answer()
     return tagger
+
+
+def _weight_threshold(described):
+    """Earlier versions called it `threshold`."""
+    names = ("weight_threshold", "threshold")
+    return next(described[name] for name in names if name in described)
 
 
 def _file(folder, name):

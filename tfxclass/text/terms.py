@@ -19,7 +19,10 @@ def plain(texts: tf.Tensor) -> tf.Tensor:
     Args:
         texts: string `[n]`; what is not UTF-8 is replaced.
     """
-    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+    # `lower` ends a text at a NUL.
+    texts = tf.strings.unicode_transcode(
+        texts, "UTF-8", "UTF-8", replace_control_characters=True
+    )
     texts = tf.strings.lower(texts, "utf-8")
     texts = tf.strings.regex_replace(texts, r"[^\pL\pN\pM]+", " ")
     return tf.strings.strip(texts)

@@ -1,5 +1,6 @@
 """The trials of a tagger: which fields and which C, on held-out texts."""
 
+import warnings
 from typing import Any
 from typing import NamedTuple
 
@@ -9,8 +10,10 @@ from tfxclass.text import choice
 from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import linear_tree
+from tfxclass.text import tried_labels
 from tfxclass.text.beside import Beside
 from tfxclass.text.beside import Judged
+from tfxclass.text.columns import take_both
 from tfxclass.text.featured import Featured
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
@@ -48,6 +51,8 @@ _LEAST_C, _MOST_C = 0.005, 8.0
 _MOST_EPOCHS = 32
 # Fewer rows cannot tell one choice from another.
 _LEAST_HELD = 20
+# A smaller share of held-out texts with a known term is worth a warning.
+_LEAST_KNOWN = 0.5
 
 
 class Trials:
@@ -70,6 +75,9 @@ class Trials:
         # What is above the tags, if they are codes.
         self.above = code_levels.levels(tagger.tags) if one else None
         self.thresholds = None
+        # Labels that all candidates are tried on, and the held-out texts that
+        # have them.
+        self.some, self.judged = None, None
         self.effort = EFFORTS[tagger.effort]
         self.epochs = self.effort.epochs
         self.beside = Beside(tagger, one, self.report)
@@ -78,34 +86,50 @@ class Trials:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
         sets = columns_lib.candidates(self.columns)
         if self.tagger.fields is not None:
-            columns_lib.check_fields(self.tagger.fields, self.columns)
             sets = [self.tagger.fields]
         every = list(dict.fromkeys(field for part in sets for field in part))
         featured = Featured(every, self.columns, self.tagger, self._lighter)
-        train, held, held_labels = self._parts(featured)
+        every_row, held, held_labels = self._parts(featured)
         if held is None:
             self._check_unjudged()
             return featured.join(sets[0])
-        best = None
-        for fields in sets:
-            for c in self._values_of_c(fields is sets[0], best):
-                trial = self._try(featured, fields, c, train, held, held_labels)
-                if best is None or trial.score > best[0].score:
-                    best = trial, fields, c
+        train, held, held_labels = self._limit(
+            featured, sets, every_row, held, held_labels
+        )
+        best = self._best_fields(sets, featured, train, held, held_labels)
         best = self._go_on(best, featured, train, held, held_labels)
         _, fields, self.c = best
-        split = featured, fields, self.c, train, held, held_labels
-        trial = self._stop_early(best[0], *split)
+        trial = self._stop_early(
+            best[0], featured, fields, self.c, train, held, held_labels
+        )
+        _warn_of_unknown(featured.join_held(fields, held))
         self.share, self.lift = trial.share, trial.lift
         self._calibrate(trial)
         answers = self._probabilities(trial)
-        answers = self.beside.choose(answers, self._judged(trial, *split))
+        judged = self._judged(trial, featured, fields, every_row, held)
+        answers = self.beside.choose(answers, judged)
         self.threshold = choice.best_threshold(answers, trial.truth)
         self.thresholds = choice.tag_thresholds(
             answers, trial.truth, trial.labels, len(self.tagger.tags),
             self.threshold,
         )  # fmt: skip
         return featured.join(fields)
+
+    def _best_fields(self, sets, featured, *split):
+        """`(trial, fields, c)` of the best fields; C is the first fields' best.
+
+        Other fields than the first must gain something for what they cost.
+        """
+        best = None
+        for c in self._values_of_c():
+            trial = self._try(featured, sets[0], c, *split)
+            if best is None or trial.score > best[0].score:
+                best = trial, sets[0], c
+        for fields in sets[1:]:
+            trial = self._try(featured, fields, best[2], *split)
+            if trial.score >= best[0].score + choice.LEAST_GAIN:
+                best = trial, fields, best[2]
+        return best
 
     def _check_unjudged(self):
         """Raises ValueError for what only held-out texts can weigh."""
@@ -117,7 +141,7 @@ class Trials:
                     f"Received: {len(self.labels)} texts"
                 )
 
-    def _judged(self, trial, featured, fields, c, train, held, _):
+    def _judged(self, trial, featured, fields, train, held):
         _, rows, num_features, _ = featured.join(fields)
         return Judged(
             rows.take(train), self.labels.take(train),
@@ -175,17 +199,40 @@ class Trials:
             return train, None, None
         return train, featured.take(held), self.labels.take(held)
 
+    def _limit(self, featured, sets, train, held, held_labels):
+        """The parts that all candidates are compared on.
+
+        If there is no time for all labels, the slowest candidate decides how
+        many labels all candidates are tried on. If rows have one label, the
+        rows of other labels are left out.
+        """
+        size = len(self.tagger.tags)
+        slowest = max(
+            linear_tree.seconds(featured.join(fields)[1], size, choice.EPOCHS)
+            for fields in sets
+        )
+        labels = self.labels.take(train)
+        self.some = tried_labels.labels_to_try(
+            labels, held_labels, size, self.one, slowest
+        )
+        judged = tried_labels.rows_of(held_labels, self.some)
+        if len(self.some) == size or not self.one or not len(judged):
+            return train, held, held_labels
+        self.judged = judged
+        return (
+            train[tried_labels.rows_of(labels, self.some)],
+            [part.take(self.judged) for part in held],
+            held_labels.take(self.judged),
+        )
+
     def _split(self):
         """`(training rows, held-out rows)` of the texts, int arrays."""
         size = len(self.labels)
         return choice.split(size, 0.1, _MOST_HELD, self.tagger.seed)
 
-    def _values_of_c(self, is_first, best):
-        if self.tagger.c is not None:
-            return [self.tagger.c]
-        values = self.effort.values_of_c
-        # Other fields are tried with what was best before.
-        return values if is_first else [best[2]]
+    def _values_of_c(self):
+        given = self.tagger.c
+        return self.effort.values_of_c if given is None else [given]
 
     def _try(
         self, featured, fields, c, train, held, held_labels,
@@ -196,6 +243,7 @@ class Trials:
             rows.take(train), self.labels.take(train),
             featured.join_held(fields, held), held_labels, num_features,
             len(self.tagger.tags), self.one, c, num_epochs, self.above,
+            self.some,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
@@ -220,10 +268,27 @@ class Trials:
         return odds / odds.sum(axis=1, keepdims=True)
 
     def _texts(self):
-        """Columns and labels, learned from and held out."""
+        """Columns and labels: of the training texts, of the held-out texts."""
         if self.held is not None:
-            return (self.columns, self.labels), self.held
-        return [
-            (columns_lib.take(self.columns, rows), self.labels.take(rows))
-            for rows in self._split()
-        ]
+            learned, held = (self.columns, self.labels), self.held
+        else:
+            learned, held = (
+                take_both((self.columns, self.labels), rows)
+                for rows in self._split()
+            )
+        return learned, held if self.judged is None else take_both(
+            held, self.judged
+        )
+
+
+def _warn_of_unknown(held):
+    """Warns if too few held-out texts have a term of the training texts."""
+    known = np.count_nonzero(np.diff(held.splits))
+    if known < _LEAST_KNOWN * len(held):
+        warnings.warn(
+            f"Only {known} of {len(held)} held-out texts have a term that the "
+            "training texts have, too. The tagger can only guess for the "
+            "others. Pass `fields` that read more, for example "
+            '`Field("text", "chars", 1, 4)`.',
+            stacklevel=2,
+        )

@@ -1,0 +1,60 @@
+"""The labels, and their rows, that all candidates are compared on."""
+
+import numpy as np
+
+from tfxclass.text.sparse_rows import SparseRows
+
+# Where a trial of all labels takes longer, candidates are tried on some labels.
+_MOST_SECONDS = 6.0
+_SOME_LABELS = 256
+
+
+def labels_to_try(
+    labels: SparseRows,
+    held_labels: SparseRows,
+    num_labels: int,
+    one: bool,
+    seconds: float,
+) -> np.ndarray:
+    """The labels that all candidates are tried on, an int array.
+
+    All labels if there is time. Otherwise, the result has frequent and rare
+    labels. If rows have one label, labels that held-out rows have come first,
+    because rows of other labels are left out of the trials.
+
+    Args:
+        labels: `SparseRows`, labels of the training rows.
+        held_labels: `SparseRows`, labels of the held-out rows.
+        num_labels: int.
+        one: whether a row has one label.
+        seconds: float, what a trial of all labels takes.
+    """
+    if seconds <= _MOST_SECONDS:
+        return np.arange(num_labels)
+    counts = np.bincount(labels.ids, minlength=num_labels)
+    if not one:
+        return _spread(counts, _SOME_LABELS)
+    # The rows decrease with the labels, so the time is quadratic in their
+    # number.
+    share = np.sqrt(_MOST_SECONDS / seconds)
+    size = max(int(share * num_labels), _SOME_LABELS)
+    judged = np.isin(np.arange(num_labels), held_labels.ids)
+    first = _spread(counts * judged, size)
+    return np.append(first, _spread(counts * ~judged, size - len(first)))
+
+
+def _spread(counts, size):
+    """`size` of the labels that have rows, from the most to the least."""
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    places = np.linspace(0, len(order) - 1, min(size, len(order)))
+    return order[np.unique(places.astype(np.int64))]
+
+
+def rows_of(labels: SparseRows, some: np.ndarray) -> np.ndarray:
+    """The rows that have one of the labels, an int array.
+
+    Args:
+        labels: `SparseRows`.
+        some: int array of labels.
+    """
+    return np.unique(labels.row_ids()[np.isin(labels.ids, some)])
