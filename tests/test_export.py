@@ -498,6 +498,10 @@ def test_fresh_process_without_tfxclass(tmp_path):
         ({"labels": ["a\nb"] * NUM_CLASSES}, "one line.*'a.nb' for class 0"),
         ({"labels": ["a\r"] * NUM_CLASSES}, "one line.*'a.r' for class 0"),
         ({"labels": ["a", ""] * 150}, "not empty. Received: '' for class 1"),
+        (
+            {"labels": ["a", "x\ud800"] * 150},
+            r"UTF-8 can encode. Received: 'x.ud800', .* for class 1",
+        ),
         ({"labels": range(NUM_CLASSES)}, "must be strings. Received: 0 .int"),
         ({"example_inputs": {"z": 1}}, r"inputs \['x'\]. Received: \['z'\]"),
         ({"example_inputs": ["a"]}, "must be float32 for input 'x'"),

@@ -370,6 +370,12 @@ def test_bad_additions(case):
         tfxclass.add_classes(small_model(head), **arguments)
 
 
+@pytest.mark.parametrize("name", ["", "a\nb", "x\ud800"])
+def test_names_that_cannot_be_saved(name):
+    with pytest.raises(ValueError, match="a name of one line for each class"):
+        layers.FullSoftmax(2, class_names=["a", name])
+
+
 def test_labels_need_names_of_the_others():
     model = small_model(layers.FullSoftmax(CLASSES))
     with pytest.raises(ValueError, match="without class_names"):

@@ -85,6 +85,7 @@ def data(tmp_path):
         (["--test", "none.csv", "--out", "m"], "none.csv"),
         (["--test", "d.csv", "--out", "m"], "no column 'tags'"),
         (["--test", "e.csv", "--out", "m"], "row with a tag"),
+        (["--test", "f.csv", "--out", "m"], "f.csv: A tag must be one line"),
         (["--out", "gs://b/m"], "`--out`"),
         (["--out", "d.csv"], "`--out`"),
         (["--out", "m", "--export", "d.csv/m"], "`--export`"),
@@ -98,6 +99,7 @@ def test_fit_checks_all_files_first(
     monkeypatch.chdir(tmp_path)
     pathlib.Path("d.csv").write_text("text\nmilk\n")
     pathlib.Path("e.csv").write_text("text,tags\nmilk,\n")
+    pathlib.Path("f.csv").write_text('text,tags\nmilk,"a\nb"\n')
     monkeypatch.setattr(Tagger, "fit", lambda *_: pytest.fail("trained"))
     assert cli.main(["tag", "fit", data, *options]) == 1
     assert message in capsys.readouterr().err

@@ -99,6 +99,7 @@ def _fit(options):
 
 def _read(path, options):
     """`(texts, tags)` of a file, in which a row has a tag."""
+    from tfxclass.text import columns
     from tfxclass.text import readers
 
     texts, tags = readers.read(
@@ -109,6 +110,10 @@ def _read(path, options):
             f"{path}: must have a row with a tag in the column "
             f"{options.tags!r}. Received: {len(tags)} rows"
         )
+    try:
+        columns.read_tags(tags, len(tags))
+    except ValueError as e:
+        raise ValueError(f"{path}: {e}") from e
     return texts, tags
 
 
