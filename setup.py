@@ -2,6 +2,7 @@
 
 import glob
 import os
+import shutil
 import subprocess
 import sys
 
@@ -31,7 +32,10 @@ class BuildOps(build_ext):
         return os.path.join(*fullname.split("."))
 
     def build_extension(self, ext):
-        self._build(self.get_ext_fullpath(ext.name))
+        folder = self.get_ext_fullpath(ext.name)
+        # The folder may hold libraries of an earlier build.
+        shutil.rmtree(folder, ignore_errors=True)
+        self._build(folder)
 
     def copy_extensions_to_source(self):
         """For editable installs, whose default leaves build_info.json out."""

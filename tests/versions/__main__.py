@@ -21,12 +21,11 @@ from tests.versions import environments
 from tests.versions import table
 
 ROOT = environments.ROOT
-#: What every head promises, for two heads; saving, and the private names.
+#: What every head promises, for two heads; taggers, and the private names.
 CONTRACTS = (
     "tests/test_negative_sampling.py",
     "tests/test_hierarchical_softmax.py::TestHuffman",
     "tests/test_keras_internals.py",
-    "tests/test_saving.py",
     "tests/test_tagger_files.py",
 )
 _VERSIONS = """

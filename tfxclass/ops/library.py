@@ -162,7 +162,7 @@ def show_build() -> None:
     compiled = os.path.dirname(os.path.dirname(_build_info))
     print(f"libraries for TensorFlow: {', '.join(built_for(compiled))}")
     if built.get("others"):
-        print(f"libraries for: any, {', '.join(built['others'])}")
+        print(f"libraries for processors: any, {', '.join(built['others'])}")
     print(f"GPU: {cuda}")
 
 
