@@ -7,11 +7,16 @@
 #   make gpu-test        the CUDA kernels on this machine's GPU, and their times
 #   make docs            the site, in build/site, from .docs
 #   make notebooks       the examples as notebooks, in build/notebooks
+#   make test-versions   smoke and contract tests with TensorFlow 2.20 to 2.22,
+#                        their exports in 2.19 to 2.22; half an hour; writes
+#                        docs/versions.json and the tables of docs/install.md
 #   make wheels          dist/: tfxclass and tfxclass-serve, for any processor
+#                        and TensorFlow (WHEEL_TENSORFLOWS="2.20 2.21 2.22")
 #   make wheels-cuda     dist/: tfxclass-cuda, the ops for GPUs; needs nvcc
 #   make peers           .peers, the environment of TensorFlow Addons
 #   make lint format clean
-# PYTHON=python3.12 makes .venv of another Python (after make clean).
+# PYTHON=python3.12 makes .venv of another Python, TENSORFLOW=2.20 of another
+# TensorFlow (after make clean).
 
 PYTHON ?= python3
 PEERS_PYTHON ?= python3.11
@@ -21,7 +26,9 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 DIST ?= dist
-OPS := tfxclass/ops/_tfxclass_ops.so
+TENSORFLOW ?= 2.21
+WHEEL_TENSORFLOWS ?= 2.20 2.21 2.22
+OPS := tfxclass/ops/compiled/$(TENSORFLOW)/_tfxclass_ops.so
 SOURCES := $(shell find custom_ops -name '*.py' -o -name '*.h' -o -name '*.cc')
 FORMATTED := $(shell find custom_ops tests \
     -name '*.h' -o -name '*.cc' -o -name '*.cu.cc')
@@ -34,7 +41,7 @@ EXAMPLES := $(filter-out __init__,$(basename \
 export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo demo-compare test test-all bench gpu-test docs notebooks \
+.PHONY: setup demo demo-compare test test-all test-versions bench gpu-test docs notebooks \
     wheels wheels-cuda peers lint format clean
 
 setup: $(OPS)
@@ -54,6 +61,10 @@ test-all: lint $(OPS)
 	@$(BIN)/python -m pytest -n 3 --dist worksteal --slow \
 	    $(PYTEST_ARGS)
 
+# In environments of its own, .versions; needs nothing of .venv.
+test-versions:
+	@$(PYTHON) -m tests.versions
+
 bench: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
@@ -62,15 +73,18 @@ bench: $(OPS)
 gpu-test:
 	@$(PYTHON) -m custom_ops.gpu_tests.run
 
-# A library for each of these processors, the best of which is loaded. What
-# TensorFlow brings is left out, as wheels of other ops do it.
+# A library for each of these processors and TensorFlows: which is loaded is
+# decided where it runs. What TensorFlow brings is left out, as wheels of other
+# ops do it.
+WHEEL_PYTHONS = $(PYTHON) -m tests.versions.environments $(WHEEL_TENSORFLOWS)
 REPAIR = mkdir -p $(DIST) && PATH="$(CURDIR)/build/tools/bin:$$PATH" \
     PYTHONPATH=build/tools $(BIN)/python -m auditwheel repair \
     --exclude 'libtensorflow*' --exclude 'libcuda.so*' -w $(DIST)
 
 wheels: build/tools/auditwheel
-	@rm -rf build/wheels build/serve && mkdir -p build/wheels
-	@TFXCLASS_CUDA=0 TFXCLASS_MARCH="x86-64-v2 x86-64-v3" $(BIN)/python \
+	@rm -rf build/wheels build/serve build/lib* && mkdir -p build/wheels
+	@pythons="$$($(WHEEL_PYTHONS))" && TFXCLASS_PYTHONS="$$pythons" \
+	    TFXCLASS_CUDA=0 TFXCLASS_MARCH="x86-64-v2 x86-64-v3" $(BIN)/python \
 	    $(PIP) wheel --no-build-isolation --no-deps -w build/wheels .
 	@$(REPAIR) build/wheels/tfxclass-*.whl
 	@cp -r tfxclass_serve build/serve
@@ -82,8 +96,9 @@ wheels: build/tools/auditwheel
 # linked into the library; the driver's library is the machine's.
 wheels-cuda: build/tools/auditwheel
 	@rm -rf build/cuda && cp -r custom_ops/cuda_wheel build/cuda
-	@TFXCLASS_CUDA=1 TFXCLASS_MARCH=x86-64-v3 $(BIN)/python \
-	    custom_ops/build.py build/cuda/tfxclass_cuda/_tfxclass_ops.so
+	@pythons="$$($(WHEEL_PYTHONS))" && for python in $$pythons; do \
+	    TFXCLASS_CUDA=1 TFXCLASS_MARCH=x86-64-v3 $$python \
+	    custom_ops/build.py build/cuda/tfxclass_cuda || exit 1; done
 	@$(BIN)/python $(PIP) wheel --no-build-isolation --no-deps \
 	    -w build/cuda/wheel build/cuda
 	@$(REPAIR) build/cuda/wheel/tfxclass_cuda-*.whl
@@ -119,9 +134,8 @@ notebooks: .docs/installed
 peers: .peers/installed
 
 clean:
-	@rm -rf .venv .docs .peers build dist *.egg-info \
-	    tfxclass_serve/*.egg-info
-	@rm -f $(OPS) tfxclass/ops/build_info.json
+	@rm -rf .venv .docs .peers .versions build dist *.egg-info \
+	    tfxclass_serve/*.egg-info tfxclass/ops/compiled
 
 .venv/created:
 	@command -v $(PYTHON) > /dev/null || { echo \
@@ -141,13 +155,13 @@ clean:
 .venv/installed: .venv/created pyproject.toml setup.py
 	@echo "Installing TensorFlow and tfxclass (a minute or two) ..."
 	@$(BIN)/python $(PIP) install 'setuptools>=77' wheel \
-	    'tensorflow-cpu==2.21.*'
+	    'tensorflow-cpu==$(TENSORFLOW).*'
 	@# Beside each other: the ops are compiled, and the rest is installed; the
 	@# last without its requirement "tensorflow", over tensorflow-cpu.
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python custom_ops/build.py & ops=$$!; \
 	TFXCLASS_STOCK=1 $(BIN)/python $(PIP) install --no-build-isolation \
 	    -e '.[cpu,dev,examples]' -e ./tfxclass_serve && \
-	$(BIN)/python $(PIP) install --no-deps 'tensorflow-serving-api==2.21.*' \
+	$(BIN)/python $(PIP) install --no-deps 'tensorflow-serving-api==$(TENSORFLOW).*' \
 	    && wait $$ops
 	@touch $@
 

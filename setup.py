@@ -1,7 +1,9 @@
-"""Builds the package and its one shared object of TensorFlow ops."""
+"""Builds the package and its shared objects of TensorFlow ops."""
 
 import glob
 import os
+import shutil
+import subprocess
 import sys
 
 import setuptools
@@ -21,20 +23,26 @@ sys.path.insert(0, ROOT)
 
 
 class BuildOps(build_ext):
-    """Compiles custom_ops/ instead of a Python extension module."""
+    """Compiles custom_ops/ instead of a Python extension module.
+
+    The "extension" is the folder of libraries, one for each TensorFlow.
+    """
 
     def get_ext_filename(self, fullname):
-        return os.path.join(*fullname.split(".")) + ".so"
+        return os.path.join(*fullname.split("."))
 
     def build_extension(self, ext):
-        self._build(self.get_ext_fullpath(ext.name))
+        folder = self.get_ext_fullpath(ext.name)
+        # The folder may hold libraries of an earlier build.
+        shutil.rmtree(folder, ignore_errors=True)
+        self._build(folder)
 
     def copy_extensions_to_source(self):
         """For editable installs, whose default leaves build_info.json out."""
         # Only links again: the objects are kept.
         self._build()
 
-    def _build(self, *output):
+    def _build(self, *folder):
         from custom_ops import build
 
         if os.environ.get("TFXCLASS_STOCK") == "1":
@@ -52,14 +60,16 @@ class BuildOps(build_ext):
             if os.environ.get("TFXCLASS_STOCK") == "0":
                 raise
             return
-        build.build(*output)
+        # A wheel has a library for each of these Pythons' TensorFlows.
+        pythons = os.environ.get("TFXCLASS_PYTHONS", "").split()
+        for python in pythons:
+            subprocess.run([python, build.__file__, *folder], check=True)
+        if not pythons:
+            build.build(*folder)
 
     def get_outputs(self):
-        library = self.get_ext_fullpath(self.extensions[0].name)
-        folder = os.path.dirname(library)
-        others = glob.glob(f"{library.removesuffix('.so')}.*.so")
-        outputs = [library, *others, os.path.join(folder, "build_info.json")]
-        return [path for path in outputs if os.path.exists(path)]
+        folder = self.get_ext_fullpath(self.extensions[0].name)
+        return sorted(glob.glob(os.path.join(glob.escape(folder), "*", "*")))
 
 
 class OpsWheel(bdist_wheel):
@@ -72,8 +82,6 @@ class OpsWheel(bdist_wheel):
 setuptools.setup(
     package_data={"tfxclass": ["py.typed"]},
     packages=setuptools.find_packages(include=["tfxclass", "tfxclass.*"]),
-    ext_modules=[
-        setuptools.Extension("tfxclass.ops._tfxclass_ops", sources=[])
-    ],
+    ext_modules=[setuptools.Extension("tfxclass.ops.compiled", sources=[])],
     cmdclass={"build_ext": BuildOps, "bdist_wheel": OpsWheel},
 )

@@ -1,7 +1,9 @@
 """Compiles the ops against the installed TensorFlow, with g++ alone.
 
-`python custom_ops/build.py` rebuilds them in place, `... build.py PATH` into
-another library. Where nvcc is found (in
+`python custom_ops/build.py` rebuilds them in place, `... build.py FOLDER` in
+another folder. The library of TensorFlow 2.21 is FOLDER/2.21/_tfxclass_ops.so:
+libraries for several TensorFlows lie side by side, and the loader takes the one
+for the TensorFlow that is installed. Where nvcc is found (in
 PATH, CUDA_HOME, or NVCC names it) they are built for GPUs too, for compute
 capability 8.0 and 9.0 and, as PTX, for what comes after; TFXCLASS_CUDA=0 turns
 that off, TFXCLASS_CUDA=1 makes it an error that there is no nvcc, and
@@ -35,9 +37,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.join(os.path.dirname(HERE), "build")
 # The sources that take half a minute: many rules in many dtypes.
 LONG = ("row_update_kernels.cc",)
-TARGET = os.path.join(
-    os.path.dirname(HERE), "tfxclass", "ops", "_tfxclass_ops.so"
-)
+#: A folder in it for each TensorFlow, named after its minor version.
+COMPILED = os.path.join(os.path.dirname(HERE), "tfxclass", "ops", "compiled")
+LIBRARY = "_tfxclass_ops.so"
+#: The TensorFlows that `make test-versions` tests, and the same for pip.
+TESTED = ("2.20", "2.21", "2.22")
+REQUIREMENT = "tensorflow-cpu>=2.20,<2.23"
 
 
 def tensorflow_flags():
@@ -49,15 +54,26 @@ def tensorflow_flags():
     except ImportError as e:
         raise RuntimeError(
             "tfxclass compiles its ops against TensorFlow, which is not "
-            "installed here. Fix: pip install tensorflow-cpu==2.21.* (or "
+            f"installed here. Fix: pip install '{REQUIREMENT}' (or "
             "tensorflow[and-cuda]), then repeat the command."
         ) from e
+    if minor_version(tf.__version__) not in TESTED:
+        print(
+            f"warning: TensorFlow {tf.__version__} is installed; tfxclass was "
+            f"tested with {REQUIREMENT}. The ops are compiled all the same.",
+            file=sys.stderr,
+        )
     compile_flags = [
         # TensorFlow's headers are not ours: no warnings from them.
         "-isystem" + flag[2:] if flag.startswith("-I") else flag
         for flag in tf.sysconfig.get_compile_flags()
     ]
     return tf.__version__, compile_flags, tf.sysconfig.get_link_flags()
+
+
+def minor_version(version):
+    """The first two numbers of a version: "2.21" of "2.21.0"."""
+    return ".".join(version.split(".")[:2])
 
 
 def compiler():
@@ -143,21 +159,23 @@ def sources(with_cuda):
     return sorted([*rest, *of_gpu]), sorted(cuda)
 
 
-def build(output=TARGET):
-    """Compiles custom_ops/ into `output` and writes build_info.json beside.
+def build(folder=COMPILED):
+    """Compiles custom_ops/ for the installed TensorFlow.
 
-    Prints one line: for what, from how many files, how long it took. Of builds
-    at the same time one waits for the other.
+    Writes the library and build_info.json into `folder`/2.21, named after
+    TensorFlow's minor version. Prints one line: for what, from how many files,
+    how long it took. Two builds at the same time wait for each other.
     """
     with _lock():
-        _build(output)
+        _build(folder)
 
 
-def _build(output):
+def _build(folder):
     start, digest = time.monotonic(), source_digest()
     compiler()  # or the error, before TensorFlow is imported
     version, *flags = tensorflow_flags()
-    folder = os.path.dirname(output)
+    folder = os.path.join(folder, minor_version(version))
+    output = os.path.join(folder, LIBRARY)
     os.makedirs(folder, exist_ok=True)
     least, *others = marches()
     compiled, count = _build_library(output, least, version, *flags)

@@ -19,66 +19,76 @@ import tensorflow as tf
 
 import tfxclass
 from custom_ops import build
+from custom_ops import build_backend
 from custom_ops import source_digest
 from tfxclass.ops import library
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REBUILD = (
     "pip install --force-reinstall --no-cache-dir --no-deps "
-    "--no-build-isolation tfxclass"
+    "--no-build-isolation --no-binary tfxclass tfxclass"
 )
+MINOR = build.minor_version(tf.__version__)
 
 
 @pytest.fixture
 def built(tmp_path):
-    """Paths of a library and build info that pass, `(library, info)`."""
-    (tmp_path / "ops.so").write_bytes(b"")
+    """A folder of libraries that pass, those of 2.9 and the TensorFlow here."""
     info = {
         "sources": source_digest.source_digest(),
         "tensorflow": tf.__version__,
         "march": ["-march=x86-64-v3"],
     }
-    (tmp_path / "build_info.json").write_text(json.dumps(info))
-    return tmp_path / "ops.so", tmp_path / "build_info.json"
+    for minor in ("2.9", MINOR):
+        folder = tmp_path / minor
+        folder.mkdir()
+        (folder / "_tfxclass_ops.so").write_bytes(b"")
+        (folder / "build_info.json").write_text(json.dumps(info))
+    return tmp_path
+
+
+def change_info(compiled, **changes):
+    path = compiled / MINOR / "build_info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def test_check_accepts_what_fits(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: True)
-    library.check(*built)
+    library.check(built)
+    assert library.built_for(built) == ["2.9", MINOR]
 
 
-@pytest.mark.parametrize("missing", [0, 1])
+@pytest.mark.parametrize("missing", ["_tfxclass_ops.so", "build_info.json"])
 def test_check_missing_file(built, missing):
-    os.remove(built[missing])
+    for folder in built.iterdir():
+        os.remove(folder / missing)
     with pytest.raises(ImportError, match="are missing") as e:
-        library.check(*built)
+        library.check(built)
     assert REBUILD in str(e.value)
     assert "python custom_ops/build.py" in str(e.value)
 
 
-def test_check_other_tensorflow(built):
-    with pytest.raises(ImportError, match="TensorFlow 9.1.0 is") as e:
-        library.check(*built, version="9.1.0")
-    assert f"built for TensorFlow {tf.__version__}" in str(e.value)
+@pytest.mark.parametrize("version", ["9.1.0", "2.2.0", "2.23.0-rc0"])
+def test_check_other_tensorflow(built, version):
+    """The error names the TensorFlow that is there, and what would do."""
+    with pytest.raises(ImportError, match=f"{version} is installed") as e:
+        library.check(built, version=version)
+    assert f"built for TensorFlow 2.9, {MINOR}, but" in str(e.value)
     assert REBUILD in str(e.value)
-    assert f"or install TensorFlow {tf.__version__}" in str(e.value)
-    minor = tf.__version__.rpartition(".")[0]
-    pair = f"tfxclass=={minor}.* with tensorflow=={minor}.*"
-    assert pair in str(e.value)
+    assert f"or install TensorFlow {MINOR}" in str(e.value)
 
 
-def test_check_accepts_another_patch_release(built, monkeypatch):
+@pytest.mark.parametrize("rest", [".99", ".0-rc0"])
+def test_check_accepts_another_patch_release(built, monkeypatch, rest):
     monkeypatch.setattr(library, "_has_avx2", lambda: True)
-    release = ".".join(tf.__version__.split(".")[:2])
-    library.check(*built, version=release + ".99")
+    library.check(built, version=MINOR + rest)
 
 
 def test_check_sources_that_changed(built):
     """Else an op computes what it once did, without a word."""
-    info = json.loads(built[1].read_text()) | {"sources": "another"}
-    built[1].write_text(json.dumps(info))
+    change_info(built, sources="another")
     with pytest.raises(ImportError, match="python custom_ops/build.py"):
-        library.check(*built)
+        library.check(built)
 
 
 def test_digest_is_of_names_and_contents(tmp_path):
@@ -93,22 +103,21 @@ def test_digest_is_of_names_and_contents(tmp_path):
 def test_check_processor_without_avx2(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: False)
     with pytest.raises(ImportError, match="AVX2") as e:
-        library.check(*built)
+        library.check(built)
     assert "TFXCLASS_MARCH=native, then rebuild: pip" in str(e.value)
 
 
 def test_check_native_build_needs_no_avx2(built, monkeypatch):
     monkeypatch.setattr(library, "_has_avx2", lambda: False)
-    info = json.loads(built[1].read_text()) | {"march": ["-march=native"]}
-    built[1].write_text(json.dumps(info))
-    library.check(*built)
+    change_info(built, march=["-march=native"])
+    library.check(built)
 
 
 @pytest.mark.parametrize(
     "march, text", [("", "-march=x86-64-v3, AVX2 and FMA"), ("k8", "-march=k8")]
 )
 def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
-    output = tmp_path / "ops.so"
+    output = tmp_path / MINOR / "_tfxclass_ops.so"
     monkeypatch.setenv("TFXCLASS_CUDA", "0")
     monkeypatch.setenv("TFXCLASS_MARCH", march)
     monkeypatch.setattr(build, "_compile", lambda jobs: [])
@@ -120,17 +129,17 @@ def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
         "is_current",
         lambda target, source: not os.path.basename(source).startswith("lsh_k"),
     )
-    build.build(str(output))
+    build.build(str(tmp_path))
     assert re.fullmatch(
-        rf"Built .*ops\.so for the CPU \({text}\), TensorFlow 2\.\d+\.\d+: "
-        r"1 files compiled, \d\d reused, \d+ s\n",
+        rf"Built .*ops\.so for the CPU \({text}\), TensorFlow "
+        rf"{re.escape(tf.__version__)}: 1 files compiled, \d\d reused, \d+ s\n",
         capsys.readouterr().out,
     )
 
 
 def test_build_counts_the_files_of_cuda(monkeypatch, tmp_path, capsys):
     """They were compiled before they were counted: all of them "reused"."""
-    output, current = tmp_path / "ops.so", set()
+    output, current = tmp_path / MINOR / "_tfxclass_ops.so", set()
     monkeypatch.setattr(build, "nvcc", lambda: "nvcc")
     monkeypatch.setattr(build, "_cuda_version", lambda nvcc: "12.5")
 
@@ -143,7 +152,7 @@ def test_build_counts_the_files_of_cuda(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
         build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
     )
-    build.build(str(output))
+    build.build(str(tmp_path))
     count = sum(map(len, build.sources(with_cuda=True)))
     assert f": {count} files compiled, 0 reused" in capsys.readouterr().out
 
@@ -156,15 +165,14 @@ def test_two_builds_do_not_meet(monkeypatch, tmp_path):
         linking.append(command)
         most.append(len(linking))
         time.sleep(0.2)
-        (tmp_path / "ops.so.new").touch()
+        (tmp_path / MINOR / "_tfxclass_ops.so.new").touch()
         linking.remove(command)
 
     monkeypatch.setenv("TFXCLASS_CUDA", "0")
     monkeypatch.setattr(build, "_compile", lambda jobs: [])
     monkeypatch.setattr(build, "run", run)
-    output = str(tmp_path / "ops.so")
     with futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(build.build, [output, output]))
+        list(pool.map(build.build, [str(tmp_path)] * 2))
     assert most == [1, 1]
 
 
@@ -243,7 +251,32 @@ def test_build_without_tensorflow(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", no_tensorflow)
     with pytest.raises(RuntimeError, match="not installed here") as e:
         build.tensorflow_flags()
-    assert "pip install tensorflow-cpu==2.21.*" in str(e.value)
+    assert f"pip install '{build.REQUIREMENT}'" in str(e.value)
+
+
+def test_build_for_a_tensorflow_that_was_not_tested(monkeypatch, capsys):
+    monkeypatch.setattr(tf, "__version__", "2.99.0")
+    assert build.tensorflow_flags()[0] == "2.99.0"
+    told = capsys.readouterr().err
+    assert "TensorFlow 2.99.0 is installed" in told
+    assert build.REQUIREMENT in told
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow_cpu", "other"])
+def test_pip_builds_against_the_tensorflow_that_is_installed(name, tmp_path):
+    folder = tmp_path / f"{name}-2.22.0rc0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Name: {name}\nVersion: 2.22.0rc0\n")
+    found = build_backend.tensorflow_requirement([str(tmp_path)])
+    there = name != "other"
+    assert found == (
+        "tensorflow-cpu==2.22.0rc0" if there else build.REQUIREMENT
+    )
+
+
+def test_pip_asks_for_the_tensorflow_of_this_environment():
+    needed = build_backend.installed_tensorflow()
+    assert needed.replace("rc", "-rc") == tf.__version__
 
 
 def test_build_script_exits_with_the_error():
@@ -303,8 +336,8 @@ def test_wheel(tmp_path):
     (wheel,) = tmp_path.iterdir()
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "tfxclass/ops/_tfxclass_ops.so" in names
-    assert "tfxclass/ops/build_info.json" in names
+    assert f"tfxclass/ops/compiled/{MINOR}/_tfxclass_ops.so" in names
+    assert f"tfxclass/ops/compiled/{MINOR}/build_info.json" in names
     assert "tfxclass/export/_c_loader.py" in names
     assert "tfxclass/py.typed" in names
     folders = {name.split("/")[0] for name in names}
@@ -331,14 +364,26 @@ def test_wheel_of_the_server(tmp_path):
     assert not [name for name in names if name.startswith("tfxclass/")]
 
 
-def test_versions_go_with_tensorflow():
-    minor = tf.__version__.rpartition(".")[0]
-    for path in ("pyproject.toml", "tfxclass_serve/pyproject.toml"):
-        (version,) = re.findall(
-            r'^version = "(.*)"', (ROOT / path).read_text(), re.M
+@pytest.mark.parametrize(
+    "folder", [".", "tfxclass_serve", "custom_ops/cuda_wheel"]
+)
+def test_distributions_are_of_one_version(folder):
+    text = (ROOT / folder / "pyproject.toml").read_text()
+    assert f'\nversion = "{tfxclass.__version__}"\n' in text
+
+
+def test_tensorflows_are_those_that_are_tested():
+    """The same range everywhere, and this TensorFlow in it."""
+    assert MINOR in build.TESTED
+    oldest, newest = build.TESTED[0], int(build.TESTED[-1].split(".")[1])
+    supported = f">={oldest},<2.{newest + 1}"
+    assert build.REQUIREMENT == f"tensorflow-cpu{supported}"
+    for folder, count in ((".", 2), ("tfxclass_serve", 2)):
+        text = (ROOT / folder / "pyproject.toml").read_text()
+        found = re.findall(
+            r'"tensorflow(?:-cpu|-serving-api|\[.*?\])?([>=].*?)"', text
         )
-        assert version.rpartition(".")[0] == minor
-        assert version == tfxclass.__version__
+        assert found == [supported] * count
 
 
 @pytest.mark.parametrize(
@@ -354,6 +399,28 @@ def test_the_best_library_of_a_wheel(features, march):
     assert os.path.basename(path) == name
 
 
+def test_a_library_for_each_tensorflow(monkeypatch, tmp_path):
+    """The wheel takes each from a Python that has this TensorFlow."""
+    for minor in ("2.20", "2.22"):
+        python = tmp_path / minor
+        python.write_text(
+            f'#!/bin/sh\nmkdir -p "$2/{minor}"\n'
+            f'touch "$2/{minor}/_tfxclass_ops.so" "$2/{minor}/build_info.json"'
+        )
+        python.chmod(0o755)
+    pythons = f"{tmp_path}/2.20 {tmp_path}/2.22"
+    folder = tmp_path / "lib"
+    command = ["setup.py", "-q", "build_ext", "--build-lib", str(folder)]
+    subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "TFXCLASS_PYTHONS": pythons, "TFXCLASS_STOCK": ""},
+        check=True,
+    )
+    compiled = folder / "tfxclass" / "ops" / "compiled"
+    assert library.built_for(compiled) == ["2.20", "2.22"]
+
+
 def test_a_library_for_each_processor(monkeypatch, tmp_path, capsys):
     """And none of an earlier build."""
     monkeypatch.setenv("TFXCLASS_CUDA", "0")
@@ -364,13 +431,16 @@ def test_a_library_for_each_processor(monkeypatch, tmp_path, capsys):
 
     monkeypatch.setattr(build, "_compile", lambda jobs: [])
     monkeypatch.setattr(build, "run", run)
-    (tmp_path / "ops.x86-64-v4.so").touch()
-    build.build(str(tmp_path / "ops.so"))
-    names = {"ops.so", "ops.x86-64-v3.so", "build_info.json"}
-    assert {path.name for path in tmp_path.iterdir()} == names
-    info = json.loads((tmp_path / "build_info.json").read_text())
+    folder = tmp_path / MINOR
+    folder.mkdir()
+    (folder / "_tfxclass_ops.x86-64-v4.so").touch()
+    build.build(str(tmp_path))
+    of_v3 = "_tfxclass_ops.x86-64-v3.so"
+    names = {"_tfxclass_ops.so", of_v3, "build_info.json"}
+    assert {path.name for path in folder.iterdir()} == names
+    info = json.loads((folder / "build_info.json").read_text())
     assert info["march"] == ["-march=x86-64-v2"]
-    assert info["others"] == {"x86-64-v3": "ops.x86-64-v3.so"}
+    assert info["others"] == {"x86-64-v3": of_v3}
     assert "-march=x86-64-v3" in build.op_flags([], "x86-64-v3")
 
 
@@ -378,12 +448,12 @@ def test_a_library_for_each_processor(monkeypatch, tmp_path, capsys):
 def cuda(tmp_path, monkeypatch):
     """The folder of a tfxclass-cuda beside this tfxclass, not to be loaded."""
     folder = tmp_path / "tfxclass_cuda"
-    folder.mkdir()
+    (folder / MINOR).mkdir(parents=True)
     (folder / "__init__.py").touch()
-    (folder / "_tfxclass_ops.so").touch()
+    (folder / MINOR / "_tfxclass_ops.so").touch()
     info = json.loads(pathlib.Path(library.BUILD_INFO).read_text())
     info |= {"march": ["-march=x86-64-v3"], "cuda": "13.0", "others": {}}
-    (folder / "build_info.json").write_text(json.dumps(info))
+    (folder / MINOR / "build_info.json").write_text(json.dumps(info))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(library, "_has_avx2", lambda: True)
     monkeypatch.setattr(tf, "load_op_library", lambda path: path)
@@ -392,7 +462,7 @@ def cuda(tmp_path, monkeypatch):
 
 def test_ops_for_gpus_are_taken_where_they_are(cuda, monkeypatch, capsys):
     ops, info = library.load("0")
-    assert ops == str(cuda / "_tfxclass_ops.so")
+    assert ops == str(cuda / MINOR / "_tfxclass_ops.so")
     monkeypatch.setattr(library, "_build_info", info)
     library.build.cache_clear()
     library.show_build()
@@ -401,18 +471,20 @@ def test_ops_for_gpus_are_taken_where_they_are(cuda, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "changes, minor, told",
     [
-        ({"sources": "another"}, "sources"),
-        ({"tensorflow": "9.1.0"}, "built for TensorFlow 9.1.0"),
+        ({"sources": "another"}, MINOR, "sources"),
+        ({}, "9.1", "built for TensorFlow 9.1"),
     ],
 )
-def test_other_ops_for_gpus_are_left_out(cuda, change, told, monkeypatch):
+def test_other_ops_for_gpus_are_left_out(
+    cuda, changes, minor, told, monkeypatch
+):
     """With a warning; those of tfxclass are taken."""
     # As installed: what the sources are is told by the other library alone.
     monkeypatch.setattr(library, "SOURCES", "none")
-    path = cuda / "build_info.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    change_info(cuda, **changes)
+    (cuda / MINOR).rename(cuda / minor)
     with pytest.warns(UserWarning, match=told) as caught:
         ops, info = library.load("0")
     assert "ops of tfxclass-cuda are left out" in str(caught[0].message)

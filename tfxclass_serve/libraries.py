@@ -11,7 +11,7 @@ def library_folder():
     if found is None:
         raise ImportError(
             "TensorFlow is not installed. Fix: pip install "
-            "'tensorflow-cpu==2.21.*'"
+            "'tensorflow-cpu>=2.20,<2.23'"
         )
     return os.path.dirname(found.origin)
 

@@ -1,14 +1,17 @@
 """The ops: compiled ones, or where these do not load, their twins.
 
-`ops` is the one shared object of compiled ops, or `tfxclass.ops.stock.ops`; who
-uses it need not know. Where the distribution tfxclass-cuda is installed, its
-library is taken, which runs on GPUs too. The environment variable
+`ops` is a shared object of compiled ops, or `tfxclass.ops.stock.ops`; who
+uses it need not know. A shared object works with one minor version of
+TensorFlow; `compiled/2.21` has the one for TensorFlow 2.21. Where the
+distribution tfxclass-cuda is installed, its library is taken, which runs on
+GPUs too. The environment variable
 TFXCLASS_STOCK chooses, once a process: "1" the twins, "0" the compiled ops or
 an ImportError. Without it twins are taken where the compiled ops cannot be
 loaded, with a warning that says how to build them.
 """
 
 import functools
+import glob
 import importlib.util
 import json
 import os
@@ -22,8 +25,11 @@ import tensorflow as tf
 from tfxclass.ops import stock
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
-LIBRARY = os.path.join(_FOLDER, "_tfxclass_ops.so")
-BUILD_INFO = os.path.join(_FOLDER, "build_info.json")
+_MINOR = ".".join(tf.__version__.split(".")[:2])
+#: A folder of compiled ops for each TensorFlow, named after its minor version.
+COMPILED = os.path.join(_FOLDER, "compiled")
+LIBRARY = os.path.join(COMPILED, _MINOR, "_tfxclass_ops.so")
+BUILD_INFO = os.path.join(COMPILED, _MINOR, "build_info.json")
 #: The package that a wheel for GPUs brings.
 CUDA_PACKAGE = "tfxclass_cuda"
 # What the libraries of a wheel need of a processor.
@@ -36,33 +42,50 @@ _NEEDS["x86-64-v4"] |= _NEEDS["x86-64-v3"]
 SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
     "Rebuild: pip install --force-reinstall --no-cache-dir --no-deps "
-    "--no-build-isolation tfxclass (in a checkout: python custom_ops/build.py)"
+    "--no-build-isolation --no-binary tfxclass tfxclass (in a checkout: python "
+    "custom_ops/build.py)"
 )
 
 
-def check(
-    library: str = LIBRARY,
-    build_info: str = BUILD_INFO,
-    version: str = tf.__version__,
-) -> None:
-    """Raises ImportError, with the fix, if the ops cannot be loaded."""
-    for path in (library, build_info):
-        if not os.path.exists(path):
-            raise ImportError(
-                f"tfxclass's compiled ops are missing: {path} does not exist. "
-                f"{REBUILD}."
-            )
-    with open(build_info) as f:
-        info = json.load(f)
-    built_for = info["tensorflow"]
-    if built_for.split(".")[:2] != version.split(".")[:2]:
-        minor = ".".join(built_for.split(".")[:2])
+def built_for(compiled: str = COMPILED) -> list[str]:
+    """Minor versions of TensorFlow with compiled ops, ["2.20", "2.21"].
+
+    Args:
+        compiled: str, the folder of their folders.
+    """
+    found = glob.glob(os.path.join(glob.escape(compiled), "*", "*.json"))
+    folders = {os.path.dirname(path) for path in found}
+    library = os.path.basename(LIBRARY)
+    return sorted(
+        (
+            os.path.basename(folder)
+            for folder in folders
+            if os.path.exists(os.path.join(folder, library))
+        ),
+        key=lambda minor: list(map(int, minor.split("."))),
+    )
+
+
+def check(compiled: str = COMPILED, version: str = tf.__version__) -> None:
+    """Raises ImportError, with the fix, if the ops cannot be loaded.
+
+    Args:
+        compiled: str, the folder of the folders of libraries.
+        version: str, the TensorFlow that is to load them.
+    """
+    built, minor = built_for(compiled), ".".join(version.split(".")[:2])
+    if not built:
+        raise ImportError(
+            f"tfxclass's compiled ops are missing: {compiled} has none. "
+            f"{REBUILD}."
+        )
+    if minor not in built:
         raise ImportError(
             "tfxclass's compiled ops were built for TensorFlow "
-            f"{built_for}, but TensorFlow {version} is installed. {REBUILD}, "
-            f"or install TensorFlow {built_for}. Wheels go in pairs: "
-            f"tfxclass=={minor}.* with tensorflow=={minor}.*."
+            f"{', '.join(built)}, but TensorFlow {version} is installed. "
+            f"{REBUILD}, or install TensorFlow {built[-1]}."
         )
+    info = _info(os.path.join(compiled, minor, os.path.basename(BUILD_INFO)))
     if os.path.exists(SOURCES) and info.get("sources") != _source_digest():
         raise ImportError(
             "tfxclass's compiled ops are not those of custom_ops/: the sources "
@@ -105,7 +128,8 @@ def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
     ]
     if not runs:
         return LIBRARY, None
-    return os.path.join(_FOLDER, info["others"][runs[-1]]), runs[-1]
+    folder = os.path.dirname(LIBRARY)
+    return os.path.join(folder, info["others"][runs[-1]]), runs[-1]
 
 
 @functools.cache
@@ -135,8 +159,10 @@ def show_build() -> None:
     cuda = f"CUDA {built['cuda']}" if built["cuda"] else "none"
     print(f"ops: compiled, for TensorFlow {built['tensorflow']}")
     print(f"processor: {processor}")
+    compiled = os.path.dirname(os.path.dirname(_build_info))
+    print(f"libraries for TensorFlow: {', '.join(built_for(compiled))}")
     if built.get("others"):
-        print(f"libraries for: any, {', '.join(built['others'])}")
+        print(f"libraries for processors: any, {', '.join(built['others'])}")
     print(f"GPU: {cuda}")
 
 
@@ -193,13 +219,13 @@ def _load_cuda(spec):
     """As `load`, of an installed tfxclass-cuda; None, or a warning, without."""
     if spec is None or spec.origin is None:
         return None
-    folder = os.path.dirname(spec.origin)
+    compiled = os.path.dirname(spec.origin)
     library, info = (
-        os.path.join(folder, os.path.basename(path))
+        os.path.join(compiled, os.path.relpath(path, COMPILED))
         for path in (LIBRARY, BUILD_INFO)
     )
     try:
-        check(library, info)
+        check(compiled)
         if os.path.exists(BUILD_INFO):
             _check_same_sources(_info(info), _info(BUILD_INFO))
         return tf.load_op_library(library), info
