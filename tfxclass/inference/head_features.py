@@ -37,7 +37,12 @@ class HeadFeatures(keras.layers.Layer):
         (head,) = [x for x in flat_layers(model) if isinstance(x, OutputHead)]
         # Untracked: the head of another model may read these features.
         self.read = lambda: (model, head)
-        self.parts = [x for x in flat_layers(model) if head not in _in(x)]
+        of_head = {id(x) for x in flat_layers(head)}
+        self.parts = [
+            x
+            for x in flat_layers(model)
+            if id(x) not in of_head and head not in flat_layers(x)
+        ]
         known = {id(v) for x in [head, *self.parts] for v in x.variables}
         self.own = [v for v in model.variables if id(v) not in known]
         self.supports_jit = False
@@ -82,16 +87,13 @@ class HeadFeatures(keras.layers.Layer):
         return cls(**{**config, "model": model})
 
 
-def _in(layer):
-    return flat_layers(layer)
-
-
 def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
     """A `keras.Input` for each input of a subclassed model, in its structure.
 
     Keras knows their shapes, but not their types. The first types that the
-    model takes are used: float32 before int64, but int64 where the model casts
-    the input to integers, as an `Embedding` does; then string.
+    model takes are used, float32 before int64 before string. But where the
+    model casts a float input to integers, as an `Embedding` does, or to string,
+    the input is int64 or string.
 
     Args:
         model: a built model.
@@ -116,7 +118,7 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
         except Exception as e:
             error = error or e
             continue
-        return _inputs(shapes, _with_ids(layer, shapes, specs, graph))
+        return _inputs(shapes, _as_cast(layer, shapes, specs, graph))
     raise ValueError(
         f"{model.name!r} was called with inputs of types that are not known, "
         f"and takes none of {_TYPES}. Fix: wrap it, with its types: x = "
@@ -184,13 +186,13 @@ def _graph(layer, shapes, specs):
     return layer.run.get_concrete_function(given, False).graph
 
 
-def _with_ids(layer, shapes, specs, graph):
-    """`specs`, int64 for inputs that are cast to integers."""
+def _as_cast(layer, shapes, specs, graph):
+    """`specs` with the types that the model casts its float inputs to."""
     # Flattened, a dict's are in the order of its sorted keys.
     order = tf.nest.flatten(_packed(shapes, iter(range(len(specs)))))
-    is_id = dict(zip(order, map(_is_cast_to_integers, graph.inputs)))
+    types = dict(zip(order, map(_type_of, graph.inputs)))
     changed = [
-        tf.TensorSpec(spec.shape, tf.int64, spec.name) if is_id[i] else spec
+        tf.TensorSpec(spec.shape, types[i], spec.name)
         for i, spec in enumerate(specs)
     ]
     try:
@@ -200,8 +202,11 @@ def _with_ids(layer, shapes, specs, graph):
     return changed
 
 
-def _is_cast_to_integers(x):
-    casts = [op for op in x.consumers() if op.type == "Cast"]
-    return x.dtype.is_floating and any(
-        op.outputs[0].dtype.is_integer for op in casts
-    )
+def _type_of(x):
+    """Of an input: int64 or string where a float is cast to these."""
+    casts = [op.outputs[0] for op in x.consumers() if op.type == "Cast"]
+    if not x.dtype.is_floating:
+        return x.dtype
+    if any(y.dtype == tf.string for y in casts):
+        return tf.string
+    return tf.int64 if any(y.dtype.is_integer for y in casts) else x.dtype
