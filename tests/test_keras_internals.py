@@ -445,6 +445,7 @@ WARNS = {
     "ops.gradient_registry._registry": "memory of models is kept",
     "eager.record.could_possibly_record": None,
     "Tensor._handle_data": None,
+    "FuncGraph.capture_call_time_value": None,
 }
 
 

@@ -398,15 +398,17 @@ def is_keras_building() -> bool:
 
 
 class RunningFit(NamedTuple):
-    """What the `fit` that is running was given.
+    """What the `fit` or `train_on_batch` that is running was given.
 
     Attributes:
         class_weight: dict, or None.
         model: the model that is fitted.
+        labels_shape: `tf.TensorShape` of a batch's labels, as far as known.
     """
 
     class_weight: dict[int, float] | None
     model: keras.Model
+    labels_shape: tf.TensorShape
 
     def metrics_of(self, output_name: str) -> list[Any]:
         """`metrics` and `weighted_metrics` as `compile` was given them.
@@ -436,9 +438,9 @@ class RunningFit(NamedTuple):
 
 
 def running_fit() -> RunningFit | None:
-    """The `fit` that is running, None outside of one.
+    """The `fit` or `train_on_batch` that is running, None outside of one.
 
-    A loss is not told. It asks while a step is traced, below `fit`.
+    A loss is not told. It asks while a step is traced, or begins, below it.
     """
     is_known = _has_all(
         "`class_weight` of `fit` is not checked against the labels.",
@@ -456,12 +458,23 @@ def _frames(frame):
 
 
 def _fit_above(frame):
-    code = inspect.unwrap(keras.Model.fit).__code__
+    methods = (keras.Model.fit, keras.Model.train_on_batch)
+    codes = [inspect.unwrap(method).__code__ for method in methods]
     for above in _frames(frame):
-        if above.f_code is code:
+        if above.f_code in codes:
             given = above.f_locals
-            return RunningFit(given["class_weight"], given["self"])
+            return RunningFit(
+                given["class_weight"], given["self"], _labels_shape(given)
+            )
     return None
+
+
+def _labels_shape(given):
+    """Shape of the labels, from the variables of a `fit`."""
+    batch = getattr(given.get("iterator"), "element_spec", (None, given["y"]))
+    has_labels = isinstance(batch, tuple) and len(batch) > 1
+    shape = getattr(batch[1], "shape", None) if has_labels else None
+    return tf.TensorShape(shape)
 
 
 def _fit_of_replicas():
@@ -481,6 +494,46 @@ def _fit_of_replicas():
             if is_start and own in above.f_locals.get("threads", ()):
                 return _fit_above(above)
     return None
+
+
+def at_each_call(check: Callable[[], None]) -> None:
+    """Calls `check` now and, in a `tf.function`, at each of its calls.
+
+    What is only Python runs while a function is traced, and not when a later
+    call takes the same trace. TensorFlow passes on what is captured to an outer
+    function, but not through a loop or a branch (`steps_per_execution`): there
+    only the outer function calls `check`.
+    """
+    check()
+    if missing("FuncGraph.capture_call_time_value"):
+        return
+
+    def value():
+        check()
+        return tf.zeros([])
+
+    key = object()
+    for graph in _outer_graphs():
+        if _is_function(graph) and not _is_branch(graph.outer_graph):
+            graph.capture_call_time_value(value, tf.TensorSpec([]), key)
+
+
+def _outer_graphs():
+    """The graph that is being built, and those around it."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
+
+
+def _is_function(graph):
+    return type(graph) is tf.__internal__.FuncGraph
+
+
+def _is_branch(graph):
+    """Whether it is the graph of a branch or of a loop's body."""
+    is_any = isinstance(graph, tf.__internal__.FuncGraph)
+    return is_any and not _is_function(graph)
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -652,6 +705,7 @@ _USES = {
     "ops.gradient_registry._registry": _has_gradients,
     "eager.record.could_possibly_record": _has_record,
     **_attributes(tf.Graph, "_functions"),
+    **_methods(tf.__internal__.FuncGraph, "capture_call_time_value"),
     "Tensor._handle_data": _has_handle_data,
 }
 

@@ -133,6 +133,21 @@ def advise(
     return advice
 
 
+def _copy_of(encoder):
+    """A model with the layers of `encoder`, and weights of its own."""
+    try:
+        copy = keras.models.clone_model(encoder)
+    except (TypeError, NotImplementedError) as e:
+        raise ValueError(
+            "`advise` trains a copy of the model, made by its configuration. "
+            "Fix: give a subclassed model a get_config, and register it with "
+            "@keras.saving.register_keras_serializable(). Received: "
+            f"{e}"
+        ) from e
+    copy.set_weights(encoder.get_weights())
+    return copy
+
+
 class Trial:
     """A copy of a model, whose head is exchanged.
 
@@ -159,8 +174,7 @@ class Trial:
         self.head = head
         self.config: Config = {name: head.get_config()[name] for name in _KEPT}
         encoder = keras.Model(inputs_as_given(model, inputs), features)
-        self.encoder = keras.models.clone_model(encoder)
-        self.encoder.set_weights(encoder.get_weights())
+        self.encoder = _copy_of(encoder)
         self.optimizer = getattr(model, "optimizer", None) or LazyAdam(1e-3)
         self.optimizer_of_head = self.optimizer
         if isinstance(self.optimizer, MultiOptimizer):

@@ -92,7 +92,8 @@ def carry(
         write(variable, values)
     _carry_state(before, after)
     if getattr(old, "optimizer", None) is not None and old.optimizer.built:
-        _carry_slots(old.optimizer, new.optimizer, after, sources)
+        pairs = _paired(old.optimizer, new.optimizer, heads)
+        _carry_slots(pairs, after, sources)
 
 
 def _carry_state(before, after):
@@ -108,10 +109,33 @@ def _carry_state(before, after):
             now.random.state.assign(was.random.state)
 
 
-def _carry_slots(old, new, head, sources):
-    """Optimizer state of as many variables, in the same order."""
+def _paired(old, new, heads):
+    """Pairs of the same state of two optimizers.
+
+    The head of a subclassed model need not be its last layer: then the order
+    of the new model's variables is another.
+    """
+    optimizers_and_heads = zip((old, new), heads)
+    named = [
+        [(_place_of(v, head), v) for v in optimizer.variables]
+        for optimizer, head in optimizers_and_heads
+    ]
+    before, after = ([place for place, _ in pairs] for pairs in named)
+    if before != after and sorted(before) == sorted(after):
+        named = [sorted(pairs, key=lambda pair: pair[0]) for pairs in named]
+    return zip(*([v for _, v in pairs] for pairs in named), strict=True)
+
+
+def _place_of(variable, head):
+    """What a state is of: a weight of the head and a slot, or its own name."""
+    found = _slot_of(variable, head, head.made)
+    return ("", variable.name) if found is None else found
+
+
+def _carry_slots(pairs, head, sources):
+    """Optimizer state of as many variables."""
     of_rows = {}
-    for was, variable in zip(old.variables, new.variables, strict=True):
+    for was, variable in pairs:
         found = _slot_of(variable, head, sources)
         if found is None:
             if isinstance(variable, keras.Variable):

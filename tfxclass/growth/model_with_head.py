@@ -7,6 +7,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.inference.graph import is_called
 from tfxclass.layers.output_head import OutputHead
 
 
@@ -21,9 +23,12 @@ def with_head(model: keras.Model, head: OutputHead) -> keras.Model:
         A built model. If `model` is compiled, so is this one, with metrics of
         as many classes as `head` has, and an optimizer that is built, as new.
     """
-    _, _, old = encoder_of(model)
+    inputs, features, old = encoder_of(model)
     with scope_of(model):
-        other = _cloned(model, old, head)
+        if is_called(features):
+            other = _wrapped(model, inputs, features, head)
+        else:
+            other = _cloned(model, old, head)
         config = model.get_compile_config() if model.compiled else None
         if config:
             config = _of_classes(config, old.num_classes, head.num_classes)
@@ -37,6 +42,12 @@ def scope_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:
     if strategy is tf.distribute.get_strategy():
         return contextlib.nullcontext()
     return strategy.scope()
+
+
+def _wrapped(model, inputs, features, head):
+    """A functional model around the layers of a subclassed one."""
+    inputs = inputs_as_given(model, inputs)
+    return keras.Model(inputs, head(features), name=model.name)
 
 
 def _cloned(model, old, head):

@@ -2,7 +2,10 @@
 
 import keras
 
+from tfxclass.inference.head_features import HeadFeatures
+from tfxclass.inference.head_features import symbolic_inputs
 from tfxclass.keras_internals import flat_layers
+from tfxclass.keras_internals import layers_before
 from tfxclass.keras_internals import tensors_before
 from tfxclass.layers.output_head import OutputHead
 
@@ -34,31 +37,51 @@ def encoder_of(
 ) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
     """`(inputs, features, head)`: symbolic inputs, and what the head reads.
 
+    Where the head is no layer of the model's graph, as in a subclassed model,
+    features are what a `HeadFeatures` finds.
+
     Raises:
-        ValueError: as `find_head`, for models that are no graph of layers, and
-            where the head is followed by something.
+        ValueError: as `find_head`, for models that were not built, and where
+            the head is followed by something.
     """
     head = find_head(model)
+    inputs = getattr(model, "inputs", None)
     try:
-        inputs, features = model.inputs, head.input
+        features = head.input
     except (AttributeError, ValueError):
-        inputs = None
-    if inputs is None:
-        raise ValueError(
-            "The model must be built, and Sequential or functional. Received: "
-            f"{type(model).__name__} {model.name!r}, built={model.built}. "
-            "Call it on a batch first, or begin it with a keras.Input."
-        )
-    if not any(output is head.output for output in model.outputs):
-        raise ValueError(
-            f"The head must end the model: the output of {head.name!r} is "
-            f"none of the outputs of {model.name!r}, which answers with "
-            "something else. Fix: no layer behind the head, and no model "
-            "around it within this one."
-        )
+        features = None
+    is_in_graph = inputs and features is not None
+    if not is_in_graph or not _ends(model, head):
+        return *_called(model, head), head
     if isinstance(features, (list, tuple)):
         features = features[0]
     return _inputs_of(features, inputs), features, head
+
+
+def _ends(model, head):
+    return any(output is head.output for output in model.outputs)
+
+
+def _called(model, head):
+    """Inputs of a model, and features that calling it finds."""
+    if not head.built:
+        raise ValueError(
+            "The model must be built. Received: "
+            f"{type(model).__name__} {model.name!r}, whose head {head.name!r} "
+            "has no weights. Call it on a batch first, or begin it with a "
+            "keras.Input."
+        )
+    layer = HeadFeatures(model)
+    given = getattr(model, "input", None)
+    if given is None:
+        given = symbolic_inputs(model, layer)
+    features = layer(given)
+    return _inputs_of(features, keras.tree.flatten(given)), features
+
+
+def is_called(features: keras.KerasTensor) -> bool:
+    """Whether a `HeadFeatures` found them."""
+    return any(isinstance(x, HeadFeatures) for x in layers_before(features))
 
 
 def _inputs_of(tensor, inputs):
@@ -72,6 +95,9 @@ def inputs_as_given(
 ) -> list[keras.KerasTensor] | dict[str, keras.KerasTensor] | keras.KerasTensor:
     """`inputs` in the structure of `model`'s, or Keras warns of each call."""
     given = getattr(model, "input", None)  # Sequential may have none.
+    if given is None and len(inputs) > 1:
+        shapes = model.get_build_config()["input_shape"]
+        given = {x.name: x for x in inputs} if isinstance(shapes, dict) else []
     if isinstance(given, dict):
         wanted = {id(x) for x in inputs}
         return {k: x for k, x in given.items() if id(x) in wanted}

@@ -196,6 +196,9 @@ class OutputHead(ClassNumbers, HeadWeights):
         training: bool | None = None,
     ) -> tf.Tensor:
         forward = forward_lib.Forward(self, features, training)
+        if forward_lib.is_features_only():
+            shape = [*tf.unstack(tf.shape(features)[:-1]), self.num_classes]
+            return forward_lib.attach(tf.zeros(shape), forward)
         if labels is not None:
             losses = self.compute_loss(features, labels, training)
             self.add_loss(_mean(losses, forward_lib.mask_of(features)))

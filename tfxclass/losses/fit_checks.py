@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.keras_internals import at_each_call
 from tfxclass.keras_internals import running_fit
 from tfxclass.rows import half_rows
 from tfxclass.types import Labels
@@ -22,24 +23,39 @@ _MANY_NUMBERS = 10_000_000
 def check_class_weight_of_fit(labels: Labels) -> None:
     """Refuses what Keras makes of `class_weight` and rows of several ids.
 
-    It takes the column of the greatest id as the class.
+    It takes the column of the greatest id as the class. The next `fit` may use
+    the same trace, so each of them is checked.
 
     Raises:
         ValueError: labels `[batch, p]` in a `fit` with `class_weight`.
     """
     shape = tf.TensorShape(getattr(labels, "shape", []))
-    if shape.rank in (None, 0, 1) or shape[-1] == 1:
-        return
+    if _may_have_several(shape) and running_fit() is not None:
+        at_each_call(lambda: _check_class_weight(shape))
+
+
+def _check_class_weight(shape):
     fit = running_fit()
-    if fit is not None and fit.class_weight is not None:
+    if fit is None or fit.class_weight is None:
+        return
+    if shape.rank is None:
+        # A trace for labels of different ranks.
+        shape = fit.labels_shape
+    if _may_have_several(shape):
         raise ValueError(
             "`class_weight` of `fit` is for labels of shape [batch]: of others "
             "Keras takes the place of the greatest id as the class. Give the "
             "head its own, loss_options=tfxclass.losses.LossOptions("
             "class_weight=...), or each row its weight with `sample_weight`. "
-            "Received: labels of shape "
-            f"{shape}."
+            f"Received: labels of shape {shape}."
         )
+
+
+def _may_have_several(shape):
+    """Whether rows of labels of a shape may have several classes."""
+    if shape.rank is None:
+        return True
+    return shape.rank > 1 and shape[-1] != 1
 
 
 def check_optimizer_of_fit() -> None:

@@ -7,7 +7,10 @@ the metrics read them from the `y_pred` that they are given: no other pass can
 be taken for it, and nothing outlives the output.
 """
 
+import contextlib
+import contextvars
 import weakref
+from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
 
@@ -17,6 +20,7 @@ import tensorflow as tf
 from tfxclass.keras_internals import get_mask
 
 _FORWARD = "_tfxclass_forward"
+_features_only = contextvars.ContextVar("features_only", default=False)
 
 
 class Ranking(NamedTuple):
@@ -87,6 +91,26 @@ def attach(output: tf.Tensor, forward: Forward) -> tf.Tensor:
     return output
 
 
+def of(output: Any) -> Forward | None:
+    """The `Forward` that made `output`, or None."""
+    return getattr(output, _FORWARD, None)
+
+
+@contextlib.contextmanager
+def features_only() -> Iterator[None]:
+    """Within it heads attach their features to zeros, and read no weights."""
+    token = _features_only.set(True)
+    try:
+        yield
+    finally:
+        _features_only.reset(token)
+
+
+def is_features_only() -> bool:
+    """Whether only the features of heads are of interest."""
+    return _features_only.get()
+
+
 def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
     """The `Forward` that made `y_pred`.
 
@@ -98,7 +122,7 @@ def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
     Raises:
         ValueError: `y_pred` is not the output of that head as it returned it.
     """
-    forward = getattr(y_pred, _FORWARD, None)
+    forward = of(y_pred)
     head = None if forward is None else forward.head
     if head is not None and head.name == head_name:
         return forward

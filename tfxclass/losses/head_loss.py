@@ -33,7 +33,8 @@ class HeadLoss(keras.losses.Loss):
 
     Raises:
         ValueError: when called with a `y_pred` that is not the head's output,
-            or in a `fit` with `class_weight` and labels `[batch, p]`.
+            or in a `fit` or `train_on_batch` with `class_weight` and labels
+            `[batch, p]`.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class HeadLoss(keras.losses.Loss):
         """
         if is_keras_building():
             return tf.zeros([])
-        if sample_weight is not None:
-            check_class_weight_of_fit(y_true)
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
         if forward.training:
+            if sample_weight is not None:
+                check_class_weight_of_fit(y_true)
             check_optimizer_of_fit()
             warn_of_dense_optimizer(forward.head)
             warn_of_full_output(forward.head)
