@@ -108,6 +108,6 @@ def log_ratio(logsumexp: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 def probabilities(logits: tf.Tensor, logsumexp: tf.Tensor) -> tf.Tensor:
-    """Softmax of float32 `logits`, given their float64 `logsumexp`."""
-    shifted = tf.cast(logits, tf.float64) - logsumexp
+    """Softmax of `logits`, float32, given their `logsumexp`."""
+    shifted = tf.cast(logits, logsumexp.dtype) - logsumexp
     return tf.cast(tf.exp(shifted), tf.float32)
