@@ -120,9 +120,11 @@ def built_optimizers(request):
     if request.config.getoption("--slow"):
         yield
         return
-    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+    from keras.src.backend.tensorflow import trainer
 
-    make = TensorFlowTrainer.make_train_function
+    # Keras 3.16 calls it Trainer.
+    trainer = getattr(trainer, "TensorFlowTrainer", None) or trainer.Trainer
+    make = trainer.make_train_function
 
     def make_with_slots(self, force=False):
         optimizer = self.optimizer
@@ -132,7 +134,7 @@ def built_optimizers(request):
         return make(self, force)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TensorFlowTrainer, "make_train_function", make_with_slots)
+        patch.setattr(trainer, "make_train_function", make_with_slots)
         yield
 
 

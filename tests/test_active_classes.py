@@ -163,12 +163,12 @@ def test_ids_past_32_bits():
 
 
 def test_static_shape_in_a_function():
-    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.int64)])
+    @tf.function(input_signature=[tf.TensorSpec([2, 2], tf.int64)])
     def chosen(labels):
         result = active_classes(labels, 5, 100, tf.constant([1, 2], tf.int64))
         assert result.ids.shape == [5]
         assert result.log_expected_count.shape == [5]
-        assert result.positions.shape.as_list() == [None, 2]
+        assert result.positions.shape.as_list() == [2, 2]
         return result.ids
 
     np.testing.assert_array_equal(
@@ -399,11 +399,22 @@ def test_infinite_and_equal_scores():
     assert chosen.ids.numpy().tolist() == [7, 6, 8]
 
 
+@given(
+    st.lists(st.integers(-1, 19), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.sampled_from(["uniform", "log_uniform"]),
+)
+def test_more_labels_than_num_sampled_are_all_chosen(labels, size, fill):
+    chosen = choose(labels, size, 20, fill=fill, candidates=[3], scores=[1.0])
+    distinct = list(dict.fromkeys(x for x in labels if x >= 0))
+    ids = chosen.ids.numpy()
+    assert len(set(ids)) == len(ids) == max(size, len(distinct))
+    np.testing.assert_array_equal(ids[: len(distinct)], distinct)
+    if len(distinct) >= size:
+        np.testing.assert_array_equal(chosen.log_expected_count, 0)
+
+
 INVALID = {
-    "too_many_labels": (
-        {"labels": [0, 1, 2, 2], "num_sampled": 2},
-        ["num_sampled=2", "3 distinct labels"],
-    ),
     "label_too_great": (
         {"labels": [0, 10]},
         ["`targets` must be in [-1, 10)", "10 at position 1"],

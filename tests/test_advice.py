@@ -165,31 +165,12 @@ def test_memory_is_of_rows_and_of_the_heads_own_optimizer():
     assert advice.num_sampled == 100
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "is_told"),
-    [
-        (None, False),
-        (keras.optimizers.Adam, True),
-        (tfxclass.optimizers.LazyAdamW, True),
-        (tfxclass.optimizers.LazySGD, False),
-    ],
-)
-def test_adam_s_own_moments_are_told(optimizer, is_told):
+def test_the_moments_of_adam_are_not_blamed():
+    """One second moment for a whole matrix makes most models worse."""
     head = layers.SampledSoftmax(CLASSES, 40)
-    model = model_with(head)
-    if optimizer is not None:
-        model.compile(optimizer(1e-3), loss=head.loss)
+    model = model_with(head, keras.optimizers.Adam(1e-3))
     advice = tfxclass.advise(model, data(BATCH), BATCH, seconds=0.2, verbose=0)
-    assert advice.is_adam == is_told
-    for noise, name in ((0.1, "uniform"), (99.0, "full")):
-        advice = dataclasses.replace(advice, noise=noise)
-        choices = [
-            dataclasses.replace(c, step_ms=1.0 + (c.name != name))
-            for c in advice.choices
-        ]
-        advice = dataclasses.replace(advice, choices=tuple(choices))
-        told = "shared_second_moment=True" in str(advice)
-        assert told == (is_told and advice.recommended != "full")
+    assert "second_moment" not in str(advice)
 
 
 def test_uniform_recommends_auto_which_can_change_its_mind():

@@ -353,3 +353,11 @@ def test_bad_arguments_of_heads():
         tfxclass.top_k(model, 2, "calibrated")
     with pytest.raises(ValueError, match="`threshold` must be None"):
         tfxclass.top_k(model, 2, "own")
+
+
+@pytest.mark.parametrize("thresholds", [None, "micro"])
+def test_a_model_of_nan_is_refused(thresholds):
+    model = keras.Sequential([keras.Input([3]), layers.FullSoftmax(4)])
+    data = (np.full((2, 3), np.nan, np.float32), np.zeros(2, int))
+    with pytest.raises(ValueError, match="finite logits.*nan"):
+        tfxclass.calibrate(model, data, thresholds=thresholds)

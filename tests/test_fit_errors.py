@@ -8,6 +8,7 @@ import tensorflow as tf
 import tfxclass
 from tests.contract import make_model
 from tfxclass import layers
+from tfxclass.losses import fit_checks
 
 CLASSES, DIM, ROWS = 20, 8, 16
 OPTIONS = {"batch_size": 8, "verbose": 0}
@@ -206,3 +207,40 @@ class TestMetricsOfTheFullOutput:
             metrics={"size": ["mae"]},
         )
         model.fit(x, {"size": x[:, :1], "words": y}, **OPTIONS)
+
+
+def fit_with(optimizer, head):
+    model = keras.Sequential([keras.Input([DIM]), head])
+    model.compile(optimizer, loss=head.loss)
+    model.fit(*data(), **OPTIONS)
+
+
+def test_dense_optimizer_of_many_classes_is_told_once(monkeypatch):
+    monkeypatch.setattr(fit_checks, "_MANY_NUMBERS", CLASSES * DIM)
+    head = layers.SampledSoftmax(CLASSES, num_sampled=18, seed=1)
+    with pytest.warns(UserWarning, match="Adam updates all 20 .*LazyAdam"):
+        fit_with("adam", head)
+    # Warnings are errors here.
+    fit_with("adam", head)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.SGD(0.1),
+        lambda: tfxclass.optimizers.LazyAdam(),
+        lambda: keras.optimizers.LossScaleOptimizer(
+            tfxclass.optimizers.LazyAdam()
+        ),
+    ],
+    ids=["sgd", "lazy", "scaled"],
+)
+def test_optimizers_of_touched_rows_are_not_warned_of(monkeypatch, optimizer):
+    monkeypatch.setattr(fit_checks, "_MANY_NUMBERS", 1)
+    fit_with(optimizer(), layers.SampledSoftmax(CLASSES, num_sampled=18))
+
+
+def test_dense_optimizers_of_few_classes_and_full_heads_are_fine(monkeypatch):
+    fit_with("adam", layers.SampledSoftmax(CLASSES, num_sampled=18))
+    monkeypatch.setattr(fit_checks, "_MANY_NUMBERS", 1)
+    fit_with("adam", layers.FullSoftmax(CLASSES))

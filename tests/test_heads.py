@@ -456,10 +456,47 @@ def test_bad_labels_in_fit(kind, name):
 
 
 def test_more_labels_than_places():
-    model = make_model(make_head("uniform", num_sampled=3))
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        model.fit(data()[0], np.arange(BATCH), batch_size=BATCH, verbose=0)
-    assert "num_sampled=3 with 16 distinct labels" in str(error.value)
+    head = make_head("uniform", num_sampled=3)
+    model = make_model(head)
+    x, rows = data()[0][:BATCH], np.arange(BATCH)
+    kernel = head.kernel.numpy()[rows]
+    features = model.layers[-2](x) if len(model.layers) > 1 else x
+    logits = np.asarray(head.queries(tf.convert_to_tensor(features))) @ kernel.T
+    expected = np.log(np.exp(logits).sum(axis=1)) - np.diag(logits)
+    loss = head.compute_loss(features, rows, training=True)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+
+
+def test_many_and_few_labels_warn_once(capfd):
+    head = make_head("uniform", num_sampled=3)
+    model = make_model(head)
+    labels = np.concatenate([np.arange(BATCH), np.zeros(BATCH, int)] * 2)
+    x = np.concatenate([data()[0][:BATCH]] * 4)
+    model.fit(x, labels, batch_size=BATCH, shuffle=False, verbose=0)
+    told = capfd.readouterr().err
+    assert told.count("WARNING") == told.count(f"{2 * BATCH} or more") == 1
+    assert float(head.measured["overflow_steps"]) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SampledSoftmax",
+        "SelectiveSoftmax",
+        "LSHSoftmax",
+        "NoiseContrastive",
+        "NegativeSampling",
+    ],
+)
+def test_num_sampled_by_default(name):
+    head = getattr(layers, name)(400)
+    assert head.num_sampled == head.sampler.num_sampled == 4
+    assert head.sampler.size_for(50) == 100
+    assert head.sampler.size_for(500) == 400
+    config = head.get_config()
+    assert config["num_sampled"] is None
+    again = type(head).from_config(config)
+    assert again.sampler.follows_batch and again.sampler.num_sampled == 4
 
 
 def two_heads_of_one_sampler():
@@ -546,10 +583,6 @@ INVALID = {
     "sampler_name": (
         lambda: layers.SampledSoftmax(9, 3, sampler="best"),
         ["`sampler` must be one of", "'best'"],
-    ),
-    "no_num_sampled": (
-        lambda: layers.SampledSoftmax(9),
-        ['`sampler="uniform"` needs `num_sampled`'],
     ),
     "num_sampled_zero": (
         lambda: layers.SampledSoftmax(9, 0),

@@ -218,11 +218,6 @@ ERRORS = {
         {"l2": 1.0, "similarity": "cosine"},
         "`l2` needs",
     ),
-    "sampler without a size": (
-        layers.ProjectedSoftmax,
-        {"sampler": "uniform"},
-        "needs `num_sampled`",
-    ),
     "size without a sampler": (
         layers.ProjectedSoftmax,
         {"num_sampled": 10},

@@ -176,6 +176,70 @@ def test_padding_is_no_hit_where_logits_are_nan(cls):
     assert result_of(metric, head, labels, x=x) == 0.0
 
 
+NOT_FINITE = {
+    "features": lambda model: _fill(model.layers[0].bias, np.nan),
+    "infinite": lambda model: _fill(model.layers[0].bias, np.inf),
+    "one class": lambda model: _fill(model.layers[-1].kernel, np.nan, 7),
+}
+
+HEADS_OF_SAMPLES = {
+    "full": lambda **o: layers.FullSoftmax(20, **o),
+    "sampled": lambda **o: layers.SampledSoftmax(20, 20, **o),
+    "auto": lambda **o: layers.SampledSoftmax(20, 20, "auto", **o),
+    "hinge": lambda **o: layers.SampledSoftmax(
+        20, 20, loss="squared_hinge", **o
+    ),
+    "noise contrastive": lambda **o: layers.NoiseContrastive(20, 20, **o),
+    "negatives": lambda **o: layers.NegativeSampling(20, 20, **o),
+    "sharded": lambda **o: layers.ShardedSoftmax(
+        20, sampler="uniform", num_sampled=20, **o
+    ),
+}
+
+
+def _fill(variable, value, row=slice(None)):
+    values = variable.numpy()
+    values[row] = value
+    variable.assign(values)
+
+
+@pytest.mark.parametrize("case", NOT_FINITE)
+@pytest.mark.parametrize("name", HEADS_OF_SAMPLES)
+def test_a_model_that_diverged_is_never_right(name, case):
+    """NaN is neither greater nor less, so a rank by `>` would be the first."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(8, 4)).astype(np.float32)
+    y = random.integers(0, 20, (8, 2))
+    head = HEADS_OF_SAMPLES[name](seed=1)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(4), head])
+    model.compile(
+        tfxclass.optimizers.LazySGD(0.0),
+        loss=head.loss,
+        metrics=[
+            # Past all classes: without a rank, no label is among them.
+            metrics.TopKAccuracy(head, k=50),
+            metrics.MeanReciprocalRank(head),
+            metrics.RecallAtK(head, k=20),
+            metrics.F1Score(head, threshold=0.0),
+        ],
+    )
+    NOT_FINITE[case](model)
+    for run in (model.train_on_batch, model.test_on_batch):
+        found = run(x, y, return_dict=True)
+        assert not np.isfinite(found.pop("loss"))
+        assert list(found.values()) == [0.0] * 4
+
+
+def test_a_row_of_nan_that_does_not_count_changes_nothing():
+    head = identity_head()
+    x = np.array(LOGITS, np.float32)
+    x[1] = np.nan
+    metric = metrics.ExpectedCalibrationError(head)
+    result = result_of(metric, head, [0, -1, 1], x=x)
+    assert np.isfinite(result)
+    assert np.isnan(result_of(metric, head, [0, 2, 1], x=x))
+
+
 class TestPropensities:
     def test_by_hand(self):
         # log N = 3, so C = 2 * 4^0.5 = 4; (N_l + b)^-a = 1/2, 1/4.

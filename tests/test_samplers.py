@@ -140,8 +140,14 @@ def test_equal_rows(kind, value):
 @each_kind
 def test_more_labels_than_places(kind):
     head = head_of(make(kind, 3))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="num_sampled=3"):
-        sample(head, np.arange(5)[:, None])
+    for step, labels in enumerate(([[4], [9], [2], [7], [0]], [[1], [1]])):
+        parts = sample(head, labels)
+        check_sample(parts, labels, (5, 3)[step])
+        if step == 0:
+            np.testing.assert_array_equal(parts[0], np.ravel(labels))
+    gauges = head.sampler.gauges
+    assert float(gauges["overflow_steps"]) == 1
+    assert float(gauges["overflow_labels"]) == 5
 
 
 @each_indexed

@@ -14,6 +14,7 @@ import tfxclass
 from tests.contract import DIM
 from tests.contract import make_model
 from tfxclass import layers
+from tfxclass.h5_config import names_of_functions
 
 
 def model_of(value, **options):
@@ -178,3 +179,43 @@ def test_models_that_answer_are_saved_with_their_head(kind, tmp_path):
     pairs = zip(answering(x), loaded(x), strict=True)
     for ours, theirs in pairs:
         np.testing.assert_array_equal(ours, theirs)
+
+
+HEADS_IN_HDF5 = {
+    "full": lambda: layers.FullSoftmax(20),
+    "sampled": lambda: layers.SampledSoftmax(20, 20, sampler="auto"),
+    "forest": lambda: layers.SelectiveSoftmax(20, 20),
+    "tables": lambda: layers.LSHSoftmax(20, 20),
+    "noise": lambda: layers.NoiseContrastive(20, 20),
+    "dropmax": lambda: layers.DropMax(20),
+    "cosine": lambda: layers.FullSoftmax(20, similarity="cosine"),
+    "tree": lambda: layers.HierarchicalSoftmax(20, counts=np.arange(20) + 1),
+    "options": lambda: layers.FullSoftmax(
+        20, loss_options=tfxclass.losses.LossOptions(label_smoothing=0.1)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+@pytest.mark.parametrize("name", HEADS_IN_HDF5)
+def test_hdf5_files_can_be_loaded(name, tmp_path):
+    """Keras' loader puts the function `keras.layers.dot` for "dot"."""
+    head = HEADS_IN_HDF5[name]()
+    model = make_model(head)
+    path = str(tmp_path / "model.h5")
+    model.save(path)
+    loaded = keras.models.load_model(path, compile=False)
+    assert loaded.layers[-1].get_config() == head.get_config()
+    x = np.ones((3, DIM), np.float32)
+    np.testing.assert_allclose(loaded(x), model(x), rtol=1e-6)
+
+
+def _zeros(shape, dtype):
+    return np.zeros(shape, dtype)
+
+
+def test_functions_of_the_user_stay_in_a_configuration():
+    """Of `custom_objects`, where a function is meant."""
+    config = {"a": keras.layers.dot, "x_initializer": _zeros, "b": "dot"}
+    found = names_of_functions(config)
+    assert found == {**config, "a": "dot"}

@@ -230,13 +230,13 @@ def test_in_a_graph_the_check_speaks_first():
     @tf.function
     def draw(labels):
         return stock.ops.tfxclass_active_classes(
-            labels, none, [], [1, 2], 3, 1.0, [], num_classes=50
+            labels, none, [], [1, 2], 60, 1.0, [], num_classes=50
         )
 
     for _ in range(20):
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             draw(labels)
-        assert "num_sampled=3 with 16 distinct labels" in str(error.value)
+        assert "`num_sampled` must be in [1, 50]" in str(error.value)
 
 
 @pytest.mark.slow

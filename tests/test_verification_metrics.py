@@ -84,8 +84,21 @@ def test_hit_rate_by_hand_and_over_blocks(monkeypatch):
             "0 and 1",
         ),
         (lambda m: m.hit_rate(ROW[0], ROW, [0], [0]), "(2,)"),
+        (lambda m: m.hit_rate([[np.nan, 1]], ROW, [0], [0]), "`queries`"),
+        (lambda m: m.hit_rate(ROW, [[np.inf, 1]], [0], [0]), "`gallery`"),
     ],
-    ids=["shapes", "folds", "nan", "one_kind", "rate", "k", "labels", "rank"],
+    ids=[
+        "shapes",
+        "folds",
+        "nan",
+        "one_kind",
+        "rate",
+        "k",
+        "labels",
+        "rank",
+        "nan_query",
+        "infinite_gallery",
+    ],
 )
 def test_bad_arguments(call, part):
     with pytest.raises(ValueError) as error:

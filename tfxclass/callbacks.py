@@ -1,6 +1,5 @@
 """Callbacks for `fit`."""
 
-import os
 import time
 from typing import Any
 
@@ -8,6 +7,7 @@ import keras
 
 from tfxclass import keras_internals
 from tfxclass import saving
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 
@@ -95,7 +95,8 @@ class AtomicModelCheckpoint(keras.callbacks.ModelCheckpoint):
         wanted = (
             saving.WEIGHTS if options.get("save_weights_only") else saving.MODEL
         )
-        saving.check_ending("filepath", os.fspath(filepath), wanted)
+        filepath = local_path(filepath, "filepath")
+        saving.check_ending("filepath", filepath, wanted)
         super().__init__(filepath, **options)
 
     def set_model(self, model: keras.Model) -> None:

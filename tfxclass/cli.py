@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 
 
@@ -42,6 +43,12 @@ def _add_fit(verbs):
     fit.add_argument("--effort", choices=["best", "fast"], default="best")
     fit.add_argument("--seed", type=int, default=0)
     fit.add_argument("--export", help="folder of servable versions, too")
+    fit.add_argument(
+        "--separator",
+        default="|",
+        help='between the tags of a CSV or TSV field; "" for one tag',
+    )
+    _add_encoding(fit)
     fit.set_defaults(run=_fit)
 
 
@@ -53,7 +60,16 @@ def _add_ask(verbs):
     ask.add_argument(
         "--threshold", type=_threshold, help='least probability, or "learned"'
     )
+    _add_encoding(ask)
     ask.set_defaults(run=_ask)
+
+
+def _add_encoding(command):
+    command.add_argument(
+        "--encoding",
+        default="utf-8",
+        help="of CSV, TSV and JSON lines, such as cp1252",
+    )
 
 
 def _threshold(text):
@@ -61,25 +77,71 @@ def _threshold(text):
 
 
 def _fit(options):
+    from tfxclass.paths import check_folder
     from tfxclass.text import Tagger
     from tfxclass.text import readers
 
-    texts, tags = readers.read(options.data, options.text, options.tags)
-    tagger = Tagger(
-        fields=readers.fields_of(options.data, options.text),
-        effort=options.effort,
-        seed=options.seed,
-    )
-    tagger.fit(texts, tags)
-    if options.test:
-        scores = tagger.evaluate(
-            *readers.read(options.test, options.text, options.tags)
-        )
-        print(json.dumps(scores, indent=2))
-    tagger.save(options.out)
-    print(f"saved {options.out}")
+    check_folder(options.out, "--out")
+    if options.export:
+        check_folder(options.export, "--export")
+    data = _read(options.data, options)
+    fields = readers.fields_of(options.data, options.text)
+    test = _read_test(options, fields) if options.test else None
+    tagger = Tagger(fields=fields, effort=options.effort, seed=options.seed)
+    tagger.fit(*data)
+    # First: nothing that fails later may lose what was learned.
+    _save(tagger, options.out)
+    if test:
+        print(json.dumps(tagger.evaluate(*test), indent=2))
     if options.export:
         print(f"exported {tagger.export(options.export)}")
+
+
+def _read(path, options):
+    """`(texts, tags)` of a file, in which a row has a tag."""
+    from tfxclass.text import readers
+
+    texts, tags = readers.read(
+        path, options.text, options.tags, options.encoding, options.separator
+    )
+    if not any(tags):
+        raise ValueError(
+            f"{path}: must have a row with a tag in the column "
+            f"{options.tags!r}. Received: {len(tags)} rows"
+        )
+    return texts, tags
+
+
+def _read_test(options, fields):
+    """`(texts, tags)` of --test, checked before the training."""
+    from tfxclass.text import readers
+
+    test = _read(options.test, options)
+    of_test = readers.fields_of(options.test, options.text)
+    if fields and fields[0].kind == "words" and of_test != fields:
+        raise ValueError(
+            f"--test {options.test} must be an XC file of counts, as "
+            f"{options.data} is. Received: a file of other values, or texts"
+        )
+    return test
+
+
+def _save(tagger, folder):
+    """Saves the tagger, in a temporary folder if `folder` cannot be written.
+
+    Raises:
+        OSError: the tagger is in the temporary folder; the message says where.
+    """
+    try:
+        tagger.save(folder)
+    except (OSError, ValueError) as e:
+        spare = tempfile.mkdtemp(prefix="tfxclass-tagger-")
+        tagger.save(spare)
+        raise OSError(
+            f"{folder} could not be written ({e}). The tagger is saved in "
+            f"{spare}: move it from there"
+        ) from e
+    print(f"saved {folder}")
 
 
 def _ask(options):
@@ -89,14 +151,14 @@ def _ask(options):
     tagger = Tagger.load(options.model)
     columns = list(tagger.model.input)
     if options.data:
-        texts, _ = readers.read(options.data, columns)
+        texts, _ = readers.read(options.data, columns, None, options.encoding)
         _answer(tagger, texts, options)
         return
     for line in sys.stdin:
-        # Typed text is that of each column.
-        _answer(
-            tagger, {name: [line.rstrip("\n")] for name in columns}, options
-        )
+        # Typed text is that of each column. PowerShell's pipes begin with a
+        # byte order mark.
+        text = line.rstrip("\n").removeprefix("\ufeff")
+        _answer(tagger, {name: [text] for name in columns}, options)
 
 
 def _answer(tagger, texts, options):

@@ -1,16 +1,19 @@
 """What tfxclass uses of the insides of Keras and TensorFlow: all of it, here.
 
 Private names may go with any release. Each has one function or method below,
-under a name of ours; nothing else in the package spells it. Importing this
-module checks that they are all there (`_USES`), without making a variable: the
-devices of TensorFlow can still be configured after it.
+under a name of ours; nothing else in the package spells it. `_USES` lists them
+all, each with a check that runs when the name is first needed. A missing name
+never stops the import. It disables the feature that needs it
+(NotImplementedError), or a public way takes over, with a warning.
 """
 
 import contextlib
 import functools
+import importlib
 import inspect
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -19,18 +22,98 @@ from typing import NamedTuple
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import record as tf_record
-from tensorflow.python.framework import ops as tf_ops
 
 from tfxclass.types import Variable
 
 #: What the private names were tested with, as pip spells it.
-TESTED = "keras>=3.12,<3.16"
+TESTED = "keras>=3.12,<3.17"
 # Public, says Keras' guide to masking.
 _MASK = "_keras_mask"
 # Ours, on a graph.
 _GRADIENTS = "_tfxclass_gradients"
 _SCRATCH_GRAPH = "scratch_graph"
+_SCRATCH_GRAPH_USE = f"a graph named '{_SCRATCH_GRAPH}'"
+# AutoGraph would convert the checks of names that a traced function makes.
+_AS_IT_IS = tf.autograph.experimental.do_not_convert
+# What every step of a lazy optimizer uses of its base class.
+_METHODS = (
+    "_all_reduce_sum_gradients",
+    "_backend_apply_gradients",
+    "_backend_update_step",
+    "_clip_gradients",
+    "_get_variable_index",
+    "_track_variable",
+    "_var_key",
+)
+_STATE = ("_iterations", "_trainable_variables")
+_HISTORY = "KerasTensor._keras_history, Operation._inbound_nodes"
+_ARGUMENT_OF_FIT = "Model.fit(class_weight=...)"
+_METRICS = (
+    "Model._compile_metrics",
+    "CompileMetrics._user_metrics, ._user_weighted_metrics",
+)
+_DECAY = ("_apply_weight_decay", "_use_weight_decay")
+_AVERAGES = "_model_variables_moving_average"
+_SUMS = "_accumulated_gradients"
+
+
+@_AS_IT_IS
+def missing(*names: str) -> list[str]:
+    """Those of the private names `names`, keys of `_USES`, that are gone."""
+    return [name for name in names if not _is_there(name)]
+
+
+@_AS_IT_IS
+def need(feature: str, *names: str) -> None:
+    """Refuses a feature whose private names are not all there.
+
+    Args:
+        feature: str, the beginning of the message, as "`top_k`".
+        names: str, keys of `_USES`.
+
+    Raises:
+        NotImplementedError: a name is missing. The message has the versions.
+    """
+    gone = missing(*names)
+    if gone:
+        raise NotImplementedError(f"{feature}: not available. {_why(gone)}")
+
+
+def _needs(feature, *names):
+    """Decorator: `need` before each call."""
+
+    def decorate(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            need(feature, *names)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+@_AS_IT_IS
+def _has_all(consequence, *names):
+    """Whether all names are there; if not, one warning tells what follows."""
+    gone = missing(*names)
+    if gone:
+        _warn_once(f"{consequence} {_why(gone)}")
+    return not gone
+
+
+@functools.cache
+def _warn_once(message):
+    warnings.warn(message, stacklevel=4)
+
+
+def _why(gone):
+    return (
+        f"Keras {keras.__version__} with TensorFlow {tf.__version__} lacks "
+        f"private names that tfxclass uses: {', '.join(gone)}. tfxclass was "
+        f"tested with {TESTED}. Fix: pip install '{TESTED}', or install a "
+        "newer tfxclass."
+    )
 
 
 class OptimizerHooks:
@@ -42,9 +125,22 @@ class OptimizerHooks:
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._check_names([*_METHODS, *_STATE])
         super().__init__(*args, **kwargs)
+        if self.weight_decay:
+            self._check_names(_DECAY)
+        if self.use_ema:
+            self._check_names([_AVERAGES])
+        if self.gradient_accumulation_steps:
+            self._check_names([_SUMS])
         #: The strategy in scope when the optimizer was made.
         self._strategy = tf.distribute.get_strategy()
+
+    def _check_names(self, names):
+        need(
+            f"{type(self).__name__} (use an optimizer of keras.optimizers)",
+            *[f"Optimizer.{name}" for name in names],
+        )
 
     def _backend_apply_gradients(self, grads, trainable_variables):
         self._on_apply(grads, trainable_variables)
@@ -78,10 +174,16 @@ class OptimizerHooks:
 
     def _decay_all(self, variables):
         """Applies weight decay to variables as a whole."""
+        if self.weight_decay is None:
+            return
         self._apply_weight_decay(variables)
 
     def _has_decay(self, variable):
-        """Whether a variable is not excluded from weight decay."""
+        """Whether a variable is not excluded from weight decay.
+
+        Only after `build`: Keras 3.16 refuses to tell before.
+        """
+        self._check_names(_DECAY)
         return self._use_weight_decay(variable)
 
     @property
@@ -130,6 +232,7 @@ class OptimizerHooks:
         return self._var_key(variable)
 
 
+@_needs("MultiOptimizer", "Optimizer._iterations")
 def count_step(optimizer: keras.optimizers.Optimizer) -> None:
     """Moves the count of steps on, without one.
 
@@ -138,6 +241,7 @@ def count_step(optimizer: keras.optimizers.Optimizer) -> None:
     optimizer._iterations.assign_add(1)
 
 
+@_needs("Lazy optimizers and their growth", "Optimizer._iterations")
 def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     """How often gradients were applied, int64 scalar.
 
@@ -146,11 +250,18 @@ def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     return tf.cast(optimizer._iterations, tf.int64)
 
 
+@_needs("`use_ema`", f"Optimizer.{_AVERAGES}")
 def read_averages(optimizer: keras.optimizers.Optimizer) -> list[Variable]:
     """With `use_ema` the averages of the variables, up to date."""
     return optimizer._model_variables_moving_average
 
 
+@_needs(
+    "LazyAdam (use keras.optimizers.Adam)",
+    "Adam._momentums",
+    "Adam._velocities",
+    "Adam._velocity_hats",
+)
 def adam_slots(
     optimizer: keras.optimizers.Optimizer, index: int
 ) -> list[keras.Variable]:
@@ -161,6 +272,7 @@ def adam_slots(
     return slots
 
 
+@_needs("LazyAdagrad (use keras.optimizers.Adagrad)", "Adagrad._accumulators")
 def adagrad_slots(
     optimizer: keras.optimizers.Optimizer, index: int
 ) -> list[keras.Variable]:
@@ -168,6 +280,10 @@ def adagrad_slots(
     return [optimizer._accumulators[index]]
 
 
+@_needs(
+    "`catch_up=True` and local steps",
+    "tf.__internal__.distribute.interim.maybe_merge_call",
+)
 def merge_call(
     function: Callable[..., Any], strategy: tf.distribute.Strategy, *args: Any
 ) -> Any:
@@ -184,9 +300,12 @@ def eager_mode() -> contextlib.AbstractContextManager[None]:
 
     `tf.init_scope` leaves functions, but not a plain `tf.Graph`.
     """
+    if missing("tf.__internal__.eager_context.eager_mode"):
+        return tf.init_scope()
     return tf.__internal__.eager_context.eager_mode()
 
 
+@_needs("Lazy optimizers and BatchSampler", "Variable._value")
 def tf_variable(variable: Variable) -> tf.Variable:
     """The `tf.Variable` of a Keras variable; another is returned as it is.
 
@@ -205,11 +324,16 @@ def dtype_of_handle(handle: tf.Tensor) -> tf.DType | None:
     return tf.as_dtype(data.shape_and_type[0].dtype)
 
 
+@_needs(
+    "`top_k`, exports, SamplerLog and layers as groups of MultiOptimizer",
+    "Model._flatten_layers",
+)
 def flat_layers(model: keras.Layer) -> list[keras.layers.Layer]:
     """A model or layer and all layers in it, however deep; a list."""
     return list(model._flatten_layers())
 
 
+@_needs("`top_k` and exports", _HISTORY)
 def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     """The symbolic tensors that a symbolic tensor was computed from."""
     operation, node_index, _ = tensor._keras_history
@@ -227,17 +351,20 @@ def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     return list(found.values())
 
 
+@_needs("`tied_to` by its name", _HISTORY)
 def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
     """The layers that a symbolic tensor was computed by; a list."""
     made_by = [x._keras_history[0] for x in tensors_before(tensor)]
     return [x for x in made_by if isinstance(x, keras.layers.Layer)]
 
 
+@_needs("`tied_to`", "Layer._untrack_variable")
 def untrack(layer: keras.layers.Layer, variable: keras.Variable) -> None:
     """Makes a variable that is an attribute of `layer` none of its weights."""
     layer._untrack_variable(variable)
 
 
+@_needs("`tied_to`", "Variable._autocast")
 def without_autocast(variable: keras.Variable) -> None:
     """Makes a variable one that a layer of lower precision reads as it is."""
     variable._autocast = False
@@ -262,6 +389,11 @@ def is_keras_building() -> bool:
     """
     if tf.executing_eagerly():
         return False
+    _has_all(
+        "Training under a tf.distribute strategy may fail before its first "
+        "step.",
+        _SCRATCH_GRAPH_USE,
+    )
     return tf.compat.v1.get_default_graph().name.startswith(_SCRATCH_GRAPH)
 
 
@@ -285,7 +417,10 @@ class RunningFit(NamedTuple):
         Returns:
             List of names, functions and `keras.metrics.Metric`.
         """
-        compiled = self.model._compile_metrics
+        is_known = _has_all(
+            "Slow metrics of a sampled head are not reported.", *_METRICS
+        )
+        compiled = self.model._compile_metrics if is_known else None
         if compiled is None:
             return []
         # Sequential and subclassed models have one, or no names.
@@ -305,6 +440,12 @@ def running_fit() -> RunningFit | None:
 
     A loss is not told. It asks while a step is traced, below `fit`.
     """
+    is_known = _has_all(
+        "`class_weight` of `fit` is not checked against the labels.",
+        _ARGUMENT_OF_FIT,
+    )
+    if not is_known:
+        return None
     return _fit_above(sys._getframe()) or _fit_of_replicas()
 
 
@@ -347,7 +488,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     TensorFlow keeps each gradient function of a graph in a list of the process,
     and with it the graph and the variables in it: a class matrix a model. Here
-    the list has a weak reference; the graph itself has the function.
+    the list has a weak reference; the graph itself has the function. Without
+    the list, as TensorFlow does it, and one warning.
     """
     decorated = tf.custom_gradient(function)
 
@@ -355,21 +497,39 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args):
         result = decorated(*args)
         first = tf.nest.flatten(result)[0]
-        if isinstance(first, tf.Tensor) and not hasattr(first, "numpy"):
+        is_symbolic = isinstance(first, tf.Tensor) and not hasattr(
+            first, "numpy"
+        )
+        if is_symbolic and _has_all(
+            "The memory of models is kept until the process ends.",
+            "ops.gradient_registry._registry",
+        ):
             _keep_with_graph(first.op)
         return result
 
     return call
 
 
+@_AS_IT_IS
 def is_recorded() -> bool:
     """Whether a gradient tape may see what is computed here."""
-    return tf_record.could_possibly_record()
+    if missing("eager.record.could_possibly_record"):
+        return True
+    return _tf_record().could_possibly_record()
 
 
+def _tf_record():
+    return importlib.import_module("tensorflow.python.eager.record")
+
+
+def _tf_ops():
+    return importlib.import_module("tensorflow.python.framework.ops")
+
+
+@_AS_IT_IS
 def _keep_with_graph(operation):
     """Moves the gradient function of an operation to its graph."""
-    gradients = tf_ops.gradient_registry._registry
+    gradients = _tf_ops().gradient_registry._registry
     name = operation.get_attr("_gradient_op_type").decode()
     function = gradients[name]["type"]
     # The graph of an operation is a proxy, without a __dict__.
@@ -386,6 +546,7 @@ def collective_ops() -> Any:
     return collective_ops
 
 
+@_needs("The ONNX export", "Graph._functions")
 def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
     """The graphs of the functions that a graph calls; yields each."""
     for function in graph._functions.values():
@@ -405,16 +566,16 @@ def _has_compiled_metrics():
 
 
 def _has_scratch_graph():
-    # Not tried: a graph that is made at import starts TensorFlow, and
-    # processes that are forked afterwards draw the same names for functions.
-    from keras.src.backend.tensorflow import core
-
-    return _SCRATCH_GRAPH in core.compute_output_spec.__code__.co_consts
+    # Not tried: making a graph starts TensorFlow, whose devices can no longer
+    # be configured afterwards.
+    backend = importlib.import_module("keras.src.backend.tensorflow")
+    code = backend.compute_output_spec.__code__
+    return _SCRATCH_GRAPH in code.co_consts
 
 
 def _has_history():
-    arguments_of(keras.Input((1,), name="probe"))
-    return True
+    operation, node_index, _ = keras.Input((1,), name="probe")._keras_history
+    return not operation._inbound_nodes[node_index].input_tensors
 
 
 def _has_merge_call():
@@ -422,16 +583,16 @@ def _has_merge_call():
 
 
 def _has_record():
-    return tf_record.could_possibly_record() in (True, False)
+    return _tf_record().could_possibly_record() in (True, False)
 
 
 def _has_gradients():
-    registered = tf_ops.gradient_registry._registry["MatMul"]
+    registered = _tf_ops().gradient_registry._registry["MatMul"]
     return callable(registered["type"])
 
 
 def _has_handle_data():
-    return hasattr(tf_ops.EagerTensor, "_handle_data")
+    return hasattr(_tf_ops().EagerTensor, "_handle_data")
 
 
 def _has_eager_mode():
@@ -461,28 +622,12 @@ def _is_read(owner, name):
     return any(name in code.co_names for code in codes)
 
 
-#: Every private name, and a function that tells whether it is there.
+#: Every private name, and a function that tells whether it is there. Some are
+#: of releases to come: a check may raise anything.
 _USES = {
     # Row gradients: what a step does in which order, and where.
-    **_methods(
-        keras.optimizers.Optimizer,
-        "_all_reduce_sum_gradients",
-        "_apply_weight_decay",
-        "_backend_apply_gradients",
-        "_backend_update_step",
-        "_clip_gradients",
-        "_get_variable_index",
-        "_track_variable",
-        "_use_weight_decay",
-        "_var_key",
-    ),
-    **_attributes(
-        keras.optimizers.Optimizer,
-        "_accumulated_gradients",
-        "_iterations",
-        "_model_variables_moving_average",
-        "_trainable_variables",
-    ),
+    **_methods(keras.optimizers.Optimizer, *_METHODS, *_DECAY),
+    **_attributes(keras.optimizers.Optimizer, *_STATE, _AVERAGES, _SUMS),
     # Slots, which the fused updates write.
     **_attributes(
         keras.optimizers.Adam, "_momentums", "_velocities", "_velocity_hats"
@@ -494,15 +639,13 @@ _USES = {
     **_methods(keras.layers.Layer, "_untrack_variable"),
     # The head of a model, and what it reads.
     **_methods(keras.Model, "_flatten_layers"),
-    "KerasTensor._keras_history, Operation._inbound_nodes": _has_history,
+    _HISTORY: _has_history,
     # Losses that Keras calls before there are data.
-    f"a graph named '{_SCRATCH_GRAPH}'": _has_scratch_graph,
-    "Model.fit(class_weight=...)": _has_argument_of_fit,
+    _SCRATCH_GRAPH_USE: _has_scratch_graph,
+    _ARGUMENT_OF_FIT: _has_argument_of_fit,
     # What `compile` was given.
     **_attributes(keras.Model, "_compile_metrics"),
-    "CompileMetrics._user_metrics, ._user_weighted_metrics": (
-        _has_compiled_metrics
-    ),
+    _METRICS[1]: _has_compiled_metrics,
     # TensorFlow's.
     "tf.__internal__.distribute.interim.maybe_merge_call": _has_merge_call,
     "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
@@ -513,30 +656,22 @@ _USES = {
 }
 
 
-def _is_there(probe):
+@functools.cache
+def _is_there(name):
     try:
-        return probe()
-    except (AttributeError, IndexError, TypeError, ValueError):
+        return bool(_USES[name]())
+    except Exception:
         return False
 
 
-def check(uses: dict[str, Callable[[], bool]] | None = None) -> None:
-    """Raises ImportError, with the versions, if a private name is gone."""
+def check_backend() -> None:
+    """Raises ImportError where Keras computes with another backend."""
     if keras.backend.backend() != "tensorflow":
         raise ImportError(
             "tfxclass needs Keras with the backend TensorFlow. Fix: "
             "KERAS_BACKEND=tensorflow in the environment, before Keras is "
             f"imported. Received: {keras.backend.backend()!r}"
         )
-    uses = _USES if uses is None else uses
-    gone = [name for name, probe in uses.items() if not _is_there(probe)]
-    if gone:
-        raise ImportError(
-            f"Keras {keras.__version__} with TensorFlow {tf.__version__} "
-            "lacks what tfxclass uses of their insides: "
-            f"{', '.join(gone)}. It was tested with {TESTED}. Fix: pip "
-            f"install '{TESTED}', or take a newer tfxclass."
-        )
 
 
-check()
+check_backend()

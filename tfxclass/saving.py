@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import keras
 
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 #: Endings of the files that Keras writes.
@@ -52,7 +53,7 @@ def check_ending(name: str, path: str, wanted: str) -> None:
 
 
 def _replace(path: Path, ending: str, write: Callable[[str], None]) -> None:
-    path = os.path.abspath(os.fspath(path))
+    path = os.path.abspath(local_path(path))
     check_ending("path", path, ending)
     folder, name = os.path.split(path)
     os.makedirs(folder, exist_ok=True)

@@ -77,7 +77,7 @@ def _sources(arguments):
 
     from tfxclass_serve.model_config import sources_of
 
-    with open(arguments.model_config_file, encoding="utf-8") as f:
+    with open(arguments.model_config_file, encoding="utf-8-sig") as f:
         text = f.read()
     config = model_server_config_pb2.ModelServerConfig()
     try:

@@ -143,7 +143,7 @@ def _rows(fields, texts, test_texts):
             size = len(next(iter(columns.values())))
             ((rows, hashes, counts),) = fields_lib.read_terms(columns, [field])
             if vocabulary is None:
-                vocabulary = fields_lib.learn(field, size, hashes)
+                vocabulary = fields_lib.learn(field, size, hashes, counts)
             rows, ids, values = fields_lib.weigh(
                 field, vocabulary, rows, hashes, counts, size
             )

@@ -1,4 +1,5 @@
-// The classes a training step computes: exactly num_sampled distinct ids.
+// The classes a training step computes: num_sampled distinct ids, or all
+// targets where these are more.
 //
 // Targets first, in order of appearance; then the candidates, and where they
 // do not all fit, a sample of them without replacement with probabilities
@@ -39,7 +40,7 @@ struct ActiveClassesOptions {
 };
 
 struct ActiveClasses {
-  std::vector<int64_t> ids;               // [num_sampled]
+  std::vector<int64_t> ids;  // [max(num_sampled, num_targets)]
   std::vector<float> log_expected_count;  // 0 for targets and candidates
   // For each target, what the fill would make of it were it no target: the
   // log chance that it is in, given the other classes. 0 for targets that
@@ -221,9 +222,9 @@ inline void CountTargets(const std::vector<double>& of_targets, double rest,
 }  // namespace internal
 
 // Ids < 0 in targets and candidates are padding. Requires num_sampled <=
-// num_classes. Returns false, with num_targets set, if the distinct targets
-// alone are more than num_sampled.
-inline bool SelectActiveClasses(const ActiveClassesOptions& options,
+// num_classes. More distinct targets than num_sampled are all chosen, and
+// nothing else: a batch with many labels must not end a training.
+inline void SelectActiveClasses(ActiveClassesOptions options,
                                 const int64_t* targets, int64_t num_targets,
                                 const int64_t* candidates, const float* scores,
                                 int64_t num_candidates, int64_t* positions,
@@ -234,7 +235,7 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
     positions[i] = targets[i] < 0 ? -1 : active.Insert(targets[i]);
   }
   result->num_targets = active.size();
-  if (active.size() > options.num_sampled) return false;
+  options.num_sampled = std::max(options.num_sampled, active.size());
   const int64_t left = options.num_sampled - active.size();
   const float share = options.candidate_share;
   const int64_t room = CandidateRoom(left, share);
@@ -260,7 +261,6 @@ inline bool SelectActiveClasses(const ActiveClassesOptions& options,
   const double rest = internal::FillRest(options, &active, &random, result);
   internal::CountTargets(of_targets, rest, positions, num_targets, result);
   result->ids = active.ids();
-  return true;
 }
 
 }  // namespace tfxclass

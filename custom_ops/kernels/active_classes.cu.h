@@ -42,7 +42,8 @@ struct GpuActiveOutputs {
   int64_t* positions;                // [num_targets]
   float* target_log_expected_count;  // [num_targets]
   // Distinct targets, candidates taken, ids in all. The result is no good
-  // where the first is above num_sampled; the last is num_sampled elsewhere.
+  // where the first is above num_sampled: call again with that many. The last
+  // is num_sampled elsewhere.
   int64_t* counts;  // [3]
 };
 

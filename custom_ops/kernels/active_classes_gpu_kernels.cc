@@ -1,8 +1,8 @@
 // The union of the active classes on the GPU.
 //
-// Waits once, for three numbers: that more labels than `num_sampled` are told
-// as an error, and because their number is an output in host memory. Ids out of
-// range count as padding.
+// Waits once, for three numbers: the number of labels is an output in host
+// memory, and where they are more than `num_sampled` the classes are chosen
+// again, with room for all labels. Ids out of range count as padding.
 #include "kernels/active_classes.cu.h"
 #include "kernels/active_classes_op.h"
 #include "kernels/gpu_op.h"
@@ -18,29 +18,16 @@ class GpuActiveClassesOp : public ActiveClassesOp {
   using ActiveClassesOp::ActiveClassesOp;
 
   void Compute(OpKernelContext* c) override {
-    const Tensor &targets = c->input(0), &candidates = c->input(1);
     ActiveClassesOptions read;
     OP_REQUIRES_OK(c, Read(c, &read));
     ActiveClassesOutputs out;
-    OP_REQUIRES_OK(c, Allocate(c, read.num_sampled, &out));
-    OpScratch scratch(c);
-    int64_t* const counts = scratch.Get<int64_t>(3);
-    OP_REQUIRES(c, counts != nullptr, ToStatus(kNoScratch));
-    OP_REQUIRES_OK(
-        c, ToStatus(SelectActiveClasses(
-               OnDevice(read, c->input(6)),
-               {targets.flat<int64_t>().data(), targets.NumElements(),
-                candidates.flat<int64_t>().data(),
-                c->input(2).flat<float>().data(), candidates.NumElements()},
-               {out.ids->flat<int64_t>().data(),
-                out.log_count->flat<float>().data(),
-                out.positions->flat<int64_t>().data(),
-                out.target_count->flat<float>().data(), counts},
-               &scratch, StreamOf(c))));
+    OP_REQUIRES_OK(c, Allocate(c, &out));
     int64_t found[3];
-    OP_REQUIRES_OK(c, ReadFromDevice(c, counts, 3, found));
-    OP_REQUIRES(c, found[0] <= read.num_sampled,
-                TooManyTargets(read.num_sampled, found[0]));
+    OP_REQUIRES_OK(c, Select(c, read, out, found));
+    if (found[0] > read.num_sampled) {
+      read.num_sampled = found[0];
+      OP_REQUIRES_OK(c, Select(c, read, out, found));
+    }
     OP_REQUIRES(c, found[2] == read.num_sampled,
                 absl::InternalError("The draws of the fill ran out"));
     out.num_targets->scalar<int64_t>()() = found[0];
@@ -50,6 +37,33 @@ class GpuActiveClassesOp : public ActiveClassesOp {
   }
 
  private:
+  // Sets outputs 0 and 1, and `found` to the numbers of GpuActiveOutputs.
+  static absl::Status Select(OpKernelContext* c,
+                             const ActiveClassesOptions& read,
+                             const ActiveClassesOutputs& out, int64_t* found) {
+    const Tensor &targets = c->input(0), &candidates = c->input(1);
+    const tensorflow::TensorShape shape({read.num_sampled});
+    Tensor ids, log_count;
+    TF_RETURN_IF_ERROR(c->allocate_temp(tensorflow::DT_INT64, shape, &ids));
+    TF_RETURN_IF_ERROR(
+        c->allocate_temp(tensorflow::DT_FLOAT, shape, &log_count));
+    OpScratch scratch(c);
+    int64_t* const counts = scratch.Get<int64_t>(3);
+    if (counts == nullptr) return ToStatus(kNoScratch);
+    TF_RETURN_IF_ERROR(ToStatus(SelectActiveClasses(
+        OnDevice(read, c->input(6)),
+        {targets.flat<int64_t>().data(), targets.NumElements(),
+         candidates.flat<int64_t>().data(), c->input(2).flat<float>().data(),
+         candidates.NumElements()},
+        {ids.flat<int64_t>().data(), log_count.flat<float>().data(),
+         out.positions->flat<int64_t>().data(),
+         out.target_count->flat<float>().data(), counts},
+        &scratch, StreamOf(c))));
+    c->set_output(0, ids);
+    c->set_output(1, log_count);
+    return ReadFromDevice(c, counts, 3, found);
+  }
+
   static GpuActiveOptions OnDevice(const ActiveClassesOptions& read,
                                    const Tensor& cumulative) {
     GpuActiveOptions options;

@@ -27,17 +27,19 @@ class CpuActiveClassesOp : public ActiveClassesOp {
       options.cumulative = c->input(6).flat<double>().data();
     }
     ActiveClassesOutputs out;
-    OP_REQUIRES_OK(c, Allocate(c, options.num_sampled, &out));
+    OP_REQUIRES_OK(c, Allocate(c, &out));
     ActiveClasses active;
-    const bool fits = SelectActiveClasses(
+    SelectActiveClasses(
         options, targets.flat<int64_t>().data(), targets.NumElements(),
         candidates.flat<int64_t>().data(), c->input(2).flat<float>().data(),
         candidates.NumElements(), out.positions->flat<int64_t>().data(),
         &active);
-    OP_REQUIRES(c, fits,
-                TooManyTargets(options.num_sampled, active.num_targets));
-    CopyTo(active.ids, out.ids);
-    CopyTo(active.log_expected_count, out.log_count);
+    const int64_t count = active.ids.size();
+    Tensor *ids, *log_count;
+    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {count}, &ids));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {count}, &log_count));
+    CopyTo(active.ids, ids);
+    CopyTo(active.log_expected_count, log_count);
     CopyTo(active.target_log_expected_count, out.target_count);
     out.num_targets->scalar<int64_t>()() = active.num_targets;
     out.num_candidates->scalar<int64_t>()() = active.num_candidates;

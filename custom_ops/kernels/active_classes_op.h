@@ -10,8 +10,8 @@
 namespace tfxclass {
 
 struct ActiveClassesOutputs {
-  tensorflow::Tensor *ids, *log_count, *positions, *num_targets;
-  tensorflow::Tensor *num_candidates, *target_count, *used;
+  tensorflow::Tensor *positions, *num_targets, *num_candidates;
+  tensorflow::Tensor *target_count, *used;
 };
 
 // Inputs: targets, candidates, scores, seed, num_sampled, candidate_share and
@@ -50,23 +50,15 @@ class ActiveClassesOp : public tensorflow::OpKernel {
     return CheckNumbers(*options, c->input(6).NumElements());
   }
 
+  // All but the ids and their counts: how many there are is not known yet.
   static absl::Status Allocate(tensorflow::OpKernelContext* c,
-                               int64_t num_sampled, ActiveClassesOutputs* out) {
+                               ActiveClassesOutputs* out) {
     const auto& of_targets = c->input(0).shape();
-    TF_RETURN_IF_ERROR(AllocateOutput(c, 0, {num_sampled}, &out->ids));
-    TF_RETURN_IF_ERROR(AllocateOutput(c, 1, {num_sampled}, &out->log_count));
     TF_RETURN_IF_ERROR(c->allocate_output(2, of_targets, &out->positions));
     TF_RETURN_IF_ERROR(AllocateOutput(c, 3, {}, &out->num_targets));
     TF_RETURN_IF_ERROR(AllocateOutput(c, 4, {}, &out->num_candidates));
     TF_RETURN_IF_ERROR(AllocateOutput(c, 6, {}, &out->used));
     return c->allocate_output(5, of_targets, &out->target_count);
-  }
-
-  static absl::Status TooManyTargets(int64_t num_sampled, int64_t num_targets) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`num_sampled` must be at least the number of distinct labels in the "
-        "batch. Received: num_sampled=",
-        num_sampled, " with ", num_targets, " distinct labels"));
   }
 
  private:

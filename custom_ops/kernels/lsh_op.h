@@ -110,7 +110,8 @@ struct LshLimits {
     for (int64_t i = 0; i < count; ++i) {
       if (targets[i] >= 0) distinct.Insert(targets[i]);
     }
-    return std::min(num_sampled - distinct.size(), max_candidates);
+    const int64_t left = std::max<int64_t>(num_sampled - distinct.size(), 0);
+    return std::min(left, max_candidates);
   }
 };
 

@@ -28,6 +28,12 @@ REGISTER_OP("Tfxclass>ActiveClasses")
     .SetShapeFn([](InferenceContext* c) {
       tensorflow::shape_inference::DimensionHandle num_sampled;
       TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(4, &num_sampled));
+      // More targets than that are all chosen.
+      const auto num_targets = c->NumElements(c->input(0));
+      const bool is_known = c->ValueKnown(num_sampled) &&
+                            c->ValueKnown(num_targets) &&
+                            c->Value(num_targets) <= c->Value(num_sampled);
+      if (!is_known) num_sampled = c->UnknownDim();
       c->set_output(0, c->Vector(num_sampled));
       c->set_output(1, c->Vector(num_sampled));
       c->set_output(2, c->input(0));

@@ -237,7 +237,8 @@ def check_active(args, outputs, live):
     ids, log_count, positions, num_targets, num_candidates = outputs[:5]
     of_targets, used = outputs[5:]
     num_classes, targets = args["num_classes"], args["targets"]
-    assert len(ids) == len(log_count) == np.ravel(args["num_sampled"])[0]
+    size = max(np.ravel(args["num_sampled"])[0], num_targets)
+    assert len(ids) == len(log_count) == size
     assert_distinct(ids)
     assert_ids(ids, num_classes)
     assert positions.shape == of_targets.shape == targets.shape
@@ -263,7 +264,7 @@ def _draw_active(d):
     candidates = d.ids((d.size(0, 30),), num_classes, padded=True)
     weights = np.abs(d.floats(num_classes)) if fill == "frequency" else [1.0]
     return {
-        "targets": d.ids((min(d.size(0), num_sampled),), num_classes, True),
+        "targets": d.ids((d.size(0),), num_classes, True),
         "candidates": candidates,
         "scores": d.floats(*candidates.shape),
         "seed": d.seed(2),

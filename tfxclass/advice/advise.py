@@ -27,6 +27,8 @@ from tfxclass.optimizers import MultiOptimizer
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.auto import PAYS_ABOVE
 from tfxclass.samplers.effective import effective_classes
+from tfxclass.samplers.sample_size import check_num_sampled
+from tfxclass.samplers.sample_size import sample_size
 from tfxclass.types import Config
 
 # Rows whose softmax is computed in full, and steps whose time is a median.
@@ -71,7 +73,7 @@ def advise(
         model: a built Sequential or functional model that ends in a
             `FullSoftmax`, `SampledSoftmax`, `SelectiveSoftmax` or
             `LSHSoftmax`. If it is compiled, its optimizer's settings are
-            used, else `LazyAdam(1e-3, shared_second_moment=True)`.
+            used, else `LazyAdam(1e-3)`.
         data: `(x, y)`, arrays (`x` may be a structure of them) as for
             `model.fit`; or a `tf.data.Dataset` of such batches.
         batch_size: int, rows a step; a dataset has its own.
@@ -125,7 +127,6 @@ def advise(
         num_sampled=num_sampled,
         batch=int(y.shape[0]),
         config=trial.config,
-        is_adam=trial.is_adam,
     )
     if verbose:
         print(advice)
@@ -160,9 +161,7 @@ class Trial:
         encoder = keras.Model(inputs_as_given(model, inputs), features)
         self.encoder = keras.models.clone_model(encoder)
         self.encoder.set_weights(encoder.get_weights())
-        self.optimizer = getattr(model, "optimizer", None) or LazyAdam(
-            1e-3, shared_second_moment=True
-        )
+        self.optimizer = getattr(model, "optimizer", None) or LazyAdam(1e-3)
         self.optimizer_of_head = self.optimizer
         if isinstance(self.optimizer, MultiOptimizer):
             # Its groups name this head, not those that are tried.
@@ -171,26 +170,18 @@ class Trial:
         self.rows = [w.numpy() for w in self._rows_of(head)]
         self.options: Config = {}
 
-    @property
-    def is_adam(self) -> bool:
-        """Whether each element of a class row has its own second moment."""
-        optimizer = self.optimizer_of_head
-        shares = getattr(optimizer, "shared_second_moment", False)
-        return isinstance(optimizer, keras.optimizers.Adam) and not shares
-
     @staticmethod
     def _rows_of(head: ClassHead) -> list[keras.Variable]:
         return [w for w in (head.kernel, head.bias) if w is not None]
 
     def set_num_sampled(self, given: int | None, labels: tf.Tensor) -> int:
         """Sets and returns how many classes a step of sampled heads has."""
-        num_classes, own = self.head.num_classes, None
-        if isinstance(self.head, SampledSoftmax):
-            own = self.head.num_sampled
-        chosen = own if given is None else given
+        num_classes, num_labels = self.head.num_classes, int(tf.size(labels))
+        chosen = check_num_sampled(given, num_classes)
+        if chosen is None and isinstance(self.head, SampledSoftmax):
+            chosen = self.head.sampler.size_for(num_labels)
         if chosen is None:
-            chosen = max(num_classes // 100, 2 * int(tf.size(labels)))
-        chosen = min(check_positive_int("num_sampled", chosen), num_classes)
+            chosen = sample_size(num_classes, num_labels)
         self.options = {"num_sampled": chosen}
         return chosen
 

@@ -17,11 +17,6 @@ _CALLS = {
     "forest": "SelectiveSoftmax({num_classes:_}, {num_sampled:_})",
     "lsh": "LSHSoftmax({num_classes:_}, {num_sampled:_})",
 }
-_SHARE = (
-    "Adam moves rows drawn as negatives about as far as labels' rows; "
-    "tfxclass.optimizers.LazyAdam(..., shared_second_moment=True) does not, "
-    "and often ends better."
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +53,6 @@ class Advice:
             costs of two steps, for neighbours to pay.
         num_classes, num_sampled, batch: ints.
         config: dict, the arguments of a head that the model's had.
-        is_adam: bool, whether Adam's own moments move its rows.
     """
 
     choices: tuple[Choice, ...]
@@ -71,7 +65,6 @@ class Advice:
     num_sampled: int
     batch: int
     config: Config
-    is_adam: bool = False
 
     def time_to_learn(self, name: str) -> float:
         """A step's time, in ms, as if it had no noise.
@@ -140,8 +133,6 @@ class Advice:
                 f"{choice.name:8} {choice.step_ms:10.3g} "
                 f"{choice.first_step_s:10.3g} {memory:12,.1f}"
             )
-        if self.is_adam and self.recommended != "full":
-            lines.append(_SHARE)
         return "\n".join(lines)
 
 

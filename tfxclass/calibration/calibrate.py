@@ -77,7 +77,7 @@ def calibrate(
 
     Raises:
         ValueError: another kind of head, `activation=None`, no labels, data
-            that are no pairs.
+            that are no pairs, or logits that are not finite.
 
     References:
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
@@ -97,6 +97,12 @@ def calibrate(
     head = rows.head
     loss = temperature_lib.loss_of(rows)
     before = after = loss(head.answer_temperature)
+    if not math.isfinite(before):
+        raise ValueError(
+            "Calibration needs finite logits of the held-out rows. Received: a "
+            f"mean loss of {before}. Fix: look for NaN or infinity in the "
+            "weights of the model and in `data`."
+        )
     if temperature:
         with progress.told("Fitting the temperature"):
             head.answer_temperature = temperature_lib.fit_temperature(loss)

@@ -49,11 +49,19 @@ def best_thresholds(
     Returns:
         `(thresholds, f1)`: float32 `[num_classes]`, and float.
 
+    Raises:
+        ValueError: scores that are NaN.
+
     References:
         Dinkelbach, On Nonlinear Fractional Programming, 1967. Fan and Lin, A
         Study on Threshold Selection for Multi-label Classification, 2007.
     """
     num_classes = len(pairs.positives)
+    if np.isnan(pairs.scores).any():
+        raise ValueError(
+            "`scores` must be numbers. Received: NaN in "
+            f"{int(np.isnan(pairs.scores).sum())} of {len(pairs.scores)} pairs"
+        )
     of_each = _best(pairs, average, np.arange(num_classes))
     of_all = _best(pairs, average, np.zeros(num_classes, np.int64))
     found = _shrunk(of_each, of_all, pairs.positives, shrinkage)

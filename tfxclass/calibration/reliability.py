@@ -48,14 +48,23 @@ def reliability(
         probabilities: floats in [0, 1], `[n]`.
         hits: bools `[n]`.
         num_bins: int.
+
+    Raises:
+        ValueError: shapes that differ, probabilities out of range, or NaN.
     """
     num_bins = check_positive_int("num_bins", num_bins)
     p = np.asarray(probabilities, np.float64)
     hits = np.asarray(hits, np.float64)
-    if p.ndim != 1 or p.shape != hits.shape or not np.all((p >= 0) & (p <= 1)):
+    if p.ndim != 1 or p.shape != hits.shape:
         raise ValueError(
-            "`probabilities` must be numbers in [0, 1], one for each of "
-            f"`hits`. Received: shapes {p.shape} and {hits.shape}"
+            "`probabilities` must have one number for each of `hits`. "
+            f"Received: shapes {p.shape} and {hits.shape}"
+        )
+    bad = np.flatnonzero(~((p >= 0) & (p <= 1)))
+    if len(bad):
+        raise ValueError(
+            "`probabilities` must be in [0, 1]. Received: "
+            f"{p[bad[0]]} at position {bad[0]}"
         )
     bins = np.minimum((p * num_bins).astype(np.int64), num_bins - 1)
     counts = np.bincount(bins, minlength=num_bins)

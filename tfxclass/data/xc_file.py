@@ -1,21 +1,18 @@
 """The extreme-classification text format as a streaming pipeline."""
 
-import gzip
-import lzma
+import codecs
 import numbers
-import os
-import zlib
 
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import text_files
 from tfxclass.checks import check_positive_int
 from tfxclass.data import passes
 from tfxclass.ops.xc_lines import parse_xc_lines
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
-_OPEN = {".gz": gzip.open, ".xz": lzma.open}
-_DAMAGED = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
 _BLOCK_BYTES = 1 << 20
 # No line is as long: what has no newlines is no text.
 _MOST_LINE_BYTES = 1 << 26
@@ -34,7 +31,8 @@ class XCFile:
     file, the line (the header is line 1) and what is wrong.
 
     Args:
-        path: the file; `.gz` and `.xz` are decompressed.
+        path: the file, UTF-8 or ASCII; `.gz`, `.xz` and `.bz2` are
+            decompressed.
 
     Attributes:
         num_rows: int, from the header.
@@ -56,7 +54,7 @@ class XCFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = os.fspath(path)
+        self.path = local_path(path)
         _, lines = next(self._text_blocks(), (1, [b""]))
         header = _parse_header(self.path, lines[0])
         self.num_rows, self.num_features, self.num_classes = header
@@ -181,7 +179,7 @@ class XCFile:
     def _text_blocks(self):
         """Yields `(number of the first line, lines)`, all of the file."""
         number, rest = 1, b""
-        for chunk in self._chunks():
+        for chunk in text_files.read_bytes(self.path, _BLOCK_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > _MOST_LINE_BYTES:
                 raise ValueError(
@@ -194,17 +192,6 @@ class XCFile:
         if rest:
             yield number, [rest]
 
-    def _chunks(self):
-        suffix = os.path.splitext(self.path)[1]
-        try:
-            with _OPEN.get(suffix, open)(self.path, "rb") as f:
-                while chunk := f.read(_BLOCK_BYTES):
-                    yield chunk
-        except _DAMAGED as e:
-            raise ValueError(
-                f"{self.path} is damaged, or no {suffix} file: {e}"
-            ) from e
-
     def _parse(self, line_numbers, lines):
         return parse_xc_lines(
             lines, line_numbers, self.num_features, self.num_classes, self.path
@@ -212,7 +199,8 @@ class XCFile:
 
 
 def _parse_header(path, line):
-    fields = line.split()
+    text_files.check_bytes(path, line)
+    fields = line.removeprefix(codecs.BOM_UTF8).split()
     # 18 digits: ids are 64-bit.
     if len(fields) != 3 or not all(
         field.isdigit() and len(field) <= 18 and int(field) for field in fields

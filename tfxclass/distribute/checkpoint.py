@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.paths import local_path
 from tfxclass.saving import synchronise
 from tfxclass.types import Config
 from tfxclass.types import Path
@@ -41,7 +42,7 @@ class Checkpoint:
     def __init__(
         self, folder: Path, model: keras.Model, writes: bool = True
     ) -> None:
-        self.folder = folder
+        self.folder = local_path(folder, "checkpoint")
         self.model = model
         self.writes = writes
 

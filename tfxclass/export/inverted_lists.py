@@ -9,6 +9,7 @@ from tfxclass.export import accuracy
 from tfxclass.export import earlier_lists
 from tfxclass.export.list_search import ListSearch
 from tfxclass.ops import kmeans
+from tfxclass.paths import local_path
 from tfxclass.rows import stock
 from tfxclass.types import Array
 from tfxclass.types import Path
@@ -74,7 +75,7 @@ class InvertedLists:
         self.min_recall = min_recall
         self.seed = seed
         self.probabilities = bool(probabilities)
-        self.base = base
+        self.base = base if base is None else local_path(base, "base")
 
     def build(
         self,

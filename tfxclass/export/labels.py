@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfxclass import text_files
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 FILE_NAME = "labels.txt"
@@ -21,16 +23,14 @@ def read(
         num_classes: int.
 
     Raises:
-        ValueError: a name that a line of the file cannot hold, or a number of
-            names other than `num_classes`.
+        ValueError: a name that a line of the file cannot hold, a number of
+            names other than `num_classes`, or a file that is not UTF-8.
     """
     if labels is None:
         return None
     if isinstance(labels, (str, os.PathLike)):
-        with open(labels, encoding="utf-8") as f:
-            names = f.read().split("\n")
-        # The last line may end, or not.
-        names = names[:-1] if names[-1] == "" else names
+        lines = text_files.read_lines(local_path(labels, "labels"))
+        names = [line.rstrip("\r\n") for line in lines]
     else:
         names = list(labels)
     for class_id, name in enumerate(names):

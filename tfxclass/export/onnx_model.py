@@ -28,6 +28,7 @@ from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
+from tfxclass.paths import local_path
 from tfxclass.rows import int8_rows
 from tfxclass.types import Path
 
@@ -90,11 +91,11 @@ def onnx(
         ImportError: the extra is not installed.
     """
     check_extra()
-    path = os.path.abspath(os.fspath(path))
+    path = os.path.abspath(local_path(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: {path!r}")
     if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(model)
+        model = keras.models.load_model(local_path(model, "model"))
     inputs, features, head = encoder_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     _check_head(head)

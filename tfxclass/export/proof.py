@@ -21,6 +21,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass.export import _c_loader
 from tfxclass.export._libraries import text_libraries
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 LOADER = _c_loader.__file__
@@ -42,6 +43,7 @@ def check(
             Text has.
         RuntimeError: the export does not load, or answers otherwise.
     """
+    folder = local_path(folder, "folder")
     graph = _meta_graph(folder)
     runs = [(question.signature, question.inputs) for question in questions]
     runs += records

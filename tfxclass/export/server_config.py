@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 from tfxclass.checks import check_positive_int
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
@@ -40,6 +41,7 @@ def server_config(
         ValueError: an argument out of range.
         ImportError: the extra is not installed.
     """
+    folder = local_path(folder, "folder")
     text = _models_config(models, dict(versions or {}), dict(labels or {}))
     files = {
         "models.config": text,

@@ -27,6 +27,7 @@ from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
+from tfxclass.paths import local_path
 from tfxclass.rows import column_rows
 from tfxclass.rows import int8_rows
 from tfxclass.types import Path
@@ -120,8 +121,9 @@ def saved_model(
         RuntimeError: the export does not load, or answers otherwise.
         ImportError: a warm-up without the extra.
     """
+    path = local_path(path)
     if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(model)
+        model = keras.models.load_model(local_path(model, "model"))
     inputs, features, head = encoder_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
@@ -159,7 +161,7 @@ def saved_model(
             None, top_k, threshold, most_excluded, only
         )
         asked = questions.ask(encoder, head, best, names, examples, answer)
-    with version_folder(os.fspath(path)) as folder:
+    with version_folder(path) as folder:
         search = search or _exact(head)
         answer = signatures_lib.Answer(
             search, top_k, threshold, most_excluded, only

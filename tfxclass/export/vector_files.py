@@ -13,6 +13,7 @@ from tfxclass.export.version_folder import new_folder
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.output_head import flatten
+from tfxclass.paths import local_path
 from tfxclass.rows import half_rows
 from tfxclass.types import Array
 from tfxclass.types import Labels
@@ -50,11 +51,11 @@ def vectors(
     Raises:
         ValueError: a path that exists, another kind of head, or wrong labels.
     """
-    path = os.path.abspath(os.fspath(path))
+    path = os.path.abspath(local_path(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: {path!r}")
     if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(model)
+        model = keras.models.load_model(local_path(model, "model"))
     _, _, head = encoder_of(model)
     _check_head(head)
     names = labels_lib.of_head(labels, head)

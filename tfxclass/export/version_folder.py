@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 
@@ -19,6 +20,7 @@ class _Folder:
 @contextlib.contextmanager
 def version_folder(path: Path) -> Iterator[_Folder]:
     """A folder to fill, which becomes `path/<next version>` at the end."""
+    path = local_path(path)
     if os.path.exists(path) and not os.path.isdir(path):
         raise ValueError(f"`path` must be a folder. Received: {path!r}")
     made = _make_folders(path)

@@ -100,7 +100,8 @@ class DropMax(SavedRandom, SampledHead):
     Args:
         num_classes: int, number of classes.
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
-        num_sampled: int, classes a step; only with a sampler's name.
+        num_sampled: int, classes a step; only with a sampler's name. By
+            default, and for batches with more labels, as in `SampledSoftmax`.
         sampler: None for all classes, or as in `SampledSoftmax`.
         num_samples: int, masks a step.
         temperature: float > 0, of the concrete relaxation.

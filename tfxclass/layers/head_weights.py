@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfxclass.h5_config import H5Config
 from tfxclass.keras_internals import untrack
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.rows import half_rows
@@ -14,7 +15,7 @@ from tfxclass.rows.rounded_initializer import Rounded
 from tfxclass.types import Shape
 
 
-class HeadWeights(keras.layers.Layer):
+class HeadWeights(H5Config, keras.layers.Layer):
     """Base of `OutputHead`: weights are made as `weight_specs` declares them.
 
     A subclass gives `weight_specs` and `take_weights`, and has the attributes

@@ -430,7 +430,7 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
     @classmethod
     def from_config(cls, config: Config) -> "HierarchicalSoftmax":
         tree = keras.saving.deserialize_keras_object(config["tree"])
-        return cls(**{**config, "tree": tree})
+        return super().from_config({**config, "tree": tree})
 
 
 def _constant(name, array):

@@ -12,7 +12,7 @@ def line_of(head: keras.layers.Layer) -> str:
         parts.append(f"{sum(sizes):,} parameters")
     sampler = getattr(head, "sampler", None)
     if sampler is not None:
-        sampled = getattr(sampler, "num_sampled", None)
-        of = "" if sampled is None else f" of {sampled:,} a step"
-        parts.append(f"{type(sampler).__name__}{of}")
+        more = " or more" if sampler.follows_batch else ""
+        of = f"{sampler.num_sampled:,}{more} a step"
+        parts.append(f"{type(sampler).__name__} of {of}")
     return f"<{type(head).__name__} {', '.join(parts)}>"

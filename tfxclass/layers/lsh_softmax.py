@@ -7,6 +7,7 @@ import keras
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers.lsh import LSHSampler
+from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.types import Config
 
 # What the constructor hands to the sampler.
@@ -39,8 +40,9 @@ class LSHSoftmax(SampledSoftmax):
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step; at least the number of distinct
-            labels in a batch. 1 % of the classes is a start.
+        num_sampled: int, classes a step, labels included. By default 1 % of
+            the classes and at least twice the labels of each batch; see
+            `SampledSoftmax` for batches with more labels.
         scheme, hash, num_hashes, num_tables, bucket_size, rebuild_interval,
             negatives, neighbor_fraction, correction: of the
             `tfxclass.samplers.LSHSampler`, which says what happens when the
@@ -54,9 +56,7 @@ class LSHSoftmax(SampledSoftmax):
 
     >>> head = tfxclass.layers.LSHSoftmax(670_091, num_sampled=6_700)
     >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.LazyAdam(
-    ...     1e-3, shared_second_moment=True
-    ... )
+    >>> optimizer = tfxclass.optimizers.LazyAdam(1e-3)
     >>> model.compile(optimizer, loss=head.loss)
 
     References:
@@ -67,7 +67,7 @@ class LSHSoftmax(SampledSoftmax):
     def __init__(
         self,
         num_classes: int,
-        num_sampled: int,
+        num_sampled: int | None = None,
         scheme: str = "embedding",
         hash: str = "simhash",
         num_hashes: int | None = None,
@@ -81,7 +81,6 @@ class LSHSoftmax(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
-        num_sampled = check_positive_int("num_sampled", num_sampled)
         for name in kwargs.keys() & set(LSHSampler.option_names):
             raise ValueError(
                 f"`{name}` is an argument of the sampler. Use SampledSoftmax("
@@ -89,7 +88,7 @@ class LSHSoftmax(SampledSoftmax):
                 f"Received: {name}={kwargs[name]!r}"
             )
         sampler = LSHSampler(
-            min(num_sampled, num_classes),
+            check_num_sampled(num_sampled, num_classes),
             scheme=scheme,
             hash=hash,
             num_hashes=num_hashes,

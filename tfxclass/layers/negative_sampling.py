@@ -27,10 +27,10 @@ class NegativeSampling(SampledHead):
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step, shared by the batch, where word2vec
-            has 5 to 20 a row; at least the number of distinct labels in a
-            batch. Not needed when `sampler` is a `Sampler`.
-        sampler: as in `SampledSoftmax`. word2vec's own is
+        num_sampled: int, classes a step, labels included, shared by the batch,
+            where word2vec has 5 to 20 a row; by default, and for batches with
+            more labels, as in `SampledSoftmax`.
+        sampler: as in `SampledSoftmax`, by default `"uniform"`. word2vec's is
             `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
         **kwargs: `ClassHead`'s arguments.
 

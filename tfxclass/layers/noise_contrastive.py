@@ -43,9 +43,9 @@ class NoiseContrastive(SampledHead):
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step; at least the number of distinct
-            labels in a batch. Not needed when `sampler` is a `Sampler`.
-        sampler: as in `SampledSoftmax`.
+        num_sampled: int, classes a step, labels included; by default, and for
+            batches with more labels, as in `SampledSoftmax`.
+        sampler: as in `SampledSoftmax`, by default `"uniform"`.
         log_normalizer: float, log Z, fixed. By default log(num_classes), with
             which logits of 0 are the uniform distribution; 0 is Mnih & Teh's
             and `tf.nn.nce_loss`'s, where an untrained model takes each class

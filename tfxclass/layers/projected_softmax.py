@@ -40,7 +40,8 @@ class ProjectedSoftmax(SampledSoftmax):
     Args:
         num_classes: int, number of classes.
         projection_dim: int m, width of a class row.
-        num_sampled: int, classes a step; only with a sampler's name.
+        num_sampled: int, classes a step; only with a sampler's name. By
+            default, and for batches with more labels, as in `SampledSoftmax`.
         sampler: None for all classes, or as in `SampledSoftmax`.
         l2: float >= 0: `l2 / 2 * |kernel|^2` is added to the training loss.
             With a sampler, over the rows of a step, weighted by the inverse of

@@ -35,8 +35,11 @@ class SampledHead(ClassHead):
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step; at least the number of distinct
-            labels in a batch. Not needed when `sampler` is a `Sampler`.
+        num_sampled: int, classes a step, labels included; not with a
+            `Sampler`, which has its own. By default 1 % of the classes and at
+            least twice the labels of each batch. A batch with more distinct
+            labels computes all of its labels and no other classes; the first
+            such step prints a warning.
         sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
@@ -129,7 +132,7 @@ class SampledHead(ClassHead):
     @property
     def measured(self) -> dict[str, keras.Variable]:
         """What the sampler measures of itself, by name."""
-        return {} if self.sampler is None else self.sampler.measured
+        return {} if self.sampler is None else self.sampler.gauges
 
     def sampler_figures(self) -> dict[str, float]:
         """What the sampler measures of itself, as it is now, by name."""
@@ -259,23 +262,26 @@ class SampledHead(ClassHead):
         return of_targets if margin is None else margin(of_targets)
 
     def step_rows(self, batch: int) -> int | None:
-        return None if self.sampler is None else self.num_sampled
+        return None if self.sampler is None else self.sampler.size_for(batch)
 
     def activation_bytes(self, batch: int, dim: int) -> int:
         if self.sampler is None:
             return super().activation_bytes(batch, dim)
         # Logits, adjusted logits, their gradient, and a copy for metrics.
-        return 16 * batch * self.num_sampled
+        return 16 * batch * self.sampler.size_for(batch)
 
     def index_bytes(self, dim: int) -> int:
         if self.sampler is None:
             return 0
         return self.sampler.index_bytes(*self.weight_specs(dim)[0].shape)
 
+    def _given_num_sampled(self):
+        return self.sampler and self.sampler.get_config()["num_sampled"]
+
     def get_config(self) -> Config:
         return {
             **super().get_config(),
-            "num_sampled": self.num_sampled,
+            "num_sampled": self._given_num_sampled(),
             "placement": self.placement,
             "sampler": keras.saving.serialize_keras_object(self.sampler),
         }

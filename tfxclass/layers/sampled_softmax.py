@@ -1,5 +1,7 @@
 """Softmax over the classes that a sampler chooses."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -7,6 +9,7 @@ from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.losses.targets import Targets
 from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -21,14 +24,17 @@ class SampledSoftmax(SampledHead):
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step; at least the number of distinct
-            labels in a batch. Not needed when `sampler` is a `Sampler`.
+        num_sampled: int, classes a step, labels included; not with a
+            `Sampler`, which has its own. By default 1 % of the classes and at
+            least twice the labels of each batch. A batch with more distinct
+            labels computes all of its labels and no other classes; the first
+            such step prints a warning.
         sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
             `"uniform"`, `"log_uniform"` (classes numbered by falling
             frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
             `"hashing_forest"`, `"cluster"`, `"batch"` (the batch's own labels:
             `BatchSampler`), or `"auto"` (uniform where that is nearly exact,
-            else neighbours, too: `AutoSampler`).
+            else neighbours, too: `AutoSampler`), the default.
         similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
         loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in
             `OutputHead`; the binary losses of classes that are no labels are
@@ -44,9 +50,7 @@ class SampledSoftmax(SampledHead):
 
     >>> head = tfxclass.layers.SampledSoftmax(1_000_000, num_sampled=4096)
     >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.LazyAdam(
-    ...     1e-3, shared_second_moment=True
-    ... )
+    >>> optimizer = tfxclass.optimizers.LazyAdam(1e-3)
     >>> model.compile(optimizer, loss=head.loss)
 
     References:
@@ -54,6 +58,15 @@ class SampledSoftmax(SampledHead):
     """
 
     loss_kinds = ALL_OBJECTIVES
+
+    def __init__(
+        self,
+        num_classes: int,
+        num_sampled: int | None = None,
+        sampler: str | Sampler = "auto",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, num_sampled, sampler, **kwargs)
 
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets

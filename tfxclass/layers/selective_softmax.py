@@ -8,6 +8,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.types import Config
 
 # What the constructor hands to the sampler.
@@ -44,8 +45,9 @@ class SelectiveSoftmax(SampledSoftmax):
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step; at least the number of distinct
-            labels in a batch. 1 % of the classes is a start.
+        num_sampled: int, classes a step, labels included. By default 1 % of
+            the classes and at least twice the labels of each batch; see
+            `SampledSoftmax` for batches with more labels.
         num_trees, leaf_size, num_neighbors, num_candidates,
             rebuild_interval, neighbor_fraction, correct_fill, allocation,
             query_share: of the `tfxclass.samplers.HashingForestSampler`. The
@@ -59,9 +61,7 @@ class SelectiveSoftmax(SampledSoftmax):
 
     >>> head = tfxclass.layers.SelectiveSoftmax(670_091, num_sampled=6_700)
     >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.LazyAdam(
-    ...     1e-3, shared_second_moment=True
-    ... )
+    >>> optimizer = tfxclass.optimizers.LazyAdam(1e-3)
     >>> model.compile(optimizer, loss=head.loss)
 
     References:
@@ -72,7 +72,7 @@ class SelectiveSoftmax(SampledSoftmax):
     def __init__(
         self,
         num_classes: int,
-        num_sampled: int,
+        num_sampled: int | None = None,
         num_trees: int | None = None,
         leaf_size: int = 100,
         num_neighbors: int | None = None,
@@ -86,9 +86,8 @@ class SelectiveSoftmax(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
-        num_sampled = check_positive_int("num_sampled", num_sampled)
         sampler = HashingForestSampler(
-            min(num_sampled, num_classes),
+            check_num_sampled(num_sampled, num_classes),
             num_trees=num_trees,
             leaf_size=leaf_size,
             num_neighbors=num_neighbors,

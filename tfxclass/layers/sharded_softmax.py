@@ -71,13 +71,15 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
             replicas.
         sampler: a `tfxclass.samplers.Sampler`, a name as in `SampledSoftmax`,
             or None: uniform. Each shard gets a copy for its classes, with an
-            index of its own, and an equal part of its `num_sampled`, which has
-            to hold the distinct labels of the batch that are its classes.
+            index of its own, and an equal part of its `num_sampled`.
             Indexes are saved for as many replicas; on others they are built
             again.
         num_sampled: int, classes of all shards together that a training step
-            computes, each an equal share of its own, labels included. Not
-            needed when `sampler` is a `Sampler`.
+            computes, each an equal share of its own, labels included; a shard
+            with more labels of the batch computes all of these. Not with a
+            `Sampler`, which has its own. By default all classes without a
+            `sampler`; with one, each shard computes 1 % of its classes and at
+            least twice its labels of each batch.
         sample_rate: float in (0, 1], the same as a share; instead of
             `num_sampled`.
         correct_fill: whether drawn classes get the weight of all that they
@@ -356,12 +358,9 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     def _partial(self, number, rows, local):
         """Partial FC's choice: the labels, and others drawn uniformly."""
-        labels = tf.unique(tf.boolean_mask(local, local >= 0)).y
         return active_classes(
             local,
-            num_sampled=tf.maximum(
-                tf.size(labels, tf.int64), self._share(rows.num_classes)
-            ),
+            num_sampled=self._share(rows.num_classes),
             num_classes=rows.num_classes,
             # The replicas count their steps alike.
             seed=self.next_seed() + [0, number << 32],
@@ -374,7 +373,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     def step_rows(self, batch: int) -> int | None:
         shards = shards_lib.make_shards(self.num_classes)
         if self.sampler is not None:
-            return -(-self.sampler.num_sampled // shards.count)
+            return -(-self.sampler.size_for(batch) // shards.count)
         return self._share(shards.capacity) if self.is_sampled else None
 
     def index_bytes(self, dim: int) -> int:
@@ -416,11 +415,16 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
             config["sampler"] = by_name.changed(self.sampler, change)
         return config
 
+    def _given_num_sampled(self):
+        if self.sampler is None:
+            return self.num_sampled
+        return self.sampler.get_config()["num_sampled"]
+
     def get_config(self) -> Config:
         return {
             **super().get_config(),
             "sample_rate": self.sample_rate,
             "sampler": keras.saving.serialize_keras_object(self.sampler),
-            "num_sampled": self.num_sampled,
+            "num_sampled": self._given_num_sampled(),
             "correct_fill": self.correct_fill,
         }

@@ -4,6 +4,7 @@ import warnings
 import weakref
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import running_fit
@@ -12,6 +13,10 @@ from tfxclass.types import Labels
 
 # Heads whose user has been told: each is, once.
 _warned = weakref.WeakSet()
+_warned_of_optimizer = weakref.WeakSet()
+
+# Numbers of a class matrix from which a dense optimizer is slow: 40 MB.
+_MANY_NUMBERS = 10_000_000
 
 
 def check_class_weight_of_fit(labels: Labels) -> None:
@@ -43,6 +48,39 @@ def check_optimizer_of_fit() -> None:
     if fit is not None:
         model = fit.model
         half_rows.check_rounded(model.trainable_variables, model.optimizer)
+
+
+def warn_of_dense_optimizer(head: keras.layers.Layer) -> None:
+    """Warns if an optimizer moves all rows of a large sampled head.
+
+    Once a head. Plain SGD moves the touched rows alone; Keras' other optimizers
+    make a dense gradient, and read and write each row in each step.
+    """
+    fit = running_fit()
+    if fit is None or not head.is_sampled or head in _warned_of_optimizer:
+        return
+    optimizer = fit.model.optimizer
+    numbers = sum(int(np.prod(v.shape)) for v in head.trainable_weights)
+    if numbers < _MANY_NUMBERS or not _is_dense(optimizer, head):
+        return
+    _warned_of_optimizer.add(head)
+    warnings.warn(
+        f"{type(optimizer).__name__} updates all {head.num_classes:,} classes "
+        f"of {head.name!r} in each step, not only those of the sample: at "
+        "670,091 classes a step takes 275 ms instead of 14. Use "
+        "tfxclass.optimizers.LazyAdam, or LazySGD.",
+        stacklevel=2,
+    )
+
+
+def _is_dense(optimizer, head):
+    """Whether a step costs as much as the head has classes."""
+    # That of a LossScaleOptimizer.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if getattr(optimizer, "rounds_half_rows", False):
+        return False
+    is_sgd = type(optimizer) is keras.optimizers.SGD
+    return not is_sgd or bool(optimizer.momentum)
 
 
 def warn_of_full_output(head: keras.layers.Layer) -> None:

@@ -49,6 +49,7 @@ class Forward:
     Attributes:
         features: float `[..., dim]`.
         training: bool, or None.
+        losses: float32 `[...]`, once the loss is computed, or None.
         ranking: `Ranking` of the loss, once it is computed, or None.
     """
 
@@ -62,11 +63,22 @@ class Forward:
         self._head = weakref.ref(head)
         self.features = features
         self.training = training
+        self.losses = None
         self.ranking = None
 
     @property
     def head(self) -> keras.layers.Layer | None:
         return self._head()
+
+    def has_diverged(self, rows: tf.Tensor) -> tf.Tensor:
+        """bool `[rows]`: where the loss, if it is computed, is not finite.
+
+        Args:
+            rows: int32 scalar, the number of rows.
+        """
+        if self.losses is None:
+            return tf.zeros([rows], tf.bool)
+        return ~tf.math.is_finite(tf.reshape(self.losses, [-1]))
 
 
 def attach(output: tf.Tensor, forward: Forward) -> tf.Tensor:

@@ -8,6 +8,7 @@ from tfxclass.keras_internals import set_mask
 from tfxclass.losses import forward as forward_lib
 from tfxclass.losses.fit_checks import check_class_weight_of_fit
 from tfxclass.losses.fit_checks import check_optimizer_of_fit
+from tfxclass.losses.fit_checks import warn_of_dense_optimizer
 from tfxclass.losses.fit_checks import warn_of_full_output
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -67,12 +68,14 @@ class HeadLoss(keras.losses.Loss):
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
         if forward.training:
             check_optimizer_of_fit()
+            warn_of_dense_optimizer(forward.head)
             warn_of_full_output(forward.head)
         # By its name TensorBoard draws all of the head's loss as one box.
         with tf.name_scope(forward.head.name):
             losses, forward.ranking = forward.head.compute_step(
                 forward.features, y_true, forward.training
             )
+        forward.losses = losses
         set_mask(losses, forward_lib.mask_of(forward.features))
         return super().__call__(losses, losses, sample_weight)
 

@@ -18,7 +18,7 @@ class ExpectedCalibrationError(HeadMetric):
     Rows go to `num_bins` bins of equal width by the probability of their best
     class; a bin's gap is |mean of that probability - share of rows whose best
     class is a label|, weighed by its rows. All classes are searched for the
-    best one, in blocks.
+    best one, in blocks. The result is NaN where a row has a NaN logit.
 
     Args:
         head: the head, or its name; its activation must give probabilities.
@@ -52,12 +52,13 @@ class ExpectedCalibrationError(HeadMetric):
                 "ExpectedCalibrationError needs probabilities. Received: the "
                 f"head {head.name!r} with activation=None."
             )
-        found = head.top_k(forward.features, 1)
-        ids, scores = (tf.reshape(x, [-1, 1]) for x in found)
+        ids, scores = self.best(forward, 1)
         hits = tf.reduce_any((targets.ids == ids) & (ids >= 0), axis=1)
         return tf.stack([scores[:, 0], tf.cast(hits, tf.float32)], axis=1)
 
     def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
+        # A row that does not count may be NaN.
+        values = tf.where(weight[:, tf.newaxis] > 0, values, 0.0)
         bins = tf.cast(values[:, 0] * self.num_bins, tf.int32)
         bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
         ones = tf.ones_like(values[:, :1])

@@ -56,10 +56,9 @@ class F1Score(ClassCounts):
         self, forward: Forward, targets: Targets
     ) -> tuple[tf.Tensor, ...]:
         """Labels `[rows, p]`; classes, answers and hits `[rows, k]`."""
-        head, k = forward.head, min(self.k, self.num_classes)
+        head, k = forward.head, min(self.k, forward.head.num_answers)
         check_threshold(self.threshold, head)
-        found = head.top_k(forward.features, k)
-        ids, scores = (tf.reshape(x, [-1, k]) for x in found)
+        ids, scores = self.best(forward, k)
         least = threshold_of(self.threshold, head)
         if isinstance(least, np.ndarray):
             least = tf.gather(least, tf.maximum(ids, 0))

@@ -59,7 +59,8 @@ class HeadMetric(keras.metrics.Mean):
 
     def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
         """Takes in what `values_of` gave, and weights `[rows]`."""
-        super().update_state(values, weight)
+        # A row that does not count may be NaN.
+        super().update_state(tf.where(weight > 0, values, 0.0), weight)
 
     def values_of(
         self, forward: forward_lib.Forward, targets: Targets
@@ -70,6 +71,25 @@ class HeadMetric(keras.metrics.Mean):
     def weights_of(self, targets: Targets) -> tf.Tensor:
         """float32 `[rows]`: those without a label count for nothing."""
         return targets.is_labelled
+
+    def best(
+        self, forward: forward_lib.Forward, k: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The k best of all classes: ids and scores, `[rows, k]`.
+
+        Ids are -1 and scores NaN in rows with a NaN logit, so that a model
+        that diverged is never right.
+        """
+        found = forward.head.top_k(forward.features, k)
+        ids, scores = (tf.reshape(x, [-1, k]) for x in found)
+        is_wrong = tf.reduce_any(tf.math.is_nan(scores), axis=1)
+        is_wrong |= ids[:, 0] < 0
+        is_wrong |= forward.has_diverged(tf.shape(ids)[0])
+        is_wrong = is_wrong[:, tf.newaxis]
+        none = tf.constant(-1, ids.dtype)
+        return tf.where(is_wrong, none, ids), tf.where(
+            is_wrong, float("nan"), scores
+        )
 
     def get_config(self) -> Config:
         config = super().get_config()

@@ -15,7 +15,8 @@ from tfxclass.types import Config
 class RankingMetric(HeadMetric):
     """Base class of what goes by the ranks of the labels.
 
-    In training, heads that compute some of the classes rank among those.
+    In training, heads that compute some of the classes rank among those. A row
+    with a NaN logit, or whose loss is not finite, finds none of its labels.
 
     Args:
         head: the head, or its name.
@@ -39,10 +40,11 @@ class RankingMetric(HeadMetric):
         """int32 `[rows, p]`: ranks of the labels from 0; k past the k best
         and for padding."""
         if forward.training and forward.ranking is not None:
-            return tf.minimum(_ranks_in(forward.ranking), self.k)
-        k = min(self.k, forward.head.num_classes)
-        ids, _ = forward.head.top_k(forward.features, k)
-        ids = tf.reshape(ids, [-1, 1, k])
+            ranks = tf.minimum(_ranks_in(forward.ranking), self.k)
+            is_wrong = forward.has_diverged(tf.shape(ranks)[0])
+            return tf.where(is_wrong[:, tf.newaxis], self.k, ranks)
+        k = min(self.k, forward.head.num_answers)
+        ids = self.best(forward, k)[0][:, tf.newaxis]
         # Ids are -1, as padding is, where a logit is NaN.
         same = (targets.ids[:, :, tf.newaxis] == ids) & (ids >= 0)
         return tf.reduce_min(tf.where(same, tf.range(k), self.k), axis=2)
@@ -56,7 +58,10 @@ class RankingMetric(HeadMetric):
 
 
 def _ranks_in(ranking):
-    """Ranks of the labels, equal logits in the order of the columns."""
+    """Ranks of the labels, equal logits in the order of the columns.
+
+    No label of a row with a NaN logit has a rank.
+    """
     logits = ranking.logits
     columns = tf.maximum(ranking.positions, 0)
     own = tf.gather(logits, columns, axis=1, batch_dims=1)
@@ -73,7 +78,10 @@ def _ranks_in(ranking):
         (tf.transpose(own), tf.transpose(columns)),
         fn_output_signature=tf.int32,
     )
-    return tf.where(ranking.positions >= 0, tf.transpose(ranks), tf.int32.max)
+    # NaN is neither greater nor less: without this, it would rank first.
+    is_number = ~tf.reduce_any(tf.math.is_nan(logits), axis=1, keepdims=True)
+    is_ranked = (ranking.positions >= 0) & is_number
+    return tf.where(is_ranked, tf.transpose(ranks), tf.int32.max)
 
 
 @keras.saving.register_keras_serializable("tfxclass")

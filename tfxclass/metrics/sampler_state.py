@@ -7,6 +7,7 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.losses.forward import Forward
 from tfxclass.losses.targets import Targets
 from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.types import Config
 
 
@@ -16,13 +17,16 @@ class SamplerState(HeadMetric):
 
     Args:
         head: a head with a sampler, or its name.
-        measure: of an index `"recall"`: of the ten greatest logits of a few
-            rows of a batch, the share that the index finds, every so many
-            steps, and `"places_used"`: of a step's places for classes that
-            the index finds, the share that they got; of LSH tables
-            `"tables_probed"` (those that a query reads) and `"yield"` (the
-            share that is kept of what the batch finds). Of a head in shards it
-            is the mean over those of the worker.
+        measure: of every sampler `"overflow_steps"` (steps so far whose batch
+            had more distinct labels than `num_sampled`) and
+            `"overflow_labels"` (the most labels of one of these); of an index
+            `"recall"`: of the ten greatest logits of a few rows of a batch,
+            the share that the index finds, every so many steps, and
+            `"places_used"`: of a step's places for classes that the index
+            finds, the share that they got; of LSH tables `"tables_probed"`
+            (those that a query reads) and `"yield"` (the share that is kept of
+            what the batch finds). Of a head in shards it is the mean over
+            those of the worker.
         name: name of the metric; `measure` by default.
         dtype: as in `keras.metrics.Metric`.
 
@@ -52,6 +56,12 @@ class SamplerState(HeadMetric):
             )
         rows = tf.shape(targets.ids)[0]
         return tf.fill([rows], tf.convert_to_tensor(measured[self.measure]))
+
+    def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
+        if self.measure in LabelOverflow.names:
+            # These are counts: the last one says it, and not their mean.
+            self.reset_state()
+        super().add_values(values, weight)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "measure": self.measure}

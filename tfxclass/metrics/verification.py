@@ -101,9 +101,11 @@ def hit_rate(
         float.
 
     Raises:
-        ValueError: `k` out of range, or sizes that do not fit.
+        ValueError: `k` out of range, sizes that do not fit, or features that
+            are not finite.
     """
-    queries, gallery = _normalized(queries), _normalized(gallery)
+    queries = _normalized("queries", queries)
+    gallery = _normalized("gallery", gallery)
     query_labels = np.asarray(query_labels)
     gallery_labels = np.asarray(gallery_labels)
     k = check_k(k, len(gallery))
@@ -163,12 +165,17 @@ def _best_threshold(similarities, same):
     return -np.inf if place == 0 else ranked[place - 1]
 
 
-def _normalized(rows):
+def _normalized(name, rows):
     rows = np.asarray(rows, np.float32)
     if rows.ndim != 2:
         raise ValueError(
-            "`queries` and `gallery` must have shape [rows, dim]. Received: "
-            f"{rows.shape}"
+            f"`{name}` must have shape [rows, dim]. Received: {rows.shape}"
+        )
+    if not np.isfinite(rows).all():
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        raise ValueError(
+            f"`{name}` must be finite numbers. Received: NaN or infinity in "
+            f"{len(bad)} rows, the first of them row {bad[0]}."
         )
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.maximum(norms, np.finfo(np.float32).tiny)

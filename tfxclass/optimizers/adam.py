@@ -140,16 +140,17 @@ class LazyAdam(_LazyAdamRows, keras.optimizers.Adam):
             the second one as one float a row, that of the mean of its squares
             (as in Adafactor or LAMB, elements of a row share a step size; all
             of a row's gradient comes from one class). For the CPU.
-        shared_second_moment: if True, the class rows of a matrix share one
-            second moment, the mean square of what a step's rows get, so that a
-            row moves by its own gradient: a negative that is hardly likely by
-            next to nothing, a label by the learning rate. Adam's own moves any
-            row of few gradients as far as any other; with many classes and
-            few of them sampled that costs much (`docs/choosing.md`). The moment
-            divides a gradient before it enters the first one (as in
-            NovoGrad). No slot of second moments is kept. Other variables are
-            as ever, also an embedding that a head has its rows from
-            (`tied_to`). Not with `amsgrad=True` nor for rows in shards.
+        shared_second_moment: if True, all class vectors of a matrix share one
+            second moment, the mean square of the gradients of a step's class
+            vectors. An unlikely negative then moves by its own small gradient,
+            where Adam moves it as far as a label's class vector. This helps
+            with cosine similarity and a good encoder. It hurts most models
+            with `similarity="dot"`: compare both on validation data
+            (`docs/choosing.md`). The gradient is divided by the moment before
+            it enters the first moment, as in NovoGrad. The optimizer state has
+            no second moments of class vectors. Other variables keep theirs,
+            and so does an embedding that a head is `tied_to`. It is refused
+            with `amsgrad=True` and for class vectors in shards.
         l2: float, coupled L2: `l2 * row` is added to the gradient of each
             touched row, after clipping, and so goes through the moments and
             the step size; dense gradients get it, too, and variables that are

@@ -8,6 +8,7 @@ import numpy as np
 from tfxclass import progress
 from tfxclass.data.batches import Batches
 from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.paths import local_path
 from tfxclass.recovery.lifted import full_dim
 from tfxclass.recovery.lifted import row_blocks
 from tfxclass.recovery.recovery_sums import RecoverySums
@@ -38,7 +39,9 @@ class Passes:
     ) -> None:
         self.encoder = encoder
         self.batches = batches
-        self.checkpoint = checkpoint
+        self.checkpoint = None
+        if checkpoint is not None:
+            self.checkpoint = local_path(checkpoint, "checkpoint")
         self.interval = interval
         self.verbose = verbose
 

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import remembered
 from tfxclass.samplers.candidates import part_of
@@ -17,6 +16,7 @@ from tfxclass.samplers.drift import part_of_steps
 from tfxclass.samplers.drift import step_nanoseconds
 from tfxclass.samplers.effective import effective_classes
 from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.sample_size import count_labels
 from tfxclass.samplers.sampler import Sample
 from tfxclass.types import Config
 from tfxclass.types import Scalar
@@ -81,12 +81,11 @@ class AutoSampler(HashingForestSampler):
 
     def __init__(
         self,
-        num_sampled: int,
+        num_sampled: int | None = None,
         num_trees: int = 20,
         leaf_size: int = 50,
         **kwargs: Any,
     ) -> None:
-        check_positive_int("num_sampled", num_sampled)
         if kwargs.get("allocation") is not None:
             raise ValueError(
                 "`allocation` belongs to a HashingForestSampler; an "
@@ -115,7 +114,7 @@ class AutoSampler(HashingForestSampler):
 
     def cost_ratio(self, batch: Scalar) -> Scalar:
         """Of a step with neighbours over one without, by a model."""
-        step = step_nanoseconds(batch, self.num_sampled, self.dim)
+        step = step_nanoseconds(batch, self.size_for(batch), self.dim)
         rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
         search = 0.0
         if self.remembered is not None:
@@ -141,7 +140,7 @@ class AutoSampler(HashingForestSampler):
         # Products and norms of rows, and four passes over the logits.
         cost = self.num_classes * (0.4 * self.dim + 5.0 * NUM_PROBES)
         cost += PROBE_NANOSECONDS
-        step = step_nanoseconds(batch, self.num_sampled, self.dim)
+        step = step_nanoseconds(batch, self.size_for(batch), self.dim)
         every = part_of_steps(cost, PROBE_SHARE, step)
         due = _is_due(tf.convert_to_tensor(self.step), every)
 
@@ -194,10 +193,11 @@ class AutoSampler(HashingForestSampler):
         k_eff, missed, counts, _ = found
         labels = tf.unique(tf.reshape(target_ids, [-1])).y
         num_labels = tf.reduce_sum(tf.cast(labels >= 0, tf.int32))
-        negatives = tf.maximum(self.num_sampled - num_labels, 1)
+        num_sampled = tf.cast(self.size_for(count_labels(target_ids)), tf.int32)
+        negatives = tf.maximum(num_sampled - num_labels, 1)
         v = self.num_classes / (tf.cast(negatives, tf.float32) * k_eff)
         # Where all classes are computed there is no noise.
-        v = tf.where(self.num_sampled >= self.num_classes, 0.0, v)
+        v = tf.where(num_sampled >= self.num_classes, 0.0, v)
         weights = tf.cast(counts, tf.float32)
         of_rows = tf.stack([tf.math.log(k_eff), v, v * missed])
         total = tf.reduce_sum(weights)
@@ -226,9 +226,9 @@ class AutoSampler(HashingForestSampler):
     def candidate_share(self) -> tf.Tensor:
         return self._state("choice") * self.neighbor_fraction
 
-    def places(self, num_sampled: tf.Tensor, share: Scalar) -> tf.Tensor:
+    def places(self, num_sampled: Scalar, share: Scalar) -> tf.Tensor:
         # A constant times the choice, instead of eight ops.
-        chosen = part_of(self.num_sampled, self.neighbor_fraction)
+        chosen = part_of(num_sampled, self.neighbor_fraction)
         return chosen * tf.cast(self._state("choice"), tf.int64)
 
     def found(

@@ -7,9 +7,11 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.keras_internals import tf_variable
+from tfxclass.samplers.sample_size import clip
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
+from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 # Steps between two batches with a class that was never seen.
@@ -33,7 +35,9 @@ class BatchSampler(Sampler):
 
     Args:
         num_sampled: int, number of classes a step, labels included; what
-            labels and memory do not fill is left out of the loss.
+            labels and memory do not fill is left out of the loss. A batch with
+            more distinct labels computes all of its labels. By default as many
+            as the labels of each batch and the memory need.
         memory: int >= 0, how many of the last labels are negatives.
         rate: float in (0, 1], of the moving average.
         num_buckets: int; classes with the same id modulo it share an estimate
@@ -51,7 +55,7 @@ class BatchSampler(Sampler):
 
     def __init__(
         self,
-        num_sampled: int,
+        num_sampled: int | None = None,
         memory: int = 0,
         rate: float = 0.05,
         num_buckets: int = 1 << 20,
@@ -68,6 +72,12 @@ class BatchSampler(Sampler):
         self.memory = memory
         self.rate = rate
         self.num_buckets = check_positive_int("num_buckets", num_buckets)
+
+    def size_for(self, num_labels: Scalar) -> Scalar:
+        if not self.follows_batch:
+            return self.num_sampled
+        # There is nothing else that could be a negative.
+        return clip(num_labels + self.memory, 1, self.num_classes)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         self.step = self._add("step", (), "int64", 0)
@@ -99,7 +109,7 @@ class BatchSampler(Sampler):
         )
         self._note(target_ids[:, self.num_negatives :])
         count = chosen.num_targets + chosen.num_candidates
-        is_in = tf.range(self.num_sampled, dtype=tf.int64) < count
+        is_in = tf.range(tf.size(chosen.ids, tf.int64)) < count
         rows = tf.shape(target_ids)[0]
         log_count = tf.where(
             self._is_given(chosen), 0.0, self._log_expected(chosen.ids)
@@ -115,13 +125,13 @@ class BatchSampler(Sampler):
 
     def _is_given(self, chosen):
         """Which classes are in for sure: negatives, and no labels; `[n]`."""
-        places = tf.range(self.num_sampled, dtype=tf.int64)
+        places = tf.range(tf.size(chosen.ids, tf.int64))
         if not self.num_negatives:
             return tf.zeros_like(places, tf.bool)
         labels = chosen.positions[:, self.num_negatives :]
         labels = tf.boolean_mask(labels, labels >= 0)
         count = tf.math.bincount(
-            tf.cast(labels, tf.int32), minlength=self.num_sampled
+            tf.cast(labels, tf.int32), minlength=tf.size(chosen.ids)
         )
         return (places < chosen.num_targets) & (count == 0)
 
@@ -160,7 +170,11 @@ class BatchSampler(Sampler):
         )
 
     def for_rows(
-        self, first: int, num_rows: int, num_sampled: int, seed: int | None
+        self,
+        first: int,
+        num_rows: int,
+        num_sampled: int | None,
+        seed: int | None,
     ) -> Sampler:
         raise ValueError(
             "A BatchSampler is of whole batches, not of a part of the classes. "

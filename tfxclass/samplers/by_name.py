@@ -2,7 +2,6 @@
 
 import keras
 
-from tfxclass.checks import check_positive_int
 from tfxclass.growth.change import Change
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
@@ -12,6 +11,7 @@ from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.row_groups import KMeansSampler
 from tfxclass.samplers.row_groups import PCAHashSampler
+from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.top_k import TopKSampler
 from tfxclass.types import Config
@@ -41,11 +41,13 @@ def get(
     Args:
         sampler: a `Sampler`, its serialised form, or one of `NAMES`.
         num_sampled: int, classes a step; with a name, or the sampler's own.
+            None is 1 % of the classes and at least twice the labels of each
+            batch.
         seed: int, of a sampler by its name.
         num_classes: int, of which a sampler by its name takes no more.
 
     Raises:
-        ValueError: none of these, or a `num_sampled` that is missing or not
+        ValueError: none of these, or a `num_sampled` that is no size or not
             the sampler's own.
     """
     if isinstance(sampler, dict):
@@ -57,18 +59,20 @@ def get(
                 f"num_sampled={num_sampled} with a sampler of "
                 f"{sampler.num_sampled}."
             )
-        return sampler
+        return _resolved(sampler, num_classes)
     if not isinstance(sampler, str) or sampler not in NAMES:
         raise ValueError(
             f"`sampler` must be one of {tuple(NAMES)} or a "
             f"tfxclass.samplers.Sampler. Received: {sampler!r}"
         )
-    if num_sampled is None:
-        raise ValueError(f'`sampler="{sampler}"` needs `num_sampled`.')
-    num_sampled = check_positive_int("num_sampled", num_sampled)
+    num_sampled = check_num_sampled(num_sampled, num_classes)
+    return _resolved(NAMES[sampler](num_sampled, seed=seed), num_classes)
+
+
+def _resolved(sampler, num_classes):
     if num_classes is not None:
-        num_sampled = min(num_sampled, num_classes)
-    return NAMES[sampler](num_sampled, seed=seed)
+        sampler.resolve_size(num_classes)
+    return sampler
 
 
 def changed(sampler: Sampler, change: Change) -> Sampler:

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.samplers.sample_size import count_labels
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -38,7 +39,7 @@ class CandidateSampler(Sampler):
 
     def __init__(
         self,
-        num_sampled: int,
+        num_sampled: int | None = None,
         neighbor_fraction: float = 0.5,
         correct_fill: bool = True,
         **kwargs: Any,
@@ -82,7 +83,7 @@ class CandidateSampler(Sampler):
         """The part of the places that labels leave, for candidates."""
         return self.neighbor_fraction
 
-    def places(self, num_sampled: tf.Tensor, share: Scalar) -> tf.Tensor:
+    def places(self, num_sampled: Scalar, share: Scalar) -> tf.Tensor:
         """How many candidates to look for, int64 scalar."""
         return part_of(num_sampled, share)
 
@@ -99,9 +100,9 @@ class CandidateSampler(Sampler):
 
     def num_active_classes(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
-    ) -> tf.Tensor:
-        """How many classes this step computes, int64 scalar."""
-        return tf.constant(self.num_sampled, tf.int64)
+    ) -> Scalar:
+        """How many classes this step computes, an int or an int64 scalar."""
+        return self.size_for(count_labels(target_ids))
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -170,7 +171,10 @@ class NeighborSampler(CandidateSampler):
     """
 
     def __init__(
-        self, num_sampled: int, num_neighbors: int | None = None, **kwargs: Any
+        self,
+        num_sampled: int | None = None,
+        num_neighbors: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         if num_neighbors is not None:

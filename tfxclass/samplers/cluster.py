@@ -47,7 +47,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
 
     def __init__(
         self,
-        num_sampled: int,
+        num_sampled: int | None = None,
         num_clusters: int | None = None,
         num_probes: int = 8,
         update_interval: int = 50,

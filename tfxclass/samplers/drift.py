@@ -64,16 +64,18 @@ def batch_of(queries: tf.Tensor) -> Scalar:
     return tf.shape(queries)[0] if known is None else known
 
 
-def step_nanoseconds(batch: Scalar, num_sampled: int, dim: int) -> Scalar:
+def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> Scalar:
     """Roughly what a training step takes, a float or a float64 scalar.
 
     A model rather than a measurement: what a step sees must not depend on how
     fast the machine is. 240 products a nanosecond, three passes, six times
     that for the rest of a step, and what no step goes without (two cores).
     """
-    rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
-    products = rows * float(num_sampled * dim)
-    return 1.5e6 + 0.075 * products
+    sizes = [
+        float(size) if isinstance(size, int) else tf.cast(size, tf.float64)
+        for size in (batch, num_sampled, dim)
+    ]
+    return 1.5e6 + 0.075 * math.prod(sizes)
 
 
 def part_of_steps(nanoseconds: float, share: float, step: Scalar) -> tf.Tensor:
@@ -133,7 +135,7 @@ class Drift:
         self._watched = sampler.counter("refresh_watched", -(2**41))
 
     def _part(self, nanoseconds, share, batch):
-        num_sampled, dim = self._sampler.num_sampled, self._sizes[1]
+        num_sampled, dim = self._sampler.size_for(batch), self._sizes[1]
         step = step_nanoseconds(batch, num_sampled, dim)
         return part_of_steps(nanoseconds, share, step)
 

@@ -21,6 +21,7 @@ from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.masses import times_the_room
 from tfxclass.samplers.remembered import width_of
 from tfxclass.samplers.remembering import Remembering
+from tfxclass.samplers.sample_size import count_labels
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
 from tfxclass.types import Scalar
@@ -87,7 +88,7 @@ class HashingForestSampler(
 
     def __init__(
         self,
-        num_sampled: int,
+        num_sampled: int | None = None,
         num_trees: int | None = None,
         leaf_size: int = 100,
         num_candidates: int | None = 64,
@@ -230,7 +231,7 @@ class HashingForestSampler(
 
     def num_active_classes(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
-    ) -> tf.Tensor:
+    ) -> Scalar:
         if self.allocation is None:
             return super().num_active_classes(queries, target_ids, kernel)
         step = tf.convert_to_tensor(self.step)
@@ -242,7 +243,8 @@ class HashingForestSampler(
         )
         self.num_active.assign(active)
         labels = tf.size(target_ids, tf.int64)
-        return tf.minimum(tf.maximum(active, labels), self.num_sampled)
+        most = tf.cast(self.size_for(count_labels(target_ids)), tf.int64)
+        return tf.minimum(tf.maximum(active, labels), most)
 
     def _allocate(self, step, queries, kernel):
         rows = ClassRows(

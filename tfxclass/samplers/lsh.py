@@ -142,7 +142,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
 
     def __init__(
         self,
-        num_sampled: int,
+        num_sampled: int | None = None,
         scheme: str = "embedding",
         hash: str = "simhash",
         num_hashes: int | None = None,

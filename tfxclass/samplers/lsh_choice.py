@@ -6,6 +6,7 @@ from tfxclass.samplers.candidates import left_by
 from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.masses import log_masses
 from tfxclass.samplers.masses import times_the_room
+from tfxclass.samplers.sample_size import count_labels
 
 
 class LSHChoice:
@@ -24,7 +25,7 @@ class LSHChoice:
 
     def _choose(self, asked, valid, queries, target_ids, kernel):
         """`(found, chosen)`: what tables gave, and the classes of the step."""
-        room = left_by(target_ids, self.num_sampled)
+        room = left_by(target_ids, self._size(target_ids))
         places = part_of(room, self.neighbor_fraction)
         propose = self._from_votes
         if self.remembered is not None:
@@ -42,8 +43,11 @@ class LSHChoice:
         self.note_places(chosen.places_used)
         return found, chosen
 
+    def _size(self, target_ids):
+        return self.size_for(count_labels(target_ids))
+
     def _query(self, asked, valid, target_ids, pool):
-        most = self._times() * self.num_sampled
+        most = self._times() * self._size(target_ids)
         return self.index.query(
             asked, valid, target_ids, most, pool, self.next_seed()
         )
@@ -54,7 +58,7 @@ class LSHChoice:
         """`(found, ids, scores)`: tables are read for all rows."""
         times, pool = self._times(), places
         if times > 1:  # the logits decide, of no fewer for many labels
-            most = part_of(self.num_sampled, self.neighbor_fraction)
+            most = part_of(self._size(target_ids), self.neighbor_fraction)
             pool = times * tf.minimum(room, most)
         found = self._query(asked, valid, target_ids, pool)
         ids = found.candidates

@@ -68,7 +68,11 @@ class LogUniformSampler(_RandomSampler):
     _fill = "log_uniform"
 
     def for_rows(
-        self, first: int, num_rows: int, num_sampled: int, seed: int | None
+        self,
+        first: int,
+        num_rows: int,
+        num_sampled: int | None,
+        seed: int | None,
     ) -> Sampler:
         """By the same law, restricted to the rows."""
         if not first:
@@ -109,7 +113,7 @@ class FrequencySampler(_RandomSampler):
 
     def __init__(
         self,
-        num_sampled: int,
+        num_sampled: int | None,
         counts: ArrayLike,
         power: float = 1.0,
         min_count: float | None = None,
@@ -150,7 +154,11 @@ class FrequencySampler(_RandomSampler):
             )
 
     def for_rows(
-        self, first: int, num_rows: int, num_sampled: int, seed: int | None
+        self,
+        first: int,
+        num_rows: int,
+        num_sampled: int | None,
+        seed: int | None,
     ) -> Sampler:
         """By the same law, restricted to the rows."""
         counts = self._at_least()[first : first + num_rows]

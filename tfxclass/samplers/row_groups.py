@@ -17,7 +17,10 @@ from tfxclass.types import Variable
 
 class _GroupSampler(CandidateSampler, IndexedSampler):
     def __init__(
-        self, num_sampled: int, rebuild_interval: int = 500, **kwargs: Any
+        self,
+        num_sampled: int | None = None,
+        rebuild_interval: int = 500,
+        **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         rebuild_interval = check_positive_int(
@@ -92,7 +95,10 @@ class KMeansSampler(_GroupSampler):
     """
 
     def __init__(
-        self, num_sampled: int, num_groups: int = 1024, **kwargs: Any
+        self,
+        num_sampled: int | None = None,
+        num_groups: int = 1024,
+        **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         num_groups = check_positive_int("num_groups", num_groups)
@@ -132,7 +138,10 @@ class PCAHashSampler(_GroupSampler):
     """
 
     def __init__(
-        self, num_sampled: int, num_bits: int = 10, **kwargs: Any
+        self,
+        num_sampled: int | None = None,
+        num_bits: int = 10,
+        **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         num_bits = check_positive_int("num_bits", num_bits)

@@ -6,10 +6,14 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
 from tfxclass.growth.change import Change
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
+from tfxclass.samplers.label_overflow import LabelOverflow
+from tfxclass.samplers.sample_size import check_num_sampled
+from tfxclass.samplers.sample_size import count_labels
+from tfxclass.samplers.sample_size import least_sample
+from tfxclass.samplers.sample_size import sample_size
 from tfxclass.saved_random import SavedRandom
 from tfxclass.types import Config
 from tfxclass.types import Scalar
@@ -18,6 +22,8 @@ from tfxclass.types import Variable
 
 class Sample(NamedTuple):
     """Classes of a step.
+
+    They are `num_sampled`, or all targets of the batch where these are more.
 
     Attributes:
         ids: int64 `[num_sampled]`, distinct, all targets among them.
@@ -71,8 +77,15 @@ class Sampler(SavedRandom, keras.layers.Layer):
     keeps is saved with the model.
 
     Args:
-        num_sampled: int, number of classes a step, targets included.
+        num_sampled: int, number of classes a step, labels included. A batch
+            with more distinct labels computes all of its labels. By default
+            1 % of the classes and at least twice the labels of each batch.
         seed: int.
+
+    Attributes:
+        num_sampled: int; by default the 1 %, once a head has the sampler.
+        follows_batch: bool, whether steps with many labels compute more, since
+            `num_sampled` was not given.
     """
 
     #: Whether `sample` returns exactly what its definition says, rather than
@@ -97,17 +110,23 @@ class Sampler(SavedRandom, keras.layers.Layer):
     draws_alone = False
 
     def __init__(
-        self, num_sampled: int, seed: int | None = None, **kwargs: Any
+        self,
+        num_sampled: int | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        num_sampled = check_positive_int("num_sampled", num_sampled)
-        self.num_sampled = num_sampled
+        self.num_sampled = check_num_sampled(num_sampled)
+        self.follows_batch = num_sampled is None
         self.seed = seed
         self.head_name = None
         #: Of the head.
         self.num_negatives = 0
         #: What `sample` measures of itself: float32 weights by name.
         self.measured = {}
+        self.overflow = None
+        #: Shards that have a sampler like this one, with as many classes.
+        self.num_shards = 1
         self.make_random(seed)
 
     def build_for(self, head: keras.layers.Layer) -> None:
@@ -120,13 +139,29 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.check_for(head.num_classes)
         is_new = self.head_name is None
         self.head_name = head.name
-        self.num_classes = head.num_classes
         self.similarity = head.similarity
         self.num_negatives = head.num_negatives
-        if self.num_sampled > self.num_classes:
-            self.num_sampled = self.num_classes
+        self.resolve_size(head.num_classes)
         if is_new:
+            self.overflow = LabelOverflow()
             self.build((head.num_classes, head.kernel.shape[1]))
+
+    def resolve_size(self, num_classes: int) -> None:
+        """Sets `num_sampled`, if it was not given, for so many classes."""
+        if self.follows_batch:
+            self.num_sampled = least_sample(num_classes)
+        self.num_classes = num_classes
+        self.num_sampled = min(self.num_sampled, num_classes)
+
+    def size_for(self, num_labels: Scalar) -> Scalar:
+        """How many classes a step with so many labels computes.
+
+        An int where `num_sampled` was given or `num_labels` is an int, else an
+        int64 scalar.
+        """
+        if not self.follows_batch:
+            return self.num_sampled
+        return sample_size(self.num_classes, num_labels)
 
     def get_build_config(self) -> None:
         """None: a loaded head builds its sampler, beside its rows."""
@@ -138,14 +173,18 @@ class Sampler(SavedRandom, keras.layers.Layer):
         """Raises ValueError unless this can sample so many classes."""
 
     def for_rows(
-        self, first: int, num_rows: int, num_sampled: int, seed: int | None
+        self,
+        first: int,
+        num_rows: int,
+        num_sampled: int | None,
+        seed: int | None,
     ) -> "Sampler":
         """A copy that samples some rows of the class matrix: a shard.
 
         Args:
             first: int, the class of the first row.
             num_rows: int; rows behind the last class are padding.
-            num_sampled: int, of the copy.
+            num_sampled: int or None, of the copy.
             seed: int, of the copy.
 
         Raises:
@@ -181,9 +220,15 @@ class Sampler(SavedRandom, keras.layers.Layer):
     def note_places(self, used: tf.Tensor) -> None:
         """Told which part of the places for candidates is used, float32."""
 
+    @property
+    def gauges(self) -> dict[str, Variable]:
+        """All that it measures: `measured`, and labels beyond the sample."""
+        overflow = {} if self.overflow is None else self.overflow.gauges
+        return {**self.measured, **overflow}
+
     def figures(self) -> dict[str, float]:
         """What it measures of itself, as it is now, by name."""
-        return {name: float(value) for name, value in self.measured.items()}
+        return {name: float(value) for name, value in self.gauges.items()}
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -199,9 +244,6 @@ class Sampler(SavedRandom, keras.layers.Layer):
 
         Returns:
             A `Sample`.
-
-        Raises:
-            InvalidArgumentError: more distinct targets than `num_sampled`.
         """
         raise NotImplementedError
 
@@ -236,19 +278,34 @@ class Sampler(SavedRandom, keras.layers.Layer):
         **options: Any,
     ) -> ActiveClasses:
         """`active_classes` for this sampler's sizes."""
-        return active_classes(
+        if num_sampled is None:
+            num_sampled = self.size_for(count_labels(target_ids))
+        chosen = active_classes(
             target_ids,
-            num_sampled=self.num_sampled
-            if num_sampled is None
-            else num_sampled,
+            num_sampled=num_sampled,
             num_classes=self.num_classes,
             seed=self.next_seed(),
             **options,
         )
+        if self._may_overflow(target_ids):
+            self.overflow.note(
+                chosen.num_targets,
+                self.num_sampled,
+                self.head_name,
+                self.num_shards,
+            )
+        return chosen
+
+    def _may_overflow(self, target_ids):
+        """Whether labels may be more than `num_sampled`, as shapes tell."""
+        if self.follows_batch or self.num_sampled >= self.num_classes:
+            return False
+        most = target_ids.shape.num_elements()
+        return most is None or most > self.num_sampled
 
     def get_config(self) -> Config:
         return {
             **super().get_config(),
-            "num_sampled": self.num_sampled,
+            "num_sampled": None if self.follows_batch else self.num_sampled,
             "seed": self.seed,
         }

@@ -32,10 +32,11 @@ class ShardSamplers:
     def _copy(self, sampler, head, number, kernel):
         # Padding is a class of a shard that is never computed.
         num_rows = self._shards.rows_of(number)
+        part = -(-sampler.num_sampled // self._shards.count)
         copy = sampler.for_rows(
             self._shards.starts[number],
             num_rows,
-            num_sampled=-(-sampler.num_sampled // self._shards.count),
+            num_sampled=None if sampler.follows_batch else part,
             seed=_seed_of(sampler.seed, number),
         )
         shard = types.SimpleNamespace(
@@ -45,6 +46,7 @@ class ShardSamplers:
             kernel=kernel,
             num_negatives=head.num_negatives,
         )
+        copy.num_shards = self._shards.count
         copy.build_for(shard)
         return copy
 
@@ -54,10 +56,10 @@ class ShardSamplers:
         samplers = list(self._samplers.values())
         return {
             name: tf.add_n(
-                [tf.convert_to_tensor(x.measured[name]) for x in samplers]
+                [tf.convert_to_tensor(x.gauges[name]) for x in samplers]
             )
             / len(samplers)
-            for name in samplers[0].measured
+            for name in samplers[0].gauges
         }
 
     def figures(self) -> dict[str, float]:

@@ -37,8 +37,8 @@ class Featured:
         tagger.say(f"reading {self.size} texts")
         read = fields_lib.read_terms(columns, fields)
         self.vocabularies = [
-            fields_lib.learn(field, self.size, hashes)
-            for field, (_, hashes, _) in zip(fields, read)
+            fields_lib.learn(field, self.size, hashes, counts)
+            for field, (_, hashes, counts) in zip(fields, read)
         ]
         self.parts = self._weigh(read, self.size)
 

@@ -24,12 +24,16 @@ class Field:
 
     Args:
         columns: names of the columns that are read as one text, or one name.
-        kind: `"words"` or `"chars"`, runs of characters within words.
+        kind: `"words"`; `"chars"`, runs of characters within words; or
+            `"values"`: a text lists features with their values, as
+            "f0:0.5 f7:-1.25", and the values are used as they are, times one
+            number for all texts. A feature without a value has 1.
         shortest: int, words or characters of the shortest run.
         longest: int, of the longest.
         min_count: int, texts that a term of the vocabulary is in at least.
         max_share: float, share of the texts that it is in at most.
-        weight: float, norm of the field's part of a row.
+        weight: float, norm of the field's part of a row; of the kind
+            `"values"`, the root of the rows' mean squared norm.
     """
 
     columns: Iterable[str] | str
@@ -44,7 +48,7 @@ class Field:
         columns = self.columns
         columns = (columns,) if isinstance(columns, str) else tuple(columns)
         object.__setattr__(self, "columns", columns)
-        check_choice("kind", self.kind, ("words", "chars"))
+        check_choice("kind", self.kind, ("words", "chars", "values"))
         check_positive_int("shortest", self.shortest)
         check_positive_int("longest", self.longest)
         check_positive_int("min_count", self.min_count)
@@ -52,6 +56,11 @@ class Field:
             raise ValueError(
                 f"`longest` must be at most {MOST_TERMS}. Received: "
                 f"longest={self.longest}"
+            )
+        if self.kind == "values" and self.longest != 1:
+            raise ValueError(
+                "`longest` must be 1 for values, which have no order. "
+                f"Received: longest={self.longest}"
             )
         if self.kind == "words" and self.shortest != 1:
             raise ValueError(
@@ -69,13 +78,17 @@ class Field:
                 f"Received: {self}"
             )
 
+    def join(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+        """The text that is read, string `[n]`, of a dict by column."""
+        texts = [columns[name] for name in self.columns]
+        # A mark between the columns would be a word; a space parts them.
+        return texts[0] if len(texts) == 1 else tf.strings.join(texts, " ")
+
     def terms_of(
         self, plain: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`(rows, hashes)` of plain texts, a dict by column."""
-        texts = [plain[column] for column in self.columns]
-        # A mark between the columns would be a word; a space parts them.
-        text = texts[0] if len(texts) == 1 else tf.strings.join(texts, " ")
+        text = self.join(plain)
         if self.kind == "words":
             return terms.word_ngrams(text, self.longest)
         return terms.char_ngrams(text, self.shortest, self.longest)
@@ -115,12 +128,18 @@ def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
 
 
 def texts_of(columns: Columns, fields: list[Field]) -> list[list[bytes]]:
-    """The texts of each field, as `count_terms` reads them."""
-    ready = {name: _ready(texts) for name, texts in columns.items()}
+    """The texts of each field, as `count_terms` or `values_of` read them."""
+    ready = columns
+    if any(field.kind != "values" for field in fields):
+        ready = {name: _ready(texts) for name, texts in columns.items()}
     return [
-        [b" ".join(x) for x in zip(*(ready[c] for c in field.columns))]
+        _joined(columns if field.kind == "values" else ready, field)
         for field in fields
     ]
+
+
+def _joined(columns, field):
+    return [b" ".join(x) for x in zip(*(columns[c] for c in field.columns))]
 
 
 def _ready(texts):
@@ -135,6 +154,10 @@ def _ready(texts):
 
 
 def _counted(field, texts, begin):
+    if field.kind == "values":
+        found = terms.values_of(tf.constant(texts))
+        rows, hashes, values = (x.numpy() for x in found)
+        return rows + begin, hashes, values
     splits, hashes, counts = (
         x.numpy()
         for x in count_terms(texts, field.kind, field.shortest, field.longest)
@@ -143,26 +166,40 @@ def _counted(field, texts, begin):
     return rows, hashes, counts
 
 
-def learn(field: Field, size: int, hashes: np.ndarray) -> Vocabulary:
+def learn(
+    field: Field,
+    size: int,
+    hashes: np.ndarray,
+    counts: np.ndarray | None = None,
+) -> Vocabulary:
     """The vocabulary of a field.
 
     Args:
         field: `Field`.
         size: int, number of texts.
         hashes: int64 `[pairs]`, each text's distinct terms.
+        counts: float32 `[pairs]`; only read for the kind `"values"`.
 
     Returns:
         A `Vocabulary`; idf is log((texts + 1) / (texts with the term + 1)) +
-        1, as scikit-learn's.
+        1, as scikit-learn's. Of the kind `"values"` it is the same number for
+        all terms, which makes the mean squared norm of the texts 1.
     """
-    distinct, counts = np.unique(hashes, return_counts=True)
+    distinct, texts = np.unique(hashes, return_counts=True)
     # Of few texts, a term may be in most of them and tell nothing yet.
     most = max(field.max_share * size, field.min_count)
-    kept = (counts >= min(field.min_count, max(size // 2, 1))) & (
-        counts <= most
-    )
-    idf = np.log((size + 1) / (counts[kept] + 1)) + 1
+    kept = (texts >= min(field.min_count, max(size // 2, 1))) & (texts <= most)
+    if field.kind == "values":
+        idf = np.full(kept.sum(), 1 / _mean_norm(counts, size))
+    else:
+        idf = np.log((size + 1) / (texts[kept] + 1)) + 1
     return Vocabulary(distinct[kept], idf.astype(np.float32))
+
+
+def _mean_norm(values, size):
+    """The root of the mean squared norm of rows with these values."""
+    squares = np.sum(np.square(values, dtype=np.float64))
+    return np.sqrt(squares / size) if squares else 1.0
 
 
 def weigh(
@@ -177,7 +214,8 @@ def weigh(
 
     Returns:
         `(rows, ids, values)`: values (1 + log count) idf, each row's of norm
-        `field.weight`; terms outside the vocabulary are left out.
+        `field.weight`; terms outside the vocabulary are left out. Of the kind
+        `"values"`, they are value * idf * `field.weight`.
     """
     if not len(vocabulary.hashes):
         return rows[:0], hashes[:0], counts[:0]
@@ -185,6 +223,12 @@ def weigh(
     ids = np.minimum(ids, len(vocabulary.hashes) - 1)
     known = vocabulary.hashes[ids] == hashes
     rows, ids, counts = rows[known], ids[known], counts[known]
+    if field.kind == "values":
+        return (
+            rows,
+            ids,
+            counts * vocabulary.idf[ids] * np.float32(field.weight),
+        )
     values = (1 + np.log(counts)) * vocabulary.idf[ids]
     norms = np.sqrt(np.bincount(rows, values**2, minlength=size))
     values *= field.weight / np.maximum(norms[rows], 1e-12)

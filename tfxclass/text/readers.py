@@ -1,65 +1,79 @@
 """Files of texts and tags: JSON lines, CSV, Parquet, and the XC format."""
 
-import csv
-import json
-import os
-import sys
 from collections.abc import Sequence
 
-import numpy as np
-
-from tfxclass.data import XCFile
+from tfxclass import text_files
+from tfxclass.paths import local_path
+from tfxclass.text import file_rows
+from tfxclass.text import xc_texts
 from tfxclass.text.fields import Field
 from tfxclass.types import Path
 
 #: What a file is read as, by the end of its name.
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".xc")
-#: Of a text of the XC format.
-_MOST_WORDS = 10**6
-_OPENERS = {".gz": "gzip", ".xz": "lzma", ".bz2": "bz2"}
 
 
 def read(
-    path: Path, columns: Sequence[str], tags: str | None = None
+    path: Path,
+    columns: Sequence[str],
+    tags: str | None = None,
+    encoding: str = "utf-8",
+    separator: str = "|",
 ) -> tuple[dict[str, list[str]], list[list[str]] | None]:
-    """Columns of texts, and tags, of a file; read as a stream.
+    """Columns of texts, and tags, of a file.
 
-    A JSON line has a list of str, or one str, as its tags; a CSV or TSV file
-    (with a header line) has them in one field, `|` between them; a Parquet
-    file has a column of lists or of str. Of the XC format (`.xc`, `.txt`) each
-    feature becomes a word, as often as its value says, and labels are tags.
-    `.gz`, `.xz` and `.bz2` are decompressed.
+    The end of the name says what a file is:
+
+    - `.jsonl`: a JSON object a line. A text is a str. Tags are a list of str,
+      or one str, which is one tag.
+    - `.csv`: a header, then fields between commas. A field with a comma, a
+      quote or a line end stands in quotes. Tags are one field, `separator`
+      between them.
+    - `.tsv`: the same between tabs; a quote is text like any other.
+    - `.parquet`: columns of str; tags as in JSON lines.
+    - `.xc` and `.txt`, the XC format: a feature is a word, labels are tags. A
+      row whose values are counts has each feature as often as its value says,
+      "f0 f0 f4". Another row has the values, "f0:-0.5 f4:0.3", which a
+      tagger reads with a field of the kind "values" (see `fields_of`).
+
+    `.gz`, `.xz` and `.bz2` are decompressed. A byte order mark is dropped.
+    Empty lines are skipped. Tags that are null, NaN or "" are left out.
 
     Args:
-        path: str.
+        path: str or `os.PathLike`.
         columns: names of the columns to read as texts.
         tags: name of the column of the tags, None for none.
+        encoding: str, of JSON lines, CSV and TSV; a name that Python knows,
+            such as "cp1252".
+        separator: str between the tags of a field of CSV and TSV; "" where a
+            field is one tag.
 
     Returns:
         `(texts, tags)`: a dict of lists of str, and a list of lists of str,
         None without.
 
     Raises:
-        ValueError: a file of another kind, or a row without a column, or that
-            is damaged, or no row with the column of the tags.
+        ValueError: a file of another kind; a column that is missing or there
+            twice; or a row that is damaged, has a wrong number of fields, a
+            text that is null or no str, or a tag that is no str. The message
+            names the file and the row.
     """
+    path, columns = local_path(path), list(columns)
+    text_files.check_encoding(encoding)
+    if not isinstance(separator, str):
+        raise ValueError(f"`separator` must be a str. Received: {separator!r}")
     texts, names = {column: [] for column in columns}, []
-    if _is_xc(path) and len(columns) != 1:
-        raise ValueError(
-            f"A file of the XC format has one column of texts. Received: "
-            f"{list(columns)} for {os.fspath(path)!r}"
-        )
     row, has_tags = {}, tags is None
-    for number, row in _rows(os.fspath(path), [*columns, *_given(tags)]):
+    for place, row in _rows(path, columns, tags, encoding):
         for column in columns:
-            texts[column].append(_text(path, number, row, column))
+            texts[column].append(_text(path, place, row, column))
         if tags is not None:
-            names.append(_names(path, number, row, tags))
+            names.append(_names(path, place, row, tags, separator))
             has_tags = has_tags or tags in row
     if row and not has_tags:
         raise ValueError(
-            f"{os.fspath(path)}: no row has the column {tags!r} of the tags. "
-            f"Received: {sorted(str(key) for key in row)}"
+            f"{path}: no row has the column {tags!r} of the tags. Received: "
+            f"{sorted(row)}"
         )
     return texts, None if tags is None else names
 
@@ -67,137 +81,97 @@ def read(
 def fields_of(path: Path, columns: Sequence[str]) -> list[Field] | None:
     """What a tagger reads of a file's texts; None where it chooses.
 
-    The words of an XC file have no order, and their letters mean nothing.
+    The words of an XC file have no order, and their letters mean nothing. An
+    XC file is read for its values: if all are counts, its texts are words,
+    whose weights the tagger learns; otherwise the values are the weights.
+
+    Args:
+        path: str or `os.PathLike`, the file to learn from.
+        columns: as in `read`.
     """
+    path = local_path(path)
     if not _is_xc(path):
         return None
-    return [Field(columns, min_count=1, max_share=1.0)]
+    kind = "words" if xc_texts.has_counts(path) else "values"
+    return [Field(columns, kind, min_count=1, max_share=1.0)]
 
 
 def _is_xc(path):
-    return _suffix(os.fspath(path)) in (".txt", ".xc")
+    return text_files.endings(path)[0] in (".txt", ".xc")
 
 
-def _suffix(path):
-    plain, suffix = os.path.splitext(path)
-    return os.path.splitext(plain)[1] if suffix in _OPENERS else suffix
-
-
-def _given(tags):
-    return [] if tags is None else [tags]
-
-
-def _rows(path, columns):
-    """Yields `(row number from 1, dict)`."""
-    packing, suffix = os.path.splitext(path)[1], _suffix(path)
+def _rows(path, columns, tags, encoding):
+    """Yields `(place, dict)`."""
+    suffix, _ = text_files.endings(path)
+    wanted = [*columns, *([] if tags is None else [tags])]
     if suffix == ".jsonl":
-        return _json_lines(path, packing)
-    if suffix in (".csv", ".tsv"):
-        return _separated(path, packing, "," if suffix == ".csv" else "\t")
+        return file_rows.json_lines(path, encoding)
+    if suffix == ".csv":
+        return file_rows.comma_separated(path, wanted, encoding)
+    if suffix == ".tsv":
+        return file_rows.tab_separated(path, wanted, encoding)
     if suffix == ".parquet":
-        return _parquet(path, columns)
-    if suffix in (".txt", ".xc"):
-        return _xc(path, columns)
-    raise ValueError(
-        f"The name of a file must end in one of {SUFFIXES}, and .gz, .xz or "
-        f".bz2 if it is packed. Received: {path!r}"
-    )
-
-
-def _open(path, packing):
-    if packing not in _OPENERS:
-        return open(path, encoding="utf-8", errors="replace", newline="")
-    opener = __import__(_OPENERS[packing]).open
-    return opener(path, "rt", encoding="utf-8", errors="replace", newline="")
-
-
-def _json_lines(path, packing):
-    with _open(path, packing) as f:
-        for number, line in enumerate(f, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as e:
-                raise ValueError(f"{path}, line {number}: {e}") from e
-            if not isinstance(row, dict):
-                raise ValueError(
-                    f"{path}, line {number}: must be an object. Received: "
-                    f"{line[:60]!r}"
-                )
-            yield number, row
-
-
-def _separated(path, packing, delimiter):
-    # A text may be longer than the module's 128 KiB.
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    with _open(path, packing) as f:
-        try:
-            yield from enumerate(csv.DictReader(f, delimiter=delimiter), 1)
-        except csv.Error as e:
-            raise ValueError(f"{path}: {e}") from e
-
-
-def _parquet(path, columns):
-    try:
-        from pyarrow import parquet
-    except ImportError as e:
-        raise ImportError(
-            "Parquet files need pyarrow: pip install 'tfxclass[parquet]'"
-        ) from e
-    number = 0
-    for batch in parquet.ParquetFile(path).iter_batches(columns=columns):
-        for row in batch.to_pylist():
-            number += 1
-            yield number, row
-
-
-def _xc(path, columns):
-    rows = XCFile(path)
-    text, *tags = columns
-    number = 0
-    for features, labels in rows.batches(256):
-        pairs = (
-            features["feature_ids"].numpy(),
-            features["feature_values"].numpy(),
-        )
-        for ids, values, own in zip(*pairs, labels.numpy()):
-            number += 1
-            row = {text: " ".join(_words(path, number, ids, values))}
-            for name in tags:
-                row[name] = [str(label) for label in own if label >= 0]
-            yield number, row
-
-
-def _words(path, number, ids, values):
-    """Each feature as often as its value says, at least once."""
-    if not np.sum(np.maximum(values, 0)) <= _MOST_WORDS:
+        return file_rows.parquet(path, wanted)
+    if not _is_xc(path):
         raise ValueError(
-            f"{path}, row {number}: values are numbers of words here, in all "
-            f"at most {_MOST_WORDS}. Received: a value of {np.max(values)}"
+            f"The name of a file must end in one of {SUFFIXES}, and .gz, .xz "
+            f"or .bz2 if it is packed. Received: {path!r}"
         )
+    if len(columns) != 1:
+        raise ValueError(
+            "A file of the XC format has one column of texts. Received: "
+            f"{columns} for {path!r}"
+        )
+    return xc_texts.rows(path, wanted)
+
+
+def _text(path, place, row, column):
+    if column not in row:
+        raise ValueError(
+            f"{path}, {place}: has no column {column!r}. Received: "
+            f"{sorted(row)}"
+        )
+    return _str(path, place, column, row[column], "a text")
+
+
+def _names(path, place, row, column, separator):
+    names = row.get(column)
+    suffix, _ = text_files.endings(path)
+    if suffix in (".csv", ".tsv"):
+        names = names.split(separator) if separator else [names]
+        names = [name.strip() for name in names]
+    elif not isinstance(names, list):
+        names = [names]
     return [
-        word
-        for i, value in zip(ids, values)
-        for word in [f"f{i}"] * max(round(float(value)), int(value > 0))
+        _str(path, place, column, name, "a tag")
+        for name in names
+        if not _is_none(name)
     ]
 
 
-def _text(path, number, row, column):
-    if row.get(column) is None:
+def _is_none(name):
+    """Whether a tag is null, NaN or empty."""
+    return name is None or name == "" or name != name
+
+
+def _str(path, place, column, value, what):
+    if isinstance(value, bytes):
+        # Parquet files of older writers do not say what is text.
+        value = _decoded(path, place, column, value)
+    if isinstance(value, str):
+        return value
+    received = "null" if value is None else repr(value)[:60]
+    raise ValueError(
+        f"{path}, {place}, column {column!r}: {what} must be a str. Received: "
+        f"{received} ({type(value).__name__})"
+    )
+
+
+def _decoded(path, place, column, value):
+    try:
+        return value.decode()
+    except UnicodeDecodeError as e:
         raise ValueError(
-            f"{path}, row {number}: has no column {column!r}. Received: "
-            f"{sorted(str(key) for key in row)}"
-        )
-    return str(row[column])
-
-
-def _names(path, number, row, column):
-    names = row.get(column)
-    if names is None:
-        return []
-    if isinstance(names, str):
-        return [name.strip() for name in names.split("|") if name.strip()]
-    if not isinstance(names, list):
-        names = [names]
-    return [str(name) for name in names]
+            f"{path}, {place}, column {column!r}: bytes must be UTF-8. "
+            f"Received: {value[:40]!r}"
+        ) from e

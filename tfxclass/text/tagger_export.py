@@ -1,6 +1,5 @@
 """A tagger as a SavedModel: texts in, names out, in stock ops."""
 
-import os
 import tempfile
 from typing import Any
 
@@ -15,6 +14,7 @@ from tfxclass.export import resources
 from tfxclass.export.questions import Question
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference.thresholds import above
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 _TEXTS = ("sample text", "", "Zwei W\u00f6rter")
@@ -61,7 +61,7 @@ def export(
     k = min(check_positive_int("k", k), len(tagger.tags))
     names = labels_lib.read(tagger.tags, len(tagger.tags))
     least = None if threshold is None else tagger.least(threshold)
-    with version_folder(os.fspath(folder)) as made:
+    with version_folder(local_path(folder, "folder")) as made:
         with tempfile.TemporaryDirectory() as scratch:
             asset = labels_lib.write(names, scratch)
             served = _Served(tagger.model, asset, k, least)

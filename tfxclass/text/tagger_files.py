@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 NAMES = "tagger.json"
@@ -22,6 +23,7 @@ def save(tagger: Any, folder: Path) -> None:
     The tagger that was there is the one that is read until all is written; then
     its model is removed.
     """
+    folder = local_path(folder, "folder")
     os.makedirs(folder, exist_ok=True)
     model = f"model-{uuid.uuid4().hex}.keras"
     unfinished = os.path.join(folder, f".{NAMES}-{uuid.uuid4().hex}")
@@ -76,6 +78,7 @@ def load(cls: type, folder: Path) -> Any:
     Raises:
         ValueError: there is none.
     """
+    folder = local_path(folder, "folder")
     with open(_file(folder, NAMES), encoding="utf-8") as f:
         described = json.load(f)
     # Taggers of earlier versions have less.

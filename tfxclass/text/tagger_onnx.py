@@ -17,6 +17,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_model
 from tfxclass.export.version_folder import new_folder
+from tfxclass.paths import local_path
 from tfxclass.text.beside import ENCODED
 from tfxclass.text.beside import HIDDEN
 from tfxclass.text.kernel_scores import KernelScores
@@ -37,7 +38,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
     """See `Tagger.export_onnx`."""
     onnx_model.check_extra()
     k = min(check_positive_int("k", k), len(tagger.tags))
-    path = os.path.abspath(os.fspath(path))
+    path = os.path.abspath(local_path(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: {path!r}")
     layers = _layers(tagger.model)

@@ -10,6 +10,7 @@ import tensorflow as tf
 _FACTOR = -7046029254386353131
 _BUCKETS = (1 << 63) - 1
 _SPACE = 32
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
 def plain(texts: tf.Tensor) -> tf.Tensor:
@@ -105,3 +106,34 @@ def count(
         tf.gather(distinct, pairs % size),
         tf.cast(counts, tf.float32),
     )
+
+
+def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Features and their values, of texts as "f0:0.5 f7:-1.25 f9".
+
+    Args:
+        texts: string `[n]`, features with spaces between them. What has no
+            number behind its last colon is a feature of value 1.
+
+    Returns:
+        `(rows, hashes, values)`: int64, int64 and float32 `[pairs]`; each pair
+        of row and feature once, with the sum of its values, in the order of
+        the rows.
+    """
+    words = tf.strings.split(texts)
+    rows, words = words.value_rowids(), words.flat_values
+    has_value = tf.strings.regex_full_match(words, f".+:{_NUMBER}")
+    numbers = tf.where(
+        has_value, tf.strings.regex_replace(words, "^.*:", ""), "1"
+    )
+    names = tf.where(
+        has_value, tf.strings.regex_replace(words, ":[^:]*$", ""), words
+    )
+    hashes = tf.strings.to_hash_bucket_fast(names, _BUCKETS)
+    distinct, places = tf.unique(hashes, tf.int64)
+    size = tf.maximum(tf.size(distinct, tf.int64), 1)
+    pairs, owners = tf.unique(rows * size + places)
+    values = tf.math.unsorted_segment_sum(
+        tf.strings.to_number(numbers), owners, tf.size(pairs)
+    )
+    return pairs // size, tf.gather(distinct, pairs % size), values

@@ -40,7 +40,8 @@ class TextFeatures(keras.layers.Layer):
     """Texts, by column, to the ids and values of their features.
 
     Each field's terms that are in its vocabulary get (1 + log count) idf,
-    scaled to the field's weight; fields follow each other in the ids. Stock
+    scaled to the field's weight; values of a field of the kind "values" are
+    multiplied by one number. Fields follow each other in the ids. Stock
     TensorFlow ops alone: it is exported with the model. `Tagger` makes it.
 
     Args:
@@ -112,6 +113,10 @@ class TextFeatures(keras.layers.Layer):
         size = tf.shape(next(iter(plain.values())), tf.int64)[0]
         found = []
         for number, field in enumerate(self.fields):
+            if field.kind == "values":
+                listed = terms.values_of(field.join(texts))
+                found.append(self._known(number, *listed))
+                continue
             rows, hashes = field.terms_of(plain)
             # Before they are counted: most of a long text's are known to none.
             known = self._known(number, rows, hashes)
@@ -128,6 +133,9 @@ class TextFeatures(keras.layers.Layer):
         """
         found = []
         for number, (field, text) in enumerate(zip(self.fields, texts)):
+            if field.kind == "values":
+                found.append(self._known(number, *terms.values_of(text)))
+                continue
             splits, hashes, counts = count_terms(
                 text, field.kind, field.shortest, field.longest
             )
@@ -166,15 +174,22 @@ class TextFeatures(keras.layers.Layer):
         rows, ids, counts, idf, of_field = (
             tf.gather(part, order) for part in (rows, *parts)
         )
-        values = (1 + tf.math.log(counts)) * idf
+        of_values = self._are_values(of_field)
+        values = idf * tf.where(of_values, counts, 1 + tf.math.log(counts))
         groups = rows * len(self.fields) + of_field
         squares = tf.math.unsorted_segment_sum(
             values**2, groups, size * len(self.fields)
         )
         norms = tf.maximum(tf.sqrt(tf.gather(squares, groups)), 1e-12)
+        norms = tf.where(of_values, 1.0, norms)
         weights = tf.constant([field.weight for field in self.fields])
         values = values * tf.gather(weights, of_field) / norms
         return _padded(rows, ids, values, size)
+
+    def _are_values(self, of_field):
+        """bool `[terms]`: whether their fields are of the kind "values"."""
+        kinds = [field.kind == "values" for field in self.fields]
+        return tf.gather(tf.constant(kinds), of_field)
 
     def compute_output_spec(
         self, texts: dict[str, keras.KerasTensor]

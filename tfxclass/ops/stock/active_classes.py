@@ -45,13 +45,8 @@ def active_classes(
     none = tf.fill(tf.shape(flat), tf.constant(-1, tf.int64))
     positions = tf.tensor_scatter_nd_update(none, places, order)
     num_targets = tf.size(distinct, tf.int64)
-    require(
-        num_targets <= num_sampled,
-        "`num_sampled` must be at least the number of distinct labels in the "
-        "batch. Received: num_sampled={} with {} distinct labels",
-        num_sampled,
-        num_targets,
-    )
+    shape = _static_shape(flat, num_sampled)
+    num_sampled = tf.maximum(num_sampled, num_targets)
     room = _room(num_sampled - num_targets, candidate_share)
     draws = _Draws(seed, num_classes)
     kept = _kept(
@@ -71,7 +66,6 @@ def active_classes(
     )
     counts = tf.cast(tf.concat([counts, filled], axis=0), tf.float32)
     target_counts = _target_counts(positions, of_targets, of_rest)
-    shape = [tf.get_static_value(num_sampled)]
     return (
         tf.ensure_shape(chosen, shape),
         tf.ensure_shape(counts, shape),
@@ -81,6 +75,13 @@ def active_classes(
         tf.reshape(target_counts, tf.shape(targets)),
         _part(tf.size(kept), room),
     )
+
+
+def _static_shape(targets, num_sampled):
+    """Of the ids: unknown where there may be more targets than that."""
+    known = tf.get_static_value(num_sampled)
+    most = targets.shape.num_elements()
+    return [None if None in (known, most) or most > known else known]
 
 
 def _part(count, room):

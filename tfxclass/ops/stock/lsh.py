@@ -112,7 +112,7 @@ def lsh_query(
         _check_ids("targets", targets, of.ready, -1)
         distinct = np.unique(targets[targets >= 0])
         most[distinct] = 0
-        room = min(num_sampled - len(distinct), max_candidates)
+        room = min(max(num_sampled - len(distinct), 0), max_candidates)
         candidates, least, fraction = lsh_tables.kept_of(
             most,
             pool,

@@ -1,0 +1,32 @@
+"""Configurations that Keras' loader of HDF5 files (`.h5`) has changed."""
+
+import inspect
+
+from tfxclass.types import Config
+
+# Values of these names may be functions that a user registered.
+_OF_FUNCTIONS = ("initializer", "regularizer", "constraint")
+
+
+def names_of_functions(config: Config) -> Config:
+    """A configuration with strings where the loader put functions.
+
+    The loader replaces each string that names a function of `keras.layers`, as
+    `similarity="dot"` does, or one of `custom_objects`.
+    """
+    return {
+        name: value.__name__ if _is_replaced(name, value) else value
+        for name, value in config.items()
+    }
+
+
+def _is_replaced(name, value):
+    return inspect.isfunction(value) and not name.endswith(_OF_FUNCTIONS)
+
+
+class H5Config:
+    """Mixin of layers that can be loaded from HDF5 files."""
+
+    @classmethod
+    def from_config(cls, config: Config) -> "H5Config":
+        return super().from_config(names_of_functions(config))

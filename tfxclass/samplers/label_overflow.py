@@ -1,0 +1,83 @@
+"""Batches with more distinct labels than `num_sampled`: counted, told once."""
+
+import sys
+
+import tensorflow as tf
+
+
+class LabelOverflow:
+    """Counts the steps whose labels alone were more than `num_sampled`.
+
+    Such a step computes all labels of its batch and no other classes, as
+    Partial FC does. The first one prints a warning on stderr.
+
+    The counts are no weights: files of a model have none of them.
+
+    Attributes:
+        gauges: dict of float32 scalar variables. `"overflow_steps"` is the
+            number of such steps, `"overflow_labels"` the most distinct labels
+            of one of them.
+    """
+
+    names = ("overflow_steps", "overflow_labels")
+
+    def __init__(self) -> None:
+        self.gauges: dict[str, tf.Variable] = {
+            name: _counter(name) for name in self.names
+        }
+
+    def note(
+        self, num_labels: tf.Tensor, num_sampled: int, owner: str, parts: int
+    ) -> None:
+        """Takes in the labels of a step.
+
+        Args:
+            num_labels: int64 scalar, distinct labels.
+            num_sampled: int.
+            owner: str, name of the head.
+            parts: int, shards that have a sampler like this one.
+        """
+
+        def count():
+            self._count(num_labels, num_sampled, owner, parts)
+            return True
+
+        # Usual steps pay for the comparison alone.
+        tf.cond(num_labels > num_sampled, count, lambda: False)
+
+    def _count(self, num_labels, num_sampled, owner, parts):
+        steps, labels = self.gauges.values()
+        tf.cond(
+            tf.equal(steps, 0.0),
+            lambda: _warn(num_labels, num_sampled, owner, parts),
+            tf.no_op,
+        )
+        steps.assign(steps + 1.0)
+        labels.assign(tf.maximum(labels, tf.cast(num_labels, tf.float32)))
+
+
+def _counter(name):
+    # A replica that samples by itself writes a copy of its own.
+    with tf.init_scope():
+        return tf.Variable(
+            0.0,
+            trainable=False,
+            name=name,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+
+def _warn(num_labels, num_sampled, owner, parts):
+    shard = "" if parts == 1 else f" in one of {parts} shards"
+    return tf.print(
+        f"WARNING: a batch of {owner!r} has",
+        num_labels,
+        f"distinct labels{shard}, more than the {num_sampled} classes of "
+        f"`num_sampled={num_sampled * parts}`. Such a step computes all of its "
+        "labels and no other classes. Fix: `num_sampled=None`, or",
+        2 * parts * num_labels,
+        "or more. Further ones are not told, but counted: "
+        f'tfxclass.metrics.SamplerState({owner!r}, "overflow_steps").',
+        output_stream=sys.stderr,
+    )

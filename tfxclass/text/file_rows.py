@@ -1,0 +1,193 @@
+"""Rows of files of texts, each a dict by column, and where it was found."""
+
+import csv
+import io
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+from tfxclass import text_files
+
+#: `("line 7", {"text": "...", "tags": ["..."]})`.
+Row = tuple[str, dict[str, Any]]
+
+
+def json_lines(path: str, encoding: str) -> Iterator[Row]:
+    """Rows of a file with one JSON object a line; empty lines are skipped."""
+    lines = text_files.read_lines(path, encoding)
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield f"line {number}", _json_object(path, number, line)
+
+
+def _json_object(path, number, line):
+    try:
+        row = json.loads(line, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"{path}, line {number}: no JSON: {e}") from e
+    if not isinstance(row, dict):
+        raise ValueError(
+            f"{path}, line {number}: must be an object, as "
+            f'{{"text": "...", "tags": ["..."]}}. Received: {line[:60]!r}'
+        )
+    return row
+
+
+def _without_duplicates(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"names must be there once. Received twice: {twice}")
+    return found
+
+
+def tab_separated(
+    path: str, columns: Sequence[str], encoding: str
+) -> Iterator[Row]:
+    """Rows of a TSV file with a header; a quote is text like any other."""
+    lines = text_files.read_lines(path, encoding)
+    records = (
+        (number, text.split("\t"))
+        for number, line in enumerate(lines, 1)
+        if (text := line.rstrip("\r\n"))
+    )
+    return _with_header(path, columns, records)
+
+
+def comma_separated(
+    path: str, columns: Sequence[str], encoding: str
+) -> Iterator[Row]:
+    """Rows of a CSV file with a header; quoted fields may have line ends."""
+    return _with_header(path, columns, _csv_records(path, encoding))
+
+
+def _csv_records(path, encoding):
+    """Yields `(number of the first line, fields)`."""
+    # A text may be longer than the module's 128 KiB.
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    seen = []
+    lines = _remembered(text_files.read_lines(path, encoding), seen)
+    reader = csv.reader(lines, strict=True)
+    while True:
+        first = reader.line_num + 1
+        seen.clear()
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as e:
+            raise ValueError(_quoting_error(path, first, seen, e)) from e
+        if fields:
+            yield first, fields
+
+
+def _remembered(lines, seen):
+    for line in lines:
+        seen.append(line)
+        yield line
+
+
+def _quoting_error(path, first, lines, error):
+    ends = itertools.accumulate(map(len, lines))
+    opening = _last_opening("".join(lines))
+    opened = first + sum(end <= opening for end in ends)
+    if str(error) == "unexpected end of data":
+        error = "the quote that opens a field here is never closed"
+    return (
+        f"{path}, line {opened}: {error}. Write a quote within a field twice, "
+        "and the field in quotes; or write a .tsv file, where quotes are text."
+    )
+
+
+def _last_opening(text):
+    """Place of the last quote that opens a field in a CSV record."""
+    place, opening = 0, 0
+    while place < len(text):
+        if text[place] == '"':
+            opening = place
+            place = _end_of_quoted(text, place)
+        places = [text.find(end, place) for end in ",\n"]
+        place = min([p for p in places if p >= 0], default=len(text)) + 1
+    return opening
+
+
+def _end_of_quoted(text, place):
+    """The place behind the quote that closes the one at `place`."""
+    place = text.find('"', place + 1)
+    while text[place : place + 2] == '""':
+        place = text.find('"', place + 2)
+    return place + 1 if place >= 0 else len(text)
+
+
+def _with_header(path, columns, records):
+    line, header = next(records, (1, None))
+    if header is None:
+        raise ValueError(
+            f"{path}: is empty; the first line must be a header with the "
+            f"columns {list(columns)}"
+        )
+    check_columns(path, columns, header)
+    for number, (line, fields) in enumerate(records, 1):
+        if len(fields) != len(header):
+            raise ValueError(
+                f"{path}, row {number} (line {line}): must have the "
+                f"{len(header)} fields of the header {header}. Received: "
+                f"{len(fields)} fields, {_shown(fields)}"
+            )
+        yield f"row {number} (line {line})", dict(zip(header, fields))
+
+
+def _shown(fields):
+    shown = ", ".join(repr(field[:30]) for field in fields[:5])
+    return shown + ("" if len(fields) <= 5 else ", ...")
+
+
+def check_columns(
+    path: str, columns: Sequence[str], header: Sequence[str]
+) -> None:
+    """Raises ValueError unless a file has each of the columns once."""
+    for column in columns:
+        count = list(header).count(column)
+        if count == 1:
+            continue
+        problem = f"has {count} columns {column!r}" if count else (
+            f"has no column {column!r}"
+        )  # fmt: skip
+        hint = ""
+        if any("\0" in name for name in header):
+            hint = '. Its names have NULs: try encoding="utf-16"'
+        raise ValueError(
+            f"{path}: {problem}. Received: {sorted(header)[:20]}{hint}"
+        )
+
+
+def parquet(path: str, columns: Sequence[str]) -> Iterator[Row]:
+    """Rows of a Parquet file."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as e:
+        raise ImportError(
+            "Parquet files need pyarrow: pip install 'tfxclass[parquet]'"
+        ) from e
+    number = 0
+    try:
+        file = parquet.ParquetFile(_unpacked(path))
+        check_columns(path, columns, file.schema_arrow.names)
+        for batch in file.iter_batches(columns=list(columns)):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"row {number}", row
+    except pyarrow.ArrowException as e:
+        raise ValueError(f"{path}: is damaged, or no Parquet: {e}") from e
+
+
+def _unpacked(path):
+    """The path of a file that is not packed, or else a stream."""
+    if not text_files.endings(path)[1]:
+        return path
+    return io.BytesIO(b"".join(text_files.read_bytes(path, 1 << 20)))

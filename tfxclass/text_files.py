@@ -1,0 +1,150 @@
+"""Text files that users hand over: how they are packed and encoded."""
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+#: Functions that open a packed file, by the end of its name.
+OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+MARK = "\ufeff"
+_DAMAGED = (EOFError, lzma.LZMAError, zlib.error)
+# UTF-32's little-endian mark begins with UTF-16's.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def endings(path: str) -> tuple[str, str]:
+    """`(suffix, packing)` in lower case: `(".csv", ".gz")` of "A.CSV.gz"."""
+    plain, suffix = os.path.splitext(path.lower())
+    if suffix not in OPENERS:
+        return suffix, ""
+    return os.path.splitext(plain)[1], suffix
+
+
+def read_bytes(path: str, size: int) -> Iterator[bytes]:
+    """Yields the bytes of a file, unpacked, `size` at a time.
+
+    Raises:
+        ValueError: a packed file is damaged.
+    """
+    try:
+        with _open(path) as f:
+            while chunk := f.read(size):
+                yield chunk
+    except _DAMAGED as e:
+        raise _damaged(path, e) from e
+    except OSError as e:
+        _check_system_error(path, e)
+        raise
+
+
+def read_lines(path: str, encoding: str = "utf-8") -> Iterator[str]:
+    r"""Yields the lines of a text file, with their ends.
+
+    A byte order mark at the beginning is dropped. Lines end with "\n", "\r\n"
+    or "\r".
+
+    Args:
+        path: str; `.gz`, `.xz` and `.bz2` are unpacked.
+        encoding: str, a name that Python knows.
+
+    Raises:
+        ValueError: an unknown encoding, bytes that it does not have, or a
+            packed file that is damaged.
+    """
+    check_encoding(encoding)
+    try:
+        with _open(path) as f:
+            _check_mark(path, encoding, f)
+            lines = io.TextIOWrapper(f, encoding, newline="")
+            yield from _without_mark(lines)
+    except UnicodeDecodeError as e:
+        raise _undecodable(path, encoding, e) from e
+    except _DAMAGED as e:
+        raise _damaged(path, e) from e
+    except OSError as e:
+        _check_system_error(path, e)
+        raise
+
+
+def check_encoding(encoding: str) -> None:
+    """Raises ValueError unless Python knows this encoding of texts."""
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding or "none")
+    except (LookupError, TypeError, ValueError) as e:
+        raise ValueError(
+            '`encoding` must be the name of a text encoding, such as "utf-8", '
+            f'"cp1252" or "utf-16". Received: {encoding!r}'
+        ) from e
+
+
+def check_bytes(path: str, begin: bytes) -> None:
+    """Raises ValueError if a file that begins so is UTF-16 or UTF-32."""
+    for mark, found in _MARKS.items():
+        if begin.startswith(mark):
+            raise ValueError(
+                f"{path} is encoded as {found.upper()}, not as UTF-8. Save it "
+                f'as UTF-8, or pass encoding="{found}" (--encoding {found}).'
+            )
+
+
+def _open(path: str) -> IO[bytes]:
+    return OPENERS.get(endings(path)[1], open)(path, "rb")
+
+
+def _check_mark(path, encoding, file):
+    # Every other encoding has a use for these bytes, or none.
+    if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
+        check_bytes(path, file.peek(4)[:4])
+
+
+def _without_mark(lines):
+    for line in lines:
+        yield line.removeprefix(MARK)
+        break
+    yield from lines
+
+
+def _undecodable(path, encoding, error):
+    number, error = _first_error(path, encoding) or ("?", error)
+    return ValueError(
+        f"{path}, line {number}: byte 0x{error.object[error.start]:02x} cannot "
+        f"be read as {encoding.upper()}. Save the file as UTF-8, or pass the "
+        'encoding that it has, such as encoding="cp1252" (--encoding cp1252) '
+        "for files of Excel in Western Europe."
+    )
+
+
+def _first_error(path, encoding):
+    """`(line, UnicodeDecodeError)`; None if there is no error."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    number = 1
+    try:
+        with _open(path) as f:
+            for number, line in enumerate(f, 1):
+                decoder.decode(line)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as e:
+        return number, e
+    return None
+
+
+def _damaged(path, error):
+    packing = endings(path)[1]
+    return ValueError(f"{path} is damaged, or no {packing} file: {error}")
+
+
+def _check_system_error(path, error):
+    # Errors of the content of a packed file are no errors of the system.
+    if error.errno is None:
+        raise _damaged(path, error) from error
