@@ -26,6 +26,25 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         )
 
 
+def is_name(name: object) -> bool:
+    """Whether `name` may name a class: a line of a UTF-8 text file can hold it.
+
+    TensorFlow's reader of such files refuses empty lines and drops carriage
+    returns. A lone surrogate has no UTF-8.
+    """
+    if not isinstance(name, str) or not name:
+        return False
+    return not any(x in name for x in "\n\r\0") and _is_utf8(name)
+
+
+def _is_utf8(text):
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_k(k: int, num_classes: int, name: str = "k") -> int:
     """`k` as an int; raises ValueError unless so many can be returned."""
     k = check_positive_int(name, k)

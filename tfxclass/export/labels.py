@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass import text_files
+from tfxclass.checks import is_name
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
@@ -57,11 +58,10 @@ def _check_name(class_id, name):
             "`labels` must be strings. Received: "
             f"{name!r} ({type(name).__name__}) for class {class_id}."
         )
-    # TensorFlow's reader refuses empty lines and drops carriage returns.
-    if not name or "\n" in name or "\r" in name:
+    if not is_name(name):
         raise ValueError(
-            "`labels` must be names of one line, not empty. Received: "
-            f"{name!r} for class {class_id}."
+            "`labels` must be names of one line, not empty, without NUL and "
+            f"lone surrogates. Received: {name!r} for class {class_id}."
         )
 
 

@@ -144,7 +144,9 @@ class ListSearch(tf.Module):
         k = check_k(k, self.order.shape[0])
         means = tf.matmul(queries, self.centres, transpose_b=True)
         probes = tf.math.top_k(
-            means + self.centre_bias, self.num_probes, sorted=False
+            search.nan_last(means + self.centre_bias),
+            self.num_probes,
+            sorted=False,
         ).indices
         starts, class_rows = tf.identity(self.starts), self._class_rows()
 

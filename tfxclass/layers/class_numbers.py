@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import is_name
 from tfxclass.growth.change import Change
 from tfxclass.growth.class_means import ClassMeans
 from tfxclass.growth.class_means import median_norm
@@ -249,10 +250,11 @@ def _names(given, num_classes):
         data = zlib.decompress(base64.b64decode(given["packed"]))
         given = data.decode("utf-8").split("\n")
     names = list(given)
-    bad = [x for x in names if not isinstance(x, str) or not x or "\n" in x]
+    bad = [x for x in names if not is_name(x)]
     if bad or len(names) != num_classes:
         raise ValueError(
-            "`class_names` must be a name of one line for each class. "
+            "`class_names` must be a name of one line for each class, without "
+            "NUL and lone surrogates. "
             f"Received: {len(names)} names with num_classes={num_classes}"
             + (f", among them {bad[0]!r}" if bad else "")
         )
