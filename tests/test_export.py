@@ -497,6 +497,8 @@ def test_fresh_process_without_tfxclass(tmp_path):
         ({"labels": ["a"]}, "1 names with num_classes=300"),
         ({"labels": ["a\nb"] * NUM_CLASSES}, "one line.*'a.nb' for class 0"),
         ({"labels": ["a\r"] * NUM_CLASSES}, "one line.*'a.r' for class 0"),
+        ({"labels": ["a\0"] * NUM_CLASSES}, "without NUL.*a.x00' for class 0"),
+        ({"labels": ["\ud800"] * NUM_CLASSES}, "lone.*ud800' for class 0"),
         ({"labels": ["a", ""] * 150}, "not empty. Received: '' for class 1"),
         ({"labels": range(NUM_CLASSES)}, "must be strings. Received: 0 .int"),
         ({"example_inputs": {"z": 1}}, r"inputs \['x'\]. Received: \['z'\]"),

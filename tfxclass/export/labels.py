@@ -60,8 +60,8 @@ def _check_name(class_id, name):
         )
     if not is_name(name):
         raise ValueError(
-            "`labels` must be names of one line, not empty, without NUL and "
-            f"lone surrogates. Received: {name!r} for class {class_id}."
+            "`labels` must be names of one line, without NUL and lone "
+            f"surrogates, not empty. Received: {name!r} for class {class_id}."
         )
 
 

@@ -27,8 +27,8 @@ from tfxclass.export import onnx_proof
 from tfxclass.export import onnx_rows
 from tfxclass.export import onnx_tensors
 from tfxclass.export import questions
-from tfxclass.export.onnx_classifier import own
 from tfxclass.export import signatures
+from tfxclass.export.onnx_classifier import own
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
@@ -212,8 +212,10 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     concrete = function.get_concrete_function()
     _check_no_text(concrete.graph)
     # tf2onnx takes tensors that a function has captured for inputs.
-    constant = convert_variables_to_constants_v2(concrete)
-    function = tf.function(lambda *x: constant(*x), specs, autograph=False)
+    constant = convert_variables_to_constants_v2(
+        concrete, lower_control_flow=False, aggressive_inlining=True
+    )
+    inputs = [x.name for x in constant.inputs]
     said = io.StringIO()
     handler = logging.StreamHandler(said)
     logger = logging.getLogger("tf2onnx")
@@ -222,11 +224,15 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
         # Deprecations within tf2onnx are not the user's.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model, _ = tf2onnx.convert.from_function(
-                function,
-                input_signature=specs,
+            model, _ = tf2onnx.convert.from_graph_def(
+                constant.graph.as_graph_def(),
+                input_names=inputs,
+                output_names=[x.name for x in constant.outputs],
                 opset=OPSET,
                 custom_op_handlers=onnx_ops.HANDLERS,
+                tensors_to_rename={
+                    x: spec.name for x, spec in zip(inputs, specs)
+                },
             )
     except Exception as e:
         raise ValueError(

@@ -35,5 +35,25 @@ def _bucketize(graph, node, name, args):
     )
 
 
-#: What `tf2onnx` is given, by the name of the op: Keras' `Discretization`.
-HANDLERS: dict[str, Any] = {"Bucketize": (_bucketize, [])}
+def _erfc(graph, node, name, args):
+    """1 - erf, which is what ONNX has; of Keras' `gelu`."""
+    import onnx
+
+    (output,), (values,) = node.output, node.input
+    shape, dtype = graph.get_shape(output), graph.get_dtype(output)
+    graph.remove_node(node.name)
+    one = np.array(1, onnx.helper.tensor_dtype_to_np_dtype(dtype))
+    one = graph.make_const(f"{name}_one", one).output[0]
+    erf = graph.make_node("Erf", [values]).output[0]
+    graph.make_node(
+        "Sub",
+        [one, erf],
+        outputs=[output],
+        name=name,
+        shapes=[shape],
+        dtypes=[dtype],
+    )
+
+
+#: What `tf2onnx` is given, by the name of the op.
+HANDLERS: dict[str, Any] = {"Bucketize": (_bucketize, []), "Erfc": (_erfc, [])}
