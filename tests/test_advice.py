@@ -1,6 +1,5 @@
 """tfxclass.advise: what it measures, and what follows from it."""
 
-import dataclasses
 
 import keras
 import numpy as np

@@ -220,8 +220,10 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     handler = logging.StreamHandler(said)
     logger = logging.getLogger("tf2onnx")
     logger.addHandler(handler)
+    # Deprecations within tf2onnx are not the user's.
+    level = tf.get_logger().level
+    tf.get_logger().setLevel(logging.ERROR)
     try:
-        # Deprecations within tf2onnx are not the user's.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model, _ = tf2onnx.convert.from_graph_def(
@@ -240,6 +242,7 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
         ) from e
     finally:
         logger.removeHandler(handler)
+        tf.get_logger().setLevel(level)
     _check_ops(model)
     onnx_precision.to_float32(model.graph)
     return model
