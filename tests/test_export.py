@@ -19,7 +19,10 @@ from tests.support.error_bounds import product_error_bound
 from tests.support.error_bounds import score_error_bound
 from tfxclass.export import compare
 from tfxclass.export import proof
+from tfxclass.export import questions
 from tfxclass.export import resources
+from tfxclass.export import signatures
+from tfxclass.inference.graph import encoder_of
 from tfxclass.losses import softmax
 from tfxclass.ops import library
 from tfxclass.rows import blocks
@@ -175,6 +178,172 @@ def test_saved_model_equals_model(name, tmp_path):
     assert answers["ids"].dtype == np.int64
     assert answers["scores"].dtype == np.float32
     assert_equals_live(answers, model, x, 7)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_query_of_nan_has_no_answer(name, block_path):
+    head = make_head(name)
+    head.build((None, DIM))
+    randomize(head)
+    features = np.random.default_rng(1).normal(size=(3, DIM))
+    features[1] = np.nan
+    weights = head.export_weights()
+    for ids, scores in (
+        head.top_k(features, 7),
+        head.export_top_k(features, 7, weights),
+    ):
+        assert np.all(ids[1] == -1) and np.all(scores[1] == 0)
+        assert np.all(ids[0] >= 0) and np.all(ids[2] >= 0)
+
+
+def make_pooling_model(**kwargs):
+    """Rows of padding alone have a mean of nothing: NaN."""
+    x = keras.Input((None,), dtype="int32", name="x")
+    vectors = keras.layers.Embedding(30, DIM, mask_zero=True)(x)
+    features = keras.layers.GlobalAveragePooling1D()(vectors)
+    head = tfxclass.layers.SampledSoftmax(NUM_CLASSES, 40, **kwargs)
+    return keras.Model(x, head(features))
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_rows_of_padding_are_exported_and_answered(lists, tmp_path):
+    model = make_pooling_model(activation=None if lists else "auto")
+    search = tfxclass.export.InvertedLists(9, num_probes=9) if lists else None
+    names = [f"name {i}" for i in range(NUM_CLASSES)]
+    # The made-up rows have one of padding.
+    folder = tfxclass.export.saved_model(
+        model, tmp_path, labels=names, search=search, exclude=True, only=True
+    )
+    x = np.array([[0, 0], [3, 4]], "int32")
+    found = [ask(folder, x=x)]
+    served = tf.saved_model.load(folder).signatures
+    for kind in ("exclude", "only"):
+        ids = {f"{kind}_ids": tf.constant([[3, 4, 5]] * 2, tf.int64)}
+        found.append(served[kind](x=tf.constant(x), **ids))
+    for answers in found:
+        assert np.all(answers["ids"][0] == -1)
+        assert np.all(answers["scores"][0] == 0)
+        assert np.all(np.asarray(answers["labels"])[0] == b"")
+        assert answers["ids"][1][0] >= 0
+    classes = served["classify"](tf.constant(questions.serialize({"x": x})))
+    assert np.all(classes["classes"][0] == b"")
+
+
+def test_examples_without_any_features_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="`example_inputs`"):
+        tfxclass.export.saved_model(
+            make_pooling_model(), tmp_path, example_inputs=[[0, 0], [0, 0]]
+        )
+    assert os.listdir(tmp_path) == []
+
+
+LOW = ["mixed_bfloat16", "mixed_float16", "bfloat16"]
+
+
+def make_low_model(policy):
+    layers = [keras.layers.Dense(16, "relu", dtype=policy) for _ in range(3)]
+    head = tfxclass.layers.FullSoftmax(NUM_CLASSES, dtype=policy)
+    model = keras.Sequential([keras.Input((5,), name="x"), *layers, head])
+    rows = np.random.default_rng(0).normal(size=(NUM_CLASSES, 16))
+    head.kernel.assign(3 * rows)
+    return model
+
+
+@pytest.mark.parametrize("policy", LOW)
+def test_model_of_16_bits(policy, tmp_path):
+    x = np.random.default_rng(1).normal(size=(9, 5)).astype("float32")
+    tfxclass.export.saved_model(
+        make_low_model(policy),
+        tmp_path,
+        example_inputs=x,
+        threshold=0.1,
+        exclude=True,
+        only=True,
+        full_scores=True,
+    )
+
+
+@pytest.mark.parametrize("policy", LOW)
+@pytest.mark.parametrize("key", ["ids", "scores", "features", "labels"])
+def test_wrong_answers_of_16_bits_are_refused(policy, key):
+    """Off by more than rounding: 1.5 times, or another class."""
+    model = make_low_model(policy)
+    x = np.random.default_rng(1).normal(size=(9, 5)).astype("float32")
+    inputs, features, head = encoder_of(model)
+    encoder = keras.Model(inputs, features)
+    names = [str(i) for i in range(NUM_CLASSES)]
+    asked = questions.ask(
+        encoder,
+        head,
+        questions.best_of(head, None),
+        names,
+        [x],
+        signatures.Answer(None, 5, None),
+    )
+    checks = {question.signature: question.check for question in asked}
+    features = encoder([x])
+    ids, scores = (y.numpy() for y in head.top_k(features, 5))
+    labels = np.array([[names[i].encode() for i in row] for row in ids], object)
+    answers = {"ids": ids, "scores": scores, "labels": labels}
+    answers["features"] = tf.cast(features, tf.float32).numpy()
+    of_key = checks["embed" if key == "features" else "serving_default"]
+    of_key(answers)
+    wrong = answers[key].copy()
+    wrong[2] = wrong[2][::-1] if key in ("ids", "labels") else 1.5 * wrong[2]
+    with pytest.raises(RuntimeError, match=f"`{key}` of the export differ"):
+        of_key({**answers, key: wrong})
+
+
+def test_keras_own_export_loads_without_tfxclass(tmp_path):
+    x = np.random.default_rng(0).normal(size=(4, 5)).astype("float32")
+    expected = {}
+    for name, head in {
+        "dot": tfxclass.layers.FullSoftmax(50),
+        "cosine": tfxclass.layers.SampledSoftmax(50, 9, similarity="cosine"),
+        "sparsemax": tfxclass.layers.Sparsemax(50),
+        "adaptive": tfxclass.layers.AdaptiveSoftmax(50, cutoffs=[20]),
+        "dropmax": tfxclass.layers.DropMax(50),
+        "tree": tfxclass.layers.HierarchicalSoftmax(50, tree="balanced"),
+    }.items():
+        model = keras.Sequential([keras.Input((5,)), head])
+        model.compile(tfxclass.optimizers.LazyAdam(1e-2), loss=head.loss)
+        model.fit(x, np.arange(4), verbose=0)
+        model.export(tmp_path / name, verbose=False)
+        expected[name] = model(x).numpy().tolist()
+    code = (
+        "import json, sys; sys.modules['tfxclass'] = None\n"
+        "import tensorflow as tf\n"
+        "x = tf.constant(json.loads(sys.argv[1]))\n"
+        "serve = lambda name: tf.saved_model.load(name).serve(x)\n"
+        "names = sys.argv[2:]\n"
+        "print(json.dumps({n: serve(n).numpy().tolist() for n in names}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(x.tolist()), *expected],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for name, scores in expected.items():
+        np.testing.assert_allclose(found[name], scores, rtol=1e-4, atol=1e-6)
+
+
+def test_sums_of_many_blocks_keep_what_they_lose():
+    """A float32 sum of 20,000 blocks is off by 1e-4; this one is not."""
+    size, count = 16, 20_000
+    logits = np.log(np.full([1, size * count], 1 + 2.0**-20, "float32"))
+    logits = tf.constant(logits + 0.1)
+    found = stock.best_of_blocks(
+        lambda start, size: logits[:, start : start + size],
+        tf.constant(1),
+        size * count,
+        1,
+        block=size,
+    )
+    exact = np.log(np.sum(np.exp(logits.numpy().astype("float64"))))
+    assert abs(found.logsumexp[0, 0] - exact) < 2e-6
 
 
 def test_batch_of_any_size(tmp_path):
@@ -497,6 +666,8 @@ def test_fresh_process_without_tfxclass(tmp_path):
         ({"labels": ["a"]}, "1 names with num_classes=300"),
         ({"labels": ["a\nb"] * NUM_CLASSES}, "one line.*'a.nb' for class 0"),
         ({"labels": ["a\r"] * NUM_CLASSES}, "one line.*'a.r' for class 0"),
+        ({"labels": ["a\0"] * NUM_CLASSES}, "without NUL.*a.x00' for class 0"),
+        ({"labels": ["\ud800"] * NUM_CLASSES}, "lone.*ud800' for class 0"),
         ({"labels": ["a", ""] * 150}, "not empty. Received: '' for class 1"),
         (
             {"labels": ["a", "x\ud800"] * 150},

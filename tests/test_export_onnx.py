@@ -7,6 +7,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfxclass
 from tests.cases import quick
@@ -95,6 +96,88 @@ def test_embeddings_several_inputs_and_labels(tmp_path):
     np.testing.assert_array_equal(found, live)
     with open(tmp_path / "a" / "m" / "labels.txt") as f:
         assert f.read().splitlines() == names
+
+
+def make_encoded(encoder, dtype="float32"):
+    shape = (None,) if dtype == "int32" else (5,)
+    x = keras.Input(shape, dtype=dtype, name="x")
+    return keras.Model(x, tfxclass.layers.FullSoftmax(NUM_CLASSES)(encoder(x)))
+
+
+def assert_answers(path, model, x, rtol=2e-5):
+    ids, scores = ask(path, x=x)
+    live_ids, live_scores = tfxclass.top_k(model, 10)(x)
+    np.testing.assert_array_equal(ids, live_ids)
+    np.testing.assert_allclose(scores, live_scores, rtol=rtol, atol=1e-6)
+
+
+def test_constants_and_ops_of_preprocessing_layers(tmp_path):
+    """Constants of a layer that are no variables, and ops tf2onnx lacks."""
+    x = np.random.default_rng(0).normal(size=(6, 5)).astype("float32")
+    x[0] = [-1, -0.5, 0, 1, 2]  # On the boundaries.
+    normalize = keras.layers.Normalization()
+    normalize.adapt(3 * x + 1)
+    buckets = keras.layers.Discretization([-1.0, 0.0, 1.0])
+    vectors = keras.layers.Embedding(4, 3)
+
+    def encode(inputs):
+        of_buckets = keras.layers.Flatten()(vectors(buckets(inputs)))
+        hidden = keras.layers.Dense(9, "gelu")(normalize(inputs))
+        return keras.layers.Concatenate()([hidden, of_buckets])
+
+    model = make_encoded(encode)
+    path = tfxclass.export.onnx(model, tmp_path / "m", example_inputs=x)
+    assert_answers(path, model, x)
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+@pytest.mark.parametrize("kind", [None, "exclude", "only"])
+def test_rows_of_nan_have_no_answer(kind, quantize, tmp_path):
+    vectors = keras.layers.Embedding(9, 12, mask_zero=True)
+    pool = keras.layers.GlobalAveragePooling1D()
+    model = make_encoded(lambda x: pool(vectors(x)), "int32")
+    filters = {} if kind is None else {kind: True}
+    # The made-up rows have one of padding.
+    path = tfxclass.export.onnx(
+        model, tmp_path / "m", quantize=quantize, **filters
+    )
+    given = {}
+    if kind is not None:
+        given = {f"{kind}_ids": np.array([[3, 5, -1]] * 2)}
+    x = np.array([[0, 0], [1, 2]], "int32")
+    ids, scores = ask(path, x=x, **given)
+    assert np.all(ids[0] == -1) and np.all(scores[0] == 0)
+    assert ids[1, 0] >= 0 and scores[1, 0] > 0
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_model_of_16_bits_is_written_in_float32(policy, tmp_path):
+    import onnx
+
+    layers = [keras.layers.Dense(16, "relu", dtype=policy) for _ in range(3)]
+    model = make_encoded(keras.Sequential(layers))
+    x = np.random.default_rng(0).normal(size=(6, 5)).astype("float32")
+    path = tfxclass.export.onnx(model, tmp_path / "m", example_inputs=x)
+    ids, scores = ask(path, x=x)
+    kinds = {x.data_type for x in onnx.load(path).graph.initializer}
+    narrow = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+    assert not kinds & narrow
+    _, live = tfxclass.top_k(model, 10)(x)
+    np.testing.assert_allclose(scores, live, rtol=0.05)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_wrong_rows_are_refused(policy, tmp_path, monkeypatch):
+    model = make_encoded(keras.layers.Dense(16, "relu", dtype=policy))
+    head = model.layers[-1]
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=head.kernel.shape).astype("float32")
+    head.kernel.assign(rows)
+    wrong = ClassRows(tf.constant(np.roll(rows, 1, axis=0)))
+    monkeypatch.setattr(head, "export_weights", lambda: [wrong])
+    with pytest.raises(RuntimeError, match="of the export differ"):
+        tfxclass.export.onnx(model, tmp_path / "m")
+    assert os.listdir(tmp_path) == []
 
 
 def test_text_is_refused_with_the_way_round(tmp_path):

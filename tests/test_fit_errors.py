@@ -169,7 +169,6 @@ class TestClassWeightOfFit:
         labels = np.stack([y, np.full_like(y, -1)], axis=1)
         make().fit(x, labels, sample_weight=np.ones(ROWS), **OPTIONS)
 
-
     @pytest.mark.parametrize("steps", [1, 2])
     def test_each_fit_is_checked(self, steps):
         """Later ones use the traces of earlier ones."""

@@ -57,17 +57,11 @@ def _check_name(class_id, name):
             "`labels` must be strings. Received: "
             f"{name!r} ({type(name).__name__}) for class {class_id}."
         )
-    # TensorFlow's reader refuses empty lines and drops carriage returns.
-    if not name or "\n" in name or "\r" in name:
+    if not text_files.is_one_line(name):
         raise ValueError(
-            "`labels` must be names of one line, not empty. Received: "
+            "`labels` must be names of one line, not empty, without NULs, lone "
+            "surrogates and byte order marks. Received: "
             f"{name!r} for class {class_id}."
-        )
-    if not text_files.is_unicode(name):
-        raise ValueError(
-            "`labels` must be names that UTF-8 can encode. Received: "
-            f"{name!r}, which has half of a surrogate pair, for class "
-            f"{class_id}."
         )
 
 

@@ -12,6 +12,7 @@ from tfxclass.layers.output_head import unflatten
 from tfxclass.rows import half_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import read
+from tfxclass.rows import search
 from tfxclass.rows import stock
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
@@ -129,11 +130,12 @@ class ListSearch(tf.Module):
         """`top_k` of queries, float32 `[batch, dim]`."""
         ids, logits, seen = self.read(queries, k)
         if self.activation is None:
-            return ids, logits
+            return search.answers(ids, logits)
         head = self._head()
         total = None if self.sums is None else self.sums.total(seen)
         logits = head.answer_scale * logits
-        return ids, head.objective.probabilities(logits, total)
+        scores = head.objective.probabilities(logits, total)
+        return search.answers(ids, scores)
 
     def read(
         self, queries: tf.Tensor, k: int
@@ -142,7 +144,9 @@ class ListSearch(tf.Module):
         k = check_k(k, self.order.shape[0])
         means = tf.matmul(queries, self.centres, transpose_b=True)
         probes = tf.math.top_k(
-            means + self.centre_bias, self.num_probes, sorted=False
+            search.nan_last(means + self.centre_bias),
+            self.num_probes,
+            sorted=False,
         ).indices
         starts, class_rows = tf.identity(self.starts), self._class_rows()
 
@@ -155,8 +159,9 @@ class ListSearch(tf.Module):
             logits = tf.linalg.matvec(rows, query)
             if class_rows.bias is not None:
                 logits += tf.gather(class_rows.bias, at)
-            scores, columns = tf.math.top_k(logits, k)
-            return tf.gather(at, columns), scores, self._sum(logits)
+            columns = tf.math.top_k(search.nan_last(logits), k).indices
+            best = tf.gather(at, columns), tf.gather(logits, columns)
+            return *best, self._sum(logits)
 
         # One query at a time: the rows that all of a batch read at once would
         # be gigabytes.

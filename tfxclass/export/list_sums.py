@@ -53,12 +53,11 @@ class ListSums(tf.Module):
         self.factor = tf.Variable(1.0, trainable=False)
 
     def total(self, seen: Seen) -> tf.Tensor:
-        """The estimate of the log-sum-exp of all, float64 `[batch, 1]`."""
+        """The estimate of the log-sum-exp of all, float32 `[batch, 1]`."""
         terms, spreads = self._of_lists(seen)
         rest = tf.reduce_logsumexp(terms + self.factor * spreads, axis=1)
         both = tf.stack([seen.total, rest], axis=1)
-        both = tf.reduce_logsumexp(both, axis=1, keepdims=True)
-        return tf.cast(both, tf.float64)
+        return tf.reduce_logsumexp(both, axis=1, keepdims=True)
 
     def _of_lists(self, seen):
         """Terms of the lists, -inf of those read, and what a factor adds."""

@@ -94,6 +94,7 @@ def add(
         size = nodes.constant([k])
         found, _, scores = _best(nodes, head, queries, rows, size)
         found = found, scores
+    found = _answers(nodes, *found)
     if leading:
         shape = nodes.add("Concat", *leading, nodes.constant([k]), axis=0)
         found = [nodes.add("Reshape", x, shape) for x in found]
@@ -125,7 +126,9 @@ def _set_outputs(graph, k, rank):
 def _best(nodes, head, queries, rows, size):
     """`(ids, logits, scores)` of the `size` best classes."""
     logits = rows.logits(nodes, queries)
-    best, ids = nodes.add_several(2, "TopK", logits, size, axis=1)
+    ranks = _nan_last(nodes, logits)
+    _, ids = nodes.add_several(2, "TopK", ranks, size, axis=1)
+    best = nodes.add("GatherElements", logits, ids, axis=1)
     if head.activation is None:
         return ids, best, best
     if head.activation == "sigmoid":
@@ -134,6 +137,21 @@ def _best(nodes, head, queries, rows, size):
     axis = nodes.constant([1])
     total = nodes.add("ReduceLogSumExp", logits, axis, keepdims=1)
     return ids, best, nodes.add("Exp", nodes.add("Sub", best, total))
+
+
+def _nan_last(nodes, logits):
+    """Logits to rank by: TopK has no order for NaN."""
+    lowest = nodes.constant(-np.inf, "float32")
+    return nodes.add("Where", nodes.add("IsNaN", logits), lowest, logits)
+
+
+def _answers(nodes, ids, scores):
+    """`[ids, scores]` with id -1 and score 0 where a score is NaN."""
+    is_nan = nodes.add("IsNaN", scores)
+    return [
+        nodes.add("Where", is_nan, nodes.constant(-1), ids),
+        nodes.add("Where", is_nan, nodes.constant(0, "float32"), scores),
+    ]
 
 
 def _padded(nodes, tensor, count, value, dtype="int64"):
@@ -178,8 +196,8 @@ def _first(nodes, ids, logits, scores, is_out, k):
     logits = nodes.add("Where", is_out, lowest, logits)
     ids = nodes.add("Where", is_out, nodes.constant(-1), ids)
     scores = nodes.add("Where", is_out, nodes.constant(0, "float32"), scores)
-    size = nodes.constant([k])
-    _, columns = nodes.add_several(2, "TopK", logits, size, axis=1)
+    size, ranks = nodes.constant([k]), _nan_last(nodes, logits)
+    _, columns = nodes.add_several(2, "TopK", ranks, size, axis=1)
     return [
         nodes.add("GatherElements", x, columns, axis=1) for x in (ids, scores)
     ]

@@ -11,6 +11,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import (
+    convert_variables_to_constants_v2,
+)
 
 from tfxclass import optimizers
 from tfxclass import progress
@@ -18,12 +21,14 @@ from tfxclass.checks import check_k
 from tfxclass.export import accuracy
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_classifier
+from tfxclass.export import onnx_ops
+from tfxclass.export import onnx_precision
 from tfxclass.export import onnx_proof
 from tfxclass.export import onnx_rows
 from tfxclass.export import onnx_tensors
 from tfxclass.export import questions
+from tfxclass.export import signatures
 from tfxclass.export.onnx_classifier import own
-from tfxclass.export.signatures import ExactSearch
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
@@ -55,7 +60,9 @@ def onnx(
     top_k]`, best first; `classes.bin`, the class matrix, which may be larger
     than the 2 GB that a protocol buffer holds; and, with `labels`,
     `labels.txt`, the name of class i in line i. An answer holds `[batch,
-    num_classes]` logits. The folder appears whole or not at all. Needs the
+    num_classes]` logits. What the model computes in float16 or bfloat16 is
+    float32 here. Where a score is NaN, the id is -1 and the score 0. The folder
+    appears whole or not at all. Needs the
     extra `tfxclass[onnx]`.
 
     Args:
@@ -113,7 +120,9 @@ def onnx(
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
-    search = ExactSearch(head, int8_rows.quantize if quantize else None)
+    search = signatures.ExactSearch(
+        head, int8_rows.quantize if quantize else None
+    )
     if quantize:
         given = None
         if example_inputs is not None:
@@ -172,13 +181,10 @@ def _check_names(inputs):
 
 def _convert(encoder, head):
     """ModelProto from the inputs to `queries`, what the rows multiply."""
-    specs = [
-        tf.TensorSpec((None, *x.shape[1:]), x.dtype, name=x.name)
-        for x in encoder.inputs
-    ]
+    specs = [signatures.spec_of(x) for x in encoder.inputs]
 
     def encode(*inputs):
-        features = encoder(list(inputs), training=False)
+        features = signatures.encode(encoder, inputs)
         queries = head.answer_scale * head.queries(features)
         queries = tf.identity(queries, name="queries")
         if features.shape.rank == 2:
@@ -203,17 +209,32 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     import tf2onnx
 
     function = tf.function(function, specs, autograph=False)
-    _check_no_text(function.get_concrete_function().graph)
+    concrete = function.get_concrete_function()
+    _check_no_text(concrete.graph)
+    # tf2onnx takes tensors that a function has captured for inputs.
+    constant = convert_variables_to_constants_v2(
+        concrete, lower_control_flow=False, aggressive_inlining=True
+    )
+    inputs = [x.name for x in constant.inputs]
     said = io.StringIO()
     handler = logging.StreamHandler(said)
     logger = logging.getLogger("tf2onnx")
     logger.addHandler(handler)
+    # Deprecations within tf2onnx are not the user's.
+    level = tf.get_logger().level
+    tf.get_logger().setLevel(logging.ERROR)
     try:
-        # Deprecations within tf2onnx are not the user's.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model, _ = tf2onnx.convert.from_function(
-                function, input_signature=specs, opset=OPSET
+            model, _ = tf2onnx.convert.from_graph_def(
+                constant.graph.as_graph_def(),
+                input_names=inputs,
+                output_names=[x.name for x in constant.outputs],
+                opset=OPSET,
+                custom_op_handlers=onnx_ops.HANDLERS,
+                tensors_to_rename={
+                    x: spec.name for x, spec in zip(inputs, specs)
+                },
             )
     except Exception as e:
         raise ValueError(
@@ -221,7 +242,9 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
         ) from e
     finally:
         logger.removeHandler(handler)
+        tf.get_logger().setLevel(level)
     _check_ops(model)
+    onnx_precision.to_float32(model.graph)
     return model
 
 

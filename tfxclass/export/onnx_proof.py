@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tfxclass.export import compare
 from tfxclass.export import onnx_rows
+from tfxclass.export import precision
+from tfxclass.export import questions
 from tfxclass.export.signatures import ExactSearch
 from tfxclass.inference import filters
 from tfxclass.layers.output_head import flatten
@@ -40,34 +42,53 @@ def check(
         path, providers=["CPUExecutionProvider"]
     )
     head = search.head
-    feeds = {x.name: value for x, value in zip(encoder.inputs, examples)}
+    feeds = questions.served(encoder.inputs, examples)
     features = encoder([tf.constant(x) for x in examples], training=False)
-    error, answers = 0.0, head
-    if search.measured is not None:
-        error, answers = _query_error(search, features), search
-    if kind is None:
-        ids, scores = answers.top_k(features, k)
-    else:
+    answers = head if search.measured is None else search
+
+    def find(features):
+        if kind is None:
+            return answers.top_k(features, k)
+        named = feeds[filters.INPUTS[kind]]
+        return filters.answer(head, features, named, k, kind, answers)
+
+    if kind is not None:
         # The best, and padding.
         best, _ = head.top_k(features, min(2, head.num_answers))
         named = np.pad(best, [[0, 0], [0, 1]], constant_values=-1)
         feeds[filters.INPUTS[kind]] = named
-        ids, scores = filters.answer(head, features, named, k, kind, answers)
+    wanted = precision.expect(
+        find, features, precision.feature_error(encoder), head.activation
+    )
+    error = wanted.error
+    if search.measured is not None:
+        error = error + _score_error(search, features, wanted.answers["scores"])
     found = session.run(["ids", "scores"], feeds)
     compare.check_same(
         dict(zip(("ids", "scores"), found)),
-        {"ids": ids.numpy(), "scores": scores.numpy()},
+        wanted.answers,
         None,
         head.activation,
         error,
+        wanted.compared,
     )
+
+
+def _score_error(search, features, scores):
+    """The greatest error of scores `[..., k]` by that of their logits."""
+    error, scores = _query_error(search, features), np.abs(scores)
+    if search.head.activation is None:
+        return error
+    # Of a probability, and of the sum that it is divided by.
+    return 2 * error * scores.reshape(-1, scores.shape[-1])
 
 
 def _query_error(search, features):
     """The greatest error of a logit that is one of int8 products."""
     head, (rows,) = search.head, search.weights
     queries = head.answer_scale * head.queries(flatten(features))
-    most = float(tf.reduce_max(tf.abs(queries)))
+    finite = tf.where(tf.math.is_finite(queries), queries, 0.0)
+    most = float(tf.reduce_max(tf.abs(finite)))
     # Of a row, at most.
     norm = 127 * rows.kernel.shape[1] * tf.reduce_max(rows.kernel.scales)
     return onnx_rows.query_error(most, float(norm))

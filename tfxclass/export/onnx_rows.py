@@ -58,6 +58,12 @@ class Int8Rows:
         logits = nodes.add("Add", high, nodes.add("Mul", low, least))
         logits = nodes.add("Mul", logits, unit)
         logits = nodes.add("Mul", logits, self.scales)
+        # A NaN has no digits.
+        nothing = nodes.add("Mul", queries, nodes.constant(0, "float32"))
+        nothing = nodes.add(
+            "ReduceSum", nothing, nodes.constant([1]), keepdims=1
+        )
+        logits = nodes.add("Add", logits, nothing)
         return nodes.add("Add", logits, *self.bias) if self.bias else logits
 
     def take(self, nodes: Any, at: str) -> str:

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.export import compare
+from tfxclass.export import precision
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.inference import filters
-from tfxclass.inference.thresholds import above
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
@@ -41,24 +41,23 @@ class Best(typing.NamedTuple):
     """The answers that are expected.
 
     Attributes:
-        of: function of the features that returns `(ids, scores)`.
+        find: function of features and k that returns `(ids, scores)`, without
+            a threshold.
         activation: of the scores; None where they are logits.
-        find: function of features and k: the same without a threshold.
-        threshold: what `of` has beside `find`.
+        threshold: least score of an answer, or None.
         scores: function of the features: scores of all classes.
         logits_of: function of features `[rows, dim]` and ids `[rows, q]`.
     """
 
-    of: typing.Callable
-    activation: str | None
     find: typing.Callable
+    activation: str | None
     threshold: float | np.ndarray | None
     scores: typing.Callable
     logits_of: typing.Callable
 
 
 def best_of(
-    search: OutputHead | tf.Module, k: int, threshold: float | None
+    search: OutputHead | tf.Module, threshold: float | np.ndarray | None
 ) -> Best:
     """`Best` of a head, or of a search that answers otherwise."""
     find, logits_of = search.top_k, getattr(search, "logits_of", None)
@@ -66,9 +65,8 @@ def best_of(
     if isinstance(search, OutputHead) and not search.export_is_exact:
         find = search.export_top_k
     return Best(
-        lambda features: above(threshold, *find(features, k)),
-        search.activation,
         find,
+        search.activation,
         threshold,
         _scores_of(search),
         logits_of,
@@ -110,48 +108,84 @@ def ask(
     def features():
         return encoder([tf.constant(x) for x in examples], training=False)
 
+    error = precision.feature_error(encoder)
+
     @functools.cache
     def expected():
-        answers = best.of(features())
-        return dict(zip(("ids", "scores"), (x.numpy() for x in answers)))
+        return expect(lambda x: best.find(x, answer.k), best.activation)
+
+    def expect(find, activation):
+        return precision.expect(
+            find, features(), error, activation, best.threshold
+        )
+
+    def check(answers, wanted, names, activation):
+        compare.check_same(
+            answers,
+            wanted.answers,
+            names,
+            activation,
+            wanted.error,
+            wanted.compared,
+        )
 
     def check_best(answers):
-        compare.check_same(answers, expected(), names, best.activation)
+        check(answers, expected(), names, best.activation)
 
     def check_classes(answers):
-        ids = _ids_of(answers["classes"], expected()["ids"], names)
+        ids = _ids_of(answers["classes"], expected().answers["ids"], names)
         answers = {"ids": ids, "scores": answers["scores"]}
-        compare.check_same(answers, expected(), None, best.activation)
+        check(answers, expected(), None, best.activation)
 
     def check_features(answers):
-        compare.check_close("features", answers, features().numpy(), None)
+        compare.check_close(
+            "features",
+            answers,
+            tf.cast(features(), tf.float32).numpy(),
+            None,
+            # No number is likely to be as far off as this.
+            8 * precision.noise(features(), error),
+            precision.is_finite(features()),
+        )
 
     def check_scores(answers):
-        scores = best.scores(features())
-        compare.check_close("scores", answers, scores.numpy(), head.activation)
+        wanted = precision.expect(
+            lambda x: (tf.zeros([1, 1], tf.int64), best.scores(x)),
+            features(),
+            error,
+            head.activation,
+        )
+        compare.check_close(
+            "scores",
+            answers,
+            wanted.answers["scores"],
+            head.activation,
+            wanted.error,
+            wanted.compared,
+        )
 
     named = filter_ids(len(examples[0]), head.num_classes, answer)
 
-    def check_excluded(answers):
-        ids = filters.checked_ids(named, features(), head)
+    def find_others(features):
+        ids = filters.checked_ids(named, features, head)
         n = min(answer.k + answer.most_excluded, head.num_answers)
-        found = best.find(flatten(features()), n)
+        found = best.find(flatten(features), n)
         found = filters.without(*found, ids, answer.k)
-        found = (unflatten(x, features()) for x in found)
-        check_filtered(answers, found, best.activation)
+        return tuple(unflatten(x, features) for x in found)
+
+    def find_among(features):
+        ids = head.live_ids(filters.checked_ids(named, features, head))
+        logits = best.logits_of(flatten(features), ids)
+        found = filters.among(head, logits, ids, answer.k)
+        return tuple(unflatten(x, features) for x in found)
+
+    def check_excluded(answers):
+        wanted = expect(find_others, best.activation)
+        check(answers, wanted, names, best.activation)
 
     def check_only(answers):
-        ids = filters.checked_ids(named, features(), head)
-        ids = head.live_ids(ids)
-        logits = best.logits_of(flatten(features()), ids)
-        found = filters.among(head, logits, ids, answer.k)
-        found = (unflatten(x, features()) for x in found)
-        check_filtered(answers, found, head.activation)
-
-    def check_filtered(answers, found, activation):
-        found = above(best.threshold, *found)
-        found = dict(zip(("ids", "scores"), (x.numpy() for x in found)))
-        compare.check_same(answers, found, names, activation)
+        wanted = expect(find_among, head.activation)
+        check(answers, wanted, names, head.activation)
 
     inputs = served(encoder.inputs, examples)
     of_examples = {signatures_lib.EXAMPLES: np.array(serialize(inputs), object)}

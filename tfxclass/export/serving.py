@@ -156,7 +156,7 @@ def saved_model(
         search.measure(measured_on, features.shape[-1], top_k, min_recall)
     asked = []
     if verify:
-        best = questions.best_of(search or head, top_k, threshold)
+        best = questions.best_of(search or head, threshold)
         answer = signatures_lib.Answer(
             None, top_k, threshold, most_excluded, only
         )

@@ -158,7 +158,7 @@ class Signatures(tf.Module):
         self.state = resources.of(encoder)
         self.search = answer.search
         self.names = None if asset is None else labels_lib.table(asset)
-        self._encode = lambda inputs: _encode(encoder, inputs)
+        self._encode = lambda inputs: encode(encoder, inputs)
         self._k, self._threshold = answer.k, answer.threshold
         self._most_excluded = answer.most_excluded
         if isinstance(answer.threshold, np.ndarray):
@@ -239,7 +239,7 @@ def _function(function, specs):
     return tf.function(function, specs, autograph=False)
 
 
-def _encode(encoder, inputs):
+def encode(encoder: keras.Model, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
     """Features of inputs as they come, of types that JSON has."""
     inputs = [tf.cast(x, y.dtype) for x, y in zip(inputs, encoder.inputs)]
     return encoder(inputs, training=False)

@@ -11,6 +11,8 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
 from tfxclass.losses.require import require
+from tfxclass.rows.search import answers
+from tfxclass.rows.search import nan_last
 from tfxclass.types import Array
 
 EXCLUDE, ONLY = "exclude", "only"
@@ -210,10 +212,8 @@ def among(
     logits = tf.pad(logits, [[0, 0], [0, k]])
     logits = tf.where(is_class, logits, GONE)
     scores = head.activate(logits) if head.activation else logits
-    _, order = tf.math.top_k(logits, k)
-    ids, scores, is_class = (
-        tf.gather(x, order, axis=1, batch_dims=1)
-        for x in (ids, scores, is_class)
+    ids = tf.where(is_class, ids, -1)
+    _, order = tf.math.top_k(nan_last(logits), k)
+    return answers(
+        *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, scores))
     )
-    none = tf.constant(-1, tf.int64)
-    return tf.where(is_class, ids, none), tf.where(is_class, scores, 0.0)

@@ -122,7 +122,8 @@ def top_k(
     Returns:
         A `keras.Model` with outputs `(ids, scores)`, int64 and float32
         `[batch, k]`, or `[batch, time, k]` of sequences, best first. Where
-        fewer than `k` classes are left by a filter, ids are -1 and scores 0.
+        fewer than `k` classes are left by a filter, or a score is NaN, ids
+        are -1 and scores 0.
 
     Raises:
         ValueError: no single head, `k` out of range, an unbuilt model, both

@@ -19,7 +19,7 @@ from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.targets import Targets
 from tfxclass.losses.targets import weighed
 from tfxclass.shards import state
-from tfxclass.text_files import is_unicode
+from tfxclass.text_files import is_one_line
 from tfxclass.types import Config
 
 #: Logit of a class that was removed: its probability is 0, and sums of such
@@ -253,7 +253,8 @@ def _names(given, num_classes):
     bad = [x for x in names if not _is_name(x)]
     if bad or len(names) != num_classes:
         raise ValueError(
-            "`class_names` must be a name of one line for each class. "
+            "`class_names` must be a name of one line for each class, without "
+            "NULs, lone surrogates and byte order marks. "
             f"Received: {len(names)} names with num_classes={num_classes}"
             + (f", among them {bad[0]!r}" if bad else "")
         )
@@ -262,7 +263,7 @@ def _names(given, num_classes):
 
 def _is_name(x):
     """Whether it is a str that `_packed` keeps as it is."""
-    return isinstance(x, str) and x and "\n" not in x and is_unicode(x)
+    return isinstance(x, str) and is_one_line(x)
 
 
 def _removed(given, num_classes):

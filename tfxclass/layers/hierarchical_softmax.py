@@ -23,6 +23,7 @@ from tfxclass.losses.forward import mask_of
 from tfxclass.ops import class_tree
 from tfxclass.rows import placement
 from tfxclass.rows import read
+from tfxclass.rows import search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import row_products
 from tfxclass.saved_random import SavedRandom
@@ -298,7 +299,7 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
             `(ids, scores)`: int64 and float32 `[..., k]`, best first;
             scores are probabilities, or their logarithms with
             `activation=None`. Where fewer than `k` classes reach `threshold`,
-            ids are -1 and probabilities 0.
+            or features are NaN, ids are -1 and scores 0.
         """
         k = self._check_search(k, threshold)
         features = self.as_features(features)
@@ -330,7 +331,8 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
             least = tf.math.log(tf.constant(threshold, tf.float32))
             ids = tf.where(logs >= least, ids, -1)
             logs = tf.where(logs >= least, logs, float("-inf"))
-        return ids, logs if self.activation is None else tf.exp(logs)
+        scores = logs if self.activation is None else tf.exp(logs)
+        return search.answers(ids, scores)
 
     def export_weights(self) -> tuple[tf.Variable, ...]:
         weights = self.kernel, self.nodes, self.root

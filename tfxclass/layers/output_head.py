@@ -27,6 +27,7 @@ from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
 from tfxclass.rows import blocks
 from tfxclass.rows import read
+from tfxclass.rows import search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -345,11 +346,12 @@ class OutputHead(ClassNumbers, HeadWeights):
 
         Returns:
             `(ids, scores)`: int64 and float32 `[..., k]`, best first; scores
-            are probabilities, or logits with `activation=None`.
+            are probabilities, or logits with `activation=None`. Where a score
+            is NaN, as of features that are NaN, the id is -1 and the score 0.
         """
         k = check_k(k, self.num_answers)
         features = self.as_features(features)
-        found = self.best(flatten(features), k)
+        found = search.answers(*self.best(flatten(features), k))
         return tuple(unflatten(x, features) for x in found)
 
     @do_not_convert
@@ -365,12 +367,13 @@ class OutputHead(ClassNumbers, HeadWeights):
                 which may make variables: not in a `tf.function`.
 
         Returns:
-            As `top_k`, if no logit is NaN.
+            As `top_k`.
         """
         k = check_k(k, self.num_answers)
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
         found = self.stock_best(flatten(features), k, weights)
+        found = search.answers(*found)
         return tuple(unflatten(x, features) for x in found)
 
     @do_not_convert

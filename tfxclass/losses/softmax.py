@@ -104,10 +104,10 @@ def logsumexp_of(top: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
 
 def log_ratio(logsumexp: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """-log of the softmax, float32, of float32 `logits`."""
-    return tf.cast(logsumexp - tf.cast(logits, tf.float64), tf.float32)
+    return tf.cast(logsumexp - tf.cast(logits, logsumexp.dtype), tf.float32)
 
 
 def probabilities(logits: tf.Tensor, logsumexp: tf.Tensor) -> tf.Tensor:
-    """Softmax of float32 `logits`, given their float64 `logsumexp`."""
-    shifted = tf.cast(logits, tf.float64) - logsumexp
+    """Softmax of `logits`, float32, given their `logsumexp`."""
+    shifted = tf.cast(logits, logsumexp.dtype) - logsumexp
     return tf.cast(tf.exp(shifted), tf.float32)

@@ -82,7 +82,7 @@ def _sparsemax(logits):
 def _threshold(logits):
     """`(top, tau)` of rows: the greatest logit, and tau less that."""
     if logits.dtype == tf.float32:
-        return library.ops.tfxclass_sparsemax_threshold(logits)[:2]
+        return library.inference_ops().tfxclass_sparsemax_threshold(logits)[:2]
     top = tf.reduce_max(logits, axis=1)
     z = tf.sort(logits - top[:, tf.newaxis], axis=1, direction="DESCENDING")
     sums = tf.cumsum(z, axis=1)

@@ -131,7 +131,7 @@ def log_probabilities(
     Args:
         logits: float32 `[batch, num_rows]`, products with all rows.
     """
-    return library.ops.tfxclass_tree_log_probabilities(
+    return library.inference_ops().tfxclass_tree_log_probabilities(
         logits, nodes, num_classes=num_classes, independent=independent
     )
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import is_recorded
 from tfxclass.ops import stock
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -254,3 +255,14 @@ def _one_line(error):
 
 
 ops, _build_info = load(os.environ.get("TFXCLASS_STOCK", ""))
+
+
+def inference_ops() -> Any:
+    """The ops for a model's full output.
+
+    They are TensorFlow's own in a graph that is traced without a gradient tape:
+    it may be the graph of `model.export`, which servers without tfxclass load.
+    """
+    if tf.executing_eagerly() or is_recorded():
+        return ops
+    return stock.ops

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
+from tfxclass.keras_internals import is_recorded
 from tfxclass.ops import library
 from tfxclass.rows import half_rows
 from tfxclass.rows.class_rows import ClassRows
@@ -36,13 +37,20 @@ def normalize_grad(
     return (upstream - along * normalized) * inverse
 
 
-@custom_gradient
 def row_products(queries: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """`queries . rows`, float32 `[batch, n]` of `[batch, dim]` and `[n, dim]`.
 
-    As `tf.matmul(queries, rows, transpose_b=True)`, with a faster gradient.
+    As `tf.matmul(queries, rows, transpose_b=True)`, with a faster gradient
+    where a tape is active. `model.export` saves the gradients of a graph too,
+    and the faster one has a compiled op.
     """
+    if not is_recorded():
+        return tf.matmul(queries, rows, transpose_b=True)
+    return _row_products(queries, rows)
 
+
+@custom_gradient
+def _row_products(queries, rows):
     def grad(upstream):
         return tf.matmul(upstream, rows), rows_grad(upstream, queries)
 

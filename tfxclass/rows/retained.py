@@ -116,9 +116,7 @@ class Retained(NamedTuple):
         here, rows = self.here(), self.rows
         if self.predict_samples is not None:
             logits = here._stock_logits(queries, 0, rows.num_classes)
-            scores, ids = tf.math.top_k(logits, k)
-            ids = tf.cast(ids, tf.int64)
-            return _of_probabilities(search.Best(ids, scores, None))
+            return _of_probabilities(stock.best_of_logits(logits, k))
         return stock.best_of_blocks(
             lambda *block: here._stock_logits(queries, *block),
             tf.shape(queries)[0],
@@ -153,8 +151,7 @@ class Retained(NamedTuple):
 
 def _of_probabilities(best):
     """`best` whose logits are log-probabilities already."""
-    zeros = tf.zeros_like(best.logits[:, :1], tf.float64)
-    return best._replace(logsumexp=zeros)
+    return best._replace(logsumexp=tf.zeros_like(best.logits[:, :1]))
 
 
 class _ExpectedBlocks(Blocks):

@@ -26,7 +26,7 @@ class Best(NamedTuple):
         ids: int64 `[batch, k]`, best first, equal logits by rising id; NaN
             logits are never among them, and ids are -1 where fewer are left.
         logits: float32 `[batch, k]`.
-        logsumexp: float64 `[batch, 1]`, of all classes.
+        logsumexp: `[batch, 1]`, of all classes; float64, in exports float32.
     """
 
     ids: Any
@@ -110,9 +110,26 @@ def merge(found: Sequence[Best], k: int) -> Best:
         return found[0]
     ids, logits, sums = (tf.concat(x, axis=1) for x in zip(*found))
     # Of equals top_k puts the first one first: the one of the lower id.
-    logits, places = tf.math.top_k(logits, k)
-    ids = tf.gather(ids, places, axis=1, batch_dims=1)
+    _, places = tf.math.top_k(nan_last(logits), k)
+    ids, logits = (
+        tf.gather(x, places, axis=1, batch_dims=1) for x in (ids, logits)
+    )
     return Best(ids, logits, tf.reduce_logsumexp(sums, axis=1, keepdims=True))
+
+
+def nan_last(logits: tf.Tensor) -> tf.Tensor:
+    """Logits to rank by: `tf.math.top_k` has no order for NaN."""
+    lowest = tf.constant(float("-inf"), logits.dtype)
+    return tf.where(tf.math.is_nan(logits), lowest, logits)
+
+
+def answers(ids: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(ids, scores)` with id -1 and score 0 where there is no answer.
+
+    There is none where no class was found, or where its score is NaN.
+    """
+    is_answer = (ids >= 0) & ~tf.math.is_nan(scores)
+    return tf.where(is_answer, ids, -1), tf.where(is_answer, scores, 0.0)
 
 
 def top_k(

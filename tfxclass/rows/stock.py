@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.losses.softmax import logsumexp_of
 from tfxclass.rows import half_rows
 from tfxclass.rows.blocks import LEAST_BLOCK
 from tfxclass.rows.blocks import block_size
@@ -18,6 +17,7 @@ from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import normalize
 from tfxclass.rows.read import whole
 from tfxclass.rows.search import Best
+from tfxclass.rows.search import nan_last
 from tfxclass.rows.stored_rows import StoredRows
 from tfxclass.rows.stored_rows import zeros_variable
 from tfxclass.types import Scalar
@@ -121,7 +121,7 @@ def best(
 ) -> Best:
     """`Best` of `ClassRows` that are multiplied as they are.
 
-    As `search.best`, for logits without NaN.
+    As `search.best`.
 
     Args:
         queries: float32 `[batch, dim]`.
@@ -176,8 +176,22 @@ def best_of_blocks(
     else:
         size = -(-k // block) * block if block else _block_size(batch, k)
         found = _fold(best_of, size, num_classes, k)
-    ids, scores, top, total = found
-    return Best(ids, scores, logsumexp_of(top, total))
+    ids, scores, top, total, lost = found
+    logsumexp = top + tf.math.log(total + lost)
+    return _without_nan(Best(ids, scores, logsumexp))
+
+
+def best_of_logits(logits: tf.Tensor, k: int) -> Best:
+    """`Best` of logits `[batch, num_classes]`, without the logsumexp."""
+    scores, columns = top_k(logits, k)
+    return _without_nan(Best(tf.cast(columns, tf.int64), scores, None))
+
+
+def _without_nan(best):
+    """`Best` in which a NaN logit is no class: id -1 and logit -inf."""
+    is_nan = tf.math.is_nan(best.logits)
+    ids = tf.where(is_nan, tf.constant(-1, tf.int64), best.ids)
+    return best._replace(ids=ids, logits=nan_last(best.logits))
 
 
 def _block_size(batch, k):
@@ -192,7 +206,7 @@ def _fold(best_of, size, num_classes, k):
     """`_best` of all classes, one block of `size` after the other."""
     first = best_of(tf.zeros([], tf.int64), size)
     # The batch and k, not the number of classes of a block.
-    shapes = [[None, k], [None, k], [None, 1], [None, 1]]
+    shapes = [[None, width] for width in (k, k, 1, 1, 1)]
     shapes = [tf.TensorShape(shape) for shape in shapes]
     first = [tf.ensure_shape(x, s) for x, s in zip(first, shapes)]
 
@@ -212,8 +226,9 @@ def _best(logits, start, k, with_logsumexp):
     """The best of a block `[batch, n]` whose first class is `start`.
 
     Returns:
-        `(ids, scores, top, total)`: int64 and float32 `[batch, min(k, n)]`;
-        max and, float64, sum of exp(logit - max), `[batch, 1]`.
+        `(ids, scores, top, total, lost)`: int64 and float32
+        `[batch, min(k, n)]`; max and sum of exp(logit - max), and what the sum
+        lost by rounding, float32 `[batch, 1]`.
     """
     scores, columns = top_k(logits, k)
     top = scores[:, 0, tf.newaxis]
@@ -222,25 +237,34 @@ def _best(logits, start, k, with_logsumexp):
         exp = tf.exp(logits - _finite(top))
         # In pairs, says TensorFlow's source: exact to some 1e-7.
         total = tf.reduce_sum(exp, axis=1, keepdims=True)
-    total = tf.cast(total, tf.float64)
-    return start + tf.cast(columns, tf.int64), scores, top, total
+    ids = start + tf.cast(columns, tf.int64)
+    return ids, scores, top, total, tf.zeros_like(total)
 
 
 def top_k(logits: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The k best columns, or all of fewer, as `tf.nn.top_k` has them.
+    """The k best columns, or all of fewer, as `tf.nn.top_k` has them; NaN last.
 
     Where there are many, only those groups of columns are sorted whose greatest
     are among the k best of all groups: the k best columns are in them.
 
     Args:
-        logits: float32 `[batch, n]`, without NaN.
+        logits: float32 `[batch, n]`.
         k: int.
+
+    Returns:
+        `(logits, columns)`, float32 and int32 `[batch, min(k, n)]`.
     """
+    columns = _best_columns(nan_last(logits), k)
+    return tf.gather(logits, columns, axis=1, batch_dims=1), columns
+
+
+def _best_columns(logits, k):
+    """`top_k` of logits without NaN: the columns."""
     count, size = logits.shape[1], tf.shape(logits)[1]
     width = tf.minimum(k, size) if count is None else min(k, count)
     # The groups would hold nearly all columns.
     if 4 * k * _GROUP > (count or _LEAST_OF_MANY):
-        return tf.nn.top_k(logits, width)
+        return tf.nn.top_k(logits, width).indices
     groups = (size + _GROUP - 1) // _GROUP
     padding = [[0, 0], [0, groups * _GROUP - size]]
     logits = tf.pad(logits, padding, constant_values=float("-inf"))
@@ -251,9 +275,9 @@ def top_k(logits: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     kept = tf.sort(kept, axis=1)
     logits = tf.gather(logits, kept, axis=1, batch_dims=1)
     logits = tf.reshape(logits, [-1, tf.shape(kept)[1] * _GROUP])
-    scores, places = tf.nn.top_k(logits, width)
+    places = tf.nn.top_k(logits, width).indices
     columns = tf.gather(kept, places // _GROUP, axis=1, batch_dims=1)
-    return scores, columns * _GROUP + places % _GROUP
+    return columns * _GROUP + places % _GROUP
 
 
 def _merge(best, block, k):
@@ -261,17 +285,24 @@ def _merge(best, block, k):
     # top_k puts the first of equals first, and here that is the lower id.
     scores = tf.concat([best[1], block[1]], axis=1)
     ids = tf.concat([best[0], block[0]], axis=1)
-    scores, columns = tf.nn.top_k(scores, k)
-    ids = tf.gather(ids, columns, axis=1, batch_dims=1)
+    columns = tf.nn.top_k(nan_last(scores), k).indices
+    ids, scores = (
+        tf.gather(x, columns, axis=1, batch_dims=1) for x in (ids, scores)
+    )
     top = scores[:, 0, tf.newaxis]
-    total = _moved(best, top) + _moved(block, top)
-    return ids, scores, top, total
+    (one, lost), (other, _) = _moved(best, top), _moved(block, top)
+    total = one + other
+    # Thousands of float32 sums would be off by 1e-4; with this they are not
+    # (Knuth's sum of two). LiteRT and ONNX have no float64 here.
+    rest = total - one
+    lost += (one - (total - rest)) + (other - rest)
+    return ids, scores, top, total, lost
 
 
 def _moved(best, top):
-    """The total of `best` as one of exp(logit - top), in float64."""
-    shift = tf.cast(best[2], tf.float64) - tf.cast(_finite(top), tf.float64)
-    return best[3] * tf.exp(shift)
+    """Total of `best` as one of exp(logit - top), and what it has lost."""
+    factor = tf.exp(best[2] - _finite(top))
+    return best[3] * factor, best[4] * factor
 
 
 def _finite(top):

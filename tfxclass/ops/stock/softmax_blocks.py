@@ -8,6 +8,9 @@ from tfxclass.ops.stock.twin import Ids
 from tfxclass.ops.stock.twin import require
 from tfxclass.ops.stock.twin import twin
 
+# The greatest logits of a row, which a sparsemax looks at first.
+_SUPPORT = 64
+
 
 def target_places(
     logits: tf.Tensor, targets: tf.Tensor, values: tf.Tensor, offset: tf.Tensor
@@ -144,7 +147,8 @@ def sparsemax_threshold(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Greatest logit, threshold less that, and sum of squares of each row.
 
-    Source: Martins and Astudillo, 2016, algorithm 1, by a full sort.
+    Source: Martins and Astudillo, 2016. The threshold is found as in Michelot,
+    1986: classes below it are left out until none is.
     """
     logits.shape.assert_has_rank(2)
     width = tf.shape(logits)[1]
@@ -153,13 +157,7 @@ def sparsemax_threshold(
     require(width > 0, f"`logits` must have a class. Received: shape {shape}")
     top = tf.reduce_max(logits, axis=1)
     z = tf.cast(logits, tf.float64) - tf.cast(top, tf.float64)[:, tf.newaxis]
-    falling = tf.sort(z, axis=1, direction="DESCENDING")
-    place = tf.cast(tf.range(1, width + 1), tf.float64)
-    sums = tf.cumsum(falling, axis=1)
-    count = tf.reduce_sum(tf.cast(1 + place * falling > sums, tf.int32), axis=1)
-    last = tf.maximum(count - 1, 0)
-    total = tf.gather(sums, last, axis=1, batch_dims=1) - 1
-    tau = total / tf.cast(count, tf.float64)
+    tau = _simplex_threshold(z)
     inside = tf.maximum(z - tau[:, tf.newaxis], 0.0)
     squares = tf.reduce_sum(inside * inside, axis=1)
     is_number = tf.math.is_finite(top) & ~tf.reduce_any(
@@ -167,3 +165,32 @@ def sparsemax_threshold(
     )
     found = [tf.cast(x, tf.float32) for x in (tau, squares)]
     return top, *[tf.where(is_number, x, float("nan")) for x in found]
+
+
+def _simplex_threshold(z):
+    """The tau of each row whose max(z - tau, 0) sum to 1; the greatest z is 0.
+
+    That of the greatest z alone is exact if it leaves one of them out, and too
+    low otherwise. Rows with a NaN have any tau.
+    """
+    z = tf.where(tf.math.is_nan(z), tf.constant(float("-inf"), z.dtype), z)
+    most = tf.minimum(tf.shape(z)[1], _SUPPORT)
+    best = tf.math.top_k(z, most).values
+    least = tf.fill(tf.shape(z)[:1], tf.constant(-1.0, tf.float64))
+    tau = _threshold_above(least, best, tf.constant(True))
+    is_short = tf.reduce_any(best[:, -1] > tau)
+    return _threshold_above(tau, z, is_short)
+
+
+def _threshold_above(tau, z, goes_on):
+    """`tau` raised until no more classes are left out, if it `goes_on`."""
+
+    def step(tau, before, _):
+        inside = z > tau[:, tf.newaxis]
+        total = tf.reduce_sum(tf.where(inside, z, 0.0), axis=1)
+        count = tf.reduce_sum(tf.cast(inside, tf.float64), axis=1)
+        return (total - 1) / count, count, tf.reduce_any(count < before)
+
+    # Each pass that changes a count lowers it: this ends.
+    counts = tf.fill(tf.shape(z)[:1], tf.constant(float("inf"), tf.float64))
+    return tf.while_loop(lambda *x: x[2], step, (tau, counts, goes_on))[0]
