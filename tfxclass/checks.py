@@ -26,14 +26,6 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         )
 
 
-def _is_utf8(text):
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def check_k(k: int, num_classes: int, name: str = "k") -> int:
     """`k` as an int; raises ValueError unless so many can be returned."""
     k = check_positive_int(name, k)
