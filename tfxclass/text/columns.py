@@ -28,8 +28,8 @@ _UNSPACED = re.compile(
     "\u3130-\u318f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-# Least share of such letters, and of letters a word, where spaces do not part
-# the words.
+# Spaces do not part words if more than this share of the letters is of such
+# scripts, or if words have more letters than this on average.
 _UNSPACED_SHARE, _LONG_WORD = 0.1, 15
 # Words of a text on average, up to which they are few.
 _FEW_WORDS = 3
@@ -207,10 +207,8 @@ def _kind(texts):
     joined = b" ".join(plain).decode("utf-8")
     words = joined.split()
     letters = sum(map(len, words))
-    unspaced = len(_UNSPACED.findall(joined))
-    if unspaced > _UNSPACED_SHARE * letters or letters > _LONG_WORD * len(
-        words
-    ):
+    unspaced = len(_UNSPACED.findall(joined)) > _UNSPACED_SHARE * letters
+    if unspaced or letters > _LONG_WORD * len(words):
         return "unspaced"
     return "few" if len(words) <= _FEW_WORDS * len(plain) else "many"
 
