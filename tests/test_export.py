@@ -314,9 +314,9 @@ def test_keras_own_export_loads_without_tfxclass(tmp_path):
         "import json, sys; sys.modules['tfxclass'] = None\n"
         "import tensorflow as tf\n"
         "x = tf.constant(json.loads(sys.argv[1]))\n"
-        "serve = lambda name: tf.saved_model.load(name).serve(x)\n"
-        "names = sys.argv[2:]\n"
-        "print(json.dumps({n: serve(n).numpy().tolist() for n in names}))\n"
+        "models = {name: tf.saved_model.load(name) for name in sys.argv[2:]}\n"
+        "found = {k: m.serve(x).numpy().tolist() for k, m in models.items()}\n"
+        "print(json.dumps(found))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(x.tolist()), *expected],
