@@ -8,6 +8,7 @@ import tensorflow as tf
 import tfxclass
 from tests.contract import make_model
 from tfxclass import layers
+from tfxclass import samplers
 from tfxclass.losses import fit_checks
 
 CLASSES, DIM, ROWS = 20, 8, 16
@@ -169,7 +170,6 @@ class TestClassWeightOfFit:
         labels = np.stack([y, np.full_like(y, -1)], axis=1)
         make().fit(x, labels, sample_weight=np.ones(ROWS), **OPTIONS)
 
-
     @pytest.mark.parametrize("steps", [1, 2])
     def test_each_fit_is_checked(self, steps):
         """Later ones use the traces of earlier ones."""
@@ -277,3 +277,31 @@ def test_dense_optimizers_of_few_classes_and_full_heads_are_fine(monkeypatch):
     fit_with("adam", layers.SampledSoftmax(CLASSES, num_sampled=18))
     monkeypatch.setattr(fit_checks, "_MANY_NUMBERS", 1)
     fit_with("adam", layers.FullSoftmax(CLASSES))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        samplers.HashingForestSampler(18),
+        samplers.LSHSampler(18),
+        samplers.ClusterSampler(18),
+        "auto",
+    ],
+    ids=lambda s: s if isinstance(s, str) else type(s).__name__,
+)
+def test_a_row_that_is_not_finite_does_not_end_a_fit(sampler, bad):
+    x, y = data()
+    if not isinstance(sampler, str):
+        sampler = type(sampler).from_config(sampler.get_config())
+    head = (
+        layers.SampledSoftmax(CLASSES, num_sampled=18, sampler=sampler)
+        if (isinstance(sampler, str))
+        else layers.SampledSoftmax(CLASSES, sampler=sampler)
+    )
+    model = make_model(head, optimizer=tfxclass.optimizers.LazySGD(0.0))
+    odd = np.array(x)
+    odd[1] = bad
+    for rows in (x, odd, x):
+        model.fit(rows, y, **OPTIONS)
+    assert np.isfinite(model.history.history["loss"]).all()
