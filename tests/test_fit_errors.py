@@ -8,6 +8,7 @@ import tensorflow as tf
 import tfxclass
 from tests.contract import make_model
 from tfxclass import layers
+from tfxclass import samplers
 from tfxclass.losses import fit_checks
 
 CLASSES, DIM, ROWS = 20, 8, 16
@@ -276,3 +277,27 @@ def test_dense_optimizers_of_few_classes_and_full_heads_are_fine(monkeypatch):
     fit_with("adam", layers.SampledSoftmax(CLASSES, num_sampled=18))
     monkeypatch.setattr(fit_checks, "_MANY_NUMBERS", 1)
     fit_with("adam", layers.FullSoftmax(CLASSES))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        samplers.HashingForestSampler(18),
+        samplers.LSHSampler(18),
+        samplers.ClusterSampler(18),
+        "auto",
+    ],
+    ids=lambda s: s if isinstance(s, str) else type(s).__name__,
+)
+def test_a_row_that_is_not_finite_does_not_end_a_fit(sampler, bad):
+    x, y = data()
+    options = {"num_sampled": 18}
+    if not isinstance(sampler, str):
+        sampler, options = type(sampler).from_config(sampler.get_config()), {}
+    head = layers.SampledSoftmax(CLASSES, sampler=sampler, **options)
+    model = keras.Sequential([keras.Input([DIM]), head])
+    model.compile(tfxclass.optimizers.LazySGD(0.0), loss=head.loss)
+    odd = np.array(x)
+    odd[1] = bad
+    model.fit(odd, y, **OPTIONS)

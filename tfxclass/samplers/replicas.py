@@ -9,6 +9,20 @@ from tfxclass.samplers.sampler import Sample
 from tfxclass.shards.replicas import gather
 from tfxclass.types import Variable
 
+# Products of greater numbers are infinite.
+_MAX_QUERY = 1e15
+
+
+def finite(queries: tf.Tensor) -> tf.Tensor:
+    """`queries` `[batch, dim]`, zeros in rows with NaN or infinity.
+
+    One odd row must not end a training: nothing is near zeros, and the other
+    rows are searched as ever.
+    """
+    is_finite = tf.reduce_all(tf.math.is_finite(queries), 1, keepdims=True)
+    queries = tf.where(is_finite, queries, 0.0)
+    return tf.clip_by_value(queries, -_MAX_QUERY, _MAX_QUERY)
+
 
 def sample_for_replicas(
     sampler: Any, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -34,7 +48,7 @@ def sample_for_replicas(
         return _sample(sampler, queries, target_ids, kernel)
     if steps_apart(kernel):
         if sampler.draws_alone:
-            return sampler.sample(queries, target_ids, kernel)
+            return sampler.sample(finite(queries), target_ids, kernel)
         return _sample_in_worker(context, sampler, queries, target_ids, kernel)
     shapes = gather(context, tf.shape(target_ids)[tf.newaxis])
     padded = _padded(target_ids, tf.reduce_max(shapes[:, 1]))
@@ -54,7 +68,7 @@ def sample_for_replicas(
 
 
 def _sample(sampler, queries, target_ids, kernel):
-    sample = sampler.sample(queries, target_ids, kernel)
+    sample = sampler.sample(finite(queries), target_ids, kernel)
     sampler.update(kernel, sample.ids)
     return sample
 
