@@ -656,14 +656,15 @@ def _is_listed(name):
     return name in listed and (name.startswith("_") or "_graph" in name)
 
 
+@pytest.fixture(scope="module")
+def files():
+    paths = [p for f in FOLDERS for p in sorted((ROOT / f).rglob("*.py"))]
+    paths.remove(ROOT / "tfxclass" / "keras_internals.py")
+    return {path: _names_in(path) for path in paths}
+
+
 class TestOneModule:
     """Nothing else in the repository spells a private name of theirs."""
-
-    @pytest.fixture(scope="class")
-    def files(self):
-        paths = [p for f in FOLDERS for p in sorted((ROOT / f).rglob("*.py"))]
-        paths.remove(ROOT / "tfxclass" / "keras_internals.py")
-        return {path: _names_in(path) for path in paths}
 
     def test_names_are_known_to_the_search(self):
         assert _is_listed("_clip_gradients") and _is_listed("_inbound_nodes")

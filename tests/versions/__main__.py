@@ -8,6 +8,7 @@ each are loaded and asked in processes of stock TensorFlow of all versions.
 Writes docs/versions.json and the tables of docs/install.md.
 """
 
+import concurrent.futures
 import datetime
 import json
 import os
@@ -81,17 +82,20 @@ def test(python, stock):
     }
 
 
-def tested(name, is_last):
-    """The rows of an environment: with compiled ops, and with fallback ops."""
+def prepare(name):
+    """Makes an environment and compiles the ops for it."""
+    python = environments.make(name)
+    print(checked(run(python, "custom_ops/build.py")), end="", flush=True)
+
+
+def tested(name, ops):
+    """The row of an environment, with "compiled" or "fallback" ops."""
     python = environments.make(name)
     versions = json.loads(checked(run(python, "-c", _VERSIONS)))
-    print(checked(run(python, "custom_ops/build.py")), end="", flush=True)
-    rows = []
-    for ops, stock in (("compiled", "0"), ("fallback", "1"))[: 1 + is_last]:
-        row = {"name": name, **versions, "ops": ops, **test(python, stock)}
-        print(json.dumps(row), flush=True)
-        rows.append(row)
-    return rows
+    counts = test(python, "0" if ops == "compiled" else "1")
+    row = {"name": name, **versions, "ops": ops, **counts}
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def served(names, servers, folder):
@@ -103,18 +107,21 @@ def served(names, servers, folder):
         checked(run(python, "-m", "tests.versions.exports", made))
     for server in servers:
         python = environments.make(server)
-        for name in names:
-            command = ["-I", "tests/versions/ask.py", f"{folder}/{name}"]
-            command.append("tfxclass_serve/c_loader.py")
-            found = json.loads(checked(run(python, *command)))
-            rows.append({"made_with": name, "loaded_in": server, **found})
-            print(json.dumps(rows[-1]), flush=True)
+        command = ["-I", "tests/versions/ask.py", "tfxclass_serve/c_loader.py"]
+        command += [f"{folder}/{name}" for name in names]
+        for line in checked(run(python, *command)).splitlines():
+            print(line, flush=True)
+            rows.append(json.loads(line))
     return rows
 
 
 def main():
     names = list(environments.TESTED)
-    rows = [row for x in names for row in tested(x, x == names[-1])]
+    for name in names:
+        prepare(name)
+    jobs = [*((name, "compiled") for name in names), (names[-1], "fallback")]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        rows = list(pool.map(lambda job: tested(*job), jobs))
     with tempfile.TemporaryDirectory() as folder:
         servers = [*environments.SERVING, *names]
         exports = served(names, servers, folder)

@@ -1,11 +1,12 @@
 """Asks exports in a process of stock TensorFlow, without tfxclass.
 
-    python -I tests/versions/ask.py FOLDER C_LOADER
+    python -I tests/versions/ask.py C_LOADER FOLDER ...
 
-FOLDER is what exports.py wrote. Each model is loaded twice: by
+Each FOLDER is what exports.py wrote. Each model is loaded twice: by
 `tf.saved_model.load`, and through TensorFlow's C library as a server loads it
-(C_LOADER is the path of tfxclass_serve/c_loader.py). Prints TensorFlow's
-version and, for each model, "equal" or what went wrong, as JSON.
+(C_LOADER is the path of tfxclass_serve/c_loader.py). Prints a
+line of JSON for each folder: its name, TensorFlow's version and, for each
+model, "equal" or what went wrong.
 """
 
 import glob
@@ -84,14 +85,24 @@ def outcome(folder, c_loader):
     return "equal"
 
 
-def main(folder, c_loader):
+def ask(folder, c_loader):
     models = {
         os.path.basename(path): outcome(path, c_loader)
         for path in sorted(glob.glob(os.path.join(folder, "*")))
     }
     if "tfxclass" in sys.modules:
         raise RuntimeError("tfxclass was imported: this is no stock process.")
-    print(json.dumps({"tensorflow": tf.__version__, "models": models}))
+    made_with = os.path.basename(folder)
+    return {
+        "made_with": made_with,
+        "tensorflow": tf.__version__,
+        "models": models,
+    }
+
+
+def main(c_loader, *folders):
+    for folder in folders:
+        print(json.dumps(ask(folder, c_loader)))
 
 
 if __name__ == "__main__":
