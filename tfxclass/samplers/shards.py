@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.rows import placement
+from tfxclass.samplers.replicas import finite
 from tfxclass.samplers.sampler import Sample
 from tfxclass.types import Scalar
 
@@ -110,7 +111,7 @@ class ShardSamplers:
 
     def _sample(self, number, queries, local_ids):
         sampler, kernel = self._samplers[number], self._kernels[number]
-        sample = sampler.sample(queries, local_ids, kernel)
+        sample = sampler.sample(finite(queries), local_ids, kernel)
         if sample.mask is not None or sample.log_expected_count.shape.rank != 1:
             raise ValueError(
                 "`sampler` must choose the same classes for all rows of a "
