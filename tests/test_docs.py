@@ -121,6 +121,16 @@ def growing():
     }
 
 
+def heads():
+    random = np.random.default_rng(0)
+    return {
+        "keras": keras,
+        "tfxclass": tfxclass,
+        "x": random.normal(size=(64, 8)).astype("f4"),
+        "y": random.integers(0, 1_000, 64),
+    }
+
+
 def reverse_dictionary():
     def make_models(_path, _idf, head):
         model = keras.Sequential([keras.Input([8]), head])
@@ -148,6 +158,7 @@ PAGES = {
     "docs/addons.md": dict,
     "docs/devices.md": dict,
     "docs/growing.md": growing,
+    "docs/heads.md": heads,
     "docs/identities.md": dict,
     "docs/language_models.md": dict,
     "docs/local_sgd.md": dict,

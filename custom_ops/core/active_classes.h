@@ -40,7 +40,7 @@ struct ActiveClassesOptions {
 };
 
 struct ActiveClasses {
-  std::vector<int64_t> ids;  // [max(num_sampled, num_targets)]
+  std::vector<int64_t> ids;               // [max(num_sampled, num_targets)]
   std::vector<float> log_expected_count;  // 0 for targets and candidates
   // For each target, what the fill would make of it were it no target: the
   // log chance that it is in, given the other classes. 0 for targets that

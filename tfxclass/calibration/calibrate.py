@@ -59,7 +59,7 @@ def calibrate(
     again.
 
     Args:
-        model: a built Sequential or functional model that ends in a head with
+        model: a built Keras model that ends in a head with
             one row a class.
         data: `(x, y)` or a `tf.data.Dataset` of batches of them, labels as in
             `fit`; no weights. Features are kept in memory, `[rows, dim]`.

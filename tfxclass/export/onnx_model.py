@@ -66,7 +66,7 @@ def onnx(
     extra `tfxclass[onnx]`.
 
     Args:
-        model: a built Sequential or functional model that ends in a head with
+        model: a built Keras model that ends in a head with
             one row a class, or the path of one in a `.keras` file. ONNX has
             no ops for text: begin it where there are numbers.
         path: folder to make; it must not exist.

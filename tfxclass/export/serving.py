@@ -76,7 +76,7 @@ def saved_model(
     (normalised, for cosine). The folder appears whole or not at all.
 
     Args:
-        model: a built Sequential or functional model that ends in a head, or
+        model: a built Keras model that ends in a head, or
             the path of one in a `.keras` file.
         path: folder of the model's versions; made if need be.
         top_k: int, number of classes in an answer.

@@ -69,7 +69,7 @@ def add_classes(
     step. `thresholds` of new classes are the median of the others'.
 
     Args:
-        model: a built Sequential or functional model that ends in a head.
+        model: a built Keras model that ends in a head.
         count: int, number of new classes. Their ids are
             `next_class_ids(model, count)`.
         data: rows of the new classes as `fit` takes them, `(x, y)` or batches

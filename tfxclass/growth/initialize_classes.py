@@ -33,7 +33,7 @@ def initialize_classes(
     For new classes, `tfxclass.add_classes(model, count, (texts, ids))`.
 
     Args:
-        model: a built Sequential or functional model that ends in a head.
+        model: a built Keras model that ends in a head.
             Changed in place.
         texts: what the model reads: an array (of str, for an encoder of text),
             a sequence of str, or a dict or tuple of arrays. Row i is of class

@@ -16,7 +16,7 @@ def with_head(model: keras.Model, head: OutputHead) -> keras.Model:
     """`model` with `head` in the place of its own; other layers are shared.
 
     Args:
-        model: a built Sequential or functional model that ends in a head.
+        model: a built Keras model that ends in a head.
         head: a head that was not built, of the same name.
 
     Returns:

@@ -20,7 +20,7 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
     the leaf goes.
 
     Args:
-        model: a built Sequential or functional model that ends in a head. It
+        model: a built Keras model that ends in a head. It
             is left as it is; the layers before the head are shared.
         ids: integers `[n]`, classes.
 

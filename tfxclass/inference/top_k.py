@@ -104,7 +104,7 @@ def top_k(
     made.
 
     Args:
-        model: a Sequential or functional model that ends in a head.
+        model: a built Keras model that ends in a head, also a subclassed one.
         k: int, at most the number of classes that were not removed.
         threshold: float in [0, 1], least probability of a class, or
             `"calibrated"`: each class's own, from `tfxclass.calibrate`; or
