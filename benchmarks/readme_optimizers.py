@@ -29,9 +29,9 @@ README = pathlib.Path(__file__).parent.parent / "README.md"
 ALTERNATIVES = (
     "tfxclass.optimizers.LazyAdam(3e-3)",
     "tfxclass.optimizers.LazyAdagrad(0.1)",
-    "tfxclass.optimizers.LazySGD(0.1, momentum=0.9)",
 )
 MORE = (
+    "tfxclass.optimizers.LazySGD(0.1, momentum=0.9)",
     "tfxclass.optimizers.LazyAdam(3e-4)",
     "tfxclass.optimizers.LazyAdam(1e-2)",
     "tfxclass.optimizers.LazyAdam(1e-3, shared_second_moment=True)",

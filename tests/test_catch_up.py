@@ -240,7 +240,9 @@ def head_model(policy):
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(policy)
     try:
-        head = tfxclass.layers.SampledSoftmax(40, num_sampled=24, seed=1)
+        head = tfxclass.layers.SampledSoftmax(
+            40, num_sampled=24, sampler="uniform", seed=1
+        )
         layers = [keras.Input([6]), keras.layers.Dense(8), head]
         model = keras.Sequential(layers)
     finally:

@@ -335,13 +335,18 @@ def test_sums_of_many_blocks_keep_what_they_lose():
     size, count = 16, 20_000
     logits = np.log(np.full([1, size * count], 1 + 2.0**-20, "float32"))
     logits = tf.constant(logits + 0.1)
-    found = stock.best_of_blocks(
-        lambda start, size: logits[:, start : start + size],
-        tf.constant(1),
-        size * count,
-        1,
-        block=size,
-    )
+
+    @tf.function
+    def best():
+        return stock.best_of_blocks(
+            lambda start, size: logits[:, start : start + size],
+            tf.constant(1),
+            size * count,
+            1,
+            block=size,
+        )
+
+    found = best()
     exact = np.log(np.sum(np.exp(logits.numpy().astype("float64"))))
     assert abs(found.logsumexp[0, 0] - exact) < 2e-6
 
@@ -668,10 +673,10 @@ def test_fresh_process_without_tfxclass(tmp_path):
         ({"labels": ["a\r"] * NUM_CLASSES}, "one line.*'a.r' for class 0"),
         ({"labels": ["a\0"] * NUM_CLASSES}, "without NUL.*a.x00' for class 0"),
         ({"labels": ["\ud800"] * NUM_CLASSES}, "lone.*ud800' for class 0"),
-        ({"labels": ["a", ""] * 150}, "not empty. Received: '' for class 1"),
+        ({"labels": ["a", ""] * 150}, "not empty, .* Received: '' for class 1"),
         (
             {"labels": ["a", "x\ud800"] * 150},
-            r"UTF-8 can encode. Received: 'x.ud800', .* for class 1",
+            r"lone surrogates .* Received: 'x.ud800' for class 1",
         ),
         ({"labels": range(NUM_CLASSES)}, "must be strings. Received: 0 .int"),
         ({"example_inputs": {"z": 1}}, r"inputs \['x'\]. Received: \['z'\]"),

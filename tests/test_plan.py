@@ -42,7 +42,7 @@ def step_bytes(estimate):
 def test_memory_is_the_estimate_of_what_lies_on_a_machine():
     adam = optimizers.LazyAdam(catch_up=True)
     found = plan(optimizer=adam)
-    whole = layers.SampledSoftmax(CLASSES, SAMPLED)
+    whole = layers.SampledSoftmax(CLASSES, SAMPLED, sampler="uniform")
     mirrored = tfxclass.estimate(whole, DIM, BATCH // 4, adam)
     assert found["mirrored"].machine_bytes == step_bytes(mirrored)
     # There the initializer holds less than the slots and a step.

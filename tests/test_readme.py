@@ -90,7 +90,7 @@ def test_serving(tmp_path, monkeypatch):
     pathlib.Path("names.txt").write_text("\n".join(map(str, range(50))))
     names |= {"np": np, "faiss": types.SimpleNamespace(IndexFlatIP=FlatIndex)}
     *blocks, _ = blocks_of("serving/README.md")
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for code in blocks:
         exec(code, names)  # noqa: S102
     assert os.listdir("models/products") == ["1"]

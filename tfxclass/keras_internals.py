@@ -536,6 +536,17 @@ def _is_branch(graph):
     return is_any and not _is_function(graph)
 
 
+def with_constants(function: Any) -> Any:
+    """A concrete function whose variables and captures are constants."""
+    from tensorflow.python.framework.convert_to_constants import (
+        convert_variables_to_constants_v2,
+    )
+
+    return convert_variables_to_constants_v2(
+        function, lower_control_flow=False, aggressive_inlining=True
+    )
+
+
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """`tf.custom_gradient` whose gradient goes when its graph goes.
 

@@ -11,9 +11,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import (
-    convert_variables_to_constants_v2,
-)
 
 from tfxclass import optimizers
 from tfxclass import progress
@@ -33,6 +30,7 @@ from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
+from tfxclass.keras_internals import with_constants
 from tfxclass.paths import local_path
 from tfxclass.rows import int8_rows
 from tfxclass.types import Path
@@ -212,9 +210,7 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     concrete = function.get_concrete_function()
     _check_no_text(concrete.graph)
     # tf2onnx takes tensors that a function has captured for inputs.
-    constant = convert_variables_to_constants_v2(
-        concrete, lower_control_flow=False, aggressive_inlining=True
-    )
+    constant = with_constants(concrete)
     inputs = [x.name for x in constant.inputs]
     said = io.StringIO()
     handler = logging.StreamHandler(said)

@@ -95,9 +95,10 @@ def inputs_as_given(
 ) -> list[keras.KerasTensor] | dict[str, keras.KerasTensor] | keras.KerasTensor:
     """`inputs` in the structure of `model`'s, or Keras warns of each call."""
     given = getattr(model, "input", None)  # Sequential may have none.
-    if given is None and len(inputs) > 1:
-        shapes = model.get_build_config()["input_shape"]
-        given = {x.name: x for x in inputs} if isinstance(shapes, dict) else []
+    if given is None:
+        shapes = (model.get_build_config() or {}).get("input_shape")
+        if isinstance(shapes, dict):
+            return {x.name: x for x in inputs}
     if isinstance(given, dict):
         wanted = {id(x) for x in inputs}
         return {k: x for k, x in given.items() if id(x) in wanted}

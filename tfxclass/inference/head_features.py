@@ -72,8 +72,8 @@ class HeadFeatures(keras.layers.Layer):
                 return features, get_mask(forward.features)
         raise ValueError(
             f"The head must end the model: the output of {head.name!r} is "
-            f"none of the outputs of {model.name!r}. Fix: return what the "
-            "head returns, as it is."
+            f"none of the outputs of {model.name!r}. Fix: no layer behind the "
+            "head; return what it returns, as it is."
         )
 
     def get_config(self) -> Config:

@@ -299,7 +299,7 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
             `(ids, scores)`: int64 and float32 `[..., k]`, best first;
             scores are probabilities, or their logarithms with
             `activation=None`. Where fewer than `k` classes reach `threshold`,
-            or features are NaN, ids are -1 and scores 0.
+            or features are NaN, ids are -1 and probabilities 0.
         """
         k = self._check_search(k, threshold)
         features = self.as_features(features)
@@ -331,8 +331,11 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
             least = tf.math.log(tf.constant(threshold, tf.float32))
             ids = tf.where(logs >= least, ids, -1)
             logs = tf.where(logs >= least, logs, float("-inf"))
-        scores = logs if self.activation is None else tf.exp(logs)
-        return search.answers(ids, scores)
+        if self.activation is not None:
+            return search.answers(ids, tf.exp(logs))
+        ids, logs = search.answers(ids, logs)
+        # The logarithm of a probability of 0.
+        return ids, tf.where(ids >= 0, logs, float("-inf"))
 
     def export_weights(self) -> tuple[tf.Variable, ...]:
         weights = self.kernel, self.nodes, self.root

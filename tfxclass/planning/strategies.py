@@ -59,7 +59,10 @@ class Asked:
                 num_classes, kernel_dtype=self.kernel_dtype
             )
         return layers.SampledSoftmax(
-            num_classes, self.num_sampled, kernel_dtype=self.kernel_dtype
+            num_classes,
+            self.num_sampled,
+            sampler="uniform",
+            kernel_dtype=self.kernel_dtype,
         )
 
     def estimate(
