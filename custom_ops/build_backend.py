@@ -19,7 +19,7 @@ def installed_tensorflow(folders=None):
     """The version of TensorFlow in the folders, or None.
 
     Args:
-        folders: list of str, those of this Python's packages by default.
+        folders: list of str, by default where this Python has its packages.
     """
     paths = sysconfig.get_paths()
     folders = folders or [paths["purelib"], paths["platlib"]]

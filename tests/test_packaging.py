@@ -33,7 +33,7 @@ MINOR = build.minor_version(tf.__version__)
 
 @pytest.fixture
 def built(tmp_path):
-    """A folder of libraries that pass, those of 2.9 and the TensorFlow here."""
+    """A folder of libraries that pass, for 2.9 and the TensorFlow here."""
     info = {
         "sources": source_digest.source_digest(),
         "tensorflow": tf.__version__,

@@ -373,7 +373,7 @@ def test_tagger_learns_from_values(tmp_path, scale):
 
 
 def scaled(values):
-    """Rows of a value and 1, as the tagger scales those of the test above."""
+    """Rows of a value and 1, scaled as the tagger does in the test above."""
     all_values = np.random.default_rng(0).uniform(-1, 1, 600)
     norm = np.sqrt(np.mean(all_values**2 + 1))
     return np.stack([values, np.ones_like(values)], axis=1) / norm

@@ -160,7 +160,7 @@ def _ask(options):
         _answer(tagger, texts, options)
         return
     for line in sys.stdin:
-        # Typed text is that of each column. PowerShell's pipes begin with a
+        # Typed text stands for every column. PowerShell's pipes begin with a
         # byte order mark.
         text = line.rstrip("\n").removeprefix("\ufeff")
         _answer(tagger, {name: [text] for name in columns}, options)

@@ -59,7 +59,7 @@ def _signature(folder):
 
 
 def compare(answers, expected):
-    """Raises AssertionError unless they are those of the live model."""
+    """Raises AssertionError unless the answers equal the live model's."""
     np.testing.assert_array_equal(answers["ids"], expected["ids"])
     # Another release may order the float32 sums of a product differently.
     np.testing.assert_allclose(

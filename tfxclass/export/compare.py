@@ -35,7 +35,7 @@ def check_same(
         expected: dict of arrays, `ids` and `scores`.
         names: list of str, or None.
         activation: the head's; None where scores are logits.
-        error: float or `[rows, k]`, of the scores beside that of summation.
+        error: float or `[rows, k]`, added to the tolerance of the scores.
         compared: bool `[rows, k]` or `[rows, 1]`, which answers are compared.
 
     Raises:
@@ -82,7 +82,7 @@ def check_close(
         key: str.
         expected: `[..., n]`.
         activation: as of `check_same`.
-        error: `[rows, 1]` or `[rows, n]`, beside that of summation.
+        error: `[rows, 1]` or `[rows, n]`, added to the tolerance.
         compared: bool `[rows, 1]`, which rows are compared.
     """
     received = answers[key]

@@ -1,4 +1,4 @@
-"""How ops that tf2onnx does not know become those of ONNX."""
+"""ONNX ops in place of TensorFlow ops that tf2onnx does not know."""
 
 from typing import Any
 

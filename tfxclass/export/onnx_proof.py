@@ -75,7 +75,7 @@ def check(
 
 
 def _score_error(search, features, scores):
-    """The greatest error of scores `[..., k]` by that of their logits."""
+    """How far scores `[..., k]` may be off, given the error of their logits."""
     error, scores = _query_error(search, features), np.abs(scores)
     if search.head.activation is None:
         return error

@@ -17,16 +17,16 @@ class SamplerState(HeadMetric):
 
     Args:
         head: a head with a sampler, or its name.
-        measure: of every sampler `"overflow_steps"` (steps so far whose batch
-            had more distinct labels than `num_sampled`) and
-            `"overflow_labels"` (the most labels of one of these); of an index
-            `"recall"`: of the ten greatest logits of a few rows of a batch,
-            the share that the index finds, every so many steps, and
-            `"places_used"`: of a step's places for classes that the index
-            finds, the share that they got; of LSH tables `"tables_probed"`
-            (those that a query reads) and `"yield"` (the share that is kept of
-            what the batch finds). Of a head in shards it is the mean over
-            those of the worker.
+        measure: str. For every sampler: `"overflow_steps"`, the number of
+            steps whose batch had more distinct labels than `num_sampled`, and
+            `"overflow_labels"`, the most labels of such a batch. For an index:
+            `"recall"`, the fraction of the ten greatest logits that the index
+            finds, measured on a few rows every few steps, and
+            `"places_used"`, the fraction of the sample reserved for classes
+            found by the index that such classes fill. For LSH tables:
+            `"tables_probed"`, the tables that a query reads, and `"yield"`,
+            the fraction of the classes found by the batch that is sampled. For
+            a head in shards the mean over the shards of the worker is given.
         name: name of the metric; `measure` by default.
         dtype: as in `keras.metrics.Metric`.
 

@@ -42,7 +42,7 @@ class LabelOverflow:
             self._count(num_labels, num_sampled, owner, parts)
             return True
 
-        # Usual steps pay for the comparison alone.
+        # Most steps have no overflow and run only this comparison.
         tf.cond(num_labels > num_sampled, count, lambda: False)
 
     def _count(self, num_labels, num_sampled, owner, parts):
@@ -77,7 +77,7 @@ def _warn(num_labels, num_sampled, owner, parts):
         f"`num_sampled={num_sampled * parts}`. Such a step computes all of its "
         "labels and no other classes. Fix: `num_sampled=None`, or",
         2 * parts * num_labels,
-        "or more. Further ones are not told, but counted: "
+        "or more. This is printed once; further steps are counted by "
         f'tfxclass.metrics.SamplerState({owner!r}, "overflow_steps").',
         output_stream=sys.stderr,
     )
