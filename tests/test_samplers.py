@@ -387,6 +387,20 @@ def test_cluster_recall_in_training():
     assert np.mean(hits) > 0.95, np.mean(hits)
 
 
+@pytest.mark.parametrize("kind", INDEXED)
+def test_class_vectors_of_nan_do_not_end_a_run(kind):
+    """The index stays as it was; Keras' TerminateOnNaN is for the rest."""
+    sampler = make(kind, rebuild_interval=4)
+    head = layers.SampledSoftmax(CLASSES, sampler=sampler)
+    model = keras.Sequential([keras.Input([DIM]), head])
+    model.compile(optimizers.LazySGD(0.5), loss=head.loss)
+    x, y = clustered(64, DIM), np.arange(64)
+    x[30, 2] = np.nan
+    model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    assert np.isnan(head.kernel.numpy()).any()
+    assert model.optimizer.iterations == 16
+
+
 @pytest.mark.parametrize("kind", quick(INDEXED, []))
 def test_resumed_in_the_middle_goes_on_bit_for_bit(kind, tmp_path):
     changes = {"rebuild_interval": 8}

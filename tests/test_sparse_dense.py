@@ -96,6 +96,22 @@ def test_gradients(in_graph):
     )
 
 
+def test_gradient_is_the_same_each_time():
+    """Its terms are added in one order, whichever thread is done first."""
+    random = np.random.default_rng(3)
+    ids = random.integers(0, FEATURES, (128, 100))
+    values = random.random((128, 100)).astype(np.float32)
+    layer = made()
+
+    @tf.function
+    def gradient():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(layer(ids, values)))
+        return tape.gradient(loss, layer.kernel.value).values
+
+    assert len({gradient().numpy().tobytes() for _ in range(30)}) == 1
+
+
 def test_gradient_is_the_derivative():
     layer = made(activation="tanh", use_bias=False)
     ids, values = inputs()

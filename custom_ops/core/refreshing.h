@@ -129,9 +129,11 @@ class Refreshing {
   // What the rows are, where a refresh begins; false if they cannot be had.
   using ReadRows = std::function<bool(ClassRows*)>;
 
-  // Swaps and starts what is due. False if rows are not finite, or not there.
-  // (It asks for rows under the lock: others may swap an index at any time,
-  // and with that make a refresh due.)
+  // Swaps and starts what is due. Rows that are not finite start nothing: the
+  // index stays as it is, and training goes on. False if there is no index yet
+  // and rows are not finite, or if rows cannot be had. (It asks for rows under
+  // the lock: others may swap an index at any time, and with that make a
+  // refresh due.)
   bool Advance(const RefreshSteps& steps, const ReadRows& read,
                const Options& options, const ParallelFor& parallel) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -150,8 +152,7 @@ class Refreshing {
     }
     begun_ = steps.step;
     swap_at_ = SaturatedAdd(steps.step, steps.lag);
-    if (!Take(rows, options, ready_, parallel)) return false;
-    Start();
+    if (Take(rows, options, ready_, parallel)) Start();
     return true;
   }
 

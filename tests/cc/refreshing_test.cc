@@ -135,14 +135,14 @@ void MarksGoToTheNextBuildAndAreSaved() {
   }
 }
 
-// Rows that are not finite are refused; what was marked stays marked.
+// Rows that are not finite make no index; what was marked stays marked.
 void ARefusedBuildChangesNothing() {
   Steps steps;
   CHECK(steps.index.Build({&steps.row, 1, 1}, 7, SerialFor));
   const int64_t id = 9;
   steps.index.Mark(&id, 1);
   steps.row = -1;
-  CHECK(!steps.Advance(0, 4, 4));
+  CHECK(steps.Advance(0, 4, 4));
   CHECK(!steps.index.Build({&steps.row, 1, 1}, 8, SerialFor));
   CHECK(steps.index.ready()->option == 7);
   CHECK(steps.index.Save().touched == std::vector<int64_t>{9});
@@ -229,6 +229,28 @@ void ABuildThatIsRefusedKeepsTheMarksOfADroppedOne() {
   const float refused = -1;
   CHECK(!steps.index.Build({&refused, 1, 1}, 8, SerialFor));
   CHECK(steps.index.Save().touched == marked);
+}
+
+// Training goes on with the index that there is; without one it is told.
+void RowsThatAreNotFiniteStartNothing() {
+  Steps steps;
+  const std::vector<int64_t> marked = {9};
+  steps.row = -1;
+  CHECK(!steps.Advance(0, 4, 2));
+  steps.row = 1;
+  CHECK(steps.Advance(1, 4, 2));
+  steps.index.Mark(marked.data(), 1);
+  steps.row = -1;
+  for (int64_t step = 5; step < 9; ++step) {
+    CHECK(steps.Advance(step, 4, 2));
+    CHECK(steps.index.ready()->option == 1);
+  }
+  CHECK(steps.index.Save().pending.empty());
+  CHECK(steps.index.Save().touched == marked);
+  steps.row = 2;
+  CHECK(steps.Advance(9, 4, 2) && steps.Advance(11, 4, 2));
+  CHECK(steps.index.ready()->option == 9);
+  CHECK(steps.index.ready()->touched == marked);
 }
 
 void TouchedRowsAreASet() {
@@ -331,6 +353,7 @@ int main() {
   tfxclass::RowsAreReadWhereARefreshBegins();
   tfxclass::ABeginThatFailsKeepsItsMarks();
   tfxclass::ABuildThatIsRefusedKeepsTheMarksOfADroppedOne();
+  tfxclass::RowsThatAreNotFiniteStartNothing();
   tfxclass::TouchedRowsAreASet();
   tfxclass::PartsAreBuiltLittleAheadOfTheirSwap();
 }

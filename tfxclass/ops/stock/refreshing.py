@@ -99,8 +99,8 @@ class Refreshing:
         if is_first:
             return self._build_now(rows, build)
         self.begun, self.swap_at = step, min(step + lag, _LAST_STEP)
-        self._check(rows)
-        self.pending = self._timed(build, rows, self.ready)
+        if np.all(np.isfinite(np.asarray(rows, np.float32))):
+            self.pending = self._timed(build, rows, self.ready)
 
     def index(self, step: int | None = None) -> Index | None:
         """What queries use; None before the first is ready."""
