@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import layers
-from tfxclass.losses.forward import Step
-from tfxclass.losses.targets import places_of
+from tfxclass.core.forward import Step
+from tfxclass.core.targets import places_of
 
 SHARES = (0.2, 0.4, 0.6)  # retained, or drawn for each row
 MANY_SAMPLED = 1_024  # classes a step, where there are many

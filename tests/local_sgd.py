@@ -14,7 +14,7 @@ from tests.mixing import MixingSampler
 from tests.test_tied_rows import step_of_both_uses
 from tfxclass import layers
 from tfxclass import optimizers
-from tfxclass.optimizers.apart import follow
+from tfxclass.rows.apart import follow
 
 CLASSES, DIM, BATCH, STEPS = 20, 6, 8, 17
 # The last one is repeated; its end is no multiple of its interval.

@@ -18,7 +18,7 @@ from tests.contract import built
 from tests.contract import data
 from tests.contract import make_model
 from tfxclass import layers
-from tfxclass.losses import targets as targets_lib
+from tfxclass.core import targets as targets_lib
 from tfxclass.rows import blocks
 from tfxclass.rows import stock
 

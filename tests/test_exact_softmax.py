@@ -10,7 +10,7 @@ from tests.cases import quick
 from tests.support.error_bounds import EPSILON
 from tfxclass.ops import exact_softmax
 from tfxclass.ops.library import ops
-from tfxclass.optimizers import class_gradients
+from tfxclass.rows import class_gradients
 from tfxclass.rows import loss as rows_loss
 
 layers, optimizers = tfxclass.layers, tfxclass.optimizers

@@ -17,13 +17,13 @@ from tests.helpers import make_text_model
 from tests.support.error_bounds import assert_within
 from tests.support.error_bounds import product_error_bound
 from tests.support.error_bounds import score_error_bound
+from tfxclass.core import softmax
 from tfxclass.export import compare
 from tfxclass.export import proof
 from tfxclass.export import questions
 from tfxclass.export import resources
 from tfxclass.export import signatures
 from tfxclass.inference.graph import encoder_of
-from tfxclass.losses import softmax
 from tfxclass.ops import library
 from tfxclass.rows import blocks
 from tfxclass.rows import stock

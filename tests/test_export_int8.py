@@ -12,7 +12,7 @@ import tfxclass
 from tests.cases import quick
 from tfxclass.export import accuracy
 from tfxclass.export.signatures import ExactSearch
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows

@@ -12,7 +12,7 @@ from tests.cases import quick
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.ops import library
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 
 HEADS = {
     "full": lambda: layers.FullSoftmax(30),

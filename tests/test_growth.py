@@ -20,11 +20,11 @@ from tfxclass import layers
 from tfxclass import losses
 from tfxclass import samplers
 from tfxclass import trees
-from tfxclass.growth import new_rows
-from tfxclass.growth.class_means import ClassMeans
-from tfxclass.growth.class_means import Seen
-from tfxclass.growth.class_means import directions
 from tfxclass.trees import growing
+from tfxclass.trees import new_rows
+from tfxclass.trees.class_means import ClassMeans
+from tfxclass.trees.class_means import Seen
+from tfxclass.trees.class_means import directions
 
 NEW_DATA = small_data((CLASSES, CLASSES + NEW), seed=1)
 

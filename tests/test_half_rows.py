@@ -9,12 +9,12 @@ import tfxclass
 from tests.cases import quick
 from tfxclass import layers
 from tfxclass import optimizers
+from tfxclass.ops import half_rows
 from tfxclass.ops import row_update
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.lsh import LSHTables
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
-from tfxclass.rows import half_rows
 from tfxclass.rows import rounded_initializer
 from tfxclass.rows.rounded_initializer import Rounded
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfxclass.core import softmax
+from tfxclass.core.targets import as_targets
 from tfxclass.losses import linear_cross_entropy
-from tfxclass.losses import softmax
-from tfxclass.losses.targets import as_targets
 from tfxclass.ops import library
 from tfxclass.rows import blocks
 from tfxclass.rows import search

@@ -25,10 +25,10 @@ from tests.contract import make_model
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import samplers
+from tfxclass.core.one_vs_rest import BINARY
+from tfxclass.core.one_vs_rest import one_vs_rest_loss
 from tfxclass.losses import LossOptions
 from tfxclass.losses import with_teacher
-from tfxclass.losses.one_vs_rest import BINARY
-from tfxclass.losses.one_vs_rest import one_vs_rest_loss
 from tfxclass.samplers.sampler import Sample
 
 KINDS = ("sigmoid", "squared_hinge")

@@ -11,7 +11,7 @@ import tfxclass
 from tests.processes import run_code
 from tfxclass import layers
 from tfxclass import optimizers
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 
 ROWS, DIM = 12, 5
 RATE = 0.05

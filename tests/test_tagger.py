@@ -12,11 +12,11 @@ import tensorflow as tf
 
 import tfxclass
 from tfxclass import cli
+from tfxclass.ops import terms
 from tfxclass.text import Field
 from tfxclass.text import Tagger
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import fields as fields_lib
-from tfxclass.text import terms
 
 TEXTS = [
     "the red fox ran over the snow",

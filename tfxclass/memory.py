@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.ops import half_rows
 from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.class_rows_step import can_step_by_class
 from tfxclass.optimizers.lazy_rows import LazyRows
 from tfxclass.recovery.pass_memory import pass_bytes
-from tfxclass.rows import half_rows
 from tfxclass.rows.rounded_initializer import CONSTANTS
 from tfxclass.rows.rounded_initializer import Rounded
 

@@ -1,5 +1,5 @@
 // The terms of a text: runs of words, or of characters within words, hashed
-// and counted as the stock TensorFlow ops of tfxclass/text/terms.py do it.
+// and counted as the stock TensorFlow ops of tfxclass/ops/terms.py do it.
 //
 // Letters of ASCII are lower-cased, other ASCII but digits parts words, and
 // bytes of 0x80 and more belong to words: a text that is all ASCII is read as

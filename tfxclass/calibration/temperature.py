@@ -6,8 +6,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfxclass.calibration.held_out import HeldOut
+from tfxclass.core.targets import weighed
 from tfxclass.losses.objectives import OBJECTIVES
-from tfxclass.losses.targets import weighed
 
 # Of the temperature; at an end of it the rows tell nothing of one.
 LEAST, MOST = 1 / 64, 64.0

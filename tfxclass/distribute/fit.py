@@ -14,7 +14,7 @@ from tfxclass.distribute.datasets import as_datasets
 from tfxclass.distribute.job import Job
 from tfxclass.distribute.job import known_length
 from tfxclass.distribute.synchronous import SynchronousSteps
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 from tfxclass.types import Data
 from tfxclass.types import Path
 

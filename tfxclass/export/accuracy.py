@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 from tfxclass.types import Array
 from tfxclass.types import Config
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 from tfxclass.types import Path
 
 # Rows at a time: the temporaries stay small.

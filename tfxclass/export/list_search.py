@@ -9,7 +9,7 @@ from tfxclass.export import accuracy
 from tfxclass.export import list_sums
 from tfxclass.layers.class_numbers import GONE
 from tfxclass.layers.output_head import unflatten
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import read
 from tfxclass.rows import search

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.int8_rows import Int8Rows
 

@@ -17,8 +17,8 @@ from tfxclass.inference.thresholds import above
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
+from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.rows import stock
-from tfxclass.rows.stored_rows import StoredRows
 from tfxclass.types import Array
 from tfxclass.types import Config
 

@@ -13,8 +13,8 @@ from tfxclass.export.version_folder import new_folder
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.output_head import flatten
+from tfxclass.ops import half_rows
 from tfxclass.paths import local_path
-from tfxclass.rows import half_rows
 from tfxclass.types import Array
 from tfxclass.types import Labels
 from tfxclass.types import Path

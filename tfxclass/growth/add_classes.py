@@ -8,10 +8,9 @@ import keras
 import numpy as np
 
 from tfxclass.checks import check_positive_int
+from tfxclass.core.change import Change
 from tfxclass.data.batches import Batches
 from tfxclass.growth import carry as carry_lib
-from tfxclass.growth.change import Change
-from tfxclass.growth.class_means import ClassMeans
 from tfxclass.growth.feature_means import class_means
 from tfxclass.growth.model_with_head import scope_of
 from tfxclass.growth.model_with_head import with_head
@@ -19,6 +18,7 @@ from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import find_head
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.trees.class_means import ClassMeans
 
 _NO_IDS = np.zeros(0, np.int64)
 

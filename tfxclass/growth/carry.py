@@ -5,14 +5,14 @@ import numpy as np
 
 from tfxclass import optimizers
 from tfxclass import shards as shards_lib
-from tfxclass.growth.change import Change
-from tfxclass.growth.class_means import ClassMeans
+from tfxclass.core.change import Change
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import read_averages
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.shards.state import read
 from tfxclass.shards.state import write
+from tfxclass.trees.class_means import ClassMeans
 
 # What is known of the steps that rows skipped: nothing, after all are settled.
 # And what is summed over steps: `check_can_change` sees to it that it is 0.

@@ -5,14 +5,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
+from tfxclass.core.forward import mask_of
+from tfxclass.core.targets import as_targets
 from tfxclass.data.batches import Batches
-from tfxclass.growth.class_means import ClassMeans
-from tfxclass.growth.class_means import Seen
-from tfxclass.growth.class_means import directions
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
-from tfxclass.losses.forward import mask_of
-from tfxclass.losses.targets import as_targets
+from tfxclass.trees.class_means import ClassMeans
+from tfxclass.trees.class_means import Seen
+from tfxclass.trees.class_means import directions
 
 
 def class_means(

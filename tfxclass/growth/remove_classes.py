@@ -4,9 +4,9 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.core.change import Change
 from tfxclass.growth import carry as carry_lib
 from tfxclass.growth.add_classes import changed
-from tfxclass.growth.change import Change
 from tfxclass.inference.graph import encoder_of
 
 

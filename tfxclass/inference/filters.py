@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfxclass.core.require import require
 from tfxclass.layers.class_numbers import GONE
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
-from tfxclass.losses.require import require
 from tfxclass.rows.search import answers
 from tfxclass.rows.search import nan_last
 from tfxclass.types import Array

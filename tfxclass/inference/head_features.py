@@ -7,11 +7,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import get_mask
 from tfxclass.keras_internals import set_mask
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses import forward as forward_lib
 from tfxclass.types import Config
 from tfxclass.types import Shape
 

@@ -8,14 +8,14 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_positive_int
-from tfxclass.growth.change import Change
+from tfxclass.core.change import Change
+from tfxclass.core.forward import Step
+from tfxclass.core.targets import Targets
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.projected_softmax import check_penalty
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.layers.weight_spec import random_projection
-from tfxclass.losses.forward import Step
-from tfxclass.losses.targets import Targets
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks
 from tfxclass.trees.frequency import split_by_frequency

@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import merge_repeats
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.options import OF_LOSSES
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import merge_repeats
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks

@@ -10,15 +10,15 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_choice
-from tfxclass.growth.change import Change
+from tfxclass.core import targets as targets_lib
+from tfxclass.core.change import Change
 from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.tied_rows import TiedRows
 from tfxclass.layers.weight_spec import WeightSpec
-from tfxclass.losses import targets as targets_lib
 from tfxclass.losses.options import OF_LOSSES
+from tfxclass.ops import half_rows
 from tfxclass.rows import exact
-from tfxclass.rows import half_rows
 from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows

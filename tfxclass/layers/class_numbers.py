@@ -11,15 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.growth.change import Change
-from tfxclass.growth.class_means import ClassMeans
-from tfxclass.growth.class_means import median_norm
-from tfxclass.growth.new_rows import new_rows
+from tfxclass.core.change import Change
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import weighed
 from tfxclass.layers.weight_spec import WeightSpec
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import weighed
 from tfxclass.shards import state
 from tfxclass.text_files import is_one_line
+from tfxclass.trees.class_means import ClassMeans
+from tfxclass.trees.class_means import median_norm
+from tfxclass.trees.new_rows import new_rows
 from tfxclass.types import Config
 
 #: Logit of a class that was removed: its probability is 0, and sums of such
@@ -144,7 +144,7 @@ class ClassNumbers:
     ) -> None:
         """Sets the rows of new and of removed classes in a weight.
 
-        Rows of new classes are made of their features (`growth/new_rows.py`),
+        Rows of new classes are made of their features (`trees/new_rows.py`),
         and their biases are the median; without data, as the initializer made
         them.
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.growth.change import Change
+from tfxclass.core.change import Change
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.rows.class_rows import ClassRows

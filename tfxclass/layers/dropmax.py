@@ -8,27 +8,27 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.core import first_order
+from tfxclass.core import softmax
+from tfxclass.core.forward import Ranking
+from tfxclass.core.forward import Step
+from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
+from tfxclass.layers.retained import Retained
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import dropmax
-from tfxclass.losses import first_order
-from tfxclass.losses import softmax
 from tfxclass.losses.dropmax_step import Masking
 from tfxclass.losses.dropmax_step import Rows
 from tfxclass.losses.dropmax_step import training_loss
-from tfxclass.losses.forward import Ranking
-from tfxclass.losses.forward import Step
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.options import LossOptions
-from tfxclass.losses.targets import Targets
 from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.retained import Retained
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.saved_random import SavedRandom
 from tfxclass.types import Array
@@ -242,7 +242,7 @@ class DropMax(SavedRandom, SampledHead):
 
     @property
     def retained(self) -> Retained:
-        """What predicts: `tfxclass.rows.retained.Retained`."""
+        """What predicts: `tfxclass.layers.retained.Retained`."""
         p, logit = self.retain_probability, None
         if p is not None:
             logit = math.log(p) - math.log1p(-p) if p < 1 else 1e4

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tfxclass.h5_config import H5Config
 from tfxclass.keras_internals import untrack
 from tfxclass.layers.weight_spec import WeightSpec
-from tfxclass.rows import half_rows
-from tfxclass.rows import placement
+from tfxclass.ops import half_rows
+from tfxclass.ops import placement
 from tfxclass.rows.rounded_initializer import Rounded
 from tfxclass.types import Shape
 

@@ -11,17 +11,17 @@ from tfxclass import trees
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.core import targets as targets_lib
+from tfxclass.core.forward import Step
+from tfxclass.core.forward import mask_of
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
 from tfxclass.layers.tree_classes import TreeClasses
 from tfxclass.layers.weight_spec import WeightSpec
-from tfxclass.losses import targets as targets_lib
-from tfxclass.losses.forward import Step
-from tfxclass.losses.forward import mask_of
 from tfxclass.ops import class_tree
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows.class_rows import ClassRows

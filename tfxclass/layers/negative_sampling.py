@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
+from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.binary import negative_sampling_loss
 from tfxclass.losses.options import OF_LABELS
-from tfxclass.losses.targets import Targets
 from tfxclass.samplers.sampler import Sample
 
 

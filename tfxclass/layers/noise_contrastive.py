@@ -6,10 +6,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.binary import noise_contrastive_loss
 from tfxclass.losses.options import OF_LABELS
-from tfxclass.losses.targets import Targets
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config

@@ -11,14 +11,14 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.core import forward as forward_lib
+from tfxclass.core import targets as targets_lib
+from tfxclass.core.forward import Step
 from tfxclass.layers.class_numbers import ClassNumbers
 from tfxclass.layers.head_weights import HeadWeights
 from tfxclass.layers.line import line_of
-from tfxclass.losses import forward as forward_lib
 from tfxclass.losses import negatives as negatives_lib
-from tfxclass.losses import targets as targets_lib
 from tfxclass.losses import teacher
-from tfxclass.losses.forward import Step
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.losses.objectives import SOFTMAX_ALONE

@@ -4,13 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.core import targets as targets_lib
+from tfxclass.core.forward import Step
 from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
-from tfxclass.losses import targets as targets_lib
-from tfxclass.losses.forward import Step
 from tfxclass.losses.options import ALL_OPTIONS
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows import search

@@ -7,17 +7,17 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.growth.change import Change
+from tfxclass.core import first_order
+from tfxclass.core.change import Change
+from tfxclass.core.forward import Ranking
+from tfxclass.core.forward import Step
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import take_columns
+from tfxclass.core.targets import with_negatives
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.losses import first_order
-from tfxclass.losses.forward import Ranking
-from tfxclass.losses.forward import Step
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import take_columns
-from tfxclass.losses.targets import with_negatives
-from tfxclass.optimizers.apart import follow
-from tfxclass.rows import placement as placement_lib
+from tfxclass.ops import placement as placement_lib
 from tfxclass.rows import read
+from tfxclass.rows.apart import follow
 from tfxclass.rows.products import row_products
 from tfxclass.samplers import by_name
 from tfxclass.samplers.replicas import sample_for_replicas

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
-from tfxclass.losses.targets import Targets
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 

@@ -11,15 +11,15 @@ import tensorflow as tf
 from tfxclass import optimizers
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
-from tfxclass.growth.change import Change
+from tfxclass.core.change import Change
+from tfxclass.core.forward import Step
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import with_negatives
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.weight_spec import WeightSpec
-from tfxclass.losses.forward import Step
 from tfxclass.losses.objectives import ALL_OBJECTIVES
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import with_negatives
+from tfxclass.ops import placement
 from tfxclass.ops.active_classes import active_classes
-from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows import stock
 from tfxclass.rows.class_rows import ClassRows

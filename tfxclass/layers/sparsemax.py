@@ -5,14 +5,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import places_of
+from tfxclass.core.targets import take_columns
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import places_of
-from tfxclass.losses.targets import take_columns
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows import stock

@@ -4,11 +4,11 @@ from typing import Any
 
 import keras
 
-from tfxclass.growth.change import Change
+from tfxclass.core.change import Change
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import layers_before
 from tfxclass.keras_internals import without_autocast
-from tfxclass.optimizers.catching_up import mark_shared
+from tfxclass.rows.catching_up import mark_shared
 from tfxclass.types import Config
 
 

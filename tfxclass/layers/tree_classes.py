@@ -5,14 +5,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfxclass.growth.change import Change
-from tfxclass.growth.class_means import ClassMeans
-from tfxclass.growth.class_means import directions
-from tfxclass.growth.class_means import median_norm
-from tfxclass.growth.tree_rows import rows_to_new
+from tfxclass.core.change import Change
 from tfxclass.layers.class_numbers import ClassNumbers
 from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.trees import growing
+from tfxclass.trees.class_means import ClassMeans
+from tfxclass.trees.class_means import directions
+from tfxclass.trees.class_means import median_norm
+from tfxclass.trees.tree_rows import rows_to_new
 from tfxclass.types import Config
 
 

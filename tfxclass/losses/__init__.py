@@ -1,18 +1,18 @@
 """Stateless losses, and the loss class that hands a head its labels."""
 
+from tfxclass.core.softmax import softmax_cross_entropy
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import arcface
+from tfxclass.core.targets import as_targets
+from tfxclass.core.targets import cosface
 from tfxclass.losses.binary import negative_sampling_loss
 from tfxclass.losses.binary import noise_contrastive_loss
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.linear import block_cross_entropy
 from tfxclass.losses.linear import linear_cross_entropy
 from tfxclass.losses.options import LossOptions
-from tfxclass.losses.softmax import softmax_cross_entropy
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import arcface
-from tfxclass.losses.targets import as_targets
-from tfxclass.losses.targets import cosface
 from tfxclass.losses.teacher import with_teacher
 
 __all__ = [

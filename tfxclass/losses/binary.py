@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import places_of
-from tfxclass.losses.targets import take_columns
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import places_of
+from tfxclass.core.targets import take_columns
 
 
 def noise_contrastive_loss(

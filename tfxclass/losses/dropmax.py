@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.losses import targets as targets_lib
-from tfxclass.losses.softmax import softmax_cross_entropy
+from tfxclass.core import targets as targets_lib
+from tfxclass.core.softmax import softmax_cross_entropy
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.core.targets import Targets
 from tfxclass.losses import dropmax
 from tfxclass.losses.options import finished
 from tfxclass.losses.row_blocks import in_row_blocks
-from tfxclass.losses.targets import Targets
 from tfxclass.types import Margin
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import at_each_call
 from tfxclass.keras_internals import running_fit
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
 from tfxclass.types import Labels
 
 # Heads whose user has been told: each is, once.

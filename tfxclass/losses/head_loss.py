@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
+from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
-from tfxclass.losses import forward as forward_lib
 from tfxclass.losses.fit_checks import check_class_weight_of_fit
 from tfxclass.losses.fit_checks import check_optimizer_of_fit
 from tfxclass.losses.fit_checks import warn_of_dense_optimizer

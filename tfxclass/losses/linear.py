@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfxclass.losses.targets import Targets
+from tfxclass.core.targets import Targets
 from tfxclass.rows import loss
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from tfxclass.losses.require import require
-from tfxclass.losses.targets import as_tensor
+from tfxclass.core.require import require
+from tfxclass.core.targets import as_tensor
 from tfxclass.types import Labels
 
 

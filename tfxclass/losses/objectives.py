@@ -10,14 +10,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.losses import one_vs_rest
-from tfxclass.losses.one_vs_rest import one_vs_rest_loss
+from tfxclass.core import one_vs_rest
+from tfxclass.core.one_vs_rest import one_vs_rest_loss
+from tfxclass.core.softmax import probabilities
+from tfxclass.core.softmax import softmax_cross_entropy
+from tfxclass.core.targets import Targets
 from tfxclass.losses.options import ALL_OPTIONS
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.options import LossOptions
-from tfxclass.losses.softmax import probabilities
-from tfxclass.losses.softmax import softmax_cross_entropy
-from tfxclass.losses.targets import Targets
 from tfxclass.rows import loss
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.shards.exchange import ALONE

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tfxclass.growth.change import Change
-from tfxclass.losses.targets import Targets
+from tfxclass.core.change import Change
+from tfxclass.core.targets import Targets
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
 

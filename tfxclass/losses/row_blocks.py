@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfxclass.core import first_order
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.losses import first_order
 from tfxclass.ops import library
 
 # Numbers of a matrix in a block: half a MiB of float32, so that a dozen

@@ -4,10 +4,10 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.core.forward import Forward
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import take_columns
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses.forward import Forward
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import take_columns
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.types import Config
 

@@ -5,11 +5,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.core.forward import Forward
+from tfxclass.core.targets import Targets
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses.forward import Forward
-from tfxclass.losses.targets import Targets
 from tfxclass.metrics.retrieval import ClassCounts
 from tfxclass.types import Config
 

@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
+from tfxclass.core import forward as forward_lib
+from tfxclass.core.targets import Targets
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses import forward as forward_lib
-from tfxclass.losses.targets import Targets
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels

@@ -5,9 +5,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.core.forward import Forward
+from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses.forward import Forward
-from tfxclass.losses.targets import Targets
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.types import Config
 

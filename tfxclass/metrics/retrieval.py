@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.core.forward import Forward
+from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses.forward import Forward
-from tfxclass.losses.targets import Targets
 from tfxclass.metrics.ranking import RankingMetric
 from tfxclass.types import Config
 

@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
+from tfxclass.core.forward import Forward
+from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.losses.forward import Forward
-from tfxclass.losses.targets import Targets
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.types import Config

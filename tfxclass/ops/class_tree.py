@@ -16,7 +16,7 @@ range and arrays that are no tree.
 import tensorflow as tf
 
 from tfxclass.ops import library
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.types import Scalar
 
 for _name in ("TreePathRows", "TreePathGrad", "TreeTopK"):

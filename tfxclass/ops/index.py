@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfxclass import keras_internals
 from tfxclass.ops import library
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.types import Variable
 
 # What stock ops save begins with (`tfxclass.ops.stock.refreshing`).

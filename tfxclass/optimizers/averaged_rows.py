@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
+from tfxclass.ops import half_rows
+from tfxclass.ops import placement
 from tfxclass.ops import row_update
-from tfxclass.optimizers import catching_up
 from tfxclass.optimizers.averaged_skips import AveragedSkips
 from tfxclass.optimizers.caught_up_rows import capacity_of
 from tfxclass.optimizers.variable_groups import path_of
-from tfxclass.rows import half_rows
-from tfxclass.rows import placement
+from tfxclass.rows import catching_up
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 

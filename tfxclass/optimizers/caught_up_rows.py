@@ -10,12 +10,12 @@ from tfxclass.checks import check_choice
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
+from tfxclass.ops import half_rows
+from tfxclass.ops import placement
 from tfxclass.ops import row_update
-from tfxclass.optimizers import catching_up
 from tfxclass.optimizers.sharded_rows import ShardedRows
 from tfxclass.optimizers.variable_groups import path_of
-from tfxclass.rows import half_rows
-from tfxclass.rows import placement
+from tfxclass.rows import catching_up
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Variable

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tfxclass.optimizers import class_gradients
 from tfxclass.optimizers.caught_up_rows import CaughtUpRows
+from tfxclass.rows import class_gradients
 from tfxclass.types import Gradient
 from tfxclass.types import Variable
 

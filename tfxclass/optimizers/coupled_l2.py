@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.ops import placement
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers.accumulated_rows import AccumulatedRows
-from tfxclass.rows import placement
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Variable

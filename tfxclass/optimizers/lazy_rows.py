@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
+from tfxclass.ops import half_rows
+from tfxclass.ops import placement
 from tfxclass.ops import row_update
 from tfxclass.optimizers import row_constraints
 from tfxclass.optimizers import row_gradients
@@ -17,8 +19,6 @@ from tfxclass.optimizers.caught_up_rows import home
 from tfxclass.optimizers.class_rows_step import ClassRowsStep
 from tfxclass.optimizers.coupled_l2 import CoupledL2
 from tfxclass.optimizers.variable_groups import path_of
-from tfxclass.rows import half_rows
-from tfxclass.rows import placement
 from tfxclass.types import Gradient
 from tfxclass.types import Initializer
 from tfxclass.types import Variable

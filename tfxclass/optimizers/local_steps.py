@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
-from tfxclass.optimizers import apart
 from tfxclass.optimizers.replica_mean import assign_means
 from tfxclass.optimizers.row_gradients import times
+from tfxclass.rows import apart
 from tfxclass.types import Gradient
 from tfxclass.types import Store
 from tfxclass.types import Variable

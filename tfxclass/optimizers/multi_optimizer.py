@@ -8,11 +8,11 @@ import numpy as np
 
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import count_step
+from tfxclass.ops import half_rows
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers.variable_groups import Owner
 from tfxclass.optimizers.variable_groups import VariableGroups
 from tfxclass.optimizers.variable_groups import path_of
-from tfxclass.rows import half_rows
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Scalar

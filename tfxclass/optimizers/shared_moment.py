@@ -7,10 +7,10 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.keras_internals import adam_slots
 from tfxclass.keras_internals import tf_variable
+from tfxclass.ops import half_rows
 from tfxclass.ops import row_update
 from tfxclass.optimizers import skipped_steps
 from tfxclass.optimizers.lazy_rows import LazyRows
-from tfxclass.rows import half_rows
 from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Variable

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.losses import softmax
+from tfxclass.core import softmax
 from tfxclass.ops import library
 from tfxclass.recovery.rows import Rows
 from tfxclass.rows import products

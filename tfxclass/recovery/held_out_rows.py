@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.losses.targets import weighed
+from tfxclass.core.targets import weighed
 from tfxclass.recovery.rows import Rows
 from tfxclass.recovery.rows import joined
 

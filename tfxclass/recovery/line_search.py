@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.losses.softmax import empty_stats
-from tfxclass.losses.softmax import logsumexp_of
-from tfxclass.losses.targets import Targets
+from tfxclass.core.softmax import empty_stats
+from tfxclass.core.softmax import logsumexp_of
+from tfxclass.core.targets import Targets
 from tfxclass.ops import library
 from tfxclass.recovery.rows import Rows
 from tfxclass.rows import read

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.core.forward import mask_of
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import weighed
 from tfxclass.layers.output_head import flatten
-from tfxclass.losses.forward import mask_of
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import weighed
 from tfxclass.types import Array
 from tfxclass.types import Labels
 

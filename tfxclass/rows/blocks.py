@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
+from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.stored_rows import StoredRows
 from tfxclass.types import Scalar
 
 # Logits of a block: 8 MiB of float32, about what stays in a last-level cache.

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.rows.stored_rows import StoredRows
-from tfxclass.rows.stored_rows import zeros_variable
+from tfxclass.ops.stored_rows import StoredRows
+from tfxclass.ops.stored_rows import zeros_variable
 from tfxclass.types import Scalar
 
 # Classes of a matrix of columns at most: 128 KiB of logits a query.

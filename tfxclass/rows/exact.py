@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from tfxclass.losses.softmax import TargetTerms
-from tfxclass.losses.targets import Targets
+from tfxclass.core.softmax import TargetTerms
+from tfxclass.core.targets import Targets
 from tfxclass.ops import exact_softmax
+from tfxclass.ops import half_rows
+from tfxclass.ops import placement
 from tfxclass.ops.exact_softmax import ClassGradient
-from tfxclass.rows import half_rows
-from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows

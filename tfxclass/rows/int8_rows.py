@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.rows.stored_rows import StoredRows
-from tfxclass.rows.stored_rows import zeros_variable
+from tfxclass.ops.stored_rows import StoredRows
+from tfxclass.ops.stored_rows import zeros_variable
 from tfxclass.types import Scalar
 
 # Products of a block of classes: each of so many rows that they are 512 KiB

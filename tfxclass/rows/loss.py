@@ -15,16 +15,16 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfxclass.core import first_order
+from tfxclass.core.one_vs_rest import Binary
+from tfxclass.core.targets import Targets
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
-from tfxclass.losses import first_order
-from tfxclass.losses.one_vs_rest import Binary
-from tfxclass.losses.targets import Targets
+from tfxclass.ops import half_rows
 from tfxclass.ops import library
-from tfxclass.optimizers import class_gradients
+from tfxclass.ops import placement
+from tfxclass.rows import class_gradients
 from tfxclass.rows import exact
-from tfxclass.rows import half_rows
-from tfxclass.rows import placement
 from tfxclass.rows import products
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
@@ -76,7 +76,7 @@ def one_vs_rest(
 
     Args:
         parts, targets, columns, exchange, margin: of `streamed_loss`.
-        binary: `tfxclass.losses.one_vs_rest.Binary`.
+        binary: `tfxclass.core.one_vs_rest.Binary`.
     """
     return streamed_loss(
         OneVsRestPart, parts, targets, columns, exchange, margin, binary=binary

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfxclass.losses import one_vs_rest
-from tfxclass.losses.targets import Targets
+from tfxclass.core import one_vs_rest
+from tfxclass.core.targets import Targets
 from tfxclass.rows.blocks import Blocks
 from tfxclass.types import Margin
 
@@ -20,7 +20,7 @@ class OneVsRestPart:
         logits: float32 `[batch, p]`, of the labels.
         targets: `Targets` whose ids are rows of the part, -1 for others.
         margin: function of the labels' logits, or None.
-        binary: `tfxclass.losses.one_vs_rest.Binary`.
+        binary: `tfxclass.core.one_vs_rest.Binary`.
     """
 
     def __init__(

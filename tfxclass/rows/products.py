@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
+from tfxclass.ops import half_rows
 from tfxclass.ops import library
-from tfxclass.rows import half_rows
 from tfxclass.rows.class_rows import ClassRows
 
 # Least squared norm by which a vector is divided: one shorter than 1e-3 counts

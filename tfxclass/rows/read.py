@@ -7,18 +7,18 @@ would have them.
 
 import tensorflow as tf
 
-from tfxclass import optimizers
-from tfxclass.rows import placement
+from tfxclass.ops import placement
+from tfxclass.ops.stored_rows import StoredRows
+from tfxclass.rows import catching_up
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.stored_rows import StoredRows
 
 
 def settle(rows: ClassRows, ids: tf.Tensor | None = None) -> None:
     """Brings the rows `ids` of `ClassRows`, or all, up to date."""
     for variable in (rows.kernel, rows.bias):
         if variable is not None:
-            optimizers.catch_up(variable, ids)
+            catching_up.catch_up(variable, ids)
 
 
 def gather(

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfxclass.losses.softmax import TargetTerms
-from tfxclass.losses.softmax import empty_stats
-from tfxclass.losses.softmax import log_ratio
-from tfxclass.losses.softmax import logsumexp_of
-from tfxclass.losses.targets import Targets
+from tfxclass.core.softmax import TargetTerms
+from tfxclass.core.softmax import empty_stats
+from tfxclass.core.softmax import log_ratio
+from tfxclass.core.softmax import logsumexp_of
+from tfxclass.core.targets import Targets
 from tfxclass.ops import library
 from tfxclass.rows.blocks import Blocks
 from tfxclass.types import Margin

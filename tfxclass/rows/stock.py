@@ -10,7 +10,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.rows import half_rows
+from tfxclass.ops import half_rows
+from tfxclass.ops.stored_rows import StoredRows
+from tfxclass.ops.stored_rows import zeros_variable
 from tfxclass.rows.blocks import LEAST_BLOCK
 from tfxclass.rows.blocks import block_size
 from tfxclass.rows.class_rows import ClassRows
@@ -18,8 +20,6 @@ from tfxclass.rows.products import normalize
 from tfxclass.rows.read import whole
 from tfxclass.rows.search import Best
 from tfxclass.rows.search import nan_last
-from tfxclass.rows.stored_rows import StoredRows
-from tfxclass.rows.stored_rows import zeros_variable
 from tfxclass.types import Scalar
 
 # Up to here one product and one top_k: 256 KiB of logits a query.

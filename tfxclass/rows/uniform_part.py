@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from tfxclass.losses.targets import Targets
-from tfxclass.rows import placement
+from tfxclass.core.targets import Targets
+from tfxclass.ops import placement
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Margin
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from tfxclass.growth.change import Change
+from tfxclass.core.change import Change
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.cluster import ClusterSampler

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxclass.losses.softmax import empty_stats
-from tfxclass.losses.softmax import logsumexp_of
+from tfxclass.core.softmax import empty_stats
+from tfxclass.core.softmax import logsumexp_of
 from tfxclass.ops import library
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass import progress
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Store
 from tfxclass.types import Variable

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.ops import placement
 from tfxclass.ops.lsh import LSHTables
-from tfxclass.rows import placement
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import remembered

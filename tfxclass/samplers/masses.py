@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.rows import products
 from tfxclass.types import Variable
 

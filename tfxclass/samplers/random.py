@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tfxclass.growth.change import Change
+from tfxclass.core.change import Change
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.ops import neighbor_memory
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.types import Variable
 
 # Neighbours that are kept of a class, and classes that have a place.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.samplers.remembered import Remembered
 from tfxclass.samplers.remembered import label_of
 from tfxclass.samplers.remembered import width_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.optimizers.apart import steps_apart
+from tfxclass.rows.apart import steps_apart
 from tfxclass.samplers.sampler import Sample
 from tfxclass.shards.replicas import gather
 from tfxclass.types import Variable

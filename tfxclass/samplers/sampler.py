@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tfxclass.growth.change import Change
+from tfxclass.core.change import Change
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.samplers.label_overflow import LabelOverflow

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.samplers.replicas import finite
 from tfxclass.samplers.sampler import Sample
 from tfxclass.types import Scalar

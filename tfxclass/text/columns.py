@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import text_files
-from tfxclass.text import terms
+from tfxclass.ops import terms
 from tfxclass.text.fields import Field
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.ops import terms
 from tfxclass.ops.text_terms import MOST_TERMS
 from tfxclass.ops.text_terms import count_terms
-from tfxclass.text import terms
 from tfxclass.types import Columns
 
 #: `(rows, hashes or ids, counts or values)`, an entry a pair of both.

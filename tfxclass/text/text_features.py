@@ -11,8 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.ops import terms
 from tfxclass.ops.text_terms import count_terms
-from tfxclass.text import terms
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
 from tfxclass.types import Config

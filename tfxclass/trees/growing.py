@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfxclass.growth.class_means import directions
+from tfxclass.trees.class_means import directions
 from tfxclass.trees.tree import Tree
 from tfxclass.trees.tree import numbered
 

@@ -17,7 +17,7 @@ def count_terms(
 ) -> list[tf.Tensor]:
     """See `tfxclass.ops.text_terms.count_terms`."""
     # Here, for tfxclass.text itself needs the ops.
-    from tfxclass.text import terms
+    from tfxclass.ops import terms
 
     require(tf.equal(tf.rank(texts), 1), "`texts` must have rank 1.")
     require(

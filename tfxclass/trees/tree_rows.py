@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from tfxclass.growth.class_means import ClassMeans
-from tfxclass.growth.class_means import directions
-from tfxclass.growth.class_means import median_norm
-from tfxclass.growth.new_rows import new_rows
 from tfxclass.trees import growing
+from tfxclass.trees.class_means import ClassMeans
+from tfxclass.trees.class_means import directions
+from tfxclass.trees.class_means import median_norm
+from tfxclass.trees.new_rows import new_rows
 
 # Of a row that is as strong as those of a flat head. Rows of a node are learned
 # from the features of its classes alone, so a whole one wins too often: 9 of

@@ -7,8 +7,8 @@ targets.
 
 import tensorflow as tf
 
+from tfxclass.core import targets as targets_lib
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.losses import targets as targets_lib
 from tfxclass.ops import library
 from tfxclass.types import Margin
 from tfxclass.types import Scalar

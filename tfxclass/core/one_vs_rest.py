@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxclass.losses.targets import Targets
-from tfxclass.losses.targets import places_of
-from tfxclass.losses.targets import take_columns
-from tfxclass.losses.targets import with_margin
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import places_of
+from tfxclass.core.targets import take_columns
+from tfxclass.core.targets import with_margin
 from tfxclass.types import Margin
 
 

@@ -2,7 +2,7 @@
 
 The gradient of a kernel by the exact loss is a dense tensor for whoever asks,
 and has an attribute that says what it is computed from, as a head's output has
-its forward pass (`losses/forward.py`). An optimizer that finds it moves the
+its forward pass (`core/forward.py`). An optimizer that finds it moves the
 rows chunk by chunk; nobody reads the tensor then, and TensorFlow prunes it from
 the step. Whatever is made of the gradient (a sum, a clipped or scaled copy) is
 another tensor, without the attribute, and dense.

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.core import softmax
+from tfxclass.core.targets import Targets
 from tfxclass.losses import dropmax
-from tfxclass.losses import softmax
-from tfxclass.losses.targets import Targets
-from tfxclass.rows import placement
+from tfxclass.ops import placement
 from tfxclass.rows import products
 from tfxclass.rows import search
 from tfxclass.rows import stock

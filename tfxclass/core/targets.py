@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxclass.losses.require import require
+from tfxclass.core.require import require
 from tfxclass.types import Labels
 from tfxclass.types import Margin
 

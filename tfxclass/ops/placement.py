@@ -13,8 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.ops import half_rows
 from tfxclass.ops import library
-from tfxclass.rows import half_rows
 from tfxclass.types import Variable
 
 

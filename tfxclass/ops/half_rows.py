@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.rows.stored_rows import StoredRows
+from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.types import Variable
 
 _SEED = "_tfxclass_rows_seed"

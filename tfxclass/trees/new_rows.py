@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from tfxclass.growth.class_means import ClassMeans
-from tfxclass.growth.class_means import directions
-from tfxclass.growth.class_means import median_norm
-from tfxclass.growth.class_means import sampled
+from tfxclass.trees.class_means import ClassMeans
+from tfxclass.trees.class_means import directions
+from tfxclass.trees.class_means import median_norm
+from tfxclass.trees.class_means import sampled
 
 
 def new_rows(
