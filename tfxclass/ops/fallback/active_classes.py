@@ -1,4 +1,4 @@
-"""Twin of the union of the active classes.
+"""Fallback of the union of the active classes.
 
 The law is that of the op, the ids that are drawn are others. It costs
 O(num_classes) a step, where the op costs what is sampled: each class has a
@@ -9,17 +9,17 @@ and those that ring first are in (custom_ops/core/active_classes.h).
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import Doubles
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import check_ids
-from tfxclass.ops.stock.twin import require
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback.registry import Doubles
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import check_ids
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import require
 
 _NEVER = np.float64(np.inf)
 
 
-@twin
+@fallback
 def active_classes(
     targets: Ids,
     candidates: Ids,

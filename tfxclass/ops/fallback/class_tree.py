@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import check_ids
+from tfxclass.ops.fallback.registry import check_ids
 
 
 class Nodes:
