@@ -1,9 +1,9 @@
 """Fallback of the union of the active classes.
 
-The law is that of the op, the ids that are drawn are others. It costs
-O(num_classes) a step, where the op costs what is sampled: each class has a
-time at which it rings, an exponential variable whose rate is its probability,
-and those that ring first are in (custom_ops/core/active_classes.h).
+The distribution is the op's, the samples are others. A step costs
+O(num_classes), where the op costs O(sample size): each class has a time at
+which it rings, an exponential variable whose rate is its probability, and the
+classes that ring first are sampled (custom_ops/core/active_classes.h).
 """
 
 import numpy as np
@@ -78,7 +78,7 @@ def active_classes(
 
 
 def _static_shape(targets, num_sampled):
-    """Of the ids: unknown where there may be more targets than that."""
+    """The static shape of the ids; unknown if there may be more targets."""
     known = tf.get_static_value(num_sampled)
     most = targets.shape.num_elements()
     return [None if None in (known, most) or most > known else known]

@@ -1,7 +1,7 @@
 """Hash functions of LSH in NumPy: custom_ops/core/hash_functions.h.
 
-Their distribution is the distribution of the op's; their random numbers are
-others. The hash family "dwta" is refused.
+They have the op's distribution, from other random numbers. The hash family
+"dwta" is refused.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _MOST_CODE_BITS, _MOST_TABLES, _MOST_DRAWN = 30, 65_535, 1 << 31
 
 
 class HashOptions(NamedTuple):
-    """As of `tfxclass.ops.lsh.hash_codes`; a function has a bit."""
+    """See `tfxclass.ops.lsh.hash_codes`; each function gives one bit."""
 
     num_hashes: int
     num_tables: int

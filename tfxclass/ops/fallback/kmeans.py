@@ -1,4 +1,4 @@
-"""Fallbacks of spherical k-means, in NumPy: rows by direction."""
+"""Fallbacks of spherical k-means, in NumPy."""
 
 import numpy as np
 import tensorflow as tf

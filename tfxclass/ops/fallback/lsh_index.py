@@ -32,10 +32,11 @@ Tables = dict[str, np.ndarray]
 
 # Behind the bytes of tables: NumPy takes zeros off the end of bytes.
 _END = b"."
-# As the ops' int64: a step so late never comes.
+# The last int64, as for the ops: such a step never comes.
 _LAST_STEP = 2**63 - 1
 
-_ALL = weakref.WeakValueDictionary()
+#: The tables of this process by number, until their handle is deleted.
+_ALL = {}
 _NUMBERS = itertools.count()
 
 
@@ -201,8 +202,7 @@ def _handle(container: str = "", shared_name: str = "") -> tf.Tensor:
         resource=found, value=tf.constant(number, tf.int64)
     )
     _ALL[number] = index
-    # It lives as long as the handle does.
-    found.tfxclass_index = index
+    weakref.finalize(found, _ALL.pop, number)
     return found
 
 

@@ -228,7 +228,7 @@ def _rank(memory, *arrays):
     kept[:, : min(count, width)] = ids[:, :width]
     first = _first_of_places(labels, len(memory))
     changed = np.column_stack([labels, last, kept])[first]
-    # Of the memory only what is touched: it has a row for each class.
+    # Only touched rows change: the memory has a row for each class.
     touched = dict(zip((labels[first] % len(memory)).tolist(), changed))
     column = int(step) % 2**64 % min(count, width)
     for label, near in zip(labels.tolist(), ids[:, column].tolist()):

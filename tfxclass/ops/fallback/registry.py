@@ -1,4 +1,4 @@
-"""What the fallbacks of the compiled ops share: their registry, and checks.
+"""The registry of the fallbacks of compiled ops, and their checks.
 
 A fallback is a function of the name and the arguments of an op, in TensorFlow's
 own ops, or in NumPy through `tf.numpy_function`. The annotations of its
@@ -85,7 +85,7 @@ def fallback(
 def _checks_first():
     """In a graph, ops wait for each `require` before them.
 
-    Else another op could fail first, and say less.
+    Otherwise another op could fail first, with a message that says less.
     """
     with contextlib.ExitStack() as waiting:
         _scopes.stack.append((tf.compat.v1.get_default_graph(), waiting))
@@ -103,17 +103,17 @@ def _tensor(value, dtype, has_gradient):
 
 
 def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
-    """`InvalidArgumentError` unless it holds.
+    """`InvalidArgumentError` unless `condition` holds.
 
     Args:
-        message: with a {} for each of `values`.
+        message: str with a {} for each of `values`.
     """
     text = tf.strings.format(message, values, summarize=10)
     check = tf.debugging.Assert(condition, [text])
     if check is None or not _scopes.stack:  # eagerly, or in no fallback
         return
     graph, waiting = _scopes.stack[-1]
-    # Not of the branch of a condition: no op outside can wait for it.
+    # No op outside of the branch of a condition can wait for a check in it.
     if graph is tf.compat.v1.get_default_graph():
         waiting.enter_context(tf.control_dependencies([check]))
 
@@ -121,7 +121,7 @@ def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
 def check_ids(
     name: str, ids: tf.Tensor, bound: int | tf.Tensor, lowest: int = 0
 ) -> None:
-    """That `ids` are in [lowest, bound)."""
+    """`InvalidArgumentError` unless `ids` are in [lowest, bound)."""
     bound = tf.cast(bound, tf.int64)
     require(
         tf.reduce_all((ids >= lowest) & (ids < bound)),
@@ -172,5 +172,5 @@ def generator(*seeds: int) -> np.random.Generator:
 
 
 def wrapped(number: int) -> int:
-    """As int64 arithmetic has it, past its range too."""
+    """The int64 that integer arithmetic with overflow gives."""
     return (number + 2**63) % 2**64 - 2**63

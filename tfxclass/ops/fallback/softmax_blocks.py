@@ -55,7 +55,7 @@ def softmax_block_stats(
     places, raised_by = target_places(logits, targets, delta, offset)
     logits = tf.tensor_scatter_nd_add(logits, places, raised_by)
     top = tf.maximum(tf.reduce_max(logits, axis=1), running_max)
-    # Of nothing but -inf: no NaN.
+    # A row of nothing but -inf must not become NaN.
     shift = tf.where(tf.math.is_inf(top) & (top < 0), 0.0, top)
     exp = tf.cast(tf.exp(logits - shift[:, tf.newaxis]), tf.float64)
     fade = tf.exp(tf.cast(running_max, tf.float64) - tf.cast(top, tf.float64))
@@ -101,7 +101,7 @@ def top_k_block(
     all_ids = tf.concat([ids, all_ids], axis=1)
     all_scores = tf.where(is_nan, float("-inf"), logits)
     all_scores = tf.concat([scores, all_scores], axis=1)
-    # What is no class comes behind classes of -inf.
+    # Padding comes after classes whose score is -inf.
     lifted = tf.maximum(all_scores, tf.float32.min)
     keys = tf.where(all_ids < 0, float("-inf"), lifted)
     _, best = tf.nn.top_k(keys, k)
@@ -130,7 +130,7 @@ def write_rows(buffer: Floats, rows: Floats, start: Ids) -> tf.Tensor:
 
 @fallback
 def transpose(matrix: Floats) -> tf.Tensor:
-    """Of rank 2."""
+    """The transpose of a matrix."""
     matrix.shape.assert_has_rank(2)
     return tf.transpose(matrix)
 
