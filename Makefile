@@ -159,7 +159,7 @@ clean:
 	@# Beside each other: the ops are compiled, and the rest is installed; the
 	@# last without its requirement "tensorflow", over tensorflow-cpu.
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python custom_ops/build.py & ops=$$!; \
-	TFXCLASS_STOCK=1 $(BIN)/python $(PIP) install --no-build-isolation \
+	TFXCLASS_FALLBACK=1 $(BIN)/python $(PIP) install --no-build-isolation \
 	    -e '.[cpu,dev,examples]' -e ./tfxclass_serve && \
 	$(BIN)/python $(PIP) install --no-deps 'tensorflow-serving-api==$(TENSORFLOW).*' \
 	    && wait $$ops

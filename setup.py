@@ -45,19 +45,24 @@ class BuildOps(build_ext):
     def _build(self, *folder):
         from custom_ops import build
 
-        if os.environ.get("TFXCLASS_STOCK") == "1":
-            print("Installed without compiled ops, as TFXCLASS_STOCK=1 asks.")
+        # TFXCLASS_STOCK is the old name.
+        old = os.environ.get("TFXCLASS_STOCK")
+        fallback = os.environ.get("TFXCLASS_FALLBACK", old)
+        if fallback == "1":
+            print(
+                "Installed without compiled ops, as TFXCLASS_FALLBACK=1 asks."
+            )
             return
         try:
             build.compiler()
         except RuntimeError as e:
             print(
                 f"warning: {e}\nInstalled without compiled ops: tfxclass will "
-                "compute with TensorFlow's own, slower. TFXCLASS_STOCK=0 "
-                "makes this an error.",
+                "compute with fallback ops: slower, and without some heads and "
+                "options. TFXCLASS_FALLBACK=0 makes this an error.",
                 file=sys.stderr,
             )
-            if os.environ.get("TFXCLASS_STOCK") == "0":
+            if fallback == "0":
                 raise
             return
         # A wheel has a library for each of these Pythons' TensorFlows.

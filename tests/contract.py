@@ -16,7 +16,7 @@ from tests.growth_contract import GrowthContract
 from tfxclass import metrics
 from tfxclass.export import accuracy
 from tfxclass.rows import int8_rows
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 
 CLASSES, DIM, BATCH = 60, 8, 16
 # float32 logits and sums over some dozen classes.
@@ -305,7 +305,7 @@ class HeadContract(GrowthContract):
                 accuracy.check_quantize("int8", head)
             return
         x, _ = data()
-        weights = stock.stored(head.export_weights(), int8_rows.quantize)
+        weights = servable_ops.stored(head.export_weights(), int8_rows.quantize)
         ids, scores = head.export_top_k(x, 7, weights)
         output = head.export_scores(x, weights).numpy()
         _, best = reference.top_k(output, 7)

@@ -14,7 +14,7 @@ from tests.cases import quick
 from tfxclass.export import proof
 from tfxclass.export import questions
 from tfxclass.export import warmup
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 
 NUM_CLASSES = 120
 DIM = 8
@@ -259,7 +259,7 @@ class TestInvertedLists:
         features = np.random.default_rng(2).normal(size=(9, DIM))
         ids, scores = search.top_k(features.astype("float32"), 5)
         queries = head.queries(features)
-        exact = stock.best(queries, head.rows, 5)
+        exact = servable_ops.best(queries, head.rows, 5)
         np.testing.assert_array_equal(ids, exact[0])
         np.testing.assert_allclose(scores, exact[1], rtol=1e-5)
 

@@ -212,7 +212,7 @@ def test_build_without_compiler(monkeypatch):
 
 
 def test_installed_without_a_compiler(tmp_path):
-    """Without ops and with a warning; TFXCLASS_STOCK=0 makes it an error."""
+    """Without ops and with a warning; TFXCLASS_FALLBACK=0 makes it an error."""
     command = ["setup.py", "-q", "build_ext", "--build-lib", str(tmp_path)]
 
     def run(**environment):
@@ -222,7 +222,7 @@ def test_installed_without_a_compiler(tmp_path):
             env={
                 **os.environ,
                 "CXX": "no-such-compiler",
-                "TFXCLASS_STOCK": "",
+                "TFXCLASS_FALLBACK": "",
                 **environment,
             },
             capture_output=True,
@@ -234,8 +234,8 @@ def test_installed_without_a_compiler(tmp_path):
     assert "'no-such-compiler' was not found" in done.stderr
     assert "Installed without compiled ops" in done.stderr
     assert not list(tmp_path.rglob("*.so"))
-    assert run(TFXCLASS_STOCK="0").returncode
-    done = run(TFXCLASS_STOCK="1")
+    assert run(TFXCLASS_FALLBACK="0").returncode
+    done = run(TFXCLASS_FALLBACK="1")
     assert done.returncode == 0 and not done.stderr
     assert not list(tmp_path.rglob("*.so"))
 
@@ -414,7 +414,11 @@ def test_a_library_for_each_tensorflow(monkeypatch, tmp_path):
     subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
-        env={**os.environ, "TFXCLASS_PYTHONS": pythons, "TFXCLASS_STOCK": ""},
+        env={
+            **os.environ,
+            "TFXCLASS_PYTHONS": pythons,
+            "TFXCLASS_FALLBACK": "",
+        },
         check=True,
     )
     compiled = folder / "tfxclass" / "ops" / "compiled"

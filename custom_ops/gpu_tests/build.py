@@ -27,6 +27,8 @@ EMULATED = [
     *ops.machine_flags(),
     "-DTFXCLASS_EMULATE_CUDA",
     "-I" + ROOT,
+    # Its cuda_runtime.h is the emulator.
+    "-I" + os.path.join(HERE, "emulator"),
 ]
 
 

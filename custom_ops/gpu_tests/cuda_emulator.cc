@@ -1,7 +1,6 @@
 // Its check of longjmp knows one stack alone.
 #undef _FORTIFY_SOURCE
-#include "gpu_tests/cuda_emulator.h"
-
+#include <cuda_runtime.h>
 #include <setjmp.h>
 #include <ucontext.h>
 

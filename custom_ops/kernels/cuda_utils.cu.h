@@ -1,22 +1,18 @@
 // What the CUDA kernels share: launches, warp sums, 16-bit floats, sorting.
 //
 // With TFXCLASS_EMULATE_CUDA the same sources are compiled by a C++ compiler
-// and run on the processor (gpu_tests/cuda_emulator.h), so that they can be
-// tested where there is no GPU. Hence no `<<<>>>`, and `__shared__` arrays of
-// run-time size by TFXCLASS_DYNAMIC_SHARED alone.
+// and run on the processor, with a cuda_runtime.h that emulates CUDA, so that
+// they can be tested where there is no GPU. Hence no `<<<>>>`, and `__shared__`
+// arrays of run-time size by TFXCLASS_DYNAMIC_SHARED alone.
 #ifndef TFXCLASS_KERNELS_CUDA_UTILS_CU_H_
 #define TFXCLASS_KERNELS_CUDA_UTILS_CU_H_
+
+#include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "core/bf16.h"
 #include "kernels/cuda_launch.h"
-
-#ifdef TFXCLASS_EMULATE_CUDA
-#include "gpu_tests/cuda_emulator.h"
-#else
-#include <cuda_runtime.h>
-#endif
 
 namespace tfxclass {
 

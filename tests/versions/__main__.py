@@ -56,14 +56,19 @@ def checked(done):
     return done.stdout
 
 
-def test(python, stock):
+def test(python, fallback):
     """Counts of tests; their names where they failed."""
     with tempfile.TemporaryDirectory() as scratch:
         path = os.path.join(scratch, "tests.xml")
-        smoke = run(python, "tests/smoke.py", TFXCLASS_STOCK=stock)
+        smoke = run(python, "tests/smoke.py", TFXCLASS_FALLBACK=fallback)
         options = ["-q", "-p", "no:cacheprovider", f"--junitxml={path}"]
         done = run(
-            python, "-m", "pytest", *options, *CONTRACTS, TFXCLASS_STOCK=stock
+            python,
+            "-m",
+            "pytest",
+            *options,
+            *CONTRACTS,
+            TFXCLASS_FALLBACK=fallback,
         )
         if not os.path.exists(path):
             raise RuntimeError(done.stdout + done.stderr)

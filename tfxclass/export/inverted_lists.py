@@ -10,7 +10,7 @@ from tfxclass.export import earlier_lists
 from tfxclass.export.list_search import ListSearch
 from tfxclass.ops import kmeans
 from tfxclass.paths import local_path
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 from tfxclass.types import Array
 from tfxclass.types import Path
 
@@ -119,7 +119,7 @@ class InvertedLists:
         k: int,
         features: Array | None,
         quantize: bool = False,
-    ) -> tuple[ListSearch, tf.Tensor, stock.Best]:
+    ) -> tuple[ListSearch, tf.Tensor, servable_ops.Best]:
         """`(search, queries, best)`: what is asked, and the `k` best of it."""
         self._check_head(head)
         (served,) = head.export_weights()
@@ -154,7 +154,9 @@ class InvertedLists:
         if self.probabilities:
             parts = head.scaled([(queries, served)], head.answer_scale)
             ((queries, served),) = parts
-        return stock.best(queries, served, k, with_logsumexp=sums is not None)
+        return servable_ops.best(
+            queries, served, k, with_logsumexp=sums is not None
+        )
 
     def _choose_probes(self, search, k, queries, expected, most):
         least = search.least_probes(most)

@@ -13,7 +13,7 @@ from tfxclass.ops import half_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import read
 from tfxclass.rows import search
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
@@ -196,7 +196,9 @@ class ListSearch(tf.Module):
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         """All scores, exact, float32 `[..., num_classes]`."""
         head = self._head()
-        logits = stock.all_logits(head.queries(features), self._class_rows())
+        logits = servable_ops.all_logits(
+            head.queries(features), self._class_rows()
+        )
         logits = tf.pad(logits, [[0, 0], [1, 0]], constant_values=GONE)
         logits = tf.gather(logits, tf.identity(self.places) + 1, axis=1)
         logits = unflatten(logits, features)

@@ -18,7 +18,7 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
 from tfxclass.ops.stored_rows import StoredRows
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 from tfxclass.types import Array
 from tfxclass.types import Config
 
@@ -36,8 +36,8 @@ class ExactSearch(tf.Module):
 
     Args:
         head: the head.
-        store: how class rows are kept, a function of `stock.stored`; None for
-            a matrix of them.
+        store: how class rows are kept, a function of `servable_ops.stored`;
+            None for a matrix of them.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ExactSearch(tf.Module):
         super().__init__()
         weights = head.export_weights()
         if store is not None:
-            weights = stock.stored(weights, store)
+            weights = servable_ops.stored(weights, store)
         self.variables_read = [
             x
             for x in tf.nest.flatten(weights)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.inference.head_layer import HeadLayer
+from tfxclass.inference.top_k import HeadLayer
 from tfxclass.layers.dropmax import DropMax
 
 

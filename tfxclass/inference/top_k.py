@@ -7,16 +7,47 @@ import tensorflow as tf
 
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.h5_config import H5Config
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.inference.head_layer import HeadLayer
 from tfxclass.inference.thresholds import above
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.types import Config
 from tfxclass.types import Shape
+
+
+class HeadLayer(H5Config, keras.layers.Layer):
+    """Base class of layers that answer with the weights of a head.
+
+    The head is a layer of this one: it is built and saved with it.
+
+    Args:
+        head: the head; may be built already.
+        **kwargs: `keras.layers.Layer`'s arguments.
+    """
+
+    def __init__(self, head: OutputHead, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.head = head
+        self.supports_jit = False
+        self.supports_masking = True
+
+    def build(self, input_shape: Shape) -> None:
+        if not self.head.built:
+            self.head.build(input_shape)
+        self.built = True
+
+    def get_config(self) -> Config:
+        head = keras.saving.serialize_keras_object(self.head)
+        return {**super().get_config(), "head": head}
+
+    @classmethod
+    def from_config(cls, config: Config) -> "HeadLayer":
+        head = keras.saving.deserialize_keras_object(config["head"])
+        return super().from_config({**config, "head": head})
 
 
 @keras.saving.register_keras_serializable("tfxclass")

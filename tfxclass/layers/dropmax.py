@@ -27,7 +27,7 @@ from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.options import LossOptions
 from tfxclass.rows import products
 from tfxclass.rows import read
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.saved_random import SavedRandom
@@ -307,8 +307,14 @@ class DropMax(SavedRandom, SampledHead):
     def export_weights(self) -> Retained:
         """`Retained` of variables, not to be normalised."""
         found = self.retained
-        retain = None if found.retain is None else stock.servable(found.retain)
-        return found._replace(rows=stock.servable(found.rows), retain=retain)
+        retain = (
+            None
+            if found.retain is None
+            else servable_ops.servable(found.retain)
+        )
+        return found._replace(
+            rows=servable_ops.servable(found.rows), retain=retain
+        )
 
     def stock_best(
         self, features: tf.Tensor, k: int, weights: Retained

@@ -27,7 +27,7 @@ from tfxclass.rows import search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import row_products
 from tfxclass.saved_random import SavedRandom
-from tfxclass.trees import stock_search
+from tfxclass.trees import servable_search
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels
@@ -371,7 +371,7 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         self, features: tf.Tensor, k: int, weights: Any, threshold: float = 0.0
     ) -> tuple[tf.Tensor, tf.Tensor]:
         kernel, nodes, *root = (tf.convert_to_tensor(x) for x in weights)
-        ids, logs = stock_search.top_k(
+        ids, logs = servable_search.top_k(
             self.queries(features),
             kernel,
             nodes,

@@ -14,7 +14,7 @@ from tfxclass.ops import placement
 from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows import search
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.shards.exchange import ALONE
@@ -176,7 +176,7 @@ class PartsHead(OutputHead):
         found = []
         for queries, rows in parts:
             logits = logits_at(queries, rows, rows.local_ids(ids))
-            total = stock.best(queries, rows, 1).logsumexp
+            total = servable_ops.best(queries, rows, 1).logsumexp
             found.append(search.Best(ids, logits, total))
         logits = tf.zeros(tf.shape(ids))
         for (_, rows), best in zip(parts, self.adjust_best(features, found)):
@@ -226,14 +226,14 @@ class PartsHead(OutputHead):
         kernels themselves or, for cosine, normalised copies, so that a request
         does not normalise them.
         """
-        return [stock.servable(rows) for rows in self.class_rows()]
+        return [servable_ops.servable(rows) for rows in self.class_rows()]
 
     def stock_best(
         self, features: tf.Tensor, k: int, weights: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`best` with stock ops alone."""
         found = [
-            stock.best(queries, rows, k, self.needs_logsumexp)
+            servable_ops.best(queries, rows, k, self.needs_logsumexp)
             for queries, rows in self._answering(
                 self._paired(features, weights)
             )
@@ -243,7 +243,7 @@ class PartsHead(OutputHead):
     def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         """All scores with stock ops alone, float32 `[rows, num_classes]`."""
         logits = [
-            stock.all_logits(queries, rows)
+            servable_ops.all_logits(queries, rows)
             for queries, rows in self._paired(features, weights)
         ]
         logits = tf.concat(self.adjust_logits(features, logits), axis=1)

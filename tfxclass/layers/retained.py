@@ -16,7 +16,7 @@ from tfxclass.losses import dropmax
 from tfxclass.ops import placement
 from tfxclass.rows import products
 from tfxclass.rows import search
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.read import whole
@@ -116,14 +116,14 @@ class Retained(NamedTuple):
         here, rows = self.here(), self.rows
         if self.predict_samples is not None:
             logits = here._stock_logits(queries, 0, rows.num_classes)
-            return _of_probabilities(stock.best_of_logits(logits, k))
-        return stock.best_of_blocks(
+            return _of_probabilities(servable_ops.best_of_logits(logits, k))
+        return servable_ops.best_of_blocks(
             lambda *block: here._stock_logits(queries, *block),
             tf.shape(queries)[0],
             rows.num_classes,
             k,
             with_logsumexp,
-            stock.block_of(rows),
+            servable_ops.block_of(rows),
         )
 
     def stock_logits_of(self, queries: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
@@ -142,10 +142,12 @@ class Retained(NamedTuple):
 
     def _stock_logits(self, queries, start, size):
         """Of the prediction, of a block; of what `here` is."""
-        logits = stock.block_logits(queries, self.rows, start, size)
+        logits = servable_ops.block_logits(queries, self.rows, start, size)
         retain = tf.constant(self.retain_logit or 0.0)
         if self.retain is not None:
-            retain = stock.block_logits(queries, self.retain, start, size)
+            retain = servable_ops.block_logits(
+                queries, self.retain, start, size
+            )
         return self.predicted(logits, retain)
 
 

@@ -21,7 +21,7 @@ from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops import placement
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.rows import read
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
@@ -285,7 +285,9 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 for x in self.shard_variables
             )
         normalize = self.similarity == "cosine"
-        return [stock.servable(ClassRows(kernel, *bias, normalize=normalize))]
+        return [
+            servable_ops.servable(ClassRows(kernel, *bias, normalize=normalize))
+        ]
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         exchange = self.exchange(features)

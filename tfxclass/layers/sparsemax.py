@@ -15,7 +15,7 @@ from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.ops import placement
 from tfxclass.rows import read
 from tfxclass.rows import search
-from tfxclass.rows import stock
+from tfxclass.rows import servable_ops
 from tfxclass.rows.blocks import Blocks
 from tfxclass.types import Margin
 
@@ -88,7 +88,9 @@ class Sparsemax(ClassHead):
     def stock_best(
         self, features: tf.Tensor, k: int, weights: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._best(stock.best, self.queries(features), *weights, k)
+        return self._best(
+            servable_ops.best, self.queries(features), *weights, k
+        )
 
     def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         return self.sorted_scores(features, weights)

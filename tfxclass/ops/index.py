@@ -10,12 +10,20 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import keras_internals
+from tfxclass.ops import fallback
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.types import Variable
 
-# What stock ops save begins with (`tfxclass.ops.stock.refreshing`).
+# What fallback ops save begins with (`tfxclass.ops.fallback.lsh_index`).
 _ZIP = b"PK"
+# The state of an index that was never used.
+_UNUSED = {
+    "ready": np.zeros(0, np.uint8),
+    "pending": np.zeros(0, np.uint8),
+    "steps": np.zeros(3, np.int64),
+    "touched": np.zeros(0, np.int64),
+}
 
 
 class RefreshingIndex:
@@ -60,11 +68,15 @@ class RefreshingIndex:
         In seconds of the clock; what a build in the background waits for is
         left out. They are not saved.
         """
+        if self._handle is None:
+            return 0, 0.0
         count, seconds = self.op("times")(self.handle)
         return int(count), float(seconds)
 
     def state(self) -> dict[str, np.ndarray]:
         """All of the state as a dict of NumPy arrays, waiting for a build."""
+        if self._handle is None:
+            return dict(_UNUSED)
         ready, pending, steps, touched = self.op("save")(self.handle)
         return {
             "ready": np.frombuffer(ready.numpy(), np.uint8),
@@ -76,12 +88,14 @@ class RefreshingIndex:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Restores what `state` returned.
 
-        An index of the other kind of ops, compiled or stock, is left out: it
+        An index of the other kind of ops, compiled or fallback, is left out: it
         is built anew at the next step.
 
         Raises:
             InvalidArgumentError: arrays that are no such index.
         """
+        if self._handle is None and not any(map(np.any, state.values())):
+            return
         self.op("restore")(
             self.handle,
             _readable(state["ready"]),
@@ -94,8 +108,8 @@ class RefreshingIndex:
 def _readable(array):
     """The bytes of an index, b"" if other ops wrote them."""
     data = np.asarray(array, np.uint8).tobytes()
-    is_stock = data.startswith(_ZIP)
-    return data if is_stock == (library.build()["ops"] == "stock") else b""
+    is_readable = data.startswith(_ZIP) == (library.ops is fallback.ops)
+    return data if is_readable else b""
 
 
 def _destroy(handle):

@@ -1,13 +1,15 @@
-"""The ops: compiled ones, or where these do not load, their twins.
+"""The ops: compiled ones, or where these do not load, their fallbacks.
 
-`ops` is a shared object of compiled ops, or `tfxclass.ops.stock.ops`; who
-uses it need not know. A shared object works with one minor version of
-TensorFlow; `compiled/2.21` has the one for TensorFlow 2.21. Where the
-distribution tfxclass-cuda is installed, its library is taken, which runs on
-GPUs too. The environment variable
-TFXCLASS_STOCK chooses, once a process: "1" the twins, "0" the compiled ops or
-an ImportError. Without it twins are taken where the compiled ops cannot be
-loaded, with a warning that says how to build them.
+`ops` is a shared object of compiled ops, or `tfxclass.ops.fallback.ops`. A
+shared object works with one minor version of TensorFlow; `compiled/2.21` has
+the one for TensorFlow 2.21. Where the distribution tfxclass-cuda is installed,
+its library is taken, which runs on GPUs too.
+
+The environment variable TFXCLASS_FALLBACK (before: TFXCLASS_STOCK) chooses,
+once a process: "1" the fallbacks, "0" the compiled ops or an ImportError.
+Without it fallbacks are taken where the compiled ops cannot be loaded, with a
+warning that says how to build them. A feature without a fallback calls
+`require_op` or `require_compiled` where it is made.
 """
 
 import functools
@@ -23,7 +25,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfxclass.keras_internals import is_recorded
-from tfxclass.ops import stock
+from tfxclass.ops import fallback
+from tfxclass.ops.fallback.refused import REFUSED
+from tfxclass.ops.fallback.refused import refusal
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _MINOR = ".".join(tf.__version__.split(".")[:2])
@@ -135,15 +139,15 @@ def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
 
 @functools.cache
 def build() -> dict[str, Any]:
-    """How the ops in use were built; of twins `ops` alone.
+    """How the ops in use were built; of fallbacks, `ops` and `tensorflow`.
 
     Returns:
-        dict: `ops`, "compiled" or "stock"; `tensorflow`, the version that they
-        were built for; `march`, the compiler's flags for the processor;
+        dict: `ops`, "compiled" or "fallback"; `tensorflow`, the version that
+        they were built for; `march`, the compiler's flags for the processor;
         `cuda`, a version or None.
     """
-    if ops is stock.ops:
-        return {"ops": "stock", "tensorflow": tf.__version__}
+    if ops is fallback.ops:
+        return {"ops": "fallback", "tensorflow": tf.__version__}
     info = {"ops": "compiled", **_info(_build_info)}
     _, march = best(info, _features())
     return {**info, "march": [f"-march={march}"]} if march else info
@@ -153,8 +157,8 @@ def show_build() -> None:
     """Prints which ops this process uses, and what they were built for."""
     built = build()
     print(f"TensorFlow {tf.__version__}")
-    if built["ops"] == "stock":
-        print(f"ops: stock TensorFlow, slower. {REBUILD}.")
+    if built["ops"] == "fallback":
+        print(f"ops: fallback, slower and not for all heads. {REBUILD}.")
         return
     processor = " ".join(built["march"]) or "the compiler's default"
     cuda = f"CUDA {built['cuda']}" if built["cuda"] else "none"
@@ -186,18 +190,19 @@ def _has_avx2():
     return platform.machine() != "x86_64" or {"avx2", "fma"} <= _features()
 
 
-def load(choice: str) -> tuple[Any, str | None]:
-    """The ops that `choice`, the value of TFXCLASS_STOCK, asks for.
+def load(wanted: str) -> tuple[Any, str | None]:
+    """The ops that `wanted`, a value of TFXCLASS_FALLBACK, asks for.
 
     Returns:
-        `(ops, path)`: and the path of their build_info.json, None of twins.
+        `(ops, path)`: and the path of their build_info.json, None for
+        fallbacks.
     """
-    if choice not in ("", "0", "1"):
+    if wanted not in ("", "0", "1"):
         raise ValueError(
-            f"TFXCLASS_STOCK must be 0, 1 or empty. Received: {choice!r}"
+            f"TFXCLASS_FALLBACK must be 0, 1 or empty. Received: {wanted!r}"
         )
-    if choice == "1":
-        return stock.ops, None
+    if wanted == "1":
+        return fallback.ops, None
     try:
         found = _load_cuda(importlib.util.find_spec(CUDA_PACKAGE))
         if found is not None:
@@ -206,14 +211,14 @@ def load(choice: str) -> tuple[Any, str | None]:
         path, _ = best(_info(BUILD_INFO), _features())
         return tf.load_op_library(path), BUILD_INFO
     except (ImportError, tf.errors.OpError, OSError) as e:
-        if choice == "0":
+        if wanted == "0":
             raise
         warnings.warn(
-            f"{_one_line(e)} Until then tfxclass computes with TensorFlow's "
-            "own ops: slower, with the same results.",
+            f"{_one_line(e)} Until then tfxclass computes with fallback ops: "
+            "slower, and without some heads and options.",
             stacklevel=2,
         )
-        return stock.ops, None
+        return fallback.ops, None
 
 
 def _load_cuda(spec):
@@ -254,7 +259,36 @@ def _one_line(error):
     return f"tfxclass's compiled ops do not load: {text}. {REBUILD}."
 
 
-ops, _build_info = load(os.environ.get("TFXCLASS_STOCK", ""))
+def choice() -> str:
+    """The value of the environment variable TFXCLASS_FALLBACK, "" without.
+
+    TFXCLASS_STOCK is its old name.
+    """
+    old = os.environ.get("TFXCLASS_STOCK", "")
+    return os.environ.get("TFXCLASS_FALLBACK", old)
+
+
+ops, _build_info = load(choice())
+
+
+def require_compiled(feature: str) -> None:
+    """Raises `NeedsCompiledOps` for a feature, unless ops are compiled.
+
+    Args:
+        feature: str, as users call it.
+    """
+    if ops is fallback.ops:
+        raise refusal(feature)
+
+
+def require_op(op: str) -> None:
+    """Raises `NeedsCompiledOps` where the ops in use lack an op.
+
+    Args:
+        op: str, its name without "tfxclass_".
+    """
+    if ops is fallback.ops and op in REFUSED:
+        raise refusal(REFUSED[op], op)
 
 
 def inference_ops() -> Any:
@@ -265,4 +299,4 @@ def inference_ops() -> Any:
     """
     if tf.executing_eagerly() or is_recorded():
         return ops
-    return stock.ops
+    return fallback.ops

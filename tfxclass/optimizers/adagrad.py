@@ -1,9 +1,12 @@
 """Adagrad on touched rows."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfxclass.keras_internals import adagrad_slots
+from tfxclass.ops import library
 from tfxclass.ops import row_update
 from tfxclass.optimizers.lazy_rows import LazyRows
 
@@ -33,6 +36,10 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
 
     - [Duchi et al., 2011](https://jmlr.org/papers/v12/duchi11a.html)
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        library.require_op("lazy_adagrad_update")
+        super().__init__(*args, **kwargs)
 
     def _slots(self, index):
         return adagrad_slots(self, index)

@@ -11,6 +11,7 @@ from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import half_rows
+from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
 from tfxclass.optimizers.sharded_rows import ShardedRows
@@ -50,6 +51,10 @@ class CaughtUpRows(ShardedRows):
         super().__init__(*args, **kwargs)
         check_choice("catch_up", catch_up, (False, True))
         check_choice("compact_slots", compact_slots, (False, True))
+        if catch_up:
+            library.require_compiled("catch_up=True")
+        if compact_slots:
+            library.require_compiled("compact_slots=True")
         self.catch_up = catch_up
         self.compact_slots = compact_slots
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import half_rows
+from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
 from tfxclass.optimizers import row_constraints
@@ -42,6 +43,8 @@ class LazyRows(ClassRowsStep, CoupledL2):
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
+        if any(map(half_rows.are_half, variables)):
+            library.require_compiled('Training of kernel_dtype="bfloat16"')
         super().build(variables)
         # Indices of variables whose row gradients were found to be fine.
         self._checked = set()

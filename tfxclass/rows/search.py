@@ -1,6 +1,6 @@
 """The best classes of parts, exactly, in blocks.
 
-`tfxclass.rows.stock` does the same with TensorFlow's own ops.
+`tfxclass.rows.servable_ops` does the same with TensorFlow's own ops.
 """
 
 from collections.abc import Sequence

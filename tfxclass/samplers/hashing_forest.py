@@ -137,8 +137,11 @@ class HashingForestSampler(
         copy.query_share = 1.0
         return copy
 
+    def searches_index(self) -> bool:
+        return self.share_of_queries() > 0
+
     def build_index(self, kernel: Variable) -> None:
-        if self.share_of_queries() == 0:
+        if not self.searches_index():
             return
         num_trees, sketch = self.trees_and_sketch(*kernel.shape)
         self.index.build(
@@ -150,7 +153,7 @@ class HashingForestSampler(
         )
 
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
-        if self.share_of_queries() == 0:
+        if not self.searches_index():
             return
         step = tf.convert_to_tensor(self.step)
         num_trees, sketch = self.trees_and_sketch(*kernel.shape)

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass import progress
+from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Store
@@ -39,6 +40,12 @@ class IndexedSampler(Sampler):
             head.kernel, self.index.has_gpu_ops
         )
         super().build_for(head)
+        if self.searches_index():
+            library.require_op(f"{self.index.prefix}_build")
+
+    def searches_index(self) -> bool:
+        """Whether steps use the index; called once the sampler is built."""
+        return True
 
     def rebuild(self, kernel: Variable) -> None:
         """Builds the index of the rows as they are, now."""

@@ -4,6 +4,7 @@ import math
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.ops import library
 from tfxclass.samplers.drift import check_rebuild_interval
 
 _MOST_TABLES = 65_535
@@ -49,6 +50,8 @@ class LSHOptions:
 
     def _check(self):
         check_choice("hash", self.hash, _HASHES)
+        if self.hash == "dwta":
+            library.require_compiled('hash="dwta"')
         check_choice("scheme", self.scheme, ("embedding", "label"))
         check_choice("measure", self.measure, ("cosine", "inner_product"))
         check_choice("negatives", self.negatives, ("batch", "sample"))

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfxclass.rows.apart import steps_apart
 from tfxclass.samplers.sampler import Sample
-from tfxclass.shards.replicas import gather
+from tfxclass.shards.exchange import gather
 from tfxclass.types import Variable
 
 # Products of greater numbers are infinite.

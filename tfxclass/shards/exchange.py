@@ -8,7 +8,6 @@ to it. With several workers they are collectives, which always run.
 
 import tensorflow as tf
 
-from tfxclass.shards import replicas
 from tfxclass.shards.shards import Shards
 
 
@@ -31,7 +30,7 @@ def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "Batch":
             f"{type(context.strategy).__name__} for a head that was built for "
             f"{shards.count}. Build the model within `strategy.scope()`."
         )
-    is_apart = replicas.needs_collectives(context)
+    is_apart = needs_collectives(context)
     kind = WorkerBatch if is_apart else MirroredBatch
     return kind(shards, context, rows)
 
@@ -104,7 +103,7 @@ class _ReplicaBatch(Batch):
         raise NotImplementedError
 
     def gather(self, x: tf.Tensor) -> tf.Tensor:
-        return replicas.gather(self._context, x)
+        return gather(self._context, x)
 
     def own(self, x: tf.Tensor) -> tf.Tensor:
         return tf.split(x, self._sizes)[self.shard]
@@ -131,16 +130,16 @@ class MirroredBatch(_ReplicaBatch):
     def _sizes_of(self, rows):
         return [
             tf.shape(part)[0] if part.shape[0] is None else part.shape[0]
-            for part in replicas.parts(self._context, rows)
+            for part in parts(self._context, rows)
         ]
 
     def _exchange(self, outgoing):
         """What each replica has for this one: item j goes to replica j."""
-        items = [replicas.parts(self._context, x) for x in outgoing]
+        items = [parts(self._context, x) for x in outgoing]
         return items[self.shard]
 
     def from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        return replicas.parts(self._context, values[0])
+        return parts(self._context, values[0])
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         # Cut where it was computed: only what is needed crosses.
@@ -168,3 +167,35 @@ class WorkerBatch(_ReplicaBatch):
 
     def sum_own(self, x: tf.Tensor) -> tf.Tensor:
         return self.own(self._context.all_reduce(tf.distribute.ReduceOp.SUM, x))
+
+
+def needs_collectives(context: tf.distribute.ReplicaContext) -> bool:
+    """Whether the replicas are in several processes."""
+    workers = tf.distribute.MultiWorkerMirroredStrategy
+    return isinstance(context.strategy, workers)
+
+
+def parts(
+    context: tf.distribute.ReplicaContext, x: tf.Tensor
+) -> list[tf.Tensor]:
+    """`x` of each replica, a list; for replicas of one process.
+
+    Plain tensors, copied between devices where they are used: what nobody
+    reads is pruned, with all that led to it.
+    """
+    found = context.merge_call(_local_results, args=(x,))
+    # TensorFlow makes one of what is the same object in all replicas.
+    count = context.num_replicas_in_sync if len(found) == 1 else 1
+    return list(found) * count
+
+
+def gather(context: tf.distribute.ReplicaContext, x: tf.Tensor) -> tf.Tensor:
+    """The rows of all replicas, in their order; `[batch of all, ...]`."""
+    if not needs_collectives(context):
+        return tf.concat(parts(context, x), axis=0)
+    gathered = context.all_gather(x, axis=0)
+    return tf.ensure_shape(gathered, [None, *x.shape[1:]])
+
+
+def _local_results(strategy, x):
+    return strategy.experimental_local_results(x)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_positive_int
-from tfxclass.trees.text import draw
 from tfxclass.types import Config
 
 #: Columns of `Tree.nodes`.
@@ -172,7 +171,7 @@ class Tree:
                 f"`max_nodes` must be at least {self.num_nodes}, the nodes of "
                 f"this tree. Received: {max_nodes}"
             )
-        return draw(self, names)
+        return _draw(self, names)
 
     def __repr__(self):
         return f"<Tree of {self.num_classes} classes, {self.num_nodes} nodes>"
@@ -267,3 +266,31 @@ def _packed(array):
 def _unpacked(text):
     data = zlib.decompress(base64.b64decode(text))
     return np.frombuffer(data, "<i4").astype(np.int64)
+
+
+def _draw(tree, names):
+    """Lines of `tree`, a node a line, children below their parent."""
+    of_leaf = dict(zip(tree.leaves.tolist(), range(tree.num_classes)))
+
+    def label(node):
+        if node not in of_leaf:
+            return "."
+        c = of_leaf[node]
+        return str(c) if names is None else f"{c} {names[c]}"
+
+    lines = [label(0)]
+    # Not recursive: a chain may be deeper than Python's stack.
+    pending = _children(tree, 0, "")
+    while pending:
+        node, indent, is_last = pending.pop()
+        lines.append(indent + ("└─ " if is_last else "├─ ") + label(node))
+        below = indent + ("   " if is_last else "│  ")
+        pending.extend(_children(tree, node, below))
+    return "\n".join(lines)
+
+
+def _children(tree, node, indent):
+    """`(node, indent, whether it is the last)`, the last one first."""
+    first, count = tree.first_children[node], tree.num_children[node]
+    children = range(int(first + count) - 1, int(first) - 1, -1)
+    return [(child, indent, i == 0) for i, child in enumerate(children)]

@@ -1,25 +1,25 @@
-"""Twin of the union of the active classes.
+"""Fallback of the union of the active classes.
 
-The law is that of the op, the ids that are drawn are others. It costs
-O(num_classes) a step, where the op costs what is sampled: each class has a
-time at which it rings, an exponential variable whose rate is its probability,
-and those that ring first are in (custom_ops/core/active_classes.h).
+The distribution is the op's, the samples are others. A step costs
+O(num_classes), where the op costs O(sample size): each class has a time at
+which it rings, an exponential variable whose rate is its probability, and the
+classes that ring first are sampled (custom_ops/core/active_classes.h).
 """
 
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import Doubles
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import check_ids
-from tfxclass.ops.stock.twin import require
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback.registry import Doubles
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import check_ids
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import require
 
 _NEVER = np.float64(np.inf)
 
 
-@twin
+@fallback
 def active_classes(
     targets: Ids,
     candidates: Ids,
@@ -78,7 +78,7 @@ def active_classes(
 
 
 def _static_shape(targets, num_sampled):
-    """Of the ids: unknown where there may be more targets than that."""
+    """The static shape of the ids; unknown if there may be more targets."""
     known = tf.get_static_value(num_sampled)
     most = targets.shape.num_elements()
     return [None if None in (known, most) or most > known else known]

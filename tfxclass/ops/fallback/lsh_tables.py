@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tfxclass.ops.stock.hash_functions import HashOptions
-from tfxclass.ops.stock.hash_functions import codes_of
-from tfxclass.ops.stock.refreshing import Index
-from tfxclass.ops.stock.twin import wrapped
+from tfxclass.ops.fallback.hash_functions import HashOptions
+from tfxclass.ops.fallback.hash_functions import codes_of
+from tfxclass.ops.fallback.lsh_index import Tables
+from tfxclass.ops.fallback.registry import wrapped
 
 _MOST_RANGE_BITS = 18
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FAMILIES = ("simhash", "sparse_simhash", "dwta")
+_FAMILIES = ("simhash", "sparse_simhash")
 
 
 def builder(
@@ -22,12 +22,11 @@ def builder(
     inner_product: bool,
     bucket_size: int,
     redraw_interval: int,
-) -> Callable[..., Index]:
+) -> Callable[..., Tables]:
     """Function that builds tables of rows, with these options of the op."""
     hashing.check()
 
-    def build(rows, latest, touched) -> Index:
-        del touched
+    def build(rows, latest) -> Tables:
         rows = np.asarray(rows, np.float32)
         generation = 0 if latest is None else int(latest["generation"]) + 1
         drawn = hashing
@@ -42,9 +41,7 @@ def builder(
             "generation": np.array(generation),
             "greatest": np.array(greatest, np.float32),
             "inner_product": np.array(inner_product),
-            "hash": np.array(
-                [_FAMILIES.index(drawn.hash), *drawn[:2], drawn.bin_size]
-            ),
+            "hash": np.array([_FAMILIES.index(drawn.hash), *drawn[:2]]),
             "seed": np.array(int(drawn.seed), np.int64),
         }
         if inner_product:
@@ -56,13 +53,13 @@ def builder(
 
 
 def _hashing(index):
-    family, num_hashes, num_tables, bin_size = map(int, index["hash"])
+    family, num_hashes, num_tables = map(int, index["hash"][:3])
     return HashOptions(
-        num_hashes, num_tables, _FAMILIES[family], bin_size, int(index["seed"])
+        num_hashes, num_tables, _FAMILIES[family], int(index["seed"])
     )
 
 
-def num_tables_of(index: Index) -> int:
+def num_tables_of(index: Tables) -> int:
     """How many tables there are."""
     return int(index["hash"][2])
 
@@ -70,13 +67,13 @@ def num_tables_of(index: Index) -> int:
 def _range_bits(index):
     count = int(index["shape"][0])
     most = min(_MOST_RANGE_BITS, (count - 1).bit_length() + 4)
-    return min(_hashing(index).bits, most)
+    return min(_hashing(index).num_hashes, most)
 
 
 def _bucket(index, codes):
     """Codes themselves, or hashes of them where they are longer."""
     range_bits = _range_bits(index)
-    if _hashing(index).bits <= range_bits:
+    if _hashing(index).num_hashes <= range_bits:
         return codes.astype(np.int64)
     hashed = codes.astype(np.uint64) * _GOLDEN
     return (hashed >> np.uint64(64 - range_bits)).astype(np.int64)
@@ -119,7 +116,7 @@ def _priority(seed, table, ids):
         return x ^ x >> np.uint64(31)
 
 
-def buckets_of(index: Index, queries: np.ndarray) -> np.ndarray:
+def buckets_of(index: Tables, queries: np.ndarray) -> np.ndarray:
     """int64 [tables, queries]; the coordinate that makes norms equal is 0."""
     rows = queries.reshape(-1, queries.shape[-1])
     if index["inner_product"]:
@@ -128,7 +125,7 @@ def buckets_of(index: Index, queries: np.ndarray) -> np.ndarray:
 
 
 def votes_of(
-    index: Index, buckets: np.ndarray, tables: np.ndarray
+    index: Tables, buckets: np.ndarray, tables: np.ndarray
 ) -> np.ndarray:
     """int64 [classes]: how many of these tables give each."""
     starts = index["starts"]
@@ -141,7 +138,7 @@ def votes_of(
 
 
 def most_votes(
-    index: Index, queries: np.ndarray, valid: np.ndarray
+    index: Tables, queries: np.ndarray, valid: np.ndarray
 ) -> np.ndarray:
     """The most votes that a query gives each class."""
     most = np.zeros(int(index["shape"][0]), np.int64)

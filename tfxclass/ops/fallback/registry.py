@@ -1,9 +1,9 @@
-"""What the twins of the compiled ops share: their registry, and checks.
+"""The registry of the fallbacks of compiled ops, and their checks.
 
-A twin is a function of the name and the arguments of an op, in TensorFlow's own
-ops, or in NumPy through `tf.numpy_function`. The annotations of its arguments
-say what they become: numbers and arrays become tensors of that type, as those
-of an op do.
+A fallback is a function of the name and the arguments of an op, in TensorFlow's
+own ops, or in NumPy through `tf.numpy_function`. The annotations of its
+arguments say what they become: numbers and arrays become tensors of that type,
+as the arguments of an op do.
 """
 
 import contextlib
@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-#: The twins, by the names of the ops in Python.
-TWINS = {}
+from tfxclass import keras_internals
+
+#: The fallbacks, by the names of the ops in Python.
+FALLBACKS = {}
 
 # Arguments: what an op takes of these types.
 Floats = Annotated[Any, tf.float32]
@@ -32,7 +34,8 @@ Strings = Annotated[Any, tf.string]
 
 class _Scopes(threading.local):
     def __init__(self):
-        #: Of the twins that are called: the graph, and what ops wait for.
+        #: For each fallback that is running: its graph, and a stack of contexts
+        #: in which later ops wait for its checks.
         self.stack = []
 
 
@@ -40,23 +43,23 @@ _scopes = _Scopes()
 
 
 class InvalidInput(tf.errors.InvalidArgumentError, ValueError):
-    """Of a twin in NumPy; a graph tells a ValueError from other errors."""
+    """Raised in NumPy; a graph tells a ValueError from other errors."""
 
     def __init__(self, message: str) -> None:
         super().__init__(None, None, message)
 
 
-def twin(
+def fallback(
     function: Callable[..., Any] | None = None, *, has_gradient: bool = False
 ) -> Callable[..., Any]:
-    """Registers the twin of an op, and makes tensors of its arguments.
+    """Registers the fallback of an op, and makes tensors of its arguments.
 
     Args:
         function: named as the op is, without "tfxclass_".
         has_gradient: whether gradients flow through it, as through the op.
     """
     if function is None:
-        return functools.partial(twin, has_gradient=has_gradient)
+        return functools.partial(fallback, has_gradient=has_gradient)
     signature = inspect.signature(function)
     hints = typing.get_type_hints(function, include_extras=True)
     types = {
@@ -74,7 +77,7 @@ def twin(
         with tf.name_scope(name or function.__name__), _checks_first():
             return function(**given)
 
-    TWINS[f"tfxclass_{function.__name__}"] = call
+    FALLBACKS[f"tfxclass_{function.__name__}"] = call
     return call
 
 
@@ -82,7 +85,7 @@ def twin(
 def _checks_first():
     """In a graph, ops wait for each `require` before them.
 
-    Else another op could fail first, and say less.
+    Otherwise another op could fail first, with a message that says less.
     """
     with contextlib.ExitStack() as waiting:
         _scopes.stack.append((tf.compat.v1.get_default_graph(), waiting))
@@ -100,17 +103,17 @@ def _tensor(value, dtype, has_gradient):
 
 
 def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
-    """`InvalidArgumentError` unless it holds.
+    """`InvalidArgumentError` unless `condition` holds.
 
     Args:
-        message: with a {} for each of `values`.
+        message: str with a {} for each of `values`.
     """
     text = tf.strings.format(message, values, summarize=10)
     check = tf.debugging.Assert(condition, [text])
-    if check is None or not _scopes.stack:  # eagerly, or in no twin
+    if check is None or not _scopes.stack:  # eagerly, or in no fallback
         return
     graph, waiting = _scopes.stack[-1]
-    # Not of the branch of a condition: no op outside can wait for it.
+    # No op outside of the branch of a condition can wait for a check in it.
     if graph is tf.compat.v1.get_default_graph():
         waiting.enter_context(tf.control_dependencies([check]))
 
@@ -118,7 +121,7 @@ def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
 def check_ids(
     name: str, ids: tf.Tensor, bound: int | tf.Tensor, lowest: int = 0
 ) -> None:
-    """That `ids` are in [lowest, bound)."""
+    """`InvalidArgumentError` unless `ids` are in [lowest, bound)."""
     bound = tf.cast(bound, tf.int64)
     require(
         tf.reduce_all((ids >= lowest) & (ids < bound)),
@@ -148,6 +151,12 @@ def on_host(
     return [tf.ensure_shape(x, s) for x, s in zip(found, shapes, strict=True)]
 
 
+def rows_of(kernel: tf.Tensor) -> tf.Tensor:
+    """The rows behind the handle of a variable, not copied on a CPU."""
+    dtype = keras_internals.dtype_of_handle(kernel) or tf.float32
+    return tf.raw_ops.ReadVariableOp(resource=kernel, dtype=dtype)
+
+
 def check_finite(name: str, values: np.ndarray) -> None:
     """`InvalidInput` where an element is not finite."""
     if not np.all(np.isfinite(values)):
@@ -163,5 +172,5 @@ def generator(*seeds: int) -> np.random.Generator:
 
 
 def wrapped(number: int) -> int:
-    """As int64 arithmetic has it, past its range too."""
+    """The int64 that integer arithmetic with overflow gives."""
     return (number + 2**63) % 2**64 - 2**63

@@ -1,24 +1,22 @@
-"""Twin of the counter of texts' terms, in the ops that an export has."""
+"""Fallback of the counter of texts' terms, in the ops that an export has."""
 
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import Strings
-from tfxclass.ops.stock.twin import require
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops import terms
+from tfxclass.ops.fallback.registry import Strings
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import require
 
 _MOST_TERMS = 64
-# What of ASCII is no letter and no digit, after letters were lower-cased.
+# The ASCII bytes that are no digit and no lower-case letter.
 _NO_WORD = r"[\x00-\x2f\x3a-\x60\x7b-\x7f]+"
 
 
-@twin
+@fallback
 def count_terms(
     texts: Strings, kind: str, shortest: int, longest: int
 ) -> list[tf.Tensor]:
     """See `tfxclass.ops.text_terms.count_terms`."""
-    # Here, for tfxclass.text itself needs the ops.
-    from tfxclass.ops import terms
-
     require(tf.equal(tf.rank(texts), 1), "`texts` must have rank 1.")
     require(
         tf.constant(longest <= _MOST_TERMS),

@@ -1,4 +1,4 @@
-"""Twin of the parser of the extreme-classification text format."""
+"""Fallback of the parser of the extreme-classification text format."""
 
 import math
 import re
@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import InvalidInput
-from tfxclass.ops.stock.twin import Strings
-from tfxclass.ops.stock.twin import on_host
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import Strings
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import on_host
 
 _INTEGER = re.compile(rb"-?[0-9]+\Z")
 _NUMBER = re.compile(rb"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 _BLANKS = b" \t\r"
 
 
-@twin
+@fallback
 def parse_xc_lines(
     lines: Strings,
     line_numbers: Ids,

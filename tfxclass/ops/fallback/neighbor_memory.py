@@ -1,4 +1,4 @@
-"""Twins of the memory of neighbours, in NumPy."""
+"""Fallbacks of the cache of neighbors, in NumPy."""
 
 from typing import Any
 
@@ -6,14 +6,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import keras_internals
-from tfxclass.ops.stock import ranking
-from tfxclass.ops.stock.refreshing import rows_of
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import InvalidInput
-from tfxclass.ops.stock.twin import check_finite
-from tfxclass.ops.stock.twin import on_host
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import check_finite
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import on_host
+from tfxclass.ops.fallback.registry import rows_of
 
 _NEVER = -1
 _LEAST_RATE = 0.01
@@ -21,7 +20,7 @@ _MOST_COUNT = 1 << 20
 _LAST = np.iinfo(np.int64).max
 
 
-@twin
+@fallback
 def recall_neighbors(
     memory: Any,
     recent: Any,
@@ -141,7 +140,7 @@ def _find(memory, labels):
     return last, np.where(is_own[:, None], rows[:, 2:], -1)
 
 
-@twin
+@fallback
 def rank_neighbors(
     memory: Any,
     kernel: Any,
@@ -229,7 +228,7 @@ def _rank(memory, *arrays):
     kept[:, : min(count, width)] = ids[:, :width]
     first = _first_of_places(labels, len(memory))
     changed = np.column_stack([labels, last, kept])[first]
-    # Of the memory only what is touched: it has a row for each class.
+    # Only touched rows change: the memory has a row for each class.
     touched = dict(zip((labels[first] % len(memory)).tolist(), changed))
     column = int(step) % 2**64 % min(count, width)
     for label, near in zip(labels.tolist(), ids[:, column].tolist()):
@@ -261,16 +260,35 @@ def _rank_row(query, rows, targets, candidates, count, normalize):
     targets = np.unique(targets[targets >= 0])
     others = np.setdiff1d(np.array(candidates, np.int64), [-1, *targets])
     ids = np.concatenate([targets, others])
-    logits = ranking.score(query, rows, ids, normalize).astype(np.float64)
+    logits = _score(query, rows, ids, normalize).astype(np.float64)
     counts = np.isfinite(logits)
     if not counts.any():
         return np.full(count, -1), np.zeros(count)
     masses = np.exp(np.where(counts, logits - logits[counts].max(), -np.inf))
     shares = masses / masses.sum()
     is_other = counts & (np.arange(len(ids)) >= len(targets))
-    best, _ = ranking.rank(ids[is_other], logits[is_other], count)
+    best = _best(ids[is_other], logits[is_other], count)
     place = {c: i for i, c in enumerate(ids.tolist())}
     return best, [shares[place[c]] if c >= 0 else 0.0 for c in best.tolist()]
+
+
+def _score(query, rows, ids, normalize):
+    """float32 `[ids]`: products, over the norms of the rows if asked."""
+    rows = np.asarray(rows[ids], np.float32)
+    scores = rows @ query
+    if normalize:
+        norms = np.linalg.norm(rows, axis=1)
+        zero = np.zeros_like(scores)
+        scores = np.divide(scores, norms, out=zero, where=norms > 0)
+    # NaN is the lowest score: sorting needs an order.
+    return np.where(np.isnan(scores), -np.inf, scores)
+
+
+def _best(ids, scores, count):
+    """int64 `[count]`: the best ids, equals by rising id, then -1."""
+    order = np.lexsort((ids, -scores))[:count]
+    missing = (0, count - len(order))
+    return np.pad(ids[order], missing, constant_values=-1).astype(np.int64)
 
 
 def _check(rows, queries, target_ids, labels, known, asked, found):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import check_ids
+from tfxclass.ops.fallback.registry import check_ids
 
 
 class Nodes:
@@ -25,7 +25,7 @@ class Nodes:
         self.parent, self.first_child, self.num_children = columns[:3]
         self.first_row, self.class_id = columns[3:]
         is_binary = self.num_children == 2
-        #: Which have one row for two children.
+        #: Whether a node has one row for two children.
         self.is_binary = is_binary & (not independent)
         one = tf.ones_like(self.num_children)
         self.num_rows = tf.where(self.is_binary, one, self.num_children)
@@ -69,7 +69,7 @@ def _paths(tree, leaves, labels):
 def steps_of(
     tree: Nodes, leaves: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
 ) -> Steps:
-    """Of labels int64 [batch, p], -1 for padding, of these weights."""
+    """The steps to labels int64 [batch, p] with weights; -1 is padding."""
     paths = _paths(tree, leaves, labels)
     batch, width = tf.unstack(tf.shape(labels, tf.int64))
     samples = tf.repeat(tf.range(batch), width)

@@ -1,21 +1,21 @@
-"""Twins of the softmax over all classes, a block of classes at a time."""
+"""Fallbacks of the softmax over all classes, a block of classes at a time."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.ops.stock import softmax_blocks
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import require
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback import softmax_blocks
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import require
 
 # Logits of a block.
 _BLOCK_NUMBERS = 1 << 21
 
 
-@twin
+@fallback
 def exact_softmax(
     queries: Floats,
     kernel: Any,
@@ -54,7 +54,7 @@ def exact_softmax(
     return blocks.fold(step, empty)
 
 
-@twin
+@fallback
 def exact_softmax_grad(
     queries: Floats,
     kernel: Any,

@@ -1,15 +1,15 @@
-"""Twins of spherical k-means, in NumPy: rows by direction."""
+"""Fallbacks of spherical k-means, in NumPy."""
 
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import Flags
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import InvalidInput
-from tfxclass.ops.stock.twin import generator
-from tfxclass.ops.stock.twin import on_host
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback.registry import Flags
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import generator
+from tfxclass.ops.fallback.registry import on_host
 
 _PASSES = 8
 _JOINT_PASSES = 2
@@ -101,7 +101,7 @@ def _directions(rows):
     return normalized(rows)
 
 
-@twin
+@fallback
 def k_means(rows: object, num_clusters: Ids, seed: Ids) -> tf.Tensor:
     """See `tfxclass.ops.kmeans.clusters`."""
     rows = tf.cast(tf.convert_to_tensor(rows), tf.float32)
@@ -118,7 +118,7 @@ def k_means(rows: object, num_clusters: Ids, seed: Ids) -> tf.Tensor:
     return on_host(run, [tf.int64], [rows, num_clusters, seed], [shape])[0]
 
 
-@twin
+@fallback
 def halve_groups(
     rows: Floats, ids: Ids, sizes: Ids, splits: Flags, passes: Ids, seed: Ids
 ) -> tf.Tensor:

@@ -1,4 +1,5 @@
-// Runs CUDA kernels on the processor, for tests where there is no GPU.
+// Runs CUDA kernels on the processor, for tests where there is no GPU. Builds
+// of the emulator find this header in place of CUDA's of the same name.
 //
 // Each thread of a block is a fiber; blocks run one after the other. A fiber
 // runs until a barrier (of the block, or of its warp in a shuffle or vote), and
@@ -6,8 +7,8 @@
 // next, so that a missing barrier shows as a wrong result. Threads of a block
 // that wait at different barriers abort the program: on a GPU they would hang.
 // It says nothing about speed, and memory is the process's own.
-#ifndef TFXCLASS_GPU_TESTS_CUDA_EMULATOR_H_
-#define TFXCLASS_GPU_TESTS_CUDA_EMULATOR_H_
+#ifndef TFXCLASS_GPU_TESTS_EMULATOR_CUDA_RUNTIME_H_
+#define TFXCLASS_GPU_TESTS_EMULATOR_CUDA_RUNTIME_H_
 
 #include <algorithm>
 #include <cmath>
@@ -165,4 +166,4 @@ inline unsigned long long __umul64hi(unsigned long long a,
 using std::max;
 using std::min;
 
-#endif  // TFXCLASS_GPU_TESTS_CUDA_EMULATOR_H_
+#endif  // TFXCLASS_GPU_TESTS_EMULATOR_CUDA_RUNTIME_H_

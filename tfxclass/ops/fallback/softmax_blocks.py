@@ -1,12 +1,12 @@
-"""Twins of the passes over blocks of logits, and of a sparsemax's threshold."""
+"""Fallbacks of passes over blocks of logits, and of sparsemax thresholds."""
 
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import Doubles
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import require
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback.registry import Doubles
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import require
 
 # The greatest logits of a row, which a sparsemax looks at first.
 _SUPPORT = 64
@@ -41,7 +41,7 @@ def _check_block(logits, targets, values, of_rows):
     )
 
 
-@twin
+@fallback
 def softmax_block_stats(
     logits: Floats,
     targets: Ids,
@@ -55,7 +55,7 @@ def softmax_block_stats(
     places, raised_by = target_places(logits, targets, delta, offset)
     logits = tf.tensor_scatter_nd_add(logits, places, raised_by)
     top = tf.maximum(tf.reduce_max(logits, axis=1), running_max)
-    # Of nothing but -inf: no NaN.
+    # A row of nothing but -inf must not become NaN.
     shift = tf.where(tf.math.is_inf(top) & (top < 0), 0.0, top)
     exp = tf.cast(tf.exp(logits - shift[:, tf.newaxis]), tf.float64)
     fade = tf.exp(tf.cast(running_max, tf.float64) - tf.cast(top, tf.float64))
@@ -63,7 +63,7 @@ def softmax_block_stats(
     return top, running_sum * fade + tf.reduce_sum(exp, axis=1)
 
 
-@twin
+@fallback
 def softmax_block_grad(
     logits: Floats,
     targets: Ids,
@@ -80,7 +80,7 @@ def softmax_block_grad(
     return tf.tensor_scatter_nd_update(grad, places, values)
 
 
-@twin
+@fallback
 def top_k_block(
     logits: Floats, offset: Ids, scores: Floats, ids: Ids
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -101,7 +101,7 @@ def top_k_block(
     all_ids = tf.concat([ids, all_ids], axis=1)
     all_scores = tf.where(is_nan, float("-inf"), logits)
     all_scores = tf.concat([scores, all_scores], axis=1)
-    # What is no class comes behind classes of -inf.
+    # Padding comes after classes whose score is -inf.
     lifted = tf.maximum(all_scores, tf.float32.min)
     keys = tf.where(all_ids < 0, float("-inf"), lifted)
     _, best = tf.nn.top_k(keys, k)
@@ -111,7 +111,7 @@ def top_k_block(
     return tuple(tf.ensure_shape(x, scores.shape) for x in found)
 
 
-@twin
+@fallback
 def write_rows(buffer: Floats, rows: Floats, start: Ids) -> tf.Tensor:
     """`buffer` with `rows` from row `start` on."""
     count = tf.shape(rows, tf.int64)[0]
@@ -128,20 +128,20 @@ def write_rows(buffer: Floats, rows: Floats, start: Ids) -> tf.Tensor:
     return written
 
 
-@twin
+@fallback
 def transpose(matrix: Floats) -> tf.Tensor:
-    """Of rank 2."""
+    """The transpose of a matrix."""
     matrix.shape.assert_has_rank(2)
     return tf.transpose(matrix)
 
 
-@twin
+@fallback
 def empty_like(like: Floats) -> tf.Tensor:
     """A tensor of that shape."""
     return tf.zeros_like(like)
 
 
-@twin
+@fallback
 def sparsemax_threshold(
     logits: Floats,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

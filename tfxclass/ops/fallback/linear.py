@@ -1,4 +1,4 @@
-"""Twin of linear one-vs-rest classifiers, in NumPy.
+"""Fallback of linear one-vs-rest classifiers, in NumPy.
 
 Dual coordinate descent as the op does it, all labels of a group side by side;
 rows are visited in another random order.
@@ -7,16 +7,16 @@ rows are visited in another random order.
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import InvalidInput
-from tfxclass.ops.stock.twin import check_finite
-from tfxclass.ops.stock.twin import generator
-from tfxclass.ops.stock.twin import on_host
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import check_finite
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import generator
+from tfxclass.ops.fallback.registry import on_host
 
 
-@twin
+@fallback
 def linear_one_vs_rest(
     feature_splits: Ids,
     features: Ids,

@@ -1,16 +1,16 @@
-"""Twins of the loss along the paths to labels."""
+"""Fallbacks of the loss along the paths to labels."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.ops.stock import class_tree
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import check_ids
-from tfxclass.ops.stock.twin import require
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback import class_tree
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import check_ids
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import require
 
 
 class PathLoss(NamedTuple):
@@ -30,7 +30,7 @@ class PathGrad(NamedTuple):
     touched_grads: tf.Tensor
 
 
-@twin
+@fallback
 def tree_path_rows(
     nodes: Ids,
     leaves: Ids,
@@ -49,7 +49,7 @@ def tree_path_rows(
     return rows
 
 
-@twin(has_gradient=True)
+@fallback(has_gradient=True)
 def tree_path_loss(
     queries: Floats,
     kernel: Floats,
@@ -156,7 +156,7 @@ def _softmax(tree, steps, products, starts):
     return (terms, tf.gather(steps.samples, steps.groups)), slopes
 
 
-@twin
+@fallback
 def tree_path_grad(
     queries: Floats,
     kernel: Floats,

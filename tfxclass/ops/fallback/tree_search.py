@@ -1,4 +1,4 @@
-"""Twins of the log-probabilities and of the search in a tree of classes.
+"""Fallbacks of the log-probabilities and of the search in a tree of classes.
 
 A search computes the products with all rows, where the op opens the likeliest
 nodes alone.
@@ -6,14 +6,14 @@ nodes alone.
 
 import tensorflow as tf
 
-from tfxclass.ops.stock import class_tree
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import require
-from tfxclass.ops.stock.twin import twin
+from tfxclass.ops.fallback import class_tree
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import require
 
 
-@twin(has_gradient=True)
+@fallback(has_gradient=True)
 def tree_log_probabilities(
     logits: Floats, nodes: Ids, num_classes: int, independent: bool
 ) -> tf.Tensor:
@@ -69,7 +69,7 @@ def _own_logs(tree, logits, independent):
     return tf.concat([tf.zeros([1, tf.shape(logits)[1]]), own], axis=0)
 
 
-@twin
+@fallback
 def tree_log_probabilities_grad(
     logits: Floats, nodes: Ids, upstream: Floats, independent: bool
 ) -> tf.Tensor:
@@ -81,7 +81,7 @@ def tree_log_probabilities_grad(
     return tape.gradient(logs, logits, upstream)
 
 
-@twin
+@fallback
 def tree_top_k(
     queries: Floats,
     kernel: Floats,

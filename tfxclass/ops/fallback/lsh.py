@@ -1,4 +1,4 @@
-"""Twins of LSH tables, in NumPy (`lsh_tables`)."""
+"""Fallbacks of LSH tables, in NumPy (`lsh_tables`)."""
 
 from typing import Any
 from typing import NamedTuple
@@ -6,18 +6,15 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops.stock import lsh_tables
-from tfxclass.ops.stock.hash_functions import HashOptions
-from tfxclass.ops.stock.refreshing import call
-from tfxclass.ops.stock.refreshing import register_index
-from tfxclass.ops.stock.refreshing import rows_of
-from tfxclass.ops.stock.twin import Flags
-from tfxclass.ops.stock.twin import Floats
-from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import InvalidInput
-from tfxclass.ops.stock.twin import twin
-
-register_index("lsh", "set of LSH tables")
+from tfxclass.ops.fallback import lsh_tables
+from tfxclass.ops.fallback.hash_functions import HashOptions
+from tfxclass.ops.fallback.lsh_index import call
+from tfxclass.ops.fallback.registry import Flags
+from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import rows_of
 
 
 class LSHFound(NamedTuple):
@@ -31,7 +28,7 @@ class LSHFound(NamedTuple):
     norm: tf.Tensor
 
 
-@twin
+@fallback
 def lsh_build(
     index: Any,
     kernel: Any,
@@ -46,8 +43,9 @@ def lsh_build(
     redraw_interval: int = 0,
 ) -> Any:
     """See `tfxclass.ops.lsh.LSHTables.build`."""
-    del incremental
-    hashing = HashOptions(num_hashes, num_tables, hash, bin_size)
+    del incremental, bin_size
+    hashing = HashOptions(num_hashes, num_tables, hash)
+    hashing.check()
     options = (inner_product, bucket_size, redraw_interval)
 
     def run(of, rows, seed):
@@ -58,7 +56,7 @@ def lsh_build(
     return tf.group(*call(index, run, [rows_of(kernel), seed]))
 
 
-@twin
+@fallback
 def lsh_advance(
     index: Any,
     kernel: Any,
@@ -77,8 +75,9 @@ def lsh_advance(
     redraw_interval: int = 0,
 ) -> Any:
     """See `tfxclass.ops.lsh.LSHTables.advance`."""
-    del incremental
-    hashing = HashOptions(num_hashes, num_tables, hash, bin_size)
+    del incremental, bin_size
+    hashing = HashOptions(num_hashes, num_tables, hash)
+    hashing.check()
     options = (inner_product, bucket_size, redraw_interval)
 
     def run(of, rows, seed, step, interval, lag, drifted):
@@ -90,7 +89,7 @@ def lsh_advance(
     return tf.group(*call(index, run, inputs))
 
 
-@twin
+@fallback
 def lsh_query(
     index: Any,
     queries: Floats,
@@ -135,7 +134,7 @@ def _found(fraction, pool, norm):
     return np.float32(fraction), np.int64(pool), np.float32(norm)
 
 
-@twin
+@fallback
 def lsh_members(
     index: Any,
     queries: Floats,

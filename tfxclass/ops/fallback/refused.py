@@ -1,0 +1,67 @@
+"""Compiled ops without a fallback, and the error of a call of one."""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+_FOREST = "A hashing forest (SelectiveSoftmax, HashingForestSampler)"
+_CLUSTER = "A cluster index (ClusterSampler, KMeansSampler)"
+_PCA_HASH = "A PCA hash (PCAHashSampler)"
+_INDEXES = {"forest": _FOREST, "cluster": _CLUSTER, "pca_hash": _PCA_HASH}
+_INDEX_OPS = ("handle", "mark", "build", "advance", "times", "save", "restore")
+#: What needs an op, by the name of the op without "tfxclass_".
+REFUSED = {
+    **{f"{x}_{op}": name for x, name in _INDEXES.items() for op in _INDEX_OPS},
+    "forest_query": _FOREST,
+    "cluster_query": _CLUSTER,
+    "cluster_members": _CLUSTER,
+    "pca_hash_members": _PCA_HASH,
+    "class_adagrad_update": "LazyAdagrad",
+    "lazy_adagrad_update": "LazyAdagrad",
+    "lazy_adagrad_catch_up": "catch_up=True",
+    "lazy_adam_catch_up": "catch_up=True",
+    "lazy_sgd_catch_up": "catch_up=True",
+    "lsh_sparse_hash": "The hash code of a sparse vector",
+}
+
+
+class NeedsCompiledOps(RuntimeError):
+    """A feature without fallback ops, in a process that has no others.
+
+    Not a NotImplementedError: `keras.Sequential` leaves out a layer's `build`
+    that raises one.
+    """
+
+
+def refusal(feature: str, op: str | None = None) -> NeedsCompiledOps:
+    """The error of a feature that needs compiled ops.
+
+    Args:
+        feature: str, as users call it.
+        op: str, the op without "tfxclass_"; None for several.
+    """
+    version = ".".join(tf.__version__.split(".")[:2])
+    which = "the compiled ops" if op is None else f"the compiled op {op}"
+    fix = (
+        f"on Linux x86-64, install the wheel (pip install tfxclass) for "
+        f"TensorFlow {version}; elsewhere, install g++ and run `make setup` "
+        "in a checkout"
+    )
+    if "1" in map(os.environ.get, ("TFXCLASS_FALLBACK", "TFXCLASS_STOCK")):
+        fix = f"unset TFXCLASS_FALLBACK. If no ops are installed: {fix}"
+    return NeedsCompiledOps(
+        f"{feature} needs {which} of tfxclass; this process has only the "
+        f"fallback ops. Fix: {fix}."
+    )
+
+
+def refusing(op: str) -> Callable[..., Any]:
+    """A function in place of the op `op` of `REFUSED`, which raises."""
+    return functools.partial(_refuse, op)
+
+
+def _refuse(op, *args, **kwargs):
+    raise refusal(REFUSED[op], op)

@@ -1,0 +1,181 @@
+"""Fallbacks of the optimizers' steps on touched rows: SGD and Adam.
+
+After a step TensorFlow copies the matrix at each full read of it, as after its
+own scatters. Rows and optimizer state have one dtype: bfloat16 rows that are
+rounded by chance are refused.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfxclass import keras_internals
+from tfxclass.ops.fallback import exact_softmax
+from tfxclass.ops.fallback.refused import refusal
+from tfxclass.ops.fallback.registry import FALLBACKS
+from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import check_ids
+from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import require
+
+
+@fallback
+def sum_duplicate_rows(ids: Ids, grads: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Distinct ids, rising, and the sums of their rows in order."""
+    grads = tf.stop_gradient(grads)
+    ids.shape.assert_has_rank(1)
+    require(
+        tf.shape(ids)[0] == tf.shape(grads)[0],
+        "`grads` must have a row for each of `ids`. Received: shapes {} and {}",
+        tf.shape(ids),
+        tf.shape(grads),
+    )
+    check_ids("ids", ids, tf.int64.max)
+    order = tf.argsort(ids, stable=True)
+    distinct, place = tf.unique(tf.gather(ids, order))
+    return distinct, tf.math.segment_sum(tf.gather(grads, order), place)
+
+
+class _Rows:
+    """A matrix and its optimizer state, computed in `wide`."""
+
+    def __init__(self, given):
+        self.variables = [given["variable"], *given["slots"]]
+        self.dtype = tf.as_dtype(given["T"])
+        if given["compact"] or self.dtype != tf.as_dtype(given["S"]):
+            raise refusal("The step of bfloat16 rows or compact_slots=True")
+        if given["history"]:
+            raise refusal("catch_up=True")
+        for variable in self.variables:
+            # A gather of another type would end the process.
+            found = keras_internals.dtype_of_handle(variable)
+            if found not in (None, self.dtype):
+                raise InvalidInput(
+                    "The variable and its slots must be "
+                    f"{self.dtype.name}. Received: {found.name}"
+                )
+        self.wide = tf.float64 if self.dtype == tf.float64 else tf.float32
+
+    def count(self):
+        shape = tf.raw_ops.VariableShape(
+            input=self.variables[0], out_type=tf.int64
+        )
+        return shape[0]
+
+    def whole(self):
+        return tf.raw_ops.ReadVariableOp(
+            resource=self.variables[0], dtype=self.dtype
+        )
+
+    def step(self, rule, ids, grads):
+        """Moves rows `ids`, none twice, by their gradients."""
+        old = [
+            tf.cast(
+                tf.raw_ops.ResourceGather(
+                    resource=variable, indices=ids, dtype=self.dtype
+                ),
+                self.wide,
+            )
+            for variable in self.variables
+        ]
+        new = rule(old, tf.cast(grads, self.wide))
+        written = [
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=variable,
+                indices=ids,
+                updates=tf.cast(values, self.dtype),
+            )
+            for variable, values in zip(self.variables, new, strict=True)
+        ]
+        return tf.group(*[x for x in written if x is not None])
+
+
+def _sgd(number, nesterov):
+    rate, momentum = number("learning_rate"), number("momentum")
+    decay = number("decay")
+
+    def rule(old, grads):
+        w, step = old[0], grads * rate
+        if len(old) == 1:
+            return [w - w * decay - step]
+        velocity = old[1] * momentum - step
+        move = velocity * momentum - step if nesterov else velocity
+        return [w + (move - w * decay), velocity]
+
+    return rule
+
+
+def _adam(number):
+    alpha, decay, epsilon = map(number, ("alpha", "decay", "epsilon"))
+    # The difference to 1 in float64, as the op takes it.
+    rates = [number(x, lambda beta: 1 - beta) for x in ("beta_1", "beta_2")]
+
+    def rule(old, grads):
+        w, m, v, *largest = old
+        m += (grads - m) * rates[0]
+        v += (grads * grads - v) * rates[1]
+        largest = [tf.maximum(v, x) for x in largest]
+        divisor = largest[0] if largest else v
+        step = m * alpha / (tf.sqrt(divisor) + epsilon)
+        return [w + (-w * decay - step), m, v, *largest]
+
+    return rule
+
+
+def _rule(kind, wide, given):
+    """Function of `[rows, *slots]` and gradients that returns the new ones."""
+
+    def number(name: str, of: Callable[[Any], Any] = lambda x: x) -> Any:
+        value = tf.convert_to_tensor(given[name], tf.float64)
+        return tf.cast(of(value), wide)
+
+    return _adam(number) if kind == "adam" else _sgd(number, given["nesterov"])
+
+
+def _lazy(kind, given):
+    grads = tf.stop_gradient(given["grads"])
+    rows = _Rows({**given, "S": grads.dtype})
+    ids = tf.convert_to_tensor(given["ids"], tf.int64)
+    check_ids("ids", ids, rows.count())
+    ids, grads = sum_duplicate_rows(ids, tf.cast(grads, rows.wide))
+    return rows.step(_rule(kind, rows.wide, given), ids, grads)
+
+
+def _of_classes(kind, given):
+    """A step of all rows with the gradient of a softmax; that of the bias."""
+    rows = _Rows(given)
+    of_kernel, of_bias = exact_softmax.exact_softmax_grad(
+        kernel=rows.whole(),
+        epsilon=given["epsilon_of_norm"],
+        **{name: given[name] for name in _OF_SOFTMAX},
+    )
+    rule = _rule(kind, rows.wide, given)
+    done = rows.step(rule, tf.range(rows.count()), of_kernel)
+    with tf.control_dependencies([] if done is None else [done]):
+        return tf.identity(of_bias)
+
+
+_OF_SOFTMAX = (
+    "queries",
+    "bias",
+    "targets",
+    "target_grads",
+    "logsumexp",
+    "factor",
+    "uniform",
+)
+
+
+def _register(name, run, kind):
+    def call(**given: Any) -> Any:
+        with tf.name_scope(name):
+            return run(kind, given)
+
+    FALLBACKS[f"tfxclass_{name}"] = call
+
+
+for _kind in ("sgd", "adam"):
+    _register(f"lazy_{_kind}_update", _lazy, _kind)
+    _register(f"class_{_kind}_update", _of_classes, _kind)
