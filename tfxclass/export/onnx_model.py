@@ -16,14 +16,15 @@ from tfxclass import optimizers
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.export import accuracy
+from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
+from tfxclass.export import onnx_checks
 from tfxclass.export import onnx_classifier
 from tfxclass.export import onnx_ops
 from tfxclass.export import onnx_precision
-from tfxclass.export import onnx_proof
 from tfxclass.export import onnx_rows
 from tfxclass.export import onnx_tensors
-from tfxclass.export import questions
+from tfxclass.export import searches
 from tfxclass.export import signatures
 from tfxclass.export.onnx_classifier import own
 from tfxclass.export.version_folder import new_folder
@@ -114,11 +115,11 @@ def onnx(
             f"features of shape {features.shape}"
         )
     names = labels_lib.of_head(labels, head)
-    examples = questions.examples(inputs, example_inputs)
+    examples = example_inputs_lib.examples(inputs, example_inputs)
     for variable in model.trainable_variables:
         optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
-    search = signatures.ExactSearch(
+    search = searches.ExactSearch(
         head, int8_rows.quantize if quantize else None
     )
     if quantize:
@@ -136,7 +137,7 @@ def onnx(
             accuracy.write_report(os.path.join(folder, REPORT), report)
         if verify:
             with progress.told("Comparing the answers"):
-                onnx_proof.check(
+                onnx_checks.verify(
                     os.path.join(folder, MODEL),
                     encoder,
                     search,
@@ -179,7 +180,7 @@ def _check_names(inputs):
 
 def _convert(encoder, head):
     """ModelProto from the inputs to `queries`, what the rows multiply."""
-    specs = [signatures.spec_of(x) for x in encoder.inputs]
+    specs = [example_inputs_lib.spec_of(x) for x in encoder.inputs]
 
     def encode(*inputs):
         features = signatures.encode(encoder, inputs)

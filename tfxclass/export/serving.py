@@ -16,9 +16,10 @@ from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.export import accuracy
+from tfxclass.export import checks as checks_lib
+from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
-from tfxclass.export import proof
-from tfxclass.export import questions
+from tfxclass.export import searches
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
@@ -143,7 +144,7 @@ def saved_model(
     filters.check_free([kind for kind in kinds if kinds[kind]], inputs)
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
-    examples = questions.examples(inputs, example_inputs)
+    examples = example_inputs_lib.examples(inputs, example_inputs)
     _settle(model)
     encoder = keras.Model(inputs, features)
     measured_on = None
@@ -152,35 +153,41 @@ def saved_model(
     if search is not None:
         search = search.build(head, top_k, measured_on, most_excluded, quantize)
     elif quantize:
-        search = signatures_lib.ExactSearch(head, int8_rows.quantize)
+        search = searches.ExactSearch(head, int8_rows.quantize)
         search.measure(measured_on, features.shape[-1], top_k, min_recall)
-    asked = []
-    if verify:
-        best = questions.best_of(search or head, threshold)
-        answer = signatures_lib.Answer(
-            None, top_k, threshold, most_excluded, only
-        )
-        asked = questions.ask(encoder, head, best, names, examples, answer)
+    reference = signatures_lib.Reference(
+        encoder,
+        search or searches.ModelSearch(head),
+        examples,
+        names,
+        threshold,
+    )
+    signatures = signatures_lib.signatures_of(
+        encoder, top_k, most_excluded, only, full_scores
+    )
     with version_folder(path) as folder:
-        search = search or _exact(head)
-        answer = signatures_lib.Answer(
-            search, top_k, threshold, most_excluded, only
-        )
         with progress.told("Writing the export"):
-            keys = _write(folder.name, encoder, answer, names, full_scores)
-        if search.report() is not None:
+            _write(folder.name, signatures, reference, search or _exact(head))
+        if search is not None:
             report = {**search.report(), "top_k": top_k}
             accuracy.write_report(
                 os.path.join(folder.name, "assets.extra", "search.json"), report
             )
-        del search, answer
-        served = questions.served(inputs, examples)
-        records = warmup.write(folder.name, keys, served, warmup_batch_sizes)
+        records = warmup.write(
+            folder.name,
+            [signature.name for signature in signatures],
+            reference.inputs,
+            warmup_batch_sizes,
+        )
         # A normalised class matrix goes before another process loads it.
         gc.collect()
-        asked = [question for question in asked if question.signature in keys]
+        checks = list(map(reference.check, signatures))
         with progress.told("Proving the export"):
-            proof.check(folder.name, asked, records if verify else [])
+            checks_lib.verify(
+                folder.name,
+                checks if verify else [],
+                records if verify else [],
+            )
     return folder.name
 
 
@@ -219,20 +226,24 @@ def _settle(model):
 def _exact(head):
     # Rows that are a layer's, too, are saved once, as that layer has them.
     is_tied = getattr(head, "tie", None) is not None
-    return signatures_lib.ExactSearch(
+    return searches.ExactSearch(
         head, None if is_tied else column_rows.in_columns
     )
 
 
-def _write(folder, encoder, answer, names, full_scores):
-    """Writes the SavedModel; returns the names of its signatures."""
+def _write(folder, signatures, model, search):
+    """Writes the SavedModel."""
     with tempfile.TemporaryDirectory() as scratch:
-        asset = labels_lib.write(names, scratch)
-        module = signatures_lib.Signatures(encoder, answer, asset, full_scores)
+        module = signatures_lib.SavedSignatures(
+            model.encoder,
+            search,
+            signatures,
+            labels_lib.write(model.names, scratch),
+            model.threshold,
+        )
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)
     _finish(folder)
-    return list(functions)
 
 
 def _finish(folder):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.export import signatures as signatures_lib
-from tfxclass.export.questions import serialize
+from tfxclass.export.example_inputs import serialize
 from tfxclass.inference import filters
 from tfxclass.types import Config
 from tfxclass.types import Path
