@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass import optimizers
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.export import accuracy
@@ -26,13 +25,14 @@ from tfxclass.export import onnx_rows
 from tfxclass.export import onnx_tensors
 from tfxclass.export import searches
 from tfxclass.export import signatures
+from tfxclass.export.loading import check_plain_logits
+from tfxclass.export.loading import new_path
+from tfxclass.export.loading import parts_of
 from tfxclass.export.onnx_classifier import own
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
-from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
 from tfxclass.keras_internals import with_constants
-from tfxclass.paths import local_path
 from tfxclass.rows import int8_rows
 from tfxclass.types import Path
 
@@ -97,14 +97,10 @@ def onnx(
         ImportError: the extra is not installed.
     """
     check_extra()
-    path = os.path.abspath(local_path(path))
-    if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: {path!r}")
-    if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(local_path(model, "model"))
-    inputs, features, head = encoder_of(model)
+    path = new_path(path)
+    inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
-    _check_head(head)
+    check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
     quantize = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
     _check_names(inputs)
@@ -116,8 +112,6 @@ def onnx(
         )
     names = labels_lib.of_head(labels, head)
     examples = example_inputs_lib.examples(inputs, example_inputs)
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
     search = searches.ExactSearch(
         head, int8_rows.quantize if quantize else None
@@ -156,15 +150,6 @@ def check_extra() -> None:
         raise ImportError(
             "ONNX models need tf2onnx, onnx and onnxruntime. Received: no "
             f"{', '.join(missing)}. Fix: pip install 'tfxclass[onnx]'"
-        )
-
-
-def _check_head(head):
-    if not getattr(head, "has_plain_logits", False):
-        raise ValueError(
-            "ONNX export needs a head with one row a class, and of its logits "
-            f"softmax, sigmoid or nothing. Received: {type(head).__name__}. "
-            "Use tfxclass.export.saved_model."
         )
 
 

@@ -11,7 +11,6 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfxclass import optimizers
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
@@ -23,9 +22,9 @@ from tfxclass.export import searches
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
+from tfxclass.export.loading import parts_of
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference import filters
-from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.paths import local_path
@@ -123,9 +122,7 @@ def saved_model(
         ImportError: a warm-up without the extra.
     """
     path = local_path(path)
-    if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(local_path(model, "model"))
-    inputs, features, head = encoder_of(model)
+    inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
     if threshold is not None and search and not search.probabilities:
@@ -137,7 +134,7 @@ def saved_model(
     threshold = threshold_of(threshold, head)
     quantize = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
-    most_excluded = _most_excluded(exclude)
+    max_excluded = _max_excluded(exclude)
     _check_only(only, head)
     _check_names(inputs)
     kinds = {filters.EXCLUDE: exclude, filters.ONLY: only}
@@ -145,13 +142,12 @@ def saved_model(
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
     examples = example_inputs_lib.examples(inputs, example_inputs)
-    _settle(model)
     encoder = keras.Model(inputs, features)
     measured_on = None
     if example_inputs is not None and (search or quantize):
         measured_on = encoder([tf.constant(x) for x in examples])
     if search is not None:
-        search = search.build(head, top_k, measured_on, most_excluded, quantize)
+        search = search.build(head, top_k, measured_on, max_excluded, quantize)
     elif quantize:
         search = searches.ExactSearch(head, int8_rows.quantize)
         search.measure(measured_on, features.shape[-1], top_k, min_recall)
@@ -163,7 +159,7 @@ def saved_model(
         threshold,
     )
     signatures = signatures_lib.signatures_of(
-        encoder, top_k, most_excluded, only, full_scores
+        encoder, top_k, max_excluded, only, full_scores
     )
     with version_folder(path) as folder:
         with progress.told("Writing the export"):
@@ -191,10 +187,10 @@ def saved_model(
     return folder.name
 
 
-def _most_excluded(exclude):
+def _max_excluded(exclude):
     """Ids that a request may exclude, int; 0 where it cannot."""
     if exclude is True:
-        return filters.MOST_EXCLUDED
+        return filters.MAX_EXCLUDED
     return check_positive_int("exclude", exclude) if exclude is not False else 0
 
 
@@ -215,12 +211,6 @@ def _check_names(inputs):
                 f"and _.- only. Received: {x.name!r}. Name it with "
                 "keras.Input(..., name=...)."
             )
-
-
-def _settle(model):
-    """Brings rows that are updated lazily up to date, before any is read."""
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
 
 
 def _exact(head):

@@ -90,7 +90,7 @@ class Reference:
         """Inputs for a signature, and whether its answers are right."""
         inputs, ids = self.inputs, []
         if signature.name in filters.INPUTS:
-            ids = [self._some_ids(signature.most_excluded)]
+            ids = [self._some_ids(signature.max_excluded)]
             inputs = {**inputs, filters.INPUTS[signature.name]: ids[0]}
 
         def check(answers):
@@ -125,24 +125,24 @@ class Signature(NamedTuple):
             unless they are those of all classes, `ids`; or of `features`.
         activation: function of the search: the activation of the scores, None
             of logits and features.
-        most_excluded: int, ids that a request may exclude.
+        max_excluded: int, ids that a request may exclude.
     """
 
     name: str
     answer: Callable[..., dict[str, tf.Tensor]]
     activation: Callable[[Any], str | None] = operator.attrgetter("activation")
-    most_excluded: int = 0
+    max_excluded: int = 0
 
 
 def best_classes(
-    k: int, kind: str | None = None, most_excluded: int = 0
+    k: int, kind: str | None = None, max_excluded: int = 0
 ) -> Signature:
     """The signature of the `k` best classes, with or without a filter.
 
     Args:
         k: int, classes in an answer.
         kind: `filters.EXCLUDE`, `filters.ONLY`, or None.
-        most_excluded: int, ids that a request may exclude.
+        max_excluded: int, ids that a request may exclude.
     """
 
     def answer(search, features, *ids):
@@ -158,19 +158,19 @@ def best_classes(
                 k,
                 kind,
                 search,
-                most_excluded,
+                max_excluded,
             )
         return dict(zip(("ids", "scores"), found, strict=True))
 
     if kind == filters.ONLY:
         return Signature(kind, answer, _HEAD_ACTIVATION)
-    return Signature(kind or DEFAULT, answer, most_excluded=most_excluded)
+    return Signature(kind or DEFAULT, answer, max_excluded=max_excluded)
 
 
 def signatures_of(
     encoder: keras.Model,
     k: int,
-    most_excluded: int = 0,
+    max_excluded: int = 0,
     only: bool = False,
     full_scores: bool = False,
 ) -> list[Signature]:
@@ -179,7 +179,7 @@ def signatures_of(
     Args:
         encoder: `keras.Model` from the inputs to the features.
         k: int, classes in an answer.
-        most_excluded: int, ids that a request may exclude; 0 where it cannot.
+        max_excluded: int, ids that a request may exclude; 0 where it cannot.
         only: whether a request may name all that may be answers.
         full_scores: whether there is a signature of that name.
     """
@@ -187,8 +187,8 @@ def signatures_of(
     found = [best, Signature(EMBED, _features, lambda search: None)]
     if full_scores:
         found.append(Signature(FULL_SCORES, _scores, _HEAD_ACTIVATION))
-    if most_excluded:
-        found.append(best_classes(k, filters.EXCLUDE, most_excluded))
+    if max_excluded:
+        found.append(best_classes(k, filters.EXCLUDE, max_excluded))
     if only:
         found.append(best_classes(k, filters.ONLY))
     # The Classify API has one list of classes for an example.

@@ -20,7 +20,7 @@ EXCLUDE, ONLY = "exclude", "only"
 #: Name of the input with the ids, by kind of filter.
 INPUTS = {EXCLUDE: "exclude_ids", ONLY: "only_ids"}
 #: Ids that a request may exclude where its width is not known beforehand.
-MOST_EXCLUDED = 64
+MAX_EXCLUDED = 64
 
 
 def kind_of(
@@ -63,7 +63,7 @@ def answer(
     k: int,
     kind: str,
     search: Any = None,
-    most: int = MOST_EXCLUDED,
+    most: int = MAX_EXCLUDED,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The k best classes of a head, without `ids` or among them.
 
@@ -124,7 +124,7 @@ def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
 
 
 def places_for(
-    k: int, ids: tf.Tensor, head: OutputHead, most: int = MOST_EXCLUDED
+    k: int, ids: tf.Tensor, head: OutputHead, most: int = MAX_EXCLUDED
 ) -> tuple[int, tf.Tensor]:
     """How many classes have to be found, so that `k` are left without `ids`.
 
