@@ -137,7 +137,7 @@ def planned(name, machines, machine):
     both_ways = row.sent_bytes + row.received_bytes * is_served
     # A step of servers' workers is of one of them.
     count = 1 if is_served else machines
-    variables = row.beside_bytes if is_served else row.variable_bytes
+    variables = row.host_or_server_bytes if is_served else row.variable_bytes
     found = {
         "plan_mb": count * both_ways / 1e6,
         "plan_variables_mb": variables / 1e6,

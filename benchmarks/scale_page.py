@@ -18,7 +18,7 @@ SIZES = (10**6, 10**7, 10**8, 10**9)
 LINK = {"bytes_per_s": 1.25e9, "latency_s": 5e-5}
 COLUMNS = {
     "machine GB": lambda row: row.machine_bytes / 1e9,
-    "beside GB": lambda row: row.beside_bytes / 1e9,
+    "beside GB": lambda row: row.host_or_server_bytes / 1e9,
     "start GB": lambda row: row.start_bytes / 1e9,
     "MB sent": lambda row: row.sent_bytes / 1e6,
     "compute ms": lambda row: 1e3 * row.compute_s,
@@ -156,7 +156,9 @@ def draw(axes):
     }
     for name, style in styles.items():
         rows = [plan[name] for plan in plans]
-        each = [(row.machine_bytes + row.beside_bytes) / 1e9 for row in rows]
+        each = [
+            (row.machine_bytes + row.host_or_server_bytes) / 1e9 for row in rows
+        ]
         count = "one machine" if name == "host" else f"{MACHINES} machines"
         axes.plot(sizes, each, style, label=f"{name}, {count}")
     rows = [planned(size, 256)["sharded"] for size in sizes]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tfxclass
 from tfxclass import layers
-from tfxclass.advice.data import batches_of
+from tfxclass.advice.advise import batches_of
 from tfxclass.samplers.auto import PAYS_ABOVE
 
 CLASSES, DIM, BATCH = 300, 8, 16

@@ -31,7 +31,7 @@ def test_levels_are_what_names_begin_with():
 
 def test_labels_above_those_of_each_row():
     labels = from_pairs(4, [0, 1, 1, 3], [2, 0, 1, 5])
-    upper = code_levels.labels_above(labels, code_levels.levels(CODES))
+    upper = code_levels.parent_labels(labels, code_levels.levels(CODES))
     own = [
         upper.ids[a:b].tolist() for a, b in zip(upper.splits, upper.splits[1:])
     ]
@@ -56,7 +56,9 @@ def test_margins_are_added_to_those_below(num_groups):
     x, rows = random_rows(5, 9, 1)
     ids, values = rows.padded()
     margins = x @ dense + weights.biases
-    logits = 2 * (margins[:, :6] + code_levels.lifted(margins[:, -6:], above))
+    logits = 2 * (
+        margins[:, :6] + code_levels.parent_margins(margins[:, -6:], above)
+    )
     if num_groups:
         of_groups = 3 * margins[:, 6:8][:, groups]
         logits -= np.log1p(np.exp(-of_groups))
@@ -92,7 +94,10 @@ def test_learned_where_held_out_texts_gain(tmp_path):
     texts, codes = coded(500, 0)
     tagger.fit(texts, codes)
     layer = tagger.model.get_layer("tags")
-    assert tagger.summary["lift"] in choice._LIFTS and layer.levels == 2
+    assert (
+        tagger.summary["parent_weight"] in choice._PARENT_WEIGHTS
+        and layer.levels == 2
+    )
     # No kind is told: the family is right.
     answers = tagger.predict(["family2x3 unknown"], k=5)[0]
     assert {tag[0] for tag, _ in answers} == {"C"}
@@ -107,5 +112,5 @@ def test_left_out_where_names_tell_nothing():
     other = dict(zip(names, mixed.tolist()))
     tagger = Tagger([Field(["text"])], effort="fast", verbose=0)
     tagger.fit(texts, [other[code] for code in codes])
-    assert tagger.summary["lift"] == 0
+    assert tagger.summary["parent_weight"] == 0
     assert tagger.model.get_layer("tags").levels == 0

@@ -18,10 +18,11 @@ from tests.support.error_bounds import assert_within
 from tests.support.error_bounds import product_error_bound
 from tests.support.error_bounds import score_error_bound
 from tfxclass.core import softmax
+from tfxclass.export import checks
 from tfxclass.export import compare
-from tfxclass.export import proof
-from tfxclass.export import questions
+from tfxclass.export import example_inputs
 from tfxclass.export import resources
+from tfxclass.export import searches
 from tfxclass.export import signatures
 from tfxclass.inference.graph import encoder_of
 from tfxclass.ops import library
@@ -225,7 +226,9 @@ def test_rows_of_padding_are_exported_and_answered(lists, tmp_path):
         assert np.all(answers["scores"][0] == 0)
         assert np.all(np.asarray(answers["labels"])[0] == b"")
         assert answers["ids"][1][0] >= 0
-    classes = served["classify"](tf.constant(questions.serialize({"x": x})))
+    classes = served["classify"](
+        tf.constant(example_inputs.serialize({"x": x}))
+    )
     assert np.all(classes["classes"][0] == b"")
 
 
@@ -272,21 +275,17 @@ def test_wrong_answers_of_16_bits_are_refused(policy, key):
     inputs, features, head = encoder_of(model)
     encoder = keras.Model(inputs, features)
     names = [str(i) for i in range(NUM_CLASSES)]
-    asked = questions.ask(
-        encoder,
-        head,
-        questions.best_of(head, None),
-        names,
-        [x],
-        signatures.Answer(None, 5, None),
+    reference = signatures.Reference(
+        encoder, searches.ModelSearch(head), [x], names
     )
-    checks = {question.signature: question.check for question in asked}
+    made = signatures.signatures_of(encoder, 5)
+    check_of = {x.name: reference.check(x).check for x in made}
     features = encoder([x])
     ids, scores = (y.numpy() for y in head.top_k(features, 5))
     labels = np.array([[names[i].encode() for i in row] for row in ids], object)
     answers = {"ids": ids, "scores": scores, "labels": labels}
     answers["features"] = tf.cast(features, tf.float32).numpy()
-    of_key = checks["embed" if key == "features" else "serving_default"]
+    of_key = check_of["embed" if key == "features" else "serving_default"]
     of_key(answers)
     wrong = answers[key].copy()
     wrong[2] = wrong[2][::-1] if key in ("ids", "labels") else 1.5 * wrong[2]
@@ -372,7 +371,7 @@ def test_functional_model_with_several_inputs_and_labels_input(tmp_path):
     )
     served = tf.saved_model.load(folder).signatures["serving_default"]
     assert set(served.structured_input_signature[1]) == {"a_first", "B"}
-    graph = proof._meta_graph(folder)
+    graph = checks._meta_graph(folder)
     assert set(graph.signature_def["serving_default"].inputs) == {
         "a-first",
         "B",
@@ -479,7 +478,7 @@ def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("no")
 
-    monkeypatch.setattr(proof, "check", fail)
+    monkeypatch.setattr(checks, "verify", fail)
     with pytest.raises(RuntimeError, match="no"):
         tfxclass.export.saved_model(make_model(), tmp_path / "a" / "b")
     assert os.listdir(tmp_path) == []
@@ -519,7 +518,7 @@ def load_with_c_api(folder, scratch, libraries=()):
     request = {"libraries": libraries, "model": folder, "runs": runs}
     (scratch / "request.json").write_text(json.dumps(request))
     np.savez(scratch / "inputs_0.npz")
-    return proof._run_loader(str(scratch))
+    return checks._run_loader(str(scratch))
 
 
 def test_ops_of_tensorflow_text_are_exported_and_served(tmp_path):
@@ -590,7 +589,7 @@ def test_failure_of_the_loader_is_told(tmp_path):
 def test_other_answers_are_refused(key, tmp_path, monkeypatch):
     model = make_model()
     names = [str(i) for i in range(NUM_CLASSES)]
-    read = proof._answers
+    read = checks._answers
 
     def tampered(scratch, number):
         answers = read(scratch, number)
@@ -600,7 +599,7 @@ def test_other_answers_are_refused(key, tmp_path, monkeypatch):
         changed[1, 2] = {"ids": -1, "scores": 0.5, "labels": b"?"}[key]
         return {**answers, key: changed}
 
-    monkeypatch.setattr(proof, "_answers", tampered)
+    monkeypatch.setattr(checks, "_answers", tampered)
     with pytest.raises(RuntimeError, match=f"`{key}` of the export differ"):
         tfxclass.export.saved_model(model, tmp_path, labels=names)
 
@@ -618,17 +617,20 @@ def test_other_answers_are_refused(key, tmp_path, monkeypatch):
 )
 def test_only_tied_classes_may_change_places(ids, is_same):
     scores = np.array([[0.4, 0.4, 0.1, 0.05]], "float32")
-    expected = {"ids": np.array([[1, 2, 3, 4]]), "scores": scores}
+    expected = compare.Expected(
+        {"ids": np.array([[1, 2, 3, 4]]), "scores": scores},
+        compare.tolerance(scores, "softmax"),
+    )
     answers = {"ids": np.array([ids]), "scores": scores}
     if is_same:
-        compare.check_same(answers, expected, None, "softmax")
+        compare.check(answers, expected)
         return
     with pytest.raises(RuntimeError, match="`ids`"):
-        compare.check_same(answers, expected, None, "softmax")
+        compare.check(answers, expected)
 
 
 def test_loader_imports_neither_tensorflow_nor_tfxclass():
-    with open(proof.LOADER, encoding="utf-8") as f:
+    with open(checks.LOADER, encoding="utf-8") as f:
         tree = ast.parse(f.read())
     imported = set()
     for node in ast.walk(tree):

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfxclass
 from tests.cases import quick
 from tfxclass.export import accuracy
-from tfxclass.export.signatures import ExactSearch
+from tfxclass.export.searches import ExactSearch
 from tfxclass.ops import half_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import servable_ops

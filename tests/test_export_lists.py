@@ -12,7 +12,7 @@ import tfxclass
 from tests.cases import quick
 from tfxclass.export import InvertedLists
 from tfxclass.export import accuracy
-from tfxclass.export import earlier_lists
+from tfxclass.export import previous_index
 from tfxclass.ops import kmeans
 
 NUM_CLASSES, DIM, CLUSTERS = 2_000, 12, 40
@@ -201,9 +201,9 @@ def test_new_classes_join_the_lists_of_an_export(first_version, monkeypatch):
 def test_a_row_of_another_class_changes_its_list(first_version):
     model, folder = first_version
     rows = model.layers[-1].kernel.numpy()
-    was = earlier_lists.lists_of(folder, tf.constant(rows))
+    was = previous_index.lists_of(folder, tf.constant(rows))
     rows[7], rows[9] = rows[9] * 1.001, 3 * rows[1_500]
-    now = earlier_lists.lists_of(folder, tf.constant(rows))
+    now = previous_index.lists_of(folder, tf.constant(rows))
     assert np.flatnonzero(was != now).tolist() in ([7, 9], [7], [9])
     assert now[7] == was[9] and now[9] == was[1_500]
 
@@ -215,4 +215,4 @@ def test_no_such_base(first_version, tmp_path):
         with pytest.raises(ValueError, match="`base` must be the folder of a"):
             InvertedLists(base=path).build(model.layers[-1], 5)
     with pytest.raises(ValueError, match="as many dimensions .* 7. Rec.*: 12"):
-        earlier_lists.lists_of(folder, tf.zeros([5, 7]))
+        previous_index.lists_of(folder, tf.zeros([5, 7]))

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import tfxclass
 from tests.cases import quick
-from tfxclass.export import proof
-from tfxclass.export import questions
+from tfxclass.export import checks
+from tfxclass.export import example_inputs
 from tfxclass.export import warmup
 from tfxclass.rows import servable_ops
 
@@ -66,7 +66,7 @@ def test_all_signatures_of_all_heads(name, tmp_path):
     folder = tfxclass.export.saved_model(
         model, tmp_path, top_k=4, labels=NAMES, full_scores=True
     )
-    signatures = proof._meta_graph(folder).signature_def
+    signatures = checks._meta_graph(folder).signature_def
     keys = {"serving_default", "classify", "embed", "full_scores"}
     assert keys < set(signatures)
     assert signatures["classify"].method_name == "tensorflow/serving/classify"
@@ -81,14 +81,14 @@ def test_classify_and_embed(tmp_path):
     model = make_model()
     folder = tfxclass.export.saved_model(model, tmp_path, top_k=4)
     x = np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
-    examples = questions.serialize({"x": x})
+    examples = example_inputs.serialize({"x": x})
     answers = ask(folder, "classify", inputs=examples)
     ids, scores = tfxclass.top_k(model, 4)(x)
     assert answers["classes"].astype(int).tolist() == ids.numpy().tolist()
     np.testing.assert_allclose(answers["scores"], scores, rtol=1e-5)
     features = ask(folder, "embed", x=x)["features"]
     np.testing.assert_allclose(features, model.layers[0](x), rtol=1e-5)
-    signatures = proof._meta_graph(folder).signature_def
+    signatures = checks._meta_graph(folder).signature_def
     assert "full_scores" not in signatures
 
 
@@ -100,7 +100,7 @@ def test_threshold(labels, tmp_path):
         model, tmp_path, top_k=9, threshold=0.012, labels=labels
     )
     x = np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
-    examples = questions.serialize({"x": x})
+    examples = example_inputs.serialize({"x": x})
     answers = ask(folder, "classify", inputs=examples)
     none = b"-1" if labels is None else b""
     is_none = answers["classes"] == none
@@ -127,7 +127,7 @@ def test_types_that_json_has_not(tmp_path):
     head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
     model = keras.Model([x, n], head(features))
     folder = tfxclass.export.saved_model(model, tmp_path)
-    for signature in proof._meta_graph(folder).signature_def.values():
+    for signature in checks._meta_graph(folder).signature_def.values():
         for tensor in [*signature.inputs.values(), *signature.outputs.values()]:
             assert tensor.dtype not in (tf.float16, tf.bfloat16)
             # Dimension 0 is the batch. ("__saved_model_init_op" has none.)
@@ -141,7 +141,7 @@ def test_no_classify_of_an_unknown_size(tmp_path):
     head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
     model = keras.Model(x, head(features))
     folder = tfxclass.export.saved_model(model, tmp_path)
-    keys = set(proof._meta_graph(folder).signature_def)
+    keys = set(checks._meta_graph(folder).signature_def)
     assert keys == {"serving_default", "embed", "__saved_model_init_op"}
 
 
@@ -157,7 +157,7 @@ def test_classify_of_any_number_of_words(tmp_path):
         model, tmp_path, top_k=2, example_inputs=np.array([[1, 2], [3, 4]])
     )
     examples = [
-        questions.serialize({"words": np.array([row])})[0] for row in rows
+        example_inputs.serialize({"words": np.array([row])})[0] for row in rows
     ]
     answers = ask(folder, "classify", inputs=np.array(examples, object))
     for row, classes in zip(rows, answers["classes"]):
@@ -320,13 +320,13 @@ class TestWarmup:
     def test_records_are_written_and_replayed(self, tmp_path, monkeypatch):
         pytest.importorskip("tensorflow_serving")
         replayed = []
-        check = proof.check
+        verify = checks.verify
 
         def note(folder, asked, records):
             replayed.extend(records)
-            check(folder, asked, records)
+            verify(folder, asked, records)
 
-        monkeypatch.setattr(proof, "check", note)
+        monkeypatch.setattr(checks, "verify", note)
         folder = tfxclass.export.saved_model(
             make_model(), tmp_path, warmup_batch_sizes=[1, 4]
         )
@@ -341,7 +341,7 @@ class TestWarmup:
         folder = tfxclass.export.saved_model(make_model(), tmp_path)
         bad = {"x": np.ones((2, 3), "float32")}
         with pytest.raises(RuntimeError, match="does not load or run"):
-            proof.check(folder, [], [("serving_default", bad)])
+            checks.verify(folder, [], [("serving_default", bad)])
 
     def test_too_many(self, tmp_path):
         pytest.importorskip("tensorflow_serving")

@@ -104,7 +104,7 @@ def test_layer_in_numpy(activation, num_groups, num_dense, monkeypatch):
     row_bytes = 4 * len(weights.biases)
     monkeypatch.setattr(sparse_linear, "_DENSE_SHARE", 0.0)
     monkeypatch.setattr(
-        sparse_linear, "_MOST_DENSE_BYTES", num_dense * row_bytes
+        sparse_linear, "_MAX_DENSE_BYTES", num_dense * row_bytes
     )
     layer = sparse_linear.from_weights(weights, 24, activation, groups)
     assert layer.num_dense == num_dense
@@ -219,7 +219,7 @@ def test_the_first_level_of_a_large_tree_is_pruned(monkeypatch):
     _, _, rows, labels = make()
     least = []
     for most in (0, 10**9):
-        monkeypatch.setattr(linear_tree, "_MOST_KEPT", most)
+        monkeypatch.setattr(linear_tree, "_MAX_KEPT", most)
         weights, _ = train_linear(
             rows, labels, 9, 24, num_groups=4, threshold=0.4
         )

@@ -52,9 +52,12 @@ def test_memory_is_the_estimate_of_what_lies_on_a_machine():
     assert found["sharded"].machine_bytes == step_bytes(of_shard)
     variables = of_shard.weight_bytes + of_shard.slot_bytes
     assert found["sharded"].variable_bytes == variables
-    assert found["servers"].beside_bytes == variables
+    assert found["servers"].host_or_server_bytes == variables
     host = tfxclass.estimate(whole, DIM, BATCH, adam)
-    assert found["host"].beside_bytes == host.weight_bytes + host.slot_bytes
+    assert (
+        found["host"].host_or_server_bytes
+        == host.weight_bytes + host.slot_bytes
+    )
     step = host.gradient_bytes + host.activation_bytes
     assert found["host"].machine_bytes == step
 
@@ -115,7 +118,9 @@ def test_one_machine_sends_nothing():
 def test_more_machines_need_less_of_each():
     rows = [plan(machines=n) for n in (1, 2, 4, 8)]
     for name in ("sharded", "servers"):
-        bytes_ = [r[name].variable_bytes + r[name].beside_bytes for r in rows]
+        bytes_ = [
+            r[name].variable_bytes + r[name].host_or_server_bytes for r in rows
+        ]
         assert bytes_ == sorted(bytes_, reverse=True)
         assert bytes_[0] == pytest.approx(8 * bytes_[-1], rel=0.01)
 

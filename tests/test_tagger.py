@@ -193,7 +193,9 @@ def test_layer_reads_texts_as_the_training_does():
         fields_lib.learn(f, 3, hashes)
         for f, (_, hashes, _) in zip(fields, read)
     ]
-    layer = tfxclass.text.text_features.make(fields, vocabularies)
+    layer = tfxclass.text.text_features.build_text_features(
+        fields, vocabularies
+    )
     given = {name: tf.constant(texts) for name, texts in columns.items()}
     ids, values = (x.numpy() for x in layer(given))
     found = np.zeros((3, layer.num_features))
@@ -405,9 +407,9 @@ def test_ten_megabytes(trained):
 
 def test_tree_of_labels_learns_as_the_flat_one(glosses, monkeypatch):
     texts, kinds = glosses
-    effort = tfxclass.text.trials.Effort(5, 0.0, (0.5,))
-    monkeypatch.setitem(tfxclass.text.trials.EFFORTS, "fast", effort)
-    monkeypatch.setattr(tfxclass.text.linear_tree, "_LEAST_GROUPS", 4)
+    effort = tfxclass.text.model_selection.Preset(5, 0.0, (0.5,))
+    monkeypatch.setitem(tfxclass.text.model_selection.PRESETS, "fast", effort)
+    monkeypatch.setattr(tfxclass.text.linear_tree, "_MIN_GROUPS", 4)
     tagger = quiet(effort="fast").fit(texts[:2000], [[k] for k in kinds[:2000]])
     assert tagger.summary["groups"] == 4
     scores = tagger.evaluate(texts[2000:], kinds[2000:])
@@ -439,7 +441,7 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     assert cli.main(["tag", "ask", out, "-k", "2"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {best["tag"] for best in answer} == {"cake", "food"}
-    ask = ["tag", "ask", out, "-k", "2", "--threshold", "learned"]
+    ask = ["tag", "ask", out, "-k", "2", "--threshold", "calibrated"]
     monkeypatch.setattr(sys, "stdin", iter(["bake the cake\n"]))
     assert cli.main(ask) == 0
     kept = [best for best in answer if best["probability"] >= 0.5]

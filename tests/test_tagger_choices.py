@@ -15,9 +15,11 @@ from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import near_texts
 from tfxclass.text import neighbors
-from tfxclass.text import trials
 from tfxclass.text import tried_labels
-from tfxclass.text.beside import best_share
+from tfxclass.text.ensemble import best_share
+from tfxclass.text.model_selection import PRESETS
+from tfxclass.text.model_selection import ModelSelection
+from tfxclass.text.model_selection import Preset
 from tfxclass.text.sparse_rows import from_pairs
 
 # Each text twice and more: enough to hold some out.
@@ -53,7 +55,7 @@ def test_votes_equal_the_plain_way():
     texts, rows = random_rows(40, 15, 0)
     has = np.random.default_rng(1).random((40, 6)) < 0.3
     labels = from_pairs(40, *np.nonzero(has))
-    layer = neighbors.make(rows, labels, 15, 6, num_neighbors=7)
+    layer = neighbors.build_neighbor_votes(rows, labels, 15, 6, num_neighbors=7)
     queries, given = random_rows(9, 15, 2)
     queries[4] = 0
     ids, values = given.padded()
@@ -91,10 +93,11 @@ def test_a_tagger_with_votes_is_a_plain_model(tagger, tmp_path):
     loaded = Tagger.load(tmp_path / "tagger")
     assert loaded.predict(TEXTS) == tagger.predict(TEXTS)
     np.testing.assert_array_equal(loaded.thresholds, tagger.thresholds)
-    folder = tagger.export(tmp_path / "model", k=5, threshold="learned")
+    folder = tagger.export(tmp_path / "model", k=5, threshold="calibrated")
     served = tf.saved_model.load(folder).signatures["serving_default"]
     found = served(text=tf.constant(TEXTS))["labels"].numpy()
-    expected = tagger.predict(TEXTS, threshold="learned")
+    expected = tagger.predict(TEXTS, threshold="calibrated")
+    assert tagger.predict(TEXTS, threshold="learned") == expected
     assert [[t.decode() for t in row if t] for row in found] == [
         [tag for tag, _ in answer] for answer in expected
     ]
@@ -162,7 +165,7 @@ def test_passes_end_where_held_out_texts_lose(scores, passes):
 
     made._try = attempt
     first = types.SimpleNamespace(score=scores[4])
-    trial = trials.Trials._stop_early(made, first)
+    trial = ModelSelection._stop_early(made, first)
     assert trial.score == max(scores.values())
     assert made.epochs == 5 * passes // 4
     assert sorted([4, *asked]) == sorted(scores)
@@ -181,7 +184,7 @@ def test_passes_end_where_held_out_texts_lose(scores, passes):
 def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
     made = types.SimpleNamespace(
         tagger=types.SimpleNamespace(effort="best", c=None),
-        effort=trials.EFFORTS["best"],
+        effort=PRESETS["best"],
     )
     found = []
 
@@ -190,27 +193,27 @@ def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
         return types.SimpleNamespace(score=-abs(np.log(c / best_c)))
 
     made._try = attempt
-    grid = trials.EFFORTS["best"].values_of_c
+    grid = PRESETS["best"].values_of_c
     first = max(
         ((attempt(None, "f", c), "f", c) for c in grid),
         key=lambda best: best[0].score,
     )
     found.clear()
-    trial, fields, c = trials.Trials._go_on(made, first, None)
+    trial, fields, c = ModelSelection._go_on(made, first, None)
     np.testing.assert_allclose(found, asked)
     assert fields == "f" and c == pytest.approx(min(best_c, 8.0))
     made.tagger.c = first[2]
     found.clear()
-    assert trials.Trials._go_on(made, first, None) == first and not found
+    assert ModelSelection._go_on(made, first, None) == first and not found
 
 
 def test_few_terms_where_there_is_no_time_for_all():
     def terms_a_text(seconds, effort="fast"):
         efforts = {
-            "fast": trials.Effort(4, seconds, (0.5,), 2),
-            "best": trials.Effort(5, 0.0, (0.5,)),
+            "fast": Preset(4, seconds, (0.5,), 2),
+            "best": Preset(5, 0.0, (0.5,)),
         }
-        made = trials.Trials.__new__(trials.Trials)
+        made = ModelSelection.__new__(ModelSelection)
         made.tagger = types.SimpleNamespace(tags=["a", "b"])
         made.effort = efforts[effort]
         made.epochs = 4
@@ -244,7 +247,7 @@ def test_candidates_are_tried_on_the_same_labels(monkeypatch):
     """Characters take longer, so they were tried on fewer labels and lost."""
     texts, tags = stems(60, 480)
     # Words take 2e-5 seconds, characters 6e-4.
-    monkeypatch.setattr(tried_labels, "_MOST_SECONDS", 1e-4)
+    monkeypatch.setattr(tried_labels, "_MAX_SECONDS", 1e-4)
     monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
     tagger = quiet(effort="fast").fit(texts[:400], tags[:400])
     words, chars = tagger.summary["tried"]

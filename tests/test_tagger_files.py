@@ -185,10 +185,10 @@ def exported(old, tmp_path_factory):
     """`(the question that proves an export, its right answers)`."""
     seen = []
     with pytest.MonkeyPatch.context() as m:
-        check = tagger_export.proof.check
-        m.setattr(tagger_export.proof, "check", lambda _, x: seen.extend(x))
+        verify = tagger_export.checks.verify
+        m.setattr(tagger_export.checks, "verify", lambda _, x: seen.extend(x))
         folder = old.export(tmp_path_factory.mktemp("served"), k=3)
-    assert check is tagger_export.proof.check
+    assert verify is tagger_export.checks.verify
     (question,) = seen
     served = tf.saved_model.load(folder).signatures["serving_default"]
     given = {k: tf.constant(x.tolist()) for k, x in question.inputs.items()}

@@ -44,7 +44,7 @@ def plain_scores(texts, has, queries):
 
 def test_scores_equal_the_plain_way(data):
     texts, has, (queries, given), arguments = data
-    layer = kernel_ridge.make(*arguments, 40, PENALTY, share=0.4)
+    layer = kernel_ridge.build_kernel_scores(*arguments, 40, PENALTY, share=0.4)
     ids, values = given.padded()
     expected = plain_scores(texts, has, queries)
     # Solved in float32.
@@ -56,7 +56,7 @@ def test_scores_equal_the_plain_way(data):
     p = np.random.default_rng(3).random((9, 6)).astype(np.float32)
     found = layer(ids, values, p)
     np.testing.assert_allclose(found, 0.6 * p + 0.4 * expected, atol=1e-4)
-    layer = kernel_ridge.make(*arguments, 40, 5.0)
+    layer = kernel_ridge.build_kernel_scores(*arguments, 40, 5.0)
     assert np.abs(layer.scores(ids, values) - expected).max() > 0.05
 
 
@@ -69,7 +69,7 @@ def test_some_texts_as_landmarks(data, monkeypatch):
         np.random, "default_rng", lambda _: np.random.RandomState(0)
     )
     order = np.random.RandomState(0).permutation(80)[:40]
-    layer = kernel_ridge.make(
+    layer = kernel_ridge.build_kernel_scores(
         rows.take(twice), labels.take(twice), *sizes, 40, PENALTY
     )
     assert layer.similarity.num_labels == 40
@@ -91,9 +91,11 @@ def test_weights_of_low_rank(data, monkeypatch):
     # Labels 3 to 5 are copies of 0 to 2, so that there are three directions.
     has = has[:, [0, 1, 2, 0, 1, 2]]
     labels = from_pairs(40, *np.nonzero(has))
-    monkeypatch.setattr(kernel_ridge, "_MOST_WEIGHTS", 3 * 46)
+    monkeypatch.setattr(kernel_ridge, "_MAX_WEIGHTS", 3 * 46)
     layer, one = (
-        kernel_ridge.make(rows, labels, *sizes, 40, PENALTY, one=one)
+        kernel_ridge.build_kernel_scores(
+            rows, labels, *sizes, 40, PENALTY, single_label=one
+        )
         for one in (False, True)
     )
     assert layer.rank == 3 and layer.kernel.shape == (40, 3)

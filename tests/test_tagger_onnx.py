@@ -14,7 +14,7 @@ from tfxclass.text import MixedScores
 from tfxclass.text import Tagger
 from tfxclass.text import sparse_linear
 from tfxclass.text import tagger_onnx
-from tfxclass.text.beside import ENCODED
+from tfxclass.text.ensemble import ENCODED
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")

@@ -58,7 +58,9 @@ def _add_ask(verbs):
     ask.add_argument("--data", help="file of texts; else lines of the input")
     ask.add_argument("-k", type=int, help="most tags of a text")
     ask.add_argument(
-        "--threshold", type=_threshold, help='least probability, or "learned"'
+        "--threshold",
+        type=_threshold,
+        help='least probability, or "calibrated"',
     )
     _add_encoding(ask)
     ask.set_defaults(run=_ask)
@@ -73,7 +75,8 @@ def _add_encoding(command):
 
 
 def _threshold(text):
-    return text if text == "learned" else float(text)
+    # "learned" is the former name.
+    return text if text in ("calibrated", "learned") else float(text)
 
 
 def _fit(options):

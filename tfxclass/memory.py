@@ -13,7 +13,7 @@ from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.class_rows_step import can_step_by_class
 from tfxclass.optimizers.lazy_rows import LazyRows
-from tfxclass.recovery.pass_memory import pass_bytes
+from tfxclass.recovery.passes import pass_bytes
 from tfxclass.rows.rounded_initializer import CONSTANTS
 from tfxclass.rows.rounded_initializer import Rounded
 

@@ -166,7 +166,7 @@ def plot_recall(
 def _recalls(lists, head, k, features):
     search, queries, best = lists.prepared(head, k, features)
     expected = best.ids.numpy()
-    least, most = search.least_probes(k), search.num_lists
+    least, most = search.min_probes(k), search.num_lists
     doubled = [2**i for i in range(most.bit_length()) if 2**i < most]
     probes = [p for p in doubled if p >= least] + [most]
     recall = []

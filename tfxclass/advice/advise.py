@@ -3,6 +3,7 @@
 import contextlib
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -10,11 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
-from tfxclass.advice.data import batches_of
 from tfxclass.advice.report import NAMES
 from tfxclass.advice.report import Advice
 from tfxclass.advice.report import Choice
 from tfxclass.advice.report import new_head
+from tfxclass.checks import check_batch
+from tfxclass.checks import check_pair
 from tfxclass.checks import check_positive_int
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -131,6 +133,45 @@ def advise(
     if verbose:
         print(advice)
     return advice
+
+
+def batches_of(data: Any, batch_size: int) -> Iterator[tuple[Any, tf.Tensor]]:
+    """Batches `(x, y)` of tensors, over and over.
+
+    Args:
+        data: `(x, y)`, structures of arrays, whose rows are drawn; or a
+            `tf.data.Dataset` of batches, which is repeated.
+        batch_size: int, of arrays; as many rows as there are, at most.
+
+    Raises:
+        ValueError: other data, none, or arrays of unequal length.
+    """
+    if isinstance(data, tf.data.Dataset):
+        return _of_dataset(data)
+    rows = check_pair(data)
+    arrays = keras.tree.map_structure(np.asarray, tuple(data))
+    return _of_arrays(arrays, rows, batch_size)
+
+
+def _of_arrays(arrays, rows, batch_size):
+    random = np.random.default_rng(0)
+    while True:
+        order = random.permutation(rows)
+        size = min(batch_size, rows)
+        for start in range(0, rows - size + 1, size):
+            part = order[start : start + size]
+            yield keras.tree.map_structure(
+                lambda each, part=part: tf.constant(each[part]), arrays
+            )
+
+
+def _of_dataset(dataset):
+    while True:
+        batch = None
+        for batch in dataset:
+            yield check_batch(batch)
+        if batch is None:
+            raise ValueError("`data` must have a batch. Received: none.")
 
 
 def _copy_of(encoder):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_MOST_ROUNDS = 100
+_MAX_ROUNDS = 100
 # Chosen by benchmarks/label_thresholds.py; figures in docs/calibration.md.
 SHRINKAGE = 20.0
 _TINY = 1e-4
@@ -130,7 +130,7 @@ class _Groups:
 
     def micro(self):
         f1, cuts = 0.0, None
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             cuts = self._best(2 * self.hits - f1 * self.rank)
             hits = self._hits_of(cuts).sum()
             total = max(cuts.sum() + self.positives.sum(), 1)

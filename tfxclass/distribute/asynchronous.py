@@ -1,6 +1,5 @@
 """Steps of workers on their own, with the variables on parameter servers."""
 
-import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.distribute.failures import failures_told
-from tfxclass.distribute.logs import logs_of
+from tfxclass.distribute.steps import Steps
 from tfxclass.types import Data
 
 _lock = threading.Lock()
@@ -82,7 +80,7 @@ def _recipe(dataset):
     return make
 
 
-class AsynchronousSteps:
+class AsynchronousSteps(Steps):
     """Schedules `model.train_step` on the workers.
 
     A step that a lost worker left is taken by another one. Steps are scheduled
@@ -91,9 +89,11 @@ class AsynchronousSteps:
     """
 
     is_chief = True
+    lost_errors = (tf.errors.UnavailableError,)
+    lost_message = "A parameter server was lost, and the variables on it."
 
     def __init__(self, model: keras.Model, max_staleness: int) -> None:
-        self.model = model
+        super().__init__(model)
         self.max_staleness = max_staleness
         self.coordinator = coordinator_of(model.distribute_strategy)
         with model.distribute_strategy.scope():
@@ -163,8 +163,7 @@ class AsynchronousSteps:
             _count_atomically(variable)
 
     def reset(self) -> None:
-        """Begins to count anew what `logs` tells."""
-        self.model.reset_metrics()
+        super().reset()
         self._staleness.assign(tf.zeros_like(self._staleness))
 
     def train(self, iterator: Iterator[Any]) -> bool:
@@ -187,18 +186,11 @@ class AsynchronousSteps:
         self.coordinator.join()
         self._num_scheduled = 0
 
-    def failures_told(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which a lost server is a RuntimeError."""
-        return failures_told(
-            tf.errors.UnavailableError,
-            "A parameter server was lost, and the variables on it.",
-        )
-
     def logs(self) -> dict[str, Any]:
         """The metrics since `reset` and the staleness of the steps: how many
         updates came between a step's reading and its own."""
         self.finish()
-        logs = logs_of(self.model)
+        logs = super().logs()
         counts = self._staleness.numpy()
         if counts.any():
             values = np.arange(len(counts))

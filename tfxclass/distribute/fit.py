@@ -146,7 +146,7 @@ def fit(
         checkpoint,
         checkpoint_interval,
     )
-    with steps.failures_told():
+    with steps.explained_failures():
         check_workers_agree(model)
         return job.run(dataset, epochs, callbacks, verbose)
 

@@ -1,23 +1,13 @@
 """Steps of all replicas together: one device, mirrored, several workers."""
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfxclass.distribute.failures import failures_told
-from tfxclass.distribute.logs import logs_of
+from tfxclass.distribute.steps import Steps
 from tfxclass.types import Data
-
-# What TensorFlow raises in the others when a worker is gone.
-_LOST = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.UnavailableError,
-)
 
 
 class Batches:
@@ -59,11 +49,20 @@ class Batches:
         return self._iterator
 
 
-class SynchronousSteps:
+class SynchronousSteps(Steps):
     """Runs `model.train_step` and `test_step` under `model`'s strategy."""
 
+    # What TensorFlow raises in the others when a worker is gone.
+    lost_errors = (
+        tf.errors.AbortedError,
+        tf.errors.CancelledError,
+        tf.errors.DeadlineExceededError,
+        tf.errors.UnavailableError,
+    )
+    lost_message = "A worker was lost, or did not come to a step in time."
+
     def __init__(self, model: keras.Model) -> None:
-        self.model = model
+        super().__init__(model)
         self.strategy = model.distribute_strategy
         self._train = self._function(model.train_step)
         self._test = self._function(model.test_step)
@@ -89,10 +88,6 @@ class SynchronousSteps:
         """Makes all variables, metrics included, without a step."""
         self._train.get_concrete_function(batches.epoch(0))
 
-    def reset(self) -> None:
-        """Begins to count anew what `logs` tells."""
-        self.model.reset_metrics()
-
     def train(self, iterator: Iterator[Any]) -> bool:
         """A training step; False where the data have ended."""
         return _ran(self._train, iterator)
@@ -101,20 +96,10 @@ class SynchronousSteps:
         """A step of evaluation; False where the data have ended."""
         return _ran(self._test, iterator)
 
-    def logs(self) -> dict[str, Any]:
-        """The metrics since `reset`, of all replicas: see `logs_of`."""
-        return logs_of(self.model)
-
     def finish(self) -> None:
         """Brings replicas together that went on by themselves (`LocalSGD`)."""
         if hasattr(self.model.optimizer, "average"):
             self.model.optimizer.average()
-
-    def failures_told(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which a lost worker is a RuntimeError."""
-        return failures_told(
-            _LOST, "A worker was lost, or did not come to a step in time."
-        )
 
     @property
     def is_chief(self) -> bool:

@@ -6,8 +6,9 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.checks import check_positive_int
 from tfxclass.export import accuracy
-from tfxclass.export import earlier_lists
+from tfxclass.export import previous_index
 from tfxclass.export.list_search import ListSearch
+from tfxclass.export.loading import check_plain_logits
 from tfxclass.ops import kmeans
 from tfxclass.paths import local_path
 from tfxclass.rows import servable_ops
@@ -82,7 +83,7 @@ class InvertedLists:
         head: keras.layers.Layer,
         k: int,
         features: Array | None = None,
-        most_excluded: int = 0,
+        max_excluded: int = 0,
         quantize: bool = False,
     ) -> ListSearch:
         """`ListSearch` of a head; see `saved_model`.
@@ -91,7 +92,7 @@ class InvertedLists:
             head: a head with one row a class.
             k: int, classes in an answer.
             features: float `[n, dim]` that recall is measured on, or None.
-            most_excluded: int, classes that a question may exclude: the lists
+            max_excluded: int, classes that a question may exclude: the lists
                 that are read have so many more.
             quantize: whether rows are kept in int8.
 
@@ -99,7 +100,7 @@ class InvertedLists:
             ValueError: another kind of head, or a recall below `min_recall`.
         """
         search, queries, best = self.prepared(head, k, features, quantize)
-        most = min(k + most_excluded, head.num_answers)
+        most = min(k + max_excluded, head.num_answers)
         with progress.told("Measuring the recall of the lists"):
             self._choose_probes(search, k, queries, best.ids.numpy(), most)
         if search.sums is not None:
@@ -144,7 +145,7 @@ class InvertedLists:
     def _lists(self, rows, removed):
         """The list of each class, int64 `[num_classes]`."""
         if self.base is not None:
-            return earlier_lists.lists_of(self.base, rows, removed)
+            return previous_index.lists_of(self.base, rows, removed)
         count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
         count = min(count, rows.shape[0])
         return kmeans.clusters(rows, count, self.seed).numpy()
@@ -159,7 +160,7 @@ class InvertedLists:
         )
 
     def _choose_probes(self, search, k, queries, expected, most):
-        least = search.least_probes(most)
+        least = search.min_probes(most)
         probes = self.num_probes or least
         if not least <= probes <= search.num_lists:
             raise ValueError(
@@ -183,12 +184,7 @@ class InvertedLists:
             probes = min(2 * probes, search.num_lists)
 
     def _check_head(self, head):
-        if not getattr(head, "has_plain_logits", False):
-            raise ValueError(
-                "`search` needs a head with one row a class, and of its logits "
-                f"softmax, sigmoid or nothing. Received: {type(head).__name__}."
-                " Leave it out for exact search."
-            )
+        check_plain_logits("`search`", head, "Leave it out for exact search.")
         if self.probabilities and head.activation is None:
             raise ValueError(
                 "`probabilities` needs a head that has them. Received: "

@@ -108,7 +108,7 @@ class ListSearch(tf.Module):
             "measured_on": self.measured_on,
         }
 
-    def least_probes(self, k: int) -> int:
+    def min_probes(self, k: int) -> int:
         """Lists to read that hold `k` classes whichever they are, int."""
         sizes = np.sort(np.diff(self.starts.numpy()))
         return int(np.searchsorted(np.cumsum(sizes), k)) + 1

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxclass.types import Config
 
 # Bisections of the factor, between none and so much.
-_STEPS, _MOST_FACTOR = 24, 4.0
+_STEPS, _MAX_FACTOR = 24, 4.0
 
 
 class Seen(NamedTuple):
@@ -85,7 +85,7 @@ class ListSums(tf.Module):
         one, other = (
             (Seen(*(x[i::2] for x in seen)), exact[i::2]) for i in range(2)
         )
-        low, high = 0.0, _MOST_FACTOR
+        low, high = 0.0, _MAX_FACTOR
         for _ in range(_STEPS):
             self.factor.assign((low + high) / 2)
             # It rises with the factor.

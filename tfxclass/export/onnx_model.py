@@ -12,26 +12,27 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass import optimizers
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.export import accuracy
+from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
+from tfxclass.export import onnx_checks
 from tfxclass.export import onnx_classifier
 from tfxclass.export import onnx_ops
 from tfxclass.export import onnx_precision
-from tfxclass.export import onnx_proof
 from tfxclass.export import onnx_rows
 from tfxclass.export import onnx_tensors
-from tfxclass.export import questions
+from tfxclass.export import searches
 from tfxclass.export import signatures
+from tfxclass.export.loading import check_plain_logits
+from tfxclass.export.loading import new_path
+from tfxclass.export.loading import parts_of
 from tfxclass.export.onnx_classifier import own
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
-from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
 from tfxclass.keras_internals import with_constants
-from tfxclass.paths import local_path
 from tfxclass.rows import int8_rows
 from tfxclass.types import Path
 
@@ -96,14 +97,10 @@ def onnx(
         ImportError: the extra is not installed.
     """
     check_extra()
-    path = os.path.abspath(local_path(path))
-    if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: {path!r}")
-    if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(local_path(model, "model"))
-    inputs, features, head = encoder_of(model)
+    path = new_path(path)
+    inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
-    _check_head(head)
+    check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
     quantize = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
     _check_names(inputs)
@@ -114,11 +111,9 @@ def onnx(
             f"features of shape {features.shape}"
         )
     names = labels_lib.of_head(labels, head)
-    examples = questions.examples(inputs, example_inputs)
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
+    examples = example_inputs_lib.examples(inputs, example_inputs)
     encoder = keras.Model(inputs, features)
-    search = signatures.ExactSearch(
+    search = searches.ExactSearch(
         head, int8_rows.quantize if quantize else None
     )
     if quantize:
@@ -136,7 +131,7 @@ def onnx(
             accuracy.write_report(os.path.join(folder, REPORT), report)
         if verify:
             with progress.told("Comparing the answers"):
-                onnx_proof.check(
+                onnx_checks.verify(
                     os.path.join(folder, MODEL),
                     encoder,
                     search,
@@ -158,15 +153,6 @@ def check_extra() -> None:
         )
 
 
-def _check_head(head):
-    if not getattr(head, "has_plain_logits", False):
-        raise ValueError(
-            "ONNX export needs a head with one row a class, and of its logits "
-            f"softmax, sigmoid or nothing. Received: {type(head).__name__}. "
-            "Use tfxclass.export.saved_model."
-        )
-
-
 def _check_names(inputs):
     taken = {x.name for x in inputs} & {"ids", "scores"}
     if taken:
@@ -179,7 +165,7 @@ def _check_names(inputs):
 
 def _convert(encoder, head):
     """ModelProto from the inputs to `queries`, what the rows multiply."""
-    specs = [signatures.spec_of(x) for x in encoder.inputs]
+    specs = [example_inputs_lib.spec_of(x) for x in encoder.inputs]
 
     def encode(*inputs):
         features = signatures.encode(encoder, inputs)

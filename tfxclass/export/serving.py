@@ -11,20 +11,20 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfxclass import optimizers
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.export import accuracy
+from tfxclass.export import checks as checks_lib
+from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
-from tfxclass.export import proof
-from tfxclass.export import questions
+from tfxclass.export import searches
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
+from tfxclass.export.loading import parts_of
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference import filters
-from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.paths import local_path
@@ -122,9 +122,7 @@ def saved_model(
         ImportError: a warm-up without the extra.
     """
     path = local_path(path)
-    if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(local_path(model, "model"))
-    inputs, features, head = encoder_of(model)
+    inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
     if threshold is not None and search and not search.probabilities:
@@ -136,58 +134,63 @@ def saved_model(
     threshold = threshold_of(threshold, head)
     quantize = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
-    most_excluded = _most_excluded(exclude)
+    max_excluded = _max_excluded(exclude)
     _check_only(only, head)
     _check_names(inputs)
     kinds = {filters.EXCLUDE: exclude, filters.ONLY: only}
     filters.check_free([kind for kind in kinds if kinds[kind]], inputs)
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
-    examples = questions.examples(inputs, example_inputs)
-    _settle(model)
+    examples = example_inputs_lib.examples(inputs, example_inputs)
     encoder = keras.Model(inputs, features)
     measured_on = None
     if example_inputs is not None and (search or quantize):
         measured_on = encoder([tf.constant(x) for x in examples])
     if search is not None:
-        search = search.build(head, top_k, measured_on, most_excluded, quantize)
+        search = search.build(head, top_k, measured_on, max_excluded, quantize)
     elif quantize:
-        search = signatures_lib.ExactSearch(head, int8_rows.quantize)
+        search = searches.ExactSearch(head, int8_rows.quantize)
         search.measure(measured_on, features.shape[-1], top_k, min_recall)
-    asked = []
-    if verify:
-        best = questions.best_of(search or head, threshold)
-        answer = signatures_lib.Answer(
-            None, top_k, threshold, most_excluded, only
-        )
-        asked = questions.ask(encoder, head, best, names, examples, answer)
+    reference = signatures_lib.Reference(
+        encoder,
+        search or searches.ModelSearch(head),
+        examples,
+        names,
+        threshold,
+    )
+    signatures = signatures_lib.signatures_of(
+        encoder, top_k, max_excluded, only, full_scores
+    )
     with version_folder(path) as folder:
-        search = search or _exact(head)
-        answer = signatures_lib.Answer(
-            search, top_k, threshold, most_excluded, only
-        )
         with progress.told("Writing the export"):
-            keys = _write(folder.name, encoder, answer, names, full_scores)
-        if search.report() is not None:
+            _write(folder.name, signatures, reference, search or _exact(head))
+        if search is not None:
             report = {**search.report(), "top_k": top_k}
             accuracy.write_report(
                 os.path.join(folder.name, "assets.extra", "search.json"), report
             )
-        del search, answer
-        served = questions.served(inputs, examples)
-        records = warmup.write(folder.name, keys, served, warmup_batch_sizes)
+        records = warmup.write(
+            folder.name,
+            [signature.name for signature in signatures],
+            reference.inputs,
+            warmup_batch_sizes,
+        )
         # A normalised class matrix goes before another process loads it.
         gc.collect()
-        asked = [question for question in asked if question.signature in keys]
+        checks = list(map(reference.check, signatures))
         with progress.told("Proving the export"):
-            proof.check(folder.name, asked, records if verify else [])
+            checks_lib.verify(
+                folder.name,
+                checks if verify else [],
+                records if verify else [],
+            )
     return folder.name
 
 
-def _most_excluded(exclude):
+def _max_excluded(exclude):
     """Ids that a request may exclude, int; 0 where it cannot."""
     if exclude is True:
-        return filters.MOST_EXCLUDED
+        return filters.MAX_EXCLUDED
     return check_positive_int("exclude", exclude) if exclude is not False else 0
 
 
@@ -210,29 +213,27 @@ def _check_names(inputs):
             )
 
 
-def _settle(model):
-    """Brings rows that are updated lazily up to date, before any is read."""
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
-
-
 def _exact(head):
     # Rows that are a layer's, too, are saved once, as that layer has them.
     is_tied = getattr(head, "tie", None) is not None
-    return signatures_lib.ExactSearch(
+    return searches.ExactSearch(
         head, None if is_tied else column_rows.in_columns
     )
 
 
-def _write(folder, encoder, answer, names, full_scores):
-    """Writes the SavedModel; returns the names of its signatures."""
+def _write(folder, signatures, model, search):
+    """Writes the SavedModel."""
     with tempfile.TemporaryDirectory() as scratch:
-        asset = labels_lib.write(names, scratch)
-        module = signatures_lib.Signatures(encoder, answer, asset, full_scores)
+        module = signatures_lib.SavedSignatures(
+            model.encoder,
+            search,
+            signatures,
+            labels_lib.write(model.names, scratch),
+            model.threshold,
+        )
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)
     _finish(folder)
-    return list(functions)
 
 
 def _finish(folder):

@@ -7,14 +7,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass import optimizers
 from tfxclass.export import labels as labels_lib
+from tfxclass.export.loading import check_plain_logits
+from tfxclass.export.loading import new_path
+from tfxclass.export.loading import parts_of
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.output_head import flatten
 from tfxclass.ops import half_rows
-from tfxclass.paths import local_path
 from tfxclass.types import Array
 from tfxclass.types import Labels
 from tfxclass.types import Path
@@ -23,7 +24,8 @@ ROWS, IDS, REPORT = "rows.npy", "ids.npy", "vectors.json"
 # Rows at a time: the temporaries stay small.
 _BLOCK = 65_536
 # Biases of classes that are never answers are below.
-_LEAST_BIAS = -1e8
+_MIN_BIAS = -1e8
+_INSTEAD = "Use tfxclass.export.saved_model."
 
 
 def vectors(
@@ -51,16 +53,10 @@ def vectors(
     Raises:
         ValueError: a path that exists, another kind of head, or wrong labels.
     """
-    path = os.path.abspath(local_path(path))
-    if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: {path!r}")
-    if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(local_path(model, "model"))
-    _, _, head = encoder_of(model)
-    _check_head(head)
+    path = new_path(path)
+    _, _, head = parts_of(model)
+    check_plain_logits("`vectors`", head, _INSTEAD)
     names = labels_lib.of_head(labels, head)
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
     (served,) = head.export_weights()
     ids = _answers(head, served)
     # That of removed classes alone is zero for the others.
@@ -98,7 +94,7 @@ def vector_queries(model: keras.Model, inputs: Array) -> np.ndarray:
         ValueError: another kind of head.
     """
     symbols, features, head = encoder_of(model)
-    _check_head(head)
+    check_plain_logits("`vector_queries`", head, _INSTEAD)
     encoder = keras.Model(inputs_as_given(model, symbols), features)
     features = encoder(inputs, training=False)
     queries = head.queries(flatten(features))
@@ -107,21 +103,13 @@ def vector_queries(model: keras.Model, inputs: Array) -> np.ndarray:
     return queries.numpy()
 
 
-def _check_head(head):
-    if not getattr(head, "has_plain_logits", False):
-        raise ValueError(
-            "`vectors` needs a head with one row a class, and of its logits "
-            f"softmax, sigmoid or nothing. Received: {type(head).__name__}."
-        )
-
-
 def _answers(head, served):
     """The classes that may be answers, int64 `[n]`."""
     ids = np.setdiff1d(np.arange(head.num_classes), head.removed)
     if served.bias is None:
         return ids
     bias = tf.convert_to_tensor(served.bias).numpy()
-    return ids[bias[ids] > _LEAST_BIAS]
+    return ids[bias[ids] > _MIN_BIAS]
 
 
 def _write_rows(path, kernel, bias, ids):

@@ -9,14 +9,14 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.export import signatures as signatures_lib
-from tfxclass.export.questions import serialize
+from tfxclass.export.example_inputs import serialize
 from tfxclass.inference import filters
 from tfxclass.types import Config
 from tfxclass.types import Path
 
 PATH = os.path.join("assets.extra", "tf_serving_warmup_requests")
 # A server takes no more.
-_MOST_RECORDS = 1_000
+_MAX_RECORDS = 1_000
 
 
 def check(batch_sizes: Sequence[int]) -> None:
@@ -57,9 +57,9 @@ def write(
     """
     if not batch_sizes:
         return []
-    if len(signatures) * len(batch_sizes) > _MOST_RECORDS:
+    if len(signatures) * len(batch_sizes) > _MAX_RECORDS:
         raise ValueError(
-            f"`warmup_batch_sizes` must make at most {_MOST_RECORDS} requests."
+            f"`warmup_batch_sizes` must make at most {_MAX_RECORDS} requests."
             f" Received: {len(batch_sizes)} sizes with {len(signatures)} "
             "signatures."
         )

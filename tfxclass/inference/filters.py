@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -19,7 +20,7 @@ EXCLUDE, ONLY = "exclude", "only"
 #: Name of the input with the ids, by kind of filter.
 INPUTS = {EXCLUDE: "exclude_ids", ONLY: "only_ids"}
 #: Ids that a request may exclude where its width is not known beforehand.
-MOST_EXCLUDED = 64
+MAX_EXCLUDED = 64
 
 
 def kind_of(
@@ -61,7 +62,8 @@ def answer(
     ids: Array,
     k: int,
     kind: str,
-    search: OutputHead | tf.Module | None = None,
+    search: Any = None,
+    most: int = MAX_EXCLUDED,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The k best classes of a head, without `ids` or among them.
 
@@ -72,6 +74,8 @@ def answer(
         k: int.
         kind: `EXCLUDE` or `ONLY`.
         search: what finds classes and logits, by default the head.
+        most: int, ids of a row for which there is room where p is not known
+            while a step is traced.
 
     Returns:
         `(ids, scores)`: int64 and float32 `[..., k]`.
@@ -82,7 +86,7 @@ def answer(
         ids = head.live_ids(ids)
         found = among(head, search.logits_of(rows, ids), ids, k)
     else:
-        n, ids = places_for(k, ids, head)
+        n, ids = places_for(k, ids, head, most)
         found = without(*search.top_k(rows, n), ids, k)
     return tuple(unflatten(x, features) for x in found)
 
@@ -120,7 +124,7 @@ def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
 
 
 def places_for(
-    k: int, ids: tf.Tensor, head: OutputHead, most: int = MOST_EXCLUDED
+    k: int, ids: tf.Tensor, head: OutputHead, most: int = MAX_EXCLUDED
 ) -> tuple[int, tf.Tensor]:
     """How many classes have to be found, so that `k` are left without `ids`.
 

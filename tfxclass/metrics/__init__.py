@@ -5,6 +5,9 @@ the full output live again in every step. These read the forward pass that
 travels with `y_pred` instead: in training they rank the labels among the
 classes that the step computed anyway (where the head computes all, or in
 evaluation, among all classes, streamed in blocks).
+
+`RankingScores` and `F1Scores`, which take answers instead of a head, are not
+listed: `Tagger.evaluate` computes them.
 """
 
 from tfxclass.metrics.calibration import ExpectedCalibrationError
@@ -23,8 +26,8 @@ from tfxclass.metrics.retrieval import MeanReciprocalRank
 from tfxclass.metrics.retrieval import RecallAtK
 from tfxclass.metrics.retrieval import RPrecisionAtK
 from tfxclass.metrics.sampler_state import SamplerState
-from tfxclass.metrics.tagging import F1Scores
-from tfxclass.metrics.tagging import RankingScores
+from tfxclass.metrics.tagging import F1Scores as F1Scores
+from tfxclass.metrics.tagging import RankingScores as RankingScores
 from tfxclass.metrics.verification import hit_rate
 from tfxclass.metrics.verification import true_positive_rate
 from tfxclass.metrics.verification import verification_accuracy
@@ -34,7 +37,6 @@ __all__ = [
     "CumulativeProbability",
     "ExpectedCalibrationError",
     "F1Score",
-    "F1Scores",
     "HeadMetric",
     "MeanReciprocalRank",
     "NDCGAtK",
@@ -43,7 +45,6 @@ __all__ = [
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
     "RPrecisionAtK",
-    "RankingScores",
     "RecallAtK",
     "SamplerState",
     "TopKAccuracy",

@@ -29,6 +29,8 @@ class CumulativeProbability(HeadMetric):
         Zhang et al., AAAI 2018.
     """
 
+    _prefix = "cumulative_probability"
+
     def __init__(
         self,
         head: OutputHead | str,
@@ -37,7 +39,7 @@ class CumulativeProbability(HeadMetric):
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
         k = check_positive_int("k", k)
-        super().__init__(head, name or f"cumulative_probability_{k}", dtype)
+        super().__init__(head, name or f"{self._prefix}_{k}", dtype)
         self.k = k
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
@@ -67,15 +69,7 @@ class NormalizedCumulativeGain(CumulativeProbability):
         Zhang et al., AAAI 2018.
     """
 
-    def __init__(
-        self,
-        head: OutputHead | str,
-        k: int,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-    ) -> None:
-        name = name or f"normalized_cumulative_gain_{k}"
-        super().__init__(head, k, name, dtype)
+    _prefix = "normalized_cumulative_gain"
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         head = forward.head
@@ -113,15 +107,7 @@ class NormalizedCumulativeGradient(CumulativeProbability):
         Zhang et al., AAAI 2018, Fig. 1.
     """
 
-    def __init__(
-        self,
-        head: OutputHead | str,
-        k: int,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-    ) -> None:
-        name = name or f"normalized_cumulative_gradient_{k}"
-        super().__init__(head, k, name, dtype)
+    _prefix = "normalized_cumulative_gradient"
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         gradient = forward.head.activate(_logits(forward))

@@ -53,6 +53,17 @@ def propensities(
     return 1 / (1 + scale * (counts + b) ** -a)
 
 
+def check_propensities(propensities: ArrayLike) -> np.ndarray:
+    """Numbers in (0, 1] as a float64 array; ValueError for others."""
+    values = np.asarray(propensities, np.float64)
+    if values.ndim != 1 or not np.all((values > 0) & (values <= 1)):
+        raise ValueError(
+            "`propensities` must be numbers in (0, 1], one a class. Received: "
+            f"{propensities!r}"
+        )
+    return values
+
+
 @keras.saving.register_keras_serializable("tfxclass")
 class PropensityScoredPrecisionAtK(RankingMetric):
     """PSP@k: precision where a label counts 1 / its propensity.
@@ -91,13 +102,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
         super().__init__(head, k, name, dtype)
-        self.propensities = np.asarray(propensities, np.float32)
-        usable = (self.propensities > 0) & (self.propensities <= 1)
-        if self.propensities.ndim != 1 or not np.all(usable):
-            raise ValueError(
-                "`propensities` must be numbers in (0, 1], one a class. "
-                f"Received: {propensities}"
-            )
+        self.propensities = check_propensities(propensities).astype("float32")
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         self._check_num_classes(forward.head)

@@ -1,7 +1,8 @@
-"""Metrics of ranked labels, streamed in NumPy: never [rows, classes].
+"""Metrics of answers that are there already, in NumPy.
 
-They take the best k classes of each row, as `tfxclass.top_k` and
-`tfxclass.text.Tagger` give them, batch after batch.
+`Tagger.evaluate` and benchmarks use them: they take the best k classes of each
+row. While a head is trained or evaluated by Keras, its metrics are those of the
+other files of this folder.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_positive_int
+from tfxclass.metrics.propensity import check_propensities
 
 
 class RankingScores:
@@ -57,7 +59,7 @@ class RankingScores:
             raise ValueError(f"`ks` must have a number. Received: {ks!r}")
         self._gain = None
         if propensities is not None:
-            self._gain = 1 / _check_propensities(propensities)
+            self._gain = 1 / check_propensities(propensities)
         self._rows = 0
         self._sums = {}
         self._seen = set()
@@ -144,16 +146,6 @@ class RankingScores:
             share = len(self._found[k]) / max(len(self._seen), 1)
             results[f"coverage_at_{k}"] = share
         return results
-
-
-def _check_propensities(propensities):
-    values = np.asarray(propensities, np.float64)
-    if values.ndim != 1 or not np.all((values > 0) & (values <= 1)):
-        raise ValueError(
-            "`propensities` must be numbers in (0, 1], one a class. Received: "
-            f"{propensities!r}"
-        )
-    return values
 
 
 class F1Scores:

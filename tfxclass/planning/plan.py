@@ -25,7 +25,7 @@ class PlanRow:
         machine_bytes: int, memory of what computes, on each machine, in a
             step.
         variable_bytes: int, of it that of class rows and slots.
-        beside_bytes: int, memory beside it: of each server, or of the host.
+        host_or_server_bytes: int, memory of each server, or of the host.
         start_bytes: int, the most that a process holds on the host while the
             class matrix is initialised.
         sent_bytes, received_bytes: int, of a machine in a step.
@@ -38,7 +38,7 @@ class PlanRow:
     strategy: str
     machine_bytes: int | None = None
     variable_bytes: int = 0
-    beside_bytes: int = 0
+    host_or_server_bytes: int = 0
     start_bytes: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -46,6 +46,11 @@ class PlanRow:
     link_s: float = 0.0
     fits: bool = False
     note: str = ""
+
+    @property
+    def beside_bytes(self) -> int:
+        """The former name of `host_or_server_bytes`."""
+        return self.host_or_server_bytes
 
     @property
     def step_s(self) -> float:
@@ -59,7 +64,7 @@ class PlanRow:
         return [
             self.strategy,
             f"{self.machine_bytes / _GB:,.2f}",
-            f"{self.beside_bytes / _GB:,.2f}",
+            f"{self.host_or_server_bytes / _GB:,.2f}",
             f"{self.start_bytes / _GB:,.1f}",
             f"{self.sent_bytes / 1e6:,.2f}",
             f"{1e3 * self.compute_s:,.1f}",
@@ -72,7 +77,7 @@ class PlanRow:
 _TITLES = (
     "strategy",
     "machine GB",
-    "beside GB",
+    "host or server GB",
     "start GB",
     "MB sent",
     "compute ms",
@@ -225,7 +230,7 @@ def _row(name, find, asked, link, machine):
         name,
         machine_bytes=step.machine_bytes,
         variable_bytes=step.variable_bytes,
-        beside_bytes=step.beside_bytes,
+        host_or_server_bytes=step.host_or_server_bytes,
         start_bytes=step.start_bytes,
         sent_bytes=math.ceil(step.sent_bytes),
         received_bytes=math.ceil(step.received_bytes),

@@ -99,8 +99,8 @@ class Needs:
     """What a step needs.
 
     Attributes:
-        machine_bytes, variable_bytes, beside_bytes, start_bytes, note: as in
-            `PlanRow`.
+        machine_bytes, variable_bytes, host_or_server_bytes, start_bytes,
+            note: as in `PlanRow`.
         sent_bytes, received_bytes: float, of a machine in a step.
         compute_s: function of a `Machine`, seconds.
         messages: int, how many follow each other.
@@ -110,7 +110,7 @@ class Needs:
 
     machine_bytes: int
     variable_bytes: int
-    beside_bytes: int
+    host_or_server_bytes: int
     start_bytes: int
     sent_bytes: float
     received_bytes: float
@@ -130,7 +130,7 @@ class Needs:
 
     def fits(self, machine: Machine) -> bool:
         """Whether memory of the machine and beside it is enough."""
-        beside = max(self.beside_bytes, self.start_bytes)
+        beside = max(self.host_or_server_bytes, self.start_bytes)
         is_enough = self.machine_bytes <= machine.memory_bytes
         return is_enough and beside <= machine.host_bytes
 
@@ -163,7 +163,7 @@ def mirrored(asked: Asked) -> Needs:
     return Needs(
         machine_bytes=_step_bytes(found),
         variable_bytes=found.weight_bytes + found.slot_bytes,
-        beside_bytes=0,
+        host_or_server_bytes=0,
         start_bytes=found.weight_bytes + found.initialization_bytes,
         sent_bytes=sent,
         received_bytes=sent,
@@ -192,7 +192,7 @@ def sharded(asked: Asked) -> Needs:
     return Needs(
         machine_bytes=_step_bytes(found),
         variable_bytes=found.weight_bytes + found.slot_bytes,
-        beside_bytes=0,
+        host_or_server_bytes=0,
         start_bytes=asked.whole_start_bytes(),
         sent_bytes=sent,
         received_bytes=sent,
@@ -219,7 +219,7 @@ def servers(asked: Asked) -> Needs:
     return Needs(
         machine_bytes=of_worker.gradient_bytes + of_worker.activation_bytes,
         variable_bytes=0,
-        beside_bytes=of_server.weight_bytes + of_server.slot_bytes,
+        host_or_server_bytes=of_server.weight_bytes + of_server.slot_bytes,
         start_bytes=asked.whole_start_bytes(),
         # Ids twice, and gradients; rows come back.
         sent_bytes=sampled * (row + 2 * _ID),
@@ -239,7 +239,9 @@ def host(asked: Asked) -> Needs:
     return Needs(
         machine_bytes=found.gradient_bytes + found.activation_bytes,
         variable_bytes=0,
-        beside_bytes=found.weight_bytes + found.slot_bytes + found.index_bytes,
+        host_or_server_bytes=found.weight_bytes
+        + found.slot_bytes
+        + found.index_bytes,
         start_bytes=found.weight_bytes + found.initialization_bytes,
         sent_bytes=sampled * row,
         received_bytes=sampled * row,

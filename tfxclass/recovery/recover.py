@@ -12,8 +12,8 @@ from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
+from tfxclass.recovery.back_projection import back_projected
 from tfxclass.recovery.dual_recovery import DualRecovery
-from tfxclass.recovery.lifted import lifted
 from tfxclass.recovery.passes import Passes
 from tfxclass.recovery.passes import full_head
 from tfxclass.recovery.recovery_sums import check_l2
@@ -121,7 +121,9 @@ def recover(
     l2 = getattr(head, "l2", 0.0) if l2 is None else l2
     check_choice("reduction", reduction, ("mean", "sum"))
     if method == "lift":
-        return _full_model(inputs, features, full_head(head, lifted(head)))
+        return _full_model(
+            inputs, features, full_head(head, back_projected(head))
+        )
     if method == "dual" or l2:
         check_l2(l2)
     passes = Passes(

@@ -9,11 +9,11 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.recovery.back_projection import checksum
+from tfxclass.recovery.back_projection import full_dim
 from tfxclass.recovery.duals import Drawn
 from tfxclass.recovery.duals import add_duals
 from tfxclass.recovery.feature_moments import FeatureMoments
-from tfxclass.recovery.lifted import checksum
-from tfxclass.recovery.lifted import full_dim
 from tfxclass.recovery.rows import Rows
 from tfxclass.recovery.rows import rows_of
 from tfxclass.types import Array

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from tfxclass.checks import check_positive_int
+from tfxclass.recovery.back_projection import back_projected_blocks
 from tfxclass.recovery.held_out_rows import HeldOutRows
-from tfxclass.recovery.lifted import lifted_blocks
 from tfxclass.recovery.line_search import Direction
 from tfxclass.recovery.line_search import Step
 from tfxclass.recovery.line_search import losses_of
@@ -161,7 +161,7 @@ class StepRecovery(RecoverySums):
         self._check_rows()
         step, inverse = self._search()
         kernel = np.empty(self.kernel.shape, np.float32)
-        for first, rows in lifted_blocks(self.head):
+        for first, rows in back_projected_blocks(self.head):
             at = slice(first, first + len(rows))
             kernel[at] = rows * np.float32(step.keep)
             if step.eta:

@@ -9,21 +9,24 @@ from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import code_levels
+from tfxclass.text import likelihood
 from tfxclass.text import linear_tree
 from tfxclass.text.centroids import centroids
 from tfxclass.text.sparse_rows import SparseRows
 
 EPOCHS = 4
 # No threshold is below.
-_LEAST_ANSWER = 0.01
+_MIN_ANSWER = 0.01
 # Of the centroids, where a row has one label; many labels gain nothing by them.
 _SHARES = (0.0, 0.5, 1.0, 2.0)
-# Of the margins of what is above the labels.
-_LIFTS = (0.25, 0.5, 1.0)
+# Weights to choose from of the margins of the labels' parents.
+_PARENT_WEIGHTS = (0.25, 0.5, 1.0)
 #: By what more fields, or levels, must raise the score, for what they cost.
-LEAST_GAIN = 0.002
+MIN_GAIN = 0.002
 # Pairs of row and label for each true one that a sigmoid is fitted to.
 _PAIRS = 5
+#: Of margins of hinge losses, where nothing could be learned.
+SLOPE = 3.0
 
 
 class Trial(NamedTuple):
@@ -33,8 +36,9 @@ class Trial(NamedTuple):
         margins: float32 `[rows, labels]`, of some of the labels.
         truth: bool `[rows, labels]`.
         labels: int `[labels]`, which labels.
-        share: float, of the labels' centroids beside the weights.
-        lift: float, of what is above the labels (`code_levels`) beside both.
+        share: float, weight of the cosines with the labels' centroids.
+        parent_weight: float, weight of the margins of the labels' parents
+            (`code_levels`).
         score: float, the higher the better.
     """
 
@@ -42,7 +46,7 @@ class Trial(NamedTuple):
     truth: np.ndarray
     labels: np.ndarray
     share: float
-    lift: float
+    parent_weight: float
     score: float
 
 
@@ -62,10 +66,10 @@ def try_out(
     held_labels: SparseRows,
     num_features: int,
     num_labels: int,
-    one: bool,
+    single_label: bool,
     c: float,
     num_epochs: int = EPOCHS,
-    above: np.ndarray | None = None,
+    parents: np.ndarray | None = None,
     some: np.ndarray | None = None,
 ) -> Trial:
     """Trains on `rows`, and answers `held`; a `Trial`.
@@ -80,10 +84,10 @@ def try_out(
         held_labels: `SparseRows`, their labels.
         num_features: int.
         num_labels: int.
-        one: whether a row has one label.
+        single_label: whether a row has one label.
         c: float, weight of the losses.
         num_epochs: int.
-        above: int `[levels, num_labels]`, of `code_levels`, or None.
+        parents: int `[levels, num_labels]`, of `code_levels`, or None.
         some: int array of distinct labels that are tried; by default all.
     """
     if some is None:
@@ -98,7 +102,7 @@ def try_out(
     truth = np.zeros(margins.shape, bool)
     own = _only(held_labels, place)
     truth[own.row_ids(), own.ids] = True
-    if not one:
+    if not single_label:
         score = average_precision(margins, truth)
         return Trial(margins, truth, some, 0.0, 0.0, score)
     means = centroids(rows, _only(labels, place), num_features, len(some))
@@ -110,47 +114,49 @@ def try_out(
         ),
         key=lambda trial: trial.score,
     )
-    if above is None or not len(above) or len(some) < num_labels:
+    if parents is None or not len(parents) or len(some) < num_labels:
         return best
-    weights = train_above(
-        rows, labels, above, num_features, c=c, num_epochs=num_epochs,
+    weights = train_parents(
+        rows, labels, parents, num_features, c=c, num_epochs=num_epochs,
         threshold=0.02,
     )  # fmt: skip
-    added = code_levels.lifted(linear_tree.margins(held, weights), above)
+    added = code_levels.parent_margins(
+        linear_tree.margins(held, weights), parents
+    )
     lifted = max(
         (
             _ranked(best.margins + x * added, truth, some, best.share, x)
-            for x in _LIFTS
+            for x in _PARENT_WEIGHTS
         ),
         key=lambda trial: trial.score,
     )
-    return lifted if lifted.score >= best.score + LEAST_GAIN else best
+    return lifted if lifted.score >= best.score + MIN_GAIN else best
 
 
-def _ranked(margins, truth, labels, share, lift):
+def _ranked(margins, truth, labels, share, parent_weight):
     score = reciprocal_rank(margins, truth)
-    return Trial(margins, truth, labels, share, lift, score)
+    return Trial(margins, truth, labels, share, parent_weight, score)
 
 
-def train_above(
+def train_parents(
     rows: SparseRows,
     labels: SparseRows,
-    above: np.ndarray,
+    parents: np.ndarray,
     num_features: int,
     **options: Any,
 ) -> SparseWeights:
-    """Linear classifiers of what is above the labels, a column each.
+    """Linear classifiers of the labels' parents, a column each.
 
     Args:
         rows: `SparseRows`.
         labels: `SparseRows`, ids of labels.
-        above: int `[levels, num_labels]`, of `code_levels`.
+        parents: int `[levels, num_labels]`, of `code_levels`.
         num_features: int.
         **options: of `linear_tree.train_linear`.
     """
-    upper = code_levels.labels_above(labels, above)
+    upper = code_levels.parent_labels(labels, parents)
     weights, _ = linear_tree.train_linear(
-        rows, upper, num_features, code_levels.count(above), **options
+        rows, upper, num_features, code_levels.count(parents), **options
     )
     return weights
 
@@ -184,9 +190,7 @@ def average_precision(scores: np.ndarray, truth: np.ndarray) -> float:
     return float(precision[hits].mean()) if hits.any() else 0.0
 
 
-def fit_sigmoid(
-    margins: np.ndarray, truth: np.ndarray, steps: int = 50
-) -> tuple[float, float]:
+def fit_sigmoid(margins: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     """`(slope, intercept)` of the log-likelihood's maximum, one for all.
 
     References:
@@ -200,38 +204,11 @@ def fit_sigmoid(
     z, hits = z[best], hits[best]
     up, down = np.count_nonzero(hits), np.count_nonzero(~hits)
     if not up or not down:
-        return 3.0, 0.0
+        return SLOPE, 0.0
     target = np.where(hits, (up + 1) / (up + 2), 1 / (down + 2))
-    fit = np.array([3.0, 0.0])
-    for _ in range(steps):
-        p = 1 / (1 + np.exp(-np.clip(fit[0] * z + fit[1], -50, 50)))
-        wrong, curve = p - target, p * (1 - p)
-        gradient = np.array([wrong @ z, wrong.sum()])
-        cross = curve @ z
-        hessian = np.array([[curve @ z**2, cross], [cross, curve.sum()]])
-        step = np.linalg.solve(hessian + 1e-6 * np.eye(2), gradient)
-        fit -= np.clip(step, -1, 1)
-        if np.abs(step).max() < 1e-6:
-            break
-    return max(float(fit[0]), 1e-3), float(fit[1])
-
-
-def fit_temperature(margins: np.ndarray, truth: np.ndarray) -> float:
-    """The factor of the margins whose softmax is likeliest, from a grid."""
-    rows = truth.any(axis=1)
-    if not rows.any():
-        return 3.0
-    margins, truth = margins[rows], truth[rows]
-    best, least = 3.0, np.inf
-    for factor in np.geomspace(0.5, 30, 25):
-        scaled = factor * margins
-        scaled -= scaled.max(axis=1, keepdims=True)
-        total = np.log(np.exp(scaled).sum(axis=1))
-        own = np.where(truth, scaled, -np.inf).max(axis=1)
-        loss = float(np.mean(total - own))
-        if loss < least:
-            best, least = float(factor), loss
-    return best
+    x = np.stack([z, np.ones(len(z))], axis=1)
+    slope, intercept = likelihood.fit_logistic(x, target, [SLOPE, 0.0], 1e-6)
+    return max(float(slope), 1e-3), float(intercept)
 
 
 def tag_thresholds(
@@ -255,7 +232,7 @@ def tag_thresholds(
     Returns:
         float32 `[num_labels]`.
     """
-    rows, columns = np.nonzero(probabilities >= _LEAST_ANSWER)
+    rows, columns = np.nonzero(probabilities >= _MIN_ANSWER)
     pairs = Pairs(
         columns,
         probabilities[rows, columns].astype(np.float32),

@@ -9,7 +9,7 @@ from tfxclass.text.sparse_rows import from_pairs
 
 # Beginnings of a level: so many times those of the level before at least, and
 # at most this share of the names.
-_LEAST_GROWTH, _MOST_SHARE = 2, 0.7
+_MIN_GROWTH, _MAX_SHARE = 2, 0.7
 _LONGEST = 32
 
 
@@ -26,9 +26,9 @@ def levels(names: Sequence[str]) -> np.ndarray:
     for length in range(1, _LONGEST):
         begins = [name[:length] for name in names]
         distinct, ids = np.unique(begins, return_inverse=True)
-        if len(distinct) > _MOST_SHARE * len(names):
+        if len(distinct) > _MAX_SHARE * len(names):
             break
-        if len(distinct) >= _LEAST_GROWTH * before:
+        if len(distinct) >= _MIN_GROWTH * before:
             found.append(first + ids)
             first, before = first + len(distinct), len(distinct)
     if not found:
@@ -36,19 +36,19 @@ def levels(names: Sequence[str]) -> np.ndarray:
     return np.stack(found).astype(np.int32)
 
 
-def count(above: np.ndarray) -> int:
+def count(parents: np.ndarray) -> int:
     """Beginnings in all levels, int."""
-    return int(above.max(initial=-1)) + 1
+    return int(parents.max(initial=-1)) + 1
 
 
-def labels_above(labels: SparseRows, above: np.ndarray) -> SparseRows:
+def parent_labels(labels: SparseRows, parents: np.ndarray) -> SparseRows:
     """The beginnings of the names of each row's labels, `SparseRows`."""
-    size = count(above)
-    keys = labels.row_ids() * size + above[:, labels.ids]
+    size = count(parents)
+    keys = labels.row_ids() * size + parents[:, labels.ids]
     rows, ids = np.divmod(np.unique(keys), size)
     return from_pairs(len(labels), rows, ids)
 
 
-def lifted(margins: np.ndarray, above: np.ndarray) -> np.ndarray:
+def parent_margins(margins: np.ndarray, parents: np.ndarray) -> np.ndarray:
     """Each label's sum of its beginnings' margins, float32 `[rows, labels]`."""
-    return sum(margins[:, level] for level in above)
+    return sum(margins[:, level] for level in parents)

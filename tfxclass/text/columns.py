@@ -20,7 +20,7 @@ TEXT = "text"
 # Words of a text on average, up to which word order is read, too.
 _SHORT = 40
 # Texts of a column, and bytes of a text, that tell what its words are like.
-_SAMPLE, _MOST_BYTES = 1000, 2000
+_SAMPLE, _MAX_BYTES = 1000, 2000
 # Scripts that write words without spaces, or with their particles (Korean):
 # Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese, Hangul.
 _UNSPACED = re.compile(
@@ -202,7 +202,7 @@ def _word_fields(columns, short):
 
 def _kind(texts):
     """What the words of a column are like: "unspaced", "few" or "many"."""
-    some = [text[:_MOST_BYTES] for text in _some(texts)]
+    some = [text[:_MAX_BYTES] for text in _some(texts)]
     plain = terms.plain(tf.constant(some)).numpy()
     joined = b" ".join(plain).decode("utf-8")
     words = joined.split()

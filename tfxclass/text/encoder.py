@@ -17,7 +17,7 @@ from tfxclass.types import Columns
 _BATCH = 64
 # Of the class rows; the encoder's own is the tagger's `learning_rate`.
 _HEAD_RATE = 3e-3
-_MOST_EPOCHS = 30
+_MAX_EPOCHS = 30
 _PATIENCE = 2
 # What backbones of KerasHub call the vector of a text.
 _POOLED = "pooled_output"
@@ -110,7 +110,7 @@ def train(
     data: tuple[Columns, SparseRows],
     held: tuple[Columns, SparseRows],
     num_labels: int,
-    one: bool,
+    single_label: bool,
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[keras.layers.Dense, int]:
@@ -122,8 +122,8 @@ def train(
         data: columns and `SparseRows` of ids of labels.
         held: the same of held-out texts, whose loss ends the training.
         num_labels: int.
-        one: whether a text has one label: then the loss is a softmax's, and
-            otherwise one vs. rest.
+        single_label: whether a text has one label. The loss is then a
+            softmax's, otherwise one vs. rest.
         seed: int.
         say: what is told of each epoch.
 
@@ -135,7 +135,7 @@ def train(
     head = FullSoftmax(
         num_labels,
         use_bias=True,
-        loss="softmax" if one else "sigmoid",
+        loss="softmax" if single_label else "sigmoid",
         kernel_initializer=keras.initializers.GlorotUniform(seed),
         name="encoder_tags",
     )
@@ -157,7 +157,7 @@ def train(
     told = keras.callbacks.LambdaCallback(on_epoch_end=tell)
     model.fit(
         batches(*data, seed), validation_data=batches(*held), verbose=0,
-        epochs=_MOST_EPOCHS, callbacks=[stop, told], shuffle=False,
+        epochs=_MAX_EPOCHS, callbacks=[stop, told], shuffle=False,
     )  # fmt: skip
     layer = keras.layers.Dense(num_labels, name="encoder_tags")
     layer.build((None, head.kernel.shape[1]))

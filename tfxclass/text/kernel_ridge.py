@@ -14,13 +14,13 @@ from tfxclass.text.sparse_rows import SparseRows
 PENALTY = 0.8
 SHARES = (0.2, 0.4, 0.6, 0.8)
 # All of so many texts are landmarks; of more, some of them.
-_MOST_TEXTS, _LANDMARKS = 14_000, 3_000
+_MAX_TEXTS, _LANDMARKS = 14_000, 3_000
 # Texts times landmarks squared: 10 CPU seconds.
-_MOST_PRODUCTS = 2e11
+_MAX_PRODUCTS = 2e11
 # An answer reads all weights: 8 MiB in 0.5 ms.
-_MOST_WEIGHTS = 1 << 21
+_MAX_WEIGHTS = 1 << 21
 # Of texts by labels, in memory while it is trained.
-_MOST_TRUTH = 1 << 26
+_MAX_TRUTH = 1 << 26
 _BATCH = 4096
 # Of the kernel's diagonal: two texts may be alike.
 _JITTER = 1e-3
@@ -33,15 +33,15 @@ def num_landmarks(num_texts: int, num_labels: int) -> int:
         num_texts: int, texts to learn from.
         num_labels: int.
     """
-    if num_texts * num_labels > _MOST_TRUTH:
+    if num_texts * num_labels > _MAX_TRUTH:
         return 0
-    if num_texts <= _MOST_TEXTS:
+    if num_texts <= _MAX_TEXTS:
         return num_texts
-    is_cheap = num_texts * _LANDMARKS**2 <= _MOST_PRODUCTS
+    is_cheap = num_texts * _LANDMARKS**2 <= _MAX_PRODUCTS
     return _LANDMARKS if is_cheap else 0
 
 
-def make(
+def build_kernel_scores(
     rows: SparseRows,
     labels: SparseRows,
     num_features: int,
@@ -49,7 +49,7 @@ def make(
     count: int,
     penalty: float = PENALTY,
     share: float = 0.5,
-    one: bool = False,
+    single_label: bool = False,
     seed: int = 0,
     name: str | None = None,
 ) -> KernelScores:
@@ -66,7 +66,7 @@ def make(
         count: int, landmarks, drawn from the texts.
         penalty: float > 0.
         share: float, of the scores in the output.
-        one: whether a text has one label.
+        single_label: whether a text has one label.
         seed: int.
         name: of the layer.
 
@@ -88,12 +88,14 @@ def make(
     solve = _exact if count == len(rows) else _of_landmarks
     solution, fitted = solve(kernel, drawn, truth, penalty)
     rank, basis = 0, None
-    if solution.size > _MOST_WEIGHTS:
-        rank = _MOST_WEIGHTS // sum(solution.shape)
+    if solution.size > _MAX_WEIGHTS:
+        rank = _MAX_WEIGHTS // sum(solution.shape)
         basis = _basis(fitted, rank, seed)
         solution = solution @ basis.T
     similarity = near_texts.cosines_with(weights)
-    layer = KernelScores(similarity, num_labels, share, rank, one, name=name)
+    layer = KernelScores(
+        similarity, num_labels, share, rank, single_label, name=name
+    )
     layer.kernel.assign(solution)
     layer.means.assign(means)
     if rank:

@@ -16,8 +16,8 @@ from tfxclass.types import Array
 # CPU seconds for a nonzero, label and epoch: 4 flops at 15 GFLOP/s, what a
 # core of a server does, rows of 166 features (measured).
 _SECONDS = 2.5e-10
-_MOST_GROUP = 512
-_LEAST_GROUPS = 8
+_MAX_GROUP = 512
+_MIN_GROUPS = 8
 # Rows whose margin for a group is above are its hard negatives.
 _HARD_MARGIN = -0.5
 _BATCH = 4096
@@ -28,7 +28,7 @@ _COLUMNS = 256
 _DENSE = 1 << 25
 # The first level of a tree of so many weights is pruned, by this part of the
 # threshold of the second.
-_MOST_KEPT = 1 << 25
+_MAX_KEPT = 1 << 25
 _FIRST_PART = 0.25
 
 
@@ -38,13 +38,13 @@ def seconds(rows: SparseRows, num_labels: int, num_epochs: int) -> float:
 
 
 def choose_groups(
-    rows: SparseRows, num_labels: int, num_epochs: int, most_seconds: float
+    rows: SparseRows, num_labels: int, num_epochs: int, max_seconds: float
 ) -> int:
     """Number of groups of a label tree, 1 where none is needed."""
-    if seconds(rows, num_labels, num_epochs) <= most_seconds:
+    if seconds(rows, num_labels, num_epochs) <= max_seconds:
         return 1
-    groups = _LEAST_GROUPS
-    while groups * _MOST_GROUP * 2 < num_labels:
+    groups = _MIN_GROUPS
+    while groups * _MAX_GROUP * 2 < num_labels:
         groups *= 2
     return groups if groups * 4 <= num_labels else 1
 
@@ -105,7 +105,7 @@ def train_linear(
     for group, ids in enumerate(members):
         groups[ids] = group
     of_groups = _groups_of_rows(labels, groups)
-    is_large = num_features * len(members) > _MOST_KEPT
+    is_large = num_features * len(members) > _MAX_KEPT
     first = _train(
         rows, of_groups, [np.arange(len(members))], [every], num_features,
         _FIRST_PART * threshold * is_large, options,

@@ -1,5 +1,6 @@
 """Probabilities of a linear classifier, with a network's logits beside."""
 
+import itertools
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.text import likelihood
 from tfxclass.types import Config
 from tfxclass.types import Shape
 
@@ -17,7 +19,6 @@ _LINEAR = (0.25, 0.35, 0.5, 0.75, 1.0, 1.5)
 _DENSE = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 # Pairs of row and label for each true one that factors are fitted to.
 _PAIRS = 5
-_STEPS = 50
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -74,21 +75,26 @@ class MixedScores(keras.layers.Layer):
         return {**super().get_config(), "activation": self.activation}
 
 
-def make(
+def build_mixed_scores(
     probabilities: np.ndarray,
     logits: np.ndarray,
     truth: np.ndarray,
-    one: bool,
+    single_label: bool,
     name: str | None = None,
 ) -> MixedScores:
     """A `MixedScores` with `fit_factors`."""
-    layer = MixedScores("softmax" if one else "sigmoid", name=name)
-    layer.factors.assign(fit_factors(probabilities, logits, truth, one))
+    layer = MixedScores("softmax" if single_label else "sigmoid", name=name)
+    layer.factors.assign(
+        fit_factors(probabilities, logits, truth, single_label)
+    )
     return layer
 
 
 def fit_factors(
-    probabilities: np.ndarray, logits: np.ndarray, truth: np.ndarray, one: bool
+    probabilities: np.ndarray,
+    logits: np.ndarray,
+    truth: np.ndarray,
+    single_label: bool,
 ) -> np.ndarray:
     """The likeliest factors of a `MixedScores`, float32 `[3]`.
 
@@ -96,27 +102,26 @@ def fit_factors(
         probabilities: float32 `[rows, labels]`, held out.
         logits: float32 `[rows, labels]`, held out.
         truth: bool `[rows, labels]`.
-        one: whether a row has one label.
+        single_label: whether a row has one label.
     """
     p = np.clip(probabilities, _LEAST, 1 - _LEAST).astype(np.float64)
-    if one:
+    if single_label:
         return _fit_softmax(np.log(p), logits, truth)
     return _fit_sigmoid(np.log(p) - np.log1p(-p), logits, truth)
 
 
 def _fit_softmax(log_p, logits, truth):
     rows = truth.any(axis=1)
+    if not rows.any():
+        return np.array([1.0, 0.0, 0.0], np.float32)
     log_p, logits, truth = log_p[rows], logits[rows], truth[rows]
-    best, least = (1.0, 0.0, 0.0), np.inf
-    for a in _LINEAR:
-        for b in _DENSE:
-            scaled = a * log_p + b * logits
-            scaled -= scaled.max(axis=1, keepdims=True)
-            own = np.where(truth, scaled, -np.inf).max(axis=1)
-            loss = np.sum(np.log(np.exp(scaled).sum(axis=1)) - own)
-            if loss < least:
-                best, least = (a, b, 0.0), loss
-    return np.array(best, np.float32)
+    a, b = min(
+        itertools.product(_LINEAR, _DENSE),
+        key=lambda pair: likelihood.softmax_loss(
+            pair[0] * log_p + pair[1] * logits, truth
+        ),
+    )
+    return np.array([a, b, 0.0], np.float32)
 
 
 def _fit_sigmoid(wide, logits, truth):
@@ -127,14 +132,6 @@ def _fit_sigmoid(wide, logits, truth):
     kept = np.union1d(
         *(np.argpartition(-x[:, i], count - 1)[:count] for i in (0, 1))
     )
-    x, hits = x[kept], hits[kept]
-    fit = np.array([1.0, 0.0, 0.0])
-    for _ in range(_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(x @ fit, -50, 50)))
-        gradient = x.T @ (p - hits)
-        hessian = (x * (p * (1 - p))[:, np.newaxis]).T @ x
-        step = np.linalg.solve(hessian + 1e-3 * np.eye(3), gradient)
-        fit -= np.clip(step, -1, 1)
-        if np.abs(step).max() < 1e-6:
-            break
+    start = [1.0, 0.0, 0.0]
+    fit = likelihood.fit_logistic(x[kept], hits[kept], start, 1e-3)
     return fit.astype(np.float32)

@@ -105,7 +105,7 @@ class NeighborVotes(NearTexts):
         }
 
 
-def make(
+def build_neighbor_votes(
     rows: SparseRows,
     labels: SparseRows,
     num_features: int,

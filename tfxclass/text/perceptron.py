@@ -22,13 +22,13 @@ _INPUT_DROPOUT, _DROPOUT = 0.2, 0.5
 _RATE, _LAST = 2e-3, 0.02
 _BATCH = 128
 # Passes over the texts; fewer than the least are not worth their time.
-_MOST_EPOCHS, LEAST_EPOCHS = 24, 8
+_MAX_EPOCHS, MIN_EPOCHS = 24, 8
 # CPU seconds of a pass for a text, label and unit, and for a term and unit
 # (measured), and what all passes may take.
 _SECONDS, _TERM_SECONDS = 1.6e-10, 8e-10
-_MOST_SECONDS = 30.0
+_MAX_SECONDS = 30.0
 # Of the first layer: a model stays well below 500 MB.
-_MOST_WEIGHTS = 50_000_000
+_MAX_WEIGHTS = 50_000_000
 _ANSWERED = 256
 
 
@@ -74,9 +74,9 @@ def num_epochs(
         units: int, of the hidden layer.
     """
     pairs = _SECONDS * len(rows) * num_labels + _TERM_SECONDS * len(rows.ids)
-    epochs = int(min(_MOST_SECONDS / (units * pairs), _MOST_EPOCHS))
-    is_small = num_features * units <= _MOST_WEIGHTS
-    return epochs if is_small and epochs >= LEAST_EPOCHS else 0
+    epochs = int(min(_MAX_SECONDS / (units * pairs), _MAX_EPOCHS))
+    is_small = num_features * units <= _MAX_WEIGHTS
+    return epochs if is_small and epochs >= MIN_EPOCHS else 0
 
 
 def train(
@@ -85,8 +85,8 @@ def train(
     num_features: int,
     num_labels: int,
     units: int = UNITS,
-    epochs: int = _MOST_EPOCHS,
-    one: bool = False,
+    epochs: int = _MAX_EPOCHS,
+    single_label: bool = False,
     seed: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> Perceptron:
@@ -99,8 +99,8 @@ def train(
         num_labels: int.
         units: int, of the hidden layer.
         epochs: int, passes over the texts.
-        one: whether a text has one label: then the loss is a softmax's, and
-            otherwise one vs. rest.
+        single_label: whether a text has one label. The loss is then a
+            softmax's, otherwise one vs. rest.
         seed: int.
         say: what is told how far it is.
 
@@ -121,7 +121,8 @@ def train(
     hidden = first(ids, _SCALE * kept)
     hidden = keras.layers.Dropout(_DROPOUT, seed=seeds[2])(hidden)
     head = FullSoftmax(
-        num_labels, use_bias=True, loss="softmax" if one else "sigmoid",
+        num_labels, use_bias=True,
+        loss="softmax" if single_label else "sigmoid",
         kernel_initializer=_normal(units**-0.5, seeds[3]),
     )  # fmt: skip
     model = keras.Model([ids, values], head(hidden))

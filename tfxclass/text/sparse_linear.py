@@ -17,7 +17,7 @@ from tfxclass.types import Shape
 # An entry of a list costs as much as 40 columns of a dense row (measured), so
 # longer lists are dense rows, the longest first, while these take little.
 _DENSE_SHARE = 1 / 40
-_MOST_DENSE_BYTES = 1 << 28
+_MAX_DENSE_BYTES = 1 << 28
 # Of the margin of a group, in the logit of its probability.
 _GROUP_SLOPE = 3.0
 
@@ -88,10 +88,10 @@ class SparseLinear(keras.layers.Layer):
         self.groups = None
         if self.num_groups:
             self.groups = self._weight("groups", (self.num_labels,), "int32")
-        self.above = None
+        self.parents = None
         if self.levels:
             shape = (self.levels, self.num_labels)
-            self.above = self._weight("above", shape, "int32")
+            self.parents = self._weight("above", shape, "int32")
         # Probability is sigmoid(slope * margin + intercept), or the softmax.
         self.slope = self._weight("slope", (), initializer="ones")
         self.intercept = self._weight("intercept", ())
@@ -115,8 +115,8 @@ class SparseLinear(keras.layers.Layer):
         labels, of_groups, of_above = tf.split(
             margins, [self.num_labels, self.num_groups, self.num_above], axis=1
         )
-        if self.above is not None:
-            added = tf.gather(of_above, self.above.value, axis=1)
+        if self.parents is not None:
+            added = tf.gather(of_above, self.parents.value, axis=1)
             labels += tf.reduce_sum(added, axis=1)
         if self.activation is None:
             return labels
@@ -210,7 +210,7 @@ def from_weights(
     num_labels: int,
     activation: str | None = None,
     groups: np.ndarray | None = None,
-    above: np.ndarray | None = None,
+    parents: np.ndarray | None = None,
     name: str | None = None,
 ) -> SparseLinear:
     """A `SparseLinear` that holds trained weights.
@@ -221,12 +221,12 @@ def from_weights(
         num_labels: int.
         activation: of the layer.
         groups: int array `[num_labels]`, the group of each label, or None.
-        above: int array `[levels, num_labels]`, of `code_levels`, or None.
+        parents: int array `[levels, num_labels]`, of `code_levels`, or None.
         name: of the layer.
     """
     splits, columns, values, biases = (np.asarray(x) for x in weights)
     width, lengths = len(biases), np.diff(splits)
-    num_above = 0 if above is None else code_levels.count(above)
+    num_above = 0 if parents is None else code_levels.count(parents)
     is_dense = _choose_dense(lengths, width)
     places = np.full(len(lengths), -1, np.int32)
     places[is_dense] = np.arange(is_dense.sum())
@@ -242,7 +242,7 @@ def from_weights(
         int(kept[-1]),
         activation,
         width - num_labels - num_above,
-        0 if above is None else len(above),
+        0 if parents is None else len(parents),
         num_above,
         name=name,
     )
@@ -254,14 +254,14 @@ def from_weights(
     layer.biases.assign(biases)
     if groups is not None:
         layer.groups.assign(groups)
-    if above is not None:
-        layer.above.assign(above)
+    if parents is not None:
+        layer.parents.assign(parents)
     return layer
 
 
 def _choose_dense(lengths, width):
     """Which features get a dense row, bool `[num_features]`."""
-    most = _MOST_DENSE_BYTES // (4 * width)
+    most = _MAX_DENSE_BYTES // (4 * width)
     is_dense = np.zeros(len(lengths), bool)
     is_dense[np.argsort(-lengths, kind="stable")[:most]] = True
     return is_dense & (lengths > _DENSE_SHARE * width)

@@ -13,23 +13,23 @@ import tensorflow as tf
 from tfxclass import metrics
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.inference.thresholds import CALIBRATED
 from tfxclass.ops.linear import SparseWeights
-from tfxclass.text import answers
 from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import encoder as encoder_lib
 from tfxclass.text import linear_tree
+from tfxclass.text import predictor
 from tfxclass.text import sparse_linear
-from tfxclass.text import summary as summary_lib
 from tfxclass.text import tagger_files
 from tfxclass.text import text_features
 from tfxclass.text.centroids import add
 from tfxclass.text.centroids import centroids
 from tfxclass.text.centroids import scaled
 from tfxclass.text.fields import Field
+from tfxclass.text.model_selection import PRESETS
+from tfxclass.text.model_selection import ModelSelection
 from tfxclass.text.sparse_rows import from_pairs
-from tfxclass.text.trials import EFFORTS
-from tfxclass.text.trials import Trials
 from tfxclass.types import Path
 from tfxclass.types import Tags
 from tfxclass.types import Texts
@@ -90,7 +90,7 @@ class Tagger:
         tags: list of str, the name of each class, sorted; a refit replaces it.
         model: `keras.Model`, columns to probabilities `[batch, tags]`.
         thresholds: float32 `[tags]`, the least probability of each tag, for
-            `threshold="learned"`: chosen on held-out texts for the greatest
+            `threshold="calibrated"`: chosen on held-out texts for the greatest
             micro-F1; those of tags of few texts are near one for all.
         summary: dict of what was chosen and how long it took.
 
@@ -122,7 +122,7 @@ class Tagger:
                 "leave out improbable tags, pass `threshold` to `predict` or "
                 f"`export`. Received: threshold={threshold!r}"
             )
-        check_choice("effort", effort, tuple(EFFORTS))
+        check_choice("effort", effort, tuple(PRESETS))
         if c is not None and not 0 < c < np.inf:
             raise ValueError(f"`c` must be positive. Received: {c!r}")
         if neighbors:
@@ -213,14 +213,16 @@ class Tagger:
         labels = self._labels(names)
         if held is not None:
             held = held[0], self._labels(held[1])
-        one = bool(np.all(np.diff(labels.splits) == 1))
-        trial = Trials(self, columns, labels, one, held)
-        fields, rows, num_features, vocabularies = trial.choose()
+        single_label = bool(np.all(np.diff(labels.splits) == 1))
+        selection = ModelSelection(self, columns, labels, single_label, held)
+        fields, rows, num_features, vocabularies = selection.choose()
         self.say(f"training {len(self.tags)} tags on {size} texts")
-        weights = self._train(rows, labels, num_features, trial, one)
-        features = text_features.make(fields, vocabularies)
-        mixed = trial.beside.layers(rows, labels, num_features)
-        encoded = trial.beside.encoded
+        weights = self._train(
+            rows, labels, num_features, selection, single_label
+        )
+        features = text_features.build_text_features(fields, vocabularies)
+        mixed = selection.ensemble.layers(rows, labels, num_features)
+        encoded = selection.ensemble.encoded
         self._make_model(list(columns), features, weights, mixed, encoded)
         self.summary.update(
             texts=size,
@@ -234,7 +236,7 @@ class Tagger:
                 sum(w.numpy().nbytes for w in self.model.weights) / 1e6, 1
             ),
         )
-        self.say("\n".join(["chosen", *summary_lib.lines(self.summary)]))
+        self.say("\n".join(["chosen", *_lines(self.summary)]))
         return self
 
     def predict(
@@ -249,8 +251,9 @@ class Tagger:
             texts: list of str, or a dict of columns.
             k: int, most tags of a text; by default 5, and without end where
                 there is a threshold.
-            threshold: float, least probability of a tag, or `"learned"`: each
-                tag's own, which made micro-F1 greatest on held-out texts.
+            threshold: float, least probability of a tag, or `"calibrated"`:
+                each tag's own, which made micro-F1 greatest on held-out texts.
+                (`"learned"` is its former name.)
 
         Returns:
             A list of lists of `(tag, probability)`, best first.
@@ -277,14 +280,15 @@ class Tagger:
         Args:
             threshold: of `predict`.
         """
-        if isinstance(threshold, str) and threshold == "learned":
+        if isinstance(threshold, str) and threshold in (CALIBRATED, "learned"):
             return self.thresholds
         if threshold is None:
             return np.full(len(self.tags), -1, np.float32)
         is_number = isinstance(threshold, numbers.Real)
         if not is_number or not 0 <= threshold <= 1:
             raise ValueError(
-                '`threshold` must be a number in [0, 1], "learned" or None. '
+                '`threshold` must be a number in [0, 1], "calibrated" or '
+                "None. "
                 f"Received: {threshold!r}"
             )
         return np.full(len(self.tags), threshold, np.float32)
@@ -424,50 +428,52 @@ class Tagger:
         columns_lib.check_same(held, columns)
         return held, columns_lib.read_tags(tags, columns_lib.size(held))
 
-    def _train(self, rows, labels, num_features, trial, one):
-        epochs, most = trial.epochs, EFFORTS[self.effort].seconds
+    def _train(self, rows, labels, num_features, selection, single_label):
+        epochs, most = selection.epochs, PRESETS[self.effort].seconds
         groups = linear_tree.choose_groups(rows, len(self.tags), epochs, most)
         weights, group_of = linear_tree.train_linear(
-            rows, labels, num_features, len(self.tags), groups, c=trial.c,
+            rows, labels, num_features, len(self.tags), groups, c=selection.c,
             num_epochs=epochs, threshold=self.weight_threshold, seed=self.seed,
         )  # fmt: skip
-        if trial.share:
+        if selection.share:
             means = centroids(rows, labels, num_features, len(self.tags))
             if group_of is not None:
                 means = linear_tree.join(means, _no_columns(means, groups))
-            weights = add(weights, means, trial.share)
-        above = trial.above if trial.lift else None
-        if above is not None:
-            upper = choice.train_above(
-                rows, labels, above, num_features, c=trial.c,
+            weights = add(weights, means, selection.share)
+        parents = selection.parents if selection.parent_weight else None
+        if parents is not None:
+            upper = choice.train_parents(
+                rows, labels, parents, num_features, c=selection.c,
                 num_epochs=epochs, threshold=self.weight_threshold,
                 seed=self.seed,
             )  # fmt: skip
-            weights = linear_tree.join(weights, scaled(upper, trial.lift))
-        self.thresholds = trial.thresholds
+            weights = linear_tree.join(
+                weights, scaled(upper, selection.parent_weight)
+            )
+        self.thresholds = selection.thresholds
         if self.thresholds is None:
             self.thresholds = np.full(
-                len(self.tags), trial.threshold, np.float32
+                len(self.tags), selection.threshold, np.float32
             )
         self._counts = np.bincount(labels.ids, minlength=len(self.tags))
         self.summary = {
-            "c": trial.c,
-            "centroids": trial.share,
-            "lift": trial.lift,
+            "c": selection.c,
+            "centroids": selection.share,
+            "parent_weight": selection.parent_weight,
             "passes": epochs,
-            **trial.beside.summary(),
+            **selection.ensemble.summary(),
             "groups": groups,
-            "threshold": trial.threshold,
-            "tried": trial.report,
-            "one_tag_a_text": one,
+            "threshold": selection.threshold,
+            "tried": selection.report,
+            "one_tag_a_text": single_label,
             "weights": int(len(weights.values)),
         }
         layer = sparse_linear.from_weights(
-            weights, len(self.tags), "softmax" if one else "sigmoid", group_of,
-            above, name="tags",
+            weights, len(self.tags), "softmax" if single_label else "sigmoid",
+            group_of, parents, name="tags",
         )  # fmt: skip
-        layer.slope.assign(trial.slope)
-        layer.intercept.assign(trial.intercept)
+        layer.slope.assign(selection.slope)
+        layer.intercept.assign(selection.intercept)
         return layer
 
     def _make_model(self, names, features, linear, mixed, encoded):
@@ -483,7 +489,7 @@ class Tagger:
         self._take_model(keras.Model(inputs, outputs))
 
     def _take_model(self, model):
-        self.model, self._answer = model, answers.make(model)
+        self.model, self._answer = model, predictor.build_predictor(model)
 
     def _answers(self, texts, k):
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
@@ -518,3 +524,15 @@ def _no_columns(weights, count):
         np.zeros_like(weights.splits), none, none.astype(np.float32),
         np.zeros(count, np.float32),
     )  # fmt: skip
+
+
+def _lines(summary):
+    """A line for each entry; lists that are not short, below their name."""
+    width = max(map(len, summary))
+    found = []
+    for key, value in summary.items():
+        items = value if isinstance(value, (list, tuple)) else [value]
+        first = items[0] if len(items) else "none"
+        found.append(f"  {key.replace('_', ' '):<{width}}  {first}")
+        found += [f"  {'':<{width}}  {item}" for item in items[1:]]
+    return found

@@ -3,21 +3,18 @@
 import tempfile
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.export import checks
 from tfxclass.export import compare
+from tfxclass.export import example_inputs
 from tfxclass.export import labels as labels_lib
-from tfxclass.export import proof
 from tfxclass.export import resources
-from tfxclass.export.questions import Question
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference.thresholds import above
 from tfxclass.paths import local_path
 from tfxclass.types import Path
-
-_TEXTS = ("sample text", "", "Zwei W\u00f6rter")
 
 
 class _Served(tf.Module):
@@ -67,20 +64,20 @@ def export(
             served = _Served(tagger.model, asset, k, least)
             signatures = {"serving_default": served.serve}
             tf.saved_model.save(served, made.name, signatures=signatures)
-        proof.check(made.name, _questions(tagger, served) if verify else [])
+        checks.verify(made.name, [_check(tagger, served)] if verify else [])
     return made.name
 
 
-def _questions(tagger, served):
-    inputs = {
-        name: np.array([text.encode() for text in _TEXTS], object)
-        for name in tagger.model.input
-    }
+def _check(tagger, served):
+    inputs = {name: example_inputs.texts() for name in tagger.model.input}
     given = {name: tf.constant(texts) for name, texts in inputs.items()}
-    expected = {key: x.numpy() for key, x in served.serve(given).items()}
+    answers = {key: x.numpy() for key, x in served.serve(given).items()}
+    del answers["labels"]
     activation = "softmax" if tagger.summary["one_tag_a_text"] else None
-
-    def check(found):
-        compare.check_same(found, expected, tagger.tags, activation)
-
-    return [Question("serving_default", inputs, check)]
+    tolerance = compare.tolerance(answers["scores"], activation)
+    expected = compare.Expected(answers, tolerance)
+    return checks.SignatureCheck(
+        "serving_default",
+        inputs,
+        lambda found: compare.check(found, expected, tagger.tags),
+    )

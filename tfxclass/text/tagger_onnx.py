@@ -16,10 +16,10 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_model
+from tfxclass.export.loading import new_path
 from tfxclass.export.version_folder import new_folder
-from tfxclass.paths import local_path
-from tfxclass.text.beside import ENCODED
-from tfxclass.text.beside import HIDDEN
+from tfxclass.text.ensemble import ENCODED
+from tfxclass.text.ensemble import HIDDEN
 from tfxclass.text.kernel_scores import KernelScores
 from tfxclass.text.kernel_scores import scores_of_cosines
 from tfxclass.text.mixed_scores import MixedScores
@@ -38,9 +38,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
     """See `Tagger.export_onnx`."""
     onnx_model.check_extra()
     k = min(check_positive_int("k", k), len(tagger.tags))
-    path = os.path.abspath(local_path(path))
-    if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: {path!r}")
+    path = new_path(path)
     layers = _layers(tagger.model)
     names = labels_lib.read(tagger.tags, len(tagger.tags))
 

@@ -224,7 +224,7 @@ def _padded(rows, ids, values, size):
     return matrix(ids), tf.cast(matrix(values), tf.float32)
 
 
-def make(
+def build_text_features(
     fields: Iterable[Field],
     vocabularies: Sequence[Vocabulary],
     name: str = "text_features",

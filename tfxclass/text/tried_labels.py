@@ -5,7 +5,7 @@ import numpy as np
 from tfxclass.text.sparse_rows import SparseRows
 
 # Where a trial of all labels takes longer, candidates are tried on some labels.
-_MOST_SECONDS = 6.0
+_MAX_SECONDS = 6.0
 _SOME_LABELS = 256
 
 
@@ -13,7 +13,7 @@ def labels_to_try(
     labels: SparseRows,
     held_labels: SparseRows,
     num_labels: int,
-    one: bool,
+    single_label: bool,
     seconds: float,
 ) -> np.ndarray:
     """The labels that all candidates are tried on, an int array.
@@ -26,17 +26,17 @@ def labels_to_try(
         labels: `SparseRows`, labels of the training rows.
         held_labels: `SparseRows`, labels of the held-out rows.
         num_labels: int.
-        one: whether a row has one label.
+        single_label: whether a row has one label.
         seconds: float, what a trial of all labels takes.
     """
-    if seconds <= _MOST_SECONDS:
+    if seconds <= _MAX_SECONDS:
         return np.arange(num_labels)
     counts = np.bincount(labels.ids, minlength=num_labels)
-    if not one:
+    if not single_label:
         return _spread(counts, _SOME_LABELS)
     # The rows decrease with the labels, so the time is quadratic in their
     # number.
-    share = np.sqrt(_MOST_SECONDS / seconds)
+    share = np.sqrt(_MAX_SECONDS / seconds)
     size = max(int(share * num_labels), _SOME_LABELS)
     judged = np.isin(np.arange(num_labels), held_labels.ids)
     first = _spread(counts * judged, size)

@@ -14,7 +14,7 @@ from tfxclass.data import XCFile
 from tfxclass.text.file_rows import Row
 
 # Words of a text; a row with a greater sum is one of values.
-_MOST_WORDS = 10**6
+_MAX_WORDS = 10**6
 _BATCH = 256
 
 
@@ -60,7 +60,7 @@ def _are_counts(values):
     """bool `[...]` of values `[..., n]`."""
     whole = (values >= 0) & (values == np.floor(values))
     return np.all(whole, axis=-1) & (
-        np.sum(values, axis=-1, dtype=np.float64) <= _MOST_WORDS
+        np.sum(values, axis=-1, dtype=np.float64) <= _MAX_WORDS
     )
 
 

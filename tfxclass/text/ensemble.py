@@ -21,12 +21,12 @@ from tfxclass.types import Config
 #: Layers of the model that mix in a perceptron's logits, and an encoder's.
 HIDDEN, ENCODED = "mixed_hidden", "mixed_scores"
 # Of the score, for what an answer and the model cost more.
-_LEAST_GAIN = 0.002
+_MIN_GAIN = 0.002
 # Where no held-out texts tell.
 _SHARE = neighbors.WEIGHT / (1 + neighbors.WEIGHT)
 
 
-class Judged(NamedTuple):
+class ValidationSplit(NamedTuple):
     """Texts to learn from, and held-out ones to judge by.
 
     Attributes:
@@ -49,32 +49,38 @@ class Judged(NamedTuple):
     texts: Callable[[], list[tuple[Columns, SparseRows]]]
 
 
-class Beside:
+class Ensemble:
     """Other scores of the texts, as far as they help.
 
     Args:
         tagger: `Tagger`.
-        one: whether a text has one label.
+        single_label: whether a text has one label.
         report: list, gets what was tried.
 
     Attributes:
         encoded: a layer of logits of the encoder and a `MixedScores`, or None.
     """
 
-    def __init__(self, tagger: Any, one: bool, report: list[Any]) -> None:
-        self.tagger, self.one, self.report = tagger, one, report
+    def __init__(
+        self, tagger: Any, single_label: bool, report: list[Any]
+    ) -> None:
+        self.tagger, self.single_label, self.report = (
+            tagger,
+            single_label,
+            report,
+        )
         self.num_labels = len(tagger.tags)
         self.landmarks, self.kernel_share = tagger.landmarks or 0, _SHARE
         self.neighbors, self.vote_share = tagger.neighbors or 0, _SHARE
         self.hidden_units, self.hidden_epochs, self.hidden = 0, 0, None
         self.encoded, self.encoder_epochs = None, 0
 
-    def choose(self, answers: np.ndarray, data: Judged) -> np.ndarray:
+    def choose(self, answers: np.ndarray, data: ValidationSplit) -> np.ndarray:
         """The answers with all that is wanted or helps.
 
         Args:
             answers: float32 `[held-out rows, labels]`, linear probabilities.
-            data: `Judged`.
+            data: `ValidationSplit`.
         """
         for add in (self._kernel, self._votes, self._perceptron, self._encoder):
             answers = add(answers, data)
@@ -86,9 +92,10 @@ class Beside:
         count = self._wanted(wanted, usual)
         if not count:
             return answers
-        layer = kernel_ridge.make(
+        layer = kernel_ridge.build_kernel_scores(
             data.rows, data.labels, data.num_features, self.num_labels,
-            min(count, len(data.rows)), one=self.one, seed=self.tagger.seed,
+            min(count, len(data.rows)), single_label=self.single_label,
+            seed=self.tagger.seed,
         )  # fmt: skip
         share, mixed = self._shared(answers, layer, data, kernel_ridge.SHARES)
         if not self._gains("kernel", wanted, answers, mixed, data):
@@ -101,7 +108,7 @@ class Beside:
         count = self._wanted(wanted, neighbors.NEIGHBORS)
         if not count:
             return answers
-        layer = neighbors.make(
+        layer = neighbors.build_neighbor_votes(
             data.rows, data.labels, data.num_features, self.num_labels, count
         )
         share, mixed = self._shared(answers, layer, data, neighbors.SHARES)
@@ -119,7 +126,7 @@ class Beside:
             data.rows, data.num_features, self.num_labels, units
         )
         if wanted:
-            epochs = max(epochs, perceptron.LEAST_EPOCHS)
+            epochs = max(epochs, perceptron.MIN_EPOCHS)
         if not epochs:
             return answers
         network = self._train_perceptron(
@@ -136,7 +143,7 @@ class Beside:
     def _train_perceptron(self, rows, labels, num_features, units, epochs):
         return perceptron.train(
             rows, labels, num_features, self.num_labels, units, epochs,
-            self.one, self.tagger.seed, self.tagger.say,
+            self.single_label, self.tagger.seed, self.tagger.say,
         )  # fmt: skip
 
     def _encoder(self, answers, data):
@@ -146,7 +153,8 @@ class Beside:
         learned, held = data.texts()
         layer, epochs = encoder_lib.train(
             encoder, self.tagger.learning_rate, learned, held,
-            self.num_labels, self.one, self.tagger.seed, self.tagger.say,
+            self.num_labels, self.single_label, self.tagger.seed,
+            self.tagger.say,
         )  # fmt: skip
         logits = encoder_lib.logits_of(encoder, layer, held[0])
         logits = logits[:, data.trial.labels]
@@ -164,22 +172,26 @@ class Beside:
     def _shared(self, answers, layer, data, shares):
         """The best share of the layer's scores, and the answers with it."""
         scores = near_texts.scores_of(layer, data.held, data.trial.labels)
-        return best_share(answers, scores, data.trial.truth, shares, self.one)
+        return best_share(
+            answers, scores, data.trial.truth, shares, self.single_label
+        )
 
     def _fitted(self, answers, logits, data, name):
         """A `MixedScores`, and the answers with the logits."""
-        mixed = mixed_scores.make(
-            answers, logits, data.trial.truth, self.one, name
+        mixed = mixed_scores.build_mixed_scores(
+            answers, logits, data.trial.truth, self.single_label, name
         )
         return mixed, mixed(answers, logits).numpy()
 
     def _gains(self, name, wanted, before, after, data):
         """Whether held-out texts gain enough, or it is wanted anyway."""
         truth = data.trial.truth
-        before, after = (score(x, truth, self.one) for x in (before, after))
+        before, after = (
+            score(x, truth, self.single_label) for x in (before, after)
+        )
         self.report.append((name, None, 0, round(after, 4)))
         self.tagger.say(f"{name}: {before:.4f} to {after:.4f}")
-        return wanted is not None or after >= before + _LEAST_GAIN
+        return wanted is not None or after >= before + _MIN_GAIN
 
     def layers(
         self, rows: SparseRows, labels: SparseRows, num_features: int
@@ -193,13 +205,14 @@ class Beside:
         """
         data, found = (rows, labels, num_features, self.num_labels), []
         if self.landmarks:
-            kernel = kernel_ridge.make(
-                *data, self.landmarks, share=self.kernel_share, one=self.one,
-                seed=self.tagger.seed, name="kernel",
+            kernel = kernel_ridge.build_kernel_scores(
+                *data, self.landmarks, share=self.kernel_share,
+                single_label=self.single_label, seed=self.tagger.seed,
+                name="kernel",
             )  # fmt: skip
             found.append(kernel)
         if self.neighbors:
-            votes = neighbors.make(
+            votes = neighbors.build_neighbor_votes(
                 *data, self.neighbors, self.vote_share, "neighbors"
             )
             found.append(votes)
@@ -227,15 +240,17 @@ class Beside:
         }
 
 
-def score(answers: np.ndarray, truth: np.ndarray, one: bool) -> float:
+def score(answers: np.ndarray, truth: np.ndarray, single_label: bool) -> float:
     """How good answers are, `[rows, labels]`; the higher the better.
 
     Args:
         answers: float, `[rows, labels]`.
         truth: bool, `[rows, labels]`.
-        one: whether a row has one label.
+        single_label: whether a row has one label.
     """
-    measure = choice.reciprocal_rank if one else choice.average_precision
+    measure = (
+        choice.reciprocal_rank if single_label else choice.average_precision
+    )
     return measure(answers, truth)
 
 
@@ -244,11 +259,11 @@ def best_share(
     scores: np.ndarray,
     truth: np.ndarray,
     shares: Sequence[float],
-    one: bool,
+    single_label: bool,
 ) -> tuple[float, np.ndarray]:
     """The best of `shares` of the scores, and the answers with it."""
     mixes = [(1 - x) * answers + x * scores for x in shares]
-    best = np.argmax([score(mixed, truth, one) for mixed in mixes])
+    best = np.argmax([score(mixed, truth, single_label) for mixed in mixes])
     return shares[best], mixes[best]
 
 

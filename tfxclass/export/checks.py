@@ -1,4 +1,4 @@
-"""Proves an export: ops that a server has, and the model's own answers.
+"""Checks an export: ops that a server has, and the model's own answers.
 
 The export is loaded by `_c_loader.py` in a process of its own, through the C
 API of TensorFlow's library: the loader that TensorFlow Serving uses. Its build
@@ -11,8 +11,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,14 +30,32 @@ LOADER = _c_loader.__file__
 _TEXT = "tensorflow_text"
 
 
-def check(
-    folder: Path, questions: Sequence[Any] = (), records: Sequence[Any] = ()
+class SignatureCheck(NamedTuple):
+    """Inputs for a signature, and whether its answers are right.
+
+    Attributes:
+        signature: str, the name of the signature.
+        inputs: dict of arrays by input name.
+        check: function of the answers, a dict of arrays. It raises
+            RuntimeError where they differ from the model's.
+    """
+
+    signature: str
+    inputs: dict[str, np.ndarray]
+    check: Callable[[dict[str, np.ndarray]], None]
+
+
+def verify(
+    folder: Path,
+    checks: Sequence[SignatureCheck] = (),
+    records: Sequence[Any] = (),
 ) -> None:
     """Raises unless the export in `folder` is sound; see `saved_model`.
 
     Args:
         folder: the SavedModel.
-        questions: list of `Question`; without, the ops are checked only.
+        checks: list of `SignatureCheck`. Without checks and records, only the
+            ops of the graph are looked at.
         records: warm-up, list of `(signature, inputs)`: run, not compared.
 
     Raises:
@@ -45,18 +65,18 @@ def check(
     """
     folder = local_path(folder, "folder")
     graph = _meta_graph(folder)
-    runs = [(question.signature, question.inputs) for question in questions]
+    runs = [(check.signature, check.inputs) for check in checks]
     runs += records
     with tempfile.TemporaryDirectory() as scratch:
-        _ask(scratch, folder, graph.signature_def, runs)
+        _write_request(scratch, folder, graph.signature_def, runs)
         done = _run_loader(scratch)
         _check_stock_ops(graph, scratch, done)
         if not runs:
             return
         _check_done(done)
-        answers = [_answers(scratch, i) for i in range(len(questions))]
-    for question, found in zip(questions, answers):
-        question.check(found)
+        answers = [_answers(scratch, i) for i in range(len(checks))]
+    for check, found in zip(checks, answers):
+        check.check(found)
 
 
 def _meta_graph(folder):
@@ -65,8 +85,8 @@ def _meta_graph(folder):
     return saved.meta_graphs[0]
 
 
-def _ask(scratch, folder, signatures, runs):
-    """Leaves the runs for the loader in `scratch`."""
+def _write_request(scratch, folder, signatures, runs):
+    """Writes to `scratch` what the loader has to run."""
     request = {
         # No graph made here has their ops without an import of them.
         "libraries": text_libraries() if _TEXT in sys.modules else [],

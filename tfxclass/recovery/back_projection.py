@@ -27,7 +27,7 @@ def full_dim(head: keras.layers.Layer) -> int:
     return head.projection.shape[0]
 
 
-def lifted_blocks(
+def back_projected_blocks(
     head: keras.layers.Layer,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """The class matrix that has exactly the head's logits, block by block.
@@ -59,10 +59,10 @@ def checksum(head: keras.layers.Layer) -> int:
     return found
 
 
-def lifted(head: keras.layers.Layer) -> np.ndarray:
+def back_projected(head: keras.layers.Layer) -> np.ndarray:
     """The whole of it, float32 `[num_classes, dim]`."""
     kernel = np.empty((head.num_classes, full_dim(head)), np.float32)
-    for first, rows in lifted_blocks(head):
+    for first, rows in back_projected_blocks(head):
         kernel[first : first + len(rows)] = rows
     return kernel
 

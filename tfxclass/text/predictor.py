@@ -1,4 +1,4 @@
-"""A tagger's answers: its model, with terms counted by a compiled op."""
+"""The function that a tagger predicts with: terms from a compiled op."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tfxclass.text import text_features
 from tfxclass.types import Columns
 
 
-def make(
+def build_predictor(
     model: keras.Model,
 ) -> Callable[[Columns, int], tuple[np.ndarray, np.ndarray]]:
     """A function of columns of bytes and k, to the k best of each text.

@@ -1,4 +1,4 @@
-"""The trials of a tagger: which fields and which C, on held-out texts."""
+"""Model selection: trials of fields and values of C on held-out texts."""
 
 import warnings
 from typing import Any
@@ -9,11 +9,12 @@ import numpy as np
 from tfxclass.text import choice
 from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
+from tfxclass.text import likelihood
 from tfxclass.text import linear_tree
 from tfxclass.text import tried_labels
-from tfxclass.text.beside import Beside
-from tfxclass.text.beside import Judged
 from tfxclass.text.columns import take_both
+from tfxclass.text.ensemble import Ensemble
+from tfxclass.text.ensemble import ValidationSplit
 from tfxclass.text.featured import Featured
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
@@ -21,7 +22,7 @@ from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 
 
-class Effort(NamedTuple):
+class Preset(NamedTuple):
     """What training may take.
 
     Attributes:
@@ -38,24 +39,24 @@ class Effort(NamedTuple):
     terms: int | None = None
 
 
-EFFORTS = {
-    "fast": Effort(4, 20.0, (0.5,), 96),
-    "best": Effort(5, 90.0, (0.1, 0.5, 1.0)),
+PRESETS = {
+    "fast": Preset(4, 20.0, (0.5,), 96),
+    "best": Preset(5, 90.0, (0.1, 0.5, 1.0)),
 }
 # Where a text's heaviest terms are learned from.
 _LIGHT_EPOCHS = 3
-_MOST_HELD = 2000
+_MAX_HELD = 2000
 # Values of C beyond those, where the best is at their end.
-_LEAST_C, _MOST_C = 0.005, 8.0
+_MIN_C, _MAX_C = 0.005, 8.0
 # Passes over the texts.
-_MOST_EPOCHS = 32
+_MAX_EPOCHS = 32
 # Fewer rows cannot tell one choice from another.
-_LEAST_HELD = 20
+_MIN_HELD = 20
 # A smaller share of held-out texts with a known term is worth a warning.
-_LEAST_KNOWN = 0.5
+_MIN_KNOWN = 0.5
 
 
-class Trials:
+class ModelSelection:
     """What is chosen on held-out texts, and the features that come of it."""
 
     def __init__(
@@ -63,24 +64,24 @@ class Trials:
         tagger: Any,
         columns: Columns,
         labels: SparseRows,
-        one: bool,
+        single_label: bool,
         held: tuple[Columns, SparseRows] | None,
     ) -> None:
         self.tagger, self.columns, self.labels = tagger, columns, labels
-        self.one, self.held = one, held
+        self.single_label, self.held = single_label, held
         self.c = 0.5 if tagger.c is None else tagger.c
-        # Of margins of hinge losses, where nothing could be learned.
-        self.slope, self.intercept, self.threshold = 3.0, 0.0, 0.5
-        self.share, self.lift, self.report = 0.0, 0.0, []
-        # What is above the tags, if they are codes.
-        self.above = code_levels.levels(tagger.tags) if one else None
+        self.slope, self.intercept = choice.SLOPE, 0.0
+        self.threshold = 0.5
+        self.share, self.parent_weight, self.report = 0.0, 0.0, []
+        # The parents of the tags, if they are codes.
+        self.parents = code_levels.levels(tagger.tags) if single_label else None
         self.thresholds = None
         # Labels that all candidates are tried on, and the held-out texts that
         # have them.
         self.some, self.judged = None, None
-        self.effort = EFFORTS[tagger.effort]
+        self.effort = PRESETS[tagger.effort]
         self.epochs = self.effort.epochs
-        self.beside = Beside(tagger, one, self.report)
+        self.ensemble = Ensemble(tagger, single_label, self.report)
 
     def choose(self) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
@@ -103,11 +104,11 @@ class Trials:
             best[0], featured, fields, self.c, train, held, held_labels
         )
         _warn_of_unknown(featured.join_held(fields, held))
-        self.share, self.lift = trial.share, trial.lift
+        self.share, self.parent_weight = trial.share, trial.parent_weight
         self._calibrate(trial)
         answers = self._probabilities(trial)
         judged = self._judged(trial, featured, fields, every_row, held)
-        answers = self.beside.choose(answers, judged)
+        answers = self.ensemble.choose(answers, judged)
         self.threshold = choice.best_threshold(answers, trial.truth)
         self.thresholds = choice.tag_thresholds(
             answers, trial.truth, trial.labels, len(self.tagger.tags),
@@ -127,7 +128,7 @@ class Trials:
                 best = trial, sets[0], c
         for fields in sets[1:]:
             trial = self._try(featured, fields, best[2], *split)
-            if trial.score >= best[0].score + choice.LEAST_GAIN:
+            if trial.score >= best[0].score + choice.MIN_GAIN:
                 best = trial, fields, best[2]
         return best
 
@@ -137,13 +138,13 @@ class Trials:
             if getattr(self.tagger, name):
                 raise ValueError(
                     f"`{name}` needs texts that it is judged by: "
-                    f"`validation_data`, or {10 * _LEAST_HELD} texts. "
+                    f"`validation_data`, or {10 * _MIN_HELD} texts. "
                     f"Received: {len(self.labels)} texts"
                 )
 
     def _judged(self, trial, featured, fields, train, held):
         _, rows, num_features, _ = featured.join(fields)
-        return Judged(
+        return ValidationSplit(
             rows.take(train), self.labels.take(train),
             featured.join_held(fields, held), trial, num_features,
             len(self.labels), self._texts,
@@ -164,7 +165,7 @@ class Trials:
         if self.tagger.c is not None or len(values) == 1:
             return best
         for factor, c in ((0.4, values[0]), (2.0, values[-1])):
-            while best[2] == c and _LEAST_C <= c * factor <= _MOST_C:
+            while best[2] == c and _MIN_C <= c * factor <= _MAX_C:
                 c *= factor
                 trial = self._try(featured, best[1], c, *split)
                 if trial.score > best[0].score:
@@ -177,7 +178,7 @@ class Trials:
             return trial
         passes = choice.EPOCHS
         for factor in (2, 0.5):
-            while 2 <= passes * factor <= _MOST_EPOCHS:
+            while 2 <= passes * factor <= _MAX_EPOCHS:
                 tried = int(passes * factor)
                 other = self._try(*split, num_epochs=tried)
                 if other.score <= trial.score:
@@ -195,7 +196,7 @@ class Trials:
             columns, labels = self.held
             return np.arange(size), featured.read(columns), labels
         train, held = self._split()
-        if len(held) < _LEAST_HELD:
+        if len(held) < _MIN_HELD:
             return train, None, None
         return train, featured.take(held), self.labels.take(held)
 
@@ -213,10 +214,10 @@ class Trials:
         )
         labels = self.labels.take(train)
         self.some = tried_labels.labels_to_try(
-            labels, held_labels, size, self.one, slowest
+            labels, held_labels, size, self.single_label, slowest
         )
         judged = tried_labels.rows_of(held_labels, self.some)
-        if len(self.some) == size or not self.one or not len(judged):
+        if len(self.some) == size or not self.single_label or not len(judged):
             return train, held, held_labels
         self.judged = judged
         return (
@@ -228,7 +229,7 @@ class Trials:
     def _split(self):
         """`(training rows, held-out rows)` of the texts, int arrays."""
         size = len(self.labels)
-        return choice.split(size, 0.1, _MOST_HELD, self.tagger.seed)
+        return choice.split(size, 0.1, _MAX_HELD, self.tagger.seed)
 
     def _values_of_c(self):
         given = self.tagger.c
@@ -242,8 +243,8 @@ class Trials:
         trial = choice.try_out(
             rows.take(train), self.labels.take(train),
             featured.join_held(fields, held), held_labels, num_features,
-            len(self.tagger.tags), self.one, c, num_epochs, self.above,
-            self.some,
+            len(self.tagger.tags), self.single_label, c, num_epochs,
+            self.parents, self.some,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
@@ -253,8 +254,10 @@ class Trials:
         return trial
 
     def _calibrate(self, trial):
-        if self.one:
-            self.slope = choice.fit_temperature(trial.margins, trial.truth)
+        if self.single_label:
+            self.slope = likelihood.fit_slope(
+                trial.margins, trial.truth, choice.SLOPE
+            )
         else:
             fit = choice.fit_sigmoid(trial.margins, trial.truth)
             self.slope, self.intercept = fit
@@ -262,7 +265,7 @@ class Trials:
     def _probabilities(self, trial):
         """float32 `[held-out rows, labels]`."""
         scaled = self.slope * trial.margins + self.intercept
-        if not self.one:
+        if not self.single_label:
             return 1 / (1 + np.exp(-scaled))
         odds = np.exp(scaled - scaled.max(axis=1, keepdims=True))
         return odds / odds.sum(axis=1, keepdims=True)
@@ -284,7 +287,7 @@ class Trials:
 def _warn_of_unknown(held):
     """Warns if too few held-out texts have a term of the training texts."""
     known = np.count_nonzero(np.diff(held.splits))
-    if known < _LEAST_KNOWN * len(held):
+    if known < _MIN_KNOWN * len(held):
         warnings.warn(
             f"Only {known} of {len(held)} held-out texts have a term that the "
             "training texts have, too. The tagger can only guess for the "

@@ -1,0 +1,121 @@
+"""The rows that an export is checked and warmed up with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+_TEXTS = ("sample text", "", "Zwei W\u00f6rter")
+# Size of a dimension of an input that may be of any size.
+ANY_SIZE = 8
+# The JSON of TensorFlow Serving has no numbers of these types.
+_NOT_IN_JSON = (tf.float16, tf.bfloat16)
+
+
+def texts() -> np.ndarray:
+    """Made-up texts, an array of bytes objects."""
+    return np.array([text.encode() for text in _TEXTS], object)
+
+
+def spec_of(x: keras.KerasTensor) -> tf.TensorSpec:
+    """`tf.TensorSpec` of what is served for a symbolic input."""
+    dtype = tf.as_dtype(x.dtype)
+    dtype = tf.float32 if dtype in _NOT_IN_JSON else dtype
+    return tf.TensorSpec((None, *x.shape[1:]), dtype, name=x.name)
+
+
+def served(
+    inputs: Sequence[keras.KerasTensor], examples: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Dict of the examples by input name, of the types that are served."""
+    types = [spec_of(x).dtype.as_numpy_dtype for x in inputs]
+    return {
+        x.name: value.astype(dtype)
+        for x, value, dtype in zip(inputs, examples, types)
+    }
+
+
+def serialize(inputs: dict[str, np.ndarray]) -> list[bytes]:
+    """Rows of a dict of arrays as serialised tf.Examples, list of bytes."""
+    size = len(next(iter(inputs.values())))
+    return [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    k: _feature(x[row : row + 1]) for k, x in inputs.items()
+                }
+            )
+        ).SerializeToString(deterministic=True)
+        for row in range(size)
+    ]
+
+
+def _feature(array):
+    values = np.ravel(array)
+    if values.dtype == object:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if values.dtype.kind == "f":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    values = values.astype("int64")
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def examples(
+    inputs: Sequence[keras.KerasTensor], given: Any = None
+) -> list[np.ndarray]:
+    """Arrays to ask the model with, one for each of the symbolic `inputs`.
+
+    Args:
+        inputs: list of `keras.KerasTensor`.
+        given: an array, a list, a dict by name, or None to make some up.
+
+    Raises:
+        ValueError: `given` does not fit the inputs.
+    """
+    if given is None:
+        return [_made_up(x) for x in inputs]
+    names = [x.name for x in inputs]
+    if isinstance(given, dict):
+        if set(given) != set(names):
+            raise ValueError(
+                "`example_inputs` must have the model's inputs "
+                f"{sorted(names)}. Received: {sorted(given)}"
+            )
+        given = [given[name] for name in names]
+    elif len(inputs) == 1 and np.ndim(given) == len(inputs[0].shape):
+        given = [given]
+    elif not isinstance(given, (list, tuple)):
+        given = [given]
+    if len(given) != len(inputs):
+        raise ValueError(
+            "`example_inputs` must be one array for each of the model's "
+            f"{len(inputs)} inputs. Received: {len(given)}"
+        )
+    return [_as_array(x, value) for x, value in zip(inputs, given)]
+
+
+def _as_array(spec, value):
+    dtype = tf.as_dtype(spec.dtype)
+    try:
+        return tf.convert_to_tensor(value, dtype).numpy()
+    except (TypeError, ValueError) as e:
+        raise ValueError(
+            f"`example_inputs` must be {dtype.name} for input {spec.name!r}. "
+            f"Received: {type(value).__name__}: {e}"
+        ) from e
+
+
+def _made_up(spec):
+    """Zeros, ones and random numbers; ids stay 0 or 1, likely in range."""
+    shape = [ANY_SIZE if size is None else size for size in spec.shape[1:]]
+    dtype = tf.as_dtype(spec.dtype)
+    if dtype == tf.string:
+        return np.stack([np.full(shape, text, object) for text in texts()])
+    rng = np.random.default_rng(0)
+    random = rng.random(shape)
+    if not dtype.is_floating:
+        random = random > 0.5
+    rows = [np.zeros(shape), np.ones(shape), random]
+    return np.stack(rows).astype(dtype.as_numpy_dtype)
