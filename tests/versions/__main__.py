@@ -3,8 +3,9 @@
     python3 -m tests.versions
 
 In an environment for each TensorFlow the ops are compiled, and smoke and
-contract tests are run; in the last one also with fallback ops. The exports of
-each are loaded and asked in processes of stock TensorFlow of all versions.
+contract tests are run; in the last one also with fallback ops, where tests of
+what these refuse are skipped (tests/conftest.py). The exports of each are
+loaded and asked in processes of stock TensorFlow of all versions.
 Writes docs/versions.json and the tables of docs/install.md.
 """
 

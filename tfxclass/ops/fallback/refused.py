@@ -46,12 +46,14 @@ def refusal(feature: str, op: str | None = None) -> NeedsCompiledOps:
     version = ".".join(tf.__version__.split(".")[:2])
     which = "the compiled ops" if op is None else f"the compiled op {op}"
     fix = (
-        f"on Linux x86-64, install the wheel (pip install tfxclass) for "
+        "on Linux x86-64, install the wheel (pip install tfxclass) for "
         f"TensorFlow {version}; elsewhere, install g++ and run `make setup` "
         "in a checkout"
     )
-    if "1" in map(os.environ.get, ("TFXCLASS_FALLBACK", "TFXCLASS_STOCK")):
-        fix = f"unset TFXCLASS_FALLBACK. If no ops are installed: {fix}"
+    for name in ("TFXCLASS_FALLBACK", "TFXCLASS_STOCK"):
+        if os.environ.get(name) == "1":
+            fix = f"unset {name}. If no ops are installed: {fix}"
+            break
     return NeedsCompiledOps(
         f"{feature} needs {which} of tfxclass; this process has only the "
         f"fallback ops. Fix: {fix}."
