@@ -104,7 +104,7 @@ def calibrate(
             "weights of the model and in `data`."
         )
     if temperature:
-        with progress.told("Fitting the temperature"):
+        with progress.log_if_slow("Fitting the temperature"):
             head.answer_temperature = temperature_lib.fit_temperature(loss)
         after = loss(head.answer_temperature)
     f1 = None
