@@ -48,7 +48,7 @@ class ValidationSplit(NamedTuple):
 
 
 class Ensemble:
-    """Other scores of the texts, as far as they help.
+    """Scores that are mixed with the linear ones, where they help.
 
     Args:
         tagger: `Tagger`.
@@ -62,11 +62,8 @@ class Ensemble:
     def __init__(
         self, tagger: Any, single_label: bool, report: list[Any]
     ) -> None:
-        self.tagger, self.single_label, self.report = (
-            tagger,
-            single_label,
-            report,
-        )
+        self.tagger, self.report = tagger, report
+        self.single_label = single_label
         self.num_labels = len(tagger.tags)
         self.landmarks, self.kernel_share = tagger.landmarks or 0, _SHARE
         self.neighbors, self.vote_share = tagger.neighbors or 0, _SHARE
