@@ -15,6 +15,7 @@ from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.data import XCFile
 from tfxclass.text import choice
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.text.sparse_rows import from_pairs
 
@@ -40,24 +41,16 @@ def main(names):
 
 def held_out(path):
     """Probabilities and labels of a tenth of the rows, `[rows, labels]`."""
-    rows, labels, num_features, num_labels = read(path)
-    train, held = choice.split(len(rows), 0.1, 2000, 0)
-    trial = choice.try_out(
-        rows.take(train),
-        labels.take(train),
-        rows.take(held),
-        labels.take(held),
-        num_features,
-        num_labels,
-        False,
-        0.5,
-    )
+    data = read(path)
+    train, held = choice.split(len(data.rows), 0.1, 2000, 0)
+    held = data.take(held)
+    trial = choice.try_out(data.take(train), held.rows, held.labels, False, 0.5)
     slope, intercept = choice.fit_sigmoid(trial.margins, trial.truth)
     return 1 / (1 + np.exp(-(slope * trial.margins + intercept))), trial.truth
 
 
 def read(path):
-    """`(rows, labels, num_features, num_labels)`; rows have norm 1."""
+    """`LabeledRows`; rows have norm 1."""
     file = XCFile(path)
     parts = {"ids": [], "values": [], "labels": []}
     for x, y in file.batches(1024):
@@ -71,7 +64,7 @@ def read(path):
     ids = [i[u] for i, u in zip(parts["ids"], used)]
     rows = _ragged(size, ids, np.concatenate(values))
     labels = _ragged(size, own, None)
-    return rows, labels, file.num_features, file.num_classes
+    return LabeledRows(rows, labels, file.num_features, file.num_classes)
 
 
 def _ragged(size, lists, values) -> SparseRows:

@@ -17,6 +17,7 @@ from tfxclass.text import sparse_rows
 from tfxclass.text import train_linear
 from tfxclass.text.centroids import add
 from tfxclass.text.centroids import centroids
+from tfxclass.text.sparse_rows import LabeledRows
 
 
 def make(num_rows=80, num_features=9, num_labels=24):
@@ -155,7 +156,7 @@ def test_centroids_beside_weights():
     sums = y.T.astype(np.float64) @ x
     norms = np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
     mean = (sums / norms).T
-    found = centroids(rows, labels, 9, 24)
+    found = centroids(LabeledRows(rows, labels, 9, 24))
     np.testing.assert_allclose(dense(found, 9)[:-1], mean, atol=1e-5)
     both = dense(add(weights, found, 0.7), 9)
     expected = dense(weights, 9)

@@ -19,13 +19,13 @@ def short_patience(monkeypatch):
 
 
 def test_long_work_is_told(capsys):
-    with progress.told("Sleeping"):
+    with progress.log_if_slow("Sleeping"):
         time.sleep(0.3)
     assert capsys.readouterr().err == "Sleeping ... 0 s\n"
 
 
 def test_short_work_is_not(capsys):
-    with progress.told("Nothing"):
+    with progress.log_if_slow("Nothing"):
         pass
     time.sleep(0.1)
     assert capsys.readouterr().err == ""
@@ -38,7 +38,7 @@ def slow_items(count):
 
 
 def test_a_long_walk_is_told(capsys):
-    found = list(progress.walked(slow_items(4), "Walking", 1_000))
+    found = list(progress.progress_iter(slow_items(4), "Walking", 1_000))
     assert found == [0, 1, 2, 3]
     first, last = capsys.readouterr().err.splitlines()
     assert first in ("Walking: 2 of 1,000", "Walking: 3 of 1,000")
@@ -48,14 +48,14 @@ def test_a_long_walk_is_told(capsys):
 def test_on_a_terminal_it_is_one_line(capsys, monkeypatch):
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(progress, "_OFTEN", 0)
-    list(progress.walked(slow_items(4), "Walking"))
+    list(progress.progress_iter(slow_items(4), "Walking"))
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and told.count("\r") >= 2
     assert told.endswith("Walking: 4, 0 s\n")
 
 
 def test_a_short_walk_is_not(capsys):
-    assert list(progress.walked(range(3), "Walking")) == [0, 1, 2]
+    assert list(progress.progress_iter(range(3), "Walking")) == [0, 1, 2]
     assert capsys.readouterr().err == ""
 
 
@@ -119,7 +119,7 @@ def test_what_may_take_long_is_told(name, monkeypatch, tmp_path, capsys):
 
 
 def test_failure_goes_on(capsys):
-    with pytest.raises(ValueError, match="no"), progress.told("Failing"):
+    with pytest.raises(ValueError, match="no"), progress.log_if_slow("Failing"):
         raise ValueError("no")
     assert capsys.readouterr().err == ""
 

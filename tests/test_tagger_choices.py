@@ -20,6 +20,7 @@ from tfxclass.text.ensemble import best_share
 from tfxclass.text.model_selection import PRESETS
 from tfxclass.text.model_selection import ModelSelection
 from tfxclass.text.model_selection import Preset
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import from_pairs
 
 # Each text twice and more: enough to hold some out.
@@ -55,7 +56,9 @@ def test_votes_equal_the_plain_way():
     texts, rows = random_rows(40, 15, 0)
     has = np.random.default_rng(1).random((40, 6)) < 0.3
     labels = from_pairs(40, *np.nonzero(has))
-    layer = neighbors.build_neighbor_votes(rows, labels, 15, 6, num_neighbors=7)
+    layer = neighbors.build_neighbor_votes(
+        LabeledRows(rows, labels, 15, 6), num_neighbors=7
+    )
     queries, given = random_rows(9, 15, 2)
     queries[4] = 0
     ids, values = given.padded()

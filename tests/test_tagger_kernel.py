@@ -12,6 +12,7 @@ from tfxclass.text import KernelScores
 from tfxclass.text import Tagger
 from tfxclass.text import kernel_ridge
 from tfxclass.text import near_texts
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import from_pairs
 
 PENALTY = 0.3
@@ -23,7 +24,8 @@ def data():
     texts, rows = random_rows(40, 15, 0)
     has = np.random.default_rng(1).random((40, 6)) < 0.3
     labels = from_pairs(40, *np.nonzero(has))
-    return texts, has, random_rows(9, 15, 2), (rows, labels, 15, 6)
+    data = LabeledRows(rows, labels, 15, 6)
+    return texts, has, random_rows(9, 15, 2), data
 
 
 def unit(x):
@@ -44,7 +46,7 @@ def plain_scores(texts, has, queries):
 
 def test_scores_equal_the_plain_way(data):
     texts, has, (queries, given), arguments = data
-    layer = kernel_ridge.build_kernel_scores(*arguments, 40, PENALTY, share=0.4)
+    layer = kernel_ridge.build_kernel_scores(arguments, 40, PENALTY, share=0.4)
     ids, values = given.padded()
     expected = plain_scores(texts, has, queries)
     # Solved in float32.
@@ -56,22 +58,19 @@ def test_scores_equal_the_plain_way(data):
     p = np.random.default_rng(3).random((9, 6)).astype(np.float32)
     found = layer(ids, values, p)
     np.testing.assert_allclose(found, 0.6 * p + 0.4 * expected, atol=1e-4)
-    layer = kernel_ridge.build_kernel_scores(*arguments, 40, 5.0)
+    layer = kernel_ridge.build_kernel_scores(arguments, 40, 5.0)
     assert np.abs(layer.scores(ids, values) - expected).max() > 0.05
 
 
 def test_some_texts_as_landmarks(data, monkeypatch):
     """Those with a text's own copies are the same functions."""
     texts, has, (queries, given), arguments = data
-    rows, labels, *sizes = arguments
     twice = np.repeat(np.arange(40), 2)
     monkeypatch.setattr(
         np.random, "default_rng", lambda _: np.random.RandomState(0)
     )
     order = np.random.RandomState(0).permutation(80)[:40]
-    layer = kernel_ridge.build_kernel_scores(
-        rows.take(twice), labels.take(twice), *sizes, 40, PENALTY
-    )
+    layer = kernel_ridge.build_kernel_scores(arguments.take(twice), 40, PENALTY)
     assert layer.similarity.num_labels == 40
     kept = np.sort(order)
     both = kernel(texts[twice], texts[twice[kept]])
@@ -94,7 +93,7 @@ def test_weights_of_low_rank(data, monkeypatch):
     monkeypatch.setattr(kernel_ridge, "_MAX_WEIGHTS", 3 * 46)
     layer, one = (
         kernel_ridge.build_kernel_scores(
-            rows, labels, *sizes, 40, PENALTY, single_label=one
+            LabeledRows(rows, labels, *sizes), 40, PENALTY, single_label=one
         )
         for one in (False, True)
     )

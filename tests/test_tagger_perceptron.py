@@ -9,6 +9,7 @@ from tests.test_tagger_choices import random_rows
 from tfxclass.text import Field
 from tfxclass.text import Tagger
 from tfxclass.text import perceptron
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import from_pairs
 
 # Two words of a text: one tag of those that are both of one half, or of two.
@@ -70,19 +71,19 @@ def test_saved_and_exported(tagger, tmp_path):
 
 @pytest.fixture(scope="module")
 def data():
-    """`(rows, labels, num_features, num_labels)`."""
+    """`LabeledRows`."""
     rows = random_rows(50, 15, 0)[1]
     has = np.random.default_rng(1).random((50, 6)) < 0.3
     has[:, 0] |= ~has.any(axis=1)
-    return rows, from_pairs(50, *np.nonzero(has)), 15, 6
+    return LabeledRows(rows, from_pairs(50, *np.nonzero(has)), 15, 6)
 
 
 @pytest.mark.parametrize("one", [True, False])
 def test_logits_equal_the_plain_way(data, one):
-    rows, labels, *sizes = data
     if one:
         labels = from_pairs(50, np.arange(50), np.arange(50) % 6)
-    network = perceptron.train(rows, labels, *sizes, 8, 2, one)
+        data = data._replace(labels=labels)
+    network = perceptron.train(data, 8, 2, one)
     texts, given = random_rows(9, 15, 2)
     hidden, tags = network
     units = gelu(texts @ np.asarray(hidden.kernel) + np.asarray(hidden.bias))
@@ -93,7 +94,7 @@ def test_logits_equal_the_plain_way(data, one):
 
 def test_the_same_seed_gives_the_same_network(data):
     first, again, other = (
-        perceptron.train(*data, 8, 2, seed=seed) for seed in (3, 3, 4)
+        perceptron.train(data, 8, 2, seed=seed) for seed in (3, 3, 4)
     )
     for x, y, z in zip(*(network.hidden.get_weights() for network in
                          (first, again, other))):  # fmt: skip
@@ -103,19 +104,19 @@ def test_the_same_seed_gives_the_same_network(data):
 
 def test_says_how_far_it_is(data):
     said = []
-    perceptron.train(*data, 8, 8, say=said.append)
+    perceptron.train(data, 8, 8, say=said.append)
     assert [line.split()[-1] for line in said] == ["2", "4", "6", "8"]
 
 
 def test_as_many_passes_as_there_is_time_for(data):
-    rows = data[0]
-    assert perceptron.num_epochs(rows, 15, 6) == 24
+    assert perceptron.num_epochs(data) == 24
     # 8 passes take half a minute of a core with so many labels.
     some = int(30 / (1.6e-10 * 50 * 512 * 8.5))
-    assert perceptron.num_epochs(rows, 15, some) == 8
-    assert perceptron.num_epochs(rows, 15, some * 2) == 0
-    assert perceptron.num_epochs(rows, 15, some * 2, units=128) > 8
-    assert perceptron.num_epochs(rows, 1_000_000, 6) == 0
+    assert perceptron.num_epochs(data._replace(num_labels=some)) == 8
+    many = data._replace(num_labels=2 * some)
+    assert perceptron.num_epochs(many) == 0
+    assert perceptron.num_epochs(many, units=128) > 8
+    assert perceptron.num_epochs(data._replace(num_features=1_000_000)) == 0
 
 
 @pytest.mark.parametrize(

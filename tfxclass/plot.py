@@ -170,7 +170,7 @@ def _recalls(lists, head, k, features):
     doubled = [2**i for i in range(most.bit_length()) if 2**i < most]
     probes = [p for p in doubled if p >= least] + [most]
     recall = []
-    for search.num_probes in progress.walked(
+    for search.num_probes in progress.progress_iter(
         probes, "Measuring the recall of the lists", len(probes)
     ):
         found, _ = search.top_k_of(queries, k)

@@ -1,4 +1,4 @@
-"""Word of work that takes long, on stderr."""
+"""Messages about work that takes long, on stderr."""
 
 import contextlib
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import TypeVar
 
-# Seconds that pass without a word.
+# Seconds that pass without a message.
 PATIENCE = 2.0
 # Seconds between two of them: on a terminal, and in a file.
 _OFTEN, _SELDOM = 0.1, 30.0
@@ -16,7 +16,7 @@ _OFTEN, _SELDOM = 0.1, 30.0
 Item = TypeVar("Item")
 
 
-def walked(
+def progress_iter(
     items: Iterable[Item], what: str, count: int | None = None
 ) -> Iterator[Item]:
     """Yields `items`; after two seconds, tells how many there were.
@@ -47,7 +47,7 @@ def walked(
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
+def log_if_slow(what: str) -> Iterator[None]:
     """Prints `what` if the block takes over two seconds, and then how many.
 
     For work in one compiled op, which knows no callbacks.

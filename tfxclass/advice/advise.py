@@ -109,7 +109,7 @@ def advise(
     batches = batches_of(data, batch_size)
     x, y = next(batches)
     num_sampled = trial.set_num_sampled(num_sampled, y)
-    tell = progress.told if verbose else contextlib.nullcontext
+    tell = progress.log_if_slow if verbose else contextlib.nullcontext
     with tell("Training with uniform draws"):
         steps = trial.train(batches)
     with tell("Computing the softmax of a few rows"):

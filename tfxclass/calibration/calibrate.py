@@ -45,32 +45,31 @@ def calibrate(
     k: int = 100,
     shrinkage: float = label_thresholds.SHRINKAGE,
 ) -> Calibration:
-    """Makes the probabilities of `model` meant, by rows it has not seen.
+    """Calibrates the probabilities of `model` on held-out rows.
 
-    The head that ends `model` gets a temperature: probabilities are the
-    softmax, or each label's sigmoid, of logits / temperature, which changes
-    neither the logits nor their order nor a training loss. With `thresholds`
-    it also gets one for each class; `threshold="calibrated"` of
+    The head that ends `model` gets a temperature: probabilities become the
+    softmax, or each label's sigmoid, of logits / temperature. Logits, their
+    order and the training loss stay as they are. With `thresholds` the head
+    also gets a threshold for each class, which `threshold="calibrated"` of
     `tfxclass.top_k`, `tfxclass.export.saved_model` and
-    `tfxclass.metrics.F1Score` answers with the classes that reach theirs. Both
-    are saved with the model, and exported.
+    `tfxclass.metrics.F1Score` uses. Both are saved with the model and
+    exported.
 
-    What was made of the head before (a `tfxclass.top_k` model) is to be made
-    again.
+    Make models of `tfxclass.top_k` again afterwards: they keep the former
+    temperature.
 
     Args:
         model: a built Keras model that ends in a head with
             one row a class.
         data: `(x, y)` or a `tf.data.Dataset` of batches of them, labels as in
             `fit`; no weights. Features are kept in memory, `[rows, dim]`.
-        temperature: whether to fit it; else it stays as it is.
-        thresholds: None, or `"micro"` or `"macro"`: the F1 that they are to
-            make greatest.
-        k: int, classes of each row that thresholds are chosen by.
-        shrinkage: float >= 0, as how many rows of a class the one threshold
-            counts that is best for all classes: those of few held-out rows
-            are near it. With 0 each class has what its own rows say, which a
-            few do not: on other rows it is worse than one for all.
+        temperature: whether to fit it; otherwise it stays as it is.
+        thresholds: None, or the F1 to maximize: `"micro"` or `"macro"`.
+        k: int, the best classes of each row that thresholds are chosen by.
+        shrinkage: float >= 0. The threshold of a class is averaged with the
+            one that is best for all classes, which counts as much as
+            `shrinkage` rows of the class. 0 leaves each class its own, which
+            is worse on other rows where classes have few rows.
 
     Returns:
         A `Calibration`.
@@ -104,7 +103,7 @@ def calibrate(
             "weights of the model and in `data`."
         )
     if temperature:
-        with progress.told("Fitting the temperature"):
+        with progress.log_if_slow("Fitting the temperature"):
             head.answer_temperature = temperature_lib.fit_temperature(loss)
         after = loss(head.answer_temperature)
     f1 = None

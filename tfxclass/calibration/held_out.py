@@ -34,7 +34,7 @@ class HeldOut(NamedTuple):
     def answers(self, k: int) -> Iterator[tuple[np.ndarray, ...]]:
         """`(ids, scores, labels)` of each batch; `[rows, k]`, `[rows, p]`."""
         best = tf.function(lambda x: self.head.top_k(x, k))
-        batches = progress.walked(
+        batches = progress.progress_iter(
             self.batches, "Answering held-out batches", len(self.batches)
         )
         for features, labels in batches:
@@ -55,7 +55,9 @@ def held_out(
     _check_head(head)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     found = []
-    for x, y in progress.walked(_batches(data), "Computing held-out batches"):
+    for x, y in progress.progress_iter(
+        _batches(data), "Computing held-out batches"
+    ):
         encoded = encoder(x, training=False)
         ids = head.targets(encoded, y).ids
         is_labelled = tf.reduce_any(ids >= 0, axis=1)

@@ -101,7 +101,7 @@ class InvertedLists:
         """
         search, queries, best = self.prepared(head, k, features, quantize)
         most = min(k + max_excluded, head.num_answers)
-        with progress.told("Measuring the recall of the lists"):
+        with progress.log_if_slow("Measuring the recall of the lists"):
             self._choose_probes(search, k, queries, best.ids.numpy(), most)
         if search.sums is not None:
             seen = search.read(queries, k)[2]
@@ -127,7 +127,7 @@ class InvertedLists:
         rows = tf.convert_to_tensor(served.kernel)
         # Removed classes are in no list.
         bias = None if head.bias is None else served.bias
-        with progress.told(f"Clustering {rows.shape[0]:,} class rows"):
+        with progress.log_if_slow(f"Clustering {rows.shape[0]:,} class rows"):
             lists = self._lists(rows, head.removed)
         count = int(lists.max()) + 1
         search = ListSearch(
@@ -138,7 +138,7 @@ class InvertedLists:
             queries = accuracy.drawn(drawn, self.seed)
         else:
             queries = head.queries(features)
-        with progress.told("Answering exactly"):
+        with progress.log_if_slow("Answering exactly"):
             best = self._best(head, queries, served, k, search.sums)
         return search, queries, best
 

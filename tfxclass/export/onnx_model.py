@@ -121,7 +121,7 @@ def onnx(
         if example_inputs is not None:
             given = encoder([tf.constant(x) for x in examples], training=False)
         search.measure(given, features.shape[-1], top_k, min_recall)
-    with progress.told("Converting the encoder"):
+    with progress.log_if_slow("Converting the encoder"):
         graph = _convert(encoder, head)
     with new_folder(path) as folder:
         _write(folder, graph, search, top_k, len(features.shape), kind)
@@ -130,7 +130,7 @@ def onnx(
             report = {**search.report(), "top_k": top_k}
             accuracy.write_report(os.path.join(folder, REPORT), report)
         if verify:
-            with progress.told("Comparing the answers"):
+            with progress.log_if_slow("Comparing the answers"):
                 onnx_checks.verify(
                     os.path.join(folder, MODEL),
                     encoder,

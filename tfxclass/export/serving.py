@@ -162,7 +162,7 @@ def saved_model(
         encoder, top_k, max_excluded, only, full_scores
     )
     with version_folder(path) as folder:
-        with progress.told("Writing the export"):
+        with progress.log_if_slow("Writing the export"):
             _write(folder.name, signatures, reference, search or _exact(head))
         if search is not None:
             report = {**search.report(), "top_k": top_k}
@@ -178,7 +178,7 @@ def saved_model(
         # A normalised class matrix goes before another process loads it.
         gc.collect()
         checks = list(map(reference.check, signatures))
-        with progress.told("Proving the export"):
+        with progress.log_if_slow("Proving the export"):
             checks_lib.verify(
                 folder.name,
                 checks if verify else [],

@@ -37,7 +37,7 @@ def class_means(
     """
     counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
     sums = None
-    all_batches = progress.walked(
+    all_batches = progress.progress_iter(
         batches.after(0), "Computing the features of batches", batches.count
     )
     for batch in all_batches:

@@ -16,17 +16,15 @@ class DualRecovery(RecoverySums):
     slim model; the paper prints the factor both as 1 / (n l2) and as 1 / l2.
     Rows with weights w count w times, and n is the sum of the weights.
 
-    Slim and lifted logits agree, so with the lifted matrix `V R^T` and the
-    gradient of the full objective there,
+    The slim model has the logits of the lifted matrix `V R^T`, so the dual is
+    one gradient step of length 1 / l2 from there:
 
         (Y - P)^T X / (n l2) = V R^T - grad(V R^T) / l2
 
-    The dual is one gradient step of length 1 / l2 from the lifted matrix. It
-    is sure to improve the objective below 2 / (L + l2) only, L as in
-    `smoothness`. Above, it recovers the optimum where the features have a low
-    rank against the projected width (the paper's Theorem 1); elsewhere it
-    overshoots, the more the smaller `l2` is, even if the slim model is at its
-    optimum: `StepRecovery` looks for the length of the step instead.
+    It improves the objective for sure only below 2 / (L + l2), L as in
+    `smoothness`. A longer step recovers the optimum where the features have a
+    low rank against the projected width (the paper's Theorem 1), and
+    overshoots elsewhere. `StepRecovery` searches the length instead.
 
     Arguments and attributes are those of `RecoverySums`.
 

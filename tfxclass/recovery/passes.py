@@ -76,7 +76,7 @@ class Passes:
             self.run(sums)
             if l2 and not isinstance(head, FullSoftmax):
                 self.tell_stationarity(sums, l2, reduction)
-            with progress.told("Solving for the class rows"):
+            with progress.log_if_slow("Solving for the class rows"):
                 kernel = sums.result()
             self._tell(str(sums.report))
             del sums  # as large as the class matrix

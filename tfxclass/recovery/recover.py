@@ -34,38 +34,28 @@ def recover(
     steps: int = 1,
     num_sampled: int | None = None,
 ) -> keras.Model:
-    """The model with its class matrix in full width, from one pass.
+    """A model with class vectors in full width, after one pass over the data.
 
-    `method="step"`: the slim rows times the projection, V R^T, which has
-    exactly the slim model's answers, and from there one gradient step of the
-    full objective, preconditioned, whose length is searched on rows of the
-    data that the step does not see (`StepRecovery`). On these it is never
-    worse than the slim model. After any training, with any `l2`.
+    Use it after training with a `ProjectedSoftmax`, whose class vectors are
+    slim. docs/recovery.md compares the methods. Train the result further with
+    `fit`: the paper's second stage.
 
-    `method="dual"`, the paper's: `W = (Y - P)^T X / (n l2)` with the slim
-    model's probabilities P (`DualRecovery`). It is the gradient step of length
-    1 / l2, which overshoots where that is above 2 / L, L the smoothness of the
-    mean loss: a warning names both numbers.
+    - `"step"` begins with the slim class vectors times the projection, V R^T,
+      which has exactly the slim model's answers. One preconditioned gradient
+      step of the full objective follows. Its length is searched on rows that
+      the step does not see, where it is never worse than the slim model
+      (`StepRecovery`).
+    - `"dual"`, the paper's, is `W = (Y - P)^T X / (n l2)` with the slim model's
+      probabilities P (`DualRecovery`): a gradient step of length 1 / l2. A
+      warning says where it may overshoot.
+    - `"lift"` is V R^T alone, and needs no data.
 
-    `method="lift"`: V R^T alone; it needs no data.
+    Memory: `tfxclass.estimate(head, dim, batch).recovery_bytes`, plus the
+    model. Each batch is multiplied once by `[dim, num_classes]`, unless there
+    is a `top_k`, twice in the projected width and once by `[dim, dim]`.
 
-    With `verbose`, it prints eta, mu, q and L of the step and its loss on the
-    rows held out, and the stationarity error of the slim model (0 at the
-    optimum of its loss with `l2`). Train the result further with `fit`: the
-    paper's second stage.
-
-    Memory: `tfxclass.estimate(head, dim, batch).recovery_bytes` beside the
-    model. A pass costs one product of `[batch, dim]` by `[dim, num_classes]`,
-    two in the projected width, and one by `[dim, dim]`; with `top_k` only the
-    latter two.
-
-    Cosine heads are refused. Their logits are `x R . v / (|x R| |v|)`, and
-    `|x R|` is no function of `x . w` for any class matrix in full width, nor a
-    multiple of `|x|`: no full-width head, with dot products or cosines, has
-    the slim model's answers, so there is no matrix to step from. (Dividing
-    each x by its `|x R|` beforehand would make them linear; but then R, `dim x
-    projection_dim`, must go along with the model, and what is recovered is no
-    cosine head.)
+    Cosine heads are refused, because no head in full width has their answers:
+    their logits are divided by the length of the projected features.
 
     Args:
         model: a Sequential or functional model that ends in a
@@ -87,7 +77,9 @@ def recover(
             there (with the same head, arguments and batches), and removes it
             at the end.
         checkpoint_interval: int, in batches.
-        verbose: 1 shows a progress bar, 0 does not.
+        verbose: 1 shows a progress bar, what was chosen for the step with its
+            loss on held-out rows, and the stationarity error of the slim
+            model (0 at the optimum of its loss with `l2`); 0 shows nothing.
         batch_size: int, rows of arrays that are computed at a time; a dataset
             has batches of its own.
         steps: int >= 1, for `method="step"`: passes over the data, each of

@@ -82,7 +82,7 @@ class StepRecovery(RecoverySums):
     out: a uniform sample of a tenth of all rows, at most 4,096
     (`rows_held_out`), which the sums leave out. eta = 0 and keep = 1 are the
     lift, so on these rows the step is never worse. keep is 1 unless the slim
-    model is too sure of itself: where less of it alone has a smaller loss.
+    model is overconfident, so that less of it alone has a smaller loss.
 
     The search costs at most 277,504 rows of logits (5 and 117 or 234 steps on
     1,024 rows, 8 on 4,096; a sixth of it for a million classes), whatever the

@@ -50,7 +50,7 @@ class IndexedSampler(Sampler):
     def rebuild(self, kernel: Variable) -> None:
         """Builds the index of the rows as they are, now."""
         rows = kernel.shape[0]
-        with progress.told(f"Building an index of {rows:,} class rows"):
+        with progress.log_if_slow(f"Building an index of {rows:,} class rows"):
             self.build_index(kernel)
 
     def build_index(self, kernel: Variable) -> None:

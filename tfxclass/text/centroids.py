@@ -3,27 +3,17 @@
 import numpy as np
 
 from tfxclass.ops.linear import SparseWeights
-from tfxclass.text.sparse_rows import SparseRows
+from tfxclass.text.sparse_rows import LabeledRows
 
 
-def centroids(
-    rows: SparseRows, labels: SparseRows, num_features: int, num_labels: int
-) -> SparseWeights:
+def centroids(data: LabeledRows) -> SparseWeights:
     """The sum of each label's rows, scaled to norm 1; biases are 0.
 
     A label of one or two rows has a centroid that is as good as those of
     others, where a margin has hardly moved from -1: together they rank rare
     labels better (Rocchio's classifier, 1971).
-
-    Args:
-        rows: `SparseRows`.
-        labels: `SparseRows`, ids of the labels of each row.
-        num_features: int.
-        num_labels: int.
-
-    Returns:
-        `SparseWeights` of arrays.
     """
+    rows, labels, num_features, num_labels = data
     entries = rows.take(labels.row_ids())
     columns = np.repeat(labels.ids, np.diff(entries.splits))
     weights = from_entries(

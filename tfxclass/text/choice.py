@@ -12,6 +12,7 @@ from tfxclass.text import code_levels
 from tfxclass.text import likelihood
 from tfxclass.text import linear_tree
 from tfxclass.text.centroids import centroids
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
 
 EPOCHS = 4
@@ -60,30 +61,24 @@ def split(
 
 
 def try_out(
-    rows: SparseRows,
-    labels: SparseRows,
+    data: LabeledRows,
     held: SparseRows,
     held_labels: SparseRows,
-    num_features: int,
-    num_labels: int,
     single_label: bool,
     c: float,
     num_epochs: int = EPOCHS,
     parents: np.ndarray | None = None,
     some: np.ndarray | None = None,
 ) -> Trial:
-    """Trains on `rows`, and answers `held`; a `Trial`.
+    """Trains on `data`, and answers `held`; a `Trial`.
 
     Scores of trials can only be compared if they have the same `some`, `held`
     and `held_labels`.
 
     Args:
-        rows: `SparseRows`.
-        labels: `SparseRows`, ids of labels.
+        data: `LabeledRows`.
         held: `SparseRows`, held-out rows.
         held_labels: `SparseRows`, their labels.
-        num_features: int.
-        num_labels: int.
         single_label: whether a row has one label.
         c: float, weight of the losses.
         num_epochs: int.
@@ -91,13 +86,14 @@ def try_out(
         some: int array of distinct labels that are tried; by default all.
     """
     if some is None:
-        some = np.arange(num_labels)
-    place = np.full(num_labels, -1)
+        some = np.arange(data.num_labels)
+    place = np.full(data.num_labels, -1)
     place[some] = np.arange(len(some))
-    weights, _ = linear_tree.train_linear(
-        rows, _only(labels, place), num_features, len(some), c=c,
-        num_epochs=num_epochs, threshold=0.02,
-    )  # fmt: skip
+    tried = data._replace(
+        labels=_only(data.labels, place), num_labels=len(some)
+    )
+    options = {"c": c, "num_epochs": num_epochs, "threshold": 0.02}
+    weights, _ = linear_tree.train_linear(*tried, **options)
     margins = linear_tree.margins(held, weights)
     truth = np.zeros(margins.shape, bool)
     own = _only(held_labels, place)
@@ -105,8 +101,7 @@ def try_out(
     if not single_label:
         score = average_precision(margins, truth)
         return Trial(margins, truth, some, 0.0, 0.0, score)
-    means = centroids(rows, _only(labels, place), num_features, len(some))
-    cosines = linear_tree.margins(held, means)
+    cosines = linear_tree.margins(held, centroids(tried))
     best = max(
         (
             _ranked(margins + share * cosines, truth, some, share, 0.0)
@@ -114,12 +109,9 @@ def try_out(
         ),
         key=lambda trial: trial.score,
     )
-    if parents is None or not len(parents) or len(some) < num_labels:
+    if parents is None or not len(parents) or len(some) < data.num_labels:
         return best
-    weights = train_parents(
-        rows, labels, parents, num_features, c=c, num_epochs=num_epochs,
-        threshold=0.02,
-    )  # fmt: skip
+    weights = train_parents(data, parents, **options)
     added = code_levels.parent_margins(
         linear_tree.margins(held, weights), parents
     )
@@ -139,26 +131,20 @@ def _ranked(margins, truth, labels, share, parent_weight):
 
 
 def train_parents(
-    rows: SparseRows,
-    labels: SparseRows,
-    parents: np.ndarray,
-    num_features: int,
-    **options: Any,
+    data: LabeledRows, parents: np.ndarray, **options: Any
 ) -> SparseWeights:
     """Linear classifiers of the labels' parents, a column each.
 
     Args:
-        rows: `SparseRows`.
-        labels: `SparseRows`, ids of labels.
+        data: `LabeledRows`.
         parents: int `[levels, num_labels]`, of `code_levels`.
-        num_features: int.
         **options: of `linear_tree.train_linear`.
     """
-    upper = code_levels.parent_labels(labels, parents)
-    weights, _ = linear_tree.train_linear(
-        rows, upper, num_features, code_levels.count(parents), **options
+    upper = data._replace(
+        labels=code_levels.parent_labels(data.labels, parents),
+        num_labels=code_levels.count(parents),
     )
-    return weights
+    return linear_tree.train_linear(*upper, **options)[0]
 
 
 def _only(labels, place):

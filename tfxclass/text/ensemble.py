@@ -14,6 +14,7 @@ from tfxclass.text import mixed_scores
 from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text import perceptron
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 from tfxclass.types import Config
@@ -30,27 +31,24 @@ class ValidationSplit(NamedTuple):
     """Texts to learn from, and held-out ones to judge by.
 
     Attributes:
-        rows: `SparseRows`, terms of the texts that are learned from.
-        labels: `SparseRows`, their labels.
+        learned: `LabeledRows`, terms and labels of the texts that are learned
+            from.
         held: `SparseRows`, terms of the held-out texts.
         trial: `choice.Trial`, the linear scores of those.
-        num_features: int.
         size: int, of all texts, which the final scores are learned from.
         texts: function without arguments: columns and labels of the texts that
             are learned from, and of the held-out ones.
     """
 
-    rows: SparseRows
-    labels: SparseRows
+    learned: LabeledRows
     held: SparseRows
     trial: choice.Trial
-    num_features: int
     size: int
     texts: Callable[[], list[tuple[Columns, SparseRows]]]
 
 
 class Ensemble:
-    """Other scores of the texts, as far as they help.
+    """Scores that are mixed with the linear ones, where they help.
 
     Args:
         tagger: `Tagger`.
@@ -64,11 +62,8 @@ class Ensemble:
     def __init__(
         self, tagger: Any, single_label: bool, report: list[Any]
     ) -> None:
-        self.tagger, self.single_label, self.report = (
-            tagger,
-            single_label,
-            report,
-        )
+        self.tagger, self.report = tagger, report
+        self.single_label = single_label
         self.num_labels = len(tagger.tags)
         self.landmarks, self.kernel_share = tagger.landmarks or 0, _SHARE
         self.neighbors, self.vote_share = tagger.neighbors or 0, _SHARE
@@ -93,8 +88,7 @@ class Ensemble:
         if not count:
             return answers
         layer = kernel_ridge.build_kernel_scores(
-            data.rows, data.labels, data.num_features, self.num_labels,
-            min(count, len(data.rows)), single_label=self.single_label,
+            data.learned, count, single_label=self.single_label,
             seed=self.tagger.seed,
         )  # fmt: skip
         share, mixed = self._shared(answers, layer, data, kernel_ridge.SHARES)
@@ -108,9 +102,7 @@ class Ensemble:
         count = self._wanted(wanted, neighbors.NEIGHBORS)
         if not count:
             return answers
-        layer = neighbors.build_neighbor_votes(
-            data.rows, data.labels, data.num_features, self.num_labels, count
-        )
+        layer = neighbors.build_neighbor_votes(data.learned, count)
         share, mixed = self._shared(answers, layer, data, neighbors.SHARES)
         if not self._gains("neighbours", wanted, answers, mixed, data):
             return answers
@@ -122,16 +114,12 @@ class Ensemble:
         units = self._wanted(wanted, perceptron.UNITS)
         if not units:
             return answers
-        epochs = perceptron.num_epochs(
-            data.rows, data.num_features, self.num_labels, units
-        )
+        epochs = perceptron.num_epochs(data.learned, units)
         if wanted:
             epochs = max(epochs, perceptron.MIN_EPOCHS)
         if not epochs:
             return answers
-        network = self._train_perceptron(
-            data.rows, data.labels, data.num_features, units, epochs
-        )
+        network = self._train_perceptron(data.learned, units, epochs)
         logits = network.logits_of(data.held, data.trial.labels)
         mixed, both = self._fitted(answers, logits, data, HIDDEN)
         if not self._gains("perceptron", wanted, answers, both, data):
@@ -140,10 +128,10 @@ class Ensemble:
         self.hidden = mixed
         return both
 
-    def _train_perceptron(self, rows, labels, num_features, units, epochs):
+    def _train_perceptron(self, data, units, epochs):
         return perceptron.train(
-            rows, labels, num_features, self.num_labels, units, epochs,
-            self.single_label, self.tagger.seed, self.tagger.say,
+            data, units, epochs, self.single_label, self.tagger.seed,
+            self.tagger.say,
         )  # fmt: skip
 
     def _encoder(self, answers, data):
@@ -193,32 +181,28 @@ class Ensemble:
         self.tagger.say(f"{name}: {before:.4f} to {after:.4f}")
         return wanted is not None or after >= before + _MIN_GAIN
 
-    def layers(
-        self, rows: SparseRows, labels: SparseRows, num_features: int
-    ) -> list[Callable[..., Any]]:
+    def layers(self, data: LabeledRows) -> list[Callable[..., Any]]:
         """What a model mixes in: `(ids, values, outputs)` to outputs.
 
         Args:
-            rows: `SparseRows`, terms of all texts.
-            labels: `SparseRows`, their labels.
-            num_features: int.
+            data: `LabeledRows`, terms and labels of all texts.
         """
-        data, found = (rows, labels, num_features, self.num_labels), []
+        found = []
         if self.landmarks:
             kernel = kernel_ridge.build_kernel_scores(
-                *data, self.landmarks, share=self.kernel_share,
+                data, self.landmarks, share=self.kernel_share,
                 single_label=self.single_label, seed=self.tagger.seed,
                 name="kernel",
             )  # fmt: skip
             found.append(kernel)
         if self.neighbors:
             votes = neighbors.build_neighbor_votes(
-                *data, self.neighbors, self.vote_share, "neighbors"
+                data, self.neighbors, self.vote_share, "neighbors"
             )
             found.append(votes)
         if self.hidden is not None:
             network = self._train_perceptron(
-                *data[:3], self.hidden_units, self.hidden_epochs
+                data, self.hidden_units, self.hidden_epochs
             )
 
             def mix(ids, values, outputs):

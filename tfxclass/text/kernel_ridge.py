@@ -7,7 +7,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.text import linear_tree
 from tfxclass.text import near_texts
 from tfxclass.text.kernel_scores import KernelScores
-from tfxclass.text.sparse_rows import SparseRows
+from tfxclass.text.sparse_rows import LabeledRows
 
 #: Best of 0.2 to 1.6 for precision at 1, 3 and 5 of texts held out (Delicious,
 #: Bibtex); and shares to choose from.
@@ -42,10 +42,7 @@ def num_landmarks(num_texts: int, num_labels: int) -> int:
 
 
 def build_kernel_scores(
-    rows: SparseRows,
-    labels: SparseRows,
-    num_features: int,
-    num_labels: int,
+    data: LabeledRows,
     count: int,
     penalty: float = PENALTY,
     share: float = 0.5,
@@ -59,10 +56,7 @@ def build_kernel_scores(
     times the squared norm of the function: exact where all texts are landmarks.
 
     Args:
-        rows: `SparseRows`, features of the texts.
-        labels: `SparseRows`, ids of their labels.
-        num_features: int.
-        num_labels: int.
+        data: `LabeledRows`, of the texts.
         count: int, landmarks, drawn from the texts.
         penalty: float > 0.
         share: float, of the scores in the output.
@@ -75,6 +69,7 @@ def build_kernel_scores(
         Machines, NIPS 2000. Rudi, Camoriano and Rosasco, Less is More: Nystrom
         Computational Regularization, NIPS 2015, equation 8.
     """
+    rows, labels, num_features, num_labels = data
     count = min(check_positive_int("count", count), len(rows))
     rows = near_texts.unit_rows(rows, None)
     drawn = np.random.default_rng(seed).permutation(len(rows))[:count]

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxclass.layers.sparse_dense import sparse_product
 from tfxclass.ops.linear import SparseWeights
 from tfxclass.ops.linear import linear_one_vs_rest
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.text.sparse_rows import ragged
 from tfxclass.trees import clustered
@@ -100,7 +101,8 @@ def train_linear(
             rows, labels, members, [every], num_features, threshold, options
         )
         return flat, None
-    members = part_labels(rows, labels, num_features, num_labels, num_groups)
+    data = LabeledRows(rows, labels, num_features, num_labels)
+    members = part_labels(data, num_groups)
     groups = np.zeros(num_labels, np.int32)
     for group, ids in enumerate(members):
         groups[ids] = group
@@ -137,18 +139,14 @@ def _train(rows, labels, members, group_rows, num_features, threshold, options):
 
 
 def part_labels(
-    rows: SparseRows,
-    labels: SparseRows,
-    num_features: int,
-    num_labels: int,
-    num_groups: int,
-    seed: int = 0,
+    data: LabeledRows, num_groups: int, seed: int = 0
 ) -> list[np.ndarray]:
     """Groups of like labels, int arrays: by the sum of a label's rows.
 
     Sums are random projections of 64 dimensions; groups are halved by
     spherical 2-means (`tfxclass.trees.clustered`).
     """
+    rows, labels, num_features, num_labels = data
     random = np.random.default_rng(seed)
     axes = random.standard_normal((num_features, 64), np.float32)
     vectors = np.zeros((num_labels, 64), np.float32)

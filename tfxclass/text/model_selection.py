@@ -18,6 +18,7 @@ from tfxclass.text.ensemble import ValidationSplit
 from tfxclass.text.featured import Featured
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 
@@ -144,9 +145,11 @@ class ModelSelection:
 
     def _judged(self, trial, featured, fields, train, held):
         _, rows, num_features, _ = featured.join(fields)
+        data = LabeledRows(
+            rows, self.labels, num_features, len(self.tagger.tags)
+        )
         return ValidationSplit(
-            rows.take(train), self.labels.take(train),
-            featured.join_held(fields, held), trial, num_features,
+            data.take(train), featured.join_held(fields, held), trial,
             len(self.labels), self._texts,
         )  # fmt: skip
 
@@ -240,11 +243,12 @@ class ModelSelection:
         num_epochs=choice.EPOCHS,
     ):  # fmt: skip
         _, rows, num_features, _ = featured.join(fields)
+        data = LabeledRows(
+            rows, self.labels, num_features, len(self.tagger.tags)
+        )
         trial = choice.try_out(
-            rows.take(train), self.labels.take(train),
-            featured.join_held(fields, held), held_labels, num_features,
-            len(self.tagger.tags), self.single_label, c, num_epochs,
-            self.parents, self.some,
+            data.take(train), featured.join_held(fields, held), held_labels,
+            self.single_label, c, num_epochs, self.parents, self.some,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))

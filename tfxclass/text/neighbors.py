@@ -9,7 +9,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.text.near_texts import NearTexts
 from tfxclass.text.near_texts import cosines_with
 from tfxclass.text.near_texts import directions
-from tfxclass.text.sparse_rows import SparseRows
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.types import Config
 
 #: Texts that vote, and what their votes weigh beside a probability of 1.
@@ -106,10 +106,7 @@ class NeighborVotes(NearTexts):
 
 
 def build_neighbor_votes(
-    rows: SparseRows,
-    labels: SparseRows,
-    num_features: int,
-    num_labels: int,
+    data: LabeledRows,
     num_neighbors: int = NEIGHBORS,
     share: float = WEIGHT / (1 + WEIGHT),
     name: str | None = None,
@@ -117,14 +114,12 @@ def build_neighbor_votes(
     """A `NeighborVotes` of texts and their labels.
 
     Args:
-        rows: `SparseRows`, features of the texts.
-        labels: `SparseRows`, ids of their labels.
-        num_features: int.
-        num_labels: int.
+        data: `LabeledRows`, of the texts.
         num_neighbors: int.
         share: float, of the votes in the output.
         name: of the layer.
     """
+    rows, labels, num_features, num_labels = data
     similarity = cosines_with(directions(rows, num_features))
     layer = NeighborVotes(
         similarity, num_labels, len(labels.ids), num_neighbors, share, name=name

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.optimizers import LazyAdam
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
 
 #: Units of the hidden layer.
@@ -62,17 +63,14 @@ class Perceptron(NamedTuple):
         return np.concatenate(found)
 
 
-def num_epochs(
-    rows: SparseRows, num_features: int, num_labels: int, units: int = UNITS
-) -> int:
+def num_epochs(data: LabeledRows, units: int = UNITS) -> int:
     """Passes that there is time for, 0 where they would be too few.
 
     Args:
-        rows: `SparseRows`, features of the texts.
-        num_features: int.
-        num_labels: int.
+        data: `LabeledRows`, of the texts.
         units: int, of the hidden layer.
     """
+    rows, _, num_features, num_labels = data
     pairs = _SECONDS * len(rows) * num_labels + _TERM_SECONDS * len(rows.ids)
     epochs = int(min(_MAX_SECONDS / (units * pairs), _MAX_EPOCHS))
     is_small = num_features * units <= _MAX_WEIGHTS
@@ -80,10 +78,7 @@ def num_epochs(
 
 
 def train(
-    rows: SparseRows,
-    labels: SparseRows,
-    num_features: int,
-    num_labels: int,
+    data: LabeledRows,
     units: int = UNITS,
     epochs: int = _MAX_EPOCHS,
     single_label: bool = False,
@@ -93,10 +88,7 @@ def train(
     """A trained `Perceptron`: a hidden layer of GELU, dropout before and after.
 
     Args:
-        rows: `SparseRows`, features of the texts.
-        labels: `SparseRows`, ids of their labels.
-        num_features: int.
-        num_labels: int.
+        data: `LabeledRows`, of the texts.
         units: int, of the hidden layer.
         epochs: int, passes over the texts.
         single_label: whether a text has one label. The loss is then a
@@ -109,6 +101,7 @@ def train(
         Classification: Questioning the Necessity of Text-Graphs and the
         Surprising Strength of a Wide MLP, ACL 2022.
     """
+    rows, labels, num_features, num_labels = data
     random = np.random.default_rng(seed)
     seeds = [int(x) for x in random.integers(1 << 31, size=5)]
     ids = keras.Input((None,), dtype="int64", name="ids")

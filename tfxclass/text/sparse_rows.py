@@ -69,6 +69,29 @@ class SparseRows(NamedTuple):
         return ids, values
 
 
+class LabeledRows(NamedTuple):
+    """What classifiers are trained on.
+
+    Attributes:
+        rows: `SparseRows`, the features of each row.
+        labels: `SparseRows`, ids of the labels of each row; their values do
+            not count.
+        num_features: int.
+        num_labels: int.
+    """
+
+    rows: SparseRows
+    labels: SparseRows
+    num_features: int
+    num_labels: int
+
+    def take(self, rows: np.ndarray) -> "LabeledRows":
+        """The given rows, in their order."""
+        return self._replace(
+            rows=self.rows.take(rows), labels=self.labels.take(rows)
+        )
+
+
 def from_pairs(
     size: int, rows: np.ndarray, ids: ArrayLike, values: ArrayLike | None = None
 ) -> SparseRows:

@@ -29,6 +29,7 @@ from tfxclass.text.centroids import scaled
 from tfxclass.text.fields import Field
 from tfxclass.text.model_selection import PRESETS
 from tfxclass.text.model_selection import ModelSelection
+from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import from_pairs
 from tfxclass.types import Path
 from tfxclass.types import Tags
@@ -217,11 +218,10 @@ class Tagger:
         selection = ModelSelection(self, columns, labels, single_label, held)
         fields, rows, num_features, vocabularies = selection.choose()
         self.say(f"training {len(self.tags)} tags on {size} texts")
-        weights = self._train(
-            rows, labels, num_features, selection, single_label
-        )
+        data = LabeledRows(rows, labels, num_features, len(self.tags))
+        weights = self._train(data, selection, single_label)
         features = text_features.build_text_features(fields, vocabularies)
-        mixed = selection.ensemble.layers(rows, labels, num_features)
+        mixed = selection.ensemble.layers(data)
         encoded = selection.ensemble.encoded
         self._make_model(list(columns), features, weights, mixed, encoded)
         self.summary.update(
@@ -428,25 +428,24 @@ class Tagger:
         columns_lib.check_same(held, columns)
         return held, columns_lib.read_tags(tags, columns_lib.size(held))
 
-    def _train(self, rows, labels, num_features, selection, single_label):
+    def _train(self, data, selection, single_label):
         epochs, most = selection.epochs, PRESETS[self.effort].seconds
-        groups = linear_tree.choose_groups(rows, len(self.tags), epochs, most)
-        weights, group_of = linear_tree.train_linear(
-            rows, labels, num_features, len(self.tags), groups, c=selection.c,
-            num_epochs=epochs, threshold=self.weight_threshold, seed=self.seed,
-        )  # fmt: skip
+        groups = linear_tree.choose_groups(
+            data.rows, len(self.tags), epochs, most
+        )
+        options = {
+            "c": selection.c, "num_epochs": epochs, "seed": self.seed,
+            "threshold": self.weight_threshold,
+        }  # fmt: skip
+        weights, group_of = linear_tree.train_linear(*data, groups, **options)
         if selection.share:
-            means = centroids(rows, labels, num_features, len(self.tags))
+            means = centroids(data)
             if group_of is not None:
                 means = linear_tree.join(means, _no_columns(means, groups))
             weights = add(weights, means, selection.share)
         parents = selection.parents if selection.parent_weight else None
         if parents is not None:
-            upper = choice.train_parents(
-                rows, labels, parents, num_features, c=selection.c,
-                num_epochs=epochs, threshold=self.weight_threshold,
-                seed=self.seed,
-            )  # fmt: skip
+            upper = choice.train_parents(data, parents, **options)
             weights = linear_tree.join(
                 weights, scaled(upper, selection.parent_weight)
             )
@@ -455,7 +454,7 @@ class Tagger:
             self.thresholds = np.full(
                 len(self.tags), selection.threshold, np.float32
             )
-        self._counts = np.bincount(labels.ids, minlength=len(self.tags))
+        self._counts = np.bincount(data.labels.ids, minlength=len(self.tags))
         self.summary = {
             "c": selection.c,
             "centroids": selection.share,

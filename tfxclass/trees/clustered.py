@@ -40,7 +40,7 @@ def clustered(
     """
     _check(arity, leaf_size, num_iterations)
     vectors = _checked(vectors)
-    with progress.told(f"Clustering {len(vectors):,} classes"):
+    with progress.log_if_slow(f"Clustering {len(vectors):,} classes"):
         return _tree(_Halver(vectors, num_iterations, seed), arity, leaf_size)
 
 

@@ -28,7 +28,7 @@ def huffman(counts: ArrayLike) -> Tree:
     counts = check_counts(counts)
     order = np.argsort(counts, kind="stable")
     num_classes = len(counts)
-    with progress.told(f"Making a tree of {num_classes:,} classes"):
+    with progress.log_if_slow(f"Making a tree of {num_classes:,} classes"):
         # Nodes by rising weight: the leaves, then what was merged.
         parents = np.array(_merge(counts[order].tolist()), np.int64)
     leaves = np.empty(num_classes, np.int64)
