@@ -42,8 +42,8 @@ class ExactSearch(tf.Module):
 
     Args:
         head: the head.
-        store: how class rows are kept, a function of `servable_ops.stored`; None for
-            a matrix of them.
+        store: how class vectors are stored, an argument of
+            `servable_ops.stored`; None for a float32 matrix.
     """
 
     def __init__(
