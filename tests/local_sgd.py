@@ -255,9 +255,9 @@ def check_indexes(strategy):
         assert set(map(int, steps)) == {5}
         model.optimizer.average()
         if len(found[0]) == 2:
-            # A worker remembers in the copy of its first replica.
-            remembered = model.layers[-1].sampler.remembered.weights
-            assert_equal_replicas(model, remembered)
+            # A worker caches in the copy of its first replica.
+            cached = model.layers[-1].sampler.neighbor_cache.weights
+            assert_equal_replicas(model, cached)
 
 
 def check_draws_differ(strategy):

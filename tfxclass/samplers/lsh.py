@@ -11,7 +11,7 @@ from tfxclass.ops import placement
 from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers import remembered
+from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import batch_of
@@ -22,7 +22,6 @@ from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
-from tfxclass.samplers.remembering import Remembering
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -31,7 +30,7 @@ from tfxclass.types import Variable
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
+class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
     """The labels of the batch, the classes in its hash buckets, a fill.
 
     Class rows are kept in `num_tables` hash tables of `num_hashes` functions
@@ -120,6 +119,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
     """
 
     has_gpu_ops = LSHTables.has_gpu_ops
+    default_query_fraction = 0.0625
     #: Arguments beside `num_sampled` and `seed`.
     option_names = (
         "scheme",
@@ -180,8 +180,8 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
         self.rescored = rescored
         self.query_share = query_share
         self._check()
-        self.check_share()
-        if (query_share or 1) < 1 and not self.may_remember():
+        self.check_query_share()
+        if (query_share or 1) < 1 and not self.may_cache():
             raise ValueError(
                 '`query_share` below 1 needs `correction="fill"`, '
                 '`negatives="batch"` and `rescored=None`: other laws are of '
@@ -192,7 +192,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
-        self.build_memory(kernel_shape)
+        self.build_cache(kernel_shape)
         self.gauge("tables_probed")
         self.gauge("yield")
         if self.rebuild_interval == "auto":
@@ -217,8 +217,8 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
             incremental=self.incremental,
         )
 
-    def may_remember(self) -> bool:
-        # What a row's own buckets hold, or votes alone say, is of this step.
+    def may_cache(self) -> bool:
+        # Other options depend on the buckets and votes of this very step.
         return (
             self.correction == "fill"
             and self.negatives == "batch"
@@ -227,7 +227,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
 
     def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
         copy = super().for_rows(*sizes, **options)
-        # Most labels of a batch are in other shards: nothing to remember by.
+        # Most labels of a batch are in other shards, so a cache is no help.
         copy.query_share = 1.0
         return copy
 
@@ -239,9 +239,9 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         tables = self._bytes_of(num_classes, *self.functions(num_classes))
-        if self.share_of_queries() == 1:
+        if self.query_fraction() == 1:
             return tables
-        return tables + remembered.bytes_of(num_classes, dim)
+        return tables + neighbor_cache.bytes_of(num_classes, dim)
 
     def build_index(self, kernel: Variable) -> None:
         self.index.build(kernel, seed=self.seed or 0)
@@ -260,7 +260,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
     ) -> Sample:
         step = tf.convert_to_tensor(self.step)
         refresh = self._refresh(step, batch_of(queries))
-        self.tell_first(kernel)
+        self.announce_first_build(kernel)
         self.index.advance(
             kernel,
             step,
@@ -317,7 +317,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
             tf.no_op,
         )
         self.measured["tables_probed"].assign(tf.cast(probed, tf.float32))
-        # What was remembered may be more than what tables gave.
+        # The cache may have given more than the tables.
         kept = tf.cast(chosen.num_candidates, tf.float32)
         pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)
         self.measured["yield"].assign(tf.math.divide_no_nan(kept, pool))

@@ -28,8 +28,8 @@ class LSHChoice:
         room = left_by(target_ids, self._size(target_ids))
         places = part_of(room, self.neighbor_fraction)
         propose = self._from_votes
-        if self.remembered is not None:
-            propose = self._from_memory
+        if self.neighbor_cache is not None:
+            propose = self._from_cache
         found, ids, scores = propose(
             asked, valid, queries, target_ids, kernel, room, places
         )
@@ -67,13 +67,13 @@ class LSHChoice:
         unit = self.similarity == "cosine"
         return found, ids, log_masses(queries, target_ids, ids, kernel, unit)
 
-    def _from_memory(
+    def _from_cache(
         self, asked, valid, queries, target_ids, kernel, room, places
     ):
-        """As `_from_votes`: tables for some rows, memory for the others."""
+        """As `_from_votes`: tables for some rows, the cache for the others."""
         times, batch = self._times(), tf.shape(queries, tf.int64)[0]
         wanted = times * (places // tf.maximum(batch, 1) + 1)
-        pool = self.share_of_queries() * tf.cast(times * places, tf.float32)
+        pool = self.query_fraction() * tf.cast(times * places, tf.float32)
         pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
         found = []
 
@@ -86,7 +86,7 @@ class LSHChoice:
             return tf.broadcast_to(one.candidates, shape)
 
         wanted = tf.minimum(wanted, self.num_classes)
-        ids, shares = self.search_some(
+        ids, shares = self.search_with_cache(
             queries, target_ids, kernel, wanted, find
         )
         return found[0], ids, shares
