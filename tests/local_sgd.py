@@ -205,13 +205,23 @@ def check_interval_one(strategy):
 
 INDEXED = {
     "selective": lambda: layers.SelectiveSoftmax(
-        CLASSES, 10, rebuild_interval=2, leaf_size=5, num_trees=3, seed=1
+        CLASSES,
+        10,
+        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 3},
+        seed=1,
     ),
     "auto": lambda: layers.SampledSoftmax(
         CLASSES, sampler=MixingSampler(10, seed=1)
     ),
     "lsh": lambda: layers.LSHSoftmax(
-        CLASSES, 10, num_hashes=3, num_tables=4, rebuild_interval=2, seed=1
+        CLASSES,
+        10,
+        sampler_options={
+            "num_hashes": 3,
+            "num_tables": 4,
+            "rebuild_interval": 2,
+        },
+        seed=1,
     ),
 }
 

@@ -49,8 +49,7 @@ class TestCosineForest(GrowthContract):
         return layers.SelectiveSoftmax(
             CLASSES,
             30,
-            num_trees=3,
-            leaf_size=5,
+            sampler_options={"num_trees": 3, "leaf_size": 5},
             similarity="cosine",
             seed=1,
             **options,
@@ -67,7 +66,11 @@ class TestAuto(GrowthContract):
 class TestLSH(GrowthContract):
     def make_head(self, **options):
         return layers.LSHSoftmax(
-            CLASSES, 30, num_hashes=3, num_tables=4, seed=1, **options
+            CLASSES,
+            30,
+            sampler_options={"num_hashes": 3, "num_tables": 4},
+            seed=1,
+            **options,
         )
 
 

@@ -157,9 +157,14 @@ HEADS = {
     ),
     "top_k": lambda **o: layers.SampledSoftmax(ROWS, 30, "top_k", **o),
     "selective": lambda **o: layers.SelectiveSoftmax(
-        ROWS, 30, num_trees=4, leaf_size=5, rebuild_interval=4, **o
+        ROWS,
+        30,
+        sampler_options={"num_trees": 4, "leaf_size": 5, "rebuild_interval": 4},
+        **o,
     ),
-    "lsh": lambda **o: layers.LSHSoftmax(ROWS, 30, rebuild_interval=4, **o),
+    "lsh": lambda **o: layers.LSHSoftmax(
+        ROWS, 30, sampler_options={"rebuild_interval": 4}, **o
+    ),
     "auto": lambda **o: layers.SampledSoftmax(ROWS, 30, "auto", **o),
     "nce": lambda **o: layers.NoiseContrastive(ROWS, 30, **o),
     "kmeans": lambda **o: layers.SampledSoftmax(ROWS, 30, "kmeans", **o),

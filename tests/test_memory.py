@@ -34,7 +34,7 @@ HEADS = {
     ),
     "sampled": lambda: layers.SampledSoftmax(CLASSES, 2000),
     "selective": lambda: layers.SelectiveSoftmax(
-        CLASSES, 2000, rebuild_interval=10
+        CLASSES, 2000, sampler_options={"rebuild_interval": 10}
     ),
     "lsh": lambda: layers.SampledSoftmax(
         CLASSES,
@@ -43,7 +43,10 @@ HEADS = {
         ),
     ),
     "selective_half": lambda: layers.SelectiveSoftmax(
-        CLASSES, 2000, rebuild_interval=10, kernel_dtype="bfloat16"
+        CLASSES,
+        2000,
+        sampler_options={"rebuild_interval": 10},
+        kernel_dtype="bfloat16",
     ),
     "lsh_half": lambda: layers.SampledSoftmax(
         CLASSES,

@@ -4,13 +4,13 @@ from typing import Any
 
 import keras
 
-from tfxclass.h5_config import H5Config
+from tfxclass.h5_config import names_of_functions
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.types import Config
 from tfxclass.types import Shape
 
 
-class HeadLayer(H5Config, keras.layers.Layer):
+class HeadLayer(keras.layers.Layer):
     """Base class: `head` is a layer of this one, built with it.
 
     Args:
@@ -36,4 +36,5 @@ class HeadLayer(H5Config, keras.layers.Layer):
     @classmethod
     def from_config(cls, config: Config) -> "HeadLayer":
         head = keras.saving.deserialize_keras_object(config["head"])
-        return super().from_config({**config, "head": head})
+        config = names_of_functions({**config, "head": head})
+        return super().from_config(config)

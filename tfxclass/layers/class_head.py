@@ -13,9 +13,10 @@ from tfxclass.checks import check_choice
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.change import Change
 from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.class_numbers import offset_specs
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.parts_head import PartsHead
-from tfxclass.layers.tied_rows import TiedRows
-from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.ops import half_rows
 from tfxclass.rows import exact
@@ -32,7 +33,7 @@ _COSINE_SCALE = 24.0
 _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
-class ClassHead(TiedRows, PartsHead):
+class ClassHead(PartsHead):
     """Base class of the heads with a matrix `kernel`, a row a class.
 
     A subclass overrides `training_step`.
@@ -97,7 +98,12 @@ class ClassHead(TiedRows, PartsHead):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.answer_temperature = answer_temperature
         self.thresholds = _thresholds(thresholds, num_classes)
-        self.set_tie(tied_to)
+        self.tie = None if tied_to is None else Tie(tied_to)
+        if self.tie is not None and self.kernel_dtype != "float32":
+            raise ValueError(
+                "Rows of a head with `tied_to` are float32. Received: "
+                f'kernel_dtype="{self.kernel_dtype}"'
+            )
         self._check_temperature()
         self._check_bias()
         self._check_similarity()
@@ -164,6 +170,23 @@ class ClassHead(TiedRows, PartsHead):
                 f"`margin` must be >= 0 and finite. Received: {self.margin}"
             )
 
+    def __call__(self, features: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.tie is not None and not self.tie.is_found:
+            self.tie.find(features)
+            # Keras says that what `build_from_config` passed over is built.
+            self.built = False
+        return super().__call__(features, *args, **kwargs)
+
+    def build_from_config(self, config: Config) -> None:
+        # Of a file; what is tied is found when the model is put together.
+        if self.tie is None or self.tie.is_found:
+            super().build_from_config(config)
+
+    def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
+        if self.tie is None:
+            return {}
+        return {"kernel": self.tie.kernel((self.num_classes, dim))}
+
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         shape = (self.num_classes, dim)
         specs = [
@@ -174,7 +197,7 @@ class ClassHead(TiedRows, PartsHead):
         if self.use_bias:
             specs.append(WeightSpec("bias", shape[:1], self.bias_initializer))
         else:
-            specs += self.offset_specs(shape[:1], ["offsets"])
+            specs += offset_specs(self.removed, shape[:1], ["offsets"])
         return specs
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
@@ -199,6 +222,12 @@ class ClassHead(TiedRows, PartsHead):
         ]
 
     def changed_config(self, change: Change) -> Config:
+        if self.tie is not None:
+            raise ValueError(
+                "Classes of a head with `tied_to` are the rows of another "
+                f"layer, which stay as many. Received: {self.name!r}, tied to "
+                f"{self.tie.name!r}"
+            )
         config = super().changed_config(change)
         if self.thresholds is not None:
             of_new = np.median(self.thresholds)

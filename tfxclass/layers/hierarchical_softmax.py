@@ -12,14 +12,17 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import targets as targets_lib
+from tfxclass.core.change import Change
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import mask_of
+from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
-from tfxclass.layers.tree_classes import TreeClasses
-from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.layers.tree_growth import TreeGrowth
+from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement
 from tfxclass.rows import read
@@ -38,7 +41,7 @@ _TREES = ("balanced", "huffman")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
+class HierarchicalSoftmax(SavedRandom, OutputHead):
     """Softmax as decisions on the way from the root of a tree to the class.
 
     Each node with two children is a logistic regression, a wider one a softmax
@@ -419,6 +422,19 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
 
     def index_bytes(self, dim: int) -> int:
         return self.tree.nbytes
+
+    @property
+    def growth(self) -> TreeGrowth:
+        return TreeGrowth(self)
+
+    def class_weights(self) -> list[ClassWeight]:
+        """None: rows belong to nodes."""
+        return []
+
+    def changed_config(self, change: Change) -> Config:
+        tree = changed_tree(self, change).tree
+        config = super().changed_config(change)
+        return {**config, "tree": keras.saving.serialize_keras_object(tree)}
 
     def get_config(self) -> Config:
         return {

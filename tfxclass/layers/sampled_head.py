@@ -1,6 +1,5 @@
 """What the heads that train on the classes of a sampler share."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -146,9 +145,9 @@ class SampledHead(ClassHead):
     def has_gpu_half_ops(self) -> bool:
         return self.sampler is None or self.sampler.has_gpu_half_ops
 
-    def _is_on_host(self):
+    def is_on_host(self) -> bool:
         if self.placement is None:
-            return super()._is_on_host()
+            return super().is_on_host()
         if tf.distribute.has_strategy():
             raise ValueError(
                 '`placement="host"` is for one device, without a strategy. '
@@ -291,11 +290,3 @@ class SampledHead(ClassHead):
         if "sampler" in config and self.sampler is not None:
             config["sampler"] = by_name.changed(self.sampler, change)
         return config
-
-    def with_sampler_options(
-        self, config: Config, names: Sequence[str]
-    ) -> Config:
-        """`config` of a head that makes its sampler of its own arguments."""
-        options = self.sampler.get_config()
-        config = {k: v for k, v in config.items() if k != "sampler"}
-        return {**config, **{name: options[name] for name in names}}

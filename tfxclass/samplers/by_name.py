@@ -78,3 +78,9 @@ def _resolved(sampler, num_classes):
 def changed(sampler: Sampler, change: Change) -> Sampler:
     """A sampler like this one, for a head after `change`; its index is new."""
     return type(sampler).from_config(sampler.changed_config(change))
+
+
+def options_of(sampler: Sampler) -> Config:
+    """The arguments of a sampler besides `num_sampled` and `seed`."""
+    config = sampler.get_config()
+    return {name: config[name] for name in sampler.option_names}

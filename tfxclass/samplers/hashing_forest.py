@@ -78,6 +78,18 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
     """
 
     default_query_fraction = 0.0625
+    #: Arguments besides `num_sampled` and `seed`.
+    option_names = (
+        "num_trees",
+        "leaf_size",
+        "num_neighbors",
+        "num_candidates",
+        "rebuild_interval",
+        "neighbor_fraction",
+        "correct_fill",
+        "allocation",
+        "query_share",
+    )
 
     def __init__(
         self,
@@ -179,17 +191,8 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         return self.allocation.num_classes_for(step, gains)
 
     def get_config(self) -> Config:
-        config = {
-            name: getattr(self, name)
-            for name in (
-                "num_trees",
-                "leaf_size",
-                "num_candidates",
-                "rebuild_interval",
-                "query_share",
-            )
-        }
-        allocation = self.allocation and keras.saving.serialize_keras_object(
-            self.allocation
+        options = {name: getattr(self, name) for name in self.option_names}
+        options["allocation"] = self.allocation and (
+            keras.saving.serialize_keras_object(self.allocation)
         )
-        return {**super().get_config(), **config, "allocation": allocation}
+        return {**super().get_config(), **options}

@@ -120,7 +120,7 @@ class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
 
     has_gpu_ops = LSHTables.has_gpu_ops
     default_query_fraction = 0.0625
-    #: Arguments beside `num_sampled` and `seed`.
+    #: Arguments besides `num_sampled` and `seed`.
     option_names = (
         "scheme",
         "hash",
