@@ -176,7 +176,7 @@ def test_probes_come_sooner_at_first(monkeypatch):
 
 
 def test_a_forest_that_is_rebuilt_by_the_clock(probe_each_step):
-    """Where nothing is remembered, as on a GPU or in a shard."""
+    """Where there is no cache, as on a GPU or in a shard."""
     head = built(sampled=36, rebuild_interval=7, query_share=1.0)
     for _ in range(3):
         step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
@@ -214,7 +214,7 @@ def test_neighbours_where_few_classes_have_the_mass_and_back(probe_each_step):
 
 
 @pytest.mark.parametrize(("label", "expected"), [(5, 0.5), (300, 1.0)])
-def test_what_is_remembered_of_all_labels_of_a_row_counts(
+def test_the_cached_neighbors_of_all_labels_of_a_row_count(
     probe_each_step, label, expected
 ):
     """Of eight best classes half are of one label's, half of the other's."""

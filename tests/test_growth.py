@@ -305,13 +305,13 @@ def test_what_has_a_number_for_each_class_grows():
     head = layers.SampledSoftmax(
         CLASSES,
         sampler=samplers.FrequencySampler(30, counts),
-        thresholds=np.linspace(0, 1, CLASSES),
         loss_options=losses.LossOptions(
             class_weight=counts,
             propensities=1 / counts,
             class_counts=counts,
         ),
     )
+    head.thresholds = np.linspace(0, 1, CLASSES)
     model = trained(head)
     grown = tfxclass.add_classes(model, NEW, NEW_DATA).layers[-1]
     rows = np.bincount(NEW_DATA[1] - CLASSES, minlength=NEW)

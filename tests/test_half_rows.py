@@ -436,8 +436,8 @@ def test_an_optimizer_that_would_round_steps_to_none():
     plain = keras.optimizers.SGD(1e-3)
     x, y = np.ones([4, 8], np.float32), np.arange(4)
     model.compile(plain, loss=head.loss)
-    with pytest.raises(ValueError, match="tfxclass.optimizers.*an? SGD"):
-        model.fit(x, y, verbose=0)
+    (problem,) = tfxclass.check(model)
+    assert "tfxclass.optimizers" in problem and "a SGD" in problem
     with pytest.raises(ValueError, match="tfxclass.optimizers"):
         tfxclass.distribute.fit(model, (x, y), verbose=0)
     groups = optimizers.MultiOptimizer([(plain, head)])

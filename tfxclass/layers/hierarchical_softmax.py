@@ -81,7 +81,8 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         beam_width: int, nodes that an export keeps a level; `num_classes` of
             them miss nothing. At least `k` of the answer are kept.
         **kwargs: `OutputHead`'s arguments; `kernel_initializer` is that of
-            `kernel`, `[num_rows, dim]`, whose last column is the bias.
+            `kernel`, `[num_node_rows, dim]`, rows of nodes whose last column
+            is the bias.
 
     Example:
 
@@ -143,11 +144,11 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         self.make_random(self.seed)
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
-        num_rows = self.tree.num_rows(self.independent)
-        shape = (num_rows, dim + int(self.use_bias))
+        num_node_rows = self.tree.num_rows(self.independent)
+        shape = (num_node_rows, dim + int(self.use_bias))
         nodes = self.tree.nodes(self.independent)
         specs = [
-            WeightSpec("kernel", shape, self._initial_rows),
+            WeightSpec("kernel", shape, self._initial_node_rows),
             _constant("nodes", nodes),
             _constant("leaves", self.tree.leaves[self.tree.live]),
         ]
@@ -161,7 +162,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         self.nodes, self.leaves = made["nodes"], made["leaves"]
         self.root = made.get("root")
 
-    def _initial_rows(self, shape, dtype=None):
+    def _initial_node_rows(self, shape, dtype=None):
         if not self.use_bias:
             return self.kernel_initializer(shape, dtype=dtype)
         rows = self.kernel_initializer((shape[0], shape[1] - 1), dtype=dtype)
@@ -232,9 +233,13 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         logits = self._root_logits(flatten(features), self.root)
         return unflatten(tf.sigmoid(logits), features)
 
-    def class_rows(self) -> list[ClassRows]:
-        """The rows of the nodes, which are no classes."""
-        return [ClassRows(self.kernel, device=self.rows_device)]
+    @property
+    def node_rows(self) -> ClassRows:
+        """The rows of `kernel`, which belong to nodes, not to classes."""
+        return ClassRows(self.kernel, device=self.rows_device)
+
+    def settle(self) -> None:
+        read.settle(self.node_rows)
 
     def exact_loss(
         self,
@@ -242,7 +247,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         targets: targets_lib.Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
-        num_rows, ids = self.kernel.shape[0], targets.ids
+        num_node_rows, ids = self.kernel.shape[0], targets.ids
         if self.removed:
             removed = tf.constant(list(self.removed), tf.int64)
             below = tf.searchsorted(removed, tf.reshape(ids, [-1]))
@@ -254,11 +259,11 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
                 nodes,
                 leaves,
                 ids,
-                num_rows,
+                num_node_rows,
                 self.independent,
                 self.max_depth,
             )
-            read.settle(self.class_rows()[0], rows)
+            read.settle(self.node_rows, rows)
             return class_tree.path_loss(
                 self.queries(features),
                 tf.convert_to_tensor(self.kernel),

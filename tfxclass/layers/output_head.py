@@ -32,9 +32,7 @@ from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
 from tfxclass.ops import placement
 from tfxclass.rows import blocks
-from tfxclass.rows import read
 from tfxclass.rows import search
-from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Initializer
@@ -53,10 +51,10 @@ class OutputHead(keras.layers.Layer):
     computes that output.
 
     A subclass declares its weights in `weight_specs` and gives its
-    `training_step`, `exact_loss`, `all_logits`, `best`, `export_weights`,
-    `stock_best` and `stock_scores`, as a tree does. `PartsHead` makes all but
-    the first two of the rows that are multiplied with the features;
-    `ClassHead` is the one for heads with a row a class.
+    `training_step`, `exact_loss`, `settle`, `all_logits`, `best`,
+    `export_weights`, `stock_best` and `stock_scores`, as a tree does.
+    `PartsHead` makes all but the first two from the rows that are multiplied
+    with the features; `ClassHead` is the one for heads with a row a class.
 
     Args:
         num_classes: int, number of classes.
@@ -66,10 +64,12 @@ class OutputHead(keras.layers.Layer):
         seed: int, seed of all that the head draws.
         loss_options: `tfxclass.losses.LossOptions`: class weights, label
             smoothing, logit adjustment and the like, in training.
-        kernel_dtype: `"float32"`, or of the class rows alone `"bfloat16"`: half
-            the memory, read as float32 and rounded stochastically after each
-            step, which needs an optimizer of `tfxclass.optimizers`. For all
-            heads but those of trees, on a CPU.
+        kernel_dtype: `"float32"`, or `"bfloat16"` for the class vectors alone:
+            half the memory. They are read as float32, and rounded
+            stochastically after each step, which needs an optimizer of
+            `tfxclass.optimizers`: others round small steps to none
+            (`tfxclass.check` tells). For all heads but those of trees, on a
+            CPU.
         loss: `"softmax"`, cross-entropy over all classes; or for labels that
             are independent of each other, one vs. rest: `"sigmoid"` (logistic)
             or `"squared_hinge"`, a binary loss for each class, summed over all
@@ -390,6 +390,8 @@ class OutputHead(keras.layers.Layer):
 
     def _split(self, features, labels):
         """`(labels, negatives)`, or None for these."""
+        if not self.num_negatives:
+            return labels, None
         return negatives_lib.split(
             labels, self.num_negatives, len(features.shape)
         )
@@ -509,10 +511,6 @@ class OutputHead(keras.layers.Layer):
 
     # What a head is made of. Features here are float32 `[rows, dim]`.
 
-    def class_rows(self) -> list[ClassRows]:
-        """List of `ClassRows`: those of all classes, in their order."""
-        raise NotImplementedError
-
     def queries(self, features: tf.Tensor) -> tf.Tensor:
         """float32 `[rows, dim]`: what class rows are multiplied with."""
         return flatten(features)
@@ -523,8 +521,7 @@ class OutputHead(keras.layers.Layer):
 
     def settle(self) -> None:
         """Brings all rows that an optimizer left behind up to date."""
-        for rows in self.class_rows():
-            read.settle(rows)
+        raise NotImplementedError
 
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets

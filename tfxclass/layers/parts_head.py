@@ -42,6 +42,14 @@ class PartsHead(OutputHead):
     #: What logits are divided by before they become probabilities.
     answer_temperature = 1.0
 
+    def class_rows(self) -> list[ClassRows]:
+        """List of `ClassRows`: those of all classes, in their order."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        for rows in self.class_rows():
+            read.settle(rows)
+
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         """The queries of each of `class_rows`, or those of all; a list."""
         return [self.queries(features)]

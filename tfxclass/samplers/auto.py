@@ -26,7 +26,6 @@ from tfxclass.samplers.forest_search import check_forest_options
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.sample_size import count_labels
 from tfxclass.samplers.sampler import Sample
-from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -135,12 +134,6 @@ class AutoSampler(IndexedSampler):
 
     def may_cache(self) -> bool:
         return self.query_share is not None or self.correct_fill
-
-    def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
-        copy = super().for_rows(*sizes, **options)
-        # Most labels of a batch are in other shards, so a cache is no help.
-        copy.query_share = 1.0
-        return copy
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return self.forest.index_bytes(num_classes, dim)

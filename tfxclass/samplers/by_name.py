@@ -7,6 +7,7 @@ from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.row_groups import KMeansSampler
@@ -24,6 +25,7 @@ NAMES = {
     "pca_hash": PCAHashSampler,
     "kmeans": KMeansSampler,
     "hashing_forest": HashingForestSampler,
+    "lsh": LSHSampler,
     "cluster": ClusterSampler,
     "auto": AutoSampler,
     "batch": BatchSampler,

@@ -14,6 +14,12 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
+# Limits of the oversampling, and of the classes whose logits decide: at 670,091
+# classes and a sample of 6,700, eight times these took 102 ms a step, and the
+# votes of hash tables alone 46.
+_MAX_OVERSAMPLING = 8
+_MAX_RESCORED = 4096
+
 
 class CandidateSampler(Sampler):
     """The labels of the batch, candidates, and a uniform fill.
@@ -256,3 +262,8 @@ def _labels_a_row(target_ids, batch):
         return 1
     labels = tf.reduce_sum(tf.cast(target_ids >= 0, tf.int64))
     return -(-labels // batch)
+
+
+def oversampling(num_sampled: int) -> int:
+    """How many times the candidates that fit an index gives; logits decide."""
+    return max(1, min(_MAX_OVERSAMPLING, _MAX_RESCORED // num_sampled))

@@ -8,10 +8,10 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.allocation import AdaptiveAllocation
+from tfxclass.samplers.candidates import oversampling
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import batch_of
-from tfxclass.samplers.masses import times_the_room
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -217,7 +217,7 @@ class ForestSearch:
         if sampler.neighbor_cache is None:
             return self.neighbors(queries, kernel, wanted)
         # More classes than are wanted: probabilities decide which ones stay.
-        times = times_the_room(sampler.num_sampled)
+        times = oversampling(sampler.num_sampled)
         times = min(times, self._max_oversampling)
         wanted = tf.minimum(times * wanted, sampler.num_classes)
         width = neighbor_cache.width_of(sampler.num_classes)

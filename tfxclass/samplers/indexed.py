@@ -94,6 +94,12 @@ class IndexedSampler(Sampler):
             return 1.0
         return self.query_share or self.default_query_fraction
 
+    def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
+        copy = super().for_rows(*sizes, **options)
+        # Most labels of a batch are in other shards, so a cache is no help.
+        copy.query_share = 1.0
+        return copy
+
     def may_cache(self) -> bool:
         """Whether neighbors that earlier steps found may be used."""
         return True

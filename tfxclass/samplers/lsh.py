@@ -11,26 +11,25 @@ from tfxclass.ops import placement
 from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers import lsh_options
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import batch_of
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.lsh_choice import LSHChoice
-from tfxclass.samplers.lsh_options import LSHOptions
+from tfxclass.samplers.lsh_choice import choose_classes
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
 from tfxclass.samplers.sampler import Sample
-from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
+class LSHSampler(IndexedSampler):
     """The labels of the batch, the classes in its hash buckets, a fill.
 
     Class rows are kept in `num_tables` hash tables of `num_hashes` functions
@@ -102,13 +101,12 @@ class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
             with `correction="fill"`, or as many as make 4,096 classes (more
             would cost more than the step), and 1 with the others, whose law
             is that of votes or the paper's.
-        query_share: float in (0, 1], part of the rows that tables are read
-            for, those whose labels were searched for longest ago; of the
-            others it is remembered what was found before, as
-            `HashingForestSampler` does. By default a sixteenth with
-            `correction="fill"`, `negatives="batch"` and `rescored=None`; in
-            other cases it is 1, and so it is for shards, on parameter servers
-            and on GPUs.
+        query_share: float in (0, 1], fraction of the rows that tables are read
+            for: the rows whose labels were searched for longest ago. The
+            others take their neighbors from a `NeighborCache`. By default a
+            sixteenth with `correction="fill"`, `negatives="batch"` and
+            `rescored=None`. With other options it is 1, and always in shards,
+            on parameter servers and on GPUs.
         seed: int.
 
     References:
@@ -179,7 +177,7 @@ class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
         self.correction = correction
         self.rescored = rescored
         self.query_share = query_share
-        self._check()
+        lsh_options.check_options(self)
         self.check_query_share()
         if (query_share or 1) < 1 and not self.may_cache():
             raise ValueError(
@@ -204,6 +202,10 @@ class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
         num_hashes, num_tables = self.functions(num_classes)
         return num_classes * num_tables * (5 + num_hashes * dim / 60)
 
+    def functions(self, num_classes: int) -> tuple[int, int]:
+        """`(num_hashes, num_tables)`, chosen where they are not given."""
+        return lsh_options.functions_of(self, num_classes)
+
     def prepare(self, num_classes: int) -> None:
         num_hashes, num_tables = self.functions(num_classes)
         self.index = LSHTables(
@@ -225,12 +227,6 @@ class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
             and self.rescored is None
         )
 
-    def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
-        copy = super().for_rows(*sizes, **options)
-        # Most labels of a batch are in other shards, so a cache is no help.
-        copy.query_share = 1.0
-        return copy
-
     @property
     def estimates_sums(self) -> bool:
         # Classes of the fill are no classes of a row's own.
@@ -238,7 +234,9 @@ class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
         return is_filled or self.correction == "sampling"
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        tables = self._bytes_of(num_classes, *self.functions(num_classes))
+        tables = lsh_options.bytes_of(
+            self, num_classes, *self.functions(num_classes)
+        )
         if self.query_fraction() == 1:
             return tables
         return tables + neighbor_cache.bytes_of(num_classes, dim)
@@ -277,7 +275,9 @@ class LSHSampler(LSHOptions, LSHChoice, IndexedSampler):
                 kernel,
                 lambda probes, ids: self._finds(asked, valid, ids),
             )
-        found, chosen = self._choose(asked, valid, queries, target_ids, kernel)
+        found, chosen = choose_classes(
+            self, asked, valid, queries, target_ids, kernel
+        )
         self._measure(found, chosen)
         log_none = None
         if self.correction == "sampling":
