@@ -88,7 +88,7 @@ class Method(NamedTuple):
         """The head."""
         options = dict(self.options)
         if entropy_weight is not None:
-            options["entropy_weight"] = entropy_weight
+            options["mode_options"] = {"entropy_weight": entropy_weight}
         return self.head(num_classes, use_bias=True, seed=seed, **options)
 
 
@@ -111,7 +111,9 @@ METHODS = {
     "attention": _dropmax("attention", None, 0.01, 0.1),
     **{
         f"random {p:g}": _plain(
-            layers.DropMax, mode="random", retain_probability=p
+            layers.DropMax,
+            mode="random",
+            mode_options={"retain_probability": p},
         )
         for p in SHARES
     },

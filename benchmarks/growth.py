@@ -22,7 +22,9 @@ def child(num_classes):
     import tfxclass
 
     head = tfxclass.layers.SelectiveSoftmax(
-        num_classes, num_sampled=ACTIVE, rebuild_interval=10**6
+        num_classes,
+        num_sampled=ACTIVE,
+        sampler_options={"rebuild_interval": 10**6},
     )
     model = keras.Sequential([keras.layers.Dense(DIM), head])
     optimizer = tfxclass.optimizers.LazyAdam(1e-3)

@@ -46,7 +46,7 @@ def make_sampler(kind, num_classes):
     head = tfxclass.layers.LSHSoftmax(
         num_classes,
         min(ACTIVE, num_classes),
-        **KINDS[kind],
+        sampler_options=KINDS[kind],
         kernel_initializer="zeros",
     )
     head.build((None, DIM))

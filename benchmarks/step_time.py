@@ -106,7 +106,9 @@ def make_step(method, num_classes):
         return head_step(head, lazy(1e-3), x, y)
     if method.startswith("lsh"):
         hash = method.split("_")[1]
-        head = layers.LSHSoftmax(num_classes, num_sampled, hash=hash)
+        head = layers.LSHSoftmax(
+            num_classes, num_sampled, sampler_options={"hash": hash}
+        )
     else:
         head = layers.SelectiveSoftmax(num_classes, num_sampled=num_sampled)
     return head_step(head, lazy(1e-3), x, y)

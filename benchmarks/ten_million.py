@@ -64,7 +64,7 @@ def make_model(kind, num_classes):
     keras.utils.set_random_seed(0)
     options = {"kernel_dtype": "bfloat16"}
     if kind != "SampledSoftmax":
-        options["rebuild_interval"] = INTERVAL
+        options["sampler_options"] = {"rebuild_interval": INTERVAL}
     head = getattr(tfxclass.layers, kind)(num_classes, SAMPLED, **options)
     optimizer = tfxclass.optimizers.LazyAdam(1e-3, compact_slots=True)
     estimate = tfxclass.estimate(head, DIM, BATCH, optimizer)

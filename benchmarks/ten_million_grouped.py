@@ -51,7 +51,7 @@ def exact(kernel, queries):
 
 def recall_of_forest(head, queries):
     sampler = head.sampler
-    trees, sketch = sampler.trees_and_sketch(*head.kernel.shape)
+    trees, sketch = sampler.forest.trees_and_sketch(*head.kernel.shape)
     start = time.perf_counter()
     sampler.rebuild(head.kernel)
     found = {"build_s": time.perf_counter() - start}

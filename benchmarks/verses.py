@@ -55,9 +55,11 @@ METHODS = {
         {
             "similarity": "cosine",
             "num_sampled": 2048,
-            "neighbor_fraction": 1.0,
-            "correct_fill": False,
-            "num_candidates": None,
+            "sampler_options": {
+                "neighbor_fraction": 1.0,
+                "correct_fill": False,
+                "num_candidates": None,
+            },
         },
         "lazy",
         False,

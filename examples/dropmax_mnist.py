@@ -81,7 +81,7 @@ def heads(seed):
     options = {"use_bias": True, "seed": seed}
     full = tfxclass.layers.FullSoftmax(10, **options)
     adaptive = tfxclass.layers.DropMax(
-        10, "adaptive", entropy_weight=3.0, **options
+        10, "adaptive", mode_options={"entropy_weight": 3.0}, **options
     )
     posterior = tfxclass.layers.DropMax(10, "posterior", **options)
     return {"softmax": full, "adaptive": adaptive, "posterior": posterior}

@@ -54,8 +54,7 @@ def make_model(num_classes):
     head = tfxclass.layers.LSHSoftmax(
         num_classes,
         num_sampled=max(num_classes // 10, 2 * 64),
-        num_hashes=NUM_HASHES,
-        num_tables=NUM_TABLES,
+        sampler_options={"num_hashes": NUM_HASHES, "num_tables": NUM_TABLES},
         seed=1,
     )
     model = keras.Sequential(

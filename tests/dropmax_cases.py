@@ -8,6 +8,7 @@ from tests import reference
 from tests.contract import BATCH
 from tests.contract import CLASSES
 from tfxclass import layers
+from tfxclass.layers.dropmax import MODE_OPTIONS
 
 MODES = {
     "adaptive": {"kl_weight": 0.7, "entropy_weight": 0.3},
@@ -26,7 +27,10 @@ SUMS = {"rtol": 5e-5, "atol": 5e-5}
 
 def make_head(mode, num_classes=CLASSES, **changes):
     options = {"seed": 7, **MODES[mode], **changes}
-    return layers.DropMax(num_classes, mode=mode, **options)
+    of_mode = {x: options.pop(x) for x in MODE_OPTIONS if x in options}
+    return layers.DropMax(
+        num_classes, mode=mode, mode_options=of_mode, **options
+    )
 
 
 def affine(weights, features):

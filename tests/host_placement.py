@@ -22,13 +22,22 @@ HEADS = {
     ),
     "top_k": lambda **k: layers.SampledSoftmax(60, 30, "top_k", seed=1, **k),
     "forest": lambda **k: layers.SelectiveSoftmax(
-        60, 30, similarity="cosine", leaf_size=5, seed=1, **k
+        60,
+        30,
+        similarity="cosine",
+        sampler_options={"leaf_size": 5},
+        seed=1,
+        **k,
     ),
     "auto": lambda **k: layers.SampledSoftmax(
         60, sampler=MixingSampler(30, seed=1), **k
     ),
     "lsh": lambda **k: layers.LSHSoftmax(
-        60, 30, scheme="label", num_hashes=3, num_tables=4, seed=1, **k
+        60,
+        30,
+        sampler_options={"scheme": "label", "num_hashes": 3, "num_tables": 4},
+        seed=1,
+        **k,
     ),
     "nce": lambda **k: layers.NoiseContrastive(
         60, 30, use_bias=True, seed=1, **k

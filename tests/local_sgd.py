@@ -205,13 +205,23 @@ def check_interval_one(strategy):
 
 INDEXED = {
     "selective": lambda: layers.SelectiveSoftmax(
-        CLASSES, 10, rebuild_interval=2, leaf_size=5, num_trees=3, seed=1
+        CLASSES,
+        10,
+        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 3},
+        seed=1,
     ),
     "auto": lambda: layers.SampledSoftmax(
         CLASSES, sampler=MixingSampler(10, seed=1)
     ),
     "lsh": lambda: layers.LSHSoftmax(
-        CLASSES, 10, num_hashes=3, num_tables=4, rebuild_interval=2, seed=1
+        CLASSES,
+        10,
+        sampler_options={
+            "num_hashes": 3,
+            "num_tables": 4,
+            "rebuild_interval": 2,
+        },
+        seed=1,
     ),
 }
 
@@ -255,9 +265,9 @@ def check_indexes(strategy):
         assert set(map(int, steps)) == {5}
         model.optimizer.average()
         if len(found[0]) == 2:
-            # A worker remembers in the copy of its first replica.
-            remembered = model.layers[-1].sampler.remembered.weights
-            assert_equal_replicas(model, remembered)
+            # A worker caches in the copy of its first replica.
+            cached = model.layers[-1].sampler.neighbor_cache.weights
+            assert_equal_replicas(model, cached)
 
 
 def check_draws_differ(strategy):

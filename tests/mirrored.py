@@ -26,7 +26,10 @@ HEADS = {
     ),
     "uniform": lambda: layers.SampledSoftmax(CLASSES, 30, seed=1),
     "selective": lambda: layers.SelectiveSoftmax(
-        CLASSES, 30, rebuild_interval=2, leaf_size=5, num_trees=5, seed=1
+        CLASSES,
+        30,
+        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 5},
+        seed=1,
     ),
     "auto": lambda: indexed(MixingSampler, seed=1),
     "cluster": lambda: indexed(
@@ -35,11 +38,13 @@ HEADS = {
     "lsh_label": lambda: layers.LSHSoftmax(
         CLASSES,
         30,
-        scheme="label",
-        num_hashes=3,
-        num_tables=4,
-        rebuild_interval=2,
-        negatives="sample",
+        sampler_options={
+            "scheme": "label",
+            "num_hashes": 3,
+            "num_tables": 4,
+            "rebuild_interval": 2,
+            "negatives": "sample",
+        },
         seed=1,
     ),
     "nce": lambda: layers.NoiseContrastive(CLASSES, 30, seed=1),

@@ -47,7 +47,10 @@ def make_strategy(rank, ports):
 
 def make_model(classes, dropout):
     head = tfxclass.layers.SelectiveSoftmax(
-        classes, 30, rebuild_interval=2, leaf_size=5, num_trees=5, seed=1
+        classes,
+        30,
+        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 5},
+        seed=1,
     )
     model = keras.Sequential(
         [

@@ -24,7 +24,10 @@ CLASSES, DIM, BATCH, EPOCHS, STEPS = 60, 8, 16, 4, 20
 HEADS = {
     "full": lambda: layers.FullSoftmax(CLASSES),
     "forest": lambda: layers.SelectiveSoftmax(
-        CLASSES, 30, rebuild_interval=2, leaf_size=5, num_trees=5, seed=1
+        CLASSES,
+        30,
+        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 5},
+        seed=1,
     ),
     "auto": lambda: layers.SampledSoftmax(
         CLASSES, sampler=MixingSampler(40, seed=1)

@@ -81,7 +81,11 @@ MODELS = {
     "dropmax": with_head(lambda: layers.DropMax(CLASSES)),
     "dropmax_random": with_head(
         lambda: layers.DropMax(
-            CLASSES, "random", 30, "uniform", retain_probability=0.5
+            CLASSES,
+            "random",
+            30,
+            "uniform",
+            mode_options={"retain_probability": 0.5},
         )
     ),
     "projected": with_head(lambda: layers.ProjectedSoftmax(CLASSES, 5)),

@@ -176,7 +176,7 @@ def test_probes_come_sooner_at_first(monkeypatch):
 
 
 def test_a_forest_that_is_rebuilt_by_the_clock(probe_each_step):
-    """Where nothing is remembered, as on a GPU or in a shard."""
+    """Where there is no cache, as on a GPU or in a shard."""
     head = built(sampled=36, rebuild_interval=7, query_share=1.0)
     for _ in range(3):
         step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
@@ -214,7 +214,7 @@ def test_neighbours_where_few_classes_have_the_mass_and_back(probe_each_step):
 
 
 @pytest.mark.parametrize(("label", "expected"), [(5, 0.5), (300, 1.0)])
-def test_what_is_remembered_of_all_labels_of_a_row_counts(
+def test_the_cached_neighbors_of_all_labels_of_a_row_count(
     probe_each_step, label, expected
 ):
     """Of eight best classes half are of one label's, half of the other's."""
@@ -227,7 +227,7 @@ def test_what_is_remembered_of_all_labels_of_a_row_counts(
     memory = np.full((CLASSES, 10), -1)
     memory[7] = [7, 0, *best[:4], *[-1] * 4]
     memory[300] = [300, 0, *best[4:], *[-1] * 4]
-    head.sampler.remembered.weight.assign(memory)
+    head.sampler.neighbor_cache.weight.assign(memory)
     head.sampler.sample(tf.constant(query), tf.constant(labels), head.kernel)
     assert measured(head)["recall"] == expected
 
@@ -241,7 +241,7 @@ def test_a_forest_is_asked_as_well_where_that_is_wanted(probe_each_step):
 
 def test_a_shard_asks_a_forest():
     sampler = samplers.AutoSampler(9, seed=1).for_rows(0, 50, 9, seed=1)
-    assert sampler.share_of_queries() == 1
+    assert sampler.query_fraction() == 1
 
 
 def test_no_noise_where_all_classes_are_computed(probe_each_step):
@@ -267,7 +267,7 @@ def test_the_part_of_the_places(fraction):
     head = built(neighbor_fraction=fraction)
     for choice in (0, 1):
         head.sampler.measured["choice"].assign(float(choice))
-        places = head.sampler.places(tf.constant(SAMPLED), 0.1)
+        places = head.sampler.places(tf.constant(SAMPLED))
         assert int(places) == int(choice * fraction * SAMPLED)
         share = float(head.sampler.candidate_share())
         assert share == pytest.approx(choice * fraction)

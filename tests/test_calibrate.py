@@ -76,9 +76,9 @@ def test_temperature_is_in_all_answers(loss, similarity, tmp_path):
             loss=loss,
             similarity=similarity,
             use_bias=similarity == "dot",
-            answer_temperature=2.5,
         )
     )
+    head.answer_temperature = 2.5
     x = np.random.default_rng(1).normal(size=(5, DIM)).astype(np.float32)
     y, logits = np.arange(5), head.logits(x).numpy()
     plain = {"softmax": reference.softmax, "squared_hinge": reference.sigmoid}
@@ -96,9 +96,8 @@ def test_temperature_is_in_all_answers(loss, similarity, tmp_path):
         else reference.one_vs_rest(logits, y, loss)
     )
     np.testing.assert_allclose(head.compute_loss(x, y), expected, rtol=1e-5)
-    logits_head = built(
-        layers.FullSoftmax(20, activation=None, answer_temperature=2)
-    )
+    logits_head = built(layers.FullSoftmax(20, activation=None))
+    logits_head.answer_temperature = 2
     np.testing.assert_array_equal(logits_head(x), logits_head.logits(x))
 
 
@@ -334,20 +333,24 @@ def test_invalid_use(name):
     assert part in str(error.value)
 
 
-def test_bad_arguments_of_heads():
-    for arguments, part in (
+def test_bad_values_of_heads():
+    head = layers.FullSoftmax(4)
+    for name, value, part in (
         (
-            {"answer_temperature": 0.0},
+            "answer_temperature",
+            0.0,
             "`answer_temperature` must be finite and > 0",
         ),
-        ({"thresholds": [0.5]}, "shape (1,) with num_classes=4"),
-        ({"thresholds": [0.5, 2.0, 0, 0]}, "in [0, 1]"),
+        ("thresholds", [0.5], "shape (1,) with num_classes=4"),
+        ("thresholds", [0.5, 2.0, 0, 0], "in [0, 1]"),
     ):
         with pytest.raises(ValueError) as error:
-            layers.FullSoftmax(4, **arguments)
+            setattr(head, name, value)
         assert part in str(error.value)
     with pytest.raises(ValueError, match="has no `answer_temperature`"):
-        layers.Sparsemax(4, answer_temperature=2.0)
+        layers.Sparsemax(4).answer_temperature = 2.0
+    with pytest.raises(ValueError, match="head.answer_temperature = ..."):
+        layers.FullSoftmax(4, answer_temperature=2.0)
     model = keras.Sequential([keras.Input([4]), identity_head()])
     with pytest.raises(ValueError, match="needs a head with thresholds"):
         tfxclass.top_k(model, 2, "calibrated")

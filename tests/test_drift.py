@@ -136,12 +136,12 @@ def test_an_old_index_is_built_again(monkeypatch):
 @pytest.mark.parametrize(("share", "most"), [(1.0, 0.25), (None, 0.05)])
 def test_refreshes_take_a_quarter_or_a_twentieth_of_the_steps(share, most):
     """By the model of costs: 670,091 classes, batch 256, 6,700 places. A
-    twentieth beside what is remembered."""
+    twentieth with a neighbor cache."""
     sampler = samplers.HashingForestSampler(6700, query_share=share)
     sampler.similarity = "dot"
     sampler.build((670_091, 128))
     lag = int(sampler.drift.steps(tf.constant(0, tf.int64), 256).lag)
-    cost = sampler.build_nanoseconds(670_091, 128)
+    cost = sampler.forest.build_nanoseconds(670_091, 128)
     taken = cost / (lag * float(drift.step_nanoseconds(256, 6700, 128)))
     assert 0.8 * most < taken <= most and 500 < lag < 5000
 

@@ -246,41 +246,49 @@ def test_cosine_with_a_margin():
 INVALID = {
     "mode": (lambda: layers.DropMax(9, "none"), ["`mode`", "'none'"]),
     "num_samples": (
-        lambda: layers.DropMax(9, num_samples=0),
+        lambda: layers.DropMax(9, mode_options={"num_samples": 0}),
         ["`num_samples` must be a positive integer", "0"],
     ),
     "temperature": (
-        lambda: layers.DropMax(9, temperature=0.0),
+        lambda: layers.DropMax(9, mode_options={"temperature": 0.0}),
         ["`temperature` must be > 0", "0.0"],
     ),
     "kl_weight": (
-        lambda: layers.DropMax(9, kl_weight=-1.0),
+        lambda: layers.DropMax(9, mode_options={"kl_weight": -1.0}),
         ["`kl_weight` must be >= 0", "-1.0"],
     ),
     "auxiliary_weight": (
-        lambda: layers.DropMax(9, "posterior", auxiliary_weight=float("nan")),
+        lambda: layers.DropMax(
+            9, "posterior", mode_options={"auxiliary_weight": float("nan")}
+        ),
         ["`auxiliary_weight`", "nan"],
     ),
     "auxiliary_weight_of_adaptive": (
-        lambda: layers.DropMax(9, auxiliary_weight=1.0),
+        lambda: layers.DropMax(9, mode_options={"auxiliary_weight": 1.0}),
         ["`auxiliary_weight` must be None", "mode='adaptive'", "1.0"],
     ),
     "kl_weight_of_attention": (
-        lambda: layers.DropMax(9, "attention", kl_weight=0.5),
+        lambda: layers.DropMax(9, "attention", mode_options={"kl_weight": 0.5}),
         ["`kl_weight` must be None", "mode='attention'", "0.5"],
     ),
     "entropy_weight_of_random": (
         lambda: layers.DropMax(
-            9, "random", retain_probability=0.5, entropy_weight=0.0
+            9,
+            "random",
+            mode_options={"retain_probability": 0.5, "entropy_weight": 0.0},
         ),
         ["`entropy_weight` must be None", "mode='random'", "0.0"],
     ),
     "entropy_weight": (
-        lambda: layers.DropMax(9, entropy_weight=float("inf")),
+        lambda: layers.DropMax(
+            9, mode_options={"entropy_weight": float("inf")}
+        ),
         ["`entropy_weight`", "inf"],
     ),
     "retain_probability": (
-        lambda: layers.DropMax(9, "random", retain_probability=0.0),
+        lambda: layers.DropMax(
+            9, "random", mode_options={"retain_probability": 0.0}
+        ),
         ["`retain_probability` must be in (0, 1]", "0.0"],
     ),
     "retain_probability_missing": (
@@ -288,7 +296,7 @@ INVALID = {
         ['for mode="random"', "retain_probability=None"],
     ),
     "retain_probability_given": (
-        lambda: layers.DropMax(9, retain_probability=0.5),
+        lambda: layers.DropMax(9, mode_options={"retain_probability": 0.5}),
         ['for mode="random"', "mode='adaptive'"],
     ),
     "predict_samples": (

@@ -40,4 +40,8 @@ class TestAttention(DropMaxContract):
 @pytest.mark.slow
 class TestSampledPosterior(DropMaxContract):
     mode = "posterior"
-    options = {"num_sampled": 30, "sampler": "uniform", "num_samples": 2}
+    options = {
+        "num_sampled": 30,
+        "sampler": "uniform",
+        "num_samples": 2,
+    }

@@ -76,7 +76,7 @@ def test_the_loss_is_stationary_there(kl, auxiliary, entropy):
     ],
 )
 def test_first_biases(mode, weights):
-    head = layers.DropMax(CLASSES, mode, **weights)
+    head = layers.DropMax(CLASSES, mode, mode_options=weights)
     head.build((None, DIM))
     expected = [0.0]
     if mode == "posterior":
@@ -99,7 +99,7 @@ def test_first_biases(mode, weights):
 )
 def test_default_weights(mode, expected):
     p = 0.5 if mode == "random" else None
-    head = layers.DropMax(9, mode, retain_probability=p)
+    head = layers.DropMax(9, mode, mode_options={"retain_probability": p})
     found = head.kl_weight, head.auxiliary_weight, head.entropy_weight
     assert found == expected
     again = layers.DropMax.from_config(head.get_config())

@@ -23,9 +23,10 @@ def seed():
     keras.utils.set_random_seed(0)
 
 
-def make_model(strength=0.5, **arguments):
+def make_model(strength=0.5, answer_temperature=1.0, **arguments):
     """Rows in clusters, whose softmax is the flatter, the weaker they are."""
     head = tfxclass.layers.FullSoftmax(NUM_CLASSES, **arguments)
+    head.answer_temperature = answer_temperature
     dense = keras.layers.Dense(DIM, use_bias=False)
     model = keras.Sequential([keras.Input((DIM,), name="x"), dense, head])
     dense.kernel.assign(np.eye(DIM))

@@ -49,8 +49,7 @@ class TestCosineForest(GrowthContract):
         return layers.SelectiveSoftmax(
             CLASSES,
             30,
-            num_trees=3,
-            leaf_size=5,
+            sampler_options={"num_trees": 3, "leaf_size": 5},
             similarity="cosine",
             seed=1,
             **options,
@@ -67,7 +66,11 @@ class TestAuto(GrowthContract):
 class TestLSH(GrowthContract):
     def make_head(self, **options):
         return layers.LSHSoftmax(
-            CLASSES, 30, num_hashes=3, num_tables=4, seed=1, **options
+            CLASSES,
+            30,
+            sampler_options={"num_hashes": 3, "num_tables": 4},
+            seed=1,
+            **options,
         )
 
 
@@ -302,13 +305,13 @@ def test_what_has_a_number_for_each_class_grows():
     head = layers.SampledSoftmax(
         CLASSES,
         sampler=samplers.FrequencySampler(30, counts),
-        thresholds=np.linspace(0, 1, CLASSES),
         loss_options=losses.LossOptions(
             class_weight=counts,
             propensities=1 / counts,
             class_counts=counts,
         ),
     )
+    head.thresholds = np.linspace(0, 1, CLASSES)
     model = trained(head)
     grown = tfxclass.add_classes(model, NEW, NEW_DATA).layers[-1]
     rows = np.bincount(NEW_DATA[1] - CLASSES, minlength=NEW)

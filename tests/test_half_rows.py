@@ -157,9 +157,14 @@ HEADS = {
     ),
     "top_k": lambda **o: layers.SampledSoftmax(ROWS, 30, "top_k", **o),
     "selective": lambda **o: layers.SelectiveSoftmax(
-        ROWS, 30, num_trees=4, leaf_size=5, rebuild_interval=4, **o
+        ROWS,
+        30,
+        sampler_options={"num_trees": 4, "leaf_size": 5, "rebuild_interval": 4},
+        **o,
     ),
-    "lsh": lambda **o: layers.LSHSoftmax(ROWS, 30, rebuild_interval=4, **o),
+    "lsh": lambda **o: layers.LSHSoftmax(
+        ROWS, 30, sampler_options={"rebuild_interval": 4}, **o
+    ),
     "auto": lambda **o: layers.SampledSoftmax(ROWS, 30, "auto", **o),
     "nce": lambda **o: layers.NoiseContrastive(ROWS, 30, **o),
     "kmeans": lambda **o: layers.SampledSoftmax(ROWS, 30, "kmeans", **o),
@@ -431,8 +436,8 @@ def test_an_optimizer_that_would_round_steps_to_none():
     plain = keras.optimizers.SGD(1e-3)
     x, y = np.ones([4, 8], np.float32), np.arange(4)
     model.compile(plain, loss=head.loss)
-    with pytest.raises(ValueError, match="tfxclass.optimizers.*an? SGD"):
-        model.fit(x, y, verbose=0)
+    (problem,) = tfxclass.check(model)
+    assert "tfxclass.optimizers" in problem and "a SGD" in problem
     with pytest.raises(ValueError, match="tfxclass.optimizers"):
         tfxclass.distribute.fit(model, (x, y), verbose=0)
     groups = optimizers.MultiOptimizer([(plain, head)])

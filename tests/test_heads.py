@@ -35,9 +35,11 @@ KINDS = {
         layers.SelectiveSoftmax,
         {
             "num_sampled": SAMPLED,
-            "num_trees": 3,
-            "leaf_size": 5,
-            "rebuild_interval": 2,
+            "sampler_options": {
+                "num_trees": 3,
+                "leaf_size": 5,
+                "rebuild_interval": 2,
+            },
         },
     ),
     "auto": (
@@ -71,10 +73,12 @@ KINDS = {
         layers.LSHSoftmax,
         {
             "num_sampled": SAMPLED,
-            "scheme": "label",
-            "num_hashes": 3,
-            "num_tables": 4,
-            "rebuild_interval": 2,
+            "sampler_options": {
+                "scheme": "label",
+                "num_hashes": 3,
+                "num_tables": 4,
+                "rebuild_interval": 2,
+            },
         },
     ),
 }
@@ -597,23 +601,31 @@ INVALID = {
         ["`num_sampled`", "positive integer"],
     ),
     "num_trees": (
-        lambda: layers.SelectiveSoftmax(9, 3, num_trees=0),
+        lambda: layers.SelectiveSoftmax(9, 3, sampler_options={"num_trees": 0}),
         ["`num_trees` must be a positive integer. Received: 0"],
     ),
     "leaf_size": (
-        lambda: layers.SelectiveSoftmax(9, 3, leaf_size=-1),
+        lambda: layers.SelectiveSoftmax(
+            9, 3, sampler_options={"leaf_size": -1}
+        ),
         ["`leaf_size` must be a positive integer. Received: -1"],
     ),
     "num_neighbors": (
-        lambda: layers.SelectiveSoftmax(9, 3, num_neighbors=0),
+        lambda: layers.SelectiveSoftmax(
+            9, 3, sampler_options={"num_neighbors": 0}
+        ),
         ["`num_neighbors` must be a positive integer"],
     ),
     "rebuild_interval": (
-        lambda: layers.SelectiveSoftmax(9, 3, rebuild_interval=0),
+        lambda: layers.SelectiveSoftmax(
+            9, 3, sampler_options={"rebuild_interval": 0}
+        ),
         ["`rebuild_interval` must be a positive integer"],
     ),
     "neighbor_fraction": (
-        lambda: layers.SelectiveSoftmax(9, 3, neighbor_fraction=1.5),
+        lambda: layers.SelectiveSoftmax(
+            9, 3, sampler_options={"neighbor_fraction": 1.5}
+        ),
         ["`neighbor_fraction` must be in (0, 1]", "1.5"],
     ),
     "sampler_twice": (
@@ -734,12 +746,15 @@ def test_selective_softmax_takes_the_nearest_classes():
     """The paper's own method: nothing but labels and nearest classes."""
     head = make_head(
         "selective",
-        neighbor_fraction=1.0,
-        correct_fill=False,
-        num_candidates=None,
         num_sampled=20,
-        num_neighbors=30,
-        leaf_size=CLASSES,  # one cell: the search is exact
+        sampler_options={
+            "num_trees": 3,
+            "neighbor_fraction": 1.0,
+            "correct_fill": False,
+            "num_candidates": None,
+            "num_neighbors": 30,
+            "leaf_size": CLASSES,  # one cell: the search is exact
+        },
     )
     head.build((None, DIM))
     head.kernel.assign(data(seed=1, rows=CLASSES)[0])
@@ -798,7 +813,15 @@ def test_allocation_takes_the_least_number_that_passes(step):
 
 
 def test_allocation_in_training_saves_and_goes_on(tmp_path):
-    head = make_head("selective", allocation=allocation())
+    head = make_head(
+        "selective",
+        sampler_options={
+            "num_trees": 3,
+            "leaf_size": 5,
+            "rebuild_interval": 2,
+            "allocation": allocation(),
+        },
+    )
     model = make_model(head, tfxclass.optimizers.LazyAdam(0.05))
     x, y = data(rows=8)
     model.fit(x, y, batch_size=4, epochs=6, shuffle=False, verbose=0)

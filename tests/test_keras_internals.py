@@ -369,7 +369,7 @@ def fit(optimizer, **kwargs):
     """One epoch of a sampled head; the model."""
     model = sampled()
     model.compile(optimizer, loss=model.layers[-1].loss)
-    labels = np.arange(4)
+    labels = np.stack([np.arange(4), np.full(4, -1)], axis=1)
     model.fit(np.ones((4, 3), np.float32), labels, verbose=0, **kwargs)
     return model
 
@@ -475,19 +475,24 @@ class TestMissingNames:
         assert f"Keras {keras.__version__} with TensorFlow" in message
         assert name in message and keras_internals.TESTED in message
 
-    # The metrics are looked for in the arguments of `fit`.
-    @pytest.mark.parametrize("has_metrics", [True, False])
-    def test_warns_once(self, lose, has_metrics):
+    def test_slow_metrics_are_not_reported(self, lose):
+        lose(*keras_internals._METRICS)
+        head = layers.SampledSoftmax(5)
+        model = keras.Sequential([keras.Input([2]), head])
+        model.compile("sgd", loss=head.loss, metrics=["accuracy"])
+        with pytest.warns(UserWarning, match="Slow metrics"):
+            assert tfxclass.check(model) == []
+
+    def test_warns_once(self, lose):
         """Of each consequence; the model is trained as with the names."""
-        metrics = {*keras_internals._METRICS}
-        lost = {*WARNS} - metrics if has_metrics else metrics
+        lost = {*WARNS} - {*keras_internals._METRICS}
         keras.utils.set_random_seed(0)
-        expected = fit("sgd", class_weight={1: 2.0})
+        expected = fit("sgd", sample_weight=np.ones(4))
         lose(*lost)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             keras.utils.set_random_seed(0)
-            found = fit("sgd", class_weight={1: 2.0})
+            found = fit("sgd", sample_weight=np.ones(4))
         texts = [str(warning.message) for warning in caught]
         texts = [text for text in texts if keras_internals.TESTED in text]
         for name in lost:
@@ -595,17 +600,6 @@ class TestMissingNames:
         monkeypatch.setattr("keras.backend.backend", lambda: "jax")
         with pytest.raises(ImportError, match="Received: 'jax'"):
             keras_internals.check_backend()
-
-
-def test_frames_of_other_threads_are_let_be(monkeypatch):
-    """Those of parameter servers' workers go on while a step is traced."""
-    looked = []
-    monkeypatch.setattr(sys, "_current_frames", lambda: looked.append(1) or {})
-    assert keras_internals.running_fit() is None
-    assert not looked
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        assert keras_internals.running_fit() is None
-    assert looked
 
 
 class _Names(ast.NodeVisitor):

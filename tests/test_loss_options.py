@@ -145,7 +145,7 @@ OTHERS = {
     "adaptive": lambda **k: layers.AdaptiveSoftmax(CLASSES, [20], **k),
     "tree": lambda **k: layers.HierarchicalSoftmax(CLASSES, "balanced", **k),
     "random": lambda **k: layers.DropMax(
-        CLASSES, "random", retain_probability=1.0, **k
+        CLASSES, "random", mode_options={"retain_probability": 1.0}, **k
     ),
 }
 
@@ -362,7 +362,7 @@ INVALID = {
         lambda: layers.LSHSoftmax(
             CLASSES,
             20,
-            correction="none",
+            sampler_options={"correction": "none"},
             loss_options=LossOptions(label_smoothing=0.1),
         ),
         ["`label_smoothing` is a sum over all classes", "LSHSampler"],

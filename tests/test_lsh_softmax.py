@@ -1,7 +1,6 @@
 """LSHSampler and LSHSoftmax: what a batch's classes are and count for."""
 
 import functools
-import inspect
 import math
 
 import keras
@@ -380,12 +379,13 @@ def test_fit_refreshes_from_the_rows_it_sampled():
 def test_odd_rows_and_features_train(hash, value):
     """Zero vectors, rows that are all equal, few classes, one class."""
     for num_classes, num_sampled in ((30, 10), (3, 10), (1, 5)):
+        options = {"num_hashes": 2, "num_tables": 3, "rebuild_interval": 1}
         head = LSHSoftmax(
-            num_classes, num_sampled, hash=hash, num_hashes=2, num_tables=3,
-            rebuild_interval=1, kernel_initializer=keras.initializers.Constant(
-                value
-            ),
-        )  # fmt: skip
+            num_classes,
+            num_sampled,
+            sampler_options={"hash": hash, **options},
+            kernel_initializer=keras.initializers.Constant(value),
+        )
         model = keras.Sequential([keras.Input([DIM]), head])
         model.compile(tfxclass.optimizers.LazyAdam(0.01), loss=head.loss)
         x = np.full((8, DIM), value, np.float32)
@@ -438,14 +438,22 @@ def test_bad_arguments_are_refused(name):
     arguments = {"num_sampled": 5, **BAD_ARGUMENTS[name]}
     with pytest.raises(ValueError, match=name):
         LSHSampler(**arguments)
-    if set(arguments) <= set(inspect.signature(LSHSoftmax).parameters):
-        with pytest.raises(ValueError, match=name):
-            LSHSoftmax(10, **arguments)
+    num_sampled = arguments.pop("num_sampled")
+    with pytest.raises(ValueError, match=name):
+        LSHSoftmax(10, num_sampled, sampler_options=arguments)
 
 
-def test_options_of_the_sampler_alone_are_told():
-    with pytest.raises(ValueError, match="LSHSampler.*Received: decay=0.1"):
-        LSHSoftmax(10, 5, decay=0.1)
+def test_options_that_the_sampler_has_not_are_refused():
+    with pytest.raises(ValueError, match="`sampler_options` of.*: decays"):
+        LSHSoftmax(10, 5, sampler_options={"decays": 0.1})
+
+
+def test_arguments_of_earlier_versions_are_taken_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="sampler_options=.*: decay"):
+        head = LSHSoftmax(10, 5, decay=0.1, sampler_options={"bin_size": 4})
+    assert (head.sampler.decay, head.sampler.bin_size) == (0.1, 4)
+    again = LSHSoftmax.from_config(head.get_config())
+    assert again.get_config() == head.get_config()
 
 
 def test_functions_follow_the_sizes_unless_given():

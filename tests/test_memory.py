@@ -13,7 +13,7 @@ import tfxclass
 from tests.cases import quick
 from tests.conftest import ROOT
 from tfxclass.samplers import by_name
-from tfxclass.samplers import remembered
+from tfxclass.samplers import neighbor_cache
 
 layers = tfxclass.layers
 CLASSES, DIM = 200_000, 64
@@ -34,7 +34,7 @@ HEADS = {
     ),
     "sampled": lambda: layers.SampledSoftmax(CLASSES, 2000),
     "selective": lambda: layers.SelectiveSoftmax(
-        CLASSES, 2000, rebuild_interval=10
+        CLASSES, 2000, sampler_options={"rebuild_interval": 10}
     ),
     "lsh": lambda: layers.SampledSoftmax(
         CLASSES,
@@ -43,7 +43,10 @@ HEADS = {
         ),
     ),
     "selective_half": lambda: layers.SelectiveSoftmax(
-        CLASSES, 2000, rebuild_interval=10, kernel_dtype="bfloat16"
+        CLASSES,
+        2000,
+        sampler_options={"rebuild_interval": 10},
+        kernel_dtype="bfloat16",
     ),
     "lsh_half": lambda: layers.SampledSoftmax(
         CLASSES,
@@ -352,23 +355,23 @@ class TestTenMillionClasses:
 
     def test_a_forest_takes_two_gigabytes_at_most(self):
         sampler = tfxclass.samplers.HashingForestSampler(4096)
-        num_trees, sketch = sampler.trees_and_sketch(*self.SIZES)
+        num_trees, sketch = sampler.forest.trees_and_sketch(*self.SIZES)
         assert 20 <= num_trees < 50 and sketch == 32
         assert 1.8e9 < sampler.index_bytes(*self.SIZES) <= 2e9
-        assert sampler.trees_and_sketch(1_000_000, 128) == (50, 0)
+        assert sampler.forest.trees_and_sketch(1_000_000, 128) == (50, 0)
 
     def test_tables_take_one_gigabyte_at_most(self):
         sampler = tfxclass.samplers.LSHSampler(4096)
         _, num_tables = sampler.functions(self.SIZES[0])
         assert 16 <= num_tables < 50
         tables = sampler.index_bytes(*self.SIZES)
-        tables -= remembered.bytes_of(*self.SIZES)
+        tables -= neighbor_cache.bytes_of(*self.SIZES)
         assert 0.8e9 < tables <= 1e9
         assert sampler.functions(1_000_000)[1] == 50
 
     def test_numbers_that_are_given_are_kept(self):
         forest = tfxclass.samplers.HashingForestSampler(4096, num_trees=40)
-        assert forest.trees_and_sketch(*self.SIZES) == (40, 32)
+        assert forest.forest.trees_and_sketch(*self.SIZES) == (40, 32)
         tables = tfxclass.samplers.LSHSampler(4096, num_tables=40)
         assert tables.functions(self.SIZES[0])[1] == 40
 

@@ -178,9 +178,11 @@ def selective(leaf_size, classes=200, **options):
     head = layers.SelectiveSoftmax(
         classes,
         num_sampled=50,
-        num_trees=2,
-        leaf_size=leaf_size,
-        num_candidates=None,
+        sampler_options={
+            "num_trees": 2,
+            "leaf_size": leaf_size,
+            "num_candidates": None,
+        },
         seed=1,
         **options,
     )
@@ -267,7 +269,14 @@ def test_in_fit_and_evaluate(kind):
         "full": lambda: layers.FullSoftmax(30),
         "sampled": lambda: layers.SampledSoftmax(30, 20, seed=0),
         "selective": lambda: layers.SelectiveSoftmax(
-            30, 20, seed=0, rebuild_interval=2, num_trees=2, leaf_size=5
+            30,
+            20,
+            seed=0,
+            sampler_options={
+                "rebuild_interval": 2,
+                "num_trees": 2,
+                "leaf_size": 5,
+            },
         ),
     }[kind]()
     model = keras.Sequential([keras.Input([5]), head])

@@ -126,7 +126,7 @@ def test_failure_goes_on(capsys):
 
 def test_the_first_index_of_a_fit_is_told(capfd, monkeypatch):
     """By the step that builds it, and by no other."""
-    monkeypatch.setattr(indexed, "_MANY_NUMBERS", 1)
+    monkeypatch.setattr(indexed, "_LARGE_MATRIX", 1)
     sampler = tfxclass.samplers.ClusterSampler(32, num_clusters=4)
     model = make_model(tfxclass.layers.SampledSoftmax(60, sampler=sampler))
     model.fit(*data(rows=48), batch_size=16, verbose=0)

@@ -77,7 +77,8 @@ def test_of_a_sampled_step():
 
 
 def test_calibrated_thresholds():
-    head = identity_head(thresholds=[0.6, 0.1, 0.9, 0.9])
+    head = identity_head()
+    head.thresholds = [0.6, 0.1, 0.9, 0.9]
     metric = metrics.F1Score(head, "calibrated")
     # Answers: 1; 1; 1.
     found = result_of(metric, head, [[0, 1], [1, -1], [2, 3]])

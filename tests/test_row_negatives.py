@@ -43,7 +43,9 @@ HEADS = {
     "auto": sampled(layers.SampledSoftmax, sampler="auto"),
     "forest": sampled(layers.SelectiveSoftmax),
     "lsh": sampled(layers.LSHSoftmax),
-    "lsh, label": sampled(layers.LSHSoftmax, scheme="label"),
+    "lsh, label": sampled(
+        layers.LSHSoftmax, sampler_options={"scheme": "label"}
+    ),
     "sigmoid": sampled(layers.SampledSoftmax, loss="sigmoid"),
     "nce": sampled(layers.NoiseContrastive),
     "word2vec": sampled(layers.NegativeSampling),

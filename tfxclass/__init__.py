@@ -19,6 +19,7 @@ from tfxclass import text
 from tfxclass import trees
 from tfxclass.advice import Advice
 from tfxclass.advice import advise
+from tfxclass.advice import check
 from tfxclass.calibration import calibrate
 from tfxclass.growth.add_classes import add_classes
 from tfxclass.growth.add_classes import next_class_ids
@@ -45,6 +46,7 @@ __all__ = [
     "calibrate",
     "calibration",
     "callbacks",
+    "check",
     "data",
     "distribute",
     "estimate",

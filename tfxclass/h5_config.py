@@ -22,11 +22,3 @@ def names_of_functions(config: Config) -> Config:
 
 def _is_replaced(name, value):
     return inspect.isfunction(value) and not name.endswith(_OF_FUNCTIONS)
-
-
-class H5Config:
-    """Mixin of layers that can be loaded from HDF5 files."""
-
-    @classmethod
-    def from_config(cls, config: Config) -> "H5Config":
-        return super().from_config(names_of_functions(config))

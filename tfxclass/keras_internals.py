@@ -12,7 +12,6 @@ import functools
 import importlib
 import inspect
 import sys
-import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -398,49 +397,24 @@ def is_keras_building() -> bool:
 
 
 class RunningFit(NamedTuple):
-    """What the `fit` or `train_on_batch` that is running was given.
+    """Arguments of the `fit` or `train_on_batch` that is running.
 
     Attributes:
         class_weight: dict, or None.
-        model: the model that is fitted.
         labels_shape: `tf.TensorShape` of a batch's labels, as far as known.
     """
 
     class_weight: dict[int, float] | None
-    model: keras.Model
     labels_shape: tf.TensorShape
-
-    def metrics_of(self, output_name: str) -> list[Any]:
-        """`metrics` and `weighted_metrics` as `compile` was given them.
-
-        Args:
-            output_name: str, of the one output whose metrics are asked for.
-
-        Returns:
-            List of names, functions and `keras.metrics.Metric`.
-        """
-        is_known = _has_all(
-            "Slow metrics of a sampled head are not reported.", *_METRICS
-        )
-        compiled = self.model._compile_metrics if is_known else None
-        if compiled is None:
-            return []
-        # Sequential and subclassed models have one, or no names.
-        names = getattr(self.model, "output_names", None) or [output_name]
-        found = []
-        for given in (compiled._user_metrics, compiled._user_weighted_metrics):
-            if len(names) > 1 and isinstance(given, (list, tuple)):
-                given = dict(zip(names, given))
-            if len(names) > 1 and isinstance(given, dict):
-                given = given.get(output_name)
-            found += tf.nest.flatten(given)
-        return [metric for metric in found if metric is not None]
 
 
 def running_fit() -> RunningFit | None:
-    """The `fit` or `train_on_batch` that is running, None outside of one.
+    """The `fit` or `train_on_batch` below which this is called, or None.
 
-    A loss is not told. It asks while a step is traced, or begins, below it.
+    This is the one place that reads stack frames. Keras turns `class_weight`
+    into sample weights before a loss is called, and keeps it nowhere: neither
+    the model nor its callbacks, optimizer or data adapter have it afterwards.
+    With rows of several labels these weights are wrong without any error.
     """
     is_known = _has_all(
         "`class_weight` of `fit` is not checked against the labels.",
@@ -448,24 +422,14 @@ def running_fit() -> RunningFit | None:
     )
     if not is_known:
         return None
-    return _fit_above(sys._getframe()) or _fit_of_replicas()
-
-
-def _frames(frame):
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _fit_above(frame):
     methods = (keras.Model.fit, keras.Model.train_on_batch)
     codes = [inspect.unwrap(method).__code__ for method in methods]
-    for above in _frames(frame):
-        if above.f_code in codes:
-            given = above.f_locals
-            return RunningFit(
-                given["class_weight"], given["self"], _labels_shape(given)
-            )
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code in codes:
+            given = frame.f_locals
+            return RunningFit(given["class_weight"], _labels_shape(given))
+        frame = frame.f_back
     return None
 
 
@@ -477,35 +441,47 @@ def _labels_shape(given):
     return tf.TensorShape(shape)
 
 
-def _fit_of_replicas():
-    """That in another thread, which waits for this one, a replica's.
+def metrics_of(model: keras.Model, output_name: str) -> list[Any]:
+    """`metrics` and `weighted_metrics` as `compile` was given them.
 
-    Of the strategies with threads `fit` runs under `MirroredStrategy` alone.
-    Under the others frames of threads that go on are let be: whoever holds one
-    may be the last, and frees another thread's tensors while a step is traced.
+    Args:
+        model: a Keras model.
+        output_name: str, of the one output whose metrics are asked for.
+
+    Returns:
+        List of names, functions and `keras.metrics.Metric`.
     """
-    strategy = tf.distribute.get_strategy()
-    if not isinstance(strategy, tf.distribute.MirroredStrategy):
-        return None
-    own = threading.current_thread()
-    for frame in sys._current_frames().values():
-        for above in _frames(frame):
-            is_start = above.f_code.co_name == "_call_for_each_replica"
-            if is_start and own in above.f_locals.get("threads", ()):
-                return _fit_above(above)
-    return None
+    is_known = _has_all(
+        "Slow metrics of a sampled head are not reported.", *_METRICS
+    )
+    compiled = model._compile_metrics if is_known else None
+    if compiled is None:
+        return []
+    # Sequential and subclassed models have one, or no names.
+    names = getattr(model, "output_names", None) or [output_name]
+    found = []
+    for given in (compiled._user_metrics, compiled._user_weighted_metrics):
+        if len(names) > 1 and isinstance(given, (list, tuple)):
+            given = dict(zip(names, given))
+        if len(names) > 1 and isinstance(given, dict):
+            given = given.get(output_name)
+        found += tf.nest.flatten(given)
+    return [metric for metric in found if metric is not None]
 
 
 def at_each_call(check: Callable[[], None]) -> None:
-    """Calls `check` now and, in a `tf.function`, at each of its calls.
+    """Calls `check` below the caller of the step, in each step.
 
-    What is only Python runs while a function is traced, and not when a later
-    call takes the same trace. TensorFlow passes on what is captured to an outer
-    function, but not through a loop or a branch (`steps_per_execution`): there
-    only the outer function calls `check`.
+    Python code runs while a function is traced, and not when a later call takes
+    the same trace. So in a `tf.function` the check becomes part of its calls.
+    TensorFlow passes it on to an outer function, but not through a loop or a
+    branch (`steps_per_execution`): there only the outer function calls `check`.
+    Replicas of a `MirroredStrategy` trace in threads of their own, and their
+    calls begin in the thread of `fit`, too.
     """
-    check()
-    if missing("FuncGraph.capture_call_time_value"):
+    graphs = [graph for graph in _outer_graphs() if _is_function(graph)]
+    if not graphs or missing("FuncGraph.capture_call_time_value"):
+        _in_main_thread(check)
         return
 
     def value():
@@ -513,9 +489,21 @@ def at_each_call(check: Callable[[], None]) -> None:
         return tf.zeros([])
 
     key = object()
-    for graph in _outer_graphs():
-        if _is_function(graph) and not _is_branch(graph.outer_graph):
+    for graph in graphs:
+        if not _is_branch(graph.outer_graph):
             graph.capture_call_time_value(value, tf.TensorSpec([]), key)
+
+
+def _in_main_thread(check):
+    """Calls `check` in the thread that waits for the replicas, if any."""
+    context = tf.distribute.get_replica_context()
+    is_mirrored = isinstance(
+        tf.distribute.get_strategy(), tf.distribute.MirroredStrategy
+    )
+    if context is not None and is_mirrored:
+        context.merge_call(lambda strategy: check())
+    else:
+        check()
 
 
 def _outer_graphs():

@@ -80,12 +80,12 @@ def _sampled(label, sampler, **options):
 
 def _forest(label, **options):
     options = {"num_sampled": _num_sampled, **options}
-    return Method(label, "SelectiveSoftmax", options=options)
+    return Method(label, "SampledSoftmax", "HashingForestSampler", options)
 
 
 def _lsh(label, scheme, **options):
     options = {"num_sampled": _num_sampled, "scheme": scheme, **options}
-    return Method(label, "LSHSoftmax", options=options)
+    return Method(label, "SampledSoftmax", "LSHSampler", options)
 
 
 # The softmax restricted to the classes that were chosen, not an estimate of

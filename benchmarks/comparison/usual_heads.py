@@ -35,10 +35,12 @@ def make_head(method, num_classes, num_sampled, scale, seed, **options):
         )
     if method == "forest":
         return layers.SelectiveSoftmax(
-            num_classes, num_sampled, **options, **common
+            num_classes, num_sampled, sampler_options=options, **common
         )
     if method == "lsh":
-        return layers.LSHSoftmax(num_classes, num_sampled, **options, **common)
+        return layers.LSHSoftmax(
+            num_classes, num_sampled, sampler_options=options, **common
+        )
     sampler = _SAMPLERS[method](num_sampled, seed=seed, **options)
     return layers.SampledSoftmax(num_classes, sampler=sampler, **common)
 

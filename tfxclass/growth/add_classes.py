@@ -110,7 +110,7 @@ def add_classes(
         _tell_missing(added[means.counts == 0])
         _tell_alone(means.seen)
         change = change._replace(counts=means.counts)
-    change = change._replace(places=head.places_near(means, len(added)))
+    change = change._replace(places=head.growth.places_near(means, len(added)))
     return changed(model, head, change, means)
 
 

@@ -79,7 +79,7 @@ def carry(
         means: `ClassMeans` of the new classes, or None.
     """
     before, after = heads
-    sources = after.row_sources(before, change)
+    sources = after.growth.row_sources(before, change)
     for name, variable in after.made.items():
         was = read(before.made[name]) if name in before.made else None
         if name not in sources:
@@ -88,7 +88,7 @@ def carry(
         values = np.array(read(variable))
         rows = sources[name]
         values[rows >= 0] = was[rows[rows >= 0]] if was is not None else 0
-        after.finish_rows(name, values, before, change, means)
+        after.growth.finish_rows(name, values, before, change, means)
         write(variable, values)
     _carry_state(before, after)
     if getattr(old, "optimizer", None) is not None and old.optimizer.built:

@@ -63,7 +63,7 @@ def initialize_classes(
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     ids = np.arange(head.num_classes)
     means = class_means(encoder, head, batches, ids, head.num_classes)
-    head.set_means(ids, means)
+    head.growth.set_means(ids, means)
     return model
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
-from tfxclass.h5_config import H5Config
+from tfxclass.h5_config import names_of_functions
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -19,7 +19,7 @@ from tfxclass.types import Config
 from tfxclass.types import Shape
 
 
-class HeadLayer(H5Config, keras.layers.Layer):
+class HeadLayer(keras.layers.Layer):
     """Base class of layers that answer with the weights of a head.
 
     The head is a layer of this one: it is built and saved with it.
@@ -47,7 +47,8 @@ class HeadLayer(H5Config, keras.layers.Layer):
     @classmethod
     def from_config(cls, config: Config) -> "HeadLayer":
         head = keras.saving.deserialize_keras_object(config["head"])
-        return super().from_config({**config, "head": head})
+        config = names_of_functions({**config, "head": head})
+        return super().from_config(config)
 
 
 @keras.saving.register_keras_serializable("tfxclass")

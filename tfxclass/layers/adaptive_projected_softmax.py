@@ -11,10 +11,10 @@ from tfxclass.checks import check_positive_int
 from tfxclass.core.change import Change
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
+from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.head_weights import random_projection
 from tfxclass.layers.parts_head import PartsHead
 from tfxclass.layers.projected_softmax import check_penalty
-from tfxclass.layers.weight_spec import WeightSpec
-from tfxclass.layers.weight_spec import random_projection
 from tfxclass.ops import half_rows
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.parts_head import PartsHead
-from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows

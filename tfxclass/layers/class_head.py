@@ -13,9 +13,10 @@ from tfxclass.checks import check_choice
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.change import Change
 from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.class_numbers import offset_specs
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.parts_head import PartsHead
-from tfxclass.layers.tied_rows import TiedRows
-from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.ops import half_rows
 from tfxclass.rows import exact
@@ -28,11 +29,12 @@ from tfxclass.types import Margin
 
 _MARGINS = {"cosface": targets_lib.cosface, "arcface": targets_lib.arcface}
 _COSINE_SCALE = 24.0
+_SET_BY_CALIBRATE = {"answer_temperature", "thresholds"}
 # A threshold that a probability of 1 is below.
 _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
-class ClassHead(TiedRows, PartsHead):
+class ClassHead(PartsHead):
     """Base class of the heads with a matrix `kernel`, a row a class.
 
     A subclass overrides `training_step`.
@@ -51,12 +53,6 @@ class ClassHead(TiedRows, PartsHead):
         use_bias: whether logits have a bias. Not for `"cosine"`.
         bias_initializer: initializer of the bias, as
             `tfxclass.initializers.LogOdds` of the labels' frequencies.
-        answer_temperature: float > 0, what logits are divided by before they
-            become probabilities; not for losses. `tfxclass.calibrate` sets it.
-        thresholds: floats in [0, 1], `[num_classes]`, the least probability
-            of each class in an answer, for `threshold="calibrated"`; or None.
-            `tfxclass.calibrate` sets them: to the float after 1 for a class
-            that is never to be one.
         tied_to: a `keras.layers.Embedding`, or a `keras.Variable`, float32
             `[num_classes, dim]`: class rows are its rows. They are saved with
             it, and its gradients and the head's are summed. Or None.
@@ -65,6 +61,15 @@ class ClassHead(TiedRows, PartsHead):
             `keras.layers.Layer`'s.
 
     Call arguments and output shape are `OutputHead`'s.
+
+    Attributes:
+        answer_temperature: float > 0, divides logits before they become
+            probabilities, but not in losses; 1 by default.
+            `tfxclass.calibrate` sets it.
+        thresholds: float32 `[num_classes]` in [0, 1], the least probability of
+            each class in an answer, for `threshold="calibrated"`; None by
+            default. `tfxclass.calibrate` sets them: to the float after 1 for a
+            class that is never to be an answer.
 
     Raises:
         ValueError: an argument out of range, or features that are not rank 2.
@@ -81,11 +86,14 @@ class ClassHead(TiedRows, PartsHead):
         margin_type: str = "cosface",
         use_bias: bool = False,
         bias_initializer: Initializer = "zeros",
-        answer_temperature: float = 1.0,
-        thresholds: ArrayLike | None = None,
         tied_to: Any = None,
         **kwargs: Any,
     ) -> None:
+        for name in _SET_BY_CALIBRATE & kwargs.keys():
+            raise ValueError(
+                f"`{name}` is no argument of a head: tfxclass.calibrate sets "
+                f"it. Fix: head.{name} = ... Received: {kwargs[name]!r}"
+            )
         super().__init__(num_classes, **kwargs)
         check_choice("similarity", similarity, ("dot", "cosine"))
         check_choice("margin_type", margin_type, tuple(_MARGINS))
@@ -95,10 +103,14 @@ class ClassHead(TiedRows, PartsHead):
         self.margin_type = margin_type
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.answer_temperature = answer_temperature
-        self.thresholds = _thresholds(thresholds, num_classes)
-        self.set_tie(tied_to)
-        self._check_temperature()
+        self._answer_temperature = 1.0
+        self._thresholds = None
+        self.tie = None if tied_to is None else Tie(tied_to)
+        if self.tie is not None and self.kernel_dtype != "float32":
+            raise ValueError(
+                "Rows of a head with `tied_to` are float32. Received: "
+                f'kernel_dtype="{self.kernel_dtype}"'
+            )
         self._check_bias()
         self._check_similarity()
         self._check_options()
@@ -120,18 +132,34 @@ class ClassHead(TiedRows, PartsHead):
                 f"Received: margin={self.margin}, loss_options={used}"
             )
 
-    def _check_temperature(self):
-        if not 0 < self.answer_temperature < math.inf:
+    @property
+    def answer_temperature(self) -> float:
+        """See the attributes of the class."""
+        return self._answer_temperature
+
+    @answer_temperature.setter
+    def answer_temperature(self, value: float) -> None:
+        if not 0 < value < math.inf:
             raise ValueError(
                 "`answer_temperature` must be finite and > 0. Received: "
-                f"{self.answer_temperature}"
+                f"{value}"
             )
-        if self.answer_temperature != 1 and not self.has_plain_logits:
+        if value != 1 and not self.has_plain_logits:
             raise ValueError(
                 f"A {type(self).__name__} has no `answer_temperature`: its "
-                "scores are no softmax of logits. Received: answer_temperature="
-                f"{self.answer_temperature}"
+                "scores are no softmax of logits. Received: "
+                f"answer_temperature={value}"
             )
+        self._answer_temperature = value
+
+    @property
+    def thresholds(self) -> np.ndarray | None:
+        """See the attributes of the class."""
+        return self._thresholds
+
+    @thresholds.setter
+    def thresholds(self, values: ArrayLike | None) -> None:
+        self._thresholds = _checked_thresholds(values, self.num_classes)
 
     def _check_bias(self):
         is_zero = isinstance(self.bias_initializer, keras.initializers.Zeros)
@@ -164,6 +192,23 @@ class ClassHead(TiedRows, PartsHead):
                 f"`margin` must be >= 0 and finite. Received: {self.margin}"
             )
 
+    def __call__(self, features: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.tie is not None and not self.tie.is_found:
+            self.tie.find(features)
+            # Keras says that what `build_from_config` passed over is built.
+            self.built = False
+        return super().__call__(features, *args, **kwargs)
+
+    def build_from_config(self, config: Config) -> None:
+        # Of a file; what is tied is found when the model is put together.
+        if self.tie is None or self.tie.is_found:
+            super().build_from_config(config)
+
+    def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
+        if self.tie is None:
+            return {}
+        return {"kernel": self.tie.kernel((self.num_classes, dim))}
+
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         shape = (self.num_classes, dim)
         specs = [
@@ -174,7 +219,7 @@ class ClassHead(TiedRows, PartsHead):
         if self.use_bias:
             specs.append(WeightSpec("bias", shape[:1], self.bias_initializer))
         else:
-            specs += self.offset_specs(shape[:1], ["offsets"])
+            specs += offset_specs(self.removed, shape[:1], ["offsets"])
         return specs
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
@@ -199,6 +244,12 @@ class ClassHead(TiedRows, PartsHead):
         ]
 
     def changed_config(self, change: Change) -> Config:
+        if self.tie is not None:
+            raise ValueError(
+                "Classes of a head with `tied_to` are the rows of another "
+                f"layer, which stay as many. Received: {self.name!r}, tied to "
+                f"{self.tie.name!r}"
+            )
         config = super().changed_config(change)
         if self.thresholds is not None:
             of_new = np.median(self.thresholds)
@@ -271,8 +322,17 @@ class ClassHead(TiedRows, PartsHead):
             "tied_to": None if self.tie is None else self.tie.name,
         }
 
+    @classmethod
+    def from_config(cls, config: Config) -> "ClassHead":
+        names = _SET_BY_CALIBRATE & config.keys()
+        arguments = {k: v for k, v in config.items() if k not in names}
+        head = super().from_config(arguments)
+        for name in names:
+            setattr(head, name, config[name])
+        return head
 
-def _thresholds(given, num_classes):
+
+def _checked_thresholds(given, num_classes):
     """float32 `[num_classes]` in [0, 1], or None."""
     if isinstance(given, dict):
         given = keras.saving.deserialize_keras_object(given)

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.core.change import Change
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.parts_head import PartsHead
-from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks
 from tfxclass.types import Config

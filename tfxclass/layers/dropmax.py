@@ -1,6 +1,7 @@
 """DropMax: softmax over classes that are dropped with learned probabilities."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -13,16 +14,14 @@ from tfxclass.core import softmax
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
+from tfxclass.layers import moved_arguments
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
 from tfxclass.layers.retained import Retained
 from tfxclass.layers.sampled_head import SampledHead
-from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.losses import dropmax
-from tfxclass.losses.dropmax_step import Masking
-from tfxclass.losses.dropmax_step import Rows
-from tfxclass.losses.dropmax_step import training_loss
 from tfxclass.losses.options import OF_LOSSES
 from tfxclass.losses.options import LossOptions
 from tfxclass.rows import products
@@ -47,6 +46,14 @@ _WEIGHTS = {
     "attention": {"entropy_weight": 0.0},
 }
 _MODES = tuple(_WEIGHTS)
+MODE_OPTIONS = (
+    "num_samples",
+    "temperature",
+    "kl_weight",
+    "auxiliary_weight",
+    "entropy_weight",
+    "retain_probability",
+)
 # Matrices [batch, classes] that a step holds (measured): logits of each class
 # matrix and their gradients.
 _MATRICES = {"adaptive": 5, "posterior": 7, "random": 3, "attention": 5}
@@ -103,14 +110,15 @@ class DropMax(SavedRandom, SampledHead):
         num_sampled: int, classes a step; only with a sampler's name. By
             default, and for batches with more labels, as in `SampledSoftmax`.
         sampler: None for all classes, or as in `SampledSoftmax`.
-        num_samples: int, masks a step.
-        temperature: float > 0, of the concrete relaxation.
-        kl_weight: float >= 0, for "adaptive" and "posterior"; 1 by default.
-        auxiliary_weight: float >= 0, for "posterior" alone; 1 by default.
-        entropy_weight: float >= 0, for all but "random"; by default 3 with
-            "posterior", 1 with "adaptive" and 0 with "attention".
-        retain_probability: float in (0, 1], rho of every class, for
-            `"random"` alone.
+        mode_options: dict, options of the mode by name, or None:
+            `"num_samples"`, int, masks a step, 1 by default;
+            `"temperature"`, float > 0, of the concrete relaxation, 0.1 by
+            default; `"kl_weight"`, float >= 0, for "adaptive" and "posterior",
+            1 by default; `"auxiliary_weight"`, float >= 0, for "posterior"
+            alone, 1 by default; `"entropy_weight"`, float >= 0, for all but
+            "random", by default 3 with "posterior", 1 with "adaptive" and 0
+            with "attention"; `"retain_probability"`, float in (0, 1], rho of
+            every class, for `"random"`, which needs it.
         predict_samples: int, masks of a prediction; None for equation 18.
         **kwargs: `ClassHead`'s arguments.
 
@@ -139,40 +147,38 @@ class DropMax(SavedRandom, SampledHead):
         mode: str = "adaptive",
         num_sampled: int | None = None,
         sampler: str | Sampler | None = None,
-        num_samples: int = 1,
-        temperature: float = 0.1,
-        kl_weight: float | None = None,
-        auxiliary_weight: float | None = None,
-        entropy_weight: float | None = None,
-        retain_probability: float | None = None,
+        mode_options: Mapping[str, Any] | None = None,
         predict_samples: int | None = None,
         **kwargs: Any,
     ) -> None:
+        options = moved_arguments.take_with_warning(
+            "DropMax", "mode_options", MODE_OPTIONS, mode_options, kwargs
+        )
         super().__init__(
             num_classes, num_sampled=num_sampled, sampler=sampler, **kwargs
         )
         check_choice("mode", mode, _MODES)
-        num_samples = check_positive_int("num_samples", num_samples)
+        temperature = options.get("temperature", 0.1)
         if not 0 < temperature < float("inf"):
             raise ValueError(
                 f"`temperature` must be > 0. Received: {temperature}"
             )
         self.mode = mode
-        self.num_samples = int(num_samples)
-        self.temperature = temperature
-        self.kl_weight = self._weight("kl_weight", kl_weight)
-        self.auxiliary_weight = self._weight(
-            "auxiliary_weight", auxiliary_weight
+        self.num_samples = check_positive_int(
+            "num_samples", options.get("num_samples", 1)
         )
-        self.entropy_weight = self._weight("entropy_weight", entropy_weight)
-        self.retain_probability = retain_probability
+        self.temperature = temperature
+        self.kl_weight = self._weight("kl_weight", options)
+        self.auxiliary_weight = self._weight("auxiliary_weight", options)
+        self.entropy_weight = self._weight("entropy_weight", options)
+        self.retain_probability = options.get("retain_probability")
         self.predict_samples = predict_samples
         self._check()
         self.make_random(self.seed)
 
-    def _weight(self, name, given):
-        """The weight of a regulariser; None where the mode has none."""
-        defaults = _WEIGHTS[self.mode]
+    def _weight(self, name, options):
+        """The weight of a regularizer; None where the mode has none."""
+        defaults, given = _WEIGHTS[self.mode], options.get(name)
         if given is None:
             return defaults.get(name)
         if name not in defaults:
@@ -365,9 +371,9 @@ class DropMax(SavedRandom, SampledHead):
         logits = options.shape(logits, ids, self.num_classes)
         if sample is not None:
             logits -= sample.log_expected_count
-        losses = training_loss(
+        losses = dropmax.training_loss(
             self._masking(self.next_seed()),
-            Rows(logits, retain, residual),
+            dropmax.Rows(logits, retain, residual),
             targets,
             row_weights,
             class_weights,
@@ -391,7 +397,7 @@ class DropMax(SavedRandom, SampledHead):
     def _masking(self, seed):
         """`Masking`, which TensorFlow keeps for ever: nothing of the head's."""
         options, draws = self.loss_options, self._draws
-        return Masking(
+        return dropmax.Masking(
             self.mode,
             self.num_samples,
             self.temperature,
@@ -407,16 +413,20 @@ class DropMax(SavedRandom, SampledHead):
         seed = tf.random.experimental.stateless_fold_in(seed, start)
         return dropmax.uniform(shape, seed)
 
-    def get_config(self) -> Config:
-        names = (
-            "mode",
-            "num_samples",
-            "temperature",
-            "kl_weight",
-            "auxiliary_weight",
-            "entropy_weight",
-            "retain_probability",
-            "predict_samples",
+    @classmethod
+    def from_config(cls, config: Config) -> "DropMax":
+        config = dict(config)
+        config["mode_options"] = moved_arguments.take(
+            MODE_OPTIONS, config.pop("mode_options", None), config
         )
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}
+        return super().from_config(config)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "mode": self.mode,
+            "mode_options": {
+                name: getattr(self, name) for name in MODE_OPTIONS
+            },
+            "predict_samples": self.predict_samples,
+        }

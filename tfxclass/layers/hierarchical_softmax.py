@@ -12,14 +12,17 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import targets as targets_lib
+from tfxclass.core.change import Change
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import mask_of
+from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
-from tfxclass.layers.tree_classes import TreeClasses
-from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.layers.tree_growth import TreeGrowth
+from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement
 from tfxclass.rows import read
@@ -38,7 +41,7 @@ _TREES = ("balanced", "huffman")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
+class HierarchicalSoftmax(SavedRandom, OutputHead):
     """Softmax as decisions on the way from the root of a tree to the class.
 
     Each node with two children is a logistic regression, a wider one a softmax
@@ -78,7 +81,8 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         beam_width: int, nodes that an export keeps a level; `num_classes` of
             them miss nothing. At least `k` of the answer are kept.
         **kwargs: `OutputHead`'s arguments; `kernel_initializer` is that of
-            `kernel`, `[num_rows, dim]`, whose last column is the bias.
+            `kernel`, `[num_node_rows, dim]`, rows of nodes whose last column
+            is the bias.
 
     Example:
 
@@ -140,11 +144,11 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         self.make_random(self.seed)
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
-        num_rows = self.tree.num_rows(self.independent)
-        shape = (num_rows, dim + int(self.use_bias))
+        num_node_rows = self.tree.num_rows(self.independent)
+        shape = (num_node_rows, dim + int(self.use_bias))
         nodes = self.tree.nodes(self.independent)
         specs = [
-            WeightSpec("kernel", shape, self._initial_rows),
+            WeightSpec("kernel", shape, self._initial_node_rows),
             _constant("nodes", nodes),
             _constant("leaves", self.tree.leaves[self.tree.live]),
         ]
@@ -158,7 +162,7 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         self.nodes, self.leaves = made["nodes"], made["leaves"]
         self.root = made.get("root")
 
-    def _initial_rows(self, shape, dtype=None):
+    def _initial_node_rows(self, shape, dtype=None):
         if not self.use_bias:
             return self.kernel_initializer(shape, dtype=dtype)
         rows = self.kernel_initializer((shape[0], shape[1] - 1), dtype=dtype)
@@ -229,9 +233,13 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         logits = self._root_logits(flatten(features), self.root)
         return unflatten(tf.sigmoid(logits), features)
 
-    def class_rows(self) -> list[ClassRows]:
-        """The rows of the nodes, which are no classes."""
-        return [ClassRows(self.kernel, device=self.rows_device)]
+    @property
+    def node_rows(self) -> ClassRows:
+        """The rows of `kernel`, which belong to nodes, not to classes."""
+        return ClassRows(self.kernel, device=self.rows_device)
+
+    def settle(self) -> None:
+        read.settle(self.node_rows)
 
     def exact_loss(
         self,
@@ -239,7 +247,7 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         targets: targets_lib.Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
-        num_rows, ids = self.kernel.shape[0], targets.ids
+        num_node_rows, ids = self.kernel.shape[0], targets.ids
         if self.removed:
             removed = tf.constant(list(self.removed), tf.int64)
             below = tf.searchsorted(removed, tf.reshape(ids, [-1]))
@@ -251,11 +259,11 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
                 nodes,
                 leaves,
                 ids,
-                num_rows,
+                num_node_rows,
                 self.independent,
                 self.max_depth,
             )
-            read.settle(self.class_rows()[0], rows)
+            read.settle(self.node_rows, rows)
             return class_tree.path_loss(
                 self.queries(features),
                 tf.convert_to_tensor(self.kernel),
@@ -419,6 +427,19 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
 
     def index_bytes(self, dim: int) -> int:
         return self.tree.nbytes
+
+    @property
+    def growth(self) -> TreeGrowth:
+        return TreeGrowth(self)
+
+    def class_weights(self) -> list[ClassWeight]:
+        """None: rows belong to nodes."""
+        return []
+
+    def changed_config(self, change: Change) -> Config:
+        tree = changed_tree(self, change).tree
+        config = super().changed_config(change)
+        return {**config, "tree": keras.saving.serialize_keras_object(tree)}
 
     def get_config(self) -> Config:
         return {

@@ -1,39 +1,31 @@
 """LSH softmax: negatives from hash tables, looked up by features or labels."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from tfxclass.checks import check_positive_int
+from tfxclass.layers import moved_arguments
 from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.samplers import by_name
 from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.types import Config
-
-# What the constructor hands to the sampler.
-_OWN = (
-    "scheme",
-    "hash",
-    "num_hashes",
-    "num_tables",
-    "bucket_size",
-    "rebuild_interval",
-    "negatives",
-    "neighbor_fraction",
-    "correction",
-)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
 class LSHSoftmax(SampledSoftmax):
     """Softmax over labels and the classes that hash tables find for them.
 
-    The negatives are the classes that the features ("LSH Embedding") or the
-    labels ("LSH Label") take for near: hard ones, that change as the weights
-    do. Sampling costs hash codes and bucket look-ups, whatever `num_classes`
-    is; a step's other cost is a product of [batch, dim] by [dim, num_sampled],
-    and `num_sampled` rows that move. The tables, refreshed in the background,
-    take about 8 num_tables bytes a class, and the rows' copy 4 dim.
+    `SampledSoftmax` with a `tfxclass.samplers.LSHSampler`. The negatives are
+    the classes whose hash codes are near those of the features ("LSH
+    Embedding") or of the labels ("LSH Label"): hard negatives, which change as
+    the weights do. Sampling costs hash codes and bucket look-ups, whatever
+    `num_classes` is. The rest of a step is a product of [batch, dim] by
+    [dim, num_sampled], and `num_sampled` rows that move. The tables, refreshed
+    in the background, take about 8 num_tables bytes a class, and a copy of the
+    class vectors 4 dim.
 
     All of it works under plain `fit`: the tables refresh themselves, their
     state is saved with the model, and a resumed run goes on bit for bit.
@@ -43,12 +35,10 @@ class LSHSoftmax(SampledSoftmax):
         num_sampled: int, classes a step, labels included. By default 1 % of
             the classes and at least twice the labels of each batch; see
             `SampledSoftmax` for batches with more labels.
-        scheme, hash, num_hashes, num_tables, bucket_size, rebuild_interval,
-            negatives, neighbor_fraction, correction: of the
-            `tfxclass.samplers.LSHSampler`, which says what happens when the
-            negatives do not fit or do not suffice. The paper's own method is
-            `neighbor_fraction=1.0, correction="none"`. For its other options,
-            `SampledSoftmax(num_classes, sampler=LSHSampler(...))`.
+        sampler_options: dict, other arguments of the
+            `tfxclass.samplers.LSHSampler` by name, or None. The paper's own
+            method is `{"neighbor_fraction": 1.0, "correction": "none"}`, with
+            `"scheme": "label"` to look labels up instead of features.
         seed: int, seed of all that the head draws.
         **kwargs: `ClassHead`'s arguments, as `similarity`, and `placement`.
 
@@ -68,37 +58,20 @@ class LSHSoftmax(SampledSoftmax):
         self,
         num_classes: int,
         num_sampled: int | None = None,
-        scheme: str = "embedding",
-        hash: str = "simhash",
-        num_hashes: int | None = None,
-        num_tables: int | None = None,
-        bucket_size: int | None = 128,
-        rebuild_interval: int | str = "auto",
-        negatives: str = "batch",
-        neighbor_fraction: float = 0.5,
-        correction: str = "fill",
+        sampler_options: Mapping[str, Any] | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
-        for name in kwargs.keys() & set(LSHSampler.option_names):
-            raise ValueError(
-                f"`{name}` is an argument of the sampler. Use SampledSoftmax("
-                f"num_classes, sampler=LSHSampler(num_sampled, {name}=...)). "
-                f"Received: {name}={kwargs[name]!r}"
-            )
+        options = moved_arguments.take_with_warning(
+            "LSHSoftmax",
+            "sampler_options",
+            LSHSampler.option_names,
+            sampler_options,
+            kwargs,
+        )
         sampler = LSHSampler(
-            check_num_sampled(num_sampled, num_classes),
-            scheme=scheme,
-            hash=hash,
-            num_hashes=num_hashes,
-            num_tables=num_tables,
-            bucket_size=bucket_size,
-            rebuild_interval=rebuild_interval,
-            negatives=negatives,
-            neighbor_fraction=neighbor_fraction,
-            correction=correction,
-            seed=seed,
+            check_num_sampled(num_sampled, num_classes), seed=seed, **options
         )
         super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
 
@@ -106,5 +79,16 @@ class LSHSoftmax(SampledSoftmax):
         """Builds tables of the class rows as they are, now."""
         self.sampler.rebuild(self.kernel)
 
+    @classmethod
+    def from_config(cls, config: Config) -> "LSHSoftmax":
+        config = dict(config)
+        config["sampler_options"] = moved_arguments.take(
+            LSHSampler.option_names, config.pop("sampler_options", None), config
+        )
+        return super().from_config(config)
+
     def get_config(self) -> Config:
-        return self.with_sampler_options(super().get_config(), _OWN)
+        config = super().get_config()
+        del config["sampler"]
+        options = by_name.options_of(self.sampler)
+        return {**config, "sampler_options": options}

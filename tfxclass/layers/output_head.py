@@ -13,10 +13,15 @@ from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import forward as forward_lib
 from tfxclass.core import targets as targets_lib
+from tfxclass.core.change import Change
 from tfxclass.core.forward import Step
-from tfxclass.layers.class_numbers import ClassNumbers
-from tfxclass.layers.head_weights import HeadWeights
-from tfxclass.layers.line import line_of
+from tfxclass.h5_config import names_of_functions
+from tfxclass.keras_internals import untrack
+from tfxclass.layers import class_numbers
+from tfxclass.layers import head_weights
+from tfxclass.layers.class_growth import ClassGrowth
+from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses import negatives as negatives_lib
 from tfxclass.losses import teacher
 from tfxclass.losses.head_loss import HeadLoss
@@ -25,10 +30,9 @@ from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
+from tfxclass.ops import placement
 from tfxclass.rows import blocks
-from tfxclass.rows import read
 from tfxclass.rows import search
-from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Initializer
@@ -39,7 +43,7 @@ from tfxclass.types import Shape
 do_not_convert = tf.autograph.experimental.do_not_convert
 
 
-class OutputHead(ClassNumbers, HeadWeights):
+class OutputHead(keras.layers.Layer):
     """Base class of the output layers over `num_classes` classes.
 
     A head is the last layer of a model. `call` gives the full output; `loss`,
@@ -47,10 +51,10 @@ class OutputHead(ClassNumbers, HeadWeights):
     computes that output.
 
     A subclass declares its weights in `weight_specs` and gives its
-    `training_step`, `exact_loss`, `all_logits`, `best`, `export_weights`,
-    `stock_best` and `stock_scores`, as a tree does. `PartsHead` makes all but
-    the first two of the rows that are multiplied with the features;
-    `ClassHead` is the one for heads with a row a class.
+    `training_step`, `exact_loss`, `settle`, `all_logits`, `best`,
+    `export_weights`, `stock_best` and `stock_scores`, as a tree does.
+    `PartsHead` makes all but the first two from the rows that are multiplied
+    with the features; `ClassHead` is the one for heads with a row a class.
 
     Args:
         num_classes: int, number of classes.
@@ -60,10 +64,12 @@ class OutputHead(ClassNumbers, HeadWeights):
         seed: int, seed of all that the head draws.
         loss_options: `tfxclass.losses.LossOptions`: class weights, label
             smoothing, logit adjustment and the like, in training.
-        kernel_dtype: `"float32"`, or of the class rows alone `"bfloat16"`: half
-            the memory, read as float32 and rounded stochastically after each
-            step, which needs an optimizer of `tfxclass.optimizers`. For all
-            heads but those of trees, on a CPU.
+        kernel_dtype: `"float32"`, or `"bfloat16"` for the class vectors alone:
+            half the memory. They are read as float32, and rounded
+            stochastically after each step, which needs an optimizer of
+            `tfxclass.optimizers`: others round small steps to none
+            (`tfxclass.check` tells). For all heads but those of trees, on a
+            CPU.
         loss: `"softmax"`, cross-entropy over all classes; or for labels that
             are independent of each other, one vs. rest: `"sigmoid"` (logistic)
             or `"squared_hinge"`, a binary loss for each class, summed over all
@@ -122,6 +128,9 @@ class OutputHead(ClassNumbers, HeadWeights):
     #: with the one `ClassRows` of `export_weights`.
     has_plain_logits = False
 
+    # Whether rows lie on another device than the step: a server, or the host.
+    _is_apart = False
+
     def __init__(
         self,
         num_classes: int,
@@ -152,7 +161,8 @@ class OutputHead(ClassNumbers, HeadWeights):
                 f"{num_negatives}"
             )
         self.num_negatives = num_negatives
-        self.set_classes(class_names, removed)
+        self.class_names = class_numbers.checked_names(class_names, num_classes)
+        self.removed = class_numbers.checked_removed(removed, num_classes)
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
@@ -188,6 +198,77 @@ class OutputHead(ClassNumbers, HeadWeights):
                 f'Received: kernel_dtype="{self.kernel_dtype}". Fix: leave it '
                 "out, or take a head of class rows, e.g. SampledSoftmax."
             )
+
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
+        """The weights of the head for features of width `dim`.
+
+        Returns:
+            List of `WeightSpec`; weights are made in this order.
+        """
+        raise NotImplementedError
+
+    def device_specs(self, dim: int) -> list[WeightSpec]:
+        """As `weight_specs`, of the part that lies on one device."""
+        return self.weight_specs(dim)
+
+    def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
+        """Weights by name that belong to another layer, which saves them."""
+        return {}
+
+    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+        """Sets the attributes of weights, a dict by name."""
+        raise NotImplementedError
+
+    def check_features(self, shape: Shape) -> None:
+        """Raises ValueError unless `shape` is that of features."""
+        if len(shape) < 2 or shape[-1] is None:
+            raise ValueError(
+                "The features of a head must have shape [batch, dim], or "
+                "[batch, time, dim], with a known dim. Received: "
+                f"{tuple(shape)}."
+            )
+
+    def build(self, input_shape: Shape) -> None:
+        self.check_features(input_shape)
+        made = {}
+        shared = self.shared_rows(input_shape[-1])
+        for spec in self.weight_specs(input_shape[-1]):
+            kernel = made.get("kernel")
+            if spec.name in shared:
+                made[spec.name] = shared[spec.name]
+            elif spec.is_rows:
+                made[spec.name] = self.add_rows(spec, kernel)
+            else:
+                kernel = kernel if self._is_apart else None
+                made[spec.name] = head_weights.add_weight(self, spec, kernel)
+        #: The weights by name.
+        self.made = made
+        self.take_weights(made)
+        for variable in shared.values():
+            untrack(self, variable)
+
+    def add_rows(
+        self, spec: WeightSpec, kernel: keras.Variable | None = None
+    ) -> keras.Variable:
+        """Makes a weight whose rows are gathered; see `head_weights`."""
+        variable, self._is_apart = head_weights.add_rows(self, spec, kernel)
+        return variable
+
+    def is_on_host(self) -> bool:
+        """Whether rows lie in host memory while the step is elsewhere."""
+        reason = placement.why_not_on_gpu(self)
+        if reason is None:
+            return False
+        placement.warn_once(reason)
+        return not tf.distribute.has_strategy()
+
+    @property
+    def rows_device(self) -> str | None:
+        """The device that computes with all rows, str; None is the step's."""
+        kernel = getattr(self, "kernel", None)
+        if kernel is None or not self._is_apart:
+            return None
+        return placement.device_of(kernel)
 
     @do_not_convert
     def call(
@@ -309,6 +390,8 @@ class OutputHead(ClassNumbers, HeadWeights):
 
     def _split(self, features, labels):
         """`(labels, negatives)`, or None for these."""
+        if not self.num_negatives:
+            return labels, None
         return negatives_lib.split(
             labels, self.num_negatives, len(features.shape)
         )
@@ -320,7 +403,49 @@ class OutputHead(ClassNumbers, HeadWeights):
             tf.shape(features)[:-1],
             mask=forward_lib.mask_of(features),
         )
-        return self.without_removed(targets)
+        if not self.removed:
+            return targets
+        return targets_lib.weighed(self.live_ids(targets.ids))
+
+    @property
+    def num_answers(self) -> int:
+        """Classes that can be answers: all but the removed ones; int."""
+        return self.num_classes - len(self.removed)
+
+    def live_ids(self, ids: tf.Tensor) -> tf.Tensor:
+        """Ids, int64 of any shape, with -1 for those of removed classes."""
+        return class_numbers.live_ids(ids, self.removed)
+
+    # How classes come and go.
+
+    def class_weights(self) -> list[ClassWeight]:
+        """The weights with a row a class."""
+        raise NotImplementedError
+
+    @property
+    def growth(self) -> ClassGrowth:
+        """Where the rows of a head after a change of classes come from."""
+        return ClassGrowth(self)
+
+    def changed_config(self, change: Change) -> Config:
+        """The configuration of this head after `change`.
+
+        A subclass adds what its configuration has for each class.
+        """
+        removed = set(self.removed) - set(change.added.tolist())
+        names = self.class_names
+        if names is not None and change.names is not None:
+            names = [*names, *[""] * (change.num_classes - len(names))]
+            for number, name in zip(change.added, change.names, strict=True):
+                names[number] = name
+        options = self.loss_options
+        return {
+            **self.get_config(),
+            "num_classes": change.num_classes,
+            "class_names": names,
+            "removed": sorted(removed | set(change.removed.tolist())),
+            "loss_options": options and options.changed(change),
+        }
 
     @do_not_convert
     def logits(self, features: Array, settle: bool = True) -> tf.Tensor:
@@ -386,10 +511,6 @@ class OutputHead(ClassNumbers, HeadWeights):
 
     # What a head is made of. Features here are float32 `[rows, dim]`.
 
-    def class_rows(self) -> list[ClassRows]:
-        """List of `ClassRows`: those of all classes, in their order."""
-        raise NotImplementedError
-
     def queries(self, features: tf.Tensor) -> tf.Tensor:
         """float32 `[rows, dim]`: what class rows are multiplied with."""
         return flatten(features)
@@ -400,8 +521,7 @@ class OutputHead(ClassNumbers, HeadWeights):
 
     def settle(self) -> None:
         """Brings all rows that an optimizer left behind up to date."""
-        for rows in self.class_rows():
-            read.settle(rows)
+        raise NotImplementedError
 
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets
@@ -498,7 +618,17 @@ class OutputHead(ClassNumbers, HeadWeights):
         return 0
 
     def __repr__(self):
-        return line_of(self)
+        parts = [f"name={self.name}", f"built={self.built}"]
+        parts.append(f"{self.num_classes:,} classes")
+        if self.built:
+            sizes = [w.shape.num_elements() for w in self.trainable_variables]
+            parts.append(f"{sum(sizes):,} parameters")
+        sampler = getattr(self, "sampler", None)
+        if sampler is not None:
+            more = " or more" if sampler.follows_batch else ""
+            of = f"{sampler.num_sampled:,}{more} a step"
+            parts.append(f"{type(sampler).__name__} of {of}")
+        return f"<{type(self).__name__} {', '.join(parts)}>"
 
     def get_config(self) -> Config:
         return {
@@ -515,8 +645,13 @@ class OutputHead(ClassNumbers, HeadWeights):
             "kernel_dtype": self.kernel_dtype,
             "loss": self.objective.name,
             "num_negatives": self.num_negatives,
-            **self.class_config(),
+            "class_names": class_numbers.packed_names(self.class_names),
+            "removed": [int(x) for x in self.removed],
         }
+
+    @classmethod
+    def from_config(cls, config: Config) -> "OutputHead":
+        return super().from_config(names_of_functions(config))
 
 
 def _mean(losses, mask):

@@ -1,12 +1,16 @@
 """What all heads of class rows share: logits, loss and search over parts."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.forward import Step
 from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.class_numbers import offset_specs
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.losses.options import ALL_OPTIONS
@@ -38,9 +42,39 @@ class PartsHead(OutputHead):
     #: What logits are divided by before they become probabilities.
     answer_temperature = 1.0
 
+    def class_rows(self) -> list[ClassRows]:
+        """List of `ClassRows`: those of all classes, in their order."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        for rows in self.class_rows():
+            read.settle(rows)
+
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         """The queries of each of `class_rows`, or those of all; a list."""
         return [self.queries(features)]
+
+    def kernel_specs(
+        self, sizes: Sequence[int], widths: Sequence[int]
+    ) -> list[WeightSpec]:
+        """Of matrices `[sizes[i], widths[i]]`, which `take_kernels` takes.
+
+        And of the offsets of their classes, where some were removed.
+        """
+        kernels = [
+            WeightSpec(
+                f"kernel_{i}", shape, self.kernel_initializer, self.kernel_dtype
+            )
+            for i, shape in enumerate(zip(sizes, widths, strict=True))
+        ]
+        names = [f"offsets_{i}" for i in range(len(kernels))]
+        return kernels + offset_specs(self.removed, sizes, names)
+
+    def take_kernels(self, made: dict[str, keras.Variable]) -> None:
+        """Sets `kernels`, a list, and `offsets`, as many or None."""
+        self.kernels = [v for k, v in made.items() if k.startswith("kernel_")]
+        offsets = [v for k, v in made.items() if k.startswith("offsets_")]
+        self.offsets = offsets or None
 
     def class_weights(self) -> list[ClassWeight]:
         """Of heads with `kernels`; those with one matrix have their own."""

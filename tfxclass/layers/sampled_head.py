@@ -1,6 +1,5 @@
 """What the heads that train on the classes of a sampler share."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -40,21 +39,20 @@ class SampledHead(ClassHead):
             least twice the labels of each batch. A batch with more distinct
             labels computes all of its labels and no other classes; the first
             such step prints a warning.
-        sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
-            `"uniform"`, `"log_uniform"` (classes numbered by falling
-            frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"cluster"`, `"batch"` (the batch's own labels:
-            `BatchSampler`), or `"auto"` (uniform where that is nearly exact,
-            else neighbours, too: `AutoSampler`).
-        similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
-        placement: None, or `"host"`: the class matrix, its optimizer slots and
-            the sampler's index lie in the memory of the host. A step brings
-            the active rows to the device and their gradients back; what needs
-            all rows (evaluation, `top_k`) is computed on the host. For a
-            matrix that the device cannot hold. Needs an optimizer of
-            `tfxclass.optimizers`, and no strategy: with several devices, see
-            `ShardedSoftmax` and `tfxclass.distribute.fit`.
-        **kwargs: `OutputHead`'s arguments.
+        sampler: a `tfxclass.samplers.Sampler`, or the name of one with its
+            defaults: `"uniform"`, `"log_uniform"` (for classes numbered by
+            falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
+            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"batch"` (the batch's
+            own labels, `BatchSampler`), or `"auto"` (uniform, plus similar
+            classes when that helps, `AutoSampler`).
+        placement: None, or `"host"`, for a class matrix that the device cannot
+            hold. The class matrix, its optimizer state and the sampler's index
+            then lie in the memory of the host. A step brings the sampled class
+            vectors to the device and their gradients back. Evaluation and
+            `top_k`, which need all class vectors, run on the host. It needs an
+            optimizer of `tfxclass.optimizers`, and no strategy: with several
+            devices, see `ShardedSoftmax` and `tfxclass.distribute.fit`.
+        **kwargs: `ClassHead`'s arguments.
     """
 
     #: Whether `sampler` may be None: no sampling, all classes.
@@ -65,23 +63,10 @@ class SampledHead(ClassHead):
         num_classes: int,
         num_sampled: int | None = None,
         sampler: str | Sampler | None = "uniform",
-        similarity: str = "dot",
-        scale: float | None = None,
-        margin: float = 0.0,
-        margin_type: str = "cosface",
-        use_bias: bool = False,
         placement: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_classes,
-            similarity,
-            scale,
-            margin,
-            margin_type,
-            use_bias,
-            **kwargs,
-        )
+        super().__init__(num_classes, **kwargs)
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
         if self.objective.is_sum:
@@ -146,9 +131,9 @@ class SampledHead(ClassHead):
     def has_gpu_half_ops(self) -> bool:
         return self.sampler is None or self.sampler.has_gpu_half_ops
 
-    def _is_on_host(self):
+    def is_on_host(self) -> bool:
         if self.placement is None:
-            return super()._is_on_host()
+            return super().is_on_host()
         if tf.distribute.has_strategy():
             raise ValueError(
                 '`placement="host"` is for one device, without a strategy. '
@@ -291,11 +276,3 @@ class SampledHead(ClassHead):
         if "sampler" in config and self.sampler is not None:
             config["sampler"] = by_name.changed(self.sampler, change)
         return config
-
-    def with_sampler_options(
-        self, config: Config, names: Sequence[str]
-    ) -> Config:
-        """`config` of a head that makes its sampler of its own arguments."""
-        options = self.sampler.get_config()
-        config = {k: v for k, v in config.items() if k != "sampler"}
-        return {**config, **{name: options[name] for name in names}}

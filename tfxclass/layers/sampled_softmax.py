@@ -29,22 +29,21 @@ class SampledSoftmax(SampledHead):
             least twice the labels of each batch. A batch with more distinct
             labels computes all of its labels and no other classes; the first
             such step prints a warning.
-        sampler: a `tfxclass.samplers.Sampler`, or for one with its defaults
-            `"uniform"`, `"log_uniform"` (classes numbered by falling
-            frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"cluster"`, `"batch"` (the batch's own labels:
-            `BatchSampler`), or `"auto"` (uniform where that is nearly exact,
-            else neighbours, too: `AutoSampler`), the default.
-        similarity, scale, margin, margin_type, use_bias: as in `ClassHead`.
+        sampler: a `tfxclass.samplers.Sampler`, or the name of one with its
+            defaults: `"uniform"`, `"log_uniform"` (for classes numbered by
+            falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
+            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"batch"` (the batch's
+            own labels, `BatchSampler`), or `"auto"` (uniform, plus similar
+            classes when that helps, `AutoSampler`), the default.
         loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in
-            `OutputHead`; the binary losses of classes that are no labels are
-            divided by their expected counts, so the sum and its gradient are
-            unbiased where the softmax's estimate is consistent. Not with a
-            sampler whose counts are not corrected (`correct_fill=False`,
-            `correction="none"`). `sampler="auto"` goes by the softmax of the
-            logits.
+            `OutputHead`. The binary losses of negatives are divided by their
+            expected counts, so the sum and its gradient are unbiased, while
+            the softmax's estimate is consistent. Not with a sampler whose
+            counts are not corrected (`correct_fill=False`,
+            `correction="none"`). `sampler="auto"` always measures the softmax
+            of the logits.
         placement: None or `"host"`, as in `SampledHead`.
-        **kwargs: `OutputHead`'s arguments.
+        **kwargs: `ClassHead`'s arguments.
 
     Example:
 

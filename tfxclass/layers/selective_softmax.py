@@ -1,44 +1,33 @@
 """Selective softmax: the classes nearest to the batch, by a hashing forest."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from tfxclass.checks import check_positive_int
+from tfxclass.layers import moved_arguments
 from tfxclass.layers.sampled_softmax import SampledSoftmax
-from tfxclass.samplers.allocation import AdaptiveAllocation
+from tfxclass.samplers import by_name
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.types import Config
-
-# What the constructor hands to the sampler.
-_OWN = (
-    "num_trees",
-    "leaf_size",
-    "num_neighbors",
-    "num_candidates",
-    "rebuild_interval",
-    "neighbor_fraction",
-    "correct_fill",
-    "allocation",
-    "query_share",
-)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
 class SelectiveSoftmax(SampledSoftmax):
     """Softmax over the active classes that a hashing forest finds.
 
-    The head for 10^5 classes and more. A step costs a product of [batch, dim]
-    by [dim, num_sampled], `num_trees` walks of log2(num_classes / leaf_size)
-    products for a sixteenth of the rows (`query_share`; the others have what
-    was found for their labels, or came by with like features, before), and
-    moves `num_sampled` rows; its share of a forest rebuilt in the background as
-    it drifts (`rebuild_interval="auto"`), about a twentieth of the time of
-    the steps at most, comes on top. It keeps a
-    forest and its rows' directions beside the class matrix: about dim + 80 +
-    num_trees (4 + 4 dim / leaf_size) bytes a class, 2 GB at most unless
-    `num_trees` is given.
+    The head for 10^5 classes and more: `SampledSoftmax` with a
+    `tfxclass.samplers.HashingForestSampler`. A step costs a product of
+    [batch, dim] by [dim, num_sampled] and moves `num_sampled` rows. For a
+    sixteenth of the rows it also costs `num_trees` walks of
+    log2(num_classes / leaf_size) products; the other rows take their neighbors
+    from a cache. A drifted forest is rebuilt in the background, which takes
+    about a twentieth of the time of the steps at most. Besides the class
+    matrix there is a forest and a rounded copy of the class vectors: about
+    dim + 80 + num_trees (4 + 4 dim / leaf_size) bytes a class, 2 GB at most
+    unless `num_trees` is given.
 
     All of it works under plain `fit`: the index refreshes itself, its state
     is saved with the model, and a resumed run goes on bit for bit.
@@ -48,11 +37,10 @@ class SelectiveSoftmax(SampledSoftmax):
         num_sampled: int, classes a step, labels included. By default 1 % of
             the classes and at least twice the labels of each batch; see
             `SampledSoftmax` for batches with more labels.
-        num_trees, leaf_size, num_neighbors, num_candidates,
-            rebuild_interval, neighbor_fraction, correct_fill, allocation,
-            query_share: of the `tfxclass.samplers.HashingForestSampler`. The
-            paper's own method is `neighbor_fraction=1.0, correct_fill=False,
-            num_candidates=None`; with `allocation=
+        sampler_options: dict, other arguments of the
+            `tfxclass.samplers.HashingForestSampler` by name, or None. The
+            paper's own method is `{"neighbor_fraction": 1.0, "correct_fill":
+            False, "num_candidates": None}`; with `"allocation":
             tfxclass.samplers.AdaptiveAllocation(...)` it is the paper's HF-A.
         seed: int, seed of all that the head draws.
         **kwargs: `ClassHead`'s arguments, as `similarity`, and `placement`.
@@ -73,31 +61,20 @@ class SelectiveSoftmax(SampledSoftmax):
         self,
         num_classes: int,
         num_sampled: int | None = None,
-        num_trees: int | None = None,
-        leaf_size: int = 100,
-        num_neighbors: int | None = None,
-        num_candidates: int | None = 64,
-        rebuild_interval: int | str = "auto",
-        neighbor_fraction: float = 0.5,
-        correct_fill: bool = True,
-        allocation: AdaptiveAllocation | None = None,
-        query_share: float | None = None,
+        sampler_options: Mapping[str, Any] | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
+        options = moved_arguments.take_with_warning(
+            "SelectiveSoftmax",
+            "sampler_options",
+            HashingForestSampler.option_names,
+            sampler_options,
+            kwargs,
+        )
         sampler = HashingForestSampler(
-            check_num_sampled(num_sampled, num_classes),
-            num_trees=num_trees,
-            leaf_size=leaf_size,
-            num_neighbors=num_neighbors,
-            num_candidates=num_candidates,
-            rebuild_interval=rebuild_interval,
-            neighbor_fraction=neighbor_fraction,
-            correct_fill=correct_fill,
-            allocation=allocation,
-            query_share=query_share,
-            seed=seed,
+            check_num_sampled(num_sampled, num_classes), seed=seed, **options
         )
         super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
 
@@ -105,5 +82,18 @@ class SelectiveSoftmax(SampledSoftmax):
         """Builds a forest of the class rows as they are, now."""
         self.sampler.rebuild(self.kernel)
 
+    @classmethod
+    def from_config(cls, config: Config) -> "SelectiveSoftmax":
+        config = dict(config)
+        config["sampler_options"] = moved_arguments.take(
+            HashingForestSampler.option_names,
+            config.pop("sampler_options", None),
+            config,
+        )
+        return super().from_config(config)
+
     def get_config(self) -> Config:
-        return self.with_sampler_options(super().get_config(), _OWN)
+        config = super().get_config()
+        del config["sampler"]
+        options = by_name.options_of(self.sampler)
+        return {**config, "sampler_options": options}

@@ -16,7 +16,7 @@ from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import with_negatives
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.layers.weight_spec import WeightSpec
+from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops import placement
 from tfxclass.ops.active_classes import active_classes

@@ -4,12 +4,10 @@ from typing import Any
 
 import keras
 
-from tfxclass.core.change import Change
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import layers_before
 from tfxclass.keras_internals import without_autocast
 from tfxclass.rows.catching_up import mark_shared
-from tfxclass.types import Config
 
 
 class Tie:
@@ -99,45 +97,6 @@ class Tie:
         without_autocast(variable)
         mark_shared(variable)
         return variable
-
-
-class TiedRows:
-    """Mixin of heads with one kernel: it may be that of another layer."""
-
-    def set_tie(self, tied_to: Any) -> None:
-        """Checks and sets `tie`, of `tied_to` or None."""
-        self.tie = None if tied_to is None else Tie(tied_to)
-        if self.tie is not None and self.kernel_dtype != "float32":
-            raise ValueError(
-                "Rows of a head with `tied_to` are float32. Received: "
-                f'kernel_dtype="{self.kernel_dtype}"'
-            )
-
-    def __call__(self, features: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.tie is not None and not self.tie.is_found:
-            self.tie.find(features)
-            # Keras says that what `build_from_config` passed over is built.
-            self.built = False
-        return super().__call__(features, *args, **kwargs)
-
-    def build_from_config(self, config: Config) -> None:
-        # Of a file; what is tied is found when the model is put together.
-        if self.tie is None or self.tie.is_found:
-            super().build_from_config(config)
-
-    def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
-        if self.tie is None:
-            return {}
-        return {"kernel": self.tie.kernel((self.num_classes, dim))}
-
-    def changed_config(self, change: Change) -> Config:
-        if self.tie is not None:
-            raise ValueError(
-                "Classes of a head with `tied_to` are the rows of another "
-                f"layer, which stay as many. Received: {self.name!r}, tied to "
-                f"{self.tie.name!r}"
-            )
-        return super().changed_config(change)
 
 
 def _name_of(variable):

@@ -1,4 +1,8 @@
-"""Masks of classes and the loss terms of DropMax, all in the log domain.
+"""DropMax's training loss, one for each mode, in the log domain.
+
+A step has logits of classes, of rho and of r. Masks and losses have the shape
+[num_samples, batch, classes] several times; they are held for some rows at a
+time.
 
 `rho` are retain probabilities, given by their logits; a mask z multiplies the
 exponential of a class's logit. Equations are those of the first version of the
@@ -6,13 +10,19 @@ paper (Lee et al., "DropMax: Adaptive Stochastic Softmax").
 """
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.softmax import softmax_cross_entropy
+from tfxclass.core.targets import Targets
+from tfxclass.losses.options import finished
+from tfxclass.losses.row_blocks import in_row_blocks
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
 
@@ -25,6 +35,168 @@ _TINY = float(np.finfo(np.float32).tiny)
 # the rule, a millisecond.
 _LEAST_LOGIT = -10.0
 _MOST_STEPS = 100_000
+
+
+class Masking(NamedTuple):
+    """How classes are dropped, and what that costs: see `DropMax`.
+
+    Attributes:
+        mode: str.
+        num_samples: int, masks of a row.
+        temperature: float, of the concrete relaxation.
+        weights: dict, the weights of the mode's regularisers by name.
+        margin: function of the target logits, or None.
+        draw: function of a block's first row, an int64 scalar, and a shape
+            `[num_samples, rows, n]`; returns uniform samples, float32.
+        focal_gamma: float, of `LossOptions`.
+    """
+
+    mode: str
+    num_samples: int
+    temperature: float
+    weights: dict
+    margin: Margin | None
+    draw: Callable[..., tf.Tensor]
+    focal_gamma: float
+
+
+class Rows(NamedTuple):
+    """What a step computed of its classes.
+
+    Attributes:
+        logits: float32 `[batch, n]`, o, corrected for a sample's expected
+            counts.
+        retain: float32 `[batch, n]`, logits of rho; a scalar where rho is
+            given.
+        residual: float32 `[batch, n]`, r of "posterior", or None.
+    """
+
+    logits: Any
+    retain: Any
+    residual: Any = None
+
+
+def training_loss(
+    masking: Masking,
+    rows: Rows,
+    targets: Targets,
+    row_weights: tf.Tensor,
+    class_weights: tf.Tensor,
+) -> tf.Tensor:
+    """Cross-entropy of the masked softmax and the regularisers.
+
+    Holds no matrix of the shape of the logits but those of `rows` and their
+    gradients.
+
+    Args:
+        masking: `Masking`.
+        rows: `Rows`.
+        targets: `Targets` whose ids are columns.
+        row_weights: float32 `[batch, 1]`, of the rows' cross-entropies.
+        class_weights: float32 `[n]` or `[batch, n]`, of the regularisers of
+            each class: ones, or a sample's inverse expected counts.
+
+    Returns:
+        float32 `[batch]`, 0 for rows without labels.
+    """
+    names = [k for k, x in rows._asdict().items() if _is_matrix(x)]
+
+    def loss_of(start, *given):
+        matrices, given = given[: len(names)], given[len(names) :]
+        block = rows._replace(**dict(zip(names, matrices)))
+        ids, masses, *weights = given
+        return _block_loss(
+            masking, start, block, Targets(ids, masses), *weights
+        )
+
+    return in_row_blocks(
+        "DropMax's loss",
+        loss_of,
+        [getattr(rows, name) for name in names],
+        [targets.ids, targets.weights, row_weights, class_weights],
+        masking.num_samples,
+    )
+
+
+def _is_matrix(x):
+    return x is not None and x.shape.rank == 2
+
+
+def _block_loss(masking, start, rows, targets, row_weights, class_weights):
+    target = is_target(rows.logits, targets.ids)
+    log_masks, penalties = _TERMS[masking.mode](masking, start, rows, target)
+    losses = masked_cross_entropy(
+        rows.logits, log_masks, targets, masking.margin
+    )
+    losses = finished(losses, row_weights, masking.focal_gamma)
+    for name, penalty in penalties.items():
+        weight = masking.weights[name]
+        if weight:
+            losses += tf.reduce_sum(
+                class_weights * (weight * penalty()), axis=1
+            )
+    return tf.where(targets.is_labelled > 0, losses, 0.0)
+
+
+# The terms of each mode. Each function returns `(log_masks, penalties)`: log z,
+# float32 `[num_samples, rows, n]`, and by the name of its weight a function
+# that gives the regularizer of each class, float32 `[rows, n]`.
+
+
+def _adaptive_terms(masking, start, rows, target):
+    """z follows rho: equation 15."""
+
+    def entropy():
+        # A target's rho is 1 here, so its entropy is not counted.
+        return tf.where(target, 0.0, negative_entropy(rows.retain))
+
+    return _concrete_masks(masking, start, rows.retain, target), {
+        "kl_weight": lambda: target_penalty(rows.retain, target),
+        "entropy_weight": entropy,
+    }
+
+
+def _posterior_terms(masking, start, rows, target):
+    """z follows q, whose logit is rho's plus r: NeurIPS 2018."""
+    posterior = tf.stop_gradient(rows.retain) + rows.residual
+    return _concrete_masks(masking, start, posterior, target), {
+        "kl_weight": lambda: bernoulli_kl(posterior, rows.retain, target),
+        "auxiliary_weight": lambda: auxiliary_loss(rows.residual, target),
+        "entropy_weight": lambda: negative_entropy(rows.retain),
+    }
+
+
+def _random_terms(masking, start, rows, target):
+    """z follows a given rho, the same for all classes."""
+    samples = masking.draw(start, _mask_shape(masking, rows.logits))
+    log_masks = bernoulli_log_mask(rows.retain, samples)
+    return tf.where(target, 0.0, log_masks), {}
+
+
+def _attention_terms(masking, start, rows, target):
+    """z is rho itself, for targets too: one mask, which is not random."""
+    return tf.math.log_sigmoid(rows.retain)[tf.newaxis], {
+        "entropy_weight": lambda: negative_entropy(rows.retain),
+    }
+
+
+_TERMS = {
+    "adaptive": _adaptive_terms,
+    "posterior": _posterior_terms,
+    "random": _random_terms,
+    "attention": _attention_terms,
+}
+
+
+def _concrete_masks(masking, start, logits, target):
+    """log z of the concrete relaxation; a target is always retained."""
+    samples = masking.draw(start, _mask_shape(masking, logits))
+    log_masks = concrete_log_mask(logits, samples, masking.temperature)
+    return tf.where(target, 0.0, log_masks)
+
+
+def _mask_shape(masking, logits):
+    return tf.concat([[masking.num_samples], tf.shape(logits)], axis=0)
 
 
 def add_epsilon(log_mask: tf.Tensor) -> tf.Tensor:

@@ -7,9 +7,6 @@ from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
 from tfxclass.losses.fit_checks import check_class_weight_of_fit
-from tfxclass.losses.fit_checks import check_optimizer_of_fit
-from tfxclass.losses.fit_checks import warn_of_dense_optimizer
-from tfxclass.losses.fit_checks import warn_of_full_output
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels
@@ -65,12 +62,8 @@ class HeadLoss(keras.losses.Loss):
         if is_keras_building():
             return tf.zeros([])
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
-        if forward.training:
-            if sample_weight is not None:
-                check_class_weight_of_fit(y_true)
-            check_optimizer_of_fit()
-            warn_of_dense_optimizer(forward.head)
-            warn_of_full_output(forward.head)
+        if forward.training and sample_weight is not None:
+            check_class_weight_of_fit(y_true)
         # By its name TensorBoard draws all of the head's loss as one box.
         with tf.name_scope(forward.head.name):
             losses, forward.ranking = forward.head.compute_step(

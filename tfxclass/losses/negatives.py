@@ -9,26 +9,23 @@ from tfxclass.types import Labels
 
 def split(
     labels: Labels, count: int, rank: int | None
-) -> tuple[Labels, tf.Tensor | None]:
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Labels and negatives of the tensor that has both.
 
     Args:
-        labels: integers `[batch, ..., p + count]`, the negatives last; where
-            `count` is 0, labels of any kind.
+        labels: integers `[batch, ..., p + count]`, the negatives last.
         count: int, negatives of a row.
         rank: int, of the features, and so of the labels.
 
     Returns:
         `(labels, negatives)`: integers `[batch, ..., p]` and `[batch, ...,
-        count]`; labels as they came, and None, where `count` is 0.
+        count]`.
 
     Raises:
         ValueError: ragged labels, of another rank, or without a column of
             their own.
         InvalidArgumentError: the last, of a width that is known in a step.
     """
-    if not count:
-        return labels, None
     if isinstance(labels, tf.RaggedTensor):
         raise ValueError(
             "`labels` of a head with `num_negatives` must be padded: the "

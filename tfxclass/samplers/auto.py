@@ -1,110 +1,162 @@
-"""Uniform draws where they are nearly exact, neighbours where they are not."""
+"""Uniform sampling where that is nearly exact, and neighbors elsewhere."""
 
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_positive_int
+from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers import remembered
+from tfxclass.samplers import neighbor_cache
+from tfxclass.samplers.candidates import check_neighbor_fraction
+from tfxclass.samplers.candidates import neighbors_a_row
 from tfxclass.samplers.candidates import part_of
+from tfxclass.samplers.candidates import sample_with_candidates
 from tfxclass.samplers.drift import NUM_PROBES
 from tfxclass.samplers.drift import PROBE_NANOSECONDS
 from tfxclass.samplers.drift import PROBE_SHARE
 from tfxclass.samplers.drift import batch_of
+from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.drift import part_of_steps
 from tfxclass.samplers.drift import step_nanoseconds
 from tfxclass.samplers.effective import effective_classes
-from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.forest_search import ForestSearch
+from tfxclass.samplers.forest_search import check_forest_options
+from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.sample_size import count_labels
 from tfxclass.samplers.sampler import Sample
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-#: Neighbours pay where v (1 - p_y) is above this times the ratio of costs.
+#: Neighbors pay where v (1 - p_y) is above this times the ratio of costs.
 PAYS_ABOVE = 0.5
-# So many probes come early, at half of an interval, a quarter, and so on: rows
-# that uniform draws alone have moved for long stay worse.
+# Extra probes at first, at half of an interval, a quarter, and so on: class
+# vectors that uniform samples alone have moved for long stay worse.
 _EARLY_PROBES = 5
-# Of an old estimate, a probe.
+# The weight of the old estimate when a probe gives a new one.
 _KEPT = 0.5
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AutoSampler(HashingForestSampler):
-    """Uniform draws, and neighbours of the labels where these pay.
+class AutoSampler(IndexedSampler):
+    """Uniform samples, plus neighbors of the labels where these pay.
 
-    The relative variance of uniform's estimate of the negatives' mass is
-    v = N / (m k_eff), for m negatives of N classes and k_eff = (sum p)^2 /
-    sum p^2 over the classes that are not labels; it counts for a row as far as
-    the row does not know its labels, 1 - p_y. Every so many steps both are
-    computed exactly for 16 rows of the batch. Where v (1 - p_y), averaged over
-    probes, exceeds half the ratio of the costs of a step with neighbours and
-    one without (by a model of them, so that a run can be repeated), half of
-    the places (`neighbor_fraction`) are for neighbours (`choice` 1: uniform
-    mixed with neighbours). Below half of that it falls back to uniform draws
-    alone (0).
+    The relative variance of the uniform estimate of the negatives' mass is
+    v = N / (m k_eff), for m negatives of N classes. k_eff is (sum p)^2 /
+    sum p^2 over the classes that are not labels: the effective number of
+    classes that share the mass. It matters for a row in proportion to the
+    model's uncertainty about the labels, 1 - p_y. Now and then both are
+    computed exactly for 16 rows of the batch. Neighbors are used (`choice` 1)
+    while v (1 - p_y), averaged over probes, exceeds half the ratio of the
+    costs of a step with neighbors and a step without. A model gives these
+    costs, so that a run can be repeated. Neighbors then get half of the sample
+    (`neighbor_fraction`), and the other half is uniform. Below half of that
+    threshold all of the sample is uniform again (`choice` 0).
 
-    Neighbours are what is remembered: the best that were seen of each label,
-    neighbours of theirs, and labels of rows that lately had like features, by
-    hash tables that are written as rows come by. So there is no index that is
-    built, and none that is late. On GPUs, in shards and on parameter servers a
-    hashing forest finds them.
+    Neighbors come from a `NeighborCache`: the best classes that were seen for
+    each label, neighbors of these, and labels of recent rows with similar
+    features. So no index is built, and none is out of date. A hashing forest
+    finds the neighbors on GPUs, in shards and on parameter servers, where
+    there is no cache.
 
     Metrics, by `tfxclass.metrics.SamplerState`: `"k_eff"` and `"v"` (geometric
-    mean, mean), `"noise"` (v (1 - p_y), averaged), `"choice"` and `"recall"`
-    (of a row's eight best other classes, those that are remembered of its
-    labels; of a forest as `HashingForestSampler` has it, and not where that is
-    rebuilt at fixed intervals).
+    mean, mean), `"noise"` (v (1 - p_y), averaged), `"choice"` and `"recall"`.
+    The recall is the cached fraction of a row's eight best classes that are
+    not its labels. With a forest it is the forest's, as in
+    `HashingForestSampler`, and there is none where the forest is rebuilt at
+    fixed intervals.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
-        num_trees, leaf_size: of the forest; fewer trees and smaller cells than
-            `HashingForestSampler` has, a third of the time a query.
-        query_share: float in (0, 1], part of the rows that the forest is asked
-            for as well, of `HashingForestSampler`; by default it is not,
-            where neighbours can be remembered.
+        num_trees, leaf_size: of the forest, if one is used. There are fewer
+            trees and smaller cells than in `HashingForestSampler`, so a query
+            takes a third of the time.
         num_neighbors, num_candidates, rebuild_interval, neighbor_fraction,
-            correct_fill, seed: of `HashingForestSampler`.
+            correct_fill, seed: as in `HashingForestSampler`.
+        query_share: float in (0, 1], fraction of the rows that a forest is
+            searched for as well. By default none is, where there is a cache.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
         Dynamic Class Selection, AAAI 2018 (phases and exact rows, HF-A).
-        `Remembered` has those of the search.
+        `NeighborCache` names the references of the search.
     """
 
-    # What is beyond costs more than it brings: a step of uniform draws is
-    # short where this pays at all.
-    most_times = 2
-    usual_share = 0.0
+    default_query_fraction = 0.0
+    #: Whether too many candidates are sampled, or cut by score.
+    sample_overflow = True
 
     def __init__(
         self,
         num_sampled: int | None = None,
-        num_trees: int = 20,
+        num_trees: int | None = 20,
         leaf_size: int = 50,
+        num_neighbors: int | None = None,
+        num_candidates: int | None = 64,
+        rebuild_interval: int | str = "auto",
+        neighbor_fraction: float = 0.5,
+        correct_fill: bool = True,
+        query_share: float | None = None,
         **kwargs: Any,
     ) -> None:
-        if kwargs.get("allocation") is not None:
+        allocation = kwargs.pop("allocation", None)
+        if allocation is not None:
             raise ValueError(
                 "`allocation` belongs to a HashingForestSampler; an "
-                "AutoSampler decides by itself. Received: "
-                f"{kwargs['allocation']!r}"
+                f"AutoSampler decides by itself. Received: {allocation!r}"
             )
-        super().__init__(
-            num_sampled, num_trees=num_trees, leaf_size=leaf_size, **kwargs
+        super().__init__(num_sampled, **kwargs)
+        num_trees, leaf_size, num_candidates = check_forest_options(
+            num_trees, leaf_size, num_candidates
         )
+        if num_neighbors is not None:
+            num_neighbors = check_positive_int("num_neighbors", num_neighbors)
+        check_neighbor_fraction(neighbor_fraction)
+        self.num_trees = num_trees
+        self.leaf_size = leaf_size
+        self.num_neighbors = num_neighbors
+        self.num_candidates = num_candidates
+        self.rebuild_interval = check_rebuild_interval(rebuild_interval)
+        self.neighbor_fraction = neighbor_fraction
+        self.correct_fill = correct_fill
+        self.query_share = query_share
+        self.check_query_share()
+        self.index = HashingForest()
+        # A uniform step is short where neighbors pay at all, so a larger
+        # search would cost more than it brings.
+        self.forest = ForestSearch(self, max_oversampling=2)
+
+    @property
+    def estimates_sums(self) -> bool:
+        return self.correct_fill
+
+    def may_cache(self) -> bool:
+        return self.query_share is not None or self.correct_fill
+
+    def index_bytes(self, num_classes: int, dim: int) -> int:
+        return self.forest.index_bytes(num_classes, dim)
+
+    def searches_index(self) -> bool:
+        return self.forest.is_used
+
+    def build_index(self, kernel: Variable) -> None:
+        self.forest.build_index(kernel)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
+        # Unused: saved files have a weight at this place.
+        self.counter("num_active", self.num_sampled)
+        self.build_cache(kernel_shape)
+        if self.neighbor_cache is not None:
+            self.sample_overflow = False
+        self.forest.build(kernel_shape)
         self.dim = kernel_shape[1]
-        self.forest_trees, _ = self.trees_and_sketch(*kernel_shape)
         for name in ("k_eff", "v", "noise", "choice"):
             self.gauge(name)
-        # A drift measures that of a forest.
         self.measures_recall = (
-            self.drift is None and self.remembered is not None
+            self.forest.drift is None and self.neighbor_cache is not None
         )
         if self.measures_recall:
             self.gauge("recall")
@@ -113,27 +165,34 @@ class AutoSampler(HashingForestSampler):
         return tf.convert_to_tensor(self.measured[name])
 
     def cost_ratio(self, batch: Scalar) -> Scalar:
-        """Of a step with neighbours over one without, by a model."""
+        """The cost of a step with neighbors over one without, by a model."""
         step = step_nanoseconds(batch, self.size_for(batch), self.dim)
         rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
         search = 0.0
-        if self.remembered is not None:
-            search = remembered.nanoseconds_of(self.num_classes, self.dim)
-        share = self.share_of_queries()
-        if share > 0:
-            walk = self.forest_trees * (
-                100 + self.levels * (20 + self.dim / 16)
+        if self.neighbor_cache is not None:
+            search = neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
+        fraction = self.query_fraction()
+        if fraction > 0:
+            num_trees, _ = self.forest.trees_and_sketch(
+                self.num_classes, self.dim
             )
+            levels = self.forest.levels(self.num_classes)
+            walk = num_trees * (100 + levels * (20 + self.dim / 16))
             scored = (self.num_candidates or 10 * self.leaf_size) * 100
-            search += share * (walk + scored)
-        # What is compared and chosen takes a part of a step, too.
+            search += fraction * (walk + scored)
+        # Comparing and choosing candidates takes a part of a step, too.
         return (1.5 * step + rows * search) / step
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         self._decide(queries, target_ids, kernel)
-        return super().sample(queries, target_ids, kernel)
+        num_sampled = self.size_for(count_labels(target_ids))
+        places = self.places(num_sampled)
+        found = self._neighbors(queries, target_ids, kernel, places)
+        return sample_with_candidates(
+            self, target_ids, num_sampled, found, self.candidate_share()
+        )
 
     def _decide(self, queries, target_ids, kernel):
         batch = batch_of(queries)
@@ -149,8 +208,8 @@ class AutoSampler(HashingForestSampler):
             return True
 
         if tf.inside_function() and not self.is_on_servers:
-            # A call: a step without a probe passes one op, not hundreds. (None
-            # can be made with the rows of a parameter server.)
+            # As a function call, a step without a probe passes one op, not
+            # hundreds. Calls cannot read variables of a parameter server.
             probe = tf.function(
                 probe,
                 autograph=False,
@@ -161,7 +220,7 @@ class AutoSampler(HashingForestSampler):
     def _probe(self, queries, target_ids, kernel, batch):
         """Measures the noise, and chooses by it."""
         labels = target_ids[:NUM_PROBES, self.num_negatives :]
-        width = remembered.width_of(self.num_classes) + tf.shape(labels)[1]
+        width = neighbor_cache.width_of(self.num_classes) + tf.shape(labels)[1]
         found = effective_classes(
             queries[:NUM_PROBES],
             target_ids[:NUM_PROBES],
@@ -210,11 +269,11 @@ class AutoSampler(HashingForestSampler):
         return tuple(tf.unstack(tf.where(total > 0, new, old)))
 
     def _recall(self, best, labels):
-        """Of the best classes that are no labels, the part remembered."""
-        width = remembered.width_of(self.num_classes)
+        """The cached fraction of the best classes that are no labels."""
+        width = neighbor_cache.width_of(self.num_classes)
         is_other = (best >= 0) & ~_among(best, labels)
         is_other &= tf.cumsum(tf.cast(is_other, tf.int32), axis=1) <= width
-        kept = self.remembered.kept(tf.reshape(labels, [-1]))
+        kept = self.neighbor_cache.neighbors(tf.reshape(labels, [-1]))
         rows, num_labels = tf.unstack(tf.shape(labels))
         kept = tf.reshape(kept, [rows, num_labels * width])
         hits = is_other & _among(best, kept)
@@ -224,37 +283,55 @@ class AutoSampler(HashingForestSampler):
         return tf.math.divide_no_nan(*count)
 
     def candidate_share(self) -> tf.Tensor:
+        """The fraction of the classes that labels leave, for neighbors."""
         return self._state("choice") * self.neighbor_fraction
 
-    def places(self, num_sampled: Scalar, share: Scalar) -> tf.Tensor:
+    def places(self, num_sampled: Scalar) -> tf.Tensor:
+        """How many neighbors to look for, int64 scalar."""
         # A constant times the choice, instead of eight ops.
         chosen = part_of(num_sampled, self.neighbor_fraction)
         return chosen * tf.cast(self._state("choice"), tf.int64)
 
-    def found(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        places: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        find, has_places = super().found, places > 0
-        if self.share_of_queries() == 0:
-            # What is remembered of no rows is found sooner than a condition.
+    def _neighbors(self, queries, target_ids, kernel, places):
+        """`(ids, scores)` of candidates, as many as there are `places`."""
+
+        def find(queries, target_ids):
+            self.forest.refresh(queries, kernel)
+            wanted = neighbors_a_row(
+                queries,
+                target_ids,
+                places,
+                self.num_neighbors,
+                self.num_classes,
+            )
+            return self.forest.search(queries, target_ids, kernel, wanted)
+
+        has_places = places > 0
+        if self.query_fraction() == 0:
+            # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_places, tf.shape(queries)[0], 0)
-            return find(queries[:rows], target_ids[:rows], kernel, places)
+            return find(queries[:rows], target_ids[:rows])
 
         def searched():
-            found = find(queries, target_ids, kernel, places)
+            found = find(queries, target_ids)
             return tuple(tf.reshape(part, [-1]) for part in found)
 
         nothing = tf.zeros([0], tf.int64), tf.zeros([0])
         return tf.cond(has_places, searched, lambda: nothing)
 
     def get_config(self) -> Config:
-        config = super().get_config()
-        del config["allocation"]
-        return config
+        names = (
+            "num_trees",
+            "leaf_size",
+            "num_neighbors",
+            "num_candidates",
+            "rebuild_interval",
+            "neighbor_fraction",
+            "correct_fill",
+            "query_share",
+        )
+        config = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **config}
 
 
 def _is_due(step, every):

@@ -7,6 +7,7 @@ from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.row_groups import KMeansSampler
@@ -24,6 +25,7 @@ NAMES = {
     "pca_hash": PCAHashSampler,
     "kmeans": KMeansSampler,
     "hashing_forest": HashingForestSampler,
+    "lsh": LSHSampler,
     "cluster": ClusterSampler,
     "auto": AutoSampler,
     "batch": BatchSampler,
@@ -78,3 +80,9 @@ def _resolved(sampler, num_classes):
 def changed(sampler: Sampler, change: Change) -> Sampler:
     """A sampler like this one, for a head after `change`; its index is new."""
     return type(sampler).from_config(sampler.changed_config(change))
+
+
+def options_of(sampler: Sampler) -> Config:
+    """The arguments of a sampler besides `num_sampled` and `seed`."""
+    config = sampler.get_config()
+    return {name: config[name] for name in sampler.option_names}

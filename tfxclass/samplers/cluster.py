@@ -94,7 +94,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         # The last update ends where the next centres are due.
         left = self.rebuild_interval - since
         update = tf.minimum(tf.constant(self.update_interval, tf.int64), left)
-        self.tell_first(kernel)
+        self.announce_first_build(kernel)
         self.index.advance(
             kernel,
             step,

@@ -21,7 +21,7 @@ NUM_BEST = 10
 #: What refreshes and probes may take, beside the time of a step; refreshes less
 #: where the index is not all that finds neighbours.
 REFRESH_SHARE = 0.25
-REFRESH_SHARE_BESIDE_MEMORY = 0.05
+REFRESH_SHARE_BESIDE_CACHE = 0.05
 PROBE_SHARE = 0.02
 #: An index is old at so many times the step at which it was begun.
 OLD_AGE = 2
@@ -100,7 +100,7 @@ class Drift:
     exactly. Where the index finds fewer than nine tenths of what it found when
     it was new, by more than chance (`RecallWatch`), it is refreshed, over so
     many steps that refreshes take a quarter of the time of the steps, or a
-    twentieth where the sampler remembers what was found. So it is where it is
+    twentieth where the sampler has a `NeighborCache`. So it is where it is
     twice as old as the model was when it was begun: an index of rows that were
     hardly trained finds little when it is new, and is no measure of what one
     of trained rows finds.
@@ -123,8 +123,8 @@ class Drift:
         self._sizes = num_classes, dim
         self._refresh = refresh_nanoseconds
         self._share = REFRESH_SHARE
-        if getattr(sampler, "remembered", None) is not None:
-            self._share = REFRESH_SHARE_BESIDE_MEMORY
+        if sampler.neighbor_cache is not None:
+            self._share = REFRESH_SHARE_BESIDE_CACHE
         self.recall = sampler.gauge("recall")
         self._watch = [
             sampler.weight(f"{name}_recall", 0.0)

@@ -1,6 +1,7 @@
-"""What the samplers share that keep an index of the class rows."""
+"""Base of the samplers that search an index of the class vectors."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,6 +10,9 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
+from tfxclass.samplers.neighbor_cache import NeighborCache
+from tfxclass.samplers.neighbor_cache import label_of
+from tfxclass.samplers.neighbor_cache import width_of
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Store
 from tfxclass.types import Variable
@@ -18,14 +22,26 @@ class IndexedSampler(Sampler):
     """A sampler with an `index`, a `tfxclass.ops.index.RefreshingIndex`.
 
     It counts its steps, by which the index is refreshed, and saves the index
-    with the model. The index, its search and its probes read rows as they lie:
-    under an optimizer with `catch_up=True` classes may be chosen by rows that
-    are behind. The loss is of settled rows all the same.
+    with the model. The index, its search and its probes read class vectors as
+    they are stored: under an optimizer with `catch_up=True`, deferred updates
+    may be missing from them. The loss always uses current class vectors.
+
+    A subclass with a `query_share` searches the index for that fraction of the
+    rows only, and takes the neighbors of the others from a `NeighborCache`.
+    The cache lies on a CPU, and each process has its own. So it is not used
+    where class vectors lie on parameter servers, nor in shards, where most
+    labels of a batch belong to other shards.
     """
 
     is_exact = False
     has_gpu_half_ops = False
     index: Any = None
+    neighbor_cache: NeighborCache | None = None
+    #: The fraction of the rows that the index is searched for, unless it is
+    #: given as `query_share`.
+    default_query_fraction = 1.0
+    query_share: float | None = None
+    is_on_servers = False
 
     @property
     def has_gpu_ops(self) -> bool:
@@ -48,7 +64,7 @@ class IndexedSampler(Sampler):
         return True
 
     def rebuild(self, kernel: Variable) -> None:
-        """Builds the index of the rows as they are, now."""
+        """Builds the index of the class vectors as they are, now."""
         rows = kernel.shape[0]
         with progress.log_if_slow(f"Building an index of {rows:,} class rows"):
             self.build_index(kernel)
@@ -61,14 +77,90 @@ class IndexedSampler(Sampler):
         self.step = self.counter("step", 0)
         self.gauge("places_used")
 
-    def tell_first(self, kernel: Variable) -> None:
-        """Says at the first step, on stderr, that a large index is built.
+    def check_query_share(self) -> None:
+        """Raises ValueError unless `query_share` is None or in (0, 1]."""
+        if self.query_share is not None and not 0 < self.query_share <= 1:
+            raise ValueError(
+                f"`query_share` must be in (0, 1]. Received: {self.query_share}"
+            )
 
-        `fit` stands still meanwhile. (Ops know no callbacks, and what a graph
-        prints must not depend on a clock: so it goes by the size.)
+    def build_cache(self, kernel_shape: tuple[int, ...]) -> None:
+        """Makes the `neighbor_cache`, where one is used."""
+        self.is_on_servers = _is_on_servers()
+        if self.query_fraction() < 1:
+            # Its ops run on a CPU and read class vectors: it lies with them.
+            with placement.on(self.index and self.index.device):
+                self.neighbor_cache = NeighborCache(self, *kernel_shape)
+
+    def query_fraction(self) -> float:
+        """The fraction of the rows that a step searches the index for.
+
+        It is 1 on a GPU, which searches for all rows at once.
+        """
+        if self.is_on_servers or self.is_on_gpu() or not self.may_cache():
+            return 1.0
+        return self.query_share or self.default_query_fraction
+
+    def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
+        copy = super().for_rows(*sizes, **options)
+        # Most labels of a batch are in other shards, so a cache is no help.
+        copy.query_share = 1.0
+        return copy
+
+    def may_cache(self) -> bool:
+        """Whether neighbors that earlier steps found may be used."""
+        return True
+
+    def is_on_gpu(self) -> bool:
+        return self.index is not None and "GPU" in (self.index.device or "")
+
+    @property
+    def lasting_weights(self) -> list[keras.Variable]:
+        cache = self.neighbor_cache
+        cached = {each.path for each in cache.weights} if cache else ()
+        return [each for each in self.weights if each.path not in cached]
+
+    def search_with_cache(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        wanted: tf.Tensor,
+        find: Callable[[tf.Tensor], tf.Tensor],
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(ids, shares)` `[n, k]`, k >= `wanted`; see `NeighborCache.search`.
+
+        `find` searches the index for `query_fraction` of the rows.
+        """
+        step = tf.convert_to_tensor(self.step)
+        return self.neighbor_cache.search(
+            queries,
+            target_ids,
+            label_of(target_ids[:, self.num_negatives :], step),
+            kernel,
+            step,
+            self._num_asked(queries),
+            find,
+            tf.maximum(wanted, width_of(self.num_classes)),
+            self.similarity == "cosine",
+        )
+
+    def _num_asked(self, queries):
+        """For how many rows the index is searched, int64 scalar."""
+        fraction = self.query_fraction()
+        if fraction == 0:
+            return tf.zeros([], tf.int64)
+        rows = tf.cast(tf.shape(queries)[0], tf.float32)
+        return tf.cast(tf.math.ceil(fraction * rows), tf.int64)
+
+    def announce_first_build(self, kernel: Variable) -> None:
+        """Prints at the first step, on stderr, that a large index is built.
+
+        `fit` stands still meanwhile. Ops know no callbacks, and what a graph
+        prints must not depend on a clock, so the size decides.
         """
         rows, dim = kernel.shape
-        if rows * dim < _MANY_NUMBERS:
+        if rows * dim < _LARGE_MATRIX:
             return
         tf.cond(
             tf.equal(self.step, 0),
@@ -111,9 +203,9 @@ class IndexedSampler(Sampler):
         super().load_own_variables(store)
 
 
-# In a class matrix whose first index may take over two seconds.
-_MANY_NUMBERS = 2**25
-# Rows that k-means is trained on, for each centre.
+# Numbers in a class matrix whose first index may take over two seconds.
+_LARGE_MATRIX = 2**25
+# Class vectors that k-means is trained on, for each center.
 _ROWS_A_CENTRE = 64
 
 
@@ -123,6 +215,11 @@ def grouped_bytes(
     """Bytes of `num_groups` groups with a vector each, refresh included."""
     row = 4 * dim + 4
     groups = 8 * num_classes + row * num_groups
-    # The sample that centres are trained on, copied.
+    # The sample that centers are trained on, copied.
     sample = min(_ROWS_A_CENTRE * num_groups, num_classes) * is_trained
     return 2 * groups + row * (num_classes + sample)
+
+
+def _is_on_servers():
+    strategy = tf.distribute.get_strategy()
+    return isinstance(strategy, tf.distribute.ParameterServerStrategy)

@@ -11,27 +11,25 @@ from tfxclass.ops import placement
 from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers import remembered
+from tfxclass.samplers import lsh_options
+from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import batch_of
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.lsh_choice import LSHChoice
-from tfxclass.samplers.lsh_options import LSHOptions
+from tfxclass.samplers.lsh_choice import choose_classes
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
-from tfxclass.samplers.remembering import Remembering
 from tfxclass.samplers.sampler import Sample
-from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
+class LSHSampler(IndexedSampler):
     """The labels of the batch, the classes in its hash buckets, a fill.
 
     Class rows are kept in `num_tables` hash tables of `num_hashes` functions
@@ -103,13 +101,12 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
             with `correction="fill"`, or as many as make 4,096 classes (more
             would cost more than the step), and 1 with the others, whose law
             is that of votes or the paper's.
-        query_share: float in (0, 1], part of the rows that tables are read
-            for, those whose labels were searched for longest ago; of the
-            others it is remembered what was found before, as
-            `HashingForestSampler` does. By default a sixteenth with
-            `correction="fill"`, `negatives="batch"` and `rescored=None`; in
-            other cases it is 1, and so it is for shards, on parameter servers
-            and on GPUs.
+        query_share: float in (0, 1], fraction of the rows that tables are read
+            for: the rows whose labels were searched for longest ago. The
+            others take their neighbors from a `NeighborCache`. By default a
+            sixteenth with `correction="fill"`, `negatives="batch"` and
+            `rescored=None`. With other options it is 1, and always in shards,
+            on parameter servers and on GPUs.
         seed: int.
 
     References:
@@ -120,7 +117,8 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
     """
 
     has_gpu_ops = LSHTables.has_gpu_ops
-    #: Arguments beside `num_sampled` and `seed`.
+    default_query_fraction = 0.0625
+    #: Arguments besides `num_sampled` and `seed`.
     option_names = (
         "scheme",
         "hash",
@@ -179,9 +177,9 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
         self.correction = correction
         self.rescored = rescored
         self.query_share = query_share
-        self._check()
-        self.check_share()
-        if (query_share or 1) < 1 and not self.may_remember():
+        lsh_options.check_options(self)
+        self.check_query_share()
+        if (query_share or 1) < 1 and not self.may_cache():
             raise ValueError(
                 '`query_share` below 1 needs `correction="fill"`, '
                 '`negatives="batch"` and `rescored=None`: other laws are of '
@@ -192,7 +190,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
-        self.build_memory(kernel_shape)
+        self.build_cache(kernel_shape)
         self.gauge("tables_probed")
         self.gauge("yield")
         if self.rebuild_interval == "auto":
@@ -203,6 +201,10 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
         """Half of the rows hashed and all tables written, on one core."""
         num_hashes, num_tables = self.functions(num_classes)
         return num_classes * num_tables * (5 + num_hashes * dim / 60)
+
+    def functions(self, num_classes: int) -> tuple[int, int]:
+        """`(num_hashes, num_tables)`, chosen where they are not given."""
+        return lsh_options.functions_of(self, num_classes)
 
     def prepare(self, num_classes: int) -> None:
         num_hashes, num_tables = self.functions(num_classes)
@@ -217,19 +219,13 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
             incremental=self.incremental,
         )
 
-    def may_remember(self) -> bool:
-        # What a row's own buckets hold, or votes alone say, is of this step.
+    def may_cache(self) -> bool:
+        # Other options depend on the buckets and votes of this very step.
         return (
             self.correction == "fill"
             and self.negatives == "batch"
             and self.rescored is None
         )
-
-    def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
-        copy = super().for_rows(*sizes, **options)
-        # Most labels of a batch are in other shards: nothing to remember by.
-        copy.query_share = 1.0
-        return copy
 
     @property
     def estimates_sums(self) -> bool:
@@ -238,10 +234,12 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
         return is_filled or self.correction == "sampling"
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        tables = self._bytes_of(num_classes, *self.functions(num_classes))
-        if self.share_of_queries() == 1:
+        tables = lsh_options.bytes_of(
+            self, num_classes, *self.functions(num_classes)
+        )
+        if self.query_fraction() == 1:
             return tables
-        return tables + remembered.bytes_of(num_classes, dim)
+        return tables + neighbor_cache.bytes_of(num_classes, dim)
 
     def build_index(self, kernel: Variable) -> None:
         self.index.build(kernel, seed=self.seed or 0)
@@ -260,7 +258,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
     ) -> Sample:
         step = tf.convert_to_tensor(self.step)
         refresh = self._refresh(step, batch_of(queries))
-        self.tell_first(kernel)
+        self.announce_first_build(kernel)
         self.index.advance(
             kernel,
             step,
@@ -277,7 +275,9 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
                 kernel,
                 lambda probes, ids: self._finds(asked, valid, ids),
             )
-        found, chosen = self._choose(asked, valid, queries, target_ids, kernel)
+        found, chosen = choose_classes(
+            self, asked, valid, queries, target_ids, kernel
+        )
         self._measure(found, chosen)
         log_none = None
         if self.correction == "sampling":
@@ -317,7 +317,7 @@ class LSHSampler(LSHOptions, LSHChoice, Remembering, IndexedSampler):
             tf.no_op,
         )
         self.measured["tables_probed"].assign(tf.cast(probed, tf.float32))
-        # What was remembered may be more than what tables gave.
+        # The cache may have given more than the tables.
         kept = tf.cast(chosen.num_candidates, tf.float32)
         pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)
         self.measured["yield"].assign(tf.math.divide_no_nan(kept, pool))

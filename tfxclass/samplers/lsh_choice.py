@@ -1,92 +1,161 @@
 """Which of the classes that LSH tables give, or gave before, a step has."""
 
+from typing import Any
+
+import keras
 import tensorflow as tf
 
+from tfxclass.ops import placement
+from tfxclass.ops.active_classes import ActiveClasses
+from tfxclass.rows import products
 from tfxclass.samplers.candidates import left_by
+from tfxclass.samplers.candidates import oversampling
 from tfxclass.samplers.candidates import part_of
-from tfxclass.samplers.masses import log_masses
-from tfxclass.samplers.masses import times_the_room
 from tfxclass.samplers.sample_size import count_labels
+from tfxclass.types import Variable
 
 
-class LSHChoice:
-    """Mixin of `LSHSampler`, whose attributes it reads.
+def _times(sampler):
+    """How many times the room votes give."""
+    if sampler.rescored is not None:
+        return sampler.rescored
+    if sampler.correction != "fill":
+        return 1
+    return oversampling(sampler.num_sampled)
 
-    `asked`, `valid` of its methods are what `hashed_queries` returns.
+
+def choose_classes(
+    sampler: keras.layers.Layer,
+    asked: tf.Tensor,
+    valid: tf.Tensor,
+    queries: tf.Tensor,
+    target_ids: tf.Tensor,
+    kernel: Variable,
+) -> tuple[Any, ActiveClasses]:
+    """`(found, chosen)`: what the tables gave, and the classes of the step.
+
+    Args:
+        sampler: an `LSHSampler`.
+        asked, valid: what its `hashed_queries` returned.
+        queries, target_ids, kernel: of `Sampler.sample`.
+    """
+    room = left_by(target_ids, _size(sampler, target_ids))
+    places = part_of(room, sampler.neighbor_fraction)
+    propose = _from_votes
+    if sampler.neighbor_cache is not None:
+        propose = _from_cache
+    found, ids, scores = propose(
+        sampler, asked, valid, queries, target_ids, kernel, room, places
+    )
+    chosen = sampler.choose(
+        target_ids,
+        candidates=ids,
+        scores=scores,
+        candidate_share=sampler.neighbor_fraction,
+        sample_overflow=False,
+    )
+    sampler.note_places(chosen.places_used)
+    return found, chosen
+
+
+def _size(sampler, target_ids):
+    return sampler.size_for(count_labels(target_ids))
+
+
+def _query(sampler, asked, valid, target_ids, pool):
+    most = _times(sampler) * _size(sampler, target_ids)
+    return sampler.index.query(
+        asked, valid, target_ids, most, pool, sampler.next_seed()
+    )
+
+
+def _from_votes(
+    sampler, asked, valid, queries, target_ids, kernel, room, places
+):
+    """`(found, ids, scores)`: tables are read for all rows."""
+    times, pool = _times(sampler), places
+    if times > 1:  # the logits decide, of no fewer for many labels
+        most = part_of(_size(sampler, target_ids), sampler.neighbor_fraction)
+        pool = times * tf.minimum(room, most)
+    found = _query(sampler, asked, valid, target_ids, pool)
+    ids = found.candidates
+    if times == 1:
+        return found, ids, tf.zeros_like(ids, tf.float32)
+    unit = sampler.similarity == "cosine"
+    return found, ids, _log_masses(queries, target_ids, ids, kernel, unit)
+
+
+def _from_cache(
+    sampler, asked, valid, queries, target_ids, kernel, room, places
+):
+    """As `_from_votes`: tables for some rows, the cache for the others."""
+    times, batch = _times(sampler), tf.shape(queries, tf.int64)[0]
+    wanted = times * (places // tf.maximum(batch, 1) + 1)
+    pool = sampler.query_fraction() * tf.cast(times * places, tf.float32)
+    pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
+    found = []
+
+    def find(rows):
+        one = _query(
+            sampler,
+            tf.gather(asked, rows),
+            tf.gather(valid, rows),
+            target_ids,
+            pool,
+        )
+        found.append(one)
+        shape = [tf.size(rows), tf.size(one.candidates)]
+        return tf.broadcast_to(one.candidates, shape)
+
+    wanted = tf.minimum(wanted, sampler.num_classes)
+    ids, shares = sampler.search_with_cache(
+        queries, target_ids, kernel, wanted, find
+    )
+    return found[0], ids, shares
+
+
+def _log_masses(
+    queries: tf.Tensor,
+    target_ids: tf.Tensor,
+    candidates: tf.Tensor,
+    kernel: Variable,
+    normalize: bool,
+) -> tf.Tensor:
+    """The logs of the probability that a batch gives each candidate, summed.
+
+    Of a softmax over a row's labels and the candidates. The gradient of a
+    class is as large as what its rows give it, so a class counts as it moves:
+    a row that is sure of its labels gives little, however near the class, and
+    one without labels nothing.
+
+    Args:
+        queries: float32 `[batch, dim]`, logits are `queries . rows`.
+        target_ids: int64 `[batch, p]`, -1 is padding.
+        candidates: int64 `[n]`, none of them a label of the batch.
+        kernel: the class matrix.
+        normalize: whether class rows are.
+
+    Returns:
+        float32 `[n]`.
     """
 
-    def _times(self):
-        """How many times the room votes give."""
-        if self.rescored is not None:
-            return self.rescored
-        if self.correction != "fill":
-            return 1
-        return times_the_room(self.num_sampled)
+    def rows_of(ids):
+        rows = placement.gather(kernel, ids)
+        return products.normalize(rows) if normalize else rows
 
-    def _choose(self, asked, valid, queries, target_ids, kernel):
-        """`(found, chosen)`: what tables gave, and the classes of the step."""
-        room = left_by(target_ids, self._size(target_ids))
-        places = part_of(room, self.neighbor_fraction)
-        propose = self._from_votes
-        if self.remembered is not None:
-            propose = self._from_memory
-        found, ids, scores = propose(
-            asked, valid, queries, target_ids, kernel, room, places
-        )
-        chosen = self.choose(
-            target_ids,
-            candidates=ids,
-            scores=scores,
-            candidate_share=self.neighbor_fraction,
-            sample_overflow=False,
-        )
-        self.note_places(chosen.places_used)
-        return found, chosen
-
-    def _size(self, target_ids):
-        return self.size_for(count_labels(target_ids))
-
-    def _query(self, asked, valid, target_ids, pool):
-        most = self._times() * self._size(target_ids)
-        return self.index.query(
-            asked, valid, target_ids, most, pool, self.next_seed()
-        )
-
-    def _from_votes(
-        self, asked, valid, queries, target_ids, kernel, room, places
-    ):
-        """`(found, ids, scores)`: tables are read for all rows."""
-        times, pool = self._times(), places
-        if times > 1:  # the logits decide, of no fewer for many labels
-            most = part_of(self._size(target_ids), self.neighbor_fraction)
-            pool = times * tf.minimum(room, most)
-        found = self._query(asked, valid, target_ids, pool)
-        ids = found.candidates
-        if times == 1:
-            return found, ids, tf.zeros_like(ids, tf.float32)
-        unit = self.similarity == "cosine"
-        return found, ids, log_masses(queries, target_ids, ids, kernel, unit)
-
-    def _from_memory(
-        self, asked, valid, queries, target_ids, kernel, room, places
-    ):
-        """As `_from_votes`: tables for some rows, memory for the others."""
-        times, batch = self._times(), tf.shape(queries, tf.int64)[0]
-        wanted = times * (places // tf.maximum(batch, 1) + 1)
-        pool = self.share_of_queries() * tf.cast(times * places, tf.float32)
-        pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
-        found = []
-
-        def find(rows):
-            one = self._query(
-                tf.gather(asked, rows), tf.gather(valid, rows), target_ids, pool
-            )
-            found.append(one)
-            shape = [tf.size(rows), tf.size(one.candidates)]
-            return tf.broadcast_to(one.candidates, shape)
-
-        wanted = tf.minimum(wanted, self.num_classes)
-        ids, shares = self.search_some(
-            queries, target_ids, kernel, wanted, find
-        )
-        return found[0], ids, shares
+    logits = tf.matmul(queries, rows_of(candidates), transpose_b=True)
+    labels = tf.einsum(
+        "bd,bpd->bp", queries, rows_of(tf.maximum(target_ids, 0))
+    )
+    labels = tf.where(target_ids >= 0, labels, logits.dtype.min)
+    # Two sums of exponentials about one shift, without [batch, p + n].
+    shift = tf.maximum(
+        tf.reduce_max(logits, axis=1), tf.reduce_max(labels, axis=1)
+    )[:, tf.newaxis]
+    masses = tf.exp(logits - shift)
+    whole = tf.reduce_sum(masses, axis=1, keepdims=True)
+    whole += tf.reduce_sum(tf.exp(labels - shift), axis=1, keepdims=True)
+    # A row without labels has no loss.
+    counts = tf.reduce_any(target_ids >= 0, axis=1, keepdims=True)
+    shares = tf.where(counts, masses / whole, 0.0)
+    return tf.math.log(tf.reduce_sum(shares, axis=0))

@@ -40,7 +40,7 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
         )
 
     def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
-        self.tell_first(kernel)
+        self.announce_first_build(kernel)
         self.index.advance(
             kernel,
             tf.convert_to_tensor(self.step),

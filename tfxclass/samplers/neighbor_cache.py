@@ -1,4 +1,4 @@
-"""Neighbours by what was seen before: of a label, and near a row's features."""
+"""A cache of nearest neighbors: of each label, and near recent features."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tfxclass.ops import neighbor_memory
 from tfxclass.ops import placement
 from tfxclass.types import Variable
 
-# Neighbours that are kept of a class, and classes that have a place.
+# Cached neighbors of a class, and classes that have an entry.
 _WIDTH = 8
 _MOST_SLOTS = 1 << 20
 # Tables of recent labels, with few classes and with many, of which rows come by
@@ -23,7 +23,7 @@ _MOST_BITS = 18
 
 
 def width_of(num_classes: int) -> int:
-    """Neighbours that are kept of a class."""
+    """Cached neighbors of a class."""
     return min(num_classes, _WIDTH)
 
 
@@ -39,7 +39,7 @@ def bits_of(num_classes: int) -> int:
 
 
 def bytes_of(num_classes: int, dim: int) -> int:
-    """Bytes of a `Remembered`."""
+    """Bytes of a `NeighborCache`."""
     slots = min(num_classes, _MOST_SLOTS)
     tables, bits = tables_of(num_classes), bits_of(num_classes)
     recent = 4 * tables * _PLACES << bits
@@ -48,28 +48,29 @@ def bytes_of(num_classes: int, dim: int) -> int:
 
 
 def nanoseconds_of(num_classes: int, dim: int) -> float:
-    """What a row's search takes on one core, roughly."""
+    """Roughly how long the search for one row takes on one core."""
     tables = tables_of(num_classes)
     products = tables * bits_of(num_classes) * dim / 20
     compared = tables * _PLACES + 2 * width_of(num_classes)
     return products + compared * (30 + dim / 8)
 
 
-class Remembered:
-    """The best neighbours of each class so far, and labels of recent rows.
+class NeighborCache:
+    """The nearest neighbors of each class so far, and labels of recent rows.
 
-    Rows of one label have much the same neighbours, and these change slowly: a
-    row is compared with what is remembered of its label, with what is
-    remembered of one of these neighbours, since a neighbour's neighbour is
-    likely to be one, and with the labels of rows that lately had features like
-    its own, by hash tables (`neighbor_memory.recall`). The best eight are
-    remembered, and with one of them, each step another one, the row's label,
-    since what is near is so in both directions. Nothing is built, and nothing
-    is older than the last row of its label. A sampler may search an index for
-    some rows as well, whose labels were searched for longest ago.
+    Rows of one label have similar neighbors, and these change slowly. So a row
+    is compared with the cached neighbors of its label, with the cached
+    neighbors of one of these neighbors (a neighbor's neighbor is likely to be
+    a neighbor), and with the labels of recent rows whose features were similar,
+    which hash tables give (`neighbor_memory.recall`). The best eight are
+    cached. One of them, another one in each step, gets the row's label as its
+    own neighbor, since neighbors are mutual. Nothing is built, and no entry is
+    older than the last row of its label. A sampler may search an index for
+    some rows as well, those whose labels were searched for longest ago.
 
-    From 2^20 classes on several share a place. On a CPU; under a strategy the
-    copy of a worker's first replica is the one that is read and written.
+    From 2^20 classes on several classes share an entry. The cache lies on a
+    CPU. Under a strategy each worker reads and writes the copy of its first
+    replica.
 
     Args:
         sampler: a sampler that is being built; gets the weights.
@@ -78,8 +79,8 @@ class Remembered:
 
     References:
         Dong et al., Efficient K-Nearest Neighbor Graph Construction for
-        Generic Similarity Measures, WWW 2011 (neighbours of neighbours,
-        reverse neighbours).
+        Generic Similarity Measures, WWW 2011 (neighbors of neighbors,
+        reverse neighbors).
         Petrovic, Osborne and Lavrenko, Streaming First Story Detection with
         Application to Twitter, NAACL 2010 (tables of what was lately seen).
     """
@@ -113,8 +114,8 @@ class Remembered:
     def weights(self) -> list[keras.Variable]:
         return [self.weight, self.recent, self.centres]
 
-    def kept(self, labels: tf.Tensor) -> tf.Tensor:
-        """What is remembered of each label, padded with -1.
+    def neighbors(self, labels: tf.Tensor) -> tf.Tensor:
+        """The cached neighbors of each label, padded with -1.
 
         Args:
             labels: int64 `[n]`, -1 is none.
@@ -139,24 +140,25 @@ class Remembered:
         count: tf.Tensor,
         normalize: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """What was found for all rows, now or before; the best are kept.
+        """Finds neighbors of all rows, and caches the best.
 
         Args:
             queries: float32 `[n, dim]`.
             target_ids: int64 `[n, p]`, -1 is padding.
-            labels: int64 `[n]`, what is remembered by, -1 is none.
+            labels: int64 `[n]`, the label that a row is cached by, -1 is none.
             kernel: the class matrix.
             step: int64 scalar, the number of this step.
             num_asked: int64 scalar, for how many rows to search an index.
-            find: ids `[a, k]` that a search for so many rows of `queries`,
-                int64 `[a]`, finds, -1 is padding.
-            count: int64 scalar, how many to return for a row.
-            normalize: whether class rows are.
+            find: a function that searches the index for some rows of
+                `queries`, given as int64 `[a]`. It returns ids, int64
+                `[a, k]`, -1 is padding.
+            count: int64 scalar, how many neighbors to return for a row.
+            normalize: whether to normalize class vectors.
 
         Returns:
             `(ids, shares)` `[n, count]`: classes that are no targets of the
-            row, best first, then -1; and what a softmax over its targets and
-            all that it was compared with gives each.
+            row, best first, then -1; and their probabilities by a softmax over
+            the row's targets and all classes that it was compared with.
         """
         with placement.beside(self.weight):
             asked, known = neighbor_memory.recall(

@@ -11,8 +11,8 @@ from tests.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.ops import neighbor_memory
-from tfxclass.samplers import remembered
-from tfxclass.samplers import remembering
+from tfxclass.samplers import indexed
+from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.candidates import part_of
 
 CLASSES, DIM, BATCH, WIDTH = 300, 8, 16, 4
@@ -124,7 +124,7 @@ def test_buckets_fill_evenly_wherever_features_lie():
     """Far from zero the signs of products alone would be all the same."""
     sampler = samplers.HashingForestSampler(9, seed=1)
     sampler.build((CLASSES, DIM))
-    kept = sampler.remembered
+    kept = sampler.neighbor_cache
     random = np.random.default_rng(0)
     for step in range(20):
         features = 50 + random.normal(size=(64, DIM)).astype(np.float32)
@@ -146,7 +146,8 @@ def test_buckets_fill_evenly_wherever_features_lie():
 def test_each_label_of_a_row_has_its_turn():
     targets = int64([[3, 900, -1], [7, -1, -1], [-1, -1, -1], [5, 6, 8]])
     turns = [
-        remembered.label_of(targets, int64(step)).numpy() for step in range(60)
+        neighbor_cache.label_of(targets, int64(step)).numpy()
+        for step in range(60)
     ]
     seen = [set(row) for row in np.stack(turns, axis=1).tolist()]
     assert seen == [{3, 900}, {7}, {-1}, {5, 6, 8}]
@@ -317,16 +318,16 @@ def test_errors(name):
 
 
 def test_classes_that_share_a_place_take_less_memory(monkeypatch):
-    monkeypatch.setattr(remembered, "_MOST_SLOTS", 10)
-    row = 8 * (2 + remembered.width_of(CLASSES))
-    monkeypatch.setattr(remembered, "_MOST_SLOTS", CLASSES)
-    all_rows = remembered.bytes_of(CLASSES, DIM)
-    monkeypatch.setattr(remembered, "_MOST_SLOTS", 10)
-    few_rows = remembered.bytes_of(CLASSES, DIM)
+    monkeypatch.setattr(neighbor_cache, "_MOST_SLOTS", 10)
+    row = 8 * (2 + neighbor_cache.width_of(CLASSES))
+    monkeypatch.setattr(neighbor_cache, "_MOST_SLOTS", CLASSES)
+    all_rows = neighbor_cache.bytes_of(CLASSES, DIM)
+    monkeypatch.setattr(neighbor_cache, "_MOST_SLOTS", 10)
+    few_rows = neighbor_cache.bytes_of(CLASSES, DIM)
     assert all_rows - few_rows == row * (CLASSES - 10)
     sampler = samplers.HashingForestSampler(9)
     sampler.build((CLASSES, DIM))
-    assert sampler.remembered.weight.shape == (10, 10)
+    assert sampler.neighbor_cache.weight.shape == (10, 10)
 
 
 def parts_found(sampler, steps):
@@ -395,11 +396,11 @@ def test_neighbours_take_a_part_of_what_labels_leave(fraction):
 
 @pytest.mark.parametrize("scheme", ["embedding", "label"])
 def test_tables_are_read_for_a_part_of_the_rows(scheme):
-    """And after some steps neighbours of all rows are remembered."""
+    """And after some steps neighbors of all rows are cached."""
     sampler = samplers.LSHSampler(
         5 * BATCH, scheme, num_hashes=3, num_tables=8, seed=1
     )
-    assert sampler.share_of_queries() == 0.0625
+    assert sampler.query_fraction() == 0.0625
     shares = []
     for share in parts_found(sampler, BATCH + 4):
         shares.append(share)
@@ -421,10 +422,9 @@ def test_tables_are_read_for_a_part_of_the_rows(scheme):
 )
 def test_laws_of_the_tables_read_them_for_all_rows(options):
     sampler = samplers.LSHSampler(9, **options)
-    assert sampler.share_of_queries() == 1
+    assert sampler.query_fraction() == 1
     assert (
-        samplers.LSHSampler(9).for_rows(0, 50, 9, seed=1).share_of_queries()
-        == 1
+        samplers.LSHSampler(9).for_rows(0, 50, 9, seed=1).query_fraction() == 1
     )
 
 
@@ -438,25 +438,25 @@ def test_a_part_of_the_rows_has_no_such_law(options):
 
 def test_shards_and_the_papers_rule_ask_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
-    assert sampler.share_of_queries() == 0.0625
-    assert sampler.for_rows(0, 50, 9, seed=1).share_of_queries() == 1
+    assert sampler.query_fraction() == 0.0625
+    assert sampler.for_rows(0, 50, 9, seed=1).query_fraction() == 1
     paper = samplers.HashingForestSampler(9, correct_fill=False)
-    assert paper.share_of_queries() == 1
+    assert paper.query_fraction() == 1
     again = samplers.HashingForestSampler(9, query_share=0.5).get_config()
     assert again["query_share"] == 0.5
 
 
 def test_with_rows_on_servers_all_are_asked_for(monkeypatch):
-    monkeypatch.setattr(remembering, "_is_on_servers", lambda: True)
+    monkeypatch.setattr(indexed, "_is_on_servers", lambda: True)
     sampler = samplers.HashingForestSampler(9, query_share=0.5)
     sampler.build((CLASSES, DIM))
-    assert sampler.share_of_queries() == 1 and sampler.remembered is None
+    assert sampler.query_fraction() == 1 and sampler.neighbor_cache is None
 
 
 def test_a_gpu_searches_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
     sampler.index.device = "/job:localhost/task:0/device:GPU:0"
-    assert sampler.share_of_queries() == 1
+    assert sampler.query_fraction() == 1
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.5])
