@@ -285,7 +285,8 @@ L, O, S = tfxclass.layers, tfxclass.optimizers, tfxclass.samplers
 heads = {
     "full": (L.FullSoftmax(60), O.LazyAdam(0.05)),
     "sampled": (L.SampledSoftmax(60, 30), O.LazySGD(0.5, momentum=0.9)),
-    "caught up": (L.SampledSoftmax(60, 30), O.LazyAdam(0.05, catch_up=True)),
+    "row moments": (
+        L.SampledSoftmax(60, 30), O.LazyAdam(0.05, second_moment="row")),
     "selective": (L.SelectiveSoftmax(60, num_sampled=40), O.LazyAdam(0.05)),
     "auto": (L.SampledSoftmax(60, 40, sampler="auto"), O.LazyAdam(0.05)),
     "lsh": (L.LSHSoftmax(60, num_sampled=40), O.LazyAdagrad(0.2)),

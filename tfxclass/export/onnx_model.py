@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass import optimizers
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.export import accuracy
@@ -115,8 +114,6 @@ def onnx(
         )
     names = labels_lib.of_head(labels, head)
     examples = questions.examples(inputs, example_inputs)
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
     encoder = keras.Model(inputs, features)
     search = signatures.ExactSearch(
         head, int8_rows.quantize if quantize else None

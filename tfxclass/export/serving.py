@@ -11,7 +11,6 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfxclass import optimizers
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
@@ -144,7 +143,6 @@ def saved_model(
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
     examples = questions.examples(inputs, example_inputs)
-    _settle(model)
     encoder = keras.Model(inputs, features)
     measured_on = None
     if example_inputs is not None and (search or quantize):
@@ -208,12 +206,6 @@ def _check_names(inputs):
                 f"and _.- only. Received: {x.name!r}. Name it with "
                 "keras.Input(..., name=...)."
             )
-
-
-def _settle(model):
-    """Brings rows that are updated lazily up to date, before any is read."""
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
 
 
 def _exact(head):

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass import optimizers
 from tfxclass.export import labels as labels_lib
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference.graph import encoder_of
@@ -59,8 +58,6 @@ def vectors(
     _, _, head = encoder_of(model)
     _check_head(head)
     names = labels_lib.of_head(labels, head)
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
     (served,) = head.export_weights()
     ids = _answers(head, served)
     # That of removed classes alone is zero for the others.

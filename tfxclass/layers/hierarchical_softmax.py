@@ -22,7 +22,6 @@ from tfxclass.layers.tree_classes import TreeClasses
 from tfxclass.layers.weight_spec import WeightSpec
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement
-from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import row_products
@@ -239,7 +238,7 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         targets: targets_lib.Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
-        num_rows, ids = self.kernel.shape[0], targets.ids
+        ids = targets.ids
         if self.removed:
             removed = tf.constant(list(self.removed), tf.int64)
             below = tf.searchsorted(removed, tf.reshape(ids, [-1]))
@@ -247,15 +246,6 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         with placement.on(self.rows_device):
             nodes = tf.convert_to_tensor(self.nodes)
             leaves = tf.convert_to_tensor(self.leaves)
-            rows = class_tree.path_rows(
-                nodes,
-                leaves,
-                ids,
-                num_rows,
-                self.independent,
-                self.max_depth,
-            )
-            read.settle(self.class_rows()[0], rows)
             return class_tree.path_loss(
                 self.queries(features),
                 tf.convert_to_tensor(self.kernel),
@@ -267,9 +257,7 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
                 self.max_depth,
             )
 
-    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
-        if settle:
-            self.settle()
+    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
         with placement.on(self.rows_device):
             kernel = tf.convert_to_tensor(self.kernel)
             logs = class_tree.log_probabilities(
@@ -303,7 +291,6 @@ class HierarchicalSoftmax(SavedRandom, TreeClasses, OutputHead):
         """
         k = self._check_search(k, threshold)
         features = self.as_features(features)
-        self.settle()
         with placement.on(self.rows_device):
             ids, logs = class_tree.top_k(
                 self.queries(flatten(features)),

@@ -26,7 +26,6 @@ from tfxclass.losses.options import OF_LABELS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
 from tfxclass.rows import blocks
-from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Array
@@ -203,8 +202,7 @@ class OutputHead(ClassNumbers, HeadWeights):
         if labels is not None:
             losses = self.compute_loss(features, labels, training)
             self.add_loss(_mean(losses, forward_lib.mask_of(features)))
-        # In training nobody needs the full output: no row is settled for it.
-        logits = self.logits(features, settle=not training)
+        logits = self.logits(features)
         output = self.activate(logits) if self.activation else logits
         return forward_lib.attach(self.guard(output, training), forward)
 
@@ -323,14 +321,10 @@ class OutputHead(ClassNumbers, HeadWeights):
         return self.without_removed(targets)
 
     @do_not_convert
-    def logits(self, features: Array, settle: bool = True) -> tf.Tensor:
-        """All logits, float32 `[..., num_classes]`.
-
-        With `settle`, rows that an optimizer left behind are brought up to
-        date first.
-        """
+    def logits(self, features: Array) -> tf.Tensor:
+        """All logits, float32 `[..., num_classes]`."""
         features = self.as_features(features)
-        return unflatten(self.all_logits(flatten(features), settle), features)
+        return unflatten(self.all_logits(flatten(features)), features)
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Probabilities of logits `[..., num_classes]`."""
@@ -398,11 +392,6 @@ class OutputHead(ClassNumbers, HeadWeights):
         """The variables that `part_queries` reads; an export saves them."""
         return []
 
-    def settle(self) -> None:
-        """Brings all rows that an optimizer left behind up to date."""
-        for rows in self.class_rows():
-            read.settle(rows)
-
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> Step:
@@ -436,7 +425,7 @@ class OutputHead(ClassNumbers, HeadWeights):
         """Loss over all classes; float32 `[rows]`."""
         raise NotImplementedError
 
-    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
+    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
         """float32 `[rows, num_classes]`."""
         raise NotImplementedError
 

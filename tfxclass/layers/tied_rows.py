@@ -8,7 +8,6 @@ from tfxclass.core.change import Change
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import layers_before
 from tfxclass.keras_internals import without_autocast
-from tfxclass.rows.catching_up import mark_shared
 from tfxclass.types import Config
 
 
@@ -97,7 +96,6 @@ class Tie:
                 f"{list(variable.shape)} {variable.dtype}"
             )
         without_autocast(variable)
-        mark_shared(variable)
         return variable
 
 

@@ -17,9 +17,7 @@ class IndexedSampler(Sampler):
     """A sampler with an `index`, a `tfxclass.ops.index.RefreshingIndex`.
 
     It counts its steps, by which the index is refreshed, and saves the index
-    with the model. The index, its search and its probes read rows as they lie:
-    under an optimizer with `catch_up=True` classes may be chosen by rows that
-    are behind. The loss is of settled rows all the same.
+    with the model.
     """
 
     is_exact = False

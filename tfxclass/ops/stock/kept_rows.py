@@ -1,7 +1,7 @@
 """Rows of variables, read in what they are computed in and written as kept.
 
-See `tfxclass.ops.row_update.Kept`: 16-bit rows are computed in float32 and
-rounded once, those of a bfloat16 matrix with float32 slots by chance.
+See `tfxclass.ops.row_update.RowStorage`. 16-bit rows are computed in float32
+and rounded once; a bfloat16 matrix with float32 slots is rounded by chance.
 """
 
 import tensorflow as tf
@@ -66,7 +66,8 @@ class KeptRows:
 
     Args:
         variable, slots: handles.
-        dtype, slot_dtype, compact, seed: as of `Kept`.
+        dtype, slot_dtype, row_moments, bfloat16_moments, seed: as of
+            `RowStorage`.
         num_moments: int, how many of the slots are first moments.
     """
 
@@ -76,14 +77,16 @@ class KeptRows:
         slots: list[tf.Tensor],
         dtype: tf.DType,
         slot_dtype: tf.DType,
-        compact: bool,
+        row_moments: bool,
+        bfloat16_moments: bool,
         seed: int,
         num_moments: int,
     ) -> None:
         self.variable, self.slots = variable, slots
         self.dtype = tf.as_dtype(dtype)
         self.slot_dtype = tf.as_dtype(slot_dtype)
-        self.compact, self.seed = compact, seed
+        self.row_moments, self.seed = row_moments, seed
+        self.bfloat16_moments = bfloat16_moments
         self.num_moments = num_moments
         self._check_types()
         #: What rows are computed in.
@@ -108,7 +111,7 @@ class KeptRows:
         for i, slot in enumerate(self.slots):
             values = self._gather(slot, ids, self._slot_type(i))
             if self._is_one_a_row(i):
-                values = self.beside(values, rows)
+                values = self._broadcast_to_rows(values, rows)
             slots.append(values)
         return rows, slots
 
@@ -121,7 +124,7 @@ class KeptRows:
     ) -> list[tf.Operation]:
         """Writes rows, none twice, and their slots."""
         bits = None
-        if self.compact or self.dtype != self.slot_dtype:
+        if self.bfloat16_moments or self.dtype != self.slot_dtype:
             bits = _chance_bits(self.seed, step, ids, tf.shape(rows))
         by_chance = self.dtype != self.slot_dtype
         written = [
@@ -136,14 +139,14 @@ class KeptRows:
         for i, (handle, values) in enumerate(zip(self.slots, slots)):
             if self._is_one_a_row(i):
                 values = tf.reshape(values, [-1])
-            elif self.compact:
+            elif self.bfloat16_moments:
                 values = round_by_chance(values, bits[1])
             values = tf.cast(values, self._slot_type(i))
             written.append(_scatter(handle, ids, values))
         return written
 
-    def beside(self, numbers: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Numbers [n], one a row, in a shape that broadcasts to `rows`."""
+    def _broadcast_to_rows(self, numbers, rows):
+        """Numbers [n], one for each row, in a shape that fits `rows`."""
         shape = tf.concat(
             [tf.shape(numbers), tf.ones([tf.rank(rows) - 1], tf.int32)], axis=0
         )
@@ -161,10 +164,10 @@ class KeptRows:
                 )
 
     def _is_one_a_row(self, slot):
-        return self.compact and slot >= self.num_moments
+        return self.row_moments and slot >= self.num_moments
 
     def _slot_type(self, slot):
-        is_moment = self.compact and slot < self.num_moments
+        is_moment = self.bfloat16_moments and slot < self.num_moments
         return tf.bfloat16 if is_moment else self.slot_dtype
 
     def _gather(self, handle, ids, dtype):

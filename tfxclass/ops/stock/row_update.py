@@ -11,15 +11,11 @@ import tensorflow as tf
 from tfxclass.ops.stock import exact_softmax
 from tfxclass.ops.stock import row_rules
 from tfxclass.ops.stock.kept_rows import KeptRows
-from tfxclass.ops.stock.step_history import StepHistory
 from tfxclass.ops.stock.twin import TWINS
 from tfxclass.ops.stock.twin import Ids
 from tfxclass.ops.stock.twin import check_ids
 from tfxclass.ops.stock.twin import require
 from tfxclass.ops.stock.twin import twin
-
-# Rows that are caught up together: so many sums over steps are held.
-_ROWS_TOGETHER = 1 << 14
 
 
 @twin
@@ -40,7 +36,7 @@ def sum_duplicate_rows(ids: Ids, grads: Any) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 class _Step:
-    """An op's matrix, slots and history, and a rule made by `make_rule`."""
+    """The matrix and the slots of an op."""
 
     num_moments = {"sgd": 1, "adagrad": 0, "adam": 1}
 
@@ -50,73 +46,24 @@ class _Step:
             list(common["slots"]),
             common["T"],
             common["S"] if "S" in common else _type_of_grads(common),
-            common["compact"],
+            common["row_moments"],
+            common["bfloat16_moments"],
             common["seed"],
             self.num_moments[kind],
         )
-        self.history = None
-        if common["history"]:
-            self.history = StepHistory(
-                common["history"], common["capacity"], kind == "adam"
-            )
 
-    def update(self, rule, rate, decay, ids, grads, step):
+    def update(self, rule, ids, grads, step):
         """One step of rows with these gradients, none twice."""
         kept = self.kept
         check_ids("ids", ids, kept.num_rows())
         rows, slots = kept.read(ids)
         grads = tf.cast(grads, kept.wide)
         square = grads * grads
-        if kept.compact:
+        if kept.row_moments:
             axes = tf.range(1, tf.rank(square))
             square = tf.reduce_mean(square, axes, keepdims=True)
         rows, slots = rule.step(rows, grads, square, slots)
-        written = kept.write(ids, rows, slots, step)
-        if self.history is not None:
-            written.append(self.history.record(rate, decay, ids))
-        return _done(written)
-
-    def catch_up(self, rule, ids, every_row, terms, each_element=False):
-        """Brings rows to the clock."""
-        history, kept = self.history, self.kept
-        every = history.is_full(history.read_clock()) | every_row
-        check_ids("ids", ids, kept.num_rows())
-        rows = tf.cond(
-            every,
-            lambda: tf.range(kept.num_rows()),
-            lambda: tf.unique(tf.sort(ids)).y,
-        )
-        rows = history.behind(rows)
-
-        def some(start):
-            part = rows[start : start + _ROWS_TOGETHER]
-            clock = history.read_clock()
-            values, slots = kept.read(part)
-            skipped = history.skipped(
-                part,
-                terms,
-                each_element,
-                rule.fades,
-                lambda x: kept.beside(x, values),
-            )
-            values, slots = rule.skip(values, skipped, slots)
-            written = kept.write(part, values, slots, ~clock)
-            with tf.control_dependencies(_present(written)):
-                tf.raw_ops.ResourceScatterUpdate(
-                    resource=history.last_step,
-                    indices=part,
-                    updates=tf.fill(tf.shape(part), clock),
-                )
-            return (start + _ROWS_TOGETHER,)
-
-        return _done(
-            tf.while_loop(
-                lambda start: start < tf.size(rows),
-                some,
-                (tf.constant(0),),
-                parallel_iterations=1,
-            )
-        )
+        return _done(kept.write(ids, rows, slots, step))
 
 
 def _type_of_grads(given):
@@ -149,10 +96,10 @@ def _rule(kind, wide, numbers):
         return row_rules.Adagrad(**as_wide, epsilon=epsilon)
     betas = [tf.cast(numbers[x], tf.float64) for x in ("beta_1", "beta_2")]
     rates = [tf.cast(1 - beta, wide) for beta in betas]
-    return row_rules.Adam(**as_wide, rates=rates, fades=betas, epsilon=epsilon)
+    return row_rules.Adam(**as_wide, rates=rates, epsilon=epsilon)
 
 
-def _lazy(kind, rate_name, given):
+def _lazy(kind, given):
     grads = tf.stop_gradient(given["grads"])
     step = _Step(kind, {**given, "grads": grads})
     ids = given["ids"]
@@ -160,11 +107,10 @@ def _lazy(kind, rate_name, given):
     check_ids("ids", ids, step.kept.num_rows())
     ids, grads = sum_duplicate_rows(ids, tf.cast(grads, wide))
     rule = _rule(kind, wide, given)
-    rate, decay = given[rate_name], given["decay"]
-    return step.update(rule, rate, decay, ids, grads, given["step"])
+    return step.update(rule, ids, grads, given["step"])
 
 
-def _of_classes(kind, rate_name, given):
+def _of_classes(kind, given):
     """A step of all rows with the gradient of a softmax; that of the bias."""
     step = _Step(kind, given)
     of_kernel, of_bias = exact_softmax.exact_softmax_grad(
@@ -174,24 +120,9 @@ def _of_classes(kind, rate_name, given):
     )
     rule = _rule(kind, step.kept.wide, given)
     every = tf.range(step.kept.num_rows())
-    rate, decay = given[rate_name], given["decay"]
-    done = step.update(rule, rate, decay, every, of_kernel, given["step"])
+    done = step.update(rule, every, of_kernel, given["step"])
     with tf.control_dependencies(_present([done])):
         return tf.identity(of_bias)
-
-
-def _catch_up(kind, rate_name, given):
-    step = _Step(kind, given)
-    zero = {rate_name: 0.0, "decay": 0.0, "nesterov": False, "epsilon": 0.0}
-    rule = _rule(kind, step.kept.wide, {**zero, **given})
-    terms = given.get("terms", tf.zeros([1, 1]))
-    return step.catch_up(
-        rule,
-        given["ids"],
-        given["every_row"],
-        terms,
-        given.get("each_element", False),
-    )
 
 
 _OF_SOFTMAX = (
@@ -204,34 +135,29 @@ _OF_SOFTMAX = (
     "uniform",
 )
 _DEFAULTS = {
-    "compact": False,
+    "row_moments": False,
+    "bfloat16_moments": False,
     "seed": 0,
-    "capacity": 1,
-    "every_row": False,
 }
 _TYPES = {
     **dict.fromkeys(("ids", "step"), tf.int64),
     **dict.fromkeys(
         ("learning_rate", "alpha", "decay", "beta_1", "beta_2"), tf.float64
     ),
-    "terms": tf.float32,
 }
 
 
 def _register(name, run, kind):
-    rate_name = "alpha" if kind == "adam" else "learning_rate"
-
     def call(**given: Any) -> Any:
         for key, dtype in _TYPES.items():
             if key in given:
                 given[key] = tf.convert_to_tensor(given[key], dtype)
         with tf.name_scope(name):
-            return run(kind, rate_name, {**_DEFAULTS, **given})
+            return run(kind, {**_DEFAULTS, **given})
 
     TWINS[f"tfxclass_{name}"] = call
 
 
 for _kind in ("sgd", "adagrad", "adam"):
     _register(f"lazy_{_kind}_update", _lazy, _kind)
-    _register(f"lazy_{_kind}_catch_up", _catch_up, _kind)
     _register(f"class_{_kind}_update", _of_classes, _kind)

@@ -8,7 +8,6 @@ from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops.stock import class_tree
 from tfxclass.ops.stock.twin import Floats
 from tfxclass.ops.stock.twin import Ids
-from tfxclass.ops.stock.twin import check_ids
 from tfxclass.ops.stock.twin import require
 from tfxclass.ops.stock.twin import twin
 
@@ -28,25 +27,6 @@ class PathGrad(NamedTuple):
     queries_grad: tf.Tensor
     touched: tf.Tensor
     touched_grads: tf.Tensor
-
-
-@twin
-def tree_path_rows(
-    nodes: Ids,
-    leaves: Ids,
-    labels: Ids,
-    num_rows: Ids,
-    independent: bool,
-    max_depth: int = 64,
-) -> tf.Tensor:
-    """Rows that the loss of `labels` reads."""
-    del max_depth
-    tree = class_tree.Nodes(nodes, independent)
-    weights = tf.zeros(tf.shape(labels))
-    steps = class_tree.steps_of(tree, leaves, labels, weights)
-    rows, _, _ = class_tree.group_rows(tree, steps)
-    check_ids("rows", rows, num_rows)
-    return rows
 
 
 @twin(has_gradient=True)
