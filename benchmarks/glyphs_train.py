@@ -150,7 +150,7 @@ def make_model(job, num_classes):
     model = keras.Sequential([encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
     optimizer = tfxclass.optimizers.LazyAdam(
-        decay, shared_second_moment=bool(job.shared)
+        decay, second_moment="matrix" if job.shared else "element"
     )
     model.compile(optimizer, loss=head.loss)
     model.build((None, glyphs_data.SIDE, glyphs_data.SIDE, 1))

@@ -20,7 +20,7 @@ from tfxclass import optimizers
 GIGABYTES_A_SECOND = 18.5
 
 
-def milliseconds(optimizer, shape, touched, steps, catch_up):
+def milliseconds(optimizer, shape, touched, steps):
     """Median and least time of a step in a tf.function."""
     random = np.random.default_rng(0)
     kernel = keras.Variable(np.zeros(shape, np.float32))
@@ -35,8 +35,6 @@ def milliseconds(optimizer, shape, touched, steps, catch_up):
 
     @tf.function
     def step(ids):
-        if catch_up:
-            optimizers.catch_up(kernel, ids)
         optimizer.apply([tf.IndexedSlices(grads, ids, shape)], [kernel])
 
     times = []
@@ -54,7 +52,6 @@ def main(num_classes=670_091, dim=128, touched=6_700):
         "LazySGD, momentum": (optimizers.LazySGD(0.1, momentum=0.9), 5),
         "LazyAdagrad": (optimizers.LazyAdagrad(0.1), 5),
         "LazyAdam": (optimizers.LazyAdam(1e-3), 7),
-        "LazyAdam, catch_up": (optimizers.LazyAdam(1e-3, catch_up=True), 13),
         "LazyAdamW": (optimizers.LazyAdamW(1e-3), 7),
         "keras SGD, momentum": (keras.optimizers.SGD(0.1, momentum=0.9), 5),
         "keras Adam": (keras.optimizers.Adam(1e-3), 7),
@@ -68,7 +65,6 @@ def main(num_classes=670_091, dim=128, touched=6_700):
             (num_classes, dim),
             touched,
             steps,
-            catch_up="catch_up" in name,
         )
         floor = touched * dim * 4 * passes / GIGABYTES_A_SECOND / 1e6
         print(f"| {name} | {median:.2f} | {least:.2f} | {floor:.2f} |")

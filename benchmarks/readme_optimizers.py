@@ -34,8 +34,8 @@ MORE = (
     "tfxclass.optimizers.LazySGD(0.1, momentum=0.9)",
     "tfxclass.optimizers.LazyAdam(3e-4)",
     "tfxclass.optimizers.LazyAdam(1e-2)",
-    "tfxclass.optimizers.LazyAdam(1e-3, shared_second_moment=True)",
-    "tfxclass.optimizers.LazyAdam(1e-2, shared_second_moment=True)",
+    "tfxclass.optimizers.LazyAdam(1e-3, second_moment='matrix')",
+    "tfxclass.optimizers.LazyAdam(1e-2, second_moment='matrix')",
     "tfxclass.optimizers.LazyAdagrad(0.03)",
 )
 

@@ -60,6 +60,7 @@ TITLES = {
     "verification_small": "Recovery: embedding quality, every third verse",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
     "small_rows": "Half-size rows and compact slots: accuracy",
+    "catch_up": "Lazy Adam with skipped steps applied later: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
     "long_tail/eurlex57k": "Losses for long tails: EU law, 4,271 labels",
     "long_tail/reverse_dictionary": (

@@ -85,13 +85,14 @@ def options():
     """What half-size rows and small slots do, at 10M classes."""
     from tfxclass.optimizers import LazyAdam
 
+    small = LazyAdam(second_moment="row", slot_dtype="bfloat16")
     kinds = {
         "float32, LazyAdam": {},
         "bfloat16 rows": {"kernel_dtype": "bfloat16"},
-        "compact slots": {"optimizer": LazyAdam(compact_slots=True)},
+        "compact slots": {"optimizer": small},
         "both": {
             "kernel_dtype": "bfloat16",
-            "optimizer": LazyAdam(compact_slots=True),
+            "optimizer": small,
         },
     }
     return [

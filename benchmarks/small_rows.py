@@ -3,10 +3,11 @@
     python -m benchmarks.small_rows DATA [set ...] [--seeds 1]
 
 Uniform sampled softmax and `LazyAdam` on the sets of the comparison, their
-encoders and rates, a few epochs: float32, `kernel_dtype="bfloat16"`,
-`compact_slots=True`, and both. The batches, the first weights and the draws
-are the same in all four. Each run in a process of its own; a run that has its
-row is not run again. Deviations are between seeds.
+encoders and rates, a few epochs: float32, `kernel_dtype="bfloat16"`, compact
+slots (`second_moment="row"`, `slot_dtype="bfloat16"`), and both. The batches,
+the first weights and the samples are the same in all four. Each run has a
+process of its own. A run that has its row is not repeated. Deviations are
+between seeds.
 """
 
 import argparse
@@ -44,8 +45,9 @@ def make_model(data, set_up, kind, seed):
         **options,
     )
     model = models.make_model(data, set_up, head)
+    small = {"second_moment": "row", "slot_dtype": "bfloat16"}
     optimizer = tfxclass.optimizers.LazyAdam(
-        set_up.learning_rate, compact_slots=compact_slots
+        set_up.learning_rate, **(small if compact_slots else {})
     )
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)

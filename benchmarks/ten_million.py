@@ -6,10 +6,10 @@ Rows as in `ROWS`, "selective", "lsh", "sampled", "sampled_30m", "save",
 "recall" and "export"; those in results/ten_million.json are not run again.
 Each in a fresh process: 128 dimensions, batch 256, 4,096 classes a step, class
 rows in bfloat16, one Dense(128) before the head, LazyAdam(1e-3,
-compact_slots=True); labels and features are drawn anew at each step. Means over
-100 steps, in time and in the time of the cores that they took (`cpu`): before a
-refresh of the index and, with an index, while one is under way; the step that
-begins it is `begin_ms`.
+second_moment="row", slot_dtype="bfloat16"); labels and features are drawn anew
+at each step. Means over 100 steps, in time and in the time of the cores that
+they took (`cpu`): before a refresh of the index and, with an index, while one
+is under way; the step that begins it is `begin_ms`.
 `peak_gb` is the process's, TensorFlow's own 0.6 GB included; `estimate_gb` is
 what `tfxclass.estimate` says.
 
@@ -66,7 +66,9 @@ def make_model(kind, num_classes):
     if kind != "SampledSoftmax":
         options["sampler_options"] = {"rebuild_interval": INTERVAL}
     head = getattr(tfxclass.layers, kind)(num_classes, SAMPLED, **options)
-    optimizer = tfxclass.optimizers.LazyAdam(1e-3, compact_slots=True)
+    optimizer = tfxclass.optimizers.LazyAdam(
+        1e-3, second_moment="row", slot_dtype="bfloat16"
+    )
     estimate = tfxclass.estimate(head, DIM, BATCH, optimizer)
     model = keras.Sequential(
         [keras.Input([DIM]), keras.layers.Dense(DIM), head]

@@ -32,12 +32,6 @@ METHODS = {
         "lazy",
         False,
     ),
-    "selective cosine, catch_up": (
-        SELECTIVE,
-        {"similarity": "cosine", "num_sampled": 2048},
-        "catch_up",
-        False,
-    ),
     "selective cosine, dense adam": (
         SELECTIVE,
         {"similarity": "cosine", "num_sampled": 2048},
@@ -96,7 +90,6 @@ def make_model(method, num_classes, idf):
     made = {
         "adam": lambda: keras.optimizers.Adam(RATE),
         "lazy": lambda: tfxclass.optimizers.LazyAdam(RATE),
-        "catch_up": lambda: tfxclass.optimizers.LazyAdam(RATE, catch_up=True),
     }[optimizer]()
     model.compile(made, loss=head.loss)
     return model

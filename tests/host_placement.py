@@ -59,9 +59,7 @@ def train(make_head, **options):
     keras.utils.set_random_seed(1)
     head = make_head(**options)
     model = keras.Sequential([keras.Input([8]), keras.layers.Dense(8), head])
-    model.compile(
-        tfxclass.optimizers.LazyAdam(0.05, catch_up=True), loss=head.loss
-    )
+    model.compile(tfxclass.optimizers.LazyAdam(0.05), loss=head.loss)
     quiet = {"batch_size": 16, "verbose": 0}
     found = [np.array(helpers.fit(model, x, y, 16, epochs=3))]
     found += [np.array(model.evaluate(x, y, **quiet))]

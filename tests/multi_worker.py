@@ -61,7 +61,7 @@ def make_model(classes, dropout):
         ]
     )
     model.compile(
-        tfxclass.optimizers.LazyAdam(0.02, catch_up=True),
+        tfxclass.optimizers.LazyAdam(0.02),
         loss=head.loss,
         metrics=[tfxclass.metrics.TopKAccuracy(head, 5)],
     )

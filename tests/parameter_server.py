@@ -117,8 +117,9 @@ def make_model(strategy, name):
         model.compile(
             tfxclass.optimizers.LazyAdam(
                 0.05,
-                catch_up=name == "full",
-                shared_second_moment=name in ("auto", "forest"),
+                second_moment="matrix"
+                if name in ("auto", "forest")
+                else "element",
             ),
             loss=head.loss,
             metrics=[tfxclass.metrics.TopKAccuracy(head, 1)],

@@ -137,10 +137,14 @@ MODELS = {
         _uniform, lambda: optimizers.LazyAdam(1e-2, amsgrad=True)
     ),
     "compact_slots": with_head(
-        _uniform, lambda: optimizers.LazyAdam(1e-2, compact_slots=True)
+        _uniform,
+        lambda: optimizers.LazyAdam(
+            1e-2, second_moment="row", slot_dtype="bfloat16"
+        ),
     ),
     "shared_second_moment": with_head(
-        _uniform, lambda: optimizers.LazyAdam(1e-2, shared_second_moment=True)
+        _uniform,
+        lambda: optimizers.LazyAdam(1e-2, second_moment="matrix"),
     ),
     "adagrad": with_head(_uniform, lambda: optimizers.LazyAdagrad(0.1)),
     "sgd": with_head(_uniform, lambda: optimizers.LazySGD(0.1, momentum=0.9)),

@@ -41,7 +41,7 @@ EQUAL = [
     (lambda: optimizers.LazyAdam(0.02), COSFACE),
     (lambda: optimizers.LazyAdamW(0.02, weight_decay=0.1), ARCFACE),
     (lambda: optimizers.LazySGD(0.02, momentum=0.9), {"use_bias": True}),
-    (lambda: optimizers.LazyAdam(0.02, catch_up=True), {}),
+    (lambda: optimizers.LazyAdam(0.02, second_moment="row"), {}),
     (lambda: optimizers.LazyAdagrad(0.1), {"loss": "sigmoid"}),
 ]
 
@@ -169,8 +169,8 @@ class _Watched(layers.ShardedSoftmax):
 
     computed = 0
 
-    def all_logits(self, features, settle=True):
-        logits = super().all_logits(features, settle)
+    def all_logits(self, features):
+        logits = super().all_logits(features)
 
         def note(logits):
             self.computed += 1
@@ -196,13 +196,13 @@ def check_pruning(strategy, folder):
 
 def check_memory(strategy, folder):
     """The head's bytes are on the replicas in equal parts."""
-    adam = functools.partial(optimizers.LazyAdam, 0.02, catch_up=True)
+    adam = functools.partial(optimizers.LazyAdam, 0.02)
     one = make_model(layers.FullSoftmax, adam)
     many = make_model(layers.ShardedSoftmax, adam, strategy)
     fit(one), fit(many)
     found, (whole,) = map(tfxclass.memory_per_replica, (many, one))
     assert len(found) == strategy.num_replicas_in_sync
-    row = 3 * 4 * DIM + 8  # weights, two moments, the last step
+    row = 3 * 4 * DIM  # weights, two moments
     rest = whole - row * CLASSES + 16  # the seed
     capacity = -(-CLASSES // len(found))
     assert found == [rest + row * capacity] * len(found)
@@ -211,8 +211,7 @@ def check_memory(strategy, folder):
             layers.ShardedSoftmax(CLASSES), DIM, BATCH, adam()
         )
     assert estimate.weight_bytes == 4 * DIM * capacity
-    history = 4 * 256  # rates of so many steps
-    assert estimate.slot_bytes == (row - 4 * DIM) * capacity + history
+    assert estimate.slot_bytes == (row - 4 * DIM) * capacity
     print("bytes of a replica", found, "of one device", whole)
 
 
@@ -331,7 +330,9 @@ def check_restart(strategy, folder):
 def check_half(strategy, folder):
     """Rows of half the bytes learn what others do, and are answered from."""
     adam = functools.partial(optimizers.LazyAdam, 0.02)
-    compact = functools.partial(adam, compact_slots=True)
+    compact = functools.partial(
+        adam, second_moment="row", slot_dtype="bfloat16"
+    )
     for optimizer, limit in ((compact, 0.1), (adam, 0.01)):
         model = make_model(
             layers.ShardedSoftmax, optimizer, strategy, kernel_dtype="bfloat16"

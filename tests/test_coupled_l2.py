@@ -92,7 +92,7 @@ def test_fit_reaches_the_regularised_optimum():
     ("options", "part"),
     [
         ({"l2": -1.0}, "`l2` must be finite and >= 0. Received: -1.0"),
-        ({"l2": 0.1, "catch_up": True}, "l2=0.1 with catch_up=True"),
+        ({"l2": float("inf")}, "`l2` must be finite and >= 0. Received: inf"),
     ],
 )
 def test_bad_arguments(options, part):

@@ -34,12 +34,12 @@ def test_the_optimizer_has_what_is_asked_for():
     model, _ = groups_train.make_model(tiny._replace(optimizer=asked))
     assert model.optimizer.epsilon == 0.25
     assert float(model.optimizer.learning_rate) == 0.5
-    assert not model.optimizer.shared_second_moment
+    assert model.optimizer.second_moment == "element"
     usual, _ = groups_train.make_model(tiny)
     assert usual.optimizer.epsilon == keras.optimizers.Adam().epsilon
     (job,) = groups.make_jobs([0], ("small",))[:1]
     model, _ = groups_train.make_model(tiny._replace(optimizer=job.optimizer))
-    assert model.optimizer.shared_second_moment
+    assert model.optimizer.second_moment == "matrix"
 
 
 def test_the_table(tmp_path, monkeypatch):
@@ -60,7 +60,7 @@ def test_the_table(tmp_path, monkeypatch):
     assert record["command"].endswith("groups_optimizers --seeds 0")
     columns = "method", "optimizer", "accuracy"
     assert [tuple(map(row.get, columns)) for row in record["rows"]] == [
-        ("lsh", "shared_second_moment=True", 0.3),
+        ("lsh", "second_moment='matrix'", 0.3),
         ("uniform", "as Keras' Adam", 0.3),
     ]
     assert record["rows"][0]["accuracy at half the steps"] == 0.1
@@ -91,7 +91,7 @@ def test_text_jobs_are_apart_and_have_rates_of_their_sets():
         job.optimizer for job in jobs if job.set == "verses" and job.seed == 0
     }
     assert "learning_rate=6.0e-03" in rates
-    assert "learning_rate=1.8e-02;shared_second_moment=True" in rates
+    assert "learning_rate=1.8e-02;second_moment='matrix'" in rates
 
 
 def run_here(pending, folder, paths):

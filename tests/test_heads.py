@@ -838,23 +838,6 @@ def test_allocation_in_training_saves_and_goes_on(tmp_path):
     assert histories[0] == histories[1]
 
 
-def test_catch_up_equals_dense_adam_on_the_same_samples():
-    """`LazyAdam(catch_up=True)` against Keras' Adam, which moves every row at
-    every step, from the same draws."""
-    kernels = []
-    for optimizer in (
-        tfxclass.optimizers.LazyAdam(0.02, catch_up=True),
-        keras.optimizers.Adam(0.02),
-    ):
-        keras.utils.set_random_seed(11)
-        model = make_model(make_head("uniform", num_sampled=20), optimizer)
-        x, y = data(rows=4 * BATCH)
-        model.fit(x, y, batch_size=BATCH, epochs=4, shuffle=False, verbose=0)
-        kernels.append(np.array(model.layers[-1].class_matrix()))
-    # 16 steps of 0.02, each with its own rounding.
-    np.testing.assert_allclose(*kernels, rtol=1e-4, atol=2e-5)
-
-
 TWO_DEVICES = """
 import keras
 import numpy as np

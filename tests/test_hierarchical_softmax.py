@@ -497,22 +497,6 @@ def test_recall_of_the_beam():
     assert recall[1] == recall[10] <= recall[64]
 
 
-def test_catch_up_sees_the_rows_it_reads():
-    x, y = data(rows=4 * BATCH, labels_wide=2)
-    weights = []
-    for optimizer in (
-        keras.optimizers.Adam(0.01),
-        tfxclass.optimizers.LazyAdam(0.01, catch_up=True),
-    ):
-        keras.utils.set_random_seed(2)
-        head = layers.HierarchicalSoftmax(CLASSES, "balanced")
-        model = make_model(head)
-        model.compile(optimizer, loss=head.loss)
-        model.fit(x, y, batch_size=8, epochs=2, verbose=0, shuffle=False)
-        weights.append(model.predict(x, verbose=0))
-    np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-6)
-
-
 def test_gradient_of_the_full_output():
     for multi_label in ("all", "plt"):
         head = make_head("wide", multi_label, activation=None)

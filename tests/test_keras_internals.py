@@ -393,10 +393,6 @@ NEEDS = {
         )
         for name in keras_internals._DECAY
     },
-    "Optimizer._model_variables_moving_average": (
-        lambda: tfxclass.optimizers.LazyAdam(use_ema=True),
-        "LazyAdam",
-    ),
     "Optimizer._accumulated_gradients": (
         lambda: tfxclass.optimizers.LazyAdam(gradient_accumulation_steps=2),
         "LazyAdam",
@@ -429,7 +425,7 @@ NEEDS = {
     },
     "tf.__internal__.distribute.interim.maybe_merge_call": (
         lambda: keras_internals.merge_call(print, None),
-        "`catch_up=True`",
+        "Local steps",
     ),
     "Graph._functions": (
         lambda: keras_internals.called_graphs(None),

@@ -82,7 +82,7 @@ HEADS = {
     ids=lambda head: type(head).__name__,
 )
 def test_sizes_are_those_of_the_built_model(head):
-    optimizer = tfxclass.optimizers.LazyAdam(catch_up=True)
+    optimizer = tfxclass.optimizers.LazyAdam()
     estimate = tfxclass.estimate(head, 8, 16, optimizer)
     assert not head.built
     head.build((None, 8))
@@ -164,7 +164,11 @@ def in_fresh_process(code, argument):
 def optimizer_of(head):
     """LazyAdam, with small slots for small rows."""
     is_half = head.kernel_dtype == "bfloat16"
-    return tfxclass.optimizers.LazyAdam(compact_slots=is_half)
+    if not is_half:
+        return tfxclass.optimizers.LazyAdam()
+    return tfxclass.optimizers.LazyAdam(
+        second_moment="row", slot_dtype="bfloat16"
+    )
 
 
 CHILD = """
@@ -305,11 +309,13 @@ def test_dense_optimizers_pay_for_all_rows():
     assert sgd.slot_bytes == 0 and "160,000 parameters" in str(sgd)
 
 
-def test_compact_slots_are_of_class_rows_alone():
+def test_small_slots_are_of_class_rows_alone():
     """Not of the clusters and projections of an adaptive softmax."""
     head = layers.AdaptiveSoftmax(50, [10])
     head.build((None, 8))
-    optimizer = tfxclass.optimizers.LazyAdam(compact_slots=True)
+    optimizer = tfxclass.optimizers.LazyAdam(
+        second_moment="row", slot_dtype="bfloat16"
+    )
     optimizer.build(head.trainable_variables)
     dtypes = {
         variable.path: slots[0].dtype
@@ -380,7 +386,9 @@ class TestTenMillionClasses:
         head = getattr(layers, name)(
             self.SIZES[0], 4096, kernel_dtype="bfloat16"
         )
-        optimizer = tfxclass.optimizers.LazyAdam(1e-3, compact_slots=True)
+        optimizer = tfxclass.optimizers.LazyAdam(
+            1e-3, second_moment="row", slot_dtype="bfloat16"
+        )
         estimate = tfxclass.estimate(head, 128, 256, optimizer)
         rows = 2 * 128 * self.SIZES[0]
         assert estimate.weight_bytes == rows

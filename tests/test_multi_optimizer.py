@@ -150,7 +150,7 @@ def pair_of_groups(encoder, head):
                 ),
                 encoder,
             ),
-            (optimizers.LazyAdam(5e-2, catch_up=True), head),
+            (optimizers.LazyAdam(5e-2), head),
         ]
     )
 

@@ -42,9 +42,8 @@ OPTIONS = {
 def pair(name, **options):
     """Ours and Keras'."""
     kind, arguments = PAIRS[name]
-    catch_up = options.pop("catch_up", False)
     arguments = {**arguments, **options}
-    lazy = getattr(optimizers, f"Lazy{kind}")(**arguments, catch_up=catch_up)
+    lazy = getattr(optimizers, f"Lazy{kind}")(**arguments)
     return lazy, getattr(keras.optimizers, kind)(**arguments)
 
 
@@ -61,12 +60,11 @@ def row_gradient(random, ids, rows=ROWS):
     return sparse, tf.constant(dense)
 
 
-@pytest.mark.parametrize("catch_up", [False, True])
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("name", quick(PAIRS, ["momentum", "adagrad", "adam"]))
-def test_equals_dense_when_every_row_is_touched(name, option, catch_up):
+def test_equals_dense_when_every_row_is_touched(name, option):
     random = np.random.default_rng(0)
-    lazy, dense = pair(name, catch_up=catch_up, **OPTIONS[option])
+    lazy, dense = pair(name, **OPTIONS[option])
     ours, theirs = two_variables(random)
     for _ in range(5):
         ids = np.r_[np.arange(ROWS), random.integers(0, ROWS, 7)]
@@ -143,54 +141,13 @@ def test_trajectory_of_tensorflow_addons(setting):
             )
 
 
-@pytest.mark.parametrize(
-    "scale, options", [(1.0, {"weight_decay": 0.05}), (1e-7, {})]
-)
-@pytest.mark.parametrize("name", quick(PAIRS, ["momentum", "adagrad", "adam"]))
-def test_catch_up_reads_what_dense_reads(name, scale, options):
-    """Also where gradients are as small as epsilon, and gaps are long."""
-    random = np.random.default_rng(3)
-    lazy, dense = pair(name, catch_up=True, **options)
-    ours, theirs = two_variables(random)
-    lazy.build([ours])
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.int64),
-            tf.TensorSpec([None, DIM], tf.float32),
-        ]
-    )
-    def step(ids, values):
-        optimizers.catch_up(ours, ids)
-        read = tf.gather(ours, ids)
-        lazy.apply([tf.IndexedSlices(values, ids, [ROWS, DIM])], [ours])
-        return read
-
-    for t in range(120):
-        # The upper half rests, but for every 40th step.
-        ids = random.integers(0, ROWS if t % 40 == 0 else ROWS // 2, 3)
-        sparse, full = row_gradient(random, ids)
-        expected = tf.gather(theirs, ids)
-        # 120 roundings of numbers around 4.
-        np.testing.assert_allclose(
-            step(ids, sparse.values * scale), expected, rtol=2e-5, atol=1e-5
-        )
-        dense.apply([full * scale], [theirs])
-    optimizers.catch_up(ours)
-    np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-5)
-    caught = ours.numpy()
-    optimizers.catch_up(ours)
-    np.testing.assert_array_equal(ours, caught)
-
-
-def test_graph_orders_catch_up_before_gather_before_update():
-    lazy = optimizers.LazyAdam(catch_up=True)
+def test_graph_orders_gather_before_update():
+    lazy = optimizers.LazyAdam()
     variable, _ = two_variables(np.random.default_rng(0))
     lazy.build([variable])
 
     @tf.function
     def step(ids):
-        optimizers.catch_up(variable, ids)
         rows = tf.gather(variable.value, ids)
         lazy.apply([tf.IndexedSlices(rows, ids, [ROWS, DIM])], [variable])
 
@@ -201,35 +158,20 @@ def test_graph_orders_catch_up_before_gather_before_update():
         before[op] = set().union(*(before[p] | {p.type} for p in parents))
     gather = next(o for o in before if o.type == "ResourceGather")
     update = next(o for o in before if o.type == "Tfxclass>LazyAdamUpdate")
-    assert "Tfxclass>LazyAdamCatchUp" in before[gather]
     assert "Tfxclass>LazyAdamUpdate" not in before[gather]
     assert "ResourceGather" in before[update]
 
 
-def test_catch_up_without_such_an_optimizer_does_nothing():
-    variable = keras.Variable(np.ones((ROWS, DIM)))
-    optimizers.catch_up(variable, [0])
-    lazy = optimizers.LazyAdam()
-    lazy.build([variable])
-    optimizers.catch_up(variable)
-    with pytest.raises(ValueError, match="catch_up=True"):
-        lazy.catch_up_rows(variable, [0])
-    gone = optimizers.LazyAdam(catch_up=True)
-    gone.build([variable])
-    del gone
-    optimizers.catch_up(variable)
-
-
-@pytest.mark.parametrize("name", ["nesterov", "adamw"])
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
 def test_dense_and_row_gradients_in_turn(name):
+    """Of rules that leave rows without a gradient where they are."""
     random = np.random.default_rng(6)
-    lazy, dense = pair(name, catch_up=True)
+    lazy, dense = pair(name)
     ours, theirs = two_variables(random)
     for t in range(9):
         sparse, full = row_gradient(random, random.integers(0, ROWS, 3))
         lazy.apply([full if t % 3 == 2 else sparse], [ours])
         dense.apply([full], [theirs])
-    optimizers.catch_up(ours)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=5e-6)
 
 
@@ -238,11 +180,11 @@ def test_config_through_json(kind):
     cls = getattr(optimizers, f"Lazy{kind}")
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
     for rate in (0.25, schedule):
-        optimizer = cls(rate, clipnorm=2.0, catch_up=True)
+        optimizer = cls(rate, clipnorm=2.0, l2=0.5)
         text = json.dumps(keras.optimizers.serialize(optimizer))
         assert f"tfxclass>Lazy{kind}" in text
         back = keras.optimizers.deserialize(json.loads(text))
-        assert type(back) is cls and back.catch_up
+        assert type(back) is cls and back.l2 == 0.5
         assert back.get_config() == optimizer.get_config()
 
 
@@ -265,10 +207,9 @@ def data(seed):
     return random.integers(0, 50, (32, 4)), random.normal(size=(32, 3))
 
 
-@pytest.mark.parametrize("catch_up", [False, True])
 @pytest.mark.parametrize("name", quick(PAIRS, ["momentum", "adam"]))
-def test_resumed_model_continues_bit_for_bit(name, catch_up, tmp_path):
-    lazy, _ = pair(name, catch_up=catch_up)
+def test_resumed_model_continues_bit_for_bit(name, tmp_path):
+    lazy, _ = pair(name)
     model = small_model(lazy)
     for seed in range(3):
         model.train_on_batch(*data(seed))
@@ -338,11 +279,10 @@ def test_rank_one_variable_and_missing_static_shape():
 
 
 def test_plain_tensorflow_variable():
-    lazy, dense = pair("adamw", catch_up=True)
+    lazy, dense = pair("adamw")
     ours, theirs = (tf.Variable(tf.ones([6, 2])) for _ in range(2))
     lazy.apply([tf.IndexedSlices(tf.ones([6, 2]), tf.range(6))], [ours])
     dense.apply([tf.ones([6, 2])], [theirs])
-    optimizers.catch_up(ours, [0])
     np.testing.assert_allclose(ours, theirs, **TOLERANCE)
 
 
@@ -354,9 +294,8 @@ def test_excluded_variable_does_not_decay():
     np.testing.assert_array_equal(variable, np.ones((3, 2)))
 
 
-def test_dense_gradients_may_use_ema_and_accumulation():
-    arguments = {"use_ema": True, "gradient_accumulation_steps": 2}
-    lazy, dense = pair("adam", **arguments)
+def test_dense_gradients_may_be_accumulated():
+    lazy, dense = pair("adam", gradient_accumulation_steps=2)
     ours, theirs = two_variables(np.random.default_rng(0))
     for _ in range(4):
         lazy.apply([tf.ones([ROWS, DIM])], [ours])
@@ -388,7 +327,6 @@ class Rows(keras.layers.Layer):
         self.kernel = self.add_weight(shape=(20, 3), initializer="normal")
 
     def call(self, ids):
-        optimizers.catch_up(self.kernel, ids)
         return tf.reduce_sum(tf.gather(self.kernel, ids), axis=1)
 
 
@@ -403,9 +341,6 @@ def weights_after_fit(strategy, **arguments):
     model.fit(random.integers(0, 20, (64, 2)), random.normal(size=(64, 2)),
               batch_size=8, epochs=2, shuffle=False, verbose=0)
     kernel = model.layers[0].kernel
-    optimizers.catch_up(kernel)
-    with strategy.scope():
-        optimizers.catch_up(kernel)
     copies = [x.numpy() for x in strategy.experimental_local_results(
         kernel.value)]
     for copy in copies[1:]:
@@ -415,8 +350,8 @@ def weights_after_fit(strategy, **arguments):
 
 for arguments in (
     dict(kind="LazyAdam"),
-    dict(kind="LazyAdamW", catch_up=True),
-    dict(kind="LazySGD", momentum=0.9, weight_decay=0.1, catch_up=True),
+    dict(kind="LazyAdamW"),
+    dict(kind="LazySGD", momentum=0.9, weight_decay=0.1),
     dict(kind="LazyAdagrad", loss_scale_factor=2.0),
 ):
     one = weights_after_fit(tf.distribute.get_strategy(), **arguments)
@@ -431,25 +366,6 @@ print("equal")
 @pytest.mark.slow
 def test_two_devices_equal_one():
     assert run_code(TWO_DEVICES).endswith("equal\n")
-
-
-def test_catch_up_waits_for_the_gradient():
-    """Else it would meet the gather's matrix in use, and copy it."""
-    variable = keras.Variable(np.ones([ROWS, DIM], np.float32))
-    optimizer = optimizers.LazyAdam(0.1, catch_up=True)
-    optimizer.build([variable])
-
-    @tf.function
-    def step(x):
-        gradient = tf.multiply(x, x, name="gradient")
-        rows = tf.IndexedSlices(gradient, tf.constant([1, 4]), [ROWS, DIM])
-        optimizer.apply([rows], [variable])
-
-    graph = step.get_concrete_function(tf.TensorSpec([2, DIM])).graph
-    (caught,) = (o for o in graph.get_operations() if "CatchUp" in o.type)
-    before = [*caught.control_inputs, *(t.op for t in caught.inputs)]
-    waits_for = {o.name for op in before for o in [op, *op.control_inputs]}
-    assert "gradient" in waits_for
 
 
 @pytest.mark.parametrize("name", ["LazyAdam", "LazyAdamW"])

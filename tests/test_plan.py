@@ -40,7 +40,7 @@ def step_bytes(estimate):
 
 
 def test_memory_is_the_estimate_of_what_lies_on_a_machine():
-    adam = optimizers.LazyAdam(catch_up=True)
+    adam = optimizers.LazyAdam()
     found = plan(optimizer=adam)
     whole = layers.SampledSoftmax(CLASSES, SAMPLED, sampler="uniform")
     mirrored = tfxclass.estimate(whole, DIM, BATCH // 4, adam)
@@ -127,7 +127,11 @@ def test_more_machines_need_less_of_each():
 
 def test_options_change_memory_and_what_is_refused_says_why():
     half = plan(kernel_dtype="bfloat16")
-    small = plan(optimizer=optimizers.LazyAdam(compact_slots=True))
+    small = plan(
+        optimizer=optimizers.LazyAdam(
+            second_moment="row", slot_dtype="bfloat16"
+        )
+    )
     weights = CLASSES * DIM
     full = plan()["mirrored"].variable_bytes
     assert full - half["mirrored"].variable_bytes == 2 * weights

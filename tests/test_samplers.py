@@ -272,30 +272,6 @@ def test_top_k_takes_the_greatest_logits(similarity):
     assert np.all(log_count[np.isin(ids, list(best))] == 0)
 
 
-@pytest.mark.parametrize("kind", ["SampledSoftmax", "ShardedSoftmax"])
-def test_top_k_ranks_rows_that_are_up_to_date(kind):
-    """The momentum of row 7 carries it past all others."""
-    rows = np.zeros((20, DIM))
-    rows[:, 0] = np.linspace(0, 1, 20)
-    head = getattr(layers, kind)(20, sampler=samplers.TopKSampler(4))
-    head.build((None, DIM))
-    head.kernel.assign(rows)
-    optimizer = optimizers.LazySGD(0.5, momentum=0.9, catch_up=True)
-    optimizer.build([head.kernel])
-    for row, size in ((7, -1.0), (3, 0.0), (3, 0.0), (3, 0.0)):
-        slope = np.full((1, DIM), size, "f")
-        gradient = tf.IndexedSlices(slope, [row], rows.shape)
-        optimizer.apply([gradient], [head.kernel])
-    assert head.kernel.numpy()[7, 0] < 1  # it lies behind
-    with tf.GradientTape() as tape:
-        x = np.eye(1, DIM, dtype="f")
-        loss = head.compute_loss(x, [0], training=True)
-    # Of the labels, the two best, and one that fills.
-    ids = tape.gradient(loss, head.kernel.value).indices.numpy()
-    assert ids[0] == 0 and {7, 19} <= set(ids)
-    assert len(ids) == 4
-
-
 def test_top_k_keeps_the_greatest_of_the_batch():
     """More found than places: the best stay, none is drawn."""
     head = head_of(make("top_k", 8, neighbor_fraction=0.5, num_neighbors=9))

@@ -170,12 +170,6 @@ BAD = {
         lambda: built(keras.Variable(np.zeros([WORDS, DIM], "float32")), 5),
         [f"[{WORDS}, 5]", f"[{WORDS}, {DIM}]"],
     ),
-    "catch up": (
-        lambda: make_model(
-            optimizer=tfxclass.optimizers.LazyAdam(catch_up=True)
-        ).fit(*data(), verbose=0),
-        ["tied_to", "catch_up=True"],
-    ),
     "more classes": (
         lambda: tfxclass.add_classes(make_model(), 2),
         ["tied_to", "stay as many"],

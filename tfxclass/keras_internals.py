@@ -52,7 +52,6 @@ _METRICS = (
     "CompileMetrics._user_metrics, ._user_weighted_metrics",
 )
 _DECAY = ("_apply_weight_decay", "_use_weight_decay")
-_AVERAGES = "_model_variables_moving_average"
 _SUMS = "_accumulated_gradients"
 
 
@@ -128,8 +127,6 @@ class OptimizerHooks:
         super().__init__(*args, **kwargs)
         if self.weight_decay:
             self._check_names(_DECAY)
-        if self.use_ema:
-            self._check_names([_AVERAGES])
         if self.gradient_accumulation_steps:
             self._check_names([_SUMS])
         #: The strategy in scope when the optimizer was made.
@@ -186,21 +183,6 @@ class OptimizerHooks:
         return self._use_weight_decay(variable)
 
     @property
-    def _model_variables_moving_average(self):
-        # Keras and its callbacks read the averages by this name alone.
-        if tf.executing_eagerly():
-            self._before_averages_are_read()
-        return self._averages
-
-    @_model_variables_moving_average.setter
-    def _model_variables_moving_average(self, averages):
-        #: With `use_ema` the average of each variable, or None.
-        self._averages = averages
-
-    def _before_averages_are_read(self):
-        """Called between steps, when Keras is about to read the averages."""
-
-    @property
     def _gradient_sums(self):
         """With `gradient_accumulation_steps` that of each variable."""
         return self._accumulated_gradients
@@ -249,12 +231,6 @@ def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     return tf.cast(optimizer._iterations, tf.int64)
 
 
-@_needs("`use_ema`", f"Optimizer.{_AVERAGES}")
-def read_averages(optimizer: keras.optimizers.Optimizer) -> list[Variable]:
-    """With `use_ema` the averages of the variables, up to date."""
-    return optimizer._model_variables_moving_average
-
-
 @_needs(
     "LazyAdam (use keras.optimizers.Adam)",
     "Adam._momentums",
@@ -280,7 +256,7 @@ def adagrad_slots(
 
 
 @_needs(
-    "`catch_up=True` and local steps",
+    "Local steps",
     "tf.__internal__.distribute.interim.maybe_merge_call",
 )
 def merge_call(
@@ -679,7 +655,7 @@ def _is_read(owner, name):
 _USES = {
     # Row gradients: what a step does in which order, and where.
     **_methods(keras.optimizers.Optimizer, *_METHODS, *_DECAY),
-    **_attributes(keras.optimizers.Optimizer, *_STATE, _AVERAGES, _SUMS),
+    **_attributes(keras.optimizers.Optimizer, *_STATE, _SUMS),
     # Slots, which the fused updates write.
     **_attributes(
         keras.optimizers.Adam, "_momentums", "_velocities", "_velocity_hats"

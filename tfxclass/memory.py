@@ -11,8 +11,7 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops import half_rows
 from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers import MultiOptimizer
-from tfxclass.optimizers.class_rows_step import can_step_by_class
-from tfxclass.optimizers.lazy_rows import LazyRows
+from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.recovery.passes import pass_bytes
 from tfxclass.rows.rounded_initializer import CONSTANTS
 from tfxclass.rows.rounded_initializer import Rounded
@@ -128,8 +127,7 @@ def estimate(
             _slot_bytes(optimizer, weight)
             for weight in weights
             if weight.trainable
-        )
-        + _history_bytes(optimizer, shapes),
+        ),
         gradient_bytes=_gradient_bytes(
             head, batch, shapes, optimizer, replicas
         ),
@@ -172,22 +170,17 @@ def _slot_bytes(optimizer, weight):
     )
 
 
-def _history_bytes(optimizer, shapes):
-    """Of the steps that an optimizer keeps, to catch up by them."""
-    if not isinstance(optimizer, LazyRows):
-        return 0
-    return sum(optimizer.history_bytes(shape[0]) for shape in shapes)
-
-
 def _gradient_bytes(head, batch, shapes, optimizer, replicas):
     rows = head.step_rows(batch)
     sizes = [_numbers(shape) for shape in shapes]
-    by_class = head.steps_by_class and can_step_by_class(optimizer)
+    by_class = head.steps_by_class and getattr(
+        optimizer, "can_step_by_class", False
+    )
     if by_class and replicas == 1:
         # The gradient of a bias comes with the pass, and Keras moves that.
         shapes = [shape for shape in shapes if len(shape) < 2]
         sizes = [_numbers(shape) for shape in shapes]
-    if rows is not None and isinstance(optimizer, LazyRows):
+    if rows is not None and isinstance(optimizer, RowOptimizer):
         # The gathered rows, their gradient, and its sorted sum.
         return sum(12 * rows * _numbers(shape[1:]) for shape in shapes)
     slots, shape = _slots_of(optimizer)

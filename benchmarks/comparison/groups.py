@@ -33,7 +33,7 @@ TRAIN = "benchmarks.comparison.groups_train"
 METHODS = ("uniform", "auto", "lsh", "forest")
 CONSTANT = ("neighbors",)
 #: What is recommended: one second moment for all class rows.
-SHARED = "shared_second_moment=True"
+SHARED = "second_moment='matrix'"
 PAPERS = ("full", "random", "forest_paper", "lsh_paper")
 
 

@@ -8,10 +8,6 @@
 //   Step(w, grad, square, slots): by how much w moves with a gradient and its
 //     square, or the mean square of the row's where second moments are kept
 //     one a row.
-//   OverM(skipped, slots): by how much the steps that it skipped move w, over
-//     its first moment (core/skipped_steps.h).
-//   Skip(w, skipped, over_m, slots): by how much they move w.
-//   Fade(): how the moments fade in a skipped step.
 // All rules first take `decay` * w from w (decay = lr * weight_decay).
 #ifndef TFXCLASS_CORE_ROW_RULES_H_
 #define TFXCLASS_CORE_ROW_RULES_H_
@@ -19,7 +15,6 @@
 #include <cmath>
 
 #include "core/host_device.h"
-#include "core/skipped_steps.h"
 
 namespace tfxclass {
 
@@ -43,19 +38,13 @@ struct RuleNumbers {
 template <class W>
 struct SgdElement {
   static constexpr int kSlots = 0, kMoments = 0;
-  static constexpr bool kHasRoot = false;
   W learning_rate, decay;
 
   TFXCLASS_HD SgdElement(const RowRuleOptions&, const RuleNumbers& n)
       : learning_rate(n.learning_rate), decay(n.decay) {}
-  TFXCLASS_HD SkipFade Fade() const { return {}; }
 
   TFXCLASS_HD W Step(W w, W grad, W, W*) const {
     return -w * decay - grad * learning_rate;
-  }
-  TFXCLASS_HD W OverM(const Skipped&, const W*) const { return 0; }
-  TFXCLASS_HD W Skip(W w, const Skipped& s, W, W*) const {
-    return w * static_cast<W>(s.keep - 1);
   }
 };
 
@@ -64,7 +53,6 @@ struct SgdElement {
 template <class W>
 struct MomentumElement {
   static constexpr int kSlots = 1, kMoments = 1;
-  static constexpr bool kHasRoot = false;
   W learning_rate, decay, momentum;
   bool nesterov;
 
@@ -73,18 +61,11 @@ struct MomentumElement {
         decay(n.decay),
         momentum(o.momentum),
         nesterov(o.nesterov) {}
-  TFXCLASS_HD SkipFade Fade() const { return {momentum, 1}; }
 
   TFXCLASS_HD W Step(W w, W grad, W, W* slots) const {
     const W step = grad * learning_rate;
     slots[0] = slots[0] * momentum - step;
     return (nesterov ? slots[0] * momentum - step : slots[0]) - w * decay;
-  }
-  TFXCLASS_HD W OverM(const Skipped& s, const W*) const { return s.move[0]; }
-  TFXCLASS_HD W Skip(W w, const Skipped& s, W over_m, W* slots) const {
-    const W step = w * static_cast<W>(s.keep - 1) - slots[0] * over_m;
-    slots[0] *= static_cast<W>(s.momentum);
-    return step;
   }
 };
 
@@ -92,20 +73,14 @@ struct MomentumElement {
 template <class W>
 struct AdagradElement {
   static constexpr int kSlots = 1, kMoments = 0;
-  static constexpr bool kHasRoot = false;
   W learning_rate, decay, epsilon;
 
   TFXCLASS_HD AdagradElement(const RowRuleOptions& o, const RuleNumbers& n)
       : learning_rate(n.learning_rate), decay(n.decay), epsilon(o.epsilon) {}
-  TFXCLASS_HD SkipFade Fade() const { return {}; }
 
   TFXCLASS_HD W Step(W w, W grad, W square, W* slots) const {
     slots[0] += square;
     return -w * decay - learning_rate * grad / std::sqrt(slots[0] + epsilon);
-  }
-  TFXCLASS_HD W OverM(const Skipped&, const W*) const { return 0; }
-  TFXCLASS_HD W Skip(W w, const Skipped& s, W, W*) const {
-    return w * static_cast<W>(s.keep - 1);
   }
 };
 
@@ -115,20 +90,14 @@ struct AdagradElement {
 template <class W, bool kAmsGrad>
 struct AdamElement {
   static constexpr int kSlots = kAmsGrad ? 3 : 2, kMoments = 1;
-  static constexpr bool kHasRoot = true;
-  static constexpr int kDivisor = kAmsGrad ? 2 : 1;
   W alpha, decay, m_rate, v_rate, epsilon;
-  double beta_1, beta_2;
 
   TFXCLASS_HD AdamElement(const RowRuleOptions& o, const RuleNumbers& n)
       : alpha(n.learning_rate),
         decay(n.decay),
         m_rate(1 - n.beta_1),
         v_rate(1 - n.beta_2),
-        epsilon(o.epsilon),
-        beta_1(n.beta_1),
-        beta_2(n.beta_2) {}
-  TFXCLASS_HD SkipFade Fade() const { return {beta_1, beta_2}; }
+        epsilon(o.epsilon) {}
 
   TFXCLASS_HD W Step(W w, W grad, W square, W* slots) const {
     const W m = slots[0] + (grad - slots[0]) * m_rate;
@@ -143,27 +112,7 @@ struct AdamElement {
     }
     return -w * decay - m * alpha / (std::sqrt(divisor) + epsilon);
   }
-  TFXCLASS_HD W OverM(const Skipped& s, const W* slots) const {
-    const W h = Root(slots) + epsilon;
-    return s.Move(epsilon / h) / h;
-  }
-  TFXCLASS_HD W Skip(W w, const Skipped& s, W over_m, W* slots) const {
-    const W step = w * static_cast<W>(s.keep - 1) - slots[0] * over_m;
-    slots[0] *= static_cast<W>(s.momentum);
-    slots[1] *= static_cast<W>(s.velocity);
-    return step;
-  }
-  TFXCLASS_HD W Root(const W* slots) const {
-    return std::sqrt(slots[kDivisor]);
-  }
 };
-
-// A skipped step with this rate (times what decay keeps) and these powers of
-// the betas, over the first moment: where each element is summed apart.
-template <class W>
-TFXCLASS_HD W MoveInOneStep(W rate, W of_root, W root, W epsilon) {
-  return rate / (of_root * root + epsilon);
-}
 
 template <class Element>
 struct ElementType {

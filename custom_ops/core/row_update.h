@@ -81,7 +81,7 @@ inline RowRuns GroupRows(const int64_t* ids, int64_t n, int64_t num_rows) {
   return groups;
 }
 
-// What a row of T is computed in: float, or double for double.
+// A row of T is computed in float, or in double where T is double.
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -137,14 +137,14 @@ inline Bf16 Kept<Bf16>(float x, uint32_t random) {
   return RoundStochastically(x, random);
 }
 
-// A matrix of V and its slots, as many as a rule has: of S, or compact, first
-// moments of Bf16 and of second ones one float a row.
-template <class V, class S = V, bool kCompact = false>
+// A matrix of V and the state of its rule. First moments are of type M. Second
+// moments are of type M, too, or with kRowMoments one float for each row.
+template <class V, class M = V, bool kRowMoments = false>
 struct SlottedRows {
-  using W = Wide<S>;
-  using Moment = std::conditional_t<kCompact, Bf16, S>;
-  static constexpr bool kIsRandom = kCompact || std::is_same_v<V, Bf16>;
-  static constexpr bool kHasRowSlots = kCompact;
+  using W = Wide<M>;
+  static constexpr bool kIsRandom =
+      std::is_same_v<M, Bf16> || std::is_same_v<V, Bf16>;
+  static constexpr bool kHasRowSlots = kRowMoments;
 
   V* var = nullptr;
   void* slots[3] = {nullptr, nullptr, nullptr};
@@ -154,11 +154,11 @@ struct SlottedRows {
   // Slots with a number for each element; the others have one a row.
   template <class Element>
   static constexpr int FullSlots() {
-    return kCompact ? Element::kMoments : Element::kSlots;
+    return kRowMoments ? Element::kMoments : Element::kSlots;
   }
 
-  Moment* Full(int s, int64_t row) const {
-    return static_cast<Moment*>(slots[s]) + row * dim;
+  M* Full(int s, int64_t row) const {
+    return static_cast<M*>(slots[s]) + row * dim;
   }
   float* OfRow(int s, int64_t row) const {
     return static_cast<float*>(slots[s]) + row;
@@ -180,9 +180,9 @@ struct SlottedRows {
     constexpr int kSlots = Element::kSlots, kFull = FullSlots<Element>();
     const int64_t size = dim;
     V* __restrict w = var + row * dim;
-    Moment* __restrict a = kFull > 0 ? Full(0, row) : nullptr;
-    Moment* __restrict b = kFull > 1 ? Full(1, row) : nullptr;
-    Moment* __restrict c = kFull > 2 ? Full(2, row) : nullptr;
+    M* __restrict a = kFull > 0 ? Full(0, row) : nullptr;
+    M* __restrict b = kFull > 1 ? Full(1, row) : nullptr;
+    M* __restrict c = kFull > 2 ? Full(2, row) : nullptr;
     W before[3] = {0, 0, 0}, after[3];
     for (int s = kFull; s < kSlots; ++s) before[s] = *OfRow(s, row);
     for (int s = 0; s < 3; ++s) after[s] = before[s];
@@ -194,10 +194,9 @@ struct SlottedRows {
       const W old = Unkept(w[d]);
       const W moved = old + step_of(input[d], old, of_element);
       const uint32_t random_bits = kIsRandom ? bits[d] : 0;
-      if constexpr (kFull > 0)
-        a[d] = Kept<Moment>(of_element[0], random_bits >> 16);
-      if constexpr (kFull > 1) b[d] = Kept<Moment>(of_element[1], 0);
-      if constexpr (kFull > 2) c[d] = Kept<Moment>(of_element[2], 0);
+      if constexpr (kFull > 0) a[d] = Kept<M>(of_element[0], random_bits >> 16);
+      if constexpr (kFull > 1) b[d] = Kept<M>(of_element[1], 0);
+      if constexpr (kFull > 2) c[d] = Kept<M>(of_element[2], 0);
       if constexpr (kFull <= 0 && kSlots > 0) after[0] = of_element[0];
       if constexpr (kFull <= 1 && kSlots > 1) after[1] = of_element[1];
       if constexpr (kFull <= 2 && kSlots > 2) after[2] = of_element[2];

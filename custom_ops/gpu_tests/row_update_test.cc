@@ -1,10 +1,11 @@
 // Row updates against the same formulas in double, row by row.
+#include "core/row_update.h"
+
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
 
-#include "core/row_catch_up.h"
 #include "gpu_tests/harness.h"
 #include "kernels/row_update.cu.h"
 
@@ -152,101 +153,6 @@ GPU_TEST(RowUpdateRules) {
   }
 }
 
-// A history of `clock` steps, and the terms of them, on host and device.
-struct Steps {
-  Steps(const Case& c, int64_t clock, int64_t capacity, bool each_element)
-      : rates(capacity), log_keeps(capacity + 1), clocks{0}, terms(18) {
-    Random random(9);
-    const auto numbers = Positive(random.Normal(2 * clock + 18));
-    for (int64_t i = 0; i < clock; ++i) {
-      tfxclass::RecordStep(numbers[i], c.decay * numbers[clock + i], capacity,
-                           clocks.data(), rates.data(), log_keeps.data());
-    }
-    std::copy_n(&numbers[2 * clock], 18, terms.begin());
-    const bool is_adam = c.options.rule == RowRule::kAdam;
-    skip.terms = each_element ? 2 : is_adam && c.num_slots < 3 ? 3 : 1;
-    skip.steps = 6;
-    skip.each_element = each_element;
-    skip.values = terms.data();
-    history = {clock, capacity, is_adam ? rates.data() : nullptr,
-               log_keeps.data()};
-  }
-
-  std::vector<float> rates;
-  std::vector<double> log_keeps;
-  std::vector<int64_t> clocks;
-  std::vector<float> terms;
-  tfxclass::SkipTerms skip;
-  tfxclass::StepHistory history;
-};
-
-// `ids` caught up on the device, and by the processor's functions. Row 4 is
-// not among them, but is a row where all rows are meant.
-void CheckCatchUp(const Case& c, int64_t capacity, bool every_row,
-                  bool each_element) {
-  const int64_t num_rows = 5, dim = 40, clock = 9;
-  std::vector<int64_t> lasts = {9, 3, 0, 1, 2};
-  if (capacity == 8) lasts = {9, 8, 9, 8, 8};
-  const std::vector<int64_t> ids = {1, 3, -1, 2, 1, 0};
-  Random random(8);
-  std::vector<float> rows = random.Normal(num_rows * dim);
-  std::vector<float> slots[3];
-  for (auto& slot : slots) slot = Positive(random.Normal(num_rows * dim));
-  Steps steps(c, clock, capacity, each_element);
-  Buffer<float> row_buffer(rows), a(slots[0]), b(slots[1]), v_hat(slots[2]);
-  Buffer<float> rate_buffer(steps.rates), term_buffer(steps.terms);
-  Buffer<double> keep_buffer(steps.log_keeps);
-  Buffer<int64_t> last_step(lasts), id_buffer(ids), clock_buffer(steps.clocks);
-  GpuRows on_device;
-  on_device.num_rows = num_rows;
-  on_device.dim = dim;
-  on_device.rows = row_buffer.data();
-  float* const data[3] = {a.data(), b.data(), v_hat.data()};
-  for (int s = 0; s < c.num_slots; ++s) on_device.slots[s] = data[s];
-  const bool has_rates = steps.history.rates != nullptr;
-  const tfxclass::GpuHistory history = {
-      last_step.data(), clock_buffer.data(),
-      has_rates ? rate_buffer.data() : nullptr, keep_buffer.data(), capacity};
-  tfxclass::SkipTerms terms = steps.skip;
-  terms.values = term_buffer.data();
-  TestScratch scratch;
-  const Scalars scalars(c);
-  Done(tfxclass::CatchUpRows(c.options, scalars.on_device, on_device,
-                             id_buffer.data(), ids.size(), every_row, history,
-                             terms, &scratch, nullptr));
-  std::vector<int64_t> expected_steps = lasts, due = {0, 1, 2, 3, 4};
-  if (!every_row && !steps.history.IsFull()) due.pop_back();
-  tfxclass::SlottedRows<float> matrices;
-  matrices.var = rows.data();
-  for (int s = 0; s < 3; ++s) matrices.slots[s] = slots[s].data();
-  matrices.dim = dim;
-  const tfxclass::RuleNumbers numbers = {0, 0, c.beta_1, c.beta_2};
-  tfxclass::WithElement<float>(c.options.rule, c.num_slots, [&](auto type) {
-    const typename decltype(type)::type rule(c.options, numbers);
-    tfxclass::CatchUpRows(due.size(), due.data(), rule, matrices, steps.history,
-                          steps.skip, expected_steps.data(),
-                          tfxclass::SerialFor);
-  });
-  // Sums of six terms near 1 in another order, then a handful of operations.
-  ExpectNear(row_buffer.Read(), Wide(rows), 5e-6, c.name);
-  ExpectNear(a.Read(), Wide(slots[0]), 1e-6, c.name);
-  ExpectNear(b.Read(), Wide(slots[1]), 1e-6, c.name);
-  ExpectEqual(last_step.Read(), expected_steps, "last steps");
-}
-
-GPU_TEST(RowCatchUp) {
-  for (const Case& c : Cases()) {
-    const bool is_adam = c.options.rule == RowRule::kAdam;
-    for (const bool each_element : {false, true}) {
-      if (each_element && !is_adam) continue;
-      CheckCatchUp(c, 16, false, each_element);
-      CheckCatchUp(c, 16, true, each_element);
-      CheckCatchUp(c, 9, false, each_element);  // full
-      CheckCatchUp(c, 8, false, each_element);  // begun anew
-    }
-  }
-}
-
 float FloatOf(uint16_t bits) { return tfxclass::ToFloat(Bf16{bits}); }
 
 // What kept a number by chance may be the neighbour of what the processor kept,
@@ -263,13 +169,13 @@ void ExpectMostly(const std::vector<uint16_t>& found,
   Expect(others * 500 <= found.size(), what + ": others than the processor's");
 }
 
-// Rows of bfloat16, or float32 ones with compact slots, as the processor steps:
-// twice, then caught up.
-template <class V, bool kCompact>
+// Two steps of rows of type V with first moments of type M, as on the CPU.
+template <class V, class M, bool kRowMoments>
 void CheckKept(const Case& c, int64_t dim) {
-  using Rows = tfxclass::SlottedRows<V, float, kCompact>;
+  using Rows = tfxclass::SlottedRows<V, M, kRowMoments>;
   constexpr bool kIsHalf = std::is_same_v<V, Bf16>;
-  const int64_t num_rows = 9, n = 14, capacity = 16, size = num_rows * dim;
+  constexpr bool kHasBf16Moments = std::is_same_v<M, Bf16>;
+  const int64_t num_rows = 9, n = 14, size = num_rows * dim;
   Random random(dim);
   const auto start = random.Normal(size), grads = random.Normal(n * dim);
   std::vector<int64_t> ids = random.Ids(n, num_rows);
@@ -293,15 +199,16 @@ void CheckKept(const Case& c, int64_t dim) {
   GpuRows on_device;
   on_device.num_rows = num_rows;
   on_device.dim = dim;
-  on_device.is_compact = kCompact;
+  on_device.has_row_moments = kRowMoments;
+  on_device.has_bf16_moments = kHasBf16Moments;
   on_device.seed = 77;
   for (int s = 0; s < c.num_slots; ++s) {
     size_t bytes = size * sizeof(float);
     rows.slots[s] = slots[s].data();
-    if (kCompact && s < num_moments) {
+    if (kHasBf16Moments && s < num_moments) {
       rows.slots[s] = moments.data();
       bytes = size * sizeof(Bf16);
-    } else if (kCompact) {
+    } else if (kRowMoments && s >= num_moments) {
       rows.slots[s] = of_rows[s].data();
       bytes = num_rows * sizeof(float);
     }
@@ -316,19 +223,6 @@ void CheckKept(const Case& c, int64_t dim) {
   const tfxclass::RuleNumbers numbers = {c.learning_rate, c.decay, c.beta_1,
                                          c.beta_2};
   const auto groups = tfxclass::GroupRows(ids.data(), n, num_rows);
-  Steps steps(c, 9, capacity, false);
-  std::vector<int64_t> lasts = {9, 3, 0, 1, 2, 9, 8, 7, 6};
-  Buffer<int64_t> last_step(lasts), clock(steps.clocks);
-  Buffer<float> rates(steps.rates), terms(steps.terms);
-  Buffer<double> log_keeps(steps.log_keeps);
-  const tfxclass::GpuHistory history = {
-      last_step.data(), clock.data(),
-      steps.history.rates != nullptr ? rates.data() : nullptr, log_keeps.data(),
-      capacity};
-  tfxclass::SkipTerms skip = steps.skip;
-  skip.terms = 1;
-  steps.skip.terms = 1;
-  skip.values = terms.data();
   tfxclass::WithElement<float>(c.options.rule, c.num_slots, [&](auto type) {
     const typename decltype(type)::type rule(c.options, numbers);
     for (const int64_t step : {5, 6}) {
@@ -342,14 +236,9 @@ void CheckKept(const Case& c, int64_t dim) {
                                 id_buffer.data(), grad_buffer.data(), n,
                                 &scratch, nullptr));
     }
-    rows.random = {2 * 77 + 1, static_cast<uint64_t>(steps.history.clock)};
-    tfxclass::CatchUpRows(num_rows, nullptr, rule, rows, steps.history,
-                          steps.skip, lasts.data(), tfxclass::SerialFor);
   });
-  TestScratch scratch;
-  Done(tfxclass::CatchUpRows(c.options, scalars.on_device, on_device, nullptr,
-                             0, true, history, skip, &scratch, nullptr));
-  const std::string what = std::string(c.name) + (kCompact ? ", compact" : "");
+  const std::string what =
+      std::string(c.name) + (kRowMoments ? ", row moments" : "");
   if (kIsHalf) {
     std::vector<uint16_t> found(size);
     CopyOut(found.data(), device_rows, size * sizeof(uint16_t));
@@ -360,13 +249,13 @@ void CheckKept(const Case& c, int64_t dim) {
     // A moment that was rounded the other way moves its number.
     ExpectNear(found, Wide(wide), 1e-4, what);
   }
-  if (kCompact && c.num_slots > num_moments) {
+  if (kRowMoments && c.num_slots > num_moments) {
     std::vector<float> found(num_rows);
     CopyOut(found.data(), on_device.slots[num_moments],
             num_rows * sizeof(float));
     ExpectNear(found, Wide(of_rows[num_moments]), 1e-5, what + ": of rows");
   }
-  if (kCompact && num_moments > 0 && c.num_slots > 0) {
+  if (kHasBf16Moments && num_moments > 0 && c.num_slots > 0) {
     std::vector<uint16_t> found(size);
     CopyOut(found.data(), on_device.slots[0], size * sizeof(uint16_t));
     ExpectMostly(found, moments, what + ": moments");
@@ -376,9 +265,10 @@ void CheckKept(const Case& c, int64_t dim) {
 GPU_TEST(RowUpdateKept) {
   for (const Case& c : Cases()) {
     for (const int64_t dim : {5, 132}) {
-      CheckKept<Bf16, false>(c, dim);
-      CheckKept<Bf16, true>(c, dim);
-      CheckKept<float, true>(c, dim);
+      CheckKept<Bf16, float, false>(c, dim);
+      CheckKept<Bf16, Bf16, true>(c, dim);
+      CheckKept<float, Bf16, true>(c, dim);
+      CheckKept<float, float, true>(c, dim);
     }
   }
 }
@@ -478,34 +368,6 @@ GPU_TEST(RowSumDuplicates) {
   }
 }
 
-GPU_TEST(RowRecordStep) {
-  const int64_t capacity = 3;
-  Buffer<int64_t> ids(std::vector<int64_t>{2, -1, 4, 2, 0});
-  Buffer<int64_t> lasts(std::vector<int64_t>{1, 1, 1, 1});
-  Buffer<int64_t> clock(std::vector<int64_t>{1});
-  Buffer<float> rates(std::vector<float>(capacity, 0));
-  Buffer<double> log_keeps(std::vector<double>(capacity + 1, 0));
-  Case c = Cases()[4];
-  c.learning_rate = 0.5f;
-  c.decay = 0.25f;
-  const Scalars scalars(c);
-  const tfxclass::GpuHistory history = {
-      lasts.data(), clock.data(), rates.data(), log_keeps.data(), capacity};
-  for (int step = 0; step < 3; ++step) {
-    Done(tfxclass::RecordStep(scalars.on_device, ids.data(), 5, 4, history,
-                              nullptr));
-  }
-  ExpectEqual(clock.Read(), {4}, "clock");
-  ExpectEqual(lasts.Read(), {4, 1, 4, 1}, "steps");
-  ExpectEqual(rates.Read(), {0.5f, 0.5f, 0.5f}, "rates");
-  const double log = std::log(0.75);  // place 0 is of the fourth step
-  const std::vector<double> expected = {0, log, log, 2 * log};
-  const auto found = log_keeps.Read();
-  for (int i = 0; i < 4; ++i) {
-    Expect(std::abs(found[i] - expected[i]) < 1e-12, "log_keeps");
-  }
-}
-
 GPU_BENCHMARK(RowBenchmarks) {
   const int64_t num_rows = 1000000, dim = 128, n = 65536;
   Random random(5);
@@ -538,8 +400,8 @@ GPU_BENCHMARK(RowBenchmarks) {
   on_device.bf16_rows = half.data();
   on_device.step = step.data();
   time(", bf16 rows", 2 * 2 + 5 * 4);
-  on_device.is_compact = true;
-  time(", bf16 rows, compact slots", 2 * 2 + 2 * 2 + 4);
+  on_device.has_row_moments = on_device.has_bf16_moments = true;
+  time(", bf16 rows, moments of 2 bytes", 2 * 2 + 2 * 2 + 4);
 }
 
 }  // namespace

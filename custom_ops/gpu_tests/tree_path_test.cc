@@ -146,12 +146,8 @@ void Check(const TestTree& tree, int64_t batch, int64_t p, int64_t dim,
   device.tree.max_depth += more_depth;
   ExpectEqual(device.Count(), e.splits, what + ": splits");
   const int64_t n = e.rows.size();
-  Buffer<int64_t> rows(n), only_rows(n);
+  Buffer<int64_t> rows(n);
   Buffer<float> losses(batch), slopes(n);
-  Done(tfxclass::TreePathRows(device.tree, device.paths, device.splits.data(),
-                              only_rows.data(), device.unsound.data(),
-                              &device.scratch, nullptr));
-  ExpectEqual(only_rows.Read(), e.rows, what + ": rows alone");
   Done(tfxclass::TreePathLoss(device.tree, device.paths, device.queries.data(),
                               device.kernel.data(), dim, device.splits.data(),
                               losses.data(), rows.data(), slopes.data(),

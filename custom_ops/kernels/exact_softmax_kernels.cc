@@ -121,7 +121,7 @@ template <class Inputs, class Kept>
 class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
  public:
   explicit ClassUpdateOp(OpKernelConstruction* c)
-      : LazyRowsOp<Inputs, Kept, float>(c, false) {
+      : LazyRowsOp<Inputs, Kept, float>(c) {
     OP_REQUIRES_OK(c, c->GetAttr("uniform", &uniform_));
     OP_REQUIRES_OK(c, c->GetAttr("epsilon_of_norm", &epsilon_));
     OP_REQUIRES_OK(c, CheckEpsilon("epsilon_of_norm", epsilon_));
@@ -134,23 +134,17 @@ class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
     int64_t step;
     SoftmaxInputs in;
     OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
-    OP_REQUIRES_OK(c, ReadScalar(c, Inputs::kRate, &of_step.learning_rate));
-    OP_REQUIRES_OK(c, ReadScalar(c, "decay", &of_step.decay));
-    OP_REQUIRES_OK(c, this->ReadBetas(c, &of_step));
+    OP_REQUIRES_OK(c, this->ReadNumbers(c, &of_step));
     const auto no_ids = [](const Tensor&, int64_t) { return absl::OkStatus(); };
-    const auto look = [&](RowVariables* opened, bool*) {
-      return ReadSoftmaxInputs(c, (*opened)[0].shape(), "target_grads", true,
-                               &in);
+    const auto read_inputs = [&](const tensorflow::TensorShape& kernel) {
+      return ReadSoftmaxInputs(c, kernel, "target_grads", true, &in);
     };
-    OP_REQUIRES_OK(
-        c, this->Open(c, nullptr, no_ids, look, CopyBytes, &variables, &rows));
-    OP_REQUIRES(c, rows.last_step == nullptr,
-                absl::InvalidArgumentError(
-                    "A step of all rows has no `history`. Received: one"));
+    OP_REQUIRES_OK(c, this->Open(c, nullptr, no_ids, read_inputs, CopyBytes,
+                                 &variables, &rows));
     Tensor* bias_grad;
     OP_REQUIRES_OK(
         c, AllocateOutput(c, 0, {in.bias ? rows.num_rows : 0}, &bias_grad));
-    this->WithRule(rows, of_step, step, kRoundUpdate,
+    this->WithRule(rows, of_step, step,
                    [&](const auto& rule, const auto& slotted) {
                      Step(c, in, rows.num_rows, rule, slotted,
                           bias_grad->flat<float>().data());

@@ -1,4 +1,4 @@
-// What the ops that apply a rule to rows of a matrix have in common.
+// The base of the ops that apply a rule to rows of a matrix.
 #ifndef TFXCLASS_KERNELS_LAZY_ROWS_OP_H_
 #define TFXCLASS_KERNELS_LAZY_ROWS_OP_H_
 
@@ -13,61 +13,57 @@
 
 namespace tfxclass {
 
-enum RoundingPurpose { kRoundUpdate, kRoundCatchUp };
-
-// They apply the rule of `Inputs` to rows of T with slots and
-// gradients of S. Kept is how T is named where it is rounded.
+// Ops that apply the rule of `Inputs` to rows of T with gradients of S. `Kept`
+// is the type of the rows where they are rounded stochastically.
 template <class Inputs, class Kept, class S>
 class LazyRowsOp : public RowOp {
  public:
-  LazyRowsOp(tensorflow::OpKernelConstruction* c, bool needs_history)
-      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kMoments,
-              Inputs::kHasRates, needs_history) {
+  explicit LazyRowsOp(tensorflow::OpKernelConstruction* c)
+      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kMoments) {
     options_.rule = Inputs::kRule;
     OP_REQUIRES_OK(c, ReadOptions(c, &options_));
     OP_REQUIRES_OK(c, c->GetAttr("seed", &seed_));
-    OP_REQUIRES(
-        c, !is_compact() || kMayBeCompact,
-        absl::InvalidArgumentError(absl::StrCat(
-            "`compact` slots need S to be float. Received: ",
-            tensorflow::DataTypeString(tensorflow::DataTypeToEnum<S>::value))));
   }
 
  protected:
-  // The scalars that an update and a catch-up have.
-  absl::Status ReadBetas(tensorflow::OpKernelContext* c,
-                         RuleNumbers* numbers) const {
+  // The scalars of a step.
+  absl::Status ReadNumbers(tensorflow::OpKernelContext* c,
+                           RuleNumbers* numbers) const {
+    TF_RETURN_IF_ERROR(ReadScalar(c, Inputs::kRate, &numbers->learning_rate));
+    TF_RETURN_IF_ERROR(ReadScalar(c, "decay", &numbers->decay));
     if (Inputs::kRule != RowRule::kAdam) return absl::OkStatus();
     TF_RETURN_IF_ERROR(ReadScalar(c, "beta_1", &numbers->beta_1));
     return ReadScalar(c, "beta_2", &numbers->beta_2);
   }
 
-  // Calls run(element, the matrices). What is rounded at `step` of this
-  // `purpose` is so by random numbers of its own.
+  // Calls run(element, the matrices). `step` numbers the random bits.
   template <class Run>
   void WithRule(const RowMatrices& rows, const RuleNumbers& numbers,
-                int64_t step, int purpose, const Run& run) const {
+                int64_t step, const Run& run) const {
     WithElement<Wide<S>, Inputs::kRule>(num_slots(), [&](auto type) {
       const typename decltype(type)::type element(options_, numbers);
-      const RowRandom random = {static_cast<uint64_t>(seed_) * 2 + purpose,
+      // Twice the seed: files of earlier versions go on with the same bits.
+      const RowRandom random = {static_cast<uint64_t>(seed_) * 2,
                                 static_cast<uint64_t>(step)};
-      if constexpr (kMayBeCompact) {
-        if (is_compact()) {
-          run(element, Slotted<true>(rows, random));
+      if constexpr (std::is_same_v<S, float>) {
+        if (has_bfloat16_moments()) {
+          run(element, Slotted<Bf16, true>(rows, random));
+          return;
+        }
+        if (has_row_moments()) {
+          run(element, Slotted<float, true>(rows, random));
           return;
         }
       }
-      run(element, Slotted<false>(rows, random));
+      run(element, Slotted<S, false>(rows, random));
     });
   }
 
  private:
-  static constexpr bool kMayBeCompact = std::is_same_v<S, float>;
-
-  template <bool kCompact>
-  static SlottedRows<Kept, S, kCompact> Slotted(const RowMatrices& rows,
-                                                const RowRandom& random) {
-    SlottedRows<Kept, S, kCompact> slotted;
+  template <class M, bool kRowMoments>
+  static SlottedRows<Kept, M, kRowMoments> Slotted(const RowMatrices& rows,
+                                                   const RowRandom& random) {
+    SlottedRows<Kept, M, kRowMoments> slotted;
     slotted.var = rows.matrix<Kept>(0);
     for (int s = 0; s < 3; ++s) slotted.slots[s] = rows.matrices[s + 1];
     slotted.dim = rows.dim;

@@ -10,21 +10,18 @@ namespace tfxclass {
 struct SgdInputs {
   static constexpr RowRule kRule = RowRule::kSgd;
   static constexpr int kLeastSlots = 0, kMostSlots = 1, kMoments = 1;
-  static constexpr bool kHasRates = false, kHasTerms = true;
   static constexpr const char* kRate = "learning_rate";
 };
 
 struct AdagradInputs {
   static constexpr RowRule kRule = RowRule::kAdagrad;
   static constexpr int kLeastSlots = 1, kMostSlots = 1, kMoments = 0;
-  static constexpr bool kHasRates = false, kHasTerms = false;
   static constexpr const char* kRate = "learning_rate";
 };
 
 struct AdamInputs {
   static constexpr RowRule kRule = RowRule::kAdam;
   static constexpr int kLeastSlots = 2, kMostSlots = 3, kMoments = 1;
-  static constexpr bool kHasRates = true, kHasTerms = true;
   static constexpr const char* kRate = "alpha";
 };
 

@@ -6,7 +6,6 @@
 
 #include "core/philox.h"
 #include "core/row_rules.h"
-#include "core/skipped_steps.h"
 #include "kernels/cuda_utils.cu.h"
 #include "kernels/row_runs.cu.h"
 #include "kernels/row_update.cu.h"
@@ -25,68 +24,6 @@ __device__ Element ElementOf(const RowRuleOptions& options,
   return Element(
       options, {At(s.learning_rate), At(s.decay), At(s.beta_1), At(s.beta_2)});
 }
-
-// The steps that a row skipped, as a warp sees them.
-struct SkippedSteps {
-  StepHistory history;
-  SkipTerms terms;
-  int64_t first = 0, age = 0, count = 0;  // the first `count` of `age` count
-
-  __device__ SkippedSteps(const GpuHistory& h, const SkipTerms& of_steps,
-                          int64_t last)
-      : history{*h.clock, h.capacity, h.rates, h.log_keeps}, terms(of_steps) {
-    first = history.First(last);
-    age = history.End() - first;
-    count = age < terms.steps ? age : terms.steps;
-  }
-
-  // keep_i rate_i of the i-th, from 0.
-  __device__ float Rate(int64_t i) const {
-    const double keep = history.Kept(first + i + 1);
-    return static_cast<float>(keep * history.Rate(first + i));
-  }
-
-  // By all lanes together.
-  __device__ Skipped Sum(const SkipFade& fade) const {
-    Skipped skipped;
-    skipped.keep = history.Kept(first);
-    skipped.momentum = pow(fade.momentum, static_cast<double>(age));
-    skipped.velocity = pow(fade.velocity, static_cast<double>(age));
-    if (terms.each_element) return skipped;
-    for (int64_t i = Lane(); i < count; i += kWarp) {
-      const float rate = Rate(i);
-      for (int p = 0; p < terms.terms; ++p) {
-        skipped.move[p] += rate * terms.values[p * terms.steps + i];
-      }
-    }
-    for (int p = 0; p < terms.terms; ++p) {
-      skipped.move[p] = WarpSum(skipped.move[p]);
-    }
-    return skipped;
-  }
-
-  // By how much they move an element, over its first moment.
-  template <class Element>
-  __device__ float OverM(const Element& element, const Skipped& skipped,
-                         const float* slots) const {
-    if constexpr (Element::kHasRoot) {
-      if (terms.each_element) {
-        return SumOfMoves(element.Root(slots), element.epsilon);
-      }
-    }
-    return element.OverM(skipped, slots);
-  }
-
- private:
-  __device__ float SumOfMoves(float root, float epsilon) const {
-    const float* const c = terms.values + terms.steps;
-    float sum = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      sum += MoveInOneStep(Rate(i) * terms.values[i], c[i], root, epsilon);
-    }
-    return sum;
-  }
-};
 
 __device__ __forceinline__ Pack<1> Load(const Bf16* from, Pack<1>) {
   return {{ToFloat(*from)}};
@@ -123,11 +60,11 @@ __device__ __forceinline__ void StoreKept(Bf16* to, const Pack<kWidth>& x,
 
 // A matrix of V and its slots, as SlottedRows of core/row_update.h: rounded by
 // the same random bits.
-template <class V, bool kIsCompact>
+template <class V, class M, bool kRowMoments>
 struct DeviceRows {
-  using Moment = std::conditional_t<kIsCompact, Bf16, float>;
-  static constexpr bool kCompact = kIsCompact;
-  static constexpr bool kIsRandom = kCompact || std::is_same_v<V, Bf16>;
+  static constexpr bool kHasRowSlots = kRowMoments;
+  static constexpr bool kIsRandom =
+      std::is_same_v<M, Bf16> || std::is_same_v<V, Bf16>;
 
   V* rows;
   void* slots[3];
@@ -135,8 +72,8 @@ struct DeviceRows {
   uint64_t seed;
   const int64_t* step;
 
-  __device__ Moment* Full(int s, int64_t at) const {
-    return static_cast<Moment*>(slots[s]) + at;
+  __device__ M* Full(int s, int64_t at) const {
+    return static_cast<M*>(slots[s]) + at;
   }
   __device__ float* OfRow(int s, int64_t row) const {
     return static_cast<float*>(slots[s]) + row;
@@ -156,7 +93,7 @@ struct DeviceRows {
   __device__ void Move(int64_t row, const StepOf& step_of) const {
     constexpr int kSlots = Element::kSlots;
     // With a number for each element; the others have one a row.
-    constexpr int kFull = kCompact ? Element::kMoments : kSlots;
+    constexpr int kFull = kRowMoments ? Element::kMoments : kSlots;
     float before[kSlots + 1], after[kSlots + 1];
     for (int s = kFull; s < kSlots; ++s) before[s] = *OfRow(s, row);
     if (kFull < kSlots) __syncwarp();  // all have read them

@@ -54,12 +54,12 @@ __global__ void __launch_bounds__(kThreads)
   if (end == i) return;
   const int64_t dim = rows.dim;
   float mean_square = 0;
-  for (int64_t d = Lane() * kWidth; Rows::kCompact && d < dim;
+  for (int64_t d = Lane() * kWidth; Rows::kHasRowSlots && d < dim;
        d += kWarp * kWidth) {
     const Pack<kWidth> grad = SumRun<kWidth>(grads, dim, d, order, i, end);
     for (int j = 0; j < kWidth; ++j) mean_square += grad.at[j] * grad.at[j];
   }
-  if (Rows::kCompact) mean_square = WarpSum(mean_square) / dim;
+  if (Rows::kHasRowSlots) mean_square = WarpSum(mean_square) / dim;
   const Element element = ElementOf<Element>(options, scalars);
   rows.template Move<Element, kWidth>(
       sorted[i],
@@ -67,64 +67,10 @@ __global__ void __launch_bounds__(kThreads)
         const Pack<kWidth> grad = SumRun<kWidth>(grads, dim, d, order, i, end);
         return EachElement<Element>(of_slots, [&](int j, float* of_element) {
           const float g = grad.at[j];
-          const float square = Rows::kCompact ? mean_square : g * g;
+          const float square = Rows::kHasRowSlots ? mean_square : g * g;
           return element.Step(old.at[j], g, square, of_element);
         });
       });
-}
-
-// A warp brings a row that is behind to the clock.
-template <class Element, int kWidth, class Rows>
-__device__ void CatchUpRow(const Element& element, const Rows& rows,
-                           int64_t row, const GpuHistory& history,
-                           const SkipTerms& terms) {
-  const int64_t last = history.last_step[row];
-  if (*history.clock < 0 || last >= *history.clock) return;
-  const SkippedSteps steps(history, terms, last);
-  const Skipped skipped = steps.Sum(element.Fade());
-  rows.template Move<Element, kWidth>(
-      row, [&](int64_t, const Pack<kWidth>& old, Pack<kWidth>* of_slots) {
-        return EachElement<Element>(of_slots, [&](int j, float* of_element) {
-          const float over_m = steps.OverM(element, skipped, of_element);
-          return element.Skip(old.at[j], skipped, over_m, of_element);
-        });
-      });
-  __syncwarp();  // all have read last_step
-  if (Lane() == 0) history.last_step[row] = *history.clock;
-}
-
-// A warp for each sorted id.
-template <class Element, class Rows, int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    CatchUpRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
-                      const int64_t* sorted, int64_t n, GpuHistory history,
-                      SkipTerms terms) {
-  const int64_t i = WarpNumber();
-  if (i >= n || RunEnd(sorted, n, i) == i) return;
-  CatchUpRow<Element, kWidth>(ElementOf<Element>(options, scalars), rows,
-                              sorted[i], history, terms);
-}
-
-// Warps go through all rows, if the history is full or `every_row`.
-template <class Element, class Rows, int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    CatchUpMatrixKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
-                        int64_t num_rows, bool every_row, GpuHistory history,
-                        SkipTerms terms) {
-  const int64_t clock = *history.clock;
-  if (!every_row && (clock == 0 || clock % history.capacity != 0)) return;
-  const Element element = ElementOf<Element>(options, scalars);
-  const int64_t warps = gridDim.x * static_cast<int64_t>(blockDim.x / kWarp);
-  for (int64_t row = WarpNumber(); row < num_rows; row += warps) {
-    CatchUpRow<Element, kWidth>(element, rows, row, history, terms);
-  }
-}
-
-// One thread.
-__global__ void RecordStepKernel(RowScalars scalars, GpuHistory history) {
-  if (ThreadNumber() > 0) return;
-  RecordStep(At(scalars.learning_rate), At(scalars.decay), history.capacity,
-             history.clock, history.rates, history.log_keeps);
 }
 
 // A warp for each sorted id; sums[places[i]] is of the run that begins at i.
@@ -144,14 +90,6 @@ __global__ void SumRunsKernel(const int64_t* sorted, const int32_t* order,
   }
 }
 
-// A thread for each id. Ids that occur twice write the same.
-__global__ void SetLastStepKernel(const int64_t* ids, int64_t n,
-                                  int64_t num_rows, const int64_t* clock,
-                                  int64_t* last_step) {
-  const int64_t i = ThreadNumber();
-  if (i < n && ids[i] >= 0 && ids[i] < num_rows) last_step[ids[i]] = *clock;
-}
-
 int NumSlots(const GpuRows& rows) {
   return (rows.slots[0] != nullptr) + (rows.slots[1] != nullptr) +
          (rows.slots[2] != nullptr);
@@ -161,11 +99,16 @@ template <class V, class Run>
 GpuStatus WithKept(V* kept, const GpuRows& r, uint64_t seed,
                    const int64_t* step, const Run& run) {
   void* const* s = r.slots;
-  if (r.is_compact) {
+  if (r.has_bf16_moments) {
     return run(
-        DeviceRows<V, true>{kept, {s[0], s[1], s[2]}, r.dim, seed, step});
+        DeviceRows<V, Bf16, true>{kept, {s[0], s[1], s[2]}, r.dim, seed, step});
   }
-  return run(DeviceRows<V, false>{kept, {s[0], s[1], s[2]}, r.dim, seed, step});
+  if (r.has_row_moments) {
+    return run(DeviceRows<V, float, true>{
+        kept, {s[0], s[1], s[2]}, r.dim, seed, step});
+  }
+  return run(
+      DeviceRows<V, float, false>{kept, {s[0], s[1], s[2]}, r.dim, seed, step});
 }
 
 // Calls run(the matrices as kernels take them).
@@ -208,39 +151,6 @@ GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
   });
 }
 
-GpuStatus CatchUpRows(const RowRuleOptions& options, const RowScalars& scalars,
-                      const GpuRows& rows, const int64_t* ids, int64_t n,
-                      bool every_row, const GpuHistory& history,
-                      const SkipTerms& terms, Scratch* scratch,
-                      GpuStream stream) {
-  constexpr int64_t kMostBlocks = 2048;
-  if (rows.num_rows == 0) return nullptr;
-  if (every_row) n = 0;
-  Runs runs;
-  if (n > 0) {
-    TFXCLASS_RETURN_IF_GPU_ERROR(
-        FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
-  }
-  const bool wide = IsWide(rows);
-  const int64_t blocks = BlocksOfWarps(rows.num_rows, kThreads);
-  return WithElement<float>(options.rule, NumSlots(rows), [&](auto element) {
-    return WithRows(rows, 2 * rows.seed + 1, history.clock, [&](auto kept) {
-      using Element = typename decltype(element)::type;
-      using Rows = decltype(kept);
-      TFXCLASS_RETURN_IF_GPU_ERROR(Launch(
-          wide ? CatchUpMatrixKernel<Element, Rows, 4>
-               : CatchUpMatrixKernel<Element, Rows, 1>,
-          blocks < kMostBlocks ? blocks : kMostBlocks, kThreads, 0, stream,
-          options, scalars, kept, rows.num_rows, every_row, history, terms));
-      if (n == 0) return GpuStatus(nullptr);
-      return Launch(wide ? CatchUpRowsKernel<Element, Rows, 4>
-                         : CatchUpRowsKernel<Element, Rows, 1>,
-                    BlocksOfWarps(n, kThreads), kThreads, 0, stream, options,
-                    scalars, kept, runs.sorted, n, history, terms);
-    });
-  });
-}
-
 GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
                            int64_t bound, int64_t dim, int64_t* unique_ids,
                            float* sums, int64_t* num_unique, Scratch* scratch,
@@ -255,16 +165,6 @@ GpuStatus SumDuplicateRows(const int64_t* ids, const float* grads, int64_t n,
   return Launch(wide ? SumRunsKernel<4> : SumRunsKernel<1>,
                 BlocksOfWarps(n, kThreads), kThreads, 0, stream, runs.sorted,
                 runs.order, places, grads, dim, n, unique_ids, sums);
-}
-
-GpuStatus RecordStep(const RowScalars& scalars, const int64_t* ids, int64_t n,
-                     int64_t num_rows, const GpuHistory& history,
-                     GpuStream stream) {
-  TFXCLASS_RETURN_IF_GPU_ERROR(
-      Launch(RecordStepKernel, 1, kWarp, 0, stream, scalars, history));
-  if (n == 0) return nullptr;
-  return LaunchEach(SetLastStepKernel, n, stream, ids, n, num_rows,
-                    history.clock, history.last_step);
 }
 
 }  // namespace tfxclass

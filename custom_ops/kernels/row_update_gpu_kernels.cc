@@ -31,38 +31,36 @@ absl::Status ScalarAt(OpKernelContext* c, const char* name, const T** at) {
 
 absl::Status NoCheck(const Tensor&, int64_t) { return absl::OkStatus(); }
 
-// What both ops do: Launch puts their work on the stream. Rows of T.
+// Rows of T.
 template <class Inputs, class T>
-class GpuLazyRowsOp : public RowOp {
+class GpuUpdateOp : public RowOp {
  public:
-  GpuLazyRowsOp(OpKernelConstruction* c, bool needs_history)
-      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kMoments,
-              Inputs::kHasRates, needs_history) {
+  explicit GpuUpdateOp(OpKernelConstruction* c)
+      : RowOp(c, Inputs::kLeastSlots, Inputs::kMostSlots, Inputs::kMoments) {
     options_.rule = Inputs::kRule;
     OP_REQUIRES_OK(c, ReadOptions(c, &options_));
     OP_REQUIRES_OK(c, c->GetAttr("seed", &seed_));
   }
 
- protected:
-  // With the variables locked and writable, launch(scalars, rows, history).
-  // `step` is on the device; null where rows catch up.
-  template <class Run>
-  absl::Status Compute(OpKernelContext* c, const Tensor* grads,
-                       const int64_t* step, RowScalars scalars,
-                       const Run& launch) const {
+  void Compute(OpKernelContext* c) override {
+    const Tensor* grads;
+    OP_REQUIRES_OK(c, c->input("grads", &grads));
+    RowScalars scalars;
+    const int64_t* step;
+    OP_REQUIRES_OK(c, ScalarAt(c, "step", &step));
+    OP_REQUIRES_OK(c, ScalarAt(c, Inputs::kRate, &scalars.learning_rate));
+    OP_REQUIRES_OK(c, ScalarAt(c, "decay", &scalars.decay));
     if (Inputs::kRule == RowRule::kAdam) {
-      TF_RETURN_IF_ERROR(ScalarAt(c, "beta_1", &scalars.beta_1));
-      TF_RETURN_IF_ERROR(ScalarAt(c, "beta_2", &scalars.beta_2));
+      OP_REQUIRES_OK(c, ScalarAt(c, "beta_1", &scalars.beta_1));
+      OP_REQUIRES_OK(c, ScalarAt(c, "beta_2", &scalars.beta_2));
     }
     RowVariables variables;
     RowMatrices matrices;
     const auto copy = [c](void* to, const void* from, size_t bytes) {
       return ToStatus(CopyInDevice(to, from, bytes, StreamOf(c)));
     };
-    // The clock is on the device.
-    const auto look = [](RowVariables*, bool*) { return absl::OkStatus(); };
-    TF_RETURN_IF_ERROR(
-        Open(c, grads, NoCheck, look, copy, &variables, &matrices));
+    OP_REQUIRES_OK(
+        c, Open(c, grads, NoCheck, AnyShape, copy, &variables, &matrices));
     GpuRows rows;
     rows.num_rows = matrices.num_rows;
     rows.dim = matrices.dim;
@@ -72,86 +70,21 @@ class GpuLazyRowsOp : public RowOp {
       rows.bf16_rows = matrices.matrix<uint16_t>(0);
     }
     for (int s = 0; s < 3; ++s) rows.slots[s] = matrices.matrices[s + 1];
-    rows.is_compact = is_compact();
+    rows.has_row_moments = has_row_moments();
+    rows.has_bf16_moments = has_bfloat16_moments();
     rows.seed = static_cast<uint64_t>(seed_);
     rows.step = step;
-    return ToStatus(
-        launch(scalars, rows,
-               GpuHistory{matrices.last_step, matrices.clock, matrices.rates,
-                          matrices.log_keeps, capacity()}));
+    const Tensor& ids = Ids(c);
+    OpScratch scratch(c);
+    OP_REQUIRES_OK(c, ToStatus(UpdateRows(
+                          options_, scalars, rows, ids.flat<int64_t>().data(),
+                          grads->flat<float>().data(), ids.NumElements(),
+                          &scratch, StreamOf(c))));
   }
 
+ private:
   RowRuleOptions options_;
-
- private:
   int64_t seed_ = 0;
-};
-
-template <class Inputs, class T>
-class GpuUpdateOp : public GpuLazyRowsOp<Inputs, T> {
- public:
-  explicit GpuUpdateOp(OpKernelConstruction* c)
-      : GpuLazyRowsOp<Inputs, T>(c, false) {}
-
-  void Compute(OpKernelContext* c) override {
-    const Tensor* grads;
-    OP_REQUIRES_OK(c, c->input("grads", &grads));
-    RowScalars of_step;
-    const int64_t* step;
-    OP_REQUIRES_OK(c, ScalarAt(c, "step", &step));
-    OP_REQUIRES_OK(c, ScalarAt(c, Inputs::kRate, &of_step.learning_rate));
-    OP_REQUIRES_OK(c, ScalarAt(c, "decay", &of_step.decay));
-    const Tensor& ids = this->Ids(c);
-    const int64_t* of_rows = ids.flat<int64_t>().data();
-    const int64_t n = ids.NumElements();
-    const auto launch = [&](const RowScalars& scalars, const GpuRows& rows,
-                            const GpuHistory& history) {
-      OpScratch scratch(c);
-      TFXCLASS_RETURN_IF_GPU_ERROR(
-          UpdateRows(this->options_, scalars, rows, of_rows,
-                     grads->flat<float>().data(), n, &scratch, StreamOf(c)));
-      if (history.clock == nullptr) return GpuStatus(nullptr);
-      return RecordStep(scalars, of_rows, n, rows.num_rows, history,
-                        StreamOf(c));
-    };
-    OP_REQUIRES_OK(
-        c, GpuLazyRowsOp<Inputs, T>::Compute(c, grads, step, of_step, launch));
-  }
-};
-
-template <class Inputs, class T>
-class GpuCatchUpOp : public GpuLazyRowsOp<Inputs, T> {
- public:
-  explicit GpuCatchUpOp(OpKernelConstruction* c)
-      : GpuLazyRowsOp<Inputs, T>(c, true) {
-    OP_REQUIRES_OK(c, c->GetAttr("every_row", &every_row_));
-    if (c->HasAttr("each_element")) {
-      OP_REQUIRES_OK(c, c->GetAttr("each_element", &each_element_));
-    }
-  }
-
-  void Compute(OpKernelContext* c) override {
-    SkipTerms terms;
-    terms.each_element = each_element_;
-    if (Inputs::kHasTerms) {
-      const int64_t least = each_element_ ? 2 : 1;
-      OP_REQUIRES_OK(
-          c, ReadTerms(c, least, each_element_ ? 2 : kMostSkipTerms, &terms));
-    }
-    const Tensor& ids = this->Ids(c);
-    const auto launch = [&](const RowScalars& scalars, const GpuRows& rows,
-                            const GpuHistory& history) {
-      OpScratch scratch(c);
-      return CatchUpRows(this->options_, scalars, rows,
-                         ids.flat<int64_t>().data(), ids.NumElements(),
-                         every_row_, history, terms, &scratch, StreamOf(c));
-    };
-    OP_REQUIRES_OK(c, GpuLazyRowsOp<Inputs, T>::Compute(c, nullptr, nullptr,
-                                                        RowScalars(), launch));
-  }
-
- private:
-  bool every_row_, each_element_ = false;
 };
 
 class GpuSumDuplicateRowsOp : public OpKernel {
@@ -196,20 +129,15 @@ class GpuSumDuplicateRowsOp : public OpKernel {
                         .TypeConstraint<T>("T")     \
                         .TypeConstraint<float>("S") \
                         .HostMemory("variable")     \
-                        .HostMemory("slots")        \
-                        .HostMemory("history"),     \
+                        .HostMemory("slots"),       \
                     __VA_ARGS__)
-#define TFXCLASS_GPU_RULE(name, Inputs, T)                   \
-  TFXCLASS_GPU_OP(name "Update", T, GpuUpdateOp<Inputs, T>); \
-  TFXCLASS_GPU_OP(name "CatchUp", T, GpuCatchUpOp<Inputs, T>)
-#define TFXCLASS_GPU_ROWS(T)                          \
-  TFXCLASS_GPU_RULE("LazySgd", SgdInputs, T);         \
-  TFXCLASS_GPU_RULE("LazyAdagrad", AdagradInputs, T); \
-  TFXCLASS_GPU_RULE("LazyAdam", AdamInputs, T)
+#define TFXCLASS_GPU_ROWS(T)                                              \
+  TFXCLASS_GPU_OP("LazySgdUpdate", T, GpuUpdateOp<SgdInputs, T>);         \
+  TFXCLASS_GPU_OP("LazyAdagradUpdate", T, GpuUpdateOp<AdagradInputs, T>); \
+  TFXCLASS_GPU_OP("LazyAdamUpdate", T, GpuUpdateOp<AdamInputs, T>)
 TFXCLASS_GPU_ROWS(float);
 TFXCLASS_GPU_ROWS(Eigen::bfloat16);
 #undef TFXCLASS_GPU_ROWS
-#undef TFXCLASS_GPU_RULE
 #undef TFXCLASS_GPU_OP
 TFXCLASS_REGISTER(
     TFXCLASS_GPU_NAME("SumDuplicateRows").TypeConstraint<float>("T"),

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "core/bf16.h"
-#include "core/row_catch_up.h"
 #include "core/row_rules.h"
 #include "core/row_update.h"
 #include "kernels/kernel_utils.h"
@@ -34,8 +33,7 @@ RowRuns GroupsOf(const Tensor& ids, int64_t num_rows) {
 template <class Inputs, class Kept, class S>
 class LazyUpdateOp : public LazyRowsOp<Inputs, Kept, S> {
  public:
-  explicit LazyUpdateOp(OpKernelConstruction* c)
-      : LazyRowsOp<Inputs, Kept, S>(c, false) {}
+  using LazyRowsOp<Inputs, Kept, S>::LazyRowsOp;
 
   void Compute(OpKernelContext* c) override {
     RowVariables variables;
@@ -45,81 +43,15 @@ class LazyUpdateOp : public LazyRowsOp<Inputs, Kept, S> {
     RuleNumbers of_step;
     int64_t step;
     OP_REQUIRES_OK(c, ReadScalar(c, "step", &step));
-    OP_REQUIRES_OK(c, ReadScalar(c, Inputs::kRate, &of_step.learning_rate));
-    OP_REQUIRES_OK(c, ReadScalar(c, "decay", &of_step.decay));
-    OP_REQUIRES_OK(c, this->ReadBetas(c, &of_step));
-    const auto look = [&](RowVariables* v, bool*) {
-      int64_t clock;
-      return this->ReadClock(v, &clock);
-    };
-    OP_REQUIRES_OK(c, this->Open(c, grads, CheckRowIds, look, CopyBytes,
+    OP_REQUIRES_OK(c, this->ReadNumbers(c, &of_step));
+    OP_REQUIRES_OK(c, this->Open(c, grads, CheckRowIds, AnyShape, CopyBytes,
                                  &variables, &rows));
     const RowRuns groups = GroupsOf(this->Ids(c), rows.num_rows);
-    this->WithRule(rows, of_step, step, kRoundUpdate,
-                   [&](const auto& rule, const auto& slotted) {
-                     UpdateRows(groups, grads->flat<S>().data(), rule, slotted,
-                                PoolOf(c));
-                   });
-    if (rows.last_step == nullptr) return;
-    RecordStep(of_step.learning_rate, of_step.decay, this->capacity(),
-               rows.clock, rows.rates, rows.log_keeps);
-    for (int64_t row : groups.rows) rows.last_step[row] = *rows.clock;
+    this->WithRule(
+        rows, of_step, step, [&](const auto& rule, const auto& slotted) {
+          UpdateRows(groups, grads->flat<S>().data(), rule, slotted, PoolOf(c));
+        });
   }
-};
-
-template <class Inputs, class Kept, class S>
-class LazyCatchUpOp : public LazyRowsOp<Inputs, Kept, S> {
- public:
-  explicit LazyCatchUpOp(OpKernelConstruction* c)
-      : LazyRowsOp<Inputs, Kept, S>(c, true) {
-    OP_REQUIRES_OK(c, c->GetAttr("every_row", &every_row_));
-    if (c->HasAttr("each_element")) {
-      OP_REQUIRES_OK(c, c->GetAttr("each_element", &each_element_));
-    }
-  }
-
-  void Compute(OpKernelContext* c) override {
-    RowVariables variables;
-    RowMatrices rows;
-    RuleNumbers numbers;
-    SkipTerms terms;
-    OP_REQUIRES_OK(c, this->ReadBetas(c, &numbers));
-    if (Inputs::kHasTerms) OP_REQUIRES_OK(c, ReadOwnTerms(c, &terms));
-    const auto look = [&](RowVariables* v, bool* is_idle) {
-      int64_t clock;
-      const absl::Status status = this->ReadClock(v, &clock);
-      *is_idle = clock == 0;
-      return status;
-    };
-    OP_REQUIRES_OK(c, this->Open(c, nullptr, CheckRowIds, look, CopyBytes,
-                                 &variables, &rows));
-    if (rows.num_rows == 0) return;
-    const StepHistory history = {*rows.clock, this->capacity(), rows.rates,
-                                 rows.log_keeps};
-    const auto catch_up = [&](int64_t count, const int64_t* ids) {
-      this->WithRule(rows, numbers, history.clock, kRoundCatchUp,
-                     [&](const auto& rule, const auto& slotted) {
-                       CatchUpRows(count, ids, rule, slotted, history, terms,
-                                   rows.last_step, PoolOf(c));
-                     });
-    };
-    if (every_row_ || history.IsFull()) {
-      catch_up(rows.num_rows, nullptr);
-      return;
-    }
-    const RowRuns groups = GroupsOf(this->Ids(c), rows.num_rows);
-    catch_up(groups.size(), groups.rows.data());
-  }
-
- private:
-  absl::Status ReadOwnTerms(OpKernelContext* c, SkipTerms* terms) const {
-    terms->each_element = each_element_;
-    if (each_element_) return ReadTerms(c, 2, 2, terms);
-    const bool is_adam = Inputs::kRule == RowRule::kAdam;
-    return ReadTerms(c, 1, is_adam ? kMostSkipTerms : 1, terms);
-  }
-
-  bool every_row_, each_element_ = false;
 };
 
 template <class T>
@@ -163,20 +95,17 @@ class SumDuplicateRowsOp : public OpKernel {
                         .TypeConstraint<T>("T")         \
                         .TypeConstraint<S>("S"),        \
                     __VA_ARGS__)
-#define TFXCLASS_CPU_RULE(name, Inputs, T, Kept, S)                    \
-  TFXCLASS_CPU_OF(name "Update", T, S, LazyUpdateOp<Inputs, Kept, S>); \
-  TFXCLASS_CPU_OF(name "CatchUp", T, S, LazyCatchUpOp<Inputs, Kept, S>)
-#define TFXCLASS_CPU_ROWS(T, Kept, S)                          \
-  TFXCLASS_CPU_RULE("LazySgd", SgdInputs, T, Kept, S);         \
-  TFXCLASS_CPU_RULE("LazyAdagrad", AdagradInputs, T, Kept, S); \
-  TFXCLASS_CPU_RULE("LazyAdam", AdamInputs, T, Kept, S)
+#define TFXCLASS_CPU_ROWS(T, Kept, S)                                       \
+  TFXCLASS_CPU_OF("LazySgdUpdate", T, S, LazyUpdateOp<SgdInputs, Kept, S>); \
+  TFXCLASS_CPU_OF("LazyAdagradUpdate", T, S,                                \
+                  LazyUpdateOp<AdagradInputs, Kept, S>);                    \
+  TFXCLASS_CPU_OF("LazyAdamUpdate", T, S, LazyUpdateOp<AdamInputs, Kept, S>)
 TFXCLASS_CPU_ROWS(Eigen::half, Eigen::half, Eigen::half);
 TFXCLASS_CPU_ROWS(Eigen::bfloat16, Eigen::bfloat16, Eigen::bfloat16);
 TFXCLASS_CPU_ROWS(float, float, float);
 TFXCLASS_CPU_ROWS(double, double, double);
 TFXCLASS_CPU_ROWS(Eigen::bfloat16, Bf16, float);
 #undef TFXCLASS_CPU_ROWS
-#undef TFXCLASS_CPU_RULE
 #undef TFXCLASS_CPU_OF
 #define TFXCLASS_CPU_SUMS(T)                            \
   TFXCLASS_REGISTER(Name("Tfxclass>SumDuplicateRows")   \

@@ -47,17 +47,6 @@ __global__ void __launch_bounds__(kPathThreads, kBlocks)
   }
 }
 
-// A block a sample.
-__global__ void __launch_bounds__(kPathThreads, kBlocks)
-    PathRowsKernel(PathArgs args, const int64_t* splits, int64_t* rows) {
-  TFXCLASS_DYNAMIC_SHARED(unsigned char, shared);
-  for (int64_t i = blockIdx.x; i < args.labels.batch; i += gridDim.x) {
-    const Paths paths = FindPaths(args, i, shared);
-    if (!HasRoom(args, splits, i, paths)) continue;
-    WritePathRows(args.tree.tree, paths, rows + splits[i]);
-  }
-}
-
 // products [num_rows] of a sample, a warp for several rows at once.
 template <int kWidth>
 __device__ void PathProducts(const float* query, const float* kernel,
@@ -288,13 +277,6 @@ GpuStatus CountTreePaths(const GpuTree& tree, const PathLabels& labels,
   TFXCLASS_RETURN_IF_GPU_ERROR(LaunchPaths(CountPathsKernel, tree, labels,
                                            unsound, scratch, stream, rows_of));
   return RunningSums(rows_of, labels.batch, splits, scratch, stream);
-}
-
-GpuStatus TreePathRows(const GpuTree& tree, const PathLabels& labels,
-                       const int64_t* splits, int64_t* rows, int32_t* unsound,
-                       Scratch* scratch, GpuStream stream) {
-  return LaunchPaths(PathRowsKernel, tree, labels, unsound, scratch, stream,
-                     splits, rows);
 }
 
 GpuStatus TreePathLoss(const GpuTree& tree, const PathLabels& labels,

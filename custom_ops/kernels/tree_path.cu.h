@@ -4,7 +4,7 @@
 // Two launches with a size in between: CountTreePaths leaves where the rows of
 // each sample begin, `splits`, whose last number is how long `rows` and
 // `slopes` must be. The caller copies it (and *unsound) to the host: the one
-// synchronisation of the loss. TreePathLoss or TreePathRows then fills them.
+// synchronisation of the loss. TreePathLoss then fills them.
 //
 // What the trees, labels, rows or splits hold is checked where it is read: if
 // any of it leads out of its array, *unsound becomes 1 and results are
@@ -31,7 +31,7 @@ struct GpuTree {
 };
 
 // labels [batch, p], those below 0 are padding; p x max_depth <= 2^22. The
-// weights are of the same shape, null where only rows are asked for.
+// weights are of the same shape.
 struct PathLabels {
   const int64_t* labels;
   const float* weights;
@@ -44,11 +44,6 @@ struct PathLabels {
 GpuStatus CountTreePaths(const GpuTree& tree, const PathLabels& labels,
                          int64_t* splits, int32_t* unsound, Scratch* scratch,
                          GpuStream stream);
-
-// rows [splits[batch]]: those of weights on the paths of each sample.
-GpuStatus TreePathRows(const GpuTree& tree, const PathLabels& labels,
-                       const int64_t* splits, int64_t* rows, int32_t* unsound,
-                       Scratch* scratch, GpuStream stream);
 
 // queries [batch, dim], kernel [tree.num_rows, dim]; losses [batch]; rows and
 // slopes [splits[batch]], the slope of the loss by each row's product.

@@ -59,35 +59,6 @@ class GpuTreeOp : public TreeOp {
   int64_t max_depth_;
 };
 
-class GpuTreePathRowsOp : public GpuTreeOp {
- public:
-  using GpuTreeOp::GpuTreeOp;
-
-  void Compute(OpKernelContext* c) override {
-    const Tensor &leaves = c->input(1), &labels = c->input(2);
-    OP_REQUIRES_OK(c, CheckLabels(leaves, labels));
-    int64_t num_rows;
-    OP_REQUIRES_OK(c, ReadInteger(c, "num_rows", 0, INT64_MAX, &num_rows));
-    GpuTree tree;
-    OP_REQUIRES_OK(c, ReadGpuTree(c->input(0), leaves, num_rows, &tree));
-    const PathLabels of_batch = {labels.flat<int64_t>().data(), nullptr,
-                                 labels.dim_size(0), labels.dim_size(1)};
-    OpScratch scratch(c);
-    int64_t* const splits = scratch.Get<int64_t>(of_batch.batch + 1);
-    int32_t* const unsound = scratch.Get<int32_t>(1);
-    OP_REQUIRES(c, splits != nullptr && unsound != nullptr,
-                ToStatus(kNoScratch));
-    int64_t total;
-    OP_REQUIRES_OK(c,
-                   Count(c, tree, of_batch, splits, unsound, &scratch, &total));
-    Tensor* rows;
-    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {total}, &rows));
-    OP_REQUIRES_OK(c, ToStatus(TreePathRows(tree, of_batch, splits,
-                                            rows->flat<int64_t>().data(),
-                                            unsound, &scratch, StreamOf(c))));
-  }
-};
-
 class GpuTreePathLossOp : public GpuTreeOp {
  public:
   using GpuTreeOp::GpuTreeOp;
@@ -183,8 +154,6 @@ class GpuTreePathGradOp : public OpKernel {
   }
 };
 
-TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TreePathRows").HostMemory("num_rows"),
-                  GpuTreePathRowsOp);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TreePathLoss"), GpuTreePathLossOp);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TreePathGrad"), GpuTreePathGradOp);
 

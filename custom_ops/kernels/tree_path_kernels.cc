@@ -59,33 +59,6 @@ class BatchPaths {
   const std::vector<float> ones_;
 };
 
-class TreePathRowsOp : public TreeOp {
- public:
-  using TreeOp::TreeOp;
-
-  void Compute(OpKernelContext* c) override {
-    const Tensor &leaves = c->input(1), &labels = c->input(2);
-    OP_REQUIRES_OK(c, CheckLabels(leaves, labels));
-    OP_REQUIRES_OK(c, CheckIds("labels", labels, leaves.dim_size(0), -1));
-    int64_t num_rows;
-    OP_REQUIRES_OK(c, ReadInteger(c, "num_rows", 0, INT64_MAX, &num_rows));
-    ClassTree tree;
-    OP_REQUIRES_OK(c, ReadTree(c->input(0), leaves.dim_size(0), num_rows,
-                               independent_, &tree));
-    const BatchPaths paths(tree, leaves, labels, nullptr);
-    const int64_t batch = labels.dim_size(0);
-    std::vector<int64_t> splits(batch + 1);
-    OP_REQUIRES_OK(c, paths.Count(PoolOf(c), splits.data()));
-    Tensor* rows;
-    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {splits[batch]}, &rows));
-    std::vector<PathStep> steps;
-    for (int64_t i = 0; i < batch; ++i) {
-      paths.Collect(i, &steps);
-      WriteRows(tree, steps, rows->flat<int64_t>().data() + splits[i]);
-    }
-  }
-};
-
 class TreePathLossOp : public TreeOp {
  public:
   using TreeOp::TreeOp;
@@ -193,7 +166,6 @@ class TreePathGradOp : public OpKernel {
   }
 };
 
-TFXCLASS_CPU("TreePathRows", TreePathRowsOp);
 TFXCLASS_CPU("TreePathLoss", TreePathLossOp);
 TFXCLASS_CPU("TreePathGrad", TreePathGradOp);
 

@@ -2,16 +2,11 @@
 //
 // `variable` is of type T and shape [num_rows, ...], `slots` of type S and the
 // same shape; T is S, or bfloat16 with a float S: then rows are rounded
-// stochastically, by random numbers of `seed`, `step` (that of a catch-up is
-// the clock) and the row. With `compact`, where S is float, first moments are
-// bfloat16, rounded so, and second ones float [num_rows]: of the mean of the
-// squares. Where rows are caught up, `history` is
-//   last_step: int64 [num_rows], the steps after which each row was current,
-//   clock: int64, the steps that the variable has seen,
-//   rates: float [capacity], of these steps (Adam alone),
-//   log_keeps: double [capacity + 1], where rows decay.
-// `decay` is learning rate times weight decay. core/skipped_steps.h says what
-// the terms of CatchUp are. With `every_row`, ids are not looked at.
+// stochastically, by random numbers of `seed`, `step` and the row. With
+// `row_moments`, where S is float, second moments are float [num_rows]: they
+// are of the mean of the squares of a row. With `bfloat16_moments`, which needs
+// `row_moments`, first moments are bfloat16, rounded stochastically.
+// `decay` is learning rate times weight decay.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -41,14 +36,12 @@ absl::Status SumShape(InferenceContext* c) {
   REGISTER_OP("Tfxclass>" name)                              \
       .Input("variable: resource")                           \
       .Input("slots: num_slots * resource")                  \
-      .Input("history: num_history * resource")              \
       .Attr("T: {half, bfloat16, float, double} = DT_FLOAT") \
       .Attr("S: {half, bfloat16, float, double} = DT_FLOAT") \
-      .Attr("compact: bool = false")                         \
+      .Attr("row_moments: bool = false")                     \
+      .Attr("bfloat16_moments: bool = false")                \
       .Attr("seed: int = 0")                                 \
       .Attr("num_slots: int >= 0")                           \
-      .Attr("num_history: int >= 0")                         \
-      .Attr("capacity: int >= 1 = 1")                        \
       .SetIsStateful()                                       \
       .Input("ids: int64")
 
@@ -58,25 +51,16 @@ absl::Status SumShape(InferenceContext* c) {
       .Input("step: int64")   \
       .SetShapeFn(NoOutput)
 
-#define TFXCLASS_CATCH_UP(name) \
-  TFXCLASS_ROWS(name).Attr("every_row: bool = false").SetShapeFn(NoOutput)
-
 TFXCLASS_UPDATE("LazySgdUpdate")
     .Input("learning_rate: double")
     .Input("decay: double")
     .Attr("momentum: float")
     .Attr("nesterov: bool");
 
-TFXCLASS_CATCH_UP("LazySgdCatchUp")
-    .Input("terms: float")
-    .Attr("momentum: float");
-
 TFXCLASS_UPDATE("LazyAdagradUpdate")
     .Input("learning_rate: double")
     .Input("decay: double")
     .Attr("epsilon: float");
-
-TFXCLASS_CATCH_UP("LazyAdagradCatchUp");
 
 TFXCLASS_UPDATE("LazyAdamUpdate")
     .Input("alpha: double")
@@ -84,13 +68,6 @@ TFXCLASS_UPDATE("LazyAdamUpdate")
     .Input("beta_1: double")
     .Input("beta_2: double")
     .Attr("epsilon: float");
-
-TFXCLASS_CATCH_UP("LazyAdamCatchUp")
-    .Input("terms: float")
-    .Input("beta_1: double")
-    .Input("beta_2: double")
-    .Attr("epsilon: float")
-    .Attr("each_element: bool = false");
 
 // Steps of all rows of a kernel [classes, dim] with the gradient that
 // Tfxclass>ExactSoftmaxGrad returns, which is not held: each chunk of classes
@@ -129,7 +106,6 @@ TFXCLASS_CLASS_UPDATE("ClassAdamUpdate")
     .Attr("epsilon: float");
 
 #undef TFXCLASS_CLASS_UPDATE
-#undef TFXCLASS_CATCH_UP
 #undef TFXCLASS_UPDATE
 #undef TFXCLASS_ROWS
 

@@ -12,19 +12,6 @@ namespace {
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-REGISTER_OP("Tfxclass>TreePathRows")
-    .Input("nodes: int64")
-    .Input("leaves: int64")
-    .Input("labels: int64")
-    .Input("num_rows: int64")
-    .Attr("independent: bool")
-    .Attr("max_depth: int >= 1 = 64")
-    .Output("rows: int64")
-    .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Vector(c->UnknownDim()));
-      return absl::OkStatus();
-    });
-
 REGISTER_OP("Tfxclass>TreePathLoss")
     .Input("queries: float")
     .Input("kernel: float")

@@ -135,25 +135,6 @@ def top_k_block(offset):
     )
 
 
-def sgd_catch_up(clock, capacity=8):
-    return Call(
-        "tfxclass_lazy_sgd_catch_up",
-        {
-            "variable": Variable(ROWS),
-            "slots": [Variable(ROWS)],
-            "history": [
-                Variable(np.ones(6, np.int64)),
-                Variable(np.int64(clock)),
-                Variable(np.zeros(9, np.float64)),
-            ],
-            "capacity": capacity,
-            "ids": np.arange(6),
-            "terms": np.ones((1, 8), np.float32),
-            "momentum": 1.0,
-        },
-    )
-
-
 def one_vs_rest(value):
     one, none = np.array([0, 1]), np.zeros(1, np.int64)
     names = ["label", "group_label", "group_row"]
@@ -292,10 +273,6 @@ KNOWN = {
     ),
     "offset_past_63_bits": (top_k_block(2**63 - 1), INVALID),
     "offset_below_0": (top_k_block(-3), INVALID),
-    "momentum_that_never_falls": (sgd_catch_up(2**62), "done"),
-    "clock_below_0": (sgd_catch_up(-1), INVALID),
-    "clock_past_63_bits": (sgd_catch_up(2**63 - 1), INVALID),
-    "capacity_past_63_bits": (sgd_catch_up(1, 2**63 - 1), INVALID),
     "transpose_of_a_huge_empty_matrix": (
         Call(
             "tfxclass_transpose",

@@ -19,23 +19,10 @@ EPSILON = float(np.finfo(np.float32).eps)
 ROW_DTYPES = ["float32", "float32", "float64", "float16", "bfloat16"]
 
 
-def number(value):
-    """Of an array with one element, as Python has it."""
-    return int(np.ravel(getattr(value, "value", value))[0])
-
-
 def check_update(args, outputs, live):
-    """Rows that were not touched stay; the clock says when the others moved."""
+    """Rows that were not touched stay as they are."""
     del outputs
-    others = check_rows(args, live, np.ravel(args["ids"]))
-    if not args["history"]:
-        return
-    clock = number(args["history"][1]) + 1
-    assert number(read(live["history"][1], np.int64)) == clock
-    steps = read(live["history"][0], np.int64)
-    assert np.all(steps[np.ravel(args["ids"])] == clock), steps
-    before = args["history"][0].value
-    np.testing.assert_array_equal(steps[others], before[others])
+    check_rows(args, live, np.ravel(args["ids"]))
 
 
 def check_class_update(args, outputs, live):
@@ -53,58 +40,33 @@ def check_class_update(args, outputs, live):
             np.testing.assert_array_equal(found, kernel)
 
 
-def check_catch_up(args, outputs, live):
-    """Rows that were not asked for stay, unless all of them are due."""
-    del outputs
-    clock, count = number(args["history"][1]), len(args["variable"].value)
-    is_full = clock > 0 and clock % args["capacity"] == 0
-    ids = np.ravel(args["ids"])
-    ids = np.arange(count) if args["every_row"] or is_full else ids
-    others = check_rows(args, live, ids if clock else [])
-    assert number(read(live["history"][1], np.int64)) == clock
-    steps, before = read(live["history"][0], np.int64), args["history"][0].value
-    np.testing.assert_array_equal(steps[others], before[others])
-    if clock:
-        np.testing.assert_array_equal(
-            steps[ids], np.maximum(before[ids], clock)
-        )
-
-
 def check_rows(args, live, ids):
-    """All but `ids`, which it returns, are as before, and so in the slots."""
+    """All rows but `ids` are as before, and so are their slots."""
     others = np.setdiff1d(np.arange(len(args["variable"].value)), ids)
     variables = [args["variable"], *args["slots"]]
     for variable, handle in zip(variables, [live["variable"], *live["slots"]]):
         after = read(handle, variable.value.dtype)
         np.testing.assert_array_equal(after[others], variable.value[others])
-    return others
 
 
-def draw_history(d, num_rows, has_rates):
-    """`history` and its `capacity`."""
-    clock, capacity = d.integer(0, 30), int(d.choice([1, 5, 8, 100]))
-    history = [
-        Variable(d.ids((num_rows,), int(clock) + 1)),
-        Variable(clock),
-    ]
-    if has_rates:
-        history.append(Variable(np.abs(d.floats(capacity))))
-    if d.chance():
-        lost = 0.01 * np.abs(d.floats(capacity + 1)).astype(np.float64)
-        history.append(Variable(-np.cumsum(lost)))
-    return history, capacity
+def draw_moments(d):
+    """`(row_moments, bfloat16_moments)`."""
+    has_row_moments = d.chance()
+    return has_row_moments, has_row_moments and d.chance()
 
 
-def draw_slot(d, shape, dtype, compact, is_moment):
-    if compact:
-        dtype = "bfloat16" if is_moment else "float32"
-        shape = shape if is_moment else shape[:1]
+def draw_slot(d, shape, dtype, moments, is_moment):
+    has_row_moments, has_bfloat16_moments = moments
+    if is_moment and has_bfloat16_moments:
+        dtype = "bfloat16"
+    elif has_row_moments and not is_moment:
+        dtype, shape = "float32", shape[:1]
     return Variable(np.abs(d.floats(*shape)).astype(dtype))
 
 
 def slot_type(args):
-    """That of gradients."""
-    if args["compact"]:
+    """The type of the gradients."""
+    if args["row_moments"]:
         return "float32"
     for slot in args["slots"]:
         return slot.value.dtype.name
@@ -114,27 +76,25 @@ def slot_type(args):
 def describe_rule(rule, least_slots, most_slots, num_moments, attrs):
     is_adam = rule == "adam"
 
-    def common(d, has_history):
+    def common(d):
         shape = (d.size(), *[d.size() for _ in range(d.choice([0, 1, 1, 2]))])
         dtype, slots = (
             d.choice(ROW_DTYPES),
             int(d.integer(least_slots, most_slots)),
         )
-        history, capacity = draw_history(d, shape[0], is_adam)
-        slot_dtype, compact = dtype, False
+        slot_dtype, moments = dtype, (False, False)
         if dtype in ("float32", "bfloat16") and d.chance(0.3):
-            slot_dtype, compact = "float32", d.chance()
+            slot_dtype, moments = "float32", draw_moments(d)
         args = {
             "variable": Variable(d.floats(*shape).astype(dtype)),
             "slots": [
-                draw_slot(d, shape, slot_dtype, compact, s < num_moments)
+                draw_slot(d, shape, slot_dtype, moments, s < num_moments)
                 for s in range(slots)
             ],
             "T": dtype,
-            "compact": compact,
+            "row_moments": moments[0],
+            "bfloat16_moments": moments[1],
             "seed": int(d.seed()),
-            "history": history if has_history else [],
-            "capacity": capacity,
             "ids": d.ids((d.size() if shape[0] else 0,), shape[0]),
         }
         if is_adam:
@@ -150,7 +110,7 @@ def describe_rule(rule, least_slots, most_slots, num_moments, attrs):
 
     @described(f"lazy_{rule}_update", check_update)
     def draw_update(d):
-        args = common(d, d.chance())
+        args = common(d)
         value = args["variable"].value
         shape = (len(args["ids"]), *value.shape[1:])
         rate = "alpha" if is_adam else "learning_rate"
@@ -168,40 +128,28 @@ def describe_rule(rule, least_slots, most_slots, num_moments, attrs):
         gradient = draw_class_gradient(d)
         kernel = gradient.pop("kernel")
         gradient["epsilon_of_norm"] = gradient.pop("epsilon")
-        args = common(d, False)
+        args = common(d)
         dtype = d.choice(["float32", "bfloat16"])
-        compact = d.chance()
+        moments = draw_moments(d)
         rate = "alpha" if is_adam else "learning_rate"
         return {
             **args,
             **gradient,
             "variable": Variable(kernel.astype(dtype)),
             "slots": [
-                draw_slot(d, kernel.shape, "float32", compact, s < num_moments)
+                draw_slot(d, kernel.shape, "float32", moments, s < num_moments)
                 for s in range(len(args["slots"]))
             ],
             "T": dtype,
             "S": "float32",
-            "compact": compact,
+            "row_moments": moments[0],
+            "bfloat16_moments": moments[1],
             "ids": np.zeros(0, np.int64),
             "step": d.integer(0, 10**6),
             rate: np.float64(d.choice([0, 0.01, 0.1])),
             "decay": np.float64(d.choice([0, 0.01, 0.1])),
             **drawn_attrs(d, attrs),
         }
-
-    @described(f"lazy_{rule}_catch_up", check_catch_up)
-    def draw_catch_up(d):
-        args = {**common(d, True), "every_row": d.chance(0.3)}
-        args["S"] = slot_type(args)
-        if rule == "adagrad":
-            return args
-        terms = 1
-        if is_adam:
-            args["each_element"] = d.chance()
-            terms = 2 if args["each_element"] else int(d.integer(1, 6))
-        args["terms"] = np.abs(d.floats(terms, d.size(0)))
-        return {**args, **drawn_attrs(d, [x for x in attrs if x != "nesterov"])}
 
 
 describe_rule("sgd", 0, 1, 1, ["momentum", "nesterov"])

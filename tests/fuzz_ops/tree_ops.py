@@ -54,20 +54,6 @@ def draw_paths(d):
     }
 
 
-def check_path_rows(args, outputs, live):
-    del live
-    assert_ids(outputs[0], int(np.ravel(args["num_rows"])[0]))
-
-
-@described("tree_path_rows", check_path_rows)
-def _draw_path_rows(d):
-    args = draw_paths(d)
-    rows = np.int64(len(args["kernel"]))
-    for name in ("queries", "kernel", "weights"):
-        del args[name]
-    return {**args, "num_rows": rows}
-
-
 def check_loss(args, outputs, live):
     del live
     losses, rows, slopes, splits = outputs

@@ -221,7 +221,6 @@ class Trial:
         if isinstance(self.optimizer, MultiOptimizer):
             # Its groups name this head, not those that are tried.
             self.optimizer_of_head = self.optimizer.optimizer_of(head)
-        head.settle()
         self.rows = [w.numpy() for w in self._rows_of(head)]
         self.options: Config = {}
 
@@ -268,7 +267,6 @@ class Trial:
                 f"{steps} steps. Fix: a lower learning rate, or features that "
                 "are finite."
             )
-        head.settle()
         self.rows = [w.numpy() for w in self._rows_of(head)]
         self.trained = head
         return steps

@@ -4,7 +4,6 @@ import os
 
 import keras
 
-from tfxclass import optimizers
 from tfxclass.inference.graph import encoder_of
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.paths import local_path
@@ -14,15 +13,13 @@ from tfxclass.types import Path
 def parts_of(
     model: keras.Model | Path,
 ) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
-    """`(inputs, features, head)` of a model, its class vectors up to date.
+    """`(inputs, features, head)` of a model.
 
     Args:
         model: `keras.Model`, or the path of one in a `.keras` file.
     """
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(local_path(model, "model"))
-    for variable in model.trainable_variables:
-        optimizers.catch_up(variable)
     return encoder_of(model)
 
 

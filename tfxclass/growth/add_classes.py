@@ -101,7 +101,6 @@ def add_classes(
     num_classes = max(head.num_classes, int(added[-1]) + 1)
     change = Change(num_classes, added, _NO_IDS, _names(head, labels, added))
     carry_lib.check_can_change(model)
-    carry_lib.settle(model)
     means = None
     if data is not None:
         encoder = keras.Model(inputs_as_given(model, inputs), features)
@@ -140,7 +139,7 @@ def changed(
     change: Change,
     means: ClassMeans | None = None,
 ) -> keras.Model:
-    """`model` after a change of its head, whose rows are settled."""
+    """`model` after a change of its head."""
     with scope_of(model):
         after = _head_of(type(head), head.changed_config(change))
         other = with_head(model, after)

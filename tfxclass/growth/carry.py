@@ -3,28 +3,18 @@
 import keras
 import numpy as np
 
-from tfxclass import optimizers
 from tfxclass import shards as shards_lib
 from tfxclass.core.change import Change
 from tfxclass.keras_internals import num_applied
-from tfxclass.keras_internals import read_averages
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.shards.state import read
 from tfxclass.shards.state import write
 from tfxclass.trees.class_means import ClassMeans
 
-# What is known of the steps that rows skipped: nothing, after all are settled.
-# And what is summed over steps: `check_can_change` sees to it that it is 0.
-_BEGINS_ANEW = (
-    "last_step",
-    "clock",
-    "rates",
-    "log_keeps",
-    "numbers",
-    "averaged",
-    "gradient_accumulator",
-)
+# Sums of gradients are 0 then: see `check_can_change`.
+_SUMS = "gradient_accumulator"
+# Keras' moving average of a weight.
 _AVERAGE = "average"
 
 
@@ -39,16 +29,6 @@ def check_can_change(model: keras.Model) -> None:
                 f"gradient_accumulation_steps={steps} batches before. "
                 f"Received: {int(num_applied(optimizer))} batches"
             )
-
-
-def settle(model: keras.Model) -> None:
-    """Brings rows and averages up to date, so that their history can end."""
-    for variable in model.trainable_variables:
-        for part in shards_lib.parts_of(variable):
-            optimizers.catch_up(part)
-    for optimizer in _optimizers(model):
-        if optimizer.built and getattr(optimizer, "use_ema", False):
-            read_averages(optimizer)
 
 
 def _optimizers(model):
@@ -142,7 +122,7 @@ def _carry_slots(pairs, head, sources):
                 write(variable, read(was))
             continue
         name, slot = found
-        if slot not in _BEGINS_ANEW:
+        if slot != _SUMS:
             of_rows.setdefault((name, slot), []).append((was, variable))
     for (name, slot), parts in of_rows.items():
         weight = head.made[name] if slot == _AVERAGE else None

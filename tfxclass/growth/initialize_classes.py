@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.data.batches import Batches
-from tfxclass.growth import carry as carry_lib
 from tfxclass.growth.feature_means import class_means
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -59,7 +58,6 @@ def initialize_classes(
     if not isinstance(texts, (tf.data.Dataset, keras.utils.PyDataset)):
         texts = _with_labels(texts, labels, head.num_classes)
     batches = Batches("texts", texts, batch_size)
-    carry_lib.settle(model)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     ids = np.arange(head.num_classes)
     means = class_means(encoder, head, batches, ids, head.num_classes)

@@ -96,7 +96,6 @@ class AdaptiveProjectedSoftmax(PartsHead):
 
     def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """List of `(projection, rows)`: logits are `x . projection . rows`."""
-        self.settle()
         projection = tf.convert_to_tensor(self.projection)
         return [
             (projection[:, :m] / m**0.5, _floats(rows))

@@ -183,7 +183,6 @@ class AdaptiveSoftmax(PartsHead):
             of_clusters = [tf.zeros(x.shape[0]) for x in self.clusters]
             offsets = [self.offsets[0], *of_clusters]
         rows = in_blocks([self.kernels[0], *self.clusters], offsets)
-        read.settle(rows[0])
         tail = sum(tf.cast(targets.ids >= x, tf.int64) for x in self.cutoffs)
         entry = tf.where(tail > 0, self.sizes[0] - 1 + tail, targets.ids)
         entries = merge_repeats(Targets(entry, targets.weights))

@@ -21,7 +21,6 @@ from tfxclass.losses.options import OF_LOSSES
 from tfxclass.ops import half_rows
 from tfxclass.rows import exact
 from tfxclass.rows import products
-from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
 from tfxclass.types import Initializer
@@ -303,10 +302,8 @@ class ClassHead(PartsHead):
         is_softmax = self.objective.name == "softmax"
         return is_softmax and plain and not exact.on_gpu(self.rows_device)
 
-    def class_matrix(self, settle: bool = True) -> tf.Tensor:
-        """`kernel`, float32, whole; with `settle` all rows up to date."""
-        if settle:
-            read.settle(self.rows)
+    def class_matrix(self) -> tf.Tensor:
+        """The whole `kernel`, float32."""
         return half_rows.floats(tf.convert_to_tensor(self.kernel))
 
     def get_config(self) -> Config:

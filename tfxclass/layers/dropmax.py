@@ -260,32 +260,21 @@ class DropMax(SavedRandom, SampledHead):
             self.seed or 0,
         )
 
-    def settle(self) -> None:
-        super().settle()
-        for variables in (self.retain, self.posterior):
-            if variables is not None:
-                read.settle(self._affine_rows(variables))
-
-    def _settled(self, settle=True):
-        if settle:
-            self.settle()
-        return self.retained
-
     @do_not_convert
     def retain_probabilities(self, features: Array) -> tf.Tensor:
         """rho, float32 `[..., num_classes]`."""
         features = self.as_features(features)
         queries = self.queries(flatten(features))
-        logits = self._settled().all_retain_logits(queries)
+        logits = self.retained.all_retain_logits(queries)
         shape = [tf.shape(queries)[0], self.num_classes]
         rho = tf.broadcast_to(tf.sigmoid(logits), shape)
         return unflatten(rho, features)
 
-    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
-        return self._settled(settle).all_logits(self.queries(features))
+    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
+        return self.retained.all_logits(self.queries(features))
 
     def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        found = self._settled().best(
+        found = self.retained.best(
             self.queries(features), k, self.needs_logsumexp
         )
         return self._answer(features, [found], k)
@@ -303,7 +292,7 @@ class DropMax(SavedRandom, SampledHead):
         if self.sampler is None or self.predict_samples is not None:
             logits = self.all_logits(features)
             return softmax.softmax_cross_entropy(logits, targets)
-        losses = self._settled().losses(self.queries(features), targets)
+        losses = self.retained.losses(self.queries(features), targets)
         return first_order.refuse(
             losses,
             f"The loss of {self.name!r} has a gradient with training=True, or "
@@ -341,7 +330,6 @@ class DropMax(SavedRandom, SampledHead):
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         queries = self.queries(features)
         if self.sampler is None:
-            self.settle()
             logits = products.all_products(queries, read.whole(self.rows))
             return Step(self._loss(queries, logits, targets)[0])
         sample = self.sample(queries, targets)
@@ -387,7 +375,7 @@ class DropMax(SavedRandom, SampledHead):
         return self._affine(queries, self.retain, ids)
 
     def _affine(self, queries, variables, ids):
-        """Logits of the classes `ids`, or of all, which are settled."""
+        """Logits of the classes `ids`, or of all."""
         rows = self._affine_rows(variables)
         if ids is None:
             return products.all_products(queries, read.whole(rows))

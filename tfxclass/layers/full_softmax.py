@@ -17,10 +17,10 @@ class FullSoftmax(ClassHead):
     every row. On a CPU a training step with an optimizer of
     `tfxclass.optimizers` holds neither logits nor the gradient of `kernel`:
     rows move as soon as their part of it is there. Where the gradient has to be
-    whole (clipping, accumulation, averages, constraints, `catch_up`, a loss
-    scale, a strategy, `run_eagerly`; options of the loss that change logits)
-    and with Keras' optimizers it is one tensor, with the same numbers but for
-    rounding. Products are float32 under every policy: see `docs/exact.md`.
+    whole (clipping, accumulation, constraints, a loss scale, a strategy,
+    `run_eagerly`; options of the loss that change logits) and with Keras'
+    optimizers it is one tensor, with the same numbers but for rounding.
+    Products are float32 under every policy: see `docs/exact.md`.
     Other losses hold a block of logits (8 MiB, and from 2,048 rows on 4 KiB a
     row) beside the gradient.
 

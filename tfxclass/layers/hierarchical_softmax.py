@@ -25,7 +25,6 @@ from tfxclass.layers.tree_growth import TreeGrowth
 from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement
-from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import row_products
@@ -238,16 +237,13 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         """The rows of `kernel`, which belong to nodes, not to classes."""
         return ClassRows(self.kernel, device=self.rows_device)
 
-    def settle(self) -> None:
-        read.settle(self.node_rows)
-
     def exact_loss(
         self,
         features: tf.Tensor,
         targets: targets_lib.Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
-        num_node_rows, ids = self.kernel.shape[0], targets.ids
+        ids = targets.ids
         if self.removed:
             removed = tf.constant(list(self.removed), tf.int64)
             below = tf.searchsorted(removed, tf.reshape(ids, [-1]))
@@ -255,15 +251,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         with placement.on(self.rows_device):
             nodes = tf.convert_to_tensor(self.nodes)
             leaves = tf.convert_to_tensor(self.leaves)
-            rows = class_tree.path_rows(
-                nodes,
-                leaves,
-                ids,
-                num_node_rows,
-                self.independent,
-                self.max_depth,
-            )
-            read.settle(self.node_rows, rows)
             return class_tree.path_loss(
                 self.queries(features),
                 tf.convert_to_tensor(self.kernel),
@@ -275,9 +262,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
                 self.max_depth,
             )
 
-    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
-        if settle:
-            self.settle()
+    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
         with placement.on(self.rows_device):
             kernel = tf.convert_to_tensor(self.kernel)
             logs = class_tree.log_probabilities(
@@ -311,7 +296,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         """
         k = self._check_search(k, threshold)
         features = self.as_features(features)
-        self.settle()
         with placement.on(self.rows_device):
             ids, logs = class_tree.top_k(
                 self.queries(flatten(features)),

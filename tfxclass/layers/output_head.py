@@ -51,7 +51,7 @@ class OutputHead(keras.layers.Layer):
     computes that output.
 
     A subclass declares its weights in `weight_specs` and gives its
-    `training_step`, `exact_loss`, `settle`, `all_logits`, `best`,
+    `training_step`, `exact_loss`, `all_logits`, `best`,
     `export_weights`, `stock_best` and `stock_scores`, as a tree does.
     `PartsHead` makes all but the first two from the rows that are multiplied
     with the features; `ClassHead` is the one for heads with a row a class.
@@ -284,8 +284,7 @@ class OutputHead(keras.layers.Layer):
         if labels is not None:
             losses = self.compute_loss(features, labels, training)
             self.add_loss(_mean(losses, forward_lib.mask_of(features)))
-        # In training nobody needs the full output: no row is settled for it.
-        logits = self.logits(features, settle=not training)
+        logits = self.logits(features)
         output = self.activate(logits) if self.activation else logits
         return forward_lib.attach(self.guard(output, training), forward)
 
@@ -448,14 +447,10 @@ class OutputHead(keras.layers.Layer):
         }
 
     @do_not_convert
-    def logits(self, features: Array, settle: bool = True) -> tf.Tensor:
-        """All logits, float32 `[..., num_classes]`.
-
-        With `settle`, rows that an optimizer left behind are brought up to
-        date first.
-        """
+    def logits(self, features: Array) -> tf.Tensor:
+        """All logits, float32 `[..., num_classes]`."""
         features = self.as_features(features)
-        return unflatten(self.all_logits(flatten(features), settle), features)
+        return unflatten(self.all_logits(flatten(features)), features)
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Probabilities of logits `[..., num_classes]`."""
@@ -519,10 +514,6 @@ class OutputHead(keras.layers.Layer):
         """The variables that `part_queries` reads; an export saves them."""
         return []
 
-    def settle(self) -> None:
-        """Brings all rows that an optimizer left behind up to date."""
-        raise NotImplementedError
-
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> Step:
@@ -556,7 +547,7 @@ class OutputHead(keras.layers.Layer):
         """Loss over all classes; float32 `[rows]`."""
         raise NotImplementedError
 
-    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
+    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
         """float32 `[rows, num_classes]`."""
         raise NotImplementedError
 

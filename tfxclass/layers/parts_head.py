@@ -46,10 +46,6 @@ class PartsHead(OutputHead):
         """List of `ClassRows`: those of all classes, in their order."""
         raise NotImplementedError
 
-    def settle(self) -> None:
-        for rows in self.class_rows():
-            read.settle(rows)
-
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         """The queries of each of `class_rows`, or those of all; a list."""
         return [self.queries(features)]
@@ -89,15 +85,8 @@ class PartsHead(OutputHead):
         """What the replicas tell each other: of `tfxclass.shards`."""
         return ALONE
 
-    def parts(
-        self, features: tf.Tensor, settle: bool = True
-    ) -> list[tuple[tf.Tensor, ClassRows]]:
-        """List of `(queries, ClassRows)` whose logits are all classes'.
-
-        With `settle`, rows are brought up to date first.
-        """
-        if settle:
-            self.settle()
+    def parts(self, features: tf.Tensor) -> list[tuple[tf.Tensor, ClassRows]]:
+        """List of `(queries, ClassRows)` whose logits are all classes'."""
         return self._paired(flatten(features), self.class_rows())
 
     def _paired(self, features, class_rows):
@@ -175,12 +164,12 @@ class PartsHead(OutputHead):
             margin=margin,
         )
 
-    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
+    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
         """float32 `[rows, num_classes]`."""
         exchange = self.exchange(features)
         logits = [
             _all_products(exchange.gather(queries), rows)
-            for queries, rows in self.parts(features, settle)
+            for queries, rows in self.parts(features)
         ]
         logits = self.adjust_logits(features, exchange.own_from_all(logits))
         return tf.concat(logits, axis=1)
@@ -191,10 +180,7 @@ class PartsHead(OutputHead):
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         if not self.has_own_logits:
             return super().logits_of(features, ids)
-        class_rows = self.class_rows()
-        for rows in class_rows:
-            read.settle(rows, tf.maximum(rows.local_ids(ids), 0))
-        return _logits_of(self._paired(features, class_rows), ids)
+        return _logits_of(self._paired(features, self.class_rows()), ids)
 
     def stock_logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any

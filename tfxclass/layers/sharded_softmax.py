@@ -1,6 +1,5 @@
 """Softmax whose classes are shared out among the replicas of a strategy."""
 
-import contextlib
 import math
 from typing import Any
 
@@ -250,27 +249,13 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
             for i, variables in parts.items()
         }
 
-    def settle(self) -> None:
-        scope = contextlib.nullcontext()
-        shards = self.shards
-        is_outside = shards_lib.batch_of(shards).shard is None
-        if shards.count > 1 and is_outside and shards.is_of_replicas:
-            # TensorFlow would take the first component for the variable.
-            scope = shards.strategy.scope()
-        with scope:
-            for variable in self.shard_variables:
-                for part in shards_lib.parts_of(variable):
-                    optimizers.catch_up(part)
-
-    def all_logits(self, features: tf.Tensor, settle: bool = True) -> tf.Tensor:
+    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
         if self.exchange(features).needs_collectives:
             return tf.fill([tf.shape(features)[0], self.num_classes], math.nan)
-        return super().all_logits(features, settle)
+        return super().all_logits(features)
 
-    def class_matrix(self, settle: bool = True) -> tf.Tensor:
+    def class_matrix(self) -> tf.Tensor:
         """The rows of all shards as one tensor: for exports and diagnoses."""
-        if settle:
-            self.settle()
         exchange = shards_lib.batch_of(self.shards)
         parts = [read.whole(rows).kernel for rows in self.class_rows()]
         return tf.concat([exchange.gather(x) for x in parts], axis=0)
@@ -278,7 +263,6 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     def export_weights(self) -> list[ClassRows]:
         if self.shards.count == 1:
             return super().export_weights()
-        self.settle()
         with tf.device("CPU:0"):
             kernel, *bias = (
                 tf.Variable(self.shards.read(x), trainable=False)
@@ -345,8 +329,6 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if self.sampler is None:
             sample = self._partial(number, rows, local)
         else:
-            if self.sampler.reads_all_rows:
-                read.settle(rows)
             everyone = exchange.gather(tf.stop_gradient(queries))
             sample = self._samplers.sample(exchange, everyone, local, number)
         kernel, bias = read.gather(rows, sample.ids)

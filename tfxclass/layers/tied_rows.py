@@ -7,7 +7,6 @@ import keras
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import layers_before
 from tfxclass.keras_internals import without_autocast
-from tfxclass.rows.catching_up import mark_shared
 
 
 class Tie:
@@ -95,7 +94,6 @@ class Tie:
                 f"{list(variable.shape)} {variable.dtype}"
             )
         without_autocast(variable)
-        mark_shared(variable)
         return variable
 
 

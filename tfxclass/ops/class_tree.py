@@ -19,7 +19,7 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.types import Scalar
 
-for _name in ("TreePathRows", "TreePathGrad", "TreeTopK"):
+for _name in ("TreePathGrad", "TreeTopK"):
     tf.no_gradient("Tfxclass>" + _name)
 
 
@@ -73,25 +73,6 @@ def _path_loss_grad(op, upstream, *_):
         grads.touched_grads, grads.touched, tf.shape(kernel, tf.int64)
     )
     return grads.queries_grad, of_kernel, None, None, None, None
-
-
-def path_rows(
-    nodes: tf.Tensor,
-    leaves: tf.Tensor,
-    labels: tf.Tensor,
-    num_rows: Scalar,
-    independent: bool,
-    max_depth: int = 64,
-) -> tf.Tensor:
-    """Rows of weights that `path_loss` reads, int64 `[n]`, with repeats."""
-    return library.ops.tfxclass_tree_path_rows(
-        nodes,
-        leaves,
-        labels,
-        tf.constant(num_rows, tf.int64),
-        independent=independent,
-        max_depth=max_depth,
-    )
 
 
 def top_k(

@@ -4,13 +4,13 @@ from tfxclass.optimizers.adagrad import LazyAdagrad
 from tfxclass.optimizers.adam import LazyAdam
 from tfxclass.optimizers.adam import LazyAdamW
 from tfxclass.optimizers.average_replicas import AverageReplicas
+from tfxclass.optimizers.earlier_arguments import catch_up
 from tfxclass.optimizers.local_sgd import LocalSGD
 from tfxclass.optimizers.multi_optimizer import MultiOptimizer
 from tfxclass.optimizers.sgd import LazySGD
-from tfxclass.optimizers.sharded_rows import keeps_shards
+from tfxclass.optimizers.sharded_slots import keeps_shards
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import growing_stages
-from tfxclass.rows.catching_up import catch_up
 
 __all__ = [
     "AverageReplicas",

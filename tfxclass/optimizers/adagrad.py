@@ -8,24 +8,22 @@ import tensorflow as tf
 from tfxclass.keras_internals import adagrad_slots
 from tfxclass.ops import library
 from tfxclass.ops import row_update
-from tfxclass.optimizers.lazy_rows import LazyRows
+from tfxclass.optimizers.row_optimizer import RowOptimizer
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
-class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
+class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
     """`keras.optimizers.Adagrad` whose step costs only the rows it touches.
 
-    Adagrad leaves rows without a gradient alone, so the result is Keras' own
-    but for the weight decay, which only the touched rows get.
+    Adagrad does not move rows without a gradient, so the result equals
+    Keras' own. Only weight decay differs: it applies to touched rows alone.
 
     Args:
         *args: as for `keras.optimizers.Adagrad`.
-        catch_up: if True, rows get the weight decay of the steps they skipped
-            before they are read; see `LazyAdam`.
-        compact_slots: one float a row of class rows; see `LazyAdam`.
-        l2: float, coupled L2: see `LazyAdam`.
-        **kwargs: as for `keras.optimizers.Adagrad`; see `LazyAdam` for what
-            holds with row gradients.
+        second_moment: str, `"element"` (default) or `"row"`: one sum of
+            squares for each class vector; see `LazyAdam`.
+        l2: float, coupled L2 regularization; see `LazyAdam`.
+        **kwargs: as for `keras.optimizers.Adagrad`; see `LazyAdam`.
 
     Example:
 
@@ -37,6 +35,8 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
     - [Duchi et al., 2011](https://jmlr.org/papers/v12/duchi11a.html)
     """
 
+    SECOND_MOMENTS = ("element", "row")
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         library.require_op("lazy_adagrad_update")
         super().__init__(*args, **kwargs)
@@ -45,21 +45,14 @@ class LazyAdagrad(LazyRows, keras.optimizers.Adagrad):
         return adagrad_slots(self, index)
 
     def _update_op(
-        self, variable, slots, history, ids, grads, *, learning_rate, **options
+        self, variable, slots, ids, grads, *, learning_rate, **options
     ):
         return row_update.adagrad_update(
             variable,
             slots[0],
-            history,
             ids,
             grads,
             learning_rate=tf.cast(learning_rate, tf.float64),
             epsilon=self.epsilon,
             **options,
         )
-
-    def _skipped_moves(self, slots, sums, capacity):
-        return None
-
-    def _catch_up_op(self, variable, slots, history, ids, **options):
-        row_update.adagrad_catch_up(variable, slots[0], history, ids, **options)

@@ -74,8 +74,8 @@ class LocalSGD(LocalSteps, LazySGD):
             repeated: same rate and interval, a new z_0.
         gamma: float > 0, the proximal term's; None or infinity leave it out.
             Needs `stages`, and memory for a copy of the model on each replica.
-        **kwargs: as for `LazySGD`, without `catch_up`, `compact_slots`,
-            `use_ema` and `gradient_accumulation_steps`.
+        **kwargs: as for `LazySGD`, without `slot_dtype` and
+            `gradient_accumulation_steps`.
 
     Example:
 
@@ -93,6 +93,8 @@ class LocalSGD(LocalSteps, LazySGD):
     - [Stich, 2019](https://arxiv.org/abs/1805.09767)
     - [Yu et al., 2019](https://arxiv.org/abs/1905.03817) (momentum)
     """
+
+    SLOT_DTYPES = ("float32",)
 
     def __init__(
         self,
@@ -180,7 +182,6 @@ class LocalSGD(LocalSteps, LazySGD):
 
     def get_config(self) -> Config:
         config = super().get_config()
-        del config["catch_up"], config["compact_slots"]
         if self.stages:
             config["learning_rate"] = None
         return {
@@ -220,6 +221,7 @@ def _check_options(options):
     for name in (
         "catch_up",
         "compact_slots",
+        "slot_dtype",
         "use_ema",
         "gradient_accumulation_steps",
     ):

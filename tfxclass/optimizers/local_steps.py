@@ -17,7 +17,7 @@ from tfxclass.types import Variable
 
 
 class LocalSteps:
-    """Mixin in front of an optimizer of `LazyRows`.
+    """Mixin in front of a `RowOptimizer`.
 
     Subclasses give `_is_average(step)`: whether models are averaged after a
     step, a bool tensor; and `_always_averages`: whether after every one.

@@ -4,12 +4,11 @@ import keras
 import tensorflow as tf
 
 from tfxclass.ops import row_update
-from tfxclass.optimizers import skipped_steps
-from tfxclass.optimizers.lazy_rows import LazyRows
+from tfxclass.optimizers.row_optimizer import RowOptimizer
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
-class LazySGD(LazyRows, keras.optimizers.SGD):
+class LazySGD(RowOptimizer, keras.optimizers.SGD):
     """`keras.optimizers.SGD` whose step costs only the rows it touches.
 
     Use it with any layer whose gradient is `tf.IndexedSlices`: heads of
@@ -20,13 +19,11 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
 
     Args:
         *args: as for `keras.optimizers.SGD`.
-        catch_up: if True, rows are brought to where dense SGD would have them
-            before they are read; see `LazyAdam`.
-        compact_slots: the velocity of class rows in bfloat16; see `LazyAdam`.
-        l2: float, coupled L2: see `LazyAdam`. Without momentum it is what
-            `weight_decay` is.
-        **kwargs: as for `keras.optimizers.SGD`; see `LazyAdam` for what holds
-            with row gradients.
+        slot_dtype: str, dtype of the velocity of class vectors: `"float32"`
+            (default) or `"bfloat16"`, rounded stochastically.
+        l2: float, coupled L2 regularization; see `LazyAdam`. Without momentum
+            it equals `weight_decay`.
+        **kwargs: as for `keras.optimizers.SGD`; see `LazyAdam`.
 
     Example:
 
@@ -38,39 +35,21 @@ class LazySGD(LazyRows, keras.optimizers.SGD):
     - [An et al., 2021](https://arxiv.org/abs/2010.05222) (Partial FC)
     """
 
+    SLOT_DTYPES = ("float32", "bfloat16")
+
     def _slots(self, index):
         return [self.momentums[index]] if self.momentum else []
 
     def _update_op(
-        self, variable, slots, history, ids, grads, *, learning_rate, **options
+        self, variable, slots, ids, grads, *, learning_rate, **options
     ):
         return row_update.sgd_update(
             variable,
             slots[0] if slots else None,
-            history,
             ids,
             grads,
             learning_rate=tf.cast(learning_rate, tf.float64),
             momentum=self.momentum,
             nesterov=self.nesterov,
-            **options,
-        )
-
-    def _skipped_moves(self, slots, sums, capacity):
-        if not slots:
-            return None
-        terms = skipped_steps.sgd_terms(self.momentum, self.nesterov, capacity)
-        return slots[0] * sums(terms)
-
-    def _catch_up_op(self, variable, slots, history, ids, **options):
-        row_update.sgd_catch_up(
-            variable,
-            slots[0] if slots else None,
-            history,
-            ids,
-            terms=skipped_steps.sgd_terms(
-                self.momentum, self.nesterov, history.capacity
-            ),
-            momentum=self.momentum,
             **options,
         )

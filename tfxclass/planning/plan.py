@@ -148,8 +148,8 @@ def plan(
         link: `Link` of a machine to the others.
         num_sampled: int, classes a step; None is the exact softmax.
         kernel_dtype: `"float32"` or `"bfloat16"`, of the class rows.
-        optimizer: as in `tfxclass.estimate`, e.g. `LazyAdam(compact_slots=
-            True)`; `LazyAdam()` by default.
+        optimizer: as in `tfxclass.estimate`, e.g. `LazyAdam(
+            second_moment="row")`; `LazyAdam()` by default.
         machine: `Machine`, measured figures; by default those of two cores
             (`tfxclass.planning.measure_machine` makes others).
         servers: int, how many parameter servers; by default as many as

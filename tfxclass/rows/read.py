@@ -1,30 +1,17 @@
-"""The one door to class rows: brought up to date, then read.
-
-An optimizer with `catch_up=True` leaves rows behind that no step touched.
-Whoever reads rows here gets them, and their biases, as the dense optimizer
-would have them.
-"""
+"""Reads of class vectors and their biases."""
 
 import tensorflow as tf
 
 from tfxclass.ops import placement
 from tfxclass.ops.stored_rows import StoredRows
-from tfxclass.rows import catching_up
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
-
-
-def settle(rows: ClassRows, ids: tf.Tensor | None = None) -> None:
-    """Brings the rows `ids` of `ClassRows`, or all, up to date."""
-    for variable in (rows.kernel, rows.bias):
-        if variable is not None:
-            catching_up.catch_up(variable, ids)
 
 
 def gather(
     rows: ClassRows, ids: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Some rows, settled; their gradients are row-sparse.
+    """Some rows; their gradients are row-sparse.
 
     Args:
         rows: `ClassRows`.
@@ -34,7 +21,6 @@ def gather(
         `(kernel, bias)`: float32 `[..., dim]`, normalised if need be, and
         `[...]` or None.
     """
-    settle(rows, ids)
     kernel = placement.gather(rows.kernel, ids)
     if rows.normalize:
         kernel = products.normalize(kernel)
@@ -44,10 +30,7 @@ def gather(
 
 
 def whole(rows: ClassRows) -> ClassRows:
-    """`ClassRows` of tensors without padding, as they are.
-
-    Settle first, unless nothing is made of them.
-    """
+    """`ClassRows` of tensors without padding."""
 
     def read(variable):
         if variable is None:

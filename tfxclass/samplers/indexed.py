@@ -22,9 +22,7 @@ class IndexedSampler(Sampler):
     """A sampler with an `index`, a `tfxclass.ops.index.RefreshingIndex`.
 
     It counts its steps, by which the index is refreshed, and saves the index
-    with the model. The index, its search and its probes read class vectors as
-    they are stored: under an optimizer with `catch_up=True`, deferred updates
-    may be missing from them. The loss always uses current class vectors.
+    with the model.
 
     A subclass with a `query_share` searches the index for that fraction of the
     rows only, and takes the neighbors of the others from a `NeighborCache`.

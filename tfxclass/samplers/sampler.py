@@ -96,9 +96,6 @@ class Sampler(SavedRandom, keras.layers.Layer):
     #: those over all classes.
     estimates_sums = True
 
-    #: Whether it reads every row, which must be up to date then.
-    reads_all_rows = False
-
     #: Whether its compiled ops run on GPUs.
     has_gpu_ops = True
 

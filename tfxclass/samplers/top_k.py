@@ -3,9 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfxclass.rows import read
 from tfxclass.rows import search
-from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -17,9 +15,8 @@ class TopKSampler(NeighborSampler):
 
     The selection that an index approximates: "optimal" in the paper. A step
     costs a product of [batch, dim] by [dim, num_classes], in blocks, as
-    prediction does, and settles every row under an optimizer with
-    `catch_up=True`: for comparisons, not for speed. Where a row finds too
-    many, the greatest logits of the batch stay; biases do not count.
+    prediction does: for comparisons, not for speed. Where a row finds too many,
+    the greatest logits of the batch stay; biases do not count.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
@@ -36,7 +33,6 @@ class TopKSampler(NeighborSampler):
 
     is_exact = True
     draws_alone = True
-    reads_all_rows = True
     sample_overflow = False
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
@@ -45,7 +41,6 @@ class TopKSampler(NeighborSampler):
     def neighbors(
         self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        read.settle(ClassRows(kernel))  # those of a shard are by then
         return search.top_k(
             queries,
             tf.convert_to_tensor(kernel),

@@ -21,9 +21,6 @@ REFUSED = {
     "pca_hash_members": _PCA_HASH,
     "class_adagrad_update": "LazyAdagrad",
     "lazy_adagrad_update": "LazyAdagrad",
-    "lazy_adagrad_catch_up": "catch_up=True",
-    "lazy_adam_catch_up": "catch_up=True",
-    "lazy_sgd_catch_up": "catch_up=True",
     "lsh_sparse_hash": "The hash code of a sparse vector",
 }
 

@@ -44,10 +44,11 @@ class _Rows:
     def __init__(self, given):
         self.variables = [given["variable"], *given["slots"]]
         self.dtype = tf.as_dtype(given["T"])
-        if given["compact"] or self.dtype != tf.as_dtype(given["S"]):
-            raise refusal("The step of bfloat16 rows or compact_slots=True")
-        if given["history"]:
-            raise refusal("catch_up=True")
+        is_plain = not given["row_moments"] and not given["bfloat16_moments"]
+        if not is_plain or self.dtype != tf.as_dtype(given["S"]):
+            raise refusal(
+                'A step of bfloat16 class vectors, or with second_moment="row"'
+            )
         for variable in self.variables:
             # A gather of another type would end the process.
             found = keras_internals.dtype_of_handle(variable)

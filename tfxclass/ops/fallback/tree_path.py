@@ -8,7 +8,6 @@ from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops.fallback import class_tree
 from tfxclass.ops.fallback.registry import Floats
 from tfxclass.ops.fallback.registry import Ids
-from tfxclass.ops.fallback.registry import check_ids
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import require
 
@@ -30,26 +29,6 @@ class PathGrad(NamedTuple):
     touched_grads: tf.Tensor
 
 
-@fallback
-def tree_path_rows(
-    nodes: Ids,
-    leaves: Ids,
-    labels: Ids,
-    num_rows: Ids,
-    independent: bool,
-    max_depth: int = 64,
-) -> tf.Tensor:
-    """Rows that the loss of `labels` reads."""
-    del max_depth
-    tree = class_tree.Nodes(nodes, independent)
-    weights = tf.zeros(tf.shape(labels))
-    steps = class_tree.steps_of(tree, leaves, labels, weights)
-    rows, _, _ = class_tree.group_rows(tree, steps)
-    check_ids("rows", rows, num_rows)
-    return rows
-
-
-@fallback(has_gradient=True)
 def tree_path_loss(
     queries: Floats,
     kernel: Floats,

@@ -1,0 +1,87 @@
+"""Optimizer state of class vectors that are split between replicas.
+
+Each replica updates its own shard. The gradients of a shard are not summed over
+the replicas, its slots are in the same shards, and files hold slots in the
+order of all classes.
+"""
+
+import weakref
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+from tfxclass import shards as shards_lib
+from tfxclass.types import Gradient
+from tfxclass.types import Store
+from tfxclass.types import Variable
+
+_KEEPS_SHARDS = "_tfxclass_keeps_shards"
+_NEED_ALL_ROWS = ("clipnorm", "global_clipnorm", "gradient_accumulation_steps")
+
+
+def keeps_shards(variable: Variable) -> bool:
+    """Whether an optimizer that keeps shards apart was built for it."""
+    reference = getattr(variable, _KEEPS_SHARDS, None)
+    return reference is not None and reference() is not None
+
+
+def take_charge(optimizer: Any, variables: Sequence[Variable]) -> None:
+    """Checks variables in shards and makes `keeps_shards` true of them."""
+    for variable in variables:
+        if shards_lib.shards_of(variable) is not None:
+            optimizer._check_shards(variable)
+            setattr(variable, _KEEPS_SHARDS, weakref.ref(optimizer))
+
+
+def check(optimizer: Any, variable: Variable) -> None:
+    """Refuses what needs the gradient or the variable as a whole."""
+    options = {name: getattr(optimizer, name, None) for name in _NEED_ALL_ROWS}
+    if optimizer.second_moment == "matrix":
+        options["second_moment"] = "matrix"
+    for name, value in options.items():
+        if value:
+            raise ValueError(
+                f"`{name}` needs more than the rows of one replica, but "
+                f"{variable.path!r} is in shards. Received: {name}={value}"
+            )
+
+
+def add(reference: Variable, make: Callable[[], Any]) -> Any:
+    """The slot that `make()` returns, in the shards of `reference`."""
+    shards = shards_lib.shards_of(reference)
+    if shards is None:
+        return make()
+    with shards.creator():
+        variable = make()
+    shards.mark(variable)
+    return variable
+
+
+def all_reduce(
+    reduce: Callable[[list[Any]], Any],
+    pairs: Sequence[tuple[Gradient, Variable]],
+) -> list[tuple[Gradient, Variable]]:
+    """Reduces pairs of gradient and variable, shards left as they are."""
+    pairs = list(pairs)
+    whole = [x for x in pairs if shards_lib.shards_of(x[1]) is None]
+    reduced = iter(reduce(whole))
+    return [
+        next(reduced) if shards_lib.shards_of(pair[1]) is None else pair
+        for pair in pairs
+    ]
+
+
+def load(
+    variables: Sequence[Variable],
+    store: Store,
+    load_whole: Callable[[Store], None],
+) -> None:
+    """Reads an optimizer's variables, with rows in the order of all classes.
+
+    `load_whole(store)` does it where nothing is in shards.
+    """
+    in_shards = map(shards_lib.shards_of, variables)
+    if len(store.keys()) != len(variables) or not any(in_shards):
+        load_whole(store)
+    else:
+        shards_lib.load(variables, store)
