@@ -29,6 +29,7 @@ class PathGrad(NamedTuple):
     touched_grads: tf.Tensor
 
 
+@fallback(has_gradient=True)
 def tree_path_loss(
     queries: Floats,
     kernel: Floats,
