@@ -1,4 +1,4 @@
-"""What `fit` says of labels that it cannot take."""
+"""What `fit` says of labels that it cannot take, and of what costs too much."""
 
 import keras
 import numpy as np
@@ -9,6 +9,7 @@ import tfxclass
 from tests.contract import make_model
 from tfxclass import layers
 from tfxclass import samplers
+from tfxclass.losses import fit_checks
 
 CLASSES, DIM, ROWS = 20, 8, 16
 OPTIONS = {"batch_size": 8, "verbose": 0}
@@ -200,6 +201,82 @@ class TestClassWeightOfFit:
         held_out = (x, rows, np.ones(ROWS))
         options = {"class_weight": self.WEIGHTS, **OPTIONS}
         make().fit(x, y, validation_data=held_out, **options)
+
+
+class TestMetricsOfTheFullOutput:
+    """They cost a sampled head all of its classes: one warning a head."""
+
+    @pytest.mark.parametrize("named", ["accuracy", "object"])
+    def test_a_sampled_head_warns_once(self, named):
+        metric = named
+        if named == "object":
+            metric = keras.metrics.SparseCategoricalAccuracy(name="right")
+        model = make(metrics=[metric])
+        x, y = data()
+        with pytest.warns(UserWarning, match="TopKAccuracy") as caught:
+            model.fit(x, y, **OPTIONS)
+        (warning,) = caught
+        shown = "right" if named == "object" else "accuracy"
+        assert f"['{shown}']" in str(warning.message)
+        model.fit(x, y, **OPTIONS)  # warnings are errors in tests
+
+    def test_our_own_metrics_and_full_heads_do_not(self):
+        x, y = data()
+        head = layers.SampledSoftmax(CLASSES, num_sampled=18)
+        metrics = [tfxclass.metrics.TopKAccuracy(head)]
+        make_model(head, metrics=metrics).fit(x, y, **OPTIONS)
+        full = make_model(layers.FullSoftmax(CLASSES), metrics=["accuracy"])
+        full.fit(x, y, **OPTIONS)
+
+    def test_a_metric_of_another_output_does_not(self):
+        x, y = data()
+        inputs = keras.Input((DIM,))
+        head = layers.SampledSoftmax(CLASSES, num_sampled=18, name="words")
+        outputs = [keras.layers.Dense(1, name="size")(inputs), head(inputs)]
+        model = keras.Model(inputs, outputs)
+        model.compile(
+            "sgd",
+            loss={"size": "mse", "words": head.loss},
+            metrics={"size": ["mae"]},
+        )
+        model.fit(x, {"size": x[:, :1], "words": y}, **OPTIONS)
+
+
+def fit_with(optimizer, head):
+    model = keras.Sequential([keras.Input([DIM]), head])
+    model.compile(optimizer, loss=head.loss)
+    model.fit(*data(), **OPTIONS)
+
+
+def test_dense_optimizer_of_many_classes_is_told_once(monkeypatch):
+    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", CLASSES * DIM)
+    head = layers.SampledSoftmax(CLASSES, num_sampled=18, seed=1)
+    with pytest.warns(UserWarning, match="Adam updates all 20 .*LazyAdam"):
+        fit_with("adam", head)
+    # Warnings are errors here.
+    fit_with("adam", head)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.SGD(0.1),
+        lambda: tfxclass.optimizers.LazyAdam(),
+        lambda: keras.optimizers.LossScaleOptimizer(
+            tfxclass.optimizers.LazyAdam()
+        ),
+    ],
+    ids=["sgd", "lazy", "scaled"],
+)
+def test_optimizers_of_touched_rows_are_not_warned_of(monkeypatch, optimizer):
+    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", 1)
+    fit_with(optimizer(), layers.SampledSoftmax(CLASSES, num_sampled=18))
+
+
+def test_dense_optimizers_of_few_classes_and_full_heads_are_fine(monkeypatch):
+    fit_with("adam", layers.SampledSoftmax(CLASSES, num_sampled=18))
+    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", 1)
+    fit_with("adam", layers.FullSoftmax(CLASSES))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])

@@ -378,10 +378,12 @@ class RunningFit(NamedTuple):
     Attributes:
         class_weight: dict, or None.
         labels_shape: `tf.TensorShape` of a batch's labels, as far as known.
+        model: the model that is trained.
     """
 
     class_weight: dict[int, float] | None
     labels_shape: tf.TensorShape
+    model: keras.Model
 
 
 def running_fit() -> RunningFit | None:
@@ -404,7 +406,9 @@ def running_fit() -> RunningFit | None:
     while frame is not None:
         if frame.f_code in codes:
             given = frame.f_locals
-            return RunningFit(given["class_weight"], _labels_shape(given))
+            return RunningFit(
+                given["class_weight"], _labels_shape(given), given["self"]
+            )
         frame = frame.f_back
     return None
 

@@ -7,6 +7,7 @@ from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
 from tfxclass.losses.fit_checks import check_class_weight_of_fit
+from tfxclass.losses.fit_checks import check_model_of_fit
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels
@@ -62,8 +63,10 @@ class HeadLoss(keras.losses.Loss):
         if is_keras_building():
             return tf.zeros([])
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
-        if forward.training and sample_weight is not None:
-            check_class_weight_of_fit(y_true)
+        if forward.training:
+            check_model_of_fit(forward.head)
+            if sample_weight is not None:
+                check_class_weight_of_fit(y_true)
         # By its name TensorBoard draws all of the head's loss as one box.
         with tf.name_scope(forward.head.name):
             losses, forward.ranking = forward.head.compute_step(
