@@ -8,8 +8,8 @@ example is its class plus noise with a standard deviation of 0.3. 200,000
 examples are trained on once, in batches of 32. Accuracy is the percentage of
 2,000 new examples whose class is among the ten best.
 
-tests/test_readme.py trains the settings of `ALTERNATIVES` with one seed, and
-fails if one of them is more than two points better than README's.
+tests/project/test_readme.py trains the settings of `ALTERNATIVES` with one
+seed, and fails if one of them is more than two points better than README's.
 """
 
 import argparse

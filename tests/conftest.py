@@ -81,7 +81,7 @@ def shared_data():
 def dictionary_folder(tmp_path_factory):
     """Versions of an exported model from a text to words."""
     import tfxclass
-    from tests.helpers import make_text_model
+    from tests.support.helpers import make_text_model
 
     path = tmp_path_factory.mktemp("models") / "dictionary"
     tfxclass.export.saved_model(
@@ -97,7 +97,7 @@ def dictionary_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def served_models(tmp_path_factory):
     """A folder of three models, for the tests of the server."""
-    from tests import serving_cases
+    from tests.support import serving_cases
 
     root = tmp_path_factory.mktemp("models")
     serving_cases.export_models(root)
@@ -107,7 +107,7 @@ def served_models(tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(served_models):
     """A server of them, for all tests; its limits are low."""
-    from tests import serving_cases
+    from tests.support import serving_cases
     from tfxclass_serve.server import Server
 
     server = Server(

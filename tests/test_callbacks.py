@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
-from tests.cases import quick
-from tests.contract import BATCH
-from tests.contract import CLASSES
-from tests.contract import data
-from tests.contract import make_model
+from tests.support.cases import quick
+from tests.support.contract import BATCH
+from tests.support.contract import CLASSES
+from tests.support.contract import data
+from tests.support.contract import make_model
 from tfxclass import distribute
 from tfxclass import samplers
 

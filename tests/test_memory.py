@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tfxclass
-from tests.cases import quick
 from tests.conftest import ROOT
+from tests.support.cases import quick
 from tfxclass.samplers import by_name
 from tfxclass.samplers import neighbor_cache
 

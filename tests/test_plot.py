@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tfxclass
-from tests.contract import data
-from tests.contract import make_model
+from tests.support.contract import data
+from tests.support.contract import make_model
 from tfxclass import plot
 
 matplotlib = pytest.importorskip("matplotlib")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tfxclass
-from tests.cases import quick
-from tests.contract import data
-from tests.contract import make_model
+from tests.support.cases import quick
+from tests.support.contract import data
+from tests.support.contract import make_model
 from tfxclass import progress
 from tfxclass.samplers import indexed
 

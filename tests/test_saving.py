@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tfxclass
-from tests.contract import DIM
-from tests.contract import make_model
+from tests.support.contract import DIM
+from tests.support.contract import make_model
 from tfxclass import layers
 from tfxclass.h5_config import names_of_functions
 

@@ -16,11 +16,11 @@ import time
 from tfxclass_serve import quiet  # noqa: F401
 
 # isort: split
-from tests import serving_cases
 from tests.fuzz_server import bodies
 from tests.fuzz_server import calls
 from tests.fuzz_server.load import Load
 from tests.fuzz_server.own_process import OwnServer
+from tests.support import serving_cases
 
 _SHOWN = 10
 

@@ -10,7 +10,7 @@ difference of two computed results (which bounds that to the exact one, too).
 
 import numpy as np
 
-from tests import reference
+from tests.support import reference
 
 EPSILON = float(np.finfo(np.float32).eps)
 

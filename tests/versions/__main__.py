@@ -25,10 +25,10 @@ from tests.versions import table
 ROOT = environments.ROOT
 #: What every head promises, for two heads; taggers, and the private names.
 CONTRACTS = (
-    "tests/test_negative_sampling.py",
-    "tests/test_hierarchical_softmax.py::TestHuffman",
+    "tests/layers/test_negative_sampling.py",
+    "tests/layers/test_hierarchical_softmax.py::TestHuffman",
     "tests/test_keras_internals.py",
-    "tests/test_tagger_files.py",
+    "tests/text/test_tagger_files.py",
 )
 _VERSIONS = """
 import json, platform, keras, numpy, tensorflow as tf

@@ -1,0 +1,512 @@
+"""The papers' comparison: its data sets, its table of methods, its jobs."""
+
+import json
+import lzma
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import measure
+from benchmarks.comparison import __main__ as comparison
+from benchmarks.comparison import concentration
+from benchmarks.comparison import figures
+from benchmarks.comparison import jobs as jobs_lib
+from benchmarks.comparison import methods
+from benchmarks.comparison import model as model_lib
+from benchmarks.comparison import readers
+from benchmarks.comparison import results
+from benchmarks.comparison import rows as rows_lib
+from benchmarks.comparison import sets
+from benchmarks.comparison import sweeps
+from benchmarks.comparison import train
+from benchmarks.comparison.jobs import Job
+from benchmarks.comparison.rows import Rows
+from tests.support.cases import quick
+
+
+def make_rows(words, labels, keep=1.0):
+    ids = np.array(sum(words, []), np.int32)
+    return Rows(
+        np.cumsum([0, *map(len, words)]),
+        ids,
+        ids + 0.5,
+        np.full(len(ids), keep, np.float32),
+        np.array(labels),
+    )
+
+
+@pytest.fixture(scope="module")
+def generated():
+    return readers.read_generated()
+
+
+class TestRows:
+    def test_a_batch_is_padded_and_cut(self):
+        rows = make_rows([[3, 1], [], [4, 5, 6]], [[0], [1], [2]])
+        batch = rows.batch(np.array([2, 1, 0]), length=2)
+        assert batch["ids"].tolist() == [[4, 5], [0, 0], [3, 1]]
+        assert batch["values"].tolist() == [[4.5, 5.5], [0, 0], [3.5, 1.5]]
+
+    def test_words_are_drawn_by_keep(self):
+        rows = make_rows([[7] * 1000, [8] * 1000], [[0], [1]], keep=0.25)
+        random = np.random.default_rng(0)
+        ids = rows.batch(np.array([0, 1]), 1000, random)["ids"]
+        counts = (ids > 0).sum(axis=1)
+        # Five standard deviations of a binomial.
+        assert np.all(np.abs(counts - 250) < 5 * np.sqrt(1000 * 0.25 * 0.75))
+        # What is left out leaves no hole.
+        assert [row[:n].min() for row, n in zip(ids, counts)] == [7, 8]
+
+    def test_classes_are_numbered_by_frequency(self):
+        train_rows = make_rows(
+            [[0], [1], [2]], [[2, 5, -1], [5, 0, 2], [5, -1, -1]]
+        )
+        data = rows_lib.make_set(3, 1, 6, train_rows, train_rows)
+        assert data.counts.tolist() == [3, 2, 1, 0, 0, 0]
+        expected = [[1, 0, -1], [0, 2, 1], [0, -1, -1]]
+        assert data.train.labels.tolist() == expected
+        assert data.test.labels.tolist() == expected
+
+    def test_the_test_is_sampled(self):
+        count = rows_lib.TEST_ROWS + 50
+        many = make_rows([[i] for i in range(count)], [[0]] * count)
+        few = make_rows([[0]], [[0]])
+        ids = rows_lib.make_set(count, 1, 1, few, many).test.ids
+        assert len(ids) == rows_lib.TEST_ROWS and np.all(np.diff(ids) > 0)
+
+    def test_limited_keeps_the_commonest_classes(self):
+        rows = make_rows(
+            [[1], [2, 3], [4], [5]], [[0, 1], [2, 0], [1, 2], [2, 1]]
+        )
+        data = rows_lib.make_set(6, 2, 3, rows, rows)
+        cut = rows_lib.limited(data, num_classes=1, num_rows=2)
+        # Label 1 is the commonest (so is 2, but later): rows 0, 2 and 3.
+        assert cut.num_classes == 1
+        assert cut.train.labels.max(axis=1).tolist() == [0, 0]
+        assert (cut.train.labels == 0).sum() == 2
+        assert cut.train.ids.tolist() == [1, 4]
+
+    def test_saved_and_loaded(self, tmp_path, generated):
+        path = tmp_path / "set.npz"
+        rows_lib.save(path, generated)
+        loaded = rows_lib.load(path)
+        assert loaded[:2] == generated[:2]
+        np.testing.assert_array_equal(loaded.counts, generated.counts)
+        for part in ("train", "test"):
+            for mine, other in zip(
+                getattr(loaded, part), getattr(generated, part), strict=True
+            ):
+                np.testing.assert_array_equal(mine, other)
+
+
+def write_xz(path, text):
+    path.parent.mkdir(exist_ok=True)
+    with lzma.open(path, "wt") as f:
+        f.write(text)
+
+
+class TestSets:
+    def test_word2vec_windows(self, tmp_path):
+        lines = ["verse_id\ttext", "1\tthe sea end"]
+        lines += ["2\tIn the beginning; the the end"] * 2
+        write_xz(tmp_path / "verses" / "kjv.tsv.xz", "\n".join(lines))
+        data = readers.read_word2vec(tmp_path)
+        words = ["beginning", "end", "in", "the"]  # "sea" is in the test alone
+        classes = ["beginning", "the", "end", "in"]  # by frequency
+        assert data.counts.tolist() == [8, 6, 4, 4]
+
+        def pairs(rows):
+            return [
+                (words[i], {classes[n] for n in labels[labels >= 0]})
+                for i, labels in zip(rows.ids, rows.labels, strict=True)
+            ]
+
+        assert pairs(data.test) == [("the", {"end"}), ("end", {"the"})]
+        assert pairs(data.train) == 2 * [
+            ("in", {"the", "beginning"}),
+            ("the", {"in", "beginning"}),
+            ("beginning", {"in", "the"}),
+            ("the", {"beginning", "end"}),
+            ("the", {"beginning", "end"}),
+            ("end", {"the"}),
+        ]
+
+    def test_xc_files(self, tmp_path):
+        path = tmp_path / "xc" / "a.txt.xz"
+        write_xz(path, "2 9 5\n3,0 1:2 8:0.5\n 4:1\n")
+        rows, num_words, num_classes = readers.read_xc(path)
+        assert (num_words, num_classes) == (9, 5)
+        assert rows.starts.tolist() == [0, 2, 3]
+        assert rows.ids.tolist() == [1, 8, 4]
+        assert rows.values.tolist() == [2.0, 0.5, 1.0]
+        assert rows.labels.tolist() == [[3, 0], [-1, -1]]
+
+    @pytest.mark.parametrize(
+        "name, classes, rows",
+        [
+            ("verses", 31_077, 93_231),
+            ("eurlex57k", 4_271, 45_000),
+            ("word2vec", 12_261, 751_657),
+        ],
+    )
+    @pytest.mark.slow
+    def test_real_ones(self, shared_data, name, classes, rows):
+        data = sets.SETS[name].read(shared_data)
+        assert (data.num_classes, data.train.num_rows) == (classes, rows)
+        assert np.all(np.diff(data.counts) <= 0)
+        assert data.train.ids.max() < data.num_words
+        least = min(sets.SETS[name].sampled_sweep)
+        random = np.random.default_rng(0)
+        for _ in range(20):
+            size = sets.SETS[name].batch_size
+            labels = data.train.labels[random.integers(0, rows, size)]
+            assert len(np.unique(labels)) <= least
+
+
+SOME_METHODS = ["full", "uniform", "forest_adaptive", "lsh_label_paper"]
+SOME_METHODS += ["nce", "adaptive", "sparsemax"]
+
+
+class TestMethods:
+    @pytest.mark.parametrize("method", quick(methods.METHODS, SOME_METHODS))
+    def test_takes_a_step(self, generated, method):
+        job = Job("generated", method, epochs=1e-6)
+        result = train.run(job, generated)
+        (point,) = result["curve"]
+        assert point["step"] == 1 and np.isfinite(point["loss"])
+
+    def test_options_replace_the_methods_own(self, generated):
+        head = methods.make_head(
+            "forest", {"num_trees": 3}, generated, sets.SETS["generated"], 0
+        )
+        assert head.sampler.num_trees == 3
+        assert head.num_sampled == sets.SETS["generated"].num_sampled
+
+    def test_settings_leave_out_the_usual(self):
+        set_up = sets.SETS["verses"]
+        sweep = sweeps.PARTS["num_sampled"][0]
+        settings = sweep.settings(set_up, "forest")
+        assert settings[set_up.num_sampled] == {}
+        assert settings[512] == {"num_sampled": 512}
+
+
+class TestOverlap:
+    def test_of_the_best_and_of_others(self, generated):
+        set_up = sets.SETS["generated"]
+        head = methods.make_head("uniform", {}, generated, set_up, 0)
+        model_lib.make_model(generated, set_up, head, 1e-2)
+        random = np.random.default_rng(0)
+        head.kernel.assign(random.normal(size=head.kernel.shape))
+        targets = np.array([[2], [5], [5]])
+        queries = tf.constant(random.normal(size=(3, set_up.dim)), tf.float32)
+        rows = head.kernel.numpy()
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        order = np.argsort(-(queries.numpy() @ rows.T), axis=1)
+        # Six places for three rows: the best two of each.
+        best = np.setdiff1d(order[:, :2], targets)
+        others = np.setdiff1d(np.arange(20), [*best, 2, 5])
+        for chosen, expected in (
+            ([*best, *others][:4], min(4 / len(best), 1)),
+            (others[:4], 0.0),
+            ([best[0], *others[:3]], 1 / len(best)),
+        ):
+            head.sampler.sample = lambda q, t, k, chosen=chosen: head_sample(
+                np.concatenate([[2, 5], chosen])
+            )
+            watch = model_lib.SampleWatch(head)
+            head.sampler.sample(queries, tf.constant(targets), head.kernel)
+            assert watch.overlap() == expected
+
+    def test_a_head_without_a_sampler(self, generated):
+        set_up = sets.SETS["generated"]
+        head = methods.make_head("full", {}, generated, set_up, 0)
+        assert model_lib.SampleWatch(head).overlap() is None
+
+
+def head_sample(ids):
+    from tfxclass.samplers import Sample
+
+    return Sample(tf.constant(ids, tf.int64), None, None)
+
+
+class TestTraining:
+    def test_precisions(self, generated):
+        set_up = sets.SETS["generated"]
+        head = methods.make_head("full", {}, generated, set_up, 0)
+        model = model_lib.make_model(generated, set_up, head, 1e-2)
+        labels = np.full((300, 2), -1)
+        labels[:, 0] = generated.test.labels[:, 0]
+        labels[::3, 1] = 7
+        test = generated.test._replace(labels=labels)
+        find = train.make_search(model, generated.num_classes)
+        found = train.precisions(find, generated._replace(test=test))
+        words = test.batch(np.arange(300), generated.length)
+        order = np.argsort(-model.predict(words, verbose=0), axis=1)
+        for k in (1, 3, 5):
+            hits = [
+                len(set(best[:k]) & set(own[own >= 0]))
+                for best, own in zip(order, labels)
+            ]
+            expected = np.mean(hits) / k
+            assert found[f"precision@{k}"] == pytest.approx(expected)
+
+    def test_a_budget_ends_at_the_first_of_both(self):
+        budget = train.Budget(epochs=2, seconds=10)
+        assert budget.used(epochs=1, cpu_seconds=1) == 0.5
+        assert budget.used(epochs=0.1, cpu_seconds=5) == 0.5
+
+    def test_the_same_batches_and_curve_for_the_same_seed(self, generated):
+        job = Job("generated", "uniform", seed=3, epochs=0.3)
+        first, second = (train.run(job, generated)["curve"] for _ in range(2))
+        assert len(first) == train.POINTS
+        for one, other in zip(first, second, strict=True):
+            for name in ("step", "loss", "precision@1", "overlap"):
+                # TensorFlow's sums are split between threads as they come.
+                assert one[name] == pytest.approx(other[name], rel=1e-5)
+
+    def test_it_learns(self, generated):
+        curve = train.run(Job("generated", "full", epochs=4), generated)[
+            "curve"
+        ]
+        assert curve[0]["precision@1"] < 0.2 < 0.5 < curve[-1]["precision@1"]
+
+    def test_the_rate_falls_to_nothing_with_the_budget(
+        self, generated, monkeypatch
+    ):
+        rates, make_model = [], train.make_model
+
+        def watched(*arguments):
+            model = make_model(*arguments)
+            update = model.train_step
+
+            def step(batch):
+                rates.append(float(model.optimizer.learning_rate))
+                return update(batch)
+
+            model.train_step = step
+            monkeypatch.setattr(train.tf, "function", Eager)
+            return model
+
+        monkeypatch.setattr(train, "make_model", watched)
+        monkeypatch.setattr(train, "precisions", lambda *_: {})
+        monkeypatch.setattr(train, "make_search", lambda *_: None)
+        train.run(Job("generated", "uniform", epochs=0.2), generated)
+        set_up = sets.SETS["generated"]
+        steps = 0.2 * generated.train.num_rows / set_up.batch_size
+        assert len(rates) == np.ceil(steps)
+        part = np.arange(len(rates)) / steps
+        expected = set_up.first_rate * (1 + np.cos(np.pi * part)) / 2
+        np.testing.assert_allclose(rates, expected, rtol=1e-5)
+
+    def test_adaptive_allocation_grows_over_the_training(self, generated):
+        set_up = sets.SETS["generated"]
+        by_epochs = Job("generated", "forest_adaptive", epochs=2.0)
+        steps = train.steps_of(by_epochs, generated, set_up)
+        assert steps == round(2 * generated.train.num_rows / set_up.batch_size)
+        by_seconds = by_epochs._replace(epochs=None, seconds=3.0)
+        assert train.steps_of(by_seconds, generated, set_up) == 600
+        head = methods.make_head(
+            "forest_adaptive", {}, generated, set_up, 0, steps=600
+        )
+        trees = [
+            int(head.sampler.allocation.forest_schedule(step)[0])
+            for step in (0, 119, 120, 300, 599, 600)
+        ]
+        assert trees == [10, 10, 18, 26, 42, 50]
+
+
+class Eager:
+    """A function that is not traced."""
+
+    def __init__(self, function, **_):
+        self.function = function
+
+    def __call__(self, *arguments):
+        return self.function(*arguments)
+
+    def get_concrete_function(self, *_):
+        pass
+
+
+class TestJobs:
+    def test_each_once_and_named(self):
+        jobs = jobs_lib.make_jobs(
+            "verses", ["uniform", "forest"], ["curves", "num_sampled"],
+            seconds=30.0,
+        )  # fmt: skip
+        names = [job.name for job in jobs]
+        assert len(set(names)) == len(names)
+        assert {"uniform", "forest", "forest,num_sampled=512"} <= {*names}
+        assert "forest,num_sampled=1024" not in names  # what it does anyway
+        assert jobs[0].path("x") == "x/verses/30s/uniform.json"
+
+    def test_a_failure_stops_no_other(self, tmp_path, capsys):
+        jobs = [
+            Job("generated", name, epochs=1.0) for name in ("full", "uniform")
+        ]
+        point = {"precision@1": 0.5, "epochs": 1.0, "cpu_seconds": 2.0}
+
+        def run(job, path):
+            if job.method == "full":
+                return {"error": "no memory"}
+            return {"curve": [point]}
+
+        errors = jobs_lib.run_jobs(jobs, tmp_path, {"generated": ""}, run)
+        assert errors == {"generated full": "no memory"}
+        assert "FAILED: no memory" in capsys.readouterr().out
+        (stored,) = tmp_path.rglob("*.json*")
+        assert stored.name == "uniform.json"
+        assert json.loads(stored.read_text()) == {"curve": [point]}
+
+    def test_an_error_in_this_process(self, tmp_path, generated):
+        rows_lib.save(tmp_path / "set.npz", generated)
+        job = Job("generated", "uniform", {"num_sampled": 0}, epochs=0.1)
+        result = jobs_lib.in_this_process(job, tmp_path / "set.npz")
+        assert result["error"].startswith("ValueError: `num_sampled` must")
+
+
+class TestCommand:
+    arguments = "--sets generated --methods uniform --parts curves".split()
+
+    @pytest.mark.slow
+    def test_runs_once_in_a_process_of_its_own(self, tmp_path, capsys):
+        folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
+        given = [*self.arguments, "--epochs", "0.2", *map(str, folders)]
+        assert comparison.main(given) == 0
+        assert "1 of 1 jobs to run" in capsys.readouterr().out
+        names = {path.name for path in (tmp_path / "out").iterdir()}
+        assert names >= {"generated_steps.csv", "generated_steps_curves.png"}
+        assert comparison.main(given) == 0
+        assert "0 of 1 jobs to run" in capsys.readouterr().out
+
+    @pytest.mark.slow
+    def test_quick(self, tmp_path):
+        folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
+        given = ["--methods", "full", "uniform", "forest", "--quick"]
+        assert comparison.main([*given, *map(str, folders)]) == 0
+        names = {path.name for path in (tmp_path / "out").iterdir()}
+        assert names == {
+            "generated_steps.csv", "generated_steps.json",
+            "generated_steps_curves.png", "generated_steps_overlap.png",
+        }  # fmt: skip
+
+
+class TestFigures:
+    @pytest.fixture
+    def runs(self):
+        def row(method, seed, seconds, precision, overlap=None, setting=""):
+            return {
+                "method": method, "setting": setting, "seed": seed,
+                "cpu_seconds": seconds, "precision@1": precision,
+                "overlap": overlap,
+            }  # fmt: skip
+
+        return results.Runs(
+            [
+                row("full", 0, 1.0, 0.1),
+                row("full", 0, 2.0, 0.5),
+                row("uniform", 0, 1.0, 0.4, 0.1),
+                row("uniform", 0, 2.0, 0.6, 0.3),
+                row("uniform", 1, 3.0, 0.8, 0.5),
+                row("uniform", 0, 1.0, 0.9, 0.9, "num_sampled=512"),
+            ]
+        )
+
+    def test_rows_of_other_jobs_stay(self, tmp_path):
+        def write(method, budget, values):
+            rows = [
+                {"method": method, "budget": budget, "value": value}
+                for value in values
+            ]
+            measure.merge_csv(path, rows, job=["method"], same=["budget"])
+            lines = path.read_text().splitlines()
+            return [line.split(",") for line in lines[1:]]
+
+        path = tmp_path / "out" / "a.csv"
+        assert write("b", "1 s", [0.5, 0.75]) == [
+            ["b", "1 s", "0.5"], ["b", "1 s", "0.75"],
+        ]  # fmt: skip
+        write("a", "1 s", [2])
+        found = write("b", "1 s", [3, 4])
+        expected = [["b", "1 s", "3"], ["b", "1 s", "4"], ["a", "1 s", "2"]]
+        assert found == expected
+        # What had another budget cannot be compared.
+        assert write("a", "2 s", [5]) == [["a", "2 s", "5"]]
+
+    def test_only_what_is_compared_must_be_the_same(self, tmp_path):
+        path = tmp_path / "a.csv"
+
+        def write(setting, method, machine):
+            columns = ("setting", "method", "machine")
+            row = dict(zip(columns, (setting, method, machine), strict=True))
+            measure.merge_csv(
+                path, [row], columns[:2], same=["machine"], within=["setting"]
+            )
+            lines = path.read_text().splitlines()
+            return [line.replace(",", "") for line in lines[1:]]
+
+        write("1", "a", "x")
+        write("1", "b", "x")
+        # Another setting may be of another machine ...
+        assert write("2", "a", "y") == ["1ax", "1bx", "2ay"]
+        # ... one setting may not.
+        assert write("1", "b", "y") == ["2ay", "1by"]
+
+    def test_equal_steps_have_files_of_their_own(self):
+        by_time, by_steps = Job("a", "b", seconds=1.0), Job("a", "b", epochs=2)
+        assert results.file_of("a", by_time) == "a"
+        assert results.file_of("a", by_steps) == "a_steps"
+
+    def test_means_over_seeds(self, runs):
+        assert runs.methods == ["full", "uniform"]
+        assert runs.final("uniform") == pytest.approx(0.7)
+        assert runs.spread("uniform") == pytest.approx(0.02**0.5)
+        assert runs.spread("full") is None
+        assert runs.overlap("uniform") == pytest.approx(0.3)
+        assert runs.overlap("full") is None
+        assert runs.final("uniform", "num_sampled=512") == 0.9
+        assert runs.final("uniform", "num_sampled=4096") is None
+
+    def test_the_time_to_an_accuracy(self, runs):
+        assert runs.time_to(0.55, "uniform") == pytest.approx(2.5)
+        assert runs.time_to(0.7, "uniform") is None  # one seed never
+
+    def test_lines_of_a_sweep(self, runs):
+        sweep = sweeps.PARTS["num_sampled"][0]
+        lines = figures.sweep_lines(sweep, "verses", runs)
+        assert lines == {"uniform": [(512, 0.9), (1024, pytest.approx(0.7))]}
+
+
+class TestFreshProcess:
+    def run(self, code, **options):
+        return measure.in_fresh_process("-c", code, **options)
+
+    def test_the_last_line_is_the_result(self):
+        assert self.run("print('note'); print('[1, 2]')") == [1, 2]
+
+    def test_the_last_line_of_an_error(self):
+        found = self.run("raise ValueError('no such set')")
+        assert found == {"error": "ValueError: no such set"}
+
+    def test_one_that_is_killed_says_nothing(self):
+        code = "import os; os.kill(os.getpid(), 9)"
+        assert self.run(code) == {"error": "exit status -9"}
+
+    def test_one_that_hangs(self):
+        code = "import time; time.sleep(60)"
+        found = self.run(code, timeout=0.5)
+        assert found == {"error": "no result after 0.5 s"}
+
+
+def test_concentration_is_the_papers():
+    """CP_K of p, and NCG_K of (p - y)^2, by their definitions."""
+    p = np.array([[0.5, 0.2, 0.3], [0.1, 0.8, 0.1]])
+    targets = concentration.targets_of(np.array([[1, -1], [0, 2]]), 3)
+    assert targets.tolist() == [[0, 1, 0], [0.5, 0, 0.5]]
+    cp, ncg = concentration.curves(p, targets)
+    np.testing.assert_allclose(cp, [0.65, 0.85, 1.0])
+    # 0.25, 0.64, 0.09 and 0.16, 0.64, 0.16.
+    expected = [[0.64, 0.89, 0.98], [0.64, 0.8, 0.96]]
+    expected = np.array(expected) / [[0.98], [0.96]]
+    np.testing.assert_allclose(ncg, expected.mean(axis=0))

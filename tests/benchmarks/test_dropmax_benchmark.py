@@ -1,0 +1,324 @@
+"""The DropMax table on tiny data, and its readers."""
+
+import gzip
+import json
+import lzma
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import dropmax
+from benchmarks import dropmax_data
+from benchmarks import dropmax_jobs
+from benchmarks import dropmax_methods
+from benchmarks import dropmax_train
+from tests.support.contract import BATCH
+from tests.support.contract import built
+from tests.support.contract import data
+
+
+class TestCommand:
+    @pytest.fixture
+    def given(self, tmp_path):
+        folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
+        methods = ["base", "random 0.4", "adaptive"]
+        options = ["--smoke", "--steps", "12", "--methods", *methods]
+        return [*options, *map(str, folders)]
+
+    @pytest.mark.slow
+    def test_table_and_figures(self, given, tmp_path, capsys):
+        assert dropmax.main(given) == 0
+        with open(tmp_path / "out" / "dropmax.json") as f:
+            record = json.load(f)
+        assert {"date", "machine", "command", "rows"} == {*record}
+        assert record["command"] == "python -m benchmarks.dropmax --usual"
+        shown = [row["method"] for row in record["rows"]]
+        assert shown == [
+            "base",
+            "random 0.4 (18)",
+            "random 0.4 (17)",
+            "adaptive (18)",
+            "adaptive (17)",
+        ]
+        for row in record["rows"]:
+            assert 0 <= row["error_%"] <= 100 and 0 <= row["ece"] <= 1
+        for name in ("dropmax_convergence.png", "dropmax_retain.png"):
+            assert (tmp_path / "out" / name).stat().st_size > 1000
+        assert (
+            "generated base l2=0.0001,lambda=own 0" in capsys.readouterr().out
+        )
+        # What has a result is not trained again.
+        (tmp_path / "out" / "dropmax.json").unlink()
+        assert dropmax.main(given) == 0
+        assert "generated base" not in capsys.readouterr().out
+        assert (tmp_path / "out" / "dropmax.json").exists()
+
+    @pytest.mark.slow
+    def test_a_method_learns(self):
+        made = dropmax_data.generated(0)
+        setting = dropmax_jobs.Setting(1e-4)
+        result = dropmax_train.train("posterior", setting, made, 0, 96)
+        errors = [point["error"] for point in result["curve"]]
+        assert len(errors) == dropmax_train.POINTS and errors[-1] < errors[0]
+        assert {*result["scores"]} == {
+            f"{part} {n}" for part in ("validation", "test") for n in (17, 18)
+        }
+        assert np.shape(result["retain"]) == (10, 10)
+
+    @pytest.mark.slow
+    def test_steps_are_those_of_fit(self):
+        made = dropmax_data.generated(0)
+        setting = dropmax_jobs.Setting(1e-4)
+        x, y = made.train
+        order = np.random.default_rng(0).permutation(len(y)).reshape(4, 50)
+        found = []
+        for is_fit in (False, True):
+            model = dropmax_train.make_model("base", setting, made, 0, 9)
+            start = [v.numpy() for v in model.trainable_variables]
+            if is_fit:
+                rows = order.ravel()
+                model.fit(x[rows], y[rows], 50, shuffle=False, verbose=0)
+            else:
+                dropmax_train.steps_on(model, x, y)(tf.constant(order))
+            found.append([v.numpy() for v in model.trainable_variables])
+        for ours, theirs, first in zip(*found, start):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+            assert np.abs(ours - first).max() > 1e-4
+
+
+class TestChoice:
+    """Jobs are made up here, not trained."""
+
+    @pytest.fixture
+    def args(self, tmp_path):
+        given = ["--jobs", str(tmp_path), "--seeds", "4", "5", "6"]
+        return dropmax.parse_arguments(given)
+
+    def all_jobs(self, args, error_of):
+        """What is trained, in order, if a setting errs by `error_of`."""
+        done = []
+        while job := dropmax_jobs.pending(args, "eurlex", 7, "posterior"):
+            setting, seed, path = job
+            # The best on validation rows is the worst on test rows.
+            error = error_of(setting)
+            scores = {"validation 18": error, "test 18": 9 - error}
+            scores = {k: {"error": v} for k, v in scores.items()}
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as f:
+                json.dump({"scores": scores, "seed": seed}, f)
+            done.append((setting.l2, setting.entropy_weight, seed))
+        return done
+
+    def loaded(self, args):
+        found = dropmax_jobs.load(args, "eurlex", 7, "posterior")
+        return [(*s, n, [r["seed"] for r in rows]) for s, n, rows in found]
+
+    def test_settings_by_validation_then_seeds(self, args):
+        """Lambda, then l2 beside the best; the best with all seeds."""
+        done = self.all_jobs(
+            args, lambda s: (s.entropy_weight != 5) + 100 * s.l2
+        )
+        seeds = [4, 5, 6]
+        assert done == [
+            *((1e-4, None, seed) for seed in seeds),
+            *((1e-4, weight, 4) for weight in (1.0, 5.0)),
+            *((l2, 5.0, 4) for l2 in (0.0, 1e-5, 1e-3)),
+            *((0.0, 5.0, seed) for seed in seeds[1:]),
+        ]
+        assert self.loaded(args) == [
+            (1e-4, None, 1, seeds),
+            (0.0, 5.0, 6, seeds),
+        ]
+
+    def test_the_usual_setting_may_be_the_best(self, args):
+        done = self.all_jobs(
+            args, lambda s: (s.entropy_weight is not None) + (s.l2 != 1e-4)
+        )
+        assert len(done) == 3 + 2 + 3
+        assert self.loaded(args) == [(1e-4, None, 6, [4, 5, 6])]
+
+    def test_usual_settings_alone(self, args):
+        args.usual = True
+        assert len(self.all_jobs(args, lambda s: s.l2)) == 3
+        assert self.loaded(args) == [(1e-4, None, 1, [4, 5, 6])]
+
+    @pytest.mark.parametrize("method", dropmax_methods.names())
+    def test_every_weight_is_a_head(self, method):
+        made = dropmax_methods.method(method)
+        assert made.entropy_weights[0] is None
+        for wanted in made.entropy_weights:
+            head = made.make(2000, 0, wanted)
+            assert wanted is None or head.entropy_weight == wanted
+
+
+def test_a_row_of_several_seeds():
+    found = [
+        {
+            "scores": {
+                f"{part} 18": {"error": error, "ece": 0.1}
+                for part in ("test", "validation")
+            },
+        }
+        for error in (2.0, 3.0, 7.0)
+    ]
+    setting = dropmax_jobs.usual("posterior")
+    row = dropmax._row("eurlex", "posterior", "18", setting, 6, found)
+    assert row["method"] == "posterior (18)"
+    assert (row["setting"], row["lambda"], row["best of"]) == (
+        "usual",
+        "own",
+        6,
+    )
+    assert (row["error_%"], row["least"], row["most"]) == (4.0, 2.0, 7.0)
+    # The square root of 7, over that of 3.
+    assert row["standard_error"] == 1.53
+    setting = setting._replace(l2=0.0)
+    row = dropmax._row("eurlex", "base", "18", setting, 4, found[:1])
+    assert row["setting"] == "chosen" and "standard_error" not in row
+
+
+def test_scores():
+    p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.58, 0.42]])
+    found = dropmax_train.scores(p, np.array([0, 0, 0, 1]))
+    assert found["error"] == 50.0
+    # Bins of a fifteenth: 0.58 is in that of 0.53 to 0.6, 0.6 is not.
+    gaps = abs(0.8 - 1) + abs(0.7 - 0) + abs(0.6 - 1) + abs(0.58 - 0)
+    assert found["ece"] == pytest.approx(gaps / 4)
+
+
+class TestRowSampledSoftmax:
+    @pytest.mark.parametrize("learned", [False, True])
+    def test_all_classes_often_enough_is_the_softmax(self, learned):
+        """With every class drawn and Q uniform, the correction is common."""
+        head = dropmax_methods.RowSampledSoftmax(6, 40.0, learned, seed=1)
+        built(head)
+        if learned:
+            head.proposal.kernel.assign(tf.zeros(head.proposal.kernel.shape))
+            head.proposal.bias.assign(tf.zeros([6]))
+        x, y = data(classes=6)
+        losses = head.compute_loss(x, y, training=True)
+        expected = head.compute_loss(x, y).numpy()
+        if learned:
+            expected = expected + np.log(6)  # Q's own loss
+        np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
+
+    def test_few_classes_of_each_row(self):
+        head = built(dropmax_methods.RowSampledSoftmax(60, seed=1))
+        x, y = data()
+        with tf.GradientTape() as tape:
+            tape.watch(head.kernel.value)
+            logits = tf.Variable(head.all_logits(tf.constant(x)))
+            head.all_logits = lambda queries: tf.convert_to_tensor(logits)
+            loss = head.compute_loss(x, y, training=True)
+        moved = tape.gradient(loss, logits).numpy() != 0
+        assert np.all(moved[np.arange(BATCH), y])
+        # 24 draws of 60 with replacement, and the label.
+        assert 15 < moved.sum(axis=1).mean() < 25
+
+
+class TestReaders:
+    def write_mnist(self, folder):
+        (folder / "mnist").mkdir()
+        random = np.random.default_rng(0)
+        for part, rows in (("train", 6000), ("t10k", 30)):
+            x = random.integers(0, 256, (rows, 28, 28), np.uint8)
+            y = (np.arange(rows) % 10).astype(np.uint8)
+            for name, array in (("images-idx3", x), ("labels-idx1", y)):
+                head = bytes([0, 0, 8, array.ndim])
+                head += np.array(array.shape, ">i4").tobytes()
+                path = folder / "mnist" / f"{part}-{name}-ubyte.gz"
+                path.write_bytes(gzip.compress(head + array.tobytes(), 1))
+        return x
+
+    def test_mnist(self, tmp_path):
+        images = self.write_mnist(tmp_path)
+        found = dropmax_data.mnist(tmp_path, 50, seed=0)
+        assert found.train[0].shape == (50, 28, 28, 1)
+        np.testing.assert_array_equal(np.bincount(found.train[1]), 5)
+        assert len(found.validation[1]) == 5000
+        np.testing.assert_allclose(found.test[0][..., 0], images / 255)
+        other = dropmax_data.mnist(tmp_path, 50, seed=1)
+        assert not np.array_equal(found.train[0], other.train[0])
+        assert len(dropmax_data.mnist(tmp_path, 1000, 0).train[1]) == 1000
+
+    def write_cifar(self, path, rows):
+        random = np.random.default_rng(rows)
+        x = random.integers(0, 256, (rows, 3, 32, 32), np.uint8)
+        y = random.integers(0, 100, (rows, 2), np.uint8)
+        data = np.concatenate([y, x.reshape(rows, -1)], axis=1)
+        path.write_bytes(data.tobytes())
+        return x, y[:, 1]
+
+    def test_cifar100(self, tmp_path):
+        x, y = self.write_cifar(tmp_path / "train.bin", 40)
+        test_x, test_y = self.write_cifar(tmp_path / "test.bin", 10)
+        read_x, read_y = dropmax_data.read_cifar100(tmp_path / "train.bin")
+        np.testing.assert_array_equal(read_y, y)
+        assert read_x.shape == (40, 32, 32, 3)
+        np.testing.assert_allclose(read_x[7, 3, 5, 2], x[7, 2, 3, 5] / 255)
+        found = dropmax_data.cifar100(tmp_path, seed=0)
+        assert [len(part[1]) for part in found[:3]] == [36, 4, 10]
+        np.testing.assert_array_equal(found.test[1], test_y)
+        both = np.concatenate([found.train[1], found.validation[1]])
+        np.testing.assert_array_equal(np.sort(both), np.sort(y))
+
+    def test_not_cifar100(self, tmp_path):
+        (tmp_path / "train.bin").write_bytes(b"x" * 100)
+        with pytest.raises(ValueError, match="3,074 bytes an image.*100 byte"):
+            dropmax_data.read_cifar100(tmp_path / "train.bin")
+
+    @pytest.mark.slow
+    def test_omniglot(self, shared_data):
+        found = dropmax_data.omniglot(shared_data, seed=0)
+        assert found.num_classes == 242
+        for part, drawings in zip(found[:3], (12, 3, 5)):
+            np.testing.assert_array_equal(np.bincount(part[1]), drawings)
+            assert part[0].shape[1:] == (28, 28, 1)
+            assert 0 <= part[0].min() and 0.3 < part[0].max() <= 1
+
+    @pytest.mark.slow
+    def test_verses_and_a_model_of_them(self, tmp_path, monkeypatch):
+        (tmp_path / "verses").mkdir()
+        for name in ("kjv", "asv", "dar", "ylt"):
+            lines = [
+                f"{v}\t{chr(97 + v // 26)}q{chr(97 + v % 26)} {name} the"
+                for v in range(40)
+            ]
+            with lzma.open(tmp_path / "verses" / f"{name}.tsv.xz", "wt") as f:
+                f.write("\n".join(["verse\ttext", *lines]))
+        monkeypatch.setattr(dropmax_data, "VERSES", 30)
+        monkeypatch.setattr(dropmax_data, "HELD_VERSES", 12)
+        found = dropmax_data.verses(tmp_path, seed=0)
+        assert found.num_classes == 30
+        np.testing.assert_array_equal(np.bincount(found.train[1]), 3)
+        held = np.concatenate([found.validation[1], found.test[1]])
+        assert len(held) == 24 and len({*held}) == 24
+        # 1,024 of 30 classes are too many.
+        monkeypatch.setattr(
+            dropmax_methods,
+            "SAMPLED_METHODS",
+            {
+                "posterior sampled": dropmax_methods.Method(
+                    dropmax_methods.layers.DropMax,
+                    {"mode": "posterior", "num_sampled": 20}
+                    | {"sampler": "uniform"},
+                )
+            },
+        )
+        setting = dropmax_jobs.Setting(0.0)
+        result = dropmax_train.train(
+            "posterior sampled", setting, found, 0, 120, batch=10, rate=0.02
+        )
+        errors = [point["error"] for point in result["curve"]]
+        assert errors[-1] < errors[0]
+        assert "test 17" in result["scores"] and "retain" not in result
+
+    @pytest.mark.slow
+    def test_eurlex(self, shared_data):
+        found = dropmax_data.eurlex(shared_data, seed=0)
+        assert {*found.train[1]} == {*range(100)}
+        np.testing.assert_allclose(
+            np.linalg.norm(found.test[0], axis=1), 1.0, rtol=1e-5
+        )

@@ -1,0 +1,229 @@
+"""Committed results: one source for each note, and no path of a machine."""
+
+import argparse
+import json
+import math
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import measure
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+_HOMES = ("work", "tmp", "home", "root", "opt", "mnt", "scratch", "Users")
+# A slash after a word is a part of a relative path or of an address.
+MACHINE_PATH = re.compile(rf"(?<![\w.~}}])/(?:{'|'.join(_HOMES)})/\w+")
+
+ROWS = [
+    {"classes": 10, "method": "a", "ms": 2.0, "mb": 5},
+    {"classes": 20, "method": "floor: b, c", "ms": 50.0},
+]
+
+
+@pytest.fixture
+def report(monkeypatch):
+    """The module, a script that imports its neighbours."""
+    monkeypatch.syspath_prepend(FOLDER)
+    for name in ("measure", "notes", "report"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import report
+
+    yield report
+    for name in ("measure", "notes", "report"):
+        sys.modules.pop(name, None)
+
+
+def strict_json(text):
+    """What other readers take, too: without NaN and Infinity."""
+
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+class TestPage:
+    def test_is_what_the_results_say(self, report):
+        assert (FOLDER / "RESULTS.md").read_text() == report.page()
+
+    def test_notes_are_in_files_of_their_own(self):
+        paths = sorted((FOLDER / "results").rglob("*.json"))
+        records = [strict_json(path.read_text()) for path in paths]
+        assert paths
+        for path, record in zip(paths, records):
+            assert {*record} == {"date", "machine", "command", "rows"}, path
+
+    def test_each_note_belongs_to_a_table(self, report):
+        parts = [""] + [f"_{part}" for part in report.PARTS]
+        names = [name + part for name in report.TITLES for part in parts]
+        results = FOLDER / "results"
+        for path in sorted(results.rglob("*.md")):
+            assert str(path.relative_to(results))[:-3] in names
+
+
+class TestFigures:
+    @pytest.mark.parametrize(
+        "expression, expected",
+        [
+            ("ms: classes=10", "2"),
+            ("ms: classes=20; method=floor: b, c", "50"),
+            ("ms: method=floor: b, c / method=a", "25"),
+            ("ms: method=a / method=floor: b, c", "0.04"),
+            ("mb: method=a / ms: method=a", "2.5"),
+        ],
+    )
+    def test_value_or_ratio(self, report, expression, expected):
+        filled = report.notes.filled(f"x {{{{{expression}}}}} y", ROWS)
+        assert filled == f"x {expected} y"
+
+    @pytest.mark.parametrize(
+        "expression", ["ms: classes=30", "mb: classes=20", "s: classes=10"]
+    )
+    def test_names_one_cell(self, report, expression):
+        with pytest.raises(ValueError, match="one cell. Received: .* 0 cells"):
+            report.notes.filled(f"{{{{{expression}}}}}", ROWS)
+
+    def test_several_cells(self, report):
+        with pytest.raises(ValueError, match="with 2 cells"):
+            report.notes.filled("{{ms: other=None}}", ROWS)
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        "text, expected",
+        [
+            (
+                "python x.py /a/b-c --out=/d/e.f g/h",
+                "python x.py ... --out=... g/h",
+            ),
+            (
+                "rows/s, 1 / 20, https://a.b/c/d",
+                "rows/s, 1 / 20, https://a.b/c/d",
+            ),
+            ("No file '/a/b c'", "No file '... c'"),
+        ],
+    )
+    def test_written_without(self, tmp_path, text, expected):
+        path = tmp_path / "x.json"
+        measure.write(path, {"command": text, "rows": [{"error": text}]})
+        found = json.loads(path.read_text())
+        assert found == {"command": expected, "rows": [{"error": expected}]}
+
+    def test_json_has_no_infinity(self, tmp_path):
+        path = tmp_path / "x.json"
+        row = {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 1.5, "e": "x"}
+        measure.write(path, {"rows": [row]})
+        (found,) = strict_json(path.read_text())["rows"]
+        assert found == {"a": "inf", "b": "-inf", "c": "", "d": 1.5, "e": "x"}
+
+    @pytest.fixture
+    def runs(self, tmp_path, monkeypatch):
+        """A function that runs rows, and says when and with what."""
+        monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path / "cache"))
+        told = []
+        monkeypatch.setattr(
+            measure, "in_fresh_process", lambda *a: told.append(a) or {"x": 1.5}
+        )
+
+        def run(date, rows, epochs=3, seeds=1, small=False):
+            monkeypatch.setattr(measure.time, "strftime", lambda _: date)
+            monkeypatch.setattr(sys, "argv", [str(FOLDER / "x.py"), date])
+            args = argparse.Namespace(
+                rows=rows, epochs=epochs, seeds=seeds, small=small, folder="d"
+            )
+            measure.run_rows("x", "x.py", args, ["a", "b"])
+            return len(told)
+
+        return run
+
+    def test_rows_keep_when_they_were_measured(self, runs, report, tmp_path):
+        """The later run's date and command stood above all."""
+        runs("one", ["a"])
+        runs("two", [])
+        record = json.loads((tmp_path / "x.json").read_text())
+        told = [row["measured"]["date"] for row in record["rows"]]
+        assert told == ["one", "two"]
+        commands = report.circumstances(record)
+        assert len(commands) == 2 and "x.py one`, one" in commands[0]
+        assert "measured" not in measure.table(record["rows"])
+
+    def test_a_job_is_run_once(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path))
+        told = []
+
+        def run(*args):
+            told.append(args)
+            return {"error": "?"} if len(told) == 1 else [len(told)]
+
+        monkeypatch.setattr(measure, "in_fresh_process", run)
+
+        def once(seed, folder="d"):
+            return measure.once("x", "x.py", "a b", seed, folder=folder)
+
+        # An error is tried again; the folder of the data is no option.
+        assert [once(0), once(0), once(0, "e")] == [{"error": "?"}, [2], [2]]
+        assert once(1) == [3]
+        assert told == [("x.py", "--child", "d", "a b", n) for n in (0, 0, 1)]
+
+    def test_jobs_of_a_run_that_was_stopped(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path))
+        monkeypatch.setattr(measure, "in_fresh_process", lambda *a: [a[-2:]])
+        jobs = [(("a",), None), (("b", 2), 1)]
+
+        def done(seeds, is_cached):
+            found = measure.jobs_done("x", "x.py", jobs, seeds, "d", is_cached)
+            return {job: len(of_seeds) for job, of_seeds in found.items()}
+
+        assert done(2, True) == {}
+        measure.once("x", "x.py", "a", 1, folder="d")
+        assert done(2, True) == {("a",): 1}
+        assert done(3, False) == {("a",): 3, ("b", 2): 1}
+        assert done(3, True) == {("a",): 3, ("b", 2): 1}
+        failed = {"error": "?"}
+        monkeypatch.setattr(measure, "in_fresh_process", lambda *a: failed)
+        with pytest.raises(SystemExit, match=r"\?"):
+            done(4, False)
+
+    def test_rows_of_other_options_are_not_mixed(self, runs):
+        assert runs("one", ["a"]) == 1
+        for options in ({"epochs": 4}, {"seeds": 2}):
+            with pytest.raises(ValueError, match="rows of other options"):
+                runs("two", ["b"], **options)
+        # What is there is not measured again.
+        assert runs("two", ["a"], epochs=4) == 1
+        assert runs("two", ["b"]) == 2
+        # Small ones are elsewhere.
+        assert runs("two", ["a"], epochs=4, small=True) == 3
+
+    def test_command_of_a_module(self, monkeypatch):
+        script = str(FOLDER / "growth.py")
+        monkeypatch.setattr(sys, "argv", [script, "100"])
+        assert measure.command() == "python benchmarks/growth.py 100"
+
+    def test_committed_files(self):
+        if not (ROOT / ".git").exists() or not shutil.which("git"):
+            pytest.skip("no git checkout")
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+        )
+        paths = [
+            ROOT / name for name in listed.stdout.decode().split("\0")[:-1]
+        ]
+        assert len(paths) > 100
+        found = []
+        for path in filter(pathlib.Path.is_file, paths):
+            text = path.read_bytes().decode("latin-1")
+            if "\0" not in text:
+                found += [f"{path}: {x}" for x in MACHINE_PATH.findall(text)]
+        assert not found
+
+    def test_search_finds_paths(self):
+        home = "/".join(["", "home", "someone"])
+        assert MACHINE_PATH.findall(f"x={home}/a, '{home}'") == [home] * 2
+        assert not MACHINE_PATH.findall("a/home/b, ${x}/tmp/y, ./work/z")

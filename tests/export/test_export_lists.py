@@ -1,0 +1,219 @@
+"""Inverted lists that know probabilities, and those of an earlier export."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.support.cases import quick
+from tfxclass.export import InvertedLists
+from tfxclass.export import accuracy
+from tfxclass.export import previous_index
+from tfxclass.ops import kmeans
+
+NUM_CLASSES, DIM, CLUSTERS = 2_000, 12, 40
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    keras.utils.set_random_seed(0)
+
+
+def make_model(strength=0.5, answer_temperature=1.0, **arguments):
+    """Rows in clusters, whose softmax is the flatter, the weaker they are."""
+    head = tfxclass.layers.FullSoftmax(NUM_CLASSES, **arguments)
+    head.answer_temperature = answer_temperature
+    dense = keras.layers.Dense(DIM, use_bias=False)
+    model = keras.Sequential([keras.Input((DIM,), name="x"), dense, head])
+    dense.kernel.assign(np.eye(DIM))
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLUSTERS, DIM))
+    rows = centres[rng.integers(CLUSTERS, size=NUM_CLASSES)]
+    rows += 0.3 * rng.normal(size=rows.shape)
+    head.kernel.assign(strength * rows)
+    if head.bias is not None:
+        bias = rng.normal(size=NUM_CLASSES)
+        bias[:5] = -np.inf
+        head.bias.assign(bias)
+    return model
+
+
+def queries(model, n=64, seed=1):
+    """Near to class rows."""
+    rng = np.random.default_rng(seed)
+    rows = model.layers[-1].kernel.numpy()
+    rows = rows[rng.integers(NUM_CLASSES, size=n)]
+    near = rows / np.abs(rows).mean() + 0.3 * rng.normal(size=rows.shape)
+    return near.astype("float32")
+
+
+def report_of(folder):
+    with open(os.path.join(folder, "assets.extra", "search.json")) as f:
+        return json.load(f)
+
+
+HEADS = {
+    "dot": {"use_bias": True},
+    "cosine": {"similarity": "cosine", "scale": 3.0},
+    "tempered": {"use_bias": True, "answer_temperature": 2.0},
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_log_sum_of_what_is_read_and_the_rest(kind):
+    model = make_model(0.3, **HEADS[kind])
+    head, x = model.layers[-1], queries(model)
+    lists = InvertedLists(40, 2, 0.1, probabilities=True)
+    search = lists.build(head, 5, x)
+    logits = head.answer_scale * head.logits(x)
+    exact = tf.reduce_logsumexp(tf.cast(logits, tf.float64), axis=1).numpy()
+    ids, _, seen = search.read(head.queries(x), 5)
+    ids = ids.numpy()
+    # Most of the mass is not read.
+    assert np.mean(exact - seen.total) > 0.4
+    errors = np.abs(search.sums.total(seen)[:, 0] - exact)[1::2]
+    assert errors.mean() < 0.05
+    report = search.report()
+    assert report["log_sum_error"]["mean"] == pytest.approx(
+        errors.mean(), rel=1e-3
+    )
+    assert report["log_sum_error"]["max"] == pytest.approx(
+        errors.max(), rel=1e-3
+    )
+    scores = search.top_k(x, 5)[1].numpy()
+    true = np.take_along_axis(np.array(head.activate(head.logits(x))), ids, 1)
+    np.testing.assert_allclose(scores, true, rtol=0.25)
+    found = accuracy.measure((ids, scores), head.top_k(x, 5))
+    assert report["score_error"] == pytest.approx(
+        found["score_error"], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+def test_all_lists_are_exact(activation):
+    loss = {"loss": "sigmoid"} if activation == "sigmoid" else {}
+    model = make_model(use_bias=True, activation=activation, **loss)
+    head, x = model.layers[-1], queries(model)
+    # Those of one vs. rest need no sum, whatever is read.
+    probes = 20 if activation == "softmax" else 5
+    search = InvertedLists(20, probes, 0.01, probabilities=True).build(
+        head, 3, x
+    )
+    assert (search.sums is None) == (activation == "sigmoid")
+    ids, scores = search.top_k(x, 3)
+    all_scores = np.array(head.activate(head.logits(x)))
+    true = np.take_along_axis(all_scores, ids.numpy(), axis=1)
+    np.testing.assert_allclose(scores, true, rtol=1e-4)
+
+
+@pytest.mark.parametrize("quantize", quick(["int8", None], []))
+def test_an_export_has_thresholds(quantize, tmp_path):
+    """The proof compares its answers; here, how near they are to exact."""
+    model = make_model(strength=2.0)
+    x = queries(model)
+    threshold = float(np.median(tfxclass.top_k(model, 4)(x)[1]))
+    folder = tfxclass.export.saved_model(
+        model,
+        tmp_path,
+        top_k=4,
+        threshold=threshold,
+        example_inputs=x,
+        quantize=quantize,
+        exclude=2,
+        search=InvertedLists(40, probabilities=True),
+    )
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    found = {key: value.numpy() for key, value in served(x=x).items()}
+    ids, scores = (v.numpy() for v in tfxclass.top_k(model, 4)(x))
+    is_clear = np.abs(scores / threshold - 1) > 0.2
+    is_above = (found["ids"] >= 0)[is_clear]
+    assert np.mean(is_above == (scores >= threshold)[is_clear]) > 0.97
+    report = report_of(folder)
+    assert report["log_sum_error"]["mean"] < 0.05
+    assert 0 < report["score_error"]["mean"] < 0.02
+    assert ("quantize" in report) == (quantize is not None)
+
+
+def test_refused(tmp_path):
+    model = make_model(activation=None)
+    with pytest.raises(ValueError, match="`probabilities` needs a head .*None"):
+        InvertedLists(probabilities=True).build(model.layers[-1], 5)
+    with pytest.raises(ValueError, match="`base` has as many lists as it has"):
+        InvertedLists(20, base=tmp_path)
+    with pytest.raises(ValueError, match="threshold=0.5 with a search. Fix"):
+        tfxclass.export.saved_model(
+            make_model(), tmp_path, search=InvertedLists(), threshold=0.5
+        )
+
+
+def lists_of(search):
+    """The list of each class, by id; numbered as by the lists' first ids."""
+    starts, order = search.starts.numpy(), search.order.numpy()
+    return [set(order[a:b]) for a, b in zip(starts, starts[1:])]
+
+
+@pytest.fixture(scope="module")
+def first_version(tmp_path_factory):
+    model = make_model()
+    folder = tfxclass.export.saved_model(
+        model,
+        tmp_path_factory.mktemp("versions"),
+        search=InvertedLists(40),
+        verify=False,
+        quantize="int8",
+    )
+    return model, folder
+
+
+def test_new_classes_join_the_lists_of_an_export(first_version, monkeypatch):
+    model, folder = first_version
+    before = InvertedLists(base=folder).build(model.layers[-1], 5)
+    rng = np.random.default_rng(3)
+    near = rng.integers(NUM_CLASSES, size=12)
+    ids = tfxclass.next_class_ids(model, 12)
+    grown = tfxclass.add_classes(model, 12)
+    kernel = grown.layers[-1].kernel
+    rows = kernel.numpy()
+    rows[ids] = 1.01 * rows[near]
+    kernel.assign(rows)
+
+    def refuse(*_):
+        raise AssertionError("no clustering")
+
+    monkeypatch.setattr(kmeans, "clusters", refuse)
+    lists = InvertedLists(base=folder)
+    folder = tfxclass.export.saved_model(
+        grown, os.path.dirname(folder), search=lists, verify=False
+    )
+    assert os.path.basename(folder) == "2"
+    report = report_of(folder)
+    assert report["recall"] >= 0.95 and report["num_lists"] <= 40
+    after = lists.build(grown.layers[-1], 5)
+    old, new = lists_of(before), lists_of(after)
+    assert [x - set(ids) for x in new] == old
+    same = [any({a, b} <= x for x in new) for a, b in zip(ids, near)]
+    assert np.mean(same) > 0.8
+
+
+def test_a_row_of_another_class_changes_its_list(first_version):
+    model, folder = first_version
+    rows = model.layers[-1].kernel.numpy()
+    was = previous_index.lists_of(folder, tf.constant(rows))
+    rows[7], rows[9] = rows[9] * 1.001, 3 * rows[1_500]
+    now = previous_index.lists_of(folder, tf.constant(rows))
+    assert np.flatnonzero(was != now).tolist() in ([7, 9], [7], [9])
+    assert now[7] == was[9] and now[9] == was[1_500]
+
+
+def test_no_such_base(first_version, tmp_path):
+    model, folder = first_version
+    exact = tfxclass.export.saved_model(model, tmp_path / "e", verify=False)
+    for path in (exact, tmp_path / "none"):
+        with pytest.raises(ValueError, match="`base` must be the folder of a"):
+            InvertedLists(base=path).build(model.layers[-1], 5)
+    with pytest.raises(ValueError, match="as many dimensions .* 7. Rec.*: 12"):
+        previous_index.lists_of(folder, tf.zeros([5, 7]))

@@ -1,0 +1,67 @@
+"""LiteRT runs `serving_default` with its own ops, and answers as the model."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.support.cases import quick
+from tfxclass.rows import column_rows
+from tfxclass.rows import servable_ops
+
+NUM_CLASSES = 300
+HEADS = {
+    "dot": (tfxclass.layers.FullSoftmax, {"use_bias": True}),
+    "logits": (tfxclass.layers.FullSoftmax, {"activation": None}),
+    "sigmoid": (tfxclass.layers.FullSoftmax, {"loss": "sigmoid"}),
+    "cosine": (tfxclass.layers.FullSoftmax, {"similarity": "cosine"}),
+    "projected": (tfxclass.layers.ProjectedSoftmax, {"projection_dim": 4}),
+    "adaptive": (tfxclass.layers.AdaptiveSoftmax, {"cutoffs": [20, 50]}),
+    "dropmax": (tfxclass.layers.DropMax, {}),
+}
+
+
+def make_model(name):
+    keras.utils.set_random_seed(0)
+    layer, arguments = HEADS[name]
+    layers = [keras.Input((5,), name="x"), keras.layers.Dense(12)]
+    return keras.Sequential([*layers, layer(NUM_CLASSES, **arguments)])
+
+
+def runner_of(folder):
+    with warnings.catch_warnings():
+        # `tf.lite` moves to ai_edge_litert.
+        warnings.simplefilter("ignore")
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            folder, signature_keys=["serving_default"]
+        )
+        # By default no op of TensorFlow's own.
+        interpreter = tf.lite.Interpreter(model_content=converter.convert())
+        return interpreter.get_signature_runner("serving_default")
+
+
+def assert_answers(folder, model, batch):
+    x = np.random.default_rng(1).normal(size=(batch, 5)).astype("float32")
+    x[0] = np.nan
+    ids, scores = tfxclass.top_k(model, 7)(x)
+    found = runner_of(folder)(x=x)
+    np.testing.assert_array_equal(found["ids"], ids)
+    np.testing.assert_allclose(found["scores"], scores, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", quick(HEADS, ["dot", "cosine", "sigmoid"]))
+def test_answers_equal_the_models(name, tmp_path):
+    model = make_model(name)
+    folder = tfxclass.export.saved_model(model, tmp_path, top_k=7, verify=False)
+    assert_answers(folder, model, 6)
+
+
+def test_blocks_of_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(servable_ops, "ONE_BLOCK_CLASSES", 100)
+    monkeypatch.setattr(column_rows, "_WIDTH", 96)
+    model = make_model("dot")
+    folder = tfxclass.export.saved_model(model, tmp_path, top_k=7, verify=False)
+    assert_answers(folder, model, 6)

@@ -1,0 +1,899 @@
+"""What every head promises: contract, exactness, saving, errors."""
+
+import functools
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.support import reference
+from tests.support.cases import check_refused
+from tests.support.cases import quick
+from tests.support.contract import check_nothing_is_left
+from tests.support.contract import fit_again
+from tests.support.mixing import MixingSampler
+from tests.support.processes import run_code
+from tfxclass import layers
+from tfxclass import samplers
+
+CLASSES, DIM, BATCH, SAMPLED = 60, 8, 16, 30
+# float32 logits and sums over some dozen classes.
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+
+KINDS = {
+    "full": (layers.FullSoftmax, {}),
+    "uniform": (layers.SampledSoftmax, {"num_sampled": SAMPLED}),
+    "log_uniform": (
+        layers.SampledSoftmax,
+        {"num_sampled": SAMPLED, "sampler": "log_uniform"},
+    ),
+    "selective": (
+        layers.SelectiveSoftmax,
+        {
+            "num_sampled": SAMPLED,
+            "sampler_options": {
+                "num_trees": 3,
+                "leaf_size": 5,
+                "rebuild_interval": 2,
+            },
+        },
+    ),
+    "auto": (
+        layers.SampledSoftmax,
+        {"num_sampled": SAMPLED, "sampler": MixingSampler},
+    ),
+    "frequency": (
+        layers.SampledSoftmax,
+        {
+            "num_sampled": SAMPLED,
+            "sampler": lambda n, seed: samplers.FrequencySampler(
+                n, counts=np.arange(CLASSES) % 7, power=0.75, seed=seed
+            ),
+        },
+    ),
+    "cluster": (
+        layers.SampledSoftmax,
+        {
+            "num_sampled": SAMPLED,
+            "sampler": lambda n, seed: samplers.ClusterSampler(
+                n,
+                num_clusters=8,
+                num_probes=2,
+                update_interval=1,
+                rebuild_interval=6,
+                seed=seed,
+            ),
+        },
+    ),
+    "lsh": (
+        layers.LSHSoftmax,
+        {
+            "num_sampled": SAMPLED,
+            "sampler_options": {
+                "scheme": "label",
+                "num_hashes": 3,
+                "num_tables": 4,
+                "rebuild_interval": 2,
+            },
+        },
+    ),
+}
+SIMILARITIES = {
+    "dot": {},
+    "cosine": {"similarity": "cosine", "scale": 16.0, "margin": 0.2},
+}
+# For what heads share; the others are slow cases.
+FEW = quick(KINDS, ["full", "selective"])
+SAMPLED_KINDS = [kind for kind in KINDS if kind != "full"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_keras():
+    keras.utils.set_random_seed(3)
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def make_head(kind, similarity="dot", **changes):
+    cls, arguments = KINDS[kind]
+    arguments = {**arguments, **SIMILARITIES[similarity], "seed": 7, **changes}
+    if callable(arguments.get("sampler")):
+        arguments["sampler"] = arguments["sampler"](
+            arguments.pop("num_sampled"), seed=arguments["seed"]
+        )
+    return cls(CLASSES, **arguments)
+
+
+def data(seed=0, rows=BATCH, labels_wide=None):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, DIM)).astype(np.float32)
+    shape = rows if labels_wide is None else (rows, labels_wide)
+    y = random.integers(0 if labels_wide is None else -1, CLASSES, shape)
+    return x, y
+
+
+def make_model(head, optimizer=None, compiled=True, **options):
+    model = keras.Sequential(
+        [keras.Input([DIM]), keras.layers.Dense(DIM, name="encoder"), head]
+    )
+    if compiled:
+        optimizer = optimizer or tfxclass.optimizers.LazyAdam(0.01)
+        model.compile(optimizer=optimizer, loss=head.loss, **options)
+    return model
+
+
+def exact_loss(model, x, y):
+    """Evaluation's loss in NumPy: no margin, all classes."""
+    head = model.layers[-1]
+    logits = reference.head_logits(
+        model.layers[0](x).numpy(),
+        head.kernel.numpy(),
+        None if head.bias is None else head.bias.numpy(),
+        head.similarity,
+        head.logit_scale,
+    )
+    return logits, reference.cross_entropy(logits, np.asarray(y))
+
+
+each_head = pytest.mark.parametrize(
+    ("kind", "similarity"), [(k, s) for k in KINDS for s in SIMILARITIES]
+)
+
+
+def heads_in_turn(**options):
+    """Each head with one of the combinations; those with others are slow."""
+    choices = list(itertools.product(SIMILARITIES, *options.values()))
+    return pytest.mark.parametrize(
+        ("kind", "similarity", *options),
+        [
+            pytest.param(
+                kind,
+                *choice,
+                marks=[pytest.mark.slow] if (i - j) % len(choices) else [],
+            )
+            for i, kind in enumerate(KINDS)
+            for j, choice in enumerate(choices)
+        ],
+    )
+
+
+@each_head
+def test_config_round_trip_through_json(kind, similarity):
+    head = make_head(
+        kind, similarity, activation=None, kernel_initializer="he_normal"
+    )
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(head)))
+    again = keras.saving.deserialize_keras_object(config)
+    assert type(again) is type(head)
+    assert again.get_config() == head.get_config()
+    for name in ("num_classes", "similarity", "scale", "margin", "seed"):
+        assert getattr(again, name) == getattr(head, name)
+    if kind == "selective":
+        assert again.sampler.num_trees == 3
+        assert again.sampler.rebuild_interval == 2
+
+
+@each_head
+def test_build_and_symbolic_call(kind, similarity):
+    head = make_head(kind, similarity)
+    output = head(keras.KerasTensor([None, DIM]))
+    assert output.shape == (None, CLASSES) and output.dtype == "float32"
+    assert head.kernel.shape == (CLASSES, DIM)
+    assert head.kernel.dtype == "float32"
+    trainable = [v.name for v in head.trainable_variables]
+    assert trainable == ["kernel"]
+
+
+@heads_in_turn(activation=["softmax", None])
+def test_output_is_all_classes(kind, similarity, activation):
+    head = make_head(kind, similarity, activation=activation)
+    model = make_model(head, compiled=False)
+    x, _ = data()
+    logits, _ = exact_loss(model, x, np.zeros(BATCH, int))
+    expected = logits if activation is None else reference.softmax(logits)
+    np.testing.assert_allclose(
+        model.predict(x, verbose=0), expected, **TOLERANCE
+    )
+
+
+@heads_in_turn(labels_wide=[None, 2])
+def test_fit_then_evaluate_equals_numpy(kind, similarity, labels_wide):
+    model = make_model(make_head(kind, similarity))
+    before = model.layers[-1].kernel.numpy().copy()
+    x, y = data(labels_wide=labels_wide)
+    history = model.fit(x, y, batch_size=BATCH, epochs=3, verbose=0)
+    assert np.all(np.isfinite(history.history["loss"]))
+    assert not np.array_equal(before, model.layers[-1].kernel.numpy())
+    _, losses = exact_loss(model, x, y)
+    result = model.evaluate(x, y, batch_size=5, verbose=0)
+    np.testing.assert_allclose(result, losses.mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_training_lowers_the_exact_loss(kind):
+    model = make_model(make_head(kind), tfxclass.optimizers.LazyAdam(0.05))
+    x, y = data()
+    before = model.evaluate(x, y, verbose=0)
+    fit_again(model, 20, x, y)
+    assert model.evaluate(x, y, verbose=0) < 0.3 * before
+
+
+@pytest.mark.parametrize("kind", SAMPLED_KINDS)
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid", "squared_hinge"])
+def test_all_classes_sampled_is_the_exact_loss(kind, similarity, loss):
+    """The exactness anchor: loss and gradients."""
+    full = make_head("full", similarity, loss=loss)
+    sampled = make_head(kind, similarity, num_sampled=CLASSES, loss=loss)
+    x, y = data(labels_wide=2)
+    results = []
+    for head in (full, sampled):
+        head.build((None, DIM))
+        head.kernel.assign(data(seed=1, rows=CLASSES)[0])
+        features = tf.constant(x)
+        upstream = tf.constant(data(seed=2)[0][:, 0])
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            losses = head.compute_loss(features, y, training=True)
+        by_x, by_kernel = tape.gradient(
+            losses, [features, head.kernel.value], output_gradients=upstream
+        )
+        results.append(
+            [
+                losses.numpy(),
+                by_x.numpy(),
+                tf.convert_to_tensor(by_kernel).numpy(),
+            ]
+        )
+    # Squared hinges of cosines are some 17^2 each.
+    rough = {"rtol": 1e-5, "atol": 1e-3} if loss != "softmax" else TOLERANCE
+    for ours, theirs in zip(*results):
+        np.testing.assert_allclose(ours, theirs, **rough)
+
+
+@pytest.mark.parametrize("kind", SAMPLED_KINDS)
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_gradient_names_the_sampled_rows_alone(kind, similarity):
+    head = make_head(kind, similarity)
+    head.build((None, DIM))
+    x, y = data()
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = head.compute_loss(x, y, training=True)
+        gradient = tape.gradient(loss, head.kernel.value)
+        assert isinstance(gradient, tf.IndexedSlices)
+        assert gradient.values.shape.as_list() == [SAMPLED, DIM]
+        return gradient.indices
+
+    indices = step().numpy()
+    assert len(set(indices)) == SAMPLED and set(y) <= set(indices)
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_endpoint_with_labels(kind):
+    """The functional model whose head adds its loss by itself."""
+    features = keras.Input([DIM])
+    labels = keras.Input([], dtype="int64")
+    head = make_head(kind)
+    model = keras.Model([features, labels], head(features, labels=labels))
+    model.compile(optimizer=tfxclass.optimizers.LazyAdam(0.05))
+    x, y = data()
+    first = model.fit([x, y], batch_size=BATCH, verbose=0).history["loss"]
+    fit_again(model, 20, [x, y])
+    logits = reference.head_logits(x, head.kernel.numpy())
+    expected = reference.cross_entropy(logits, y).mean()
+    result = model.evaluate([x, y], batch_size=BATCH, verbose=0)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+    assert result < 0.5 * first[0]
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_custom_loop(kind):
+    head = make_head(kind)
+    head.build((None, DIM))
+    optimizer = tfxclass.optimizers.LazyAdam(0.05)
+    optimizer.build(head.trainable_variables)
+    x, y = data()
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(head.compute_loss(x, y, training=True))
+        gradients = tape.gradient(loss, [head.kernel.value])
+        optimizer.apply(gradients, head.trainable_variables)
+
+    def exact():
+        return float(tf.reduce_mean(head.compute_loss(x, y)))
+
+    before = exact()
+    for _ in range(20):
+        step()
+    assert exact() < 0.5 * before
+
+
+@pytest.mark.parametrize("kind", FEW)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(kind, policy):
+    keras.config.set_dtype_policy(policy)
+    # Once as a graph.
+    model = make_model(make_head(kind), run_eagerly=kind != "full")
+    x, y = data()
+    model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
+    head = model.layers[-1]
+    assert head.kernel.dtype == "float32"
+    assert model.predict(x, verbose=0).dtype == np.float32
+    # The encoder's own product is in 8 or 11 bits, once more in its copy here.
+    _, losses = exact_loss(model, x, y)
+    np.testing.assert_allclose(
+        model.evaluate(x, y, verbose=0), losses.mean(), rtol=2e-2
+    )
+    assert head.compute_loss(tf.cast(x, tf.float16), y).dtype == tf.float32
+
+
+@pytest.mark.parametrize("kind", ["full", "selective"])
+def test_a_deleted_model_leaves_nothing(kind):
+    """Of the other heads: their contracts, which are slow tests."""
+    check_nothing_is_left(lambda: make_head(kind))
+
+
+@heads_in_turn()
+def test_saved_model_goes_on_bit_for_bit(kind, similarity, tmp_path):
+    x, y = data(rows=4 * BATCH)
+    fit = functools.partial(
+        keras.Model.fit, x=x, y=y, batch_size=BATCH, verbose=0, shuffle=False
+    )
+    model = make_model(make_head(kind, similarity), run_eagerly=True)
+    # 8 steps: past some refreshes, one is under way.
+    sampler = getattr(model.layers[-1], "sampler", None)
+    fit(model, epochs=2 if hasattr(sampler, "index") else 1)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_array_equal(
+        model.predict(x, verbose=0), loaded.predict(x, verbose=0)
+    )
+    histories = [fit(m).history["loss"] for m in (model, loaded)]
+    assert histories[0] == histories[1]
+    for ours, theirs in zip(model.variables, loaded.variables):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    if kind in ("selective", "lsh"):
+        states = [m.layers[-1].sampler.index.state() for m in (model, loaded)]
+        assert states[0]["ready"].size > 0
+        for name in states[0]:
+            np.testing.assert_array_equal(states[0][name], states[1][name])
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_same_seed_same_run(kind):
+    def run(seed):
+        keras.utils.set_random_seed(5)
+        model = make_model(make_head(kind, seed=seed), run_eagerly=True)
+        x, y = data(rows=4 * BATCH)
+        model.fit(x, y, batch_size=BATCH, verbose=0, shuffle=False)
+        return model.layers[-1].kernel.numpy()
+
+    first = run(1)
+    np.testing.assert_array_equal(first, run(1))
+    if kind != "full":
+        assert not np.array_equal(first, run(2))
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_sample_weight_is_a_weighted_mean(kind):
+    head = make_head(kind)
+    model = make_model(head)
+    x, y = data()
+    weights = np.random.default_rng(0).random(BATCH).astype(np.float32)
+    _, losses = exact_loss(model, x, y)
+    result = model.evaluate(
+        x, y, sample_weight=weights, batch_size=BATCH, verbose=0
+    )
+    # Keras' own reduction: the mean over rows of weight times loss, and
+    # `evaluate` weighs its batches by the number of rows.
+    direct = head.loss(y, model(x), sample_weight=weights)
+    expected = (weights * losses).sum() / BATCH
+    np.testing.assert_allclose(direct, expected, rtol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "selective"])
+def test_full_output_is_pruned_from_a_training_step(kind):
+    """2 million classes, batch 512: the [batch, num_classes] output would be
+    4 GB and some 8 GFLOP; a step without it is a matter of milliseconds."""
+    num_classes, batch = 2_000_000, 512
+    cls, arguments = KINDS[kind]
+    arguments = {**arguments, "num_sampled": 600}
+    head = cls(
+        num_classes,
+        **arguments,
+        kernel_initializer="zeros",
+    )
+    if kind == "selective":
+        # No forest of two million rows here.
+        head.sampler.index.advance = lambda *args, **kwargs: None
+    model = keras.Sequential([keras.Input([2]), head])
+    model.compile(optimizer=tfxclass.optimizers.LazySGD(0.1), loss=head.loss)
+    x = np.ones((batch, 2), np.float32)
+    y = np.arange(batch)
+
+    def peak_mib():
+        with open("/proc/self/status") as f:
+            line = next(line for line in f if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+    before = peak_mib()
+    model.train_on_batch(x, y)
+    assert peak_mib() - before < 1000, peak_mib() - before
+
+
+BAD_LABELS = {
+    "float": (np.zeros(BATCH, np.float32), ValueError, ["dtype=float32"]),
+    "rank_3": (np.zeros((BATCH, 1, 1), int), ValueError, ["[batch, p]"]),
+    "too_great": (
+        np.full(BATCH, CLASSES),
+        tf.errors.InvalidArgumentError,
+        ["[0, num_classes)", f"num_classes={CLASSES}"],
+    ),
+    "negative": (
+        np.full(BATCH, -2),
+        tf.errors.InvalidArgumentError,
+        ["[0, num_classes)", "-2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LABELS)
+@pytest.mark.parametrize("kind", ["full", "uniform"])
+def test_bad_labels_in_fit(kind, name):
+    labels, error_type, parts = BAD_LABELS[name]
+    model = make_model(make_head(kind))
+    with pytest.raises(error_type) as error:
+        model.fit(data()[0], labels, batch_size=BATCH, verbose=0)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_more_labels_than_places():
+    head = make_head("uniform", num_sampled=3)
+    model = make_model(head)
+    x, rows = data()[0][:BATCH], np.arange(BATCH)
+    kernel = head.kernel.numpy()[rows]
+    features = model.layers[-2](x) if len(model.layers) > 1 else x
+    logits = np.asarray(head.queries(tf.convert_to_tensor(features))) @ kernel.T
+    expected = np.log(np.exp(logits).sum(axis=1)) - np.diag(logits)
+    loss = head.compute_loss(features, rows, training=True)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+
+
+def test_many_and_few_labels_warn_once(capfd):
+    head = make_head("uniform", num_sampled=3)
+    model = make_model(head)
+    labels = np.concatenate([np.arange(BATCH), np.zeros(BATCH, int)] * 2)
+    x = np.concatenate([data()[0][:BATCH]] * 4)
+    model.fit(x, labels, batch_size=BATCH, shuffle=False, verbose=0)
+    told = capfd.readouterr().err
+    assert told.count("WARNING") == told.count(f"{2 * BATCH} or more") == 1
+    assert float(head.measured["overflow_steps"]) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SampledSoftmax",
+        "SelectiveSoftmax",
+        "LSHSoftmax",
+        "NoiseContrastive",
+        "NegativeSampling",
+    ],
+)
+def test_num_sampled_by_default(name):
+    head = getattr(layers, name)(400)
+    assert head.num_sampled == head.sampler.num_sampled == 4
+    assert head.sampler.size_for(50) == 100
+    assert head.sampler.size_for(500) == 400
+    config = head.get_config()
+    assert config["num_sampled"] is None
+    again = type(head).from_config(config)
+    assert again.sampler.follows_batch and again.sampler.num_sampled == 4
+
+
+def two_heads_of_one_sampler():
+    sampler = samplers.UniformSampler(5)
+    for name in ("first", "second"):
+        layers.SampledSoftmax(9, sampler=sampler, name=name).build((None, 2))
+
+
+def loss_without_a_forward_pass():
+    head = make_head("full")
+    head.build((None, DIM))
+    head.loss(np.zeros(2, int), None)
+
+
+def loss_of_another_head():
+    head, other = make_head("full"), make_head("full", name="other")
+    model = make_model(head, compiled=False)
+    model.compile(loss=other.loss)
+    model.fit(*data(), verbose=0)
+
+
+INVALID = {
+    "classes_zero": (
+        lambda: layers.FullSoftmax(0),
+        ["`num_classes` must be a positive integer", "0"],
+    ),
+    "classes_fraction": (
+        lambda: layers.FullSoftmax(2.5),
+        ["num_classes", "2.5"],
+    ),
+    "classes_bool": (lambda: layers.FullSoftmax(True), ["num_classes", "True"]),
+    "similarity": (
+        lambda: layers.FullSoftmax(9, similarity="l2"),
+        ["`similarity` must be one of ('dot', 'cosine')", "'l2'"],
+    ),
+    "margin_type": (
+        lambda: layers.FullSoftmax(9, margin_type="sphereface"),
+        ["`margin_type`", "'sphereface'"],
+    ),
+    "activation": (
+        lambda: layers.FullSoftmax(9, activation="relu"),
+        ["`activation` must be one of ('softmax', None)"],
+    ),
+    "scale_with_dot": (
+        lambda: layers.FullSoftmax(9, scale=3.0),
+        ['need similarity="cosine"', "scale=3.0"],
+    ),
+    "margin_with_dot": (
+        lambda: layers.FullSoftmax(9, margin=0.1),
+        ['need similarity="cosine"', "margin=0.1"],
+    ),
+    "bias_with_cosine": (
+        lambda: layers.FullSoftmax(9, similarity="cosine", use_bias=True),
+        ["`use_bias=True` needs"],
+    ),
+    "scale_zero": (
+        lambda: layers.FullSoftmax(9, similarity="cosine", scale=0.0),
+        ["`scale` must be > 0"],
+    ),
+    "scale_infinite": (
+        lambda: layers.FullSoftmax(9, similarity="cosine", scale=np.inf),
+        ["`scale` must be > 0 and finite. Received: inf"],
+    ),
+    "margin_infinite": (
+        lambda: layers.FullSoftmax(9, similarity="cosine", margin=np.inf),
+        ["`margin` must be >= 0 and finite. Received: inf"],
+    ),
+    "decay_infinite": (
+        lambda: samplers.LSHSampler(9, decay=np.inf),
+        ["`decay` must be >= 0 and finite. Received: inf"],
+    ),
+    "margin_negative": (
+        lambda: layers.FullSoftmax(9, similarity="cosine", margin=-0.1),
+        ["`margin` must be >= 0", "-0.1"],
+    ),
+    "features_rank": (
+        lambda: layers.FullSoftmax(9)(np.zeros(4, np.float32)),
+        ["[batch, dim]", "[batch, time, dim]", "(4,)"],
+    ),
+    "features_dim_unknown": (
+        lambda: layers.FullSoftmax(9).build((None, None)),
+        ["known dim"],
+    ),
+    "sampler_name": (
+        lambda: layers.SampledSoftmax(9, 3, sampler="best"),
+        ["`sampler` must be one of", "'best'"],
+    ),
+    "num_sampled_zero": (
+        lambda: layers.SampledSoftmax(9, 0),
+        ["`num_sampled` must be a positive integer"],
+    ),
+    "num_sampled_twice": (
+        lambda: layers.SampledSoftmax(9, 4, sampler=samplers.UniformSampler(5)),
+        ["num_sampled=4", "sampler of 5"],
+    ),
+    "selective_num_sampled": (
+        lambda: layers.SelectiveSoftmax(9, 0),
+        ["`num_sampled`", "positive integer"],
+    ),
+    "num_trees": (
+        lambda: layers.SelectiveSoftmax(9, 3, sampler_options={"num_trees": 0}),
+        ["`num_trees` must be a positive integer. Received: 0"],
+    ),
+    "leaf_size": (
+        lambda: layers.SelectiveSoftmax(
+            9, 3, sampler_options={"leaf_size": -1}
+        ),
+        ["`leaf_size` must be a positive integer. Received: -1"],
+    ),
+    "num_neighbors": (
+        lambda: layers.SelectiveSoftmax(
+            9, 3, sampler_options={"num_neighbors": 0}
+        ),
+        ["`num_neighbors` must be a positive integer"],
+    ),
+    "rebuild_interval": (
+        lambda: layers.SelectiveSoftmax(
+            9, 3, sampler_options={"rebuild_interval": 0}
+        ),
+        ["`rebuild_interval` must be a positive integer"],
+    ),
+    "neighbor_fraction": (
+        lambda: layers.SelectiveSoftmax(
+            9, 3, sampler_options={"neighbor_fraction": 1.5}
+        ),
+        ["`neighbor_fraction` must be in (0, 1]", "1.5"],
+    ),
+    "sampler_twice": (
+        two_heads_of_one_sampler,
+        ["A sampler belongs to one head", "'first'", "'second'"],
+    ),
+    "loss_without_forward": (
+        loss_without_a_forward_pass,
+        ["full_softmax", "is not a head's output"],
+    ),
+    "loss_of_another_head": (
+        loss_of_another_head,
+        ["the head 'other' returned", "the output of the head"],
+    ),
+    "top_k_zero": (
+        lambda: tfxclass.top_k(make_model(make_head("full")), 0),
+        ["`k` must be a positive integer"],
+    ),
+    "top_k_too_many": (
+        lambda: tfxclass.top_k(make_model(make_head("full")), CLASSES + 1),
+        ["k=61 with num_classes=60"],
+    ),
+    "top_k_no_head": (
+        lambda: tfxclass.top_k(
+            keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
+        ),
+        ["exactly one head", "[]"],
+    ),
+    "top_k_unbuilt": (
+        lambda: tfxclass.top_k(keras.Sequential([make_head("full")]), 2),
+        ["must be built"],
+    ),
+    "top_k_of_a_file": (
+        lambda: tfxclass.top_k("model.keras"),
+        ["`model` must be a keras.Model. Received: 'model.keras'"],
+    ),
+    "top_k_thresholds": (
+        lambda: tfxclass.top_k(make_model(make_head("full")), 2, [0.1, 0.2]),
+        ["`threshold` must be None", "Received: [0.1, 0.2]"],
+    ),
+    "top_k_layer_behind": (
+        lambda: tfxclass.top_k(
+            keras.Sequential(
+                [make_model(make_head("full")), keras.layers.Rescaling(-1)]
+            ),
+            2,
+        ),
+        ["The head must end the model", "no layer behind the head"],
+    ),
+    "allocation_thresholds": (
+        lambda: samplers.AdaptiveAllocation(cumulative_probability=(0.9, 0.5)),
+        ["two rising thresholds", "(0.9, 0.5)"],
+    ),
+    "allocation_steps": (
+        lambda: samplers.AdaptiveAllocation(phase_steps=0),
+        ["`phase_steps` must be a positive integer"],
+    ),
+    "allocation_trees": (
+        lambda: samplers.AdaptiveAllocation(num_trees=(0, 5)),
+        ["`num_trees` must be a positive integer"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_use(name):
+    check_refused(*INVALID[name])
+
+
+@heads_in_turn(activation=["softmax", None])
+def test_top_k_model_is_the_argsort_of_predict(kind, similarity, activation):
+    head = make_head(kind, similarity, activation=activation)
+    model = make_model(head, run_eagerly=True)
+    x, y = data()
+    model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
+    output = model.predict(x, verbose=0)
+    ids, scores = tfxclass.top_k(model, k=7).predict(x, verbose=0)
+    assert ids.dtype == np.int64
+    assert ids.shape == scores.shape == (BATCH, 7)
+    np.testing.assert_array_equal(ids, np.argsort(-output, axis=1)[:, :7])
+    np.testing.assert_allclose(
+        scores, np.take_along_axis(output, ids, axis=1), **TOLERANCE
+    )
+
+
+def test_top_k_shares_the_weights_and_takes_all():
+    model = make_model(make_head("full", use_bias=True))
+    x, y = data()
+    best = tfxclass.top_k(model, k=CLASSES)
+    model.fit(x, y, epochs=3, verbose=0)
+    ids, scores = best.predict(x, verbose=0)
+    output = model.predict(x, verbose=0)
+    assert np.all(np.sort(ids, axis=1) == np.arange(CLASSES))
+    np.testing.assert_allclose(scores, -np.sort(-output, axis=1), **TOLERANCE)
+    np.testing.assert_allclose(scores.sum(axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_bias_learns_and_counts(kind):
+    model = make_model(make_head(kind, use_bias=True))
+    x, y = data()
+    model.fit(x, y, batch_size=BATCH, epochs=3, verbose=0)
+    assert np.any(model.layers[-1].bias.numpy())
+    _, losses = exact_loss(model, x, y)
+    np.testing.assert_allclose(
+        model.evaluate(x, y, verbose=0), losses.mean(), rtol=1e-5
+    )
+
+
+def test_num_sampled_is_at_most_the_classes():
+    for kind in SAMPLED_KINDS:
+        head = make_head(kind, num_sampled=10 * CLASSES)
+        head.build((None, DIM))
+        assert head.num_sampled == head.sampler.num_sampled == CLASSES
+
+
+def test_selective_softmax_takes_the_nearest_classes():
+    """The paper's own method: nothing but labels and nearest classes."""
+    head = make_head(
+        "selective",
+        num_sampled=20,
+        sampler_options={
+            "num_trees": 3,
+            "neighbor_fraction": 1.0,
+            "correct_fill": False,
+            "num_candidates": None,
+            "num_neighbors": 30,
+            "leaf_size": CLASSES,  # one cell: the search is exact
+        },
+    )
+    head.build((None, DIM))
+    head.kernel.assign(data(seed=1, rows=CLASSES)[0])
+    head.rebuild()
+    x, _ = data()
+    targets = tf.constant([[3]], tf.int64)
+    sample = head.sampler.sample(tf.constant(x[:1]), targets, head.kernel)
+    assert np.all(sample.log_expected_count.numpy() == 0)
+    scores = head.kernel.numpy() @ x[0]
+    best30 = np.argsort(-scores)[:30]
+    assert set(sample.ids.numpy()[1:]) <= set(best30)
+    assert sample.positions.numpy().tolist() == [[0]]
+
+
+def allocation(**changes):
+    return samplers.AdaptiveAllocation(
+        **{
+            "phase_steps": 4,
+            "cumulative_probability": (0.3, 0.8),
+            "ramp_steps": 10,
+            "num_trees": (2, 6),
+            "rebuild_interval": (2, 10),
+            **changes,
+        }
+    )
+
+
+def test_allocation_schedule():
+    rule = allocation()
+    for step in range(12):
+        trees, interval = rule.forest_schedule(tf.constant(step, tf.int64))
+        # Of the training, at the start of the phase.
+        done = step // 4 * 4 / 10
+        assert int(trees) == round(2 + 4 * done)
+        assert int(interval) == round(2 + 8 * done)
+        threshold = float(rule.threshold(tf.constant(step, tf.int64)))
+        expected = 0.3 + 0.5 * min(step / 10, 1.0)
+        np.testing.assert_allclose(threshold, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("step", [0, 4, 8, 100])
+def test_allocation_takes_the_least_number_that_passes(step):
+    rule = allocation()
+    logits = 2 * np.random.default_rng(step).normal(size=(9, 40))
+    falling = -np.sort(-reference.softmax(logits), axis=1)
+    threshold = 0.3 + 0.5 * min(step / 10, 1.0)
+    cumulated = falling.mean(axis=0).cumsum()
+    expected = np.flatnonzero(cumulated >= threshold)[0] + 1
+    result = rule.num_classes_for(
+        tf.constant(step, tf.int64), tf.constant(falling, tf.float32)
+    )
+    assert int(result) == expected
+    # Where none passes, all.
+    few = tf.constant(falling[:, :1] * 0.01, tf.float32)
+    assert int(rule.num_classes_for(tf.constant(step, tf.int64), few)) == 1
+
+
+def test_allocation_in_training_saves_and_goes_on(tmp_path):
+    head = make_head(
+        "selective",
+        sampler_options={
+            "num_trees": 3,
+            "leaf_size": 5,
+            "rebuild_interval": 2,
+            "allocation": allocation(),
+        },
+    )
+    model = make_model(head, tfxclass.optimizers.LazyAdam(0.05))
+    x, y = data(rows=8)
+    model.fit(x, y, batch_size=4, epochs=6, shuffle=False, verbose=0)
+    active = int(head.sampler.num_active.numpy())
+    assert 1 <= active < SAMPLED
+    model.save(str(tmp_path / "m.keras"))
+    loaded = keras.saving.load_model(str(tmp_path / "m.keras"))
+    rule = loaded.layers[-1].sampler.allocation
+    assert rule.get_config() == allocation().get_config()
+    histories = [
+        m.fit(x, y, batch_size=4, epochs=4, shuffle=False, verbose=0).history
+        for m in (model, loaded)
+    ]
+    assert histories[0] == histories[1]
+
+
+TWO_DEVICES = """
+import keras
+import numpy as np
+import tensorflow as tf
+import tfxclass
+from tests.layers.test_heads import data
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * 2,
+)
+
+def run(strategy):
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        head = tfxclass.layers.FullSoftmax(60)
+        model = keras.Sequential([keras.layers.Dense(8), head])
+        model.compile(
+            optimizer=keras.optimizers.SGD(0.5),
+            loss=head.loss,
+            metrics=[tfxclass.metrics.TopKAccuracy(head, 3)],
+        )
+    x, y = data()
+    model.fit(x, y, batch_size=16, verbose=0)
+    results = model.evaluate(x, y, batch_size=16, verbose=0)
+    return [*model.get_weights(), np.array(results)]
+
+one = run(tf.distribute.OneDeviceStrategy("CPU:0"))
+two = run(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+for ours, theirs in zip(one, two):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+print("the same", len(one))
+"""
+
+
+def test_two_devices_equal_one():
+    assert "the same 4" in run_code(TWO_DEVICES)
+
+
+def test_a_foreign_loss_on_a_sampled_head_is_refused():
+    head = tfxclass.layers.SampledSoftmax(20, num_sampled=10, name="picky")
+    model = keras.Sequential([keras.Input([4]), head])
+    model.compile("sgd", loss="sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="'picky'.*loss=head.loss"):
+        model.fit(np.zeros([8, 4]), np.zeros([8], int), verbose=0)
+
+
+def test_whole_numbers_may_be_floats():
+    """1e6 is how many write a million: kept as an int."""
+    head = layers.SampledSoftmax(6e1, 2e1, seed=1)
+    head.build((None, 4))
+    assert type(head.num_classes) is type(head.num_sampled) is int
+    x = np.ones((2, 4), "f")
+    for found in (head.top_k(x, 3.0), head.export_top_k(x, 3.0)):
+        assert found[0].shape == (2, 3)
+    stages = tfxclass.optimizers.growing_stages(0.1, 10.0, 2.0, 3.0)
+    assert [stage.steps for stage in stages] == [10, 20, 40]
+    with pytest.raises(ValueError, match="positive integer. Received: 2.5"):
+        head.top_k(x, 2.5)

@@ -1,0 +1,414 @@
+"""The exact softmax in two passes, and optimizer steps class by class."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.support.cases import quick
+from tests.support.error_bounds import EPSILON
+from tfxclass.ops import exact_softmax
+from tfxclass.ops.library import ops
+from tfxclass.rows import class_gradients
+from tfxclass.rows import loss as rows_loss
+
+layers, optimizers = tfxclass.layers, tfxclass.optimizers
+CLASSES, DIM, BATCH = 777, 20, 70
+
+
+def drawn(seed, batch, classes, dim, width, normalize=False, dtype="float32"):
+    """Arguments of the ops, float32 arrays, and the rows as they count."""
+    random = np.random.default_rng(seed)
+
+    def floats(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    ids = np.stack(
+        [random.permutation(max(classes, width))[:width] for _ in range(batch)]
+    )
+    ids = np.where((random.random(ids.shape) < 0.7) & (ids < classes), ids, -1)
+    kernel = tf.cast(floats(classes, dim), dtype)
+    rows = np.asarray(tf.cast(kernel, tf.float64))
+    if normalize:
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    values = floats(batch, width)
+    return floats(batch, dim), kernel, floats(classes), ids, values, rows
+
+
+SIZES = [(1, 1, 1, 1), (33, 50, 7, 2), (300, 700, 40, 1), (5, 260, 130, 3)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_are_those_of_numpy(size, normalize, dtype):
+    queries, kernel, bias, ids, deltas, rows = drawn(0, *size, normalize, dtype)
+    epsilon = 1e-6 if normalize else 0.0
+    top, total, found = exact_softmax.sums(
+        queries, kernel, bias, ids, deltas, epsilon=epsilon, wants_rows=True
+    )
+    logits = queries.astype(np.float64) @ rows.T + bias
+    batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
+    logits[batch, targets] += deltas[ids >= 0]
+    weights = np.exp(logits - np.asarray(top)[:, None])
+    sums = weights.sum(axis=1)
+    # An exponential is off by its logit's error and 3 roundings; the terms are
+    # added one by one at worst.
+    size_of = np.abs(queries) @ np.abs(rows).T + np.abs(bias)
+    of_logit = (2 * size[2] + 8) * EPSILON * size_of.max(axis=1)
+    bound = (of_logit + (size[1] + 8) * EPSILON) * sums
+    assert np.all(np.abs(np.asarray(total) - sums) <= bound)
+    weights[batch, targets] = 0
+    error = np.abs(np.asarray(found) - weights @ rows)
+    assert np.all(error <= bound[:, None] * np.abs(rows).max() + 1e-30)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_gradients_are_those_of_numpy(size, normalize):
+    queries, kernel, bias, ids, values, rows = drawn(1, *size, normalize)
+    random = np.random.default_rng(2)
+    factor = random.normal(size=size[0]).astype(np.float32)
+    logits = queries.astype(np.float64) @ rows.T + bias
+    logsumexp = np.log(np.exp(logits).sum(axis=1))
+    uniform = 0.25
+    gradient = exact_softmax.ClassGradient(
+        queries,
+        bias,
+        ids,
+        values,
+        logsumexp.astype(np.float32),
+        factor,
+        uniform,
+        1e-6 if normalize else 0.0,
+    )
+    of_kernel, of_bias = exact_softmax.dense_gradients(kernel, gradient)
+    expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
+    batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
+    expected[batch, targets] = values[ids >= 0]
+    expected -= uniform * factor[:, None]
+    sizes = np.abs(expected) + np.abs(factor)[:, None]
+    # As above; the log-sum-exp is rounded to float32.
+    of_logit = 2 * size[2] + 8 + np.abs(logsumexp).max()
+    relative = (of_logit * (1 + np.abs(logits).max()) + size[0]) * EPSILON
+    np.testing.assert_array_less(
+        np.abs(of_bias - expected.sum(axis=0)),
+        relative * sizes.sum(axis=0) + 1e-30,
+    )
+    of_rows = expected.T @ queries
+    bound = relative * (sizes.T @ np.abs(queries))
+    if normalize:
+        norms = np.linalg.norm(kernel, axis=1, keepdims=True)
+        along = (of_rows * rows).sum(axis=1, keepdims=True)
+        of_rows = (of_rows - along * rows) / norms
+        bound = 4 * size[2] * bound.max(axis=1, keepdims=True) / norms
+    assert np.all(np.abs(of_kernel - of_rows) < bound + 1e-30)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("queries` must have rank", {"queries": np.zeros(3, np.float32)}),
+        (
+            "queries` must have 1",
+            {
+                "queries": np.zeros((2, 0), np.float32),
+                "kernel": np.zeros((3, 0), np.float32),
+            },
+        ),
+        ("kernel must have shape", {"kernel": np.zeros((3, 5), np.float32)}),
+        ("targets", {"targets": np.zeros((3, 1), np.int64)}),
+        ("deltas", {"deltas": np.zeros((2, 2), np.float32)}),
+        ("bias` must be one", {"bias": [np.zeros(3, np.float32)] * 2}),
+        ("bias", {"bias": [np.zeros(4, np.float32)]}),
+        ("epsilon", {"epsilon": -1.0}),
+    ],
+)
+def test_bad_arguments(name, changes):
+    arguments = {
+        "queries": np.zeros((2, 4), np.float32),
+        "kernel": np.zeros((3, 4), np.float32),
+        "bias": [],
+        "targets": np.zeros((2, 1), np.int64),
+        "deltas": np.zeros((2, 1), np.float32),
+        "epsilon": 0.0,
+        "wants_rows": True,
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError, match=name):
+        ops.tfxclass_exact_softmax(**{**arguments, **changes})
+
+
+def trained(optimizer, steps=5, eager=False, width=1, **options):
+    """Losses and weights of some steps of a small model."""
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(BATCH, DIM)).astype(np.float32)
+    y = random.integers(0, CLASSES, (BATCH, width))
+    head = layers.FullSoftmax(CLASSES, **options)
+    model = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)])
+    model.add(head)
+    model.compile(optimizer, loss=head.loss, run_eagerly=eager)
+    losses = [model.train_on_batch(x, y) for _ in range(steps)]
+    return losses, [v.numpy() for v in model.trainable_variables], model
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """The promises that optimizers have taken."""
+    found = []
+    take = class_gradients.take
+
+    def spy(gradient, variable):
+        promise = take(gradient, variable)
+        found.extend([] if promise is None else [promise])
+        return promise
+
+    monkeypatch.setattr(class_gradients, "take", spy)
+    return found
+
+
+PAIRS = {
+    "adam": (optimizers.LazyAdam, keras.optimizers.Adam, {}),
+    "amsgrad": (optimizers.LazyAdam, keras.optimizers.Adam, {"amsgrad": True}),
+    "adamw": (
+        optimizers.LazyAdamW,
+        keras.optimizers.AdamW,
+        {"weight_decay": 0.1},
+    ),
+    "sgd": (optimizers.LazySGD, keras.optimizers.SGD, {}),
+    "momentum": (
+        optimizers.LazySGD,
+        keras.optimizers.SGD,
+        {"momentum": 0.9, "nesterov": True},
+    ),
+    "adagrad": (optimizers.LazyAdagrad, keras.optimizers.Adagrad, {}),
+}
+
+
+def assert_same_run(ours, kerass):
+    """Rounding moves an Adam step by little where gradients are not tiny."""
+    np.testing.assert_allclose(ours[0], kerass[0], rtol=1e-5)
+    for a, b in zip(ours[1], kerass[1]):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.parametrize("rule", quick(PAIRS, ["adamw", "momentum"]))
+def test_steps_by_class_are_dense_steps(rule, taken):
+    lazy, dense, options = PAIRS[rule]
+    head = {"use_bias": True, "width": 2}
+    ours = trained(lazy(0.01, **options), **head)
+    assert taken
+    assert_same_run(ours, trained(dense(0.01, **options), **head))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"similarity": "cosine", "margin": 0.2},
+        {"similarity": "cosine", "margin_type": "arcface", "margin": 0.2},
+        {"loss_options": {"class_weight": {3: 2.0, 5: 0.5}}, "use_bias": True},
+    ],
+    ids=["cosface", "arcface", "weights"],
+)
+def test_heads_by_class(head, taken):
+    if "loss_options" in head:
+        options = tfxclass.losses.LossOptions(**head["loss_options"])
+        head = {**head, "loss_options": options}
+    ours = trained(optimizers.LazyAdam(0.01), **head)
+    assert taken
+    assert_same_run(ours, trained(keras.optimizers.Adam(0.01), **head))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clipnorm": 0.01},
+        {"global_clipnorm": 0.01},
+        {"clipvalue": 1e-4},
+        {"gradient_accumulation_steps": 2},
+        {"loss_scale_factor": 8.0},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_needs_the_whole_gradient_gets_it(options, taken):
+    ours = trained(optimizers.LazyAdam(0.01, **options))
+    assert not taken
+    assert_same_run(ours, trained(keras.optimizers.Adam(0.01, **options)))
+
+
+class Halved(optimizers.LazySGD):
+    """Half of each gradient, where Keras would have one say so."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient / 2, variable, learning_rate)
+
+
+def test_a_subclass_sees_each_gradient(taken):
+    ours = trained(Halved(0.5))
+    assert not taken
+    assert_same_run(ours, trained(keras.optimizers.SGD(0.25)))
+
+
+def test_group_of_a_multi_optimizer_steps_by_class(taken):
+    def optimizer(lazy):
+        first = keras.optimizers.SGD(0.1)
+        second = lazy(0.01)
+        return lambda model: optimizers.MultiOptimizer(
+            [(first, model.layers[0]), (second, model.layers[1])]
+        )
+
+    def weights(make):
+        model = trained(keras.optimizers.SGD(0.0), steps=1)[2]
+        taken.clear()
+        model.compile(make(model), loss=model.layers[-1].loss)
+        x = np.ones((BATCH, DIM), np.float32)
+        losses = [model.train_on_batch(x, np.arange(BATCH)) for _ in range(3)]
+        return losses, [v.numpy() for v in model.trainable_variables]
+
+    dense = weights(optimizer(keras.optimizers.Adam))
+    ours = weights(optimizer(optimizers.LazyAdam))
+    assert taken
+    assert_same_run(ours, dense)
+
+
+def step_of(head, optimizer, change):
+    """A custom step that calls change(gradients, variables) in between."""
+    x = tf.ones([4, DIM]) * tf.range(4.0)[:, None]
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(head.compute_loss(x, tf.range(4), True))
+        variables = head.trainable_variables
+        grads = change(tape.gradient(loss, variables), variables)
+        optimizer.apply(grads, variables)
+
+    optimizer.build(head.trainable_variables)
+    step()
+    return head.kernel.numpy()
+
+
+def after_writing(grads, variables):
+    """As sharpness-aware steps: the gradient is of the rows before."""
+    variables[0].assign_sub(0.5 * tf.ones_like(variables[0]))
+    return grads
+
+
+def tripled(grads, variables):
+    del variables
+    return [3 * gradient for gradient in grads]
+
+
+@pytest.mark.parametrize("change", [after_writing, tripled])
+def test_a_changed_kernel_or_gradient_is_a_dense_step(change, taken):
+    def run(optimizer):
+        head = layers.FullSoftmax(50, seed=1, kernel_initializer="ones")
+        head.build((None, DIM))
+        return step_of(head, optimizer, change)
+
+    ours = run(optimizers.LazySGD(0.1))
+    assert not taken
+    dense = run(keras.optimizers.SGD(0.1))
+    np.testing.assert_allclose(ours, dense, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_that_are_applied_twice(taken):
+    def run(make):
+        head = layers.FullSoftmax(50, kernel_initializer="ones")
+        head.build((None, DIM))
+        first, second = make(0.1), make(0.1)
+        second.build(head.trainable_variables)
+
+        def change(grads, variables):
+            second.apply(grads, variables)
+            return grads
+
+        return step_of(head, first, change)
+
+    ours, dense = run(optimizers.LazySGD), run(keras.optimizers.SGD)
+    assert len(taken) == 1
+    np.testing.assert_allclose(ours, dense, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_resumed_run_goes_on_bit_for_bit(dtype, tmp_path, taken):
+    head = {"kernel_dtype": dtype, "use_bias": True}
+    small = {"second_moment": "row", "slot_dtype": "bfloat16"}
+    options = small if dtype == "bfloat16" else {}
+    optimizer = optimizers.LazyAdam(0.01, **options)
+    model = trained(optimizer, steps=2, **head)[2]
+    assert taken
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    other = keras.models.load_model(path)
+    x, y = np.ones((BATCH, DIM), np.float32), np.arange(BATCH)
+    for _ in range(2):
+        assert model.train_on_batch(x, y) == other.train_on_batch(x, y)
+    for a, b in zip(model.weights, other.weights):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_mixed_policy_and_eager_steps():
+    dense = trained(optimizers.LazyAdam(0.01), eager=True)
+    assert_same_run(trained(optimizers.LazyAdam(0.01)), dense)
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
+    try:
+        losses = trained(optimizers.LazyAdam(0.01))[0]
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    # Features are rounded to 8 bits: a logit moves by 2^-8 of its terms.
+    np.testing.assert_allclose(losses, dense[0], rtol=2**-6)
+
+
+def test_evaluation_sums_no_rows_but_has_gradients():
+    head = layers.FullSoftmax(60, seed=0)
+    head.build((None, DIM))
+    x, y = tf.random.normal([9, DIM]), tf.range(9)
+
+    @tf.function
+    def late():
+        return tf.gradients(head.compute_loss(x, y), [x])[0]
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = head.compute_loss(x, y)
+    np.testing.assert_allclose(tape.gradient(loss, x), late(), atol=1e-6)
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_blocks_of_tensorflow_give_the_same(similarity, monkeypatch):
+    """The way of GPUs; both are float32 sums of the same terms."""
+    head = layers.FullSoftmax(
+        60,
+        similarity=similarity,
+        seed=0,
+        loss_options=tfxclass.losses.LossOptions(label_smoothing=0.1),
+    )
+    head.build((None, DIM))
+    x, y = tf.random.normal([9, DIM]), tf.reshape(tf.range(18), [9, 2])
+
+    def results():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = head.compute_loss(x, y, training=True)
+        return loss, *tape.gradient(loss, [x, head.kernel.value])
+
+    ours = results()
+    monkeypatch.setattr(rows_loss.placement, "has_gpu", lambda: True)
+    for a, b in zip(ours, results()):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_memory_of_a_step_by_class_is_estimated_without_the_gradient():
+    def gradient_bytes(optimizer, **options):
+        head = layers.FullSoftmax(1000, **options)
+        return tfxclass.estimate(head, 16, 2, optimizer).gradient_bytes
+
+    matrix = 4 * 1000 * 16
+    options = tfxclass.losses.LossOptions(temperature=2.0)
+    assert gradient_bytes(optimizers.LazyAdam()) == 0
+    assert gradient_bytes(optimizers.LazyAdam(), loss_options=options) > matrix
+    assert gradient_bytes(optimizers.LazyAdam(clipnorm=1.0)) > matrix
+    assert gradient_bytes(optimizers.LocalSGD()) >= matrix
+    assert gradient_bytes(keras.optimizers.Adam()) == 3 * matrix

@@ -1,0 +1,116 @@
+"""Where class matrices lie on a machine with a GPU (which is made up here)."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.support.cases import quick
+from tfxclass import layers
+from tfxclass import samplers
+from tfxclass.ops import library
+from tfxclass.ops import placement
+
+HEADS = {
+    "full": lambda: layers.FullSoftmax(30),
+    "sampled": lambda: layers.SampledSoftmax(30, 20, use_bias=True),
+    "selective": lambda: layers.SelectiveSoftmax(30, 20),
+    "hierarchical": lambda: layers.HierarchicalSoftmax(30, tree="balanced"),
+    "projected": lambda: layers.ProjectedSoftmax(30, projection_dim=4),
+    "adaptive": lambda: layers.AdaptiveSoftmax(30, cutoffs=[10]),
+    "dropmax": lambda: layers.DropMax(30),
+}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A process with a GPU; sets the CUDA that the ops were built with."""
+    monkeypatch.setattr(placement, "has_gpu", lambda: True)
+    placement.warn_once.cache_clear()
+
+    def with_ops_of(cuda):
+        monkeypatch.setattr(library, "cuda_version", lambda: cuda)
+
+    yield with_ops_of
+    placement.warn_once.cache_clear()
+
+
+def trained(head):
+    model = keras.Sequential([keras.Input((8,)), head])
+    model.compile(tfxclass.optimizers.LazyAdam(0.01), loss=head.loss)
+    x = np.random.default_rng(0).normal(size=(12, 8)).astype("float32")
+    model.fit(x, np.arange(12), batch_size=6, epochs=1, verbose=0)
+    return model
+
+
+def is_on_host(variable):
+    return "CPU:0" in variable.value.device
+
+
+@pytest.mark.parametrize("name", quick(HEADS, ["selective"]))
+def test_without_cuda_ops_rows_stay_on_the_host(gpu, name):
+    gpu(None)
+    with pytest.warns(UserWarning, match="built without CUDA. Fix: install"):
+        head = HEADS[name]()
+        trained(head)
+    assert all(is_on_host(weight) for weight in head.weights)
+    assert head._is_apart
+    with warnings.catch_warnings():  # once is enough
+        warnings.simplefilter("error")
+        trained(HEADS[name]())
+
+
+def test_with_cuda_ops_rows_lie_where_the_step_is(gpu):
+    gpu("12.5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head = layers.SelectiveSoftmax(30, 20)
+        trained(head)
+    assert not head._is_apart
+    assert head.sampler.index.device == head.kernel.value.device
+
+
+def test_a_sampler_without_gpu_ops_keeps_rows_on_the_host(gpu):
+    gpu("12.5")
+    head = layers.SampledSoftmax(30, sampler=samplers.ClusterSampler(20))
+    with pytest.warns(UserWarning, match="sampler has ops for CPUs only"):
+        trained(head)
+    assert head._is_apart
+    assert "CPU" in head.sampler.index.device
+
+
+def test_rows_in_bfloat16_stay_on_the_host_for_an_index_alone(gpu):
+    gpu("12.5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head = layers.SampledSoftmax(
+            30, 20, sampler="uniform", kernel_dtype="bfloat16"
+        )
+        trained(head)
+    assert not head._is_apart
+    head = layers.SelectiveSoftmax(30, 20, kernel_dtype="bfloat16")
+    with pytest.warns(UserWarning, match="an index of class rows in bfloat16"):
+        trained(head)
+    assert head._is_apart
+
+
+def test_no_gpu_no_warning(monkeypatch):
+    monkeypatch.setattr(library, "cuda_version", lambda: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head = layers.SampledSoftmax(30, 20)
+        trained(head)
+    assert not head._is_apart
+
+
+@pytest.mark.gpu
+def test_a_step_on_a_gpu():
+    assert library.cuda_version() is not None, "build the ops with nvcc"
+    for make in HEADS.values():
+        head = make()
+        model = trained(head)
+        assert "GPU" in head.weights[0].value.device
+        assert np.isfinite(model.evaluate(tf.zeros([4, 8]), tf.range(4)))

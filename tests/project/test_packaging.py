@@ -1,0 +1,506 @@
+"""Errors of the build and the loader name the command that fixes them."""
+
+import builtins
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from concurrent import futures
+
+import pytest
+import setuptools
+import tensorflow as tf
+
+import tfxclass
+from custom_ops import build
+from custom_ops import build_backend
+from custom_ops import source_digest
+from tfxclass.ops import library
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REBUILD = (
+    "pip install --force-reinstall --no-cache-dir --no-deps "
+    "--no-build-isolation --no-binary tfxclass tfxclass"
+)
+MINOR = build.minor_version(tf.__version__)
+
+
+@pytest.fixture
+def built(tmp_path):
+    """A folder of libraries that pass, for 2.9 and the TensorFlow here."""
+    info = {
+        "sources": source_digest.source_digest(),
+        "tensorflow": tf.__version__,
+        "march": ["-march=x86-64-v3"],
+    }
+    for minor in ("2.9", MINOR):
+        folder = tmp_path / minor
+        folder.mkdir()
+        (folder / "_tfxclass_ops.so").write_bytes(b"")
+        (folder / "build_info.json").write_text(json.dumps(info))
+    return tmp_path
+
+
+def change_info(compiled, **changes):
+    path = compiled / MINOR / "build_info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_check_accepts_what_fits(built, monkeypatch):
+    monkeypatch.setattr(library, "_has_avx2", lambda: True)
+    library.check(built)
+    assert library.built_for(built) == ["2.9", MINOR]
+
+
+@pytest.mark.parametrize("missing", ["_tfxclass_ops.so", "build_info.json"])
+def test_check_missing_file(built, missing):
+    for folder in built.iterdir():
+        os.remove(folder / missing)
+    with pytest.raises(ImportError, match="are missing") as e:
+        library.check(built)
+    assert REBUILD in str(e.value)
+    assert "python custom_ops/build.py" in str(e.value)
+
+
+@pytest.mark.parametrize("version", ["9.1.0", "2.2.0", "2.23.0-rc0"])
+def test_check_other_tensorflow(built, version):
+    """The error names the TensorFlow that is there, and what would do."""
+    with pytest.raises(ImportError, match=f"{version} is installed") as e:
+        library.check(built, version=version)
+    assert f"built for TensorFlow 2.9, {MINOR}, but" in str(e.value)
+    assert REBUILD in str(e.value)
+    assert f"or install TensorFlow {MINOR}" in str(e.value)
+
+
+@pytest.mark.parametrize("rest", [".99", ".0-rc0"])
+def test_check_accepts_another_patch_release(built, monkeypatch, rest):
+    monkeypatch.setattr(library, "_has_avx2", lambda: True)
+    library.check(built, version=MINOR + rest)
+
+
+def test_check_sources_that_changed(built):
+    """Else an op computes what it once did, without a word."""
+    change_info(built, sources="another")
+    with pytest.raises(ImportError, match="python custom_ops/build.py"):
+        library.check(built)
+
+
+def test_digest_is_of_names_and_contents(tmp_path):
+    found = set()
+    for name, text in [("a.h", "x"), ("b.h", "x"), ("b.h", "y"), ("c.py", "")]:
+        (tmp_path / "core").mkdir(exist_ok=True)
+        (tmp_path / "core" / name).write_text(text)
+        found.add(source_digest.source_digest(str(tmp_path)))
+    assert len(found) == 3  # c.py is not compiled
+
+
+def test_check_processor_without_avx2(built, monkeypatch):
+    monkeypatch.setattr(library, "_has_avx2", lambda: False)
+    with pytest.raises(ImportError, match="AVX2") as e:
+        library.check(built)
+    assert "TFXCLASS_MARCH=native, then rebuild: pip" in str(e.value)
+
+
+def test_check_native_build_needs_no_avx2(built, monkeypatch):
+    monkeypatch.setattr(library, "_has_avx2", lambda: False)
+    change_info(built, march=["-march=native"])
+    library.check(built)
+
+
+@pytest.mark.parametrize(
+    "march, text", [("", "-march=x86-64-v3, AVX2 and FMA"), ("k8", "-march=k8")]
+)
+def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
+    output = tmp_path / MINOR / "_tfxclass_ops.so"
+    monkeypatch.setenv("TFXCLASS_CUDA", "0")
+    monkeypatch.setenv("TFXCLASS_MARCH", march)
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
+    monkeypatch.setattr(
+        build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
+    )
+    monkeypatch.setattr(
+        build,
+        "is_current",
+        lambda target, source: not os.path.basename(source).startswith("lsh_k"),
+    )
+    build.build(str(tmp_path))
+    assert re.fullmatch(
+        rf"Built .*ops\.so for the CPU \({text}\), TensorFlow "
+        rf"{re.escape(tf.__version__)}: 1 files compiled, \d\d reused, \d+ s\n",
+        capsys.readouterr().out,
+    )
+
+
+def test_build_counts_the_files_of_cuda(monkeypatch, tmp_path, capsys):
+    """They were compiled before they were counted: all of them "reused"."""
+    output, current = tmp_path / MINOR / "_tfxclass_ops.so", set()
+    monkeypatch.setattr(build, "nvcc", lambda: "nvcc")
+    monkeypatch.setattr(build, "_cuda_version", lambda nvcc: "12.5")
+
+    def compile_all(jobs):
+        current.update(target for _, _, target in jobs)
+        return []
+
+    monkeypatch.setattr(build, "_compile", compile_all)
+    monkeypatch.setattr(build, "is_current", lambda x, _: x in current)
+    monkeypatch.setattr(
+        build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
+    )
+    build.build(str(tmp_path))
+    count = sum(map(len, build.sources(with_cuda=True)))
+    assert f": {count} files compiled, 0 reused" in capsys.readouterr().out
+
+
+def test_two_builds_do_not_meet(monkeypatch, tmp_path):
+    """They wrote the same unfinished file."""
+    linking, most = [], []
+
+    def run(command):
+        linking.append(command)
+        most.append(len(linking))
+        time.sleep(0.2)
+        (tmp_path / MINOR / "_tfxclass_ops.so.new").touch()
+        linking.remove(command)
+
+    monkeypatch.setenv("TFXCLASS_CUDA", "0")
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
+    monkeypatch.setattr(build, "run", run)
+    with futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(build.build, [str(tmp_path)] * 2))
+    assert most == [1, 1]
+
+
+@pytest.mark.parametrize("value, is_set", [("", False), ("1", True)])
+def test_warnings_are_errors_where_that_is_asked(value, is_set, monkeypatch):
+    monkeypatch.setenv("TFXCLASS_WERROR", value)
+    assert ("-Werror" in build.op_flags([])) is is_set
+    assert ("-Werror=all-warnings" in build._cuda_flags()) is is_set
+
+
+def test_build_names_cuda():
+    built = {"tensorflow": "2.21.0", "march": [], "cuda": "12.5"}
+    text = "CUDA 12.5 and the CPU (the compiler's default processor)"
+    assert build.target_text(built).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("g++", "Free Software Foundation, Inc."), ("clang", "clang version 19")],
+)
+def test_headers_are_compiled_for_gcc_alone(name, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "BUILD", str(tmp_path))
+    compiler = tmp_path / name
+    compiler.write_text(f"#!/bin/sh\necho '{text}'\n")
+    compiler.chmod(0o755)
+    jobs = build.header_jobs([str(compiler), "-O3"])
+    flags = build.with_headers(jobs)
+    assert len(jobs) == (name == "g++")
+    assert flags[:1] == ["-include"] * len(jobs)
+
+
+def test_build_without_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(RuntimeError, match="'no-such-compiler' was not") as e:
+        build.build()
+    assert "apt-get install g++" in str(e.value)
+
+
+def test_installed_without_a_compiler(tmp_path):
+    """Without ops and with a warning; TFXCLASS_FALLBACK=0 makes it an error."""
+    command = ["setup.py", "-q", "build_ext", "--build-lib", str(tmp_path)]
+
+    def run(**environment):
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "CXX": "no-such-compiler",
+                "TFXCLASS_FALLBACK": "",
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert "'no-such-compiler' was not found" in done.stderr
+    assert "Installed without compiled ops" in done.stderr
+    assert not list(tmp_path.rglob("*.so"))
+    assert run(TFXCLASS_FALLBACK="0").returncode
+    done = run(TFXCLASS_FALLBACK="1")
+    assert done.returncode == 0 and not done.stderr
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_build_without_tensorflow(monkeypatch):
+    real_import = builtins.__import__
+
+    def no_tensorflow(name, *args, **kwargs):
+        if name == "tensorflow":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_tensorflow)
+    with pytest.raises(RuntimeError, match="not installed here") as e:
+        build.tensorflow_flags()
+    assert f"pip install '{build.REQUIREMENT}'" in str(e.value)
+
+
+def test_build_for_a_tensorflow_that_was_not_tested(monkeypatch, capsys):
+    monkeypatch.setattr(tf, "__version__", "2.99.0")
+    assert build.tensorflow_flags()[0] == "2.99.0"
+    told = capsys.readouterr().err
+    assert "TensorFlow 2.99.0 is installed" in told
+    assert build.REQUIREMENT in told
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow_cpu", "other"])
+def test_pip_builds_against_the_tensorflow_that_is_installed(name, tmp_path):
+    folder = tmp_path / f"{name}-2.22.0rc0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Name: {name}\nVersion: 2.22.0rc0\n")
+    found = build_backend.tensorflow_requirement([str(tmp_path)])
+    there = name != "other"
+    assert found == (
+        "tensorflow-cpu==2.22.0rc0" if there else build.REQUIREMENT
+    )
+
+
+def test_pip_asks_for_the_tensorflow_of_this_environment():
+    needed = build_backend.installed_tensorflow()
+    assert needed.replace("rc", "-rc") == tf.__version__
+
+
+def test_build_script_exits_with_the_error():
+    """`python custom_ops/build.py`, as a user runs it."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "custom_ops" / "build.py")],
+        env={**os.environ, "CXX": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode
+    assert "Fix: install g++" in done.stderr
+
+
+def test_build_shows_the_compilers_messages(tmp_path, capfd):
+    source = tmp_path / "bad.cc"
+    source.write_text("int f() { return undefined_name; }\n")
+    command = [build.compiler(), "-c", str(source), "-o", os.devnull]
+    with pytest.raises(RuntimeError, match="compiler failed on .*bad.cc"):
+        build.run(command)
+    assert "undefined_name" in capfd.readouterr().err
+
+
+def test_sdist_can_be_built_from(tmp_path):
+    """It has all that custom_ops/build.py reads, and no tests."""
+    arguments = ["-q", "egg_info", "--egg-base", tmp_path, "sdist"]
+    arguments += ["--dist-dir", tmp_path / "dist"]
+    command = [sys.executable, "setup.py", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (sdist,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(sdist) as f:
+        names = {name.partition("/")[2] for name in f.getnames()}
+    sources = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "custom_ops").rglob("*")
+        if path.suffix in (".py", ".h", ".cc")
+    ]
+    assert "custom_ops/tensorflow_headers.h" in sources
+    assert [name for name in sources if name.endswith(".cu.cc")]
+    assert set(sources) <= names
+    assert {"setup.py", "tfxclass/export/_c_loader.py"} <= names
+    assert not [name for name in names if name.startswith("tests")]
+
+
+def test_wheel(tmp_path):
+    """One wheel for every Python 3, with the ops and without their sources."""
+    if int(setuptools.__version__.split(".")[0]) < 77:
+        pytest.skip(f"setuptools >= 77 needed, have {setuptools.__version__}")
+    command = "-m pip wheel -qq --no-build-isolation --no-deps --wheel-dir"
+    done = subprocess.run(
+        [sys.executable, *command.split(), str(tmp_path), str(ROOT)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert f"tfxclass/ops/compiled/{MINOR}/_tfxclass_ops.so" in names
+    assert f"tfxclass/ops/compiled/{MINOR}/build_info.json" in names
+    assert "tfxclass/export/_c_loader.py" in names
+    assert "tfxclass/py.typed" in names
+    folders = {name.split("/")[0] for name in names}
+    folders = {name for name in folders if not name.endswith(".dist-info")}
+    assert folders == {"tfxclass"}
+    assert not [name for name in names if name.endswith((".cc", ".h"))]
+
+
+def test_wheel_of_the_server(tmp_path):
+    """A distribution of its own, without tfxclass."""
+    source = shutil.copytree(ROOT / "tfxclass_serve", tmp_path / "source")
+    command = "-m pip wheel -qq --no-build-isolation --no-deps --wheel-dir"
+    done = subprocess.run(
+        [sys.executable, *command.split(), str(tmp_path), str(source)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"tfxclass_serve/__main__.py", "tfxclass_serve/page.html"} <= {
+        *names
+    }
+    assert not [name for name in names if name.startswith("tfxclass/")]
+
+
+@pytest.mark.parametrize(
+    "folder", [".", "tfxclass_serve", "custom_ops/cuda_wheel"]
+)
+def test_distributions_are_of_one_version(folder):
+    text = (ROOT / folder / "pyproject.toml").read_text()
+    assert f'\nversion = "{tfxclass.__version__}"\n' in text
+
+
+def test_tensorflows_are_those_that_are_tested():
+    """The same range everywhere, and this TensorFlow in it."""
+    assert MINOR in build.TESTED
+    oldest, newest = build.TESTED[0], int(build.TESTED[-1].split(".")[1])
+    supported = f">={oldest},<2.{newest + 1}"
+    assert build.REQUIREMENT == f"tensorflow-cpu{supported}"
+    for folder, count in ((".", 2), ("tfxclass_serve", 2)):
+        text = (ROOT / folder / "pyproject.toml").read_text()
+        found = re.findall(
+            r'"tensorflow(?:-cpu|-serving-api|\[.*?\])?([>=].*?)"', text
+        )
+        assert found == [supported] * count
+
+
+@pytest.mark.parametrize(
+    ("features", "march"),
+    [("sse", None), ("avx2", None), ("v3", "x86-64-v3"), ("v4", "x86-64-v4")],
+)
+def test_the_best_library_of_a_wheel(features, march):
+    names = library._NEEDS.get(f"x86-64-{features}") or features.split()
+    others = {x: f"ops.{x}.so" for x in ("x86-64-v3", "x86-64-v4")}
+    path, found = library.best({"others": others}, set(names))
+    assert found == march
+    name = "_tfxclass_ops.so" if march is None else f"ops.{march}.so"
+    assert os.path.basename(path) == name
+
+
+def test_a_library_for_each_tensorflow(monkeypatch, tmp_path):
+    """The wheel takes each from a Python that has this TensorFlow."""
+    for minor in ("2.20", "2.22"):
+        python = tmp_path / minor
+        python.write_text(
+            f'#!/bin/sh\nmkdir -p "$2/{minor}"\n'
+            f'touch "$2/{minor}/_tfxclass_ops.so" "$2/{minor}/build_info.json"'
+        )
+        python.chmod(0o755)
+    pythons = f"{tmp_path}/2.20 {tmp_path}/2.22"
+    folder = tmp_path / "lib"
+    command = ["setup.py", "-q", "build_ext", "--build-lib", str(folder)]
+    subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "TFXCLASS_PYTHONS": pythons,
+            "TFXCLASS_FALLBACK": "",
+        },
+        check=True,
+    )
+    compiled = folder / "tfxclass" / "ops" / "compiled"
+    assert library.built_for(compiled) == ["2.20", "2.22"]
+
+
+def test_a_library_for_each_processor(monkeypatch, tmp_path, capsys):
+    """And none of an earlier build."""
+    monkeypatch.setenv("TFXCLASS_CUDA", "0")
+    monkeypatch.setenv("TFXCLASS_MARCH", "x86-64-v2 x86-64-v3")
+
+    def run(command):
+        pathlib.Path(command[command.index("-o") + 1]).touch()
+
+    monkeypatch.setattr(build, "_compile", lambda jobs: [])
+    monkeypatch.setattr(build, "run", run)
+    folder = tmp_path / MINOR
+    folder.mkdir()
+    (folder / "_tfxclass_ops.x86-64-v4.so").touch()
+    build.build(str(tmp_path))
+    of_v3 = "_tfxclass_ops.x86-64-v3.so"
+    names = {"_tfxclass_ops.so", of_v3, "build_info.json"}
+    assert {path.name for path in folder.iterdir()} == names
+    info = json.loads((folder / "build_info.json").read_text())
+    assert info["march"] == ["-march=x86-64-v2"]
+    assert info["others"] == {"x86-64-v3": of_v3}
+    assert "-march=x86-64-v3" in build.op_flags([], "x86-64-v3")
+
+
+@pytest.fixture
+def cuda(tmp_path, monkeypatch):
+    """The folder of a tfxclass-cuda beside this tfxclass, not to be loaded."""
+    folder = tmp_path / "tfxclass_cuda"
+    (folder / MINOR).mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / MINOR / "_tfxclass_ops.so").touch()
+    info = json.loads(pathlib.Path(library.BUILD_INFO).read_text())
+    info |= {"march": ["-march=x86-64-v3"], "cuda": "13.0", "others": {}}
+    (folder / MINOR / "build_info.json").write_text(json.dumps(info))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(library, "_has_avx2", lambda: True)
+    monkeypatch.setattr(tf, "load_op_library", lambda path: path)
+    return folder
+
+
+def test_ops_for_gpus_are_taken_where_they_are(cuda, monkeypatch, capsys):
+    ops, info = library.load("0")
+    assert ops == str(cuda / MINOR / "_tfxclass_ops.so")
+    monkeypatch.setattr(library, "_build_info", info)
+    library.build.cache_clear()
+    library.show_build()
+    library.build.cache_clear()
+    assert "GPU: CUDA 13.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "changes, minor, told",
+    [
+        ({"sources": "another"}, MINOR, "sources"),
+        ({}, "9.1", "built for TensorFlow 9.1"),
+    ],
+)
+def test_other_ops_for_gpus_are_left_out(
+    cuda, changes, minor, told, monkeypatch
+):
+    """With a warning; those of tfxclass are taken."""
+    # As installed: what the sources are is told by the other library alone.
+    monkeypatch.setattr(library, "SOURCES", "none")
+    change_info(cuda, **changes)
+    (cuda / MINOR).rename(cuda / minor)
+    with pytest.warns(UserWarning, match=told) as caught:
+        ops, info = library.load("0")
+    assert "ops of tfxclass-cuda are left out" in str(caught[0].message)
+    assert ops.startswith(os.path.dirname(library.LIBRARY))
+    assert info == library.BUILD_INFO
+
+
+def test_cuda_that_is_asked_for_needs_nvcc(monkeypatch):
+    monkeypatch.setenv("TFXCLASS_CUDA", "1")
+    monkeypatch.setenv("NVCC", "no-nvcc")
+    monkeypatch.setenv("CUDA_HOME", "/none")
+    with pytest.raises(RuntimeError, match="nvcc was not found"):
+        build.nvcc()
+    monkeypatch.setenv("TFXCLASS_CUDA", "")
+    assert build.nvcc() is None

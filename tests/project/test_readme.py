@@ -1,0 +1,119 @@
+"""The code of README and of serving/README runs as it is printed."""
+
+import os
+import pathlib
+import re
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from benchmarks import readme_optimizers
+from tests.support.helpers import make_text_model
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def blocks_of(path):
+    """The Python of a page, block by block."""
+    text = (ROOT / path).read_text(encoding="utf8")
+    return re.findall(r"```python\n(.*?)```", text, re.S)
+
+
+def run_use(code, num_classes):
+    """README's block "Use" on random rows, in the current folder."""
+    random = np.random.default_rng(0)
+    names = {
+        "x": random.normal(size=(256, 64)).astype("float32"),
+        "y": random.integers(0, num_classes, 256),
+    }
+    exec(code, names)  # noqa: S102
+    assert os.path.exists("model.keras")
+    assert os.listdir(pathlib.Path("models", "products")) == ["1"]
+
+
+def test_the_example_with_fewer_classes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks_of("README.md")
+    code = code.replace("670_091", "9_000").replace("6_700", "900")
+    run_use(code, 9_000)
+
+
+@pytest.mark.slow
+def test_the_example_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks_of("README.md")
+    run_use(code, 670_091)
+
+
+def test_no_other_optimizer_is_much_better_in_the_example():
+    printed = readme_optimizers.printed_optimizer()
+    assert printed not in readme_optimizers.ALTERNATIVES
+    accuracy = readme_optimizers.accuracy_of(printed)
+    for other in readme_optimizers.ALTERNATIVES:
+        assert readme_optimizers.accuracy_of(other) < accuracy + 2.0, other
+
+
+class FlatIndex:
+    """What the guide uses of faiss.IndexFlatIP."""
+
+    def __init__(self, dim):
+        self.rows = np.zeros((0, dim), "float32")
+
+    def add(self, rows):
+        self.rows = np.concatenate([self.rows, rows])
+
+    def search(self, queries, k):
+        scores = queries @ self.rows.T
+        places = np.argsort(-scores, axis=1)[:, :k]
+        return np.take_along_axis(scores, places, axis=1), places
+
+
+def test_serving(tmp_path, monkeypatch):
+    """Export, roll back and canaries, and an answer without a server."""
+    pytest.importorskip("tensorflow_serving")
+    monkeypatch.chdir(tmp_path)
+    head = tfxclass.layers.FullSoftmax(50)
+    model = keras.Sequential([keras.Input([8]), head])
+    random = np.random.default_rng(0)
+    names = {
+        "tfxclass": tfxclass,
+        "tf": tf,
+        "head": head,
+        "model": model,
+        "x": random.normal(size=(32, 8)).astype("float32"),
+        "y": random.integers(0, 50, 32),
+    }
+    pathlib.Path("names.txt").write_text("\n".join(map(str, range(50))))
+    names |= {"np": np, "faiss": types.SimpleNamespace(IndexFlatIP=FlatIndex)}
+    *blocks, _ = blocks_of("serving/README.md")
+    assert len(blocks) == 5
+    for code in blocks:
+        exec(code, names)  # noqa: S102
+    assert os.listdir("models/products") == ["1"]
+    best = tfxclass.top_k(model, 10).predict(names["x"], verbose=0)[0]
+    assert np.mean(names["ids"] == best) > 0.99  # ties change places
+    config = pathlib.Path("models", "config", "models.config").read_text()
+    assert "canary" in config
+
+
+def test_serving_without_a_server(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = make_text_model(20)
+    tfxclass.export.saved_model(
+        model,
+        "models/reverse_dictionary",
+        labels=[f"word{i}" for i in range(20)],
+    )
+    code = blocks_of("serving/README.md")[-1]
+    names = {"tf": tf}
+    exec(code.replace("serve(text", "answer = serve(text"), names)  # noqa: S102
+    assert names["answer"].shape == (1, 10)
+
+
+def test_it_is_short_enough_to_read():
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    assert len(text.splitlines()) <= 160

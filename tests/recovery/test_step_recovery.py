@@ -1,0 +1,438 @@
+"""Recovery by a searched step, against its definition in NumPy."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import datasets
+
+import tfxclass
+from tests.support import reference
+from tfxclass import recovery
+from tfxclass.recovery import feature_moments
+from tfxclass.recovery.held_out_rows import HeldOutRows
+
+CLASSES, DIM, ROWS = 11, 6, 400
+
+
+def slim(projection_dim=2, seed=0, **options):
+    head = tfxclass.layers.ProjectedSoftmax(
+        CLASSES, projection_dim, seed=seed, **options
+    )
+    return built(head, seed)
+
+
+def adaptive(seed=0):
+    head = tfxclass.layers.AdaptiveProjectedSoftmax(
+        CLASSES, group_sizes=[3, 8], projection_dims=(4, 1), seed=seed
+    )
+    return built(head, seed)
+
+
+def full(seed=0):
+    return built(tfxclass.layers.FullSoftmax(CLASSES, use_bias=True), seed)
+
+
+def built(head, seed):
+    head.build((None, DIM))
+    random = np.random.default_rng(seed)
+    for weight in head.trainable_weights:
+        weight.assign(random.normal(size=weight.shape))
+    return head
+
+
+HEADS = {"slim": slim, "adaptive": adaptive, "full": full}
+
+
+def data(seed=0, labels=1, noise=1.0):
+    """Rows about the vectors of their first class."""
+    random = np.random.default_rng(seed)
+    y = random.integers(0, CLASSES, (ROWS, labels))
+    x = random.normal(size=(CLASSES, DIM))[y[:, 0]]
+    x += noise * random.normal(size=(ROWS, DIM))
+    if labels > 1:
+        y[::3, 1:] = -1
+        y[5::50] = -1
+    return x.astype(np.float32), y
+
+
+def summed(head, x, y, weight=None, size=90, **options):
+    sums = recovery.StepRecovery(head, **options)
+    for a in range(0, len(x), size):
+        part = None if weight is None else weight[a : a + size]
+        sums.add(x[a : a + size], y[a : a + size], part)
+    return sums
+
+
+def lifted(head):
+    if isinstance(head, tfxclass.layers.FullSoftmax):
+        return head.kernel.numpy().astype(np.float64)
+    parts = [
+        rows.numpy() @ projection.numpy().T.astype(np.float64)
+        for projection, rows in head.projected_rows()
+    ]
+    return np.concatenate(parts)
+
+
+def targets(y):
+    target = np.zeros((len(y), CLASSES))
+    for row, labels in enumerate(y):
+        ids = reference.distinct_labels(labels)
+        target[row, ids] = 1 / max(len(ids), 1)
+    return target
+
+
+def loss(head, kernel, x, y, weight):
+    """Mean over the rows with a label."""
+    bias = getattr(head, "bias", None)
+    logits = x @ kernel.T + (0 if bias is None else bias.numpy())
+    target = targets(y)
+    weight = weight * target.sum(axis=1)
+    losses = reference.logsumexp(logits) - (logits * target).sum(axis=1)
+    return weight @ losses / weight.sum()
+
+
+def is_held_out(sums, x):
+    kept = {row.tobytes() for row in sums.held_out.rows().features.numpy()}
+    return np.array([row.tobytes() in kept for row in x])
+
+
+def stepped(head, x, y, weight, report):
+    """The definition, in float64."""
+    bias = getattr(head, "bias", None)
+    start = lifted(head)
+    logits = x @ start.T + (0 if bias is None else bias.numpy())
+    target = targets(y)
+    duals = target - reference.softmax(logits) * target.sum(1)[:, None]
+    n = weight.sum()
+    gradient = (duals * weight[:, None]).T @ x / n
+    moments = (x * weight[:, None]).T @ x.astype(np.float64) / n
+    frequencies = weight @ target / n
+    inverse = np.linalg.inv(moments + report.mu * np.eye(DIM))
+    scaled = gradient / (frequencies + report.q)[:, None]
+    return report.keep * start + report.eta * scaled @ inverse
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("name", HEADS)
+def test_result_is_the_definition(name, weighed):
+    head = HEADS[name]()
+    x, y = data(labels=3)
+    weight = np.linspace(0.5, 2, ROWS) if weighed else np.ones(ROWS)
+    sums = summed(head, x, y, weight if weighed else None)
+    kernel, report = sums.result(), sums.report
+    kept = is_held_out(sums, x)
+    assert 10 < kept.sum() < 0.15 * ROWS and report.eta > 0
+    rest = ~kept
+    expected = stepped(head, x[rest], y[rest], weight[rest], report)
+    # float32 sums and products of some hundred numbers.
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(kernel, expected, rtol=1e-4, atol=1e-5 * size)
+    held_out = x[kept], y[kept], weight[kept]
+    assert report.loss == pytest.approx(loss(head, kernel, *held_out), rel=1e-4)
+    before = loss(head, lifted(head), *held_out)
+    assert report.lifted_loss == pytest.approx(before, rel=1e-5)
+    assert report.num_rows == (targets(y[kept]).sum(axis=1) > 0).sum()
+    np.testing.assert_array_equal(sums.result(), kernel)
+
+
+@given(
+    st.sampled_from(list(HEADS)),
+    st.integers(0, 1000),
+    st.floats(0, 30),
+    st.sampled_from([1, 3]),
+)
+def test_never_worse_than_the_lift_on_rows_held_out(name, seed, noise, labels):
+    """Of any noise: of pure noise, the step is short or none."""
+    head = HEADS[name](seed=seed)
+    x, y = data(seed, labels, noise)
+    sums = summed(head, x, y, size=ROWS)
+    kernel, report = sums.result(), sums.report
+    kept = is_held_out(sums, x)
+    held_out = x[kept], y[kept], np.ones(kept.sum())
+    before = loss(head, lifted(head), *held_out)
+    assert loss(head, kernel, *held_out) <= before * (1 + 1e-5)
+    assert report.loss <= report.lifted_loss
+
+
+def test_digits_after_usual_training():
+    """Constant-rate Adam, m = 8 of 64: ten points and more over the lift."""
+    keras.utils.set_random_seed(0)
+    x, y = datasets.load_digits(return_X_y=True)
+    x = x.astype(np.float32) / 16
+    order = np.random.default_rng(0).permutation(len(y))
+    test, train = order[:360], order[360:]
+    head = tfxclass.layers.ProjectedSoftmax(10, 8, l2=1e-4, seed=0)
+    model = keras.Sequential([keras.Input([64]), head])
+    model.compile("adam", loss=head.loss)
+    model.optimizer.learning_rate = 0.01
+    model.fit(x[train], y[train], batch_size=64, epochs=30, verbose=0)
+
+    def accuracy(model):
+        return np.mean(model(x[test]).numpy().argmax(axis=1) == y[test])
+
+    found = recovery.recover(
+        model, (x[train], y[train]), batch_size=512, verbose=0
+    )
+    assert accuracy(model) > 0.5
+    assert accuracy(found) >= accuracy(model) + 0.1
+
+
+def make_model(head):
+    return keras.Sequential([keras.Input([DIM]), head])
+
+
+def test_recover_tells_what_it_found(capsys):
+    model = make_model(slim(l2=0.1))
+    x, y = data()
+    found = recovery.recover(model, (x, y), batch_size=90)
+    told = capsys.readouterr().out
+    sums = summed(model.layers[-1], x, y)
+    np.testing.assert_array_equal(found.layers[-1].kernel, sums.result())
+    assert str(sums.report) in told and "stationarity error" in told
+    for name in ("eta", "mu", "q", "L"):
+        assert f" {name} " in str(sums.report)
+
+
+def test_more_steps_go_on_from_where_one_ended(capsys):
+    model = make_model(slim())
+    x, y = data()
+    one = recovery.recover(model, (x, y), batch_size=90, verbose=0)
+    again = recovery.recover(one, (x, y), l2=0.1, batch_size=90, verbose=0)
+    two = recovery.recover(model, (x, y), batch_size=90, steps=2)
+    np.testing.assert_array_equal(
+        two.layers[-1].kernel, again.layers[-1].kernel
+    )
+    assert capsys.readouterr().out.count("step: eta") == 2
+    names = [m.layers[-1].name for m in (one, again, two)]
+    assert len(set(names)) == 1
+    kept = is_held_out(summed(model.layers[-1], x, y), x)
+    losses = [
+        loss(
+            None,
+            m.layers[-1].kernel.numpy(),
+            x[kept],
+            y[kept],
+            np.ones(kept.sum()),
+        )
+        for m in (one, two)
+    ]
+    assert losses[1] <= losses[0]
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("at", [3, 7])
+def test_resumes_in_either_pass(tmp_path, at):
+    """A pass has five batches."""
+    model = make_model(slim())
+    x, y = data()
+    path = tmp_path / "sums.npz"
+    left = [at]
+
+    class Rows(keras.utils.PyDataset):
+        num_batches = 5
+
+        def __getitem__(self, i):
+            if left[0] == 0:
+                left[0] = -1
+                raise Interrupted
+            left[0] -= 1
+            return x[80 * i : 80 * (i + 1)], y[80 * i : 80 * (i + 1)]
+
+    options = {"steps": 2, "checkpoint_interval": 2, "verbose": 0}
+    left[0] += 1  # the first batch is looked at to know what it is
+    with pytest.raises(Interrupted):
+        recovery.recover(model, Rows(), checkpoint=path, **options)
+    with np.load(path) as stored:
+        assert int(stored["number"]) == (at > 5)
+    with pytest.raises(ValueError, match="must be of the method 'dual'"):
+        recovery.recover(
+            model, Rows(), 0.1, method="dual", checkpoint=path, verbose=0
+        )
+    if at > 5:
+        with pytest.raises(
+            ValueError, match="more steps.*step 2, with steps=1"
+        ):
+            recovery.recover(model, Rows(), checkpoint=path, verbose=0)
+    resumed = recovery.recover(model, Rows(), checkpoint=path, **options)
+    assert not path.exists()
+    whole = recovery.recover(model, Rows(), **options)
+    np.testing.assert_array_equal(
+        resumed.layers[-1].kernel, whole.layers[-1].kernel
+    )
+
+
+def test_held_out_rows_are_a_uniform_sample():
+    """Of sorted data; those that were given up are in the sums again."""
+    head = slim()
+    x, y = data(labels=2)
+    sums = summed(head, x, y, size=10, held_out=12)
+    sums.result()
+    kept = is_held_out(sums, x)
+    assert kept.sum() == len(sums.held_out) == 12
+    everything = recovery.DualRecovery(head)
+    everything.add(x[~kept], y[~kept])
+    np.testing.assert_allclose(
+        sums.kernel, everything.kernel, rtol=1e-4, atol=1e-4
+    )
+    assert sums.total_weight == everything.total_weight == ROWS - 12
+    # The keys are the sample: uniform, and the least are kept.
+    held_out = HeldOutRows(100, seed=3)
+    keys = np.concatenate([held_out.keys(50, n) for n in range(200)])
+    assert len(set(keys)) == 10_000
+    counts, _ = np.histogram(keys, 10, (0, 1))
+    assert np.abs(counts - 1000).max() < 5 * 1000**0.5
+
+
+def test_merge_adds_workers():
+    head = slim()
+    x, y = data(labels=2)
+    first = summed(head, x[:180], y[:180])
+    second = summed(head, x[180:], y[180:], seed=1, held_out=20)
+    kept = is_held_out(first, x) | is_held_out(second, x)
+    first.merge(second)
+    expected = recovery.DualRecovery(head)
+    expected.add(x[~kept], y[~kept])
+    np.testing.assert_allclose(
+        first.kernel, expected.kernel, rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(first.counts, expected.counts)
+    assert first.num_rows == ROWS and len(first.held_out) == kept.sum()
+    first.result()
+    assert first.report.loss < first.report.lifted_loss
+
+
+def test_wide_features_have_blocks(monkeypatch):
+    monkeypatch.setattr(feature_moments, "WIDE", 5)
+    monkeypatch.setattr(feature_moments, "BLOCK", 4)
+    head = slim()
+    x, y = data()
+    sums = summed(head, x, y)
+    kernel, report = sums.result(), sums.report
+    rest = x[~is_held_out(sums, x)].astype(np.float64)
+    moments = rest.T @ rest / len(rest)
+    top = np.linalg.eigvalsh(moments)[-1]
+    moments[:3, 3:] = moments[3:, :3] = 0
+    assert [block.shape for block in sums.moments.blocks] == [(3, 3)] * 2
+    inverse = np.linalg.inv(moments + report.mu * np.eye(DIM))
+    gradient = sums.kernel / len(rest)
+    scaled = gradient / (sums.counts / len(rest) + report.q)[:, None]
+    expected = report.keep * lifted(head) + report.eta * scaled @ inverse
+    np.testing.assert_allclose(kernel, expected, rtol=1e-3, atol=1e-4)
+    assert top / 2 <= sums.smoothness() <= top
+    assert report.loss < report.lifted_loss
+
+
+def test_sizes_of_blocks():
+    assert feature_moments.block_ends(2047) == [2047]
+    assert feature_moments.block_ends(2048) == [1024, 2048]
+    ends = np.array(feature_moments.block_ends(5000))
+    assert len(ends) == 5 and np.diff(ends, prepend=0).max() <= 1024
+
+
+def test_sequences_and_masks():
+    """Positions are rows; those of a mask are none, as in the mean of fit."""
+    head = slim()
+    x, y = data()
+    embed = keras.layers.Embedding(
+        ROWS + 1, DIM, mask_zero=True, weights=[np.pad(x, [[1, 0], [0, 0]])]
+    )
+    model = keras.Sequential([keras.Input([5], dtype="int32"), embed, head])
+    tokens = np.concatenate([np.zeros(10, int), np.arange(1, ROWS + 1)])
+    labels = np.concatenate([np.zeros(10, int), y[:, 0]])
+    tokens, labels = tokens.reshape(-1, 5), labels.reshape(-1, 5)
+    masked = recovery.DualRecovery(head)
+    masked.add(embed(tokens), labels, np.full(len(tokens), 2.0))
+    plain = recovery.DualRecovery(head)
+    plain.add(x, y)
+    assert masked.total_weight == 2 * ROWS
+    np.testing.assert_allclose(masked.kernel, 2 * plain.kernel, atol=1e-3)
+    found = recovery.recover(model, (tokens, labels), verbose=0)
+    assert found(tokens).shape == (82, 5, CLASSES)
+
+
+def test_a_handful_of_rows_is_lifted():
+    model = make_model(slim())
+    x, y = data()
+    found = recovery.recover(model, (x[:2], y[:2]), verbose=0)
+    np.testing.assert_allclose(
+        found.layers[-1].kernel, lifted(model.layers[-1]), rtol=1e-5
+    )
+
+
+def test_logits_that_are_not_finite_leave_the_sums_alone():
+    head = slim()
+    x, y = data()
+    sums = summed(head, x, y)
+    before = sums.kernel.copy(), len(sums.held_out)
+    head.kernel.assign(np.full(head.kernel.shape, np.inf))
+    with pytest.raises(ValueError, match="The logits"):
+        sums.add(x, y)
+    np.testing.assert_array_equal(sums.kernel, before[0])
+    assert len(sums.held_out) == before[1] and sums.num_rows == ROWS
+
+
+ERRORS = {
+    "steps": ({"steps": 0}, "`steps` must be a positive"),
+    "steps_of_the_dual": (
+        {"steps": 2, "method": "dual", "l2": 1.0},
+        'for method="step". Received: steps=2',
+    ),
+    "reduction": ({"reduction": "max"}, "`reduction`"),
+    "l2": ({"l2": -1.0}, "`l2` must be > 0"),
+    "top_k": ({"top_k": 0}, "`top_k` must be"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name):
+    options, message = ERRORS[name]
+    with pytest.raises(ValueError, match=message):
+        recovery.recover(make_model(slim()), data(), verbose=0, **options)
+
+
+def test_heads_that_are_refused():
+    full = tfxclass.layers.FullSoftmax
+    for head, method in (
+        (full(CLASSES), "dual"),
+        (full(CLASSES, similarity="cosine"), "step"),
+        (tfxclass.layers.ProjectedSoftmax(9, 4, similarity="cosine"), "step"),
+        (tfxclass.layers.SampledSoftmax(CLASSES, 5), "step"),
+    ):
+        with pytest.raises(ValueError, match="must end in a ProjectedSoftmax"):
+            recovery.recover(make_model(head), data(), 1.0, method=method)
+    with pytest.raises(ValueError, match="`held_out` must be a positive"):
+        recovery.StepRecovery(slim(), held_out=0)
+
+
+def test_rows_alone_in_their_class_are_told():
+    """What is held out of them has a class that the sums do not know."""
+    head = built(tfxclass.layers.ProjectedSoftmax(ROWS, 2), 0)
+    x, _ = data()
+    sums = summed(head, x, np.arange(ROWS)[:, None])
+    with pytest.warns(UserWarning, match="the only ones of their class"):
+        sums.result()
+    sums = summed(head, x, np.arange(ROWS)[:, None] // 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sums.result()
+
+
+def test_of_a_slim_model_that_is_too_sure_less_is_kept():
+    """A step alone could not take back what is wrong."""
+    head = slim(use_bias=True)
+    rows = head.trainable_weights[0]
+    rows.assign(20 * rows)
+    x, y = data(noise=0.5)
+    sums = summed(head, x, y)
+    kernel, report = sums.result(), sums.report
+    assert report.keep < 1 and report.loss < 0.2 * report.lifted_loss
+    kept = is_held_out(sums, x)
+    held_out = x[kept], y[kept], np.ones(kept.sum())
+    assert report.loss == pytest.approx(loss(head, kernel, *held_out), rel=1e-4)

@@ -1,0 +1,91 @@
+"""`tfxclass-serve` on the command line, in a process of its own."""
+
+import ast
+import os
+import pathlib
+import socket
+import sys
+
+import pytest
+
+from tests.support.serving_cases import needs_grpc
+from tfxclass_serve import __main__ as main
+from tfxclass_serve import quiet
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["/no/such/folder"], [".", "--batch_sizes=4,1"], [".", "--x"]],
+)
+def test_bad_command_line(arguments, capsys):
+    with pytest.raises(SystemExit) as e:
+        main.parse_arguments(arguments)
+    assert e.value.code == 2
+    assert "tfxclass-serve: error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, modules",
+    [
+        ("grpc", ["grpc_server"]),
+        ("grpc_health.v1", ["grpc_server"]),
+        ("prometheus_client", ["server", "metrics"]),
+    ],
+)
+def test_without_the_extra(served_models, monkeypatch, name, modules):
+    for module in modules:
+        monkeypatch.delitem(
+            sys.modules, f"tfxclass_serve.{module}", raising=False
+        )
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SystemExit, match="pip install 'tfxclass.serving.'"):
+        main.main([str(served_models)])
+
+
+@needs_grpc
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("no config", "models.config: 1:1 : "),
+        ("model_config_list { config { name: 'a' } }", "name of its own"),
+    ],
+)
+def test_bad_config(tmp_path, text, message):
+    path = tmp_path / "models.config"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match="tfxclass-serve: .*" + message):
+        main.main([f"--model_config_file={path}"])
+
+
+def test_notes_are_left_out(capfd):
+    with quiet.without_notes():
+        os.write(2, b"WARNING: All log messages before absl::InitializeLog() ")
+        os.write(2, b"is called\nI0000 00:00:1.2 3 port.cc:153] oneDNN is on\n")
+        os.write(2, b"2026-01-01 00:00:00.1: I tensorflow/a.cc:1] on\n")
+        os.write(2, b"E0000 00:00:1.2 3 cuda.cc:1] no driver\nA warning\n")
+        print("to stdout", flush=True)
+    out, err = capfd.readouterr()
+    assert out == "to stdout\n"
+    assert err == "E0000 00:00:1.2 3 cuda.cc:1] no driver\nA warning\n"
+
+
+def test_port_that_is_taken(served_models):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit, match="tfxclass-serve: .*in use"):
+            main.main(
+                [str(served_models), f"--rest_api_port={port}", "--port=0"]
+            )
+
+
+def test_it_does_not_import_tfxclass():
+    for path in (ROOT / "tfxclass_serve").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [x.name for x in getattr(node, "names", ())]
+            names.append(getattr(node, "module", None) or "")
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                assert not [x for x in names if x.split(".")[0] == "tfxclass"]

@@ -1,0 +1,63 @@
+"""The clients and the manifests of serving/."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tfxclass
+
+SERVING = pathlib.Path(__file__).resolve().parents[2] / "serving"
+
+
+def test_clients_agree(dictionary_folder):
+    pytest.importorskip("tensorflow_serving")
+    done = subprocess.run(
+        [
+            sys.executable,
+            SERVING / "demo.py",
+            dictionary_folder,
+            "a tool",
+            "nails",
+        ],
+        cwd=SERVING.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    # Nothing but what its user reads.
+    assert (done.returncode, done.stderr) == (0, "")
+    _, rest, grpc = re.split(r"serving/.*\.py\n", done.stdout)
+    rest, grpc = rest.strip(), grpc.partition("\nTo go on")[0].strip()
+    assert rest == grpc
+    assert [x for x in rest.splitlines() if x[0] != " "] == ["a tool", "nails"]
+    assert len(re.findall(r"\n  0\.\d\d\d  word\d+ \u00e9", rest)) == 6
+
+
+def environment():
+    path = os.pathsep.join(
+        [str(SERVING.parent), os.environ.get("PYTHONPATH", "")]
+    )
+    return {**os.environ, "PYTHONPATH": path}
+
+
+@pytest.mark.parametrize("name", ["docker-compose.yml", "kubernetes.yaml"])
+def test_manifests_name_the_files_that_are_written(name, tmp_path):
+    pytest.importorskip("tensorflow_serving")
+    tfxclass.export.server_config(tmp_path, {"a": "/models/a"})
+    text = (SERVING / name).read_text(encoding="utf-8")
+    named = set(re.findall(r"/models/config/(\S+)", text))
+    assert named == {path.name for path in tmp_path.iterdir()}
+    yaml = pytest.importorskip("yaml")
+    documents = list(yaml.safe_load_all(text))
+    (container,) = (
+        documents[0]["spec"]["template"]["spec"]["containers"]
+        if "kind" in documents[0]
+        else documents[0]["services"].values()
+    )
+    assert container["image"].startswith("tensorflow/serving:")
+    flags = container.get("args") or container["command"]
+    assert "--enable_batching=true" in flags
