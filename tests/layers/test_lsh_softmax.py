@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
-from tests.samplers.test_lsh import brute_force
-from tests.samplers.test_lsh import normal
-from tests.samplers.test_lsh import with_equal_norms
+from tests.ops.test_lsh import brute_force
+from tests.ops.test_lsh import normal
+from tests.ops.test_lsh import with_equal_norms
 from tests.support import reference
 from tests.support.cases import quick
 from tfxclass.layers import LSHSoftmax

@@ -70,7 +70,7 @@ TESTS = {
 }
 
 for _module, _names in TESTS.items():
-    _found = importlib.import_module(f"tests.test_{_module}")
+    _found = importlib.import_module(f"tests.ops.test_{_module}")
     for _name in _names:
         globals()[f"{_name}_of_{_module}"] = getattr(_found, _name)
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
-from tests.samplers.test_hashing_forest import clustered
+from tests.ops.test_hashing_forest import clustered
 from tests.support import reference
 from tfxclass import layers
 from tfxclass import samplers

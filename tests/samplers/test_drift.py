@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.samplers.test_hashing_forest import clustered
+from tests.ops.test_hashing_forest import clustered
 from tests.support import reference
 from tests.support.cases import quick
 from tfxclass import layers

@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.samplers.test_hashing_forest import clustered
+from tests.ops.test_hashing_forest import clustered
 from tests.support import reference
 from tfxclass import layers
 from tfxclass import samplers

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.samplers.test_hashing_forest import clustered
-from tests.samplers.test_row_groups import pca_codes
+from tests.ops.test_hashing_forest import clustered
+from tests.ops.test_row_groups import pca_codes
 from tests.support import reference
 from tests.support.cases import check_refused
 from tests.support.cases import quick

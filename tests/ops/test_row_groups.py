@@ -8,9 +8,9 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.samplers.test_hashing_forest import clustered
-from tests.samplers.test_hashing_forest import recall_of
-from tests.samplers.test_hashing_forest import variable
+from tests.ops.test_hashing_forest import clustered
+from tests.ops.test_hashing_forest import recall_of
+from tests.ops.test_hashing_forest import variable
 from tests.support import reference
 from tests.support.processes import run_code
 from tfxclass.ops.row_groups import ClusterIndex
@@ -244,7 +244,7 @@ import sys
 import hashlib
 import tensorflow as tf
 tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
-from tests.samplers import test_row_groups as cases
+from tests.ops import test_row_groups as cases
 rows = cases.clustered(6000, 24)
 index, kernel = cases.built(cases.ClusterIndex, rows, 300, 5)
 codes, _ = cases.built(cases.PCAHash, rows, 9, 5)
