@@ -9,8 +9,8 @@ import tensorflow as tf
 from tfxclass.h5_config import H5Config
 from tfxclass.keras_internals import untrack
 from tfxclass.layers.weight_spec import WeightSpec
-from tfxclass.ops import half_rows
 from tfxclass.ops import placement
+from tfxclass.rows import class_matrix
 from tfxclass.rows.rounded_initializer import Rounded
 from tfxclass.types import Shape
 
@@ -84,7 +84,7 @@ class HeadWeights(H5Config, keras.layers.Layer):
         else:
             variable = self._add(spec, kernel)
         if len(spec.shape) == 2:
-            half_rows.mark(variable, self.seed)
+            class_matrix.register(variable, self.seed)
         return variable
 
     def _is_on_host(self):

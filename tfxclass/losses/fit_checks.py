@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import at_each_call
 from tfxclass.keras_internals import running_fit
-from tfxclass.ops import half_rows
+from tfxclass.rows import class_matrix
 from tfxclass.types import Labels
 
 # Heads whose user has been told: each is, once.
@@ -63,7 +63,7 @@ def check_optimizer_of_fit() -> None:
     fit = running_fit()
     if fit is not None:
         model = fit.model
-        half_rows.check_rounded(model.trainable_variables, model.optimizer)
+        class_matrix.check_rounded(model.trainable_variables, model.optimizer)
 
 
 def warn_of_dense_optimizer(head: keras.layers.Layer) -> None:
