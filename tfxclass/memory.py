@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.ops import half_rows
 from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.recovery.passes import pass_bytes
+from tfxclass.rows import class_matrix
 from tfxclass.rows.rounded_initializer import CONSTANTS
 from tfxclass.rows.rounded_initializer import Rounded
 
@@ -153,7 +153,7 @@ def _slots_of(optimizer, dtype="float32", are_class_rows=True):
     copy = type(optimizer).from_config(optimizer.get_config())
     variable = keras.Variable(np.zeros((3, 2)), dtype=dtype)
     if are_class_rows:
-        half_rows.mark(variable, 0)
+        class_matrix.register(variable, 0)
     before = len(copy.variables)
     copy.build([variable])
     return copy.variables[before:], (3, 2)

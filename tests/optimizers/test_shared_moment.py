@@ -11,7 +11,7 @@ import tfxclass
 from tests.support.processes import run_code
 from tfxclass import layers
 from tfxclass import optimizers
-from tfxclass.ops import half_rows
+from tfxclass.rows import class_matrix
 
 ROWS, DIM = 12, 5
 RATE = 0.05
@@ -28,7 +28,7 @@ def adam(rate=RATE, kind="LazyAdam", **options):
 def class_rows(seed=0, dtype="float32"):
     values = np.random.default_rng(seed).normal(size=(ROWS, DIM))
     variable = keras.Variable(values, dtype=dtype)
-    half_rows.mark(variable, 0)
+    class_matrix.register(variable, 0)
     return variable
 
 

@@ -9,13 +9,13 @@ ROOT = pathlib.Path(tfxclass.__file__).parent
 # From the ground up; a folder may use those on earlier lines. A file of the
 # package itself is named as it is.
 FLOORS = [
-    ["checks", "progress", "text_files", "types"],
+    ["checks", "progress", "text_files", "types", "weak_registry"],
     ["h5_config", "initializers", "keras_internals", "paths", "saved_random"],
     ["saving", "shards"],
     ["ops"],
     ["callbacks", "core", "data", "trees"],
-    ["distribute", "rows"],
-    ["losses", "optimizers", "samplers"],
+    ["rows"],
+    ["distribute", "losses", "optimizers", "samplers"],
     ["layers"],
     ["inference"],
     ["calibration", "export", "growth", "metrics", "recovery"],

@@ -14,7 +14,7 @@ from tests.support import helpers
 from tests.support.mixing import MixingSampler
 from tfxclass import layers
 from tfxclass import optimizers
-from tfxclass.rows.apart import follow
+from tfxclass.rows import class_matrix
 
 CLASSES, DIM, BATCH, STEPS = 20, 6, 8, 17
 # The last one is repeated; its end is no multiple of its interval.
@@ -299,7 +299,7 @@ def check_averages_are_told(strategy):
         model = small_model(HEADS["uniform"], optimizers.LocalSGD(0.3, 2))
     kernel = model.layers[-1].kernel
     start, follower = components(kernel)[0], Follower()
-    follow(kernel, follower.told)
+    class_matrix.of(kernel).subscribe(follower.told)
     train_steps(strategy, model, x, y, 1)
     assert not np.any(follower.marks)
     model.optimizer.average()

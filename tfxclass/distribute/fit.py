@@ -14,7 +14,7 @@ from tfxclass.distribute.datasets import as_datasets
 from tfxclass.distribute.job import Job
 from tfxclass.distribute.job import known_length
 from tfxclass.distribute.synchronous import SynchronousSteps
-from tfxclass.ops import half_rows
+from tfxclass.rows import class_matrix
 from tfxclass.types import Data
 from tfxclass.types import Path
 
@@ -184,4 +184,4 @@ def _build(model, dataset):
             inputs = dataset.element_spec[0]
             model.build(tf.nest.map_structure(lambda s: s.shape, inputs))
         model.optimizer.build(model.trainable_variables)
-    half_rows.check_rounded(model.trainable_variables, model.optimizer)
+    class_matrix.check_rounded(model.trainable_variables, model.optimizer)

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops import half_rows
 from tfxclass.ops import placement
+from tfxclass.rows import class_matrix
 from tfxclass.rows.rounded_initializer import Rounded
 
 
@@ -81,7 +81,7 @@ def add_rows(
     with tf.device("CPU:0") if on_host else contextlib.nullcontext():
         variable = add_weight(head, spec, kernel if is_apart else None)
     if len(spec.shape) == 2:
-        half_rows.mark(variable, head.seed)
+        class_matrix.register(variable, head.seed)
     return variable, is_apart
 
 

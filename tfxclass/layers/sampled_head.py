@@ -15,8 +15,8 @@ from tfxclass.core.targets import take_columns
 from tfxclass.core.targets import with_negatives
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.ops import placement as placement_lib
+from tfxclass.rows import class_matrix
 from tfxclass.rows import read
-from tfxclass.rows.apart import follow
 from tfxclass.rows.products import row_products
 from tfxclass.samplers import by_name
 from tfxclass.samplers.replicas import sample_for_replicas
@@ -147,7 +147,7 @@ class SampledHead(ClassHead):
         super().build(input_shape)
         if self.sampler is not None:
             self.sampler.build_for(self)
-            follow(self.kernel, self.sampler.rows_moved)
+            class_matrix.of(self.kernel).subscribe(self.sampler.rows_moved)
             self.num_sampled = self.sampler.num_sampled
 
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass import optimizers
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
 from tfxclass.core.change import Change
@@ -19,6 +18,7 @@ from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops import placement
 from tfxclass.ops.active_classes import active_classes
+from tfxclass.rows import class_matrix
 from tfxclass.rows import read
 from tfxclass.rows import servable_ops
 from tfxclass.rows.class_rows import ClassRows
@@ -312,7 +312,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 "replicas and trains in all of them together. Received: "
                 "`training=True` outside of `strategy.run`."
             )
-        if not optimizers.keeps_shards(self.kernel):
+        if not class_matrix.of(self.kernel).keeps_shards:
             raise ValueError(
                 "`optimizer` must be one of tfxclass.optimizers, e.g. "
                 "LazyAdam, and built before the training step is traced (fit "

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfxclass.keras_internals import at_each_call
 from tfxclass.keras_internals import metrics_of
 from tfxclass.keras_internals import running_fit
-from tfxclass.ops import half_rows
+from tfxclass.rows import class_matrix
 from tfxclass.types import Labels
 
 # Numbers of a class matrix from which a dense optimizer is slow: 40 MB.
@@ -102,7 +102,7 @@ def slow_settings(head: keras.layers.Layer, model: keras.Model) -> list[str]:
 def rounding_error(head: keras.layers.Layer, model: keras.Model) -> str | None:
     """Why an optimizer cannot move bfloat16 class vectors, or None."""
     try:
-        half_rows.check_rounded(head.trainable_variables, model.optimizer)
+        class_matrix.check_rounded(head.trainable_variables, model.optimizer)
     except ValueError as error:
         return str(error)
     return None

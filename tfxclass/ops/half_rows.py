@@ -9,10 +9,8 @@ goes on bit for bit, on any number of threads.
 Reference: Gupta et al., Deep Learning with Limited Numerical Precision, 2015.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -20,52 +18,10 @@ from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.types import Variable
 
-_SEED = "_tfxclass_rows_seed"
-
-
-def mark(variable: keras.Variable, seed: int | None) -> None:
-    """Says that `variable` holds class rows of a head with this seed."""
-    setattr(variable, _SEED, int(seed or 0))
-
-
-def are_class_rows(variable: Variable) -> bool:
-    """Whether `mark` was called for `variable`."""
-    return getattr(variable, _SEED, None) is not None
-
-
-def are_half(variable: Variable) -> bool:
-    """Whether they are class rows in bfloat16."""
-    return are_class_rows(variable) and is_half(variable)
-
-
-def check_rounded(
-    variables: Iterable[Variable], optimizer: keras.optimizers.Optimizer
-) -> None:
-    """Raises ValueError where no optimizer of ours moves bfloat16 rows.
-
-    Another one rounds each step to the nearest: small ones to none.
-    """
-    # That of a LossScaleOptimizer.
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if getattr(optimizer, "rounds_half_rows", False):
-        return
-    for variable in filter(are_half, variables):
-        raise ValueError(
-            "`optimizer` must be one of tfxclass.optimizers, e.g. LazyAdam, "
-            'for rows of kernel_dtype="bfloat16": others round small steps '
-            f"to none. Received: a {type(optimizer).__name__} for "
-            f"{variable.path!r}."
-        )
-
 
 def is_half(values: Any) -> bool:
     """Whether a tensor or variable is bfloat16."""
     return tf.as_dtype(values.dtype) == tf.bfloat16
-
-
-def seed_of(variable: Variable) -> int:
-    """That of `mark`, 0 of another variable."""
-    return getattr(variable, _SEED, 0)
 
 
 def widen(values: tf.Tensor | StoredRows) -> tf.Tensor:

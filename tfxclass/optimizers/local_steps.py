@@ -10,7 +10,7 @@ from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
 from tfxclass.optimizers.replica_mean import assign_means
 from tfxclass.optimizers.row_gradients import times
-from tfxclass.rows import apart
+from tfxclass.rows import class_matrix
 from tfxclass.types import Gradient
 from tfxclass.types import Store
 from tfxclass.types import Variable
@@ -36,7 +36,7 @@ class LocalSteps:
         super().build(variables)
         if self._is_replicated and not self._always_averages:
             for variable in variables:
-                apart.mark(variable, self)
+                class_matrix.of(variable).set_local_optimizer(self)
         self._touched = [self._add_touched(v) for v in variables]
         # Indices of variables that are known to get row gradients.
         self._row_indices = set()
@@ -137,7 +137,7 @@ class LocalSteps:
                 whole += group
         moved = assign_means(strategy, whole, rows)
         for variable, ids in zip(tables, moved):
-            apart.tell(variable, ids)
+            class_matrix.of(variable).notify(ids)
 
     def average(self) -> None:
         """Replaces each replica's model and momentum by their means.

@@ -8,11 +8,11 @@ import numpy as np
 
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import count_step
-from tfxclass.ops import half_rows
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers.variable_groups import Owner
 from tfxclass.optimizers.variable_groups import VariableGroups
 from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.rows import class_matrix
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Scalar
@@ -99,7 +99,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         for variable, number in zip(variables, numbers):
             self._group_of[self._key_of(variable)] = number
         for optimizer, group in zip(self.optimizers, self._split(variables)):
-            half_rows.check_rounded(group, optimizer)
+            class_matrix.check_rounded(group, optimizer)
             optimizer.build(group)
         super().build(variables)
 

@@ -13,7 +13,6 @@ from tfxclass.checks import check_choice
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
-from tfxclass.ops import half_rows
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
@@ -24,6 +23,7 @@ from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers import sharded_slots
 from tfxclass.optimizers.gradient_sums import GradientSums
 from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.rows import class_matrix
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Initializer
@@ -131,7 +131,7 @@ class RowOptimizer(OptimizerHooks):
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
-        if any(map(half_rows.are_half, variables)):
+        if any(map(class_matrix.holds_bfloat16, variables)):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
         sharded_slots.take_charge(self, variables)
         super().build(variables)
@@ -181,7 +181,7 @@ class RowOptimizer(OptimizerHooks):
             return variable.shape, "bfloat16"
         if self._has_row_moments(variable) and name in _SECOND_MOMENTS:
             return variable.shape[:1], "float32"
-        if half_rows.are_half(variable):
+        if class_matrix.holds_bfloat16(variable):
             return variable.shape, "float32"
         return None
 
@@ -189,7 +189,7 @@ class RowOptimizer(OptimizerHooks):
         """Whether all rows of a variable share one second moment."""
         return bool(
             self.second_moment == "matrix"
-            and half_rows.are_class_rows(variable)
+            and class_matrix.holds_class_vectors(variable)
             and len(variable.shape) > 1
         )
 
@@ -207,7 +207,7 @@ class RowOptimizer(OptimizerHooks):
         """How a variable and its slots are stored, for `row_update`."""
         variable = self._built_for[index]
         dtype = tf.as_dtype(variable.dtype)
-        is_half = half_rows.are_half(variable)
+        is_half = class_matrix.holds_bfloat16(variable)
         is_random = is_half or self._has_bfloat16_moments(variable)
         moment = None
         if self._has_matrix_moment(variable):
@@ -218,7 +218,7 @@ class RowOptimizer(OptimizerHooks):
             row_moments=self._has_row_moments(variable),
             bfloat16_moments=self._has_bfloat16_moments(variable),
             # Kernels of one head, and heads of one seed, differ by index.
-            seed=half_rows.seed_of(variable) * 1024 + index,
+            seed=(class_matrix.seed_of(variable) or 0) * 1024 + index,
             step=num_applied(self) if is_random else 0,
             second_moment=moment,
         )
@@ -254,7 +254,7 @@ class RowOptimizer(OptimizerHooks):
             return gradient
         variable = self._built_for[self._index_of(variable)]
         if not (
-            half_rows.are_half(variable)
+            class_matrix.holds_bfloat16(variable)
             or self._has_row_moments(variable)
             or self._has_matrix_moment(variable)
         ):
@@ -380,7 +380,7 @@ def _are_narrow(variable):
     """Whether class vectors may have slots of another shape or dtype."""
     dtype = tf.as_dtype(variable.dtype)
     is_narrow = dtype in (tf.float32, tf.bfloat16)
-    return is_narrow and half_rows.are_class_rows(variable)
+    return is_narrow and class_matrix.holds_class_vectors(variable)
 
 
 def _with_l2(gradient, variable, l2):

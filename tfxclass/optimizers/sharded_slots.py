@@ -5,24 +5,22 @@ the replicas, its slots are in the same shards, and files hold slots in the
 order of all classes.
 """
 
-import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
 from tfxclass import shards as shards_lib
+from tfxclass.rows import class_matrix
 from tfxclass.types import Gradient
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
-_KEEPS_SHARDS = "_tfxclass_keeps_shards"
 _NEED_ALL_ROWS = ("clipnorm", "global_clipnorm", "gradient_accumulation_steps")
 
 
 def keeps_shards(variable: Variable) -> bool:
     """Whether an optimizer that keeps shards apart was built for it."""
-    reference = getattr(variable, _KEEPS_SHARDS, None)
-    return reference is not None and reference() is not None
+    return class_matrix.of(variable).keeps_shards
 
 
 def take_charge(optimizer: Any, variables: Sequence[Variable]) -> None:
@@ -30,7 +28,7 @@ def take_charge(optimizer: Any, variables: Sequence[Variable]) -> None:
     for variable in variables:
         if shards_lib.shards_of(variable) is not None:
             optimizer._check_shards(variable)
-            setattr(variable, _KEEPS_SHARDS, weakref.ref(optimizer))
+            class_matrix.of(variable).set_shard_owner(optimizer)
 
 
 def check(optimizer: Any, variable: Variable) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.rows.apart import steps_apart
+from tfxclass.rows import class_matrix
 from tfxclass.samplers.sampler import Sample
 from tfxclass.shards.exchange import gather
 from tfxclass.types import Variable
@@ -46,7 +46,7 @@ def sample_for_replicas(
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return _sample(sampler, queries, target_ids, kernel)
-    if steps_apart(kernel):
+    if class_matrix.of(kernel).differs_between_replicas:
         if sampler.draws_alone:
             return sampler.sample(finite(queries), target_ids, kernel)
         return _sample_in_worker(context, sampler, queries, target_ids, kernel)

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from tfxclass.types import Initializer
 from tfxclass.types import Variable
+from tfxclass.weak_registry import WeakRegistry
 
-_SHARDS = "_tfxclass_shards"
+_SHARDS = WeakRegistry()
 
 
 class Shards:
@@ -120,9 +121,9 @@ class Shards:
 
     def mark(self, variable: Any) -> None:
         """Makes `shards_of` find these shards for a variable."""
-        setattr(variable, _SHARDS, self)
+        _SHARDS.set(variable, self)
         if isinstance(variable, keras.Variable):
-            setattr(variable.value, _SHARDS, self)
+            _SHARDS.set(variable.value, self)
 
     def components(self, variable: Variable) -> list[tuple[int, Variable]]:
         """`[(shard, tf.Variable)]`: those of this worker's devices."""
@@ -179,7 +180,7 @@ class Shards:
 
 def shards_of(variable: Any) -> Shards | None:
     """The `Shards` of a Keras or TensorFlow variable, or None."""
-    return getattr(variable, _SHARDS, None)
+    return _SHARDS.get(variable)
 
 
 def memory_per_replica(model: keras.Model) -> list[int]:
