@@ -35,7 +35,11 @@ def count_received(exchange):
             received["bytes"] += others * size
 
     kind = exchange.MirroredBatch
-    gather, from_all, sum_own = kind.gather, kind.from_all, kind.sum_own
+    gather, all_gather, reduce_scatter = (
+        kind.gather,
+        kind.all_gather,
+        kind.reduce_scatter,
+    )
 
     def counted_gather(batch, x):
         note(batch, x)
@@ -43,15 +47,15 @@ def count_received(exchange):
 
     def counted_from_all(batch, values):
         note(batch, values[0])
-        return from_all(batch, values)
+        return all_gather(batch, values)
 
     def counted_sum_own(batch, x):
-        own = sum_own(batch, x)
+        own = reduce_scatter(batch, x)
         note(batch, own)
         return own
 
-    kind.gather, kind.from_all = counted_gather, counted_from_all
-    kind.sum_own = counted_sum_own
+    kind.gather, kind.all_gather = counted_gather, counted_from_all
+    kind.reduce_scatter = counted_sum_own
     return received
 
 

@@ -12,7 +12,7 @@ import tfxclass
 from tests.support.cases import quick
 from tfxclass.export import accuracy
 from tfxclass.export.searches import ExactSearch
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import servable_ops
 from tfxclass.rows.class_rows import ClassRows
@@ -47,7 +47,7 @@ def test_rows_are_rounded_to_a_254th_of_their_greatest_number(dtype):
     rows = tf.concat([rows, tf.zeros([1, DIM], dtype)], axis=0)
     found = int8_rows.quantize(rows, block=300)
     assert found.codes.dtype == tf.int8 and found.shape == rows.shape
-    rows = half_rows.widen(rows).numpy().astype(float)
+    rows = bfloat16_rows.widen(rows).numpy().astype(float)
     most = np.abs(rows).max(axis=1, keepdims=True)
     error = np.abs(found.widened().numpy() - rows)
     assert np.all(error <= most * (1 / 254 + 1e-6))

@@ -241,7 +241,12 @@ def sampled(**options):
         (lambda: sampled(sampler="cluster"), "cluster index"),
         (lambda: sampled(sampler="kmeans"), "cluster index"),
         (lambda: sampled(sampler="pca_hash"), "PCA hash"),
-        (lambda: tfxclass.layers.LSHSoftmax(60, 40, hash="dwta"), "dwta"),
+        (
+            lambda: tfxclass.layers.LSHSoftmax(
+                60, 40, sampler_options={"hash": "dwta"}
+            ),
+            "dwta",
+        ),
     ],
 )
 def test_a_head_without_fallback_says_so_when_built(make, feature, monkeypatch):
@@ -255,10 +260,13 @@ def test_a_head_without_fallback_says_so_when_built(make, feature, monkeypatch):
     ("make", "feature"),
     [
         (lambda: tfxclass.optimizers.LazyAdagrad(0.1), "LazyAdagrad"),
-        (lambda: tfxclass.optimizers.LazyAdam(catch_up=True), "catch_up=True"),
         (
-            lambda: tfxclass.optimizers.LazySGD(compact_slots=True),
-            "compact_slots=True",
+            lambda: tfxclass.optimizers.LazyAdam(second_moment="row"),
+            "second_moment='row'",
+        ),
+        (
+            lambda: tfxclass.optimizers.LazySGD(slot_dtype="bfloat16"),
+            "slot_dtype='bfloat16'",
         ),
     ],
 )

@@ -41,7 +41,7 @@ TESTS = {
         "test_restored_tables_go_on_bit_for_bit",
         "test_rows_that_are_all_equal_share_all_buckets",
     ),
-    "half_rows": (
+    "bfloat16_rows": (
         "test_compact_adam_in_numpy",
         "test_rounding_depends_on_seed_step_and_row_alone",
         "test_what_is_not_finite_stays_so",

@@ -21,10 +21,10 @@ OPTIONS = {
 }
 SAMPLED = ("SampledSoftmax", "SelectiveSoftmax", "LSHSoftmax")
 SAMPLED += ("NoiseContrastive", "NegativeSampling")
-NO_HEADS = ("ClassHead", "OutputHead", "PartsHead", "SampledHead")
+NO_HEADS = ("ClassHead", "OutputHead", "PartitionedHead", "SampledHead")
 NO_HEADS += ("SparseDense", "split_by_frequency")
 COLUMNS = {
-    "`only` in exports": lambda make: hasattr(make(), "stock_logits_of"),
+    "`only` in exports": lambda make: hasattr(make(), "servable_logits_of"),
     "`search=`, ONNX": lambda make: make().has_plain_logits,
     "exports exact": lambda make: make().export_is_exact,
     "`tied_to`": lambda make: takes(make, tied_to=embedding()),

@@ -85,7 +85,7 @@ def test_one_block_needs_no_loop(classes, monkeypatch):
     )
     def measured(queries, labels):
         rows = ClassRows(tf.ones([classes, 2]))
-        return effective_classes(queries, labels, rows, most_queries=4).k_eff
+        return effective_classes(queries, labels, rows, max_queries=4).k_eff
 
     found = measured(tf.ones([3, 2]), tf.constant([[0], [1], [-1]], tf.int64))
     np.testing.assert_allclose(found, [classes - 1] * 2 + [1], rtol=1e-5)

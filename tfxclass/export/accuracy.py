@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.types import Array
 from tfxclass.types import Config
 
@@ -48,7 +48,7 @@ def drawn(rows: tf.Tensor, seed: int = 0) -> tf.Tensor:
     rng = np.random.default_rng(seed)
     count = min(_QUERIES, rows.shape[0])
     ids = rng.choice(rows.shape[0], count, replace=False)
-    return half_rows.widen(tf.gather(rows, np.sort(ids)))
+    return bfloat16_rows.widen(tf.gather(rows, np.sort(ids)))
 
 
 def recall(found: np.ndarray, expected: np.ndarray) -> float:

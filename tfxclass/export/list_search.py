@@ -7,9 +7,9 @@ import tensorflow as tf
 from tfxclass.checks import check_k
 from tfxclass.export import accuracy
 from tfxclass.export import list_sums
-from tfxclass.layers.class_numbers import GONE
+from tfxclass.layers.class_numbers import REMOVED_LOGIT
 from tfxclass.layers.output_head import unflatten
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import read
 from tfxclass.rows import search
@@ -155,7 +155,7 @@ class ListSearch(tf.Module):
             at = tf.ragged.range(
                 tf.gather(starts, lists), tf.gather(starts, lists + 1)
             ).flat_values
-            rows = half_rows.take(class_rows.kernel, at)
+            rows = bfloat16_rows.take(class_rows.kernel, at)
             logits = tf.linalg.matvec(rows, query)
             if class_rows.bias is not None:
                 logits += tf.gather(class_rows.bias, at)
@@ -199,7 +199,7 @@ class ListSearch(tf.Module):
         logits = servable_ops.all_logits(
             head.queries(features), self._class_rows()
         )
-        logits = tf.pad(logits, [[0, 0], [1, 0]], constant_values=GONE)
+        logits = tf.pad(logits, [[0, 0], [1, 0]], constant_values=REMOVED_LOGIT)
         logits = tf.gather(logits, tf.identity(self.places) + 1, axis=1)
         logits = unflatten(logits, features)
         return head.activate(logits) if head.activation else logits
@@ -219,7 +219,7 @@ def _moments(rows, sizes):
     means, variances, ends = [], [], np.cumsum(sizes)
     for lists in np.array_split(np.arange(len(sizes)), -(-len(sizes) // 256)):
         first = ends[lists[0]] - sizes[lists[0]]
-        part = half_rows.widen(rows[first : ends[lists[-1]]])
+        part = bfloat16_rows.widen(rows[first : ends[lists[-1]]])
         of_list = np.repeat(np.arange(len(lists)), sizes[lists])
         means.append(tf.math.segment_mean(part, of_list))
         variances.append(list_sums.variances(part, means[-1], of_list))

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfxclass.export import onnx_rows
 from tfxclass.inference import filters
-from tfxclass.layers.class_numbers import GONE
+from tfxclass.layers.class_numbers import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
 
 
@@ -214,12 +214,14 @@ def _among(nodes, head, queries, rows, k):
     )
     logits = _logits_of(nodes, head, queries, rows, ids)
     # Removed classes have a bias that says so.
-    gone = nodes.constant(head.answer_scale * GONE / 2, "float32")
+    gone = nodes.constant(head.answer_scale * REMOVED_LOGIT / 2, "float32")
     is_out = nodes.add(
         "Or", nodes.add("Equal", ids, before), nodes.add("Less", logits, gone)
     )
     is_out = nodes.add("Or", is_out, nodes.add("Less", ids, nodes.constant(0)))
-    logits = nodes.add("Where", is_out, nodes.constant(GONE, "float32"), logits)
+    logits = nodes.add(
+        "Where", is_out, nodes.constant(REMOVED_LOGIT, "float32"), logits
+    )
     scores = logits
     if head.activation == "sigmoid":
         scores = nodes.add("Sigmoid", logits)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.int8_rows import Int8Rows
 
@@ -26,7 +26,7 @@ def tensors_of(rows: ClassRows, scale: float) -> dict[str, Any]:
         found = {"codes": rows.kernel.codes, "scales": rows.kernel.scales}
     else:
         kernel = tf.convert_to_tensor(rows.kernel)
-        found = {"rows": half_rows.widen(kernel)}
+        found = {"rows": bfloat16_rows.widen(kernel)}
     if rows.bias is not None:
         found["bias"] = scale * tf.convert_to_tensor(rows.bias)
     return found

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.types import Path
 
 # Rows at a time: the temporaries stay small.
@@ -33,7 +33,7 @@ def lists_of(
     earlier = _Earlier(folder, rows.shape[1])
     lists = np.zeros(rows.shape[0], np.int64)
     for start in range(0, rows.shape[0], _BLOCK):
-        block = half_rows.widen(rows[start : start + _BLOCK]).numpy()
+        block = bfloat16_rows.widen(rows[start : start + _BLOCK]).numpy()
         end = start + len(block)
         lists[start:end] = earlier.lists_of(np.arange(start, end), block)
     lists[list(removed)] = 0

@@ -82,7 +82,7 @@ class ExactSearch(tf.Module):
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Logits of classes `[rows, q]` for features `[rows, dim]`."""
         head, weights = self._head()
-        return head.stock_logits_of(features, ids, weights)
+        return head.servable_logits_of(features, ids, weights)
 
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         head, weights = self._head()

@@ -15,7 +15,7 @@ from tfxclass.export.version_folder import new_folder
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.output_head import flatten
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.types import Array
 from tfxclass.types import Labels
 from tfxclass.types import Path
@@ -120,7 +120,7 @@ def _write_rows(path, kernel, bias, ids):
     for start in range(0, len(ids), _BLOCK):
         part = ids[start : start + _BLOCK]
         block = rows[start : start + _BLOCK]
-        block[:, : kernel.shape[1]] = half_rows.take(kernel, part)
+        block[:, : kernel.shape[1]] = bfloat16_rows.take(kernel, part)
         if bias is not None:
             block[:, -1] = tf.gather(bias, part)
     rows.flush()

@@ -82,7 +82,9 @@ def _carry_state(before, after):
     samplers = [getattr(head, "sampler", None) for head in (before, after)]
     if samplers[0] is not None:
         pairs.append(samplers)
-        for was, variable in zip(*(each.lasting_weights for each in samplers)):
+        for was, variable in zip(
+            *(each.persistent_weights for each in samplers)
+        ):
             variable.assign(was)
     for was, now in pairs:
         if hasattr(was, "random"):

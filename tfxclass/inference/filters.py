@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.core.require import require
-from tfxclass.layers.class_numbers import GONE
+from tfxclass.layers.class_numbers import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten
@@ -214,7 +214,7 @@ def among(
     is_class = tf.pad(is_class, [[0, 0], [0, k]])
     ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
     logits = tf.pad(logits, [[0, 0], [0, k]])
-    logits = tf.where(is_class, logits, GONE)
+    logits = tf.where(is_class, logits, REMOVED_LOGIT)
     scores = head.activate(logits) if head.activation else logits
     ids = tf.where(is_class, ids, -1)
     _, order = tf.math.top_k(nan_last(logits), k)

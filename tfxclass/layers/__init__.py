@@ -11,7 +11,7 @@ from tfxclass.layers.lsh_softmax import LSHSoftmax
 from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.parts_head import PartsHead
+from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
@@ -20,6 +20,9 @@ from tfxclass.layers.sharded_softmax import ShardedSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.layers.sparsemax import Sparsemax
 from tfxclass.trees.frequency import split_by_frequency
+
+#: The former name of `PartitionedHead`.
+PartsHead = PartitionedHead
 
 __all__ = [
     "AdaptiveProjectedSoftmax",
@@ -33,7 +36,7 @@ __all__ = [
     "NoiseContrastive",
     "LSHSoftmax",
     "OutputHead",
-    "PartsHead",
+    "PartitionedHead",
     "ProjectedSoftmax",
     "SampledHead",
     "SampledSoftmax",

@@ -13,9 +13,9 @@ from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import random_projection
-from tfxclass.layers.parts_head import PartsHead
+from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.projected_softmax import check_penalty
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks
 from tfxclass.trees.frequency import split_by_frequency
@@ -23,7 +23,7 @@ from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AdaptiveProjectedSoftmax(PartsHead):
+class AdaptiveProjectedSoftmax(PartitionedHead):
     """Exact softmax over random projections, wide for frequent classes: RP-A.
 
     Classes are numbered by falling frequency and lie in groups; the rows of a
@@ -152,4 +152,4 @@ def _group_sizes(num_classes, counts, group_sizes, num_groups):
 
 
 def _floats(kernel):
-    return half_rows.floats(tf.convert_to_tensor(kernel))
+    return bfloat16_rows.floats(tf.convert_to_tensor(kernel))

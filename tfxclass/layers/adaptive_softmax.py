@@ -12,8 +12,8 @@ from tfxclass.checks import check_positive_int
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.layers.parts_head import PartsHead
-from tfxclass.losses.options import OF_LOSSES
+from tfxclass.layers.partitioned_head import PartitionedHead
+from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks
@@ -24,7 +24,7 @@ from tfxclass.types import Margin
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AdaptiveSoftmax(PartsHead):
+class AdaptiveSoftmax(PartitionedHead):
     """Softmax in two steps: the frequent classes and the clusters of others.
 
     The head holds the first `cutoffs[0]` classes and one entry for each
@@ -61,7 +61,7 @@ class AdaptiveSoftmax(PartsHead):
         Grave et al., Efficient softmax approximation for GPUs, ICML 2017.
     """
 
-    supported_options = OF_LOSSES
+    supported_options = LOSS_OPTIONS
 
     def __init__(
         self,

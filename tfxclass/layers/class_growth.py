@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from tfxclass.core.change import Change
-from tfxclass.layers.class_numbers import GONE
+from tfxclass.layers.class_numbers import REMOVED_LOGIT
 from tfxclass.shards import state
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import median_norm
@@ -80,7 +80,7 @@ class ClassGrowth:
         if name == "bias":
             places = np.isin(classes, change.added)
             values[places] = np.median(others) if len(others) else 0
-            values[is_gone] = GONE
+            values[is_gone] = REMOVED_LOGIT
         elif weight.part is not None:
             values[is_gone] = 0
             if means is not None:

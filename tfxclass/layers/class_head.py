@@ -15,10 +15,10 @@ from tfxclass.core.change import Change
 from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.class_numbers import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.layers.parts_head import PartsHead
+from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.tied_rows import Tie
-from tfxclass.losses.options import OF_LOSSES
-from tfxclass.ops import half_rows
+from tfxclass.losses.options import LOSS_OPTIONS
+from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import exact
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
@@ -33,7 +33,7 @@ _SET_BY_CALIBRATE = {"answer_temperature", "thresholds"}
 _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
-class ClassHead(PartsHead):
+class ClassHead(PartitionedHead):
     """Base class of the heads with a matrix `kernel`, a row a class.
 
     A subclass overrides `training_step`.
@@ -298,13 +298,13 @@ class ClassHead(PartsHead):
     def is_exact_softmax(self) -> bool:
         """Whether the exact loss has no gradient in memory: on a CPU."""
         options = self.loss_options
-        plain = options is None or set(options.used) <= set(OF_LOSSES)
+        plain = options is None or set(options.used) <= set(LOSS_OPTIONS)
         is_softmax = self.objective.name == "softmax"
         return is_softmax and plain and not exact.on_gpu(self.rows_device)
 
     def class_matrix(self) -> tf.Tensor:
         """The whole `kernel`, float32."""
-        return half_rows.floats(tf.convert_to_tensor(self.kernel))
+        return bfloat16_rows.floats(tf.convert_to_tensor(self.kernel))
 
     def get_config(self) -> Config:
         names = ("similarity", "scale", "margin", "margin_type", "use_bias")

@@ -16,7 +16,7 @@ from tfxclass.text_files import is_one_line
 
 #: Logit of a class that was removed: its probability is 0, and sums of such
 #: numbers are still finite.
-GONE = -1e9
+REMOVED_LOGIT = -1e9
 
 
 class ClassWeight(NamedTuple):
@@ -66,7 +66,7 @@ def offset_specs(
     if not removed:
         return []
     offsets = np.zeros(sum(sizes), np.float32)
-    offsets[list(removed)] = GONE
+    offsets[list(removed)] = REMOVED_LOGIT
     ends = np.cumsum(sizes)
     return [
         WeightSpec(

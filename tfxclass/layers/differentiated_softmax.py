@@ -11,14 +11,14 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.core.change import Change
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.layers.parts_head import PartsHead
+from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks
 from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class DifferentiatedSoftmax(PartsHead):
+class DifferentiatedSoftmax(PartitionedHead):
     """Exact softmax whose rows are as wide as a class deserves: D-Softmax.
 
     The features are cut into slices, one for each block of classes, and the

@@ -22,7 +22,7 @@ from tfxclass.layers.output_head import unflatten
 from tfxclass.layers.retained import Retained
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses import dropmax
-from tfxclass.losses.options import OF_LOSSES
+from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.rows import products
 from tfxclass.rows import read
@@ -139,7 +139,7 @@ class DropMax(SavedRandom, SampledHead):
     sampler_is_optional = True
     has_plain_logits = False
     has_own_logits = False
-    supported_options = (*OF_LOSSES, "class_counts", "temperature")
+    supported_options = (*LOSS_OPTIONS, "class_counts", "temperature")
 
     def __init__(
         self,
@@ -311,20 +311,22 @@ class DropMax(SavedRandom, SampledHead):
             rows=servable_ops.servable(found.rows), retain=retain
         )
 
-    def stock_best(
+    def servable_best(
         self, features: tf.Tensor, k: int, weights: Retained
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        found = weights.stock_best(
+        found = weights.servable_best(
             self.queries(features), k, self.needs_logsumexp
         )
         return self._answer(features, [found], k)
 
-    def stock_logits_of(
+    def servable_logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Retained
     ) -> tf.Tensor:
-        return weights.stock_logits_of(self.queries(features), ids)
+        return weights.servable_logits_of(self.queries(features), ids)
 
-    def stock_scores(self, features: tf.Tensor, weights: Retained) -> tf.Tensor:
+    def servable_scores(
+        self, features: tf.Tensor, weights: Retained
+    ) -> tf.Tensor:
         return self.sorted_scores(features, weights)
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:

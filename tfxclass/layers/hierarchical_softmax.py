@@ -356,10 +356,10 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         k = self._check_search(k, threshold)
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
-        found = self.stock_best(flatten(features), k, weights, threshold)
+        found = self.servable_best(flatten(features), k, weights, threshold)
         return tuple(unflatten(x, features) for x in found)
 
-    def stock_best(
+    def servable_best(
         self, features: tf.Tensor, k: int, weights: Any, threshold: float = 0.0
     ) -> tuple[tf.Tensor, tf.Tensor]:
         kernel, nodes, *root = (tf.convert_to_tensor(x) for x in weights)
@@ -375,8 +375,8 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         root = root[0] if root else None
         return self._answers(ids, logs, features, root, threshold)
 
-    def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        ids, scores = self.stock_best(features, self.num_answers, weights)
+    def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
+        ids, scores = self.servable_best(features, self.num_answers, weights)
         places = tf.argsort(ids, axis=1)
         scores = tf.gather(scores, places, axis=1, batch_dims=1)
         none = 0.0 if self.activation else float("-inf")

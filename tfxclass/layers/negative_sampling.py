@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.binary import negative_sampling_loss
-from tfxclass.losses.options import OF_LABELS
+from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.samplers.sampler import Sample
 
 
@@ -47,7 +47,7 @@ class NegativeSampling(SampledHead):
         Factorization, NeurIPS 2014 (what the logits learn).
     """
 
-    supported_options = OF_LABELS
+    supported_options = LABEL_OPTIONS
 
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses.binary import noise_contrastive_loss
-from tfxclass.losses.options import OF_LABELS
+from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -64,7 +64,7 @@ class NoiseContrastive(SampledHead):
         probabilistic language models, ICML 2012.
     """
 
-    supported_options = OF_LABELS
+    supported_options = LABEL_OPTIONS
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from tfxclass.losses import teacher
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.losses.objectives import SOFTMAX_ALONE
-from tfxclass.losses.options import OF_LABELS
+from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
 from tfxclass.ops import placement
@@ -50,11 +50,11 @@ class OutputHead(keras.layers.Layer):
     passed to `compile`, gives the head's own training loss, which never
     computes that output.
 
-    A subclass declares its weights in `weight_specs` and gives its
-    `training_step`, `exact_loss`, `all_logits`, `best`,
-    `export_weights`, `stock_best` and `stock_scores`, as a tree does.
-    `PartsHead` makes all but the first two from the rows that are multiplied
-    with the features; `ClassHead` is the one for heads with a row a class.
+    A subclass declares its weights in `weight_specs` and defines
+    `training_step`, `exact_loss`, `all_logits`, `best`, `export_weights`,
+    `servable_best` and `servable_scores`, as a tree does. `PartitionedHead` defines
+    all but the first two from its partitions of class vectors; `ClassHead` is
+    the base of heads with one class vector for each class.
 
     Args:
         num_classes: int, number of classes.
@@ -113,7 +113,7 @@ class OutputHead(keras.layers.Layer):
     loss_kinds = SOFTMAX_ALONE
 
     #: Names of the `LossOptions` that the head's loss may have.
-    supported_options = OF_LABELS
+    supported_options = LABEL_OPTIONS
 
     #: Whether `export_top_k` returns what `top_k` does.
     export_is_exact = True
@@ -345,7 +345,7 @@ class OutputHead(keras.layers.Layer):
             targets = targets._replace(negatives=negatives)
         if not self.teacher_weight:
             return self.training_step(flat, targets)
-        both = teacher.taught(
+        both = teacher.add_distillation_targets(
             labels,
             targets,
             self.teacher_weight,
@@ -492,7 +492,7 @@ class OutputHead(keras.layers.Layer):
         k = check_k(k, self.num_answers)
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
-        found = self.stock_best(flatten(features), k, weights)
+        found = self.servable_best(flatten(features), k, weights)
         found = search.answers(*found)
         return tuple(unflatten(x, features) for x in found)
 
@@ -501,7 +501,7 @@ class OutputHead(keras.layers.Layer):
         """All scores with stock ops alone, float32 `[..., num_classes]`."""
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
-        scores = self.stock_scores(flatten(features), weights)
+        scores = self.servable_scores(flatten(features), weights)
         return unflatten(scores, features)
 
     # What a head is made of. Features here are float32 `[rows, dim]`.
@@ -568,19 +568,19 @@ class OutputHead(keras.layers.Layer):
         """What `export_top_k` reads and an export saves."""
         raise NotImplementedError
 
-    def stock_best(
+    def servable_best(
         self, features: tf.Tensor, k: int, weights: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`best` with stock ops alone."""
         raise NotImplementedError
 
-    def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
+    def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         """All scores with stock ops alone, float32 `[rows, num_classes]`."""
         raise NotImplementedError
 
     def sorted_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        """`stock_scores` of a head whose search is the only way to them."""
-        ids, scores = self.stock_best(features, self.num_classes, weights)
+        """`servable_scores` of a head whose search is the only way to them."""
+        ids, scores = self.servable_best(features, self.num_classes, weights)
         places = tf.argsort(ids, axis=1)
         return tf.gather(scores, places, axis=1, batch_dims=1)
 

@@ -109,7 +109,7 @@ class Retained(NamedTuple):
         losses = softmax.log_ratio(logsumexp, target)
         return tf.where(targets.is_labelled > 0, losses, 0.0)
 
-    def stock_best(
+    def servable_best(
         self, queries: tf.Tensor, k: int, with_logsumexp: bool = True
     ) -> search.Best:
         """`best` with stock ops alone."""
@@ -126,7 +126,9 @@ class Retained(NamedTuple):
             servable_ops.block_of(rows),
         )
 
-    def stock_logits_of(self, queries: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    def servable_logits_of(
+        self, queries: tf.Tensor, ids: tf.Tensor
+    ) -> tf.Tensor:
         """Logits of classes `[batch, q]` with stock ops alone.
 
         Of samples of masks, taken from those of all classes.

@@ -9,7 +9,7 @@ from tfxclass.core.targets import Targets
 from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.losses.options import OF_LABELS
+from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.ops import placement
@@ -56,7 +56,7 @@ class Sparsemax(ClassHead):
     has_gpu_ops = False
     has_plain_logits = False
 
-    supported_options = OF_LABELS
+    supported_options = LABEL_OPTIONS
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return sparsemax(logits)
@@ -85,14 +85,14 @@ class Sparsemax(ClassHead):
         with placement.on(rows.device):
             return self._best(search.best, queries, rows, k)
 
-    def stock_best(
+    def servable_best(
         self, features: tf.Tensor, k: int, weights: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
         return self._best(
             servable_ops.best, self.queries(features), *weights, k
         )
 
-    def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
+    def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         return self.sorted_scores(features, weights)
 
     def _best(self, find, queries, rows, k):

@@ -126,7 +126,7 @@ def _is_dense(optimizer):
     """Whether a step costs as much as the head has classes."""
     # A LossScaleOptimizer has an inner optimizer.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if getattr(optimizer, "rounds_half_rows", False):
+    if getattr(optimizer, "rounds_bfloat16_rows", False):
         return False
     is_sgd = type(optimizer) is keras.optimizers.SGD
     return not is_sgd or bool(optimizer.momentum)

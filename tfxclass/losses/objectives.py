@@ -16,11 +16,11 @@ from tfxclass.core.softmax import probabilities
 from tfxclass.core.softmax import softmax_cross_entropy
 from tfxclass.core.targets import Targets
 from tfxclass.losses.options import ALL_OPTIONS
-from tfxclass.losses.options import OF_LOSSES
+from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.rows import loss
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.shards.exchange import ALONE
+from tfxclass.shards.exchange import SINGLE_REPLICA
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
 
@@ -44,7 +44,7 @@ class Softmax:
 
     def is_plain(self, options: LossOptions) -> bool:
         """Whether all of `options` is in what `weigh` makes."""
-        return set(options.used) <= set(OF_LOSSES)
+        return set(options.used) <= set(LOSS_OPTIONS)
 
     def targets(self, targets: Targets) -> Targets:
         """`Targets` whose weights sum up to 1, with those of this loss."""
@@ -72,7 +72,7 @@ class Softmax:
         parts: Parts,
         targets: Targets,
         columns: Sequence[tf.Tensor] | None = None,
-        exchange: Batch = ALONE,
+        exchange: Batch = SINGLE_REPLICA,
         margin: Margin | None = None,
         options: LossOptions | None = None,
         num_classes: int | None = None,
@@ -181,7 +181,7 @@ class OneVsRest:
         parts: Parts,
         targets: Targets,
         columns: Sequence[tf.Tensor] | None = None,
-        exchange: Batch = ALONE,
+        exchange: Batch = SINGLE_REPLICA,
         margin: Margin | None = None,
         options: LossOptions | None = None,
         num_classes: int | None = None,

@@ -15,12 +15,12 @@ from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
 
 #: Options of a row's labels: they weigh the loss, whatever it is.
-OF_LABELS = ("class_weight", "propensities", "teacher_weight")
+LABEL_OPTIONS = ("class_weight", "propensities", "teacher_weight")
 #: Those of a row's cross-entropy, too.
-OF_LOSSES = (*OF_LABELS, "focal_gamma")
+LOSS_OPTIONS = (*LABEL_OPTIONS, "focal_gamma")
 #: Those of the logits, too.
 ALL_OPTIONS = (
-    *OF_LOSSES,
+    *LOSS_OPTIONS,
     "label_smoothing",
     "class_counts",
     "temperature",

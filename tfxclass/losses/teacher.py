@@ -131,7 +131,7 @@ def labels_alone(labels: Labels) -> tf.Tensor:
     return tf.where(labels > _IDS, tf.constant(-1, tf.int64), labels)
 
 
-def taught(
+def add_distillation_targets(
     labels: Labels,
     own: Targets,
     share: float,

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
 from tfxclass.types import Variable
 
@@ -97,8 +97,8 @@ def gather(variable: Variable, ids: tf.Tensor) -> tf.Tensor:
         # TensorFlow copies the whole matrix at each full read, also at the
         # one whose product, the full output, has been pruned.
         values = tf.convert_to_tensor(variable)
-        if half_rows.is_half(values):
-            return half_rows.gather(values, ids)
+        if bfloat16_rows.is_half(values):
+            return bfloat16_rows.gather(values, ids)
         return tf.gather(values, ids)
 
 

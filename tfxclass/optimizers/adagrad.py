@@ -1,7 +1,5 @@
 """Adagrad on touched rows."""
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
@@ -37,9 +35,8 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
 
     SECOND_MOMENTS = ("element", "row")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def _check_arguments(self):
         library.require_op("lazy_adagrad_update")
-        super().__init__(*args, **kwargs)
 
     def _slots(self, index):
         return adagrad_slots(self, index)

@@ -70,7 +70,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     """
 
     #: Each group's optimizer is asked in `build`.
-    rounds_half_rows = True
+    rounds_bfloat16_rows = True
 
     def __init__(
         self,

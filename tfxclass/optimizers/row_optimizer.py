@@ -65,7 +65,7 @@ class RowOptimizer(OptimizerHooks):
     SECOND_MOMENTS = ("element",)
     SLOT_DTYPES = ("float32",)
     #: Updates of bfloat16 class vectors are rounded stochastically.
-    rounds_half_rows = True
+    rounds_bfloat16_rows = True
 
     def __init__(
         self,

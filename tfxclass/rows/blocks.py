@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
@@ -35,7 +35,7 @@ class Blocks:
         queries: float32 `[batch, dim]`.
         rows: `ClassRows` of tensors without padding, or of `StoredRows`, of
             which logits are read alone.
-        most_queries: int, at most so many are there; needed where `batch` is
+        max_queries: int, at most so many are there; needed where `batch` is
             not known before a step.
 
     Attributes:
@@ -48,15 +48,15 @@ class Blocks:
         self,
         queries: tf.Tensor,
         rows: ClassRows,
-        most_queries: int | None = None,
+        max_queries: int | None = None,
     ) -> None:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
-        self.num_classes = half_rows.count(rows.kernel)
+        self.num_classes = bfloat16_rows.count(rows.kernel)
         if isinstance(rows.kernel, StoredRows):
             self.size = tf.constant(rows.kernel.block, tf.int64)
             return
-        most = queries.shape[0] if most_queries is None else most_queries
+        most = queries.shape[0] if max_queries is None else max_queries
         self.size = block_size(self.batch if most is None else most)
 
     def rows(self, start: Scalar) -> tf.Tensor:
@@ -66,7 +66,7 @@ class Blocks:
 
     def _read(self, start):
         rows = self.class_rows.kernel[start : start + self.size]
-        return half_rows.widen(rows)
+        return bfloat16_rows.widen(rows)
 
     def logits(self, start: Scalar, rows: tf.Tensor | None = None) -> tf.Tensor:
         """float32 `[batch, size]`; `rows` are those of `start`, if at hand."""
@@ -143,7 +143,7 @@ def logits_at(
 ) -> tf.Tensor:
     """Logits `[batch, p]` of the rows `columns`, of row 0 for padding."""
     safe = tf.maximum(columns, 0)
-    taken = half_rows.take(rows.kernel, safe)
+    taken = bfloat16_rows.take(rows.kernel, safe)
     taken = products.normalize(taken) if rows.normalize else taken
     logits = tf.einsum("bd,bpd->bp", queries, taken)
     return logits if rows.bias is None else logits + tf.gather(rows.bias, safe)

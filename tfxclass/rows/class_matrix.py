@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.types import Variable
 from tfxclass.weak_registry import WeakRegistry
 
@@ -87,7 +87,7 @@ def holds_class_vectors(variable: Variable) -> bool:
 
 def holds_bfloat16(variable: Variable) -> bool:
     """Whether it holds class vectors in bfloat16."""
-    return holds_class_vectors(variable) and half_rows.is_half(variable)
+    return holds_class_vectors(variable) and bfloat16_rows.is_half(variable)
 
 
 def seed_of(variable: Variable) -> int | None:
@@ -105,7 +105,7 @@ def check_rounded(
     """
     # That of a LossScaleOptimizer.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if getattr(optimizer, "rounds_half_rows", False):
+    if getattr(optimizer, "rounds_bfloat16_rows", False):
         return
     for variable in filter(holds_bfloat16, variables):
         raise ValueError(

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfxclass.core.softmax import TargetTerms
 from tfxclass.core.targets import Targets
+from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import exact_softmax
-from tfxclass.ops import half_rows
 from tfxclass.ops import placement
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.rows import products
@@ -24,7 +24,7 @@ from tfxclass.types import Margin
 def is_used(parts: Iterable[ClassRows]) -> bool:
     """Whether exact losses over these parts go this way."""
     return all(
-        half_rows.is_half(rows.kernel) or not on_gpu(rows.device)
+        bfloat16_rows.is_half(rows.kernel) or not on_gpu(rows.device)
         for rows in parts
     )
 
@@ -77,7 +77,7 @@ class ExactPart:
 
     def _find_targets(self, targets, columns, margin):
         rows, safe = self.rows, tf.maximum(columns, 0)
-        taken = half_rows.widen(tf.gather(rows.kernel, safe))
+        taken = bfloat16_rows.widen(tf.gather(rows.kernel, safe))
         taken = products.normalize(taken) if rows.normalize else taken
         logits = tf.einsum("bd,bpd->bp", self.queries, taken)
         if rows.bias is not None:

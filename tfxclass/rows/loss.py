@@ -20,7 +20,7 @@ from tfxclass.core.one_vs_rest import Binary
 from tfxclass.core.targets import Targets
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows import class_gradients
@@ -34,7 +34,7 @@ from tfxclass.rows.one_vs_rest_part import OneVsRestPart
 from tfxclass.rows.read import whole
 from tfxclass.rows.softmax_part import SoftmaxPart
 from tfxclass.rows.uniform_part import UniformPart
-from tfxclass.shards.exchange import ALONE
+from tfxclass.shards.exchange import SINGLE_REPLICA
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
 
@@ -43,7 +43,7 @@ def cross_entropy(
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
-    exchange: Batch = ALONE,
+    exchange: Batch = SINGLE_REPLICA,
     margin: Margin | None = None,
     uniform: float = 0.0,
 ) -> tf.Tensor:
@@ -66,7 +66,7 @@ def one_vs_rest(
     targets: Targets,
     binary: Binary,
     columns: Sequence[tf.Tensor] | None = None,
-    exchange: Batch = ALONE,
+    exchange: Batch = SINGLE_REPLICA,
     margin: Margin | None = None,
 ) -> tf.Tensor:
     """Sum of binary losses over the classes of all parts; float32 `[batch]`.
@@ -86,7 +86,7 @@ def one_vs_rest(
 def sum_of_logits(
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
-    exchange: Batch = ALONE,
+    exchange: Batch = SINGLE_REPLICA,
 ) -> tf.Tensor:
     """The sum of the logits of all classes, estimated; float32 `[batch]`.
 
@@ -113,7 +113,7 @@ def streamed_loss(
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
-    exchange: Batch = ALONE,
+    exchange: Batch = SINGLE_REPLICA,
     margin: Margin | None = None,
     **options: float | Binary,
 ) -> tf.Tensor:
@@ -170,7 +170,7 @@ def streamed_loss(
                 queries, given, kernels, biases, columns
             )
         ]
-        stats = exchange.from_all([part.stats() for part in found])
+        stats = exchange.all_gather([part.stats() for part in found])
         losses, state = kind.merged(tf.stack(stats))
         # Not a product: a row without labels may have an infinite loss.
         losses = tf.where(targets.is_labelled > 0, losses, 0.0)
@@ -180,7 +180,7 @@ def streamed_loss(
             of_queries, of_kernels, of_biases = zip(
                 *[part.grad(state, upstream) for part in found]
             )
-            of_queries = [exchange.sum_own(x) for x in of_queries]
+            of_queries = [exchange.reduce_scatter(x) for x in of_queries]
             of_biases = [x for x in of_biases if x is not None]
             grads = [*of_queries, *of_kernels, *of_biases]
             first_rows = _there(lambda x: x[:1], inputs, given)
@@ -308,6 +308,6 @@ def _grad(blocks, logits_grad):
 
 def _empty_rows(kernel):
     """float32 of its shape, to be written."""
-    if half_rows.is_half(kernel):
+    if bfloat16_rows.is_half(kernel):
         return tf.zeros(tf.shape(kernel))
     return library.ops.tfxclass_empty_like(kernel)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
 from tfxclass.rows.class_rows import ClassRows
 
@@ -69,7 +69,7 @@ def rows_grad(upstream: tf.Tensor, queries: tf.Tensor) -> tf.Tensor:
 
 def all_products(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
     """Logits of all classes of `ClassRows` of tensors, `[batch, classes]`."""
-    kernel = half_rows.floats(rows.kernel)
+    kernel = bfloat16_rows.floats(rows.kernel)
     logits = row_products(queries, kernel)
     if rows.normalize:
         logits *= inverse_norms(kernel)

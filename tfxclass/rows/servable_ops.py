@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.ops.stored_rows import zeros_variable
 from tfxclass.rows.blocks import LEAST_BLOCK
@@ -82,7 +82,7 @@ def normalize_rows(kernel: tf.Tensor, block: int = 65_536) -> tf.Variable:
     """
     rows = zeros_variable(kernel.shape, tf.float32, "rows")
     for start in range(0, kernel.shape[0], block):
-        part = half_rows.widen(kernel[start : start + block])
+        part = bfloat16_rows.widen(kernel[start : start + block])
         rows[start : start + block].assign(normalize(part))
     return rows
 
@@ -103,7 +103,7 @@ def block_logits(
     if isinstance(rows.kernel, StoredRows):
         logits = rows.kernel.products(queries, start, size)
     else:
-        part = half_rows.widen(rows.kernel[start : start + size])
+        part = bfloat16_rows.widen(rows.kernel[start : start + size])
         logits = products(queries, part)
     if rows.bias is None:
         return logits

@@ -229,7 +229,7 @@ class AutoSampler(IndexedSampler):
                 normalize=self.similarity == "cosine",
             ),
             num_best=tf.minimum(width, self.num_classes),
-            most_queries=NUM_PROBES,
+            max_queries=NUM_PROBES,
         )
         if self.measures_recall:
             recall = self._recall(found.best, labels)

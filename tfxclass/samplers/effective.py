@@ -37,7 +37,7 @@ def effective_classes(
     target_ids: tf.Tensor,
     rows: ClassRows,
     num_best: Scalar = 1,
-    most_queries: int | None = None,
+    max_queries: int | None = None,
 ) -> Effective:
     """Of how many classes the negatives' mass is, exactly, in one pass.
 
@@ -46,9 +46,9 @@ def effective_classes(
         target_ids: int64 `[n, p]`, -1 is padding.
         rows: `ClassRows` of all classes.
         num_best: int or int32 scalar, at most as many as there are classes.
-        most_queries: of `Blocks`.
+        max_queries: of `Blocks`.
     """
-    blocks = Blocks(queries, rows, most_queries)
+    blocks = Blocks(queries, rows, max_queries)
     batch = blocks.batch
     ops = library.ops
     # What is added to the labels' logits leaves them out.

@@ -113,7 +113,7 @@ class IndexedSampler(Sampler):
         return self.index is not None and "GPU" in (self.index.device or "")
 
     @property
-    def lasting_weights(self) -> list[keras.Variable]:
+    def persistent_weights(self) -> list[keras.Variable]:
         cache = self.neighbor_cache
         cached = {each.path for each in cache.weights} if cache else ()
         return [each for each in self.weights if each.path not in cached]

@@ -15,7 +15,7 @@ from tfxclass.types import Variable
 
 
 class _RandomSampler(Sampler):
-    draws_alone = True
+    is_stateless = True
     _fill = None
     _cumulative = None
 

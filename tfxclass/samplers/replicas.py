@@ -47,7 +47,7 @@ def sample_for_replicas(
     if context is None or context.num_replicas_in_sync == 1:
         return _sample(sampler, queries, target_ids, kernel)
     if class_matrix.of(kernel).differs_between_replicas:
-        if sampler.draws_alone:
+        if sampler.is_stateless:
             return sampler.sample(finite(queries), target_ids, kernel)
         return _sample_in_worker(context, sampler, queries, target_ids, kernel)
     shapes = gather(context, tf.shape(target_ids)[tf.newaxis])

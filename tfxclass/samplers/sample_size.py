@@ -32,7 +32,7 @@ def _example(num_classes):
     return f", or an integer from 1 to {num_classes}"
 
 
-def least_sample(num_classes: int) -> int:
+def min_sample(num_classes: int) -> int:
     """1 % of the classes, at least 1."""
     return max(num_classes // 100, 1)
 
@@ -47,7 +47,7 @@ def sample_size(num_classes: int, num_labels: Scalar) -> Scalar:
     Returns:
         At most `num_classes`, of the type of `num_labels`.
     """
-    return clip(2 * num_labels, least_sample(num_classes), num_classes)
+    return clip(2 * num_labels, min_sample(num_classes), num_classes)
 
 
 def clip(size: Scalar, least: int, most: int) -> Scalar:

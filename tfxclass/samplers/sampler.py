@@ -12,7 +12,7 @@ from tfxclass.ops.active_classes import active_classes
 from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.samplers.sample_size import count_labels
-from tfxclass.samplers.sample_size import least_sample
+from tfxclass.samplers.sample_size import min_sample
 from tfxclass.samplers.sample_size import sample_size
 from tfxclass.saved_random import SavedRandom
 from tfxclass.types import Config
@@ -104,7 +104,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
 
     #: Whether each of several replicas may `sample` by itself: it keeps
     #: nothing but its random state, and needs no `update`.
-    draws_alone = False
+    is_stateless = False
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
     def resolve_size(self, num_classes: int) -> None:
         """Sets `num_sampled`, if it was not given, for so many classes."""
         if self.follows_batch:
-            self.num_sampled = least_sample(num_classes)
+            self.num_sampled = min_sample(num_classes)
         self.num_classes = num_classes
         self.num_sampled = min(self.num_sampled, num_classes)
 
@@ -195,7 +195,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         return self.get_config()
 
     @property
-    def lasting_weights(self) -> list[keras.Variable]:
+    def persistent_weights(self) -> list[keras.Variable]:
         """The weights that stay as they are when classes come and go."""
         return self.weights
 

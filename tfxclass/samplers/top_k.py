@@ -32,7 +32,7 @@ class TopKSampler(NeighborSampler):
     """
 
     is_exact = True
-    draws_alone = True
+    is_stateless = True
     sample_overflow = False
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:

@@ -53,19 +53,19 @@ class Batch:
         """Rows of all replicas, from those of each, `[batch, ...]`."""
         return x
 
-    def from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+    def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         """`[batch of all, ...]` of each shard, from those computed here."""
         return values
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        """As `from_all`, the rows of this replica only."""
+        """As `all_gather`, the rows of this replica only."""
         return values
 
     def own(self, x: tf.Tensor) -> tf.Tensor:
         """The rows of this replica, from those of all."""
         return x
 
-    def sum_own(self, x: tf.Tensor) -> tf.Tensor:
+    def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
         """The sum over replicas, of the rows of this replica."""
         return x
 
@@ -74,7 +74,7 @@ class Batch:
 
 
 #: Of a head whose rows are not shared out.
-ALONE = Batch(None)
+SINGLE_REPLICA = Batch(None)
 
 
 class _ReplicaBatch(Batch):
@@ -138,14 +138,14 @@ class MirroredBatch(_ReplicaBatch):
         items = [parts(self._context, x) for x in outgoing]
         return items[self.shard]
 
-    def from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+    def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         return parts(self._context, values[0])
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         # Cut where it was computed: only what is needed crosses.
         return self._exchange(tf.split(values[0], self._sizes))
 
-    def sum_own(self, x: tf.Tensor) -> tf.Tensor:
+    def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
         return tf.add_n(self._exchange(tf.split(x, self._sizes)))
 
 
@@ -158,14 +158,14 @@ class WorkerBatch(_ReplicaBatch):
         sizes = self._context.all_gather(tf.shape(rows)[:1], axis=0)
         return tf.unstack(sizes, num=self.shards.count)
 
-    def from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+    def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         gathered = self.gather(values[0][tf.newaxis])
         return tf.unstack(gathered, num=self.shards.count)
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        return [self.own(x) for x in self.from_all(values)]
+        return [self.own(x) for x in self.all_gather(values)]
 
-    def sum_own(self, x: tf.Tensor) -> tf.Tensor:
+    def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
         return self.own(self._context.all_reduce(tf.distribute.ReduceOp.SUM, x))
 
 

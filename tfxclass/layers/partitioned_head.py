@@ -21,13 +21,13 @@ from tfxclass.rows import search
 from tfxclass.rows import servable_ops
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.shards.exchange import ALONE
+from tfxclass.shards.exchange import SINGLE_REPLICA
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
 
 
-class PartsHead(OutputHead):
+class PartitionedHead(OutputHead):
     """Base class of the heads whose logits are products with class rows.
 
     A subclass says in `class_rows` and `part_queries` which rows are multiplied
@@ -83,7 +83,7 @@ class PartsHead(OutputHead):
 
     def exchange(self, features: tf.Tensor) -> Batch:
         """What the replicas tell each other: of `tfxclass.shards`."""
-        return ALONE
+        return SINGLE_REPLICA
 
     def parts(self, features: tf.Tensor) -> list[tuple[tf.Tensor, ClassRows]]:
         """List of `(queries, ClassRows)` whose logits are all classes'."""
@@ -182,7 +182,7 @@ class PartsHead(OutputHead):
             return super().logits_of(features, ids)
         return _logits_of(self._paired(features, self.class_rows()), ids)
 
-    def stock_logits_of(
+    def servable_logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any
     ) -> tf.Tensor:
         """`logits_of` with stock ops alone.
@@ -248,7 +248,7 @@ class PartsHead(OutputHead):
         """
         return [servable_ops.servable(rows) for rows in self.class_rows()]
 
-    def stock_best(
+    def servable_best(
         self, features: tf.Tensor, k: int, weights: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`best` with stock ops alone."""
@@ -260,7 +260,7 @@ class PartsHead(OutputHead):
         ]
         return self._answer(features, found, k)
 
-    def stock_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
+    def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         """All scores with stock ops alone, float32 `[rows, num_classes]`."""
         logits = [
             servable_ops.all_logits(queries, rows)

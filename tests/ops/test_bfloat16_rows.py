@@ -9,7 +9,7 @@ import tfxclass
 from tests.support.cases import quick
 from tfxclass import layers
 from tfxclass import optimizers
-from tfxclass.ops import half_rows
+from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import row_update
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.lsh import LSHTables
@@ -135,7 +135,7 @@ def test_compact_adam_in_numpy(dtype):
 def test_gradients_are_float32_and_row_sparse():
     variable = ones()
     with tf.GradientTape() as tape:
-        rows = half_rows.gather(
+        rows = bfloat16_rows.gather(
             tf.convert_to_tensor(variable), tf.constant([[3, 1], [3, 0]])
         )
         loss = tf.reduce_sum(rows * 1.001)
@@ -285,7 +285,7 @@ def test_resumed_model_continues_bit_for_bit(head, optimizer, tmp_path):
     )
     for a, b in pairs:
         np.testing.assert_array_equal(
-            half_rows.to_numpy(a), half_rows.to_numpy(b)
+            bfloat16_rows.to_numpy(a), bfloat16_rows.to_numpy(b)
         )
 
 
