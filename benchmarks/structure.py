@@ -36,8 +36,10 @@ BEFORE = {
     "lines": ("42,800", "35,000"),
     "constructor parameters of a head, at most": ("31", "18"),
 }
-# Of an attribute whose name is computed.
+# Of an attribute whose name is computed: a proxy's, or one of several options.
 _COMPUTED = "a computed name"
+# Attributes that Keras itself sets on tensors and variables.
+_OF_KERAS = {"_autocast", "_keras_mask"}
 _FRAMES = {"_getframe", "_current_frames", "currentframe", "stack"}
 _OWNERS = (
     keras.Variable,
@@ -245,7 +247,7 @@ def now():
     ]
     marks = attributes_set_on_others()
     replaced = replaced_methods(marks)
-    hidden = {n for n in marks - replaced if n == _COMPUTED or n[0] == "_"}
+    hidden = {n for n in marks - replaced - _OF_KERAS if n[0] == "_"}
     hidden -= {"__name__"}
     numbers = [
         largest_cycle(),

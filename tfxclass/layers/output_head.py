@@ -52,9 +52,9 @@ class OutputHead(keras.layers.Layer):
 
     A subclass declares its weights in `weight_specs` and defines
     `training_step`, `exact_loss`, `all_logits`, `best`, `export_weights`,
-    `servable_best` and `servable_scores`, as a tree does. `PartitionedHead` defines
-    all but the first two from its partitions of class vectors; `ClassHead` is
-    the base of heads with one class vector for each class.
+    `servable_best` and `servable_scores`, as a tree does. `PartitionedHead`
+    defines all but the first two from its partitions of class vectors;
+    `ClassHead` is the base of heads with one class vector for each class.
 
     Args:
         num_classes: int, number of classes.
