@@ -38,8 +38,8 @@ BEFORE = {
 }
 # Of an attribute whose name is computed: a proxy's, or one of several options.
 _COMPUTED = "a computed name"
-# Attributes that Keras itself sets on tensors and variables.
-_OF_KERAS = {"_autocast", "_keras_mask"}
+# What Keras itself sets on tensors.
+_MASK = "_keras_mask"
 _FRAMES = {"_getframe", "_current_frames", "currentframe", "stack"}
 _OWNERS = (
     keras.Variable,
@@ -247,8 +247,9 @@ def now():
     ]
     marks = attributes_set_on_others()
     replaced = replaced_methods(marks)
-    hidden = {n for n in marks - replaced - _OF_KERAS if n[0] == "_"}
-    hidden -= {"__name__"}
+    # Attributes that each variable of Keras has are no marks of ours.
+    of_keras = {"__name__", _MASK, *dir(keras.Variable(0.0))}
+    hidden = {n for n in marks - replaced - of_keras if n[0] == "_"}
     numbers = [
         largest_cycle(),
         ", ".join(str(classes_of_ours(cls)) for cls in classes),
