@@ -1,13 +1,14 @@
 """What `catch_up=True` of `LazyAdam` buys, in equal steps.
 
     python -m benchmarks.catch_up DATA [set ...] [--seeds 3] [--rates 1 2 4]
+        [--steps 2000]
 
 `catch_up=True` applied the Adam steps that a class vector had skipped before
 the vector was read. The option was removed after this comparison. The script
 runs at commit 74c2fb2, the last one with the option.
 
-Each run trains a sum of word embeddings and `SampledSoftmax` with uniform
-samples for a fixed number of steps at a constant learning rate. The data, the
+Each run trains a sum of word embeddings and `SampledSoftmax` with its default
+sampler for a fixed number of steps at a constant learning rate. The data, the
 first weights, the batches and the samples are the same in both runs of a seed.
 `--rates` multiplies the learning rate of the set. Results of the first half of
 the test rows are there to choose a rate by; the others are of the second half.
@@ -88,7 +89,7 @@ def _set_up(name):
     )
 
 
-def child(name, path, kind, rate, seed):
+def child(name, path, kind, rate, seed, steps):
     """The result of a run, a dict."""
     import keras
     import tensorflow as tf
@@ -120,7 +121,7 @@ def child(name, path, kind, rate, seed):
     step = tf.function(lambda x, y: model.train_step((x, y)))
     step(*next(source))
     clock = train.Stopwatch()
-    for _ in range(STEPS[name]):
+    for _ in range(steps):
         x, y = next(source)
         with clock:
             step(x, y)
@@ -135,11 +136,11 @@ def child(name, path, kind, rate, seed):
         "precision@1": found["precision@1"],
         "precision@5": found["precision@5"],
         "accuracy@10": found["accuracy@10"],
-        "ms_per_step": 1e3 * clock.cpu / STEPS[name],
+        "ms_per_step": 1e3 * clock.cpu / steps,
     }
 
 
-def run(name, folder, rates, seeds):
+def run(name, folder, rates, seeds, steps):
     """Adds the rows of a set that are missing."""
     from benchmarks.comparison import rows
     from benchmarks.comparison import sets
@@ -147,7 +148,9 @@ def run(name, folder, rates, seeds):
     with tempfile.TemporaryDirectory() as temporary:
         path = os.path.join(temporary, "data.npz")
         for rate, kind in itertools.product(rates, ("lazy", "catch_up")):
-            key = {"set": name, "optimizer": kind, "rate": rate}
+            key = {
+                "set": name, "optimizer": kind, "rate": rate, "steps": steps,
+            }  # fmt: skip
             done = measure.finished(NAME)
             if any(key.items() <= row.items() for row in done):
                 continue
@@ -160,14 +163,14 @@ def run(name, folder, rates, seeds):
             lines = [
                 measure.in_fresh_process(
                     "-m", "benchmarks.catch_up", "--child", name, path,
-                    kind, rate, seed,
+                    kind, rate, seed, steps,
                 )
                 for seed in range(seeds)
             ]  # fmt: skip
             row = measure.of_seeds(lines)
             print(key, row, flush=True)
             if "error" not in row:
-                row = {**key, "steps": STEPS[name], **row}
+                row = {**key, **row}
                 measure.save(NAME, [*measure.finished(NAME), row])
 
 
@@ -177,17 +180,21 @@ def main():
     parser.add_argument("sets", nargs="*", default=list(STEPS))
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int)
     args = parser.parse_args()
     for name in args.sets:
-        run(name, args.data, args.rates, args.seeds)
+        steps = args.steps or STEPS[name]
+        run(name, args.data, args.rates, args.seeds, steps)
 
 
 if __name__ == "__main__":
     import sys
 
     if sys.argv[1:2] == ["--child"]:
-        set_name, file, kind, factor, seed = sys.argv[2:]
-        found = child(set_name, file, kind, float(factor), int(seed))
+        set_name, file, kind, factor, seed, count = sys.argv[2:]
+        found = child(
+            set_name, file, kind, float(factor), int(seed), int(count)
+        )
         print(json.dumps(found))
     else:
         main()
