@@ -628,6 +628,20 @@ INVALID = {
         ),
         ["`neighbor_fraction` must be in (0, 1]", "1.5"],
     ),
+    "sampler_options": (
+        lambda: layers.SelectiveSoftmax(9, 3, sampler_options=4),
+        ["`sampler_options` of SelectiveSoftmax must be a dict", "4"],
+    ),
+    "option_twice": (
+        lambda: layers.SelectiveSoftmax(
+            9, 3, num_trees=2, sampler_options={"num_trees": 4}
+        ),
+        ["each option once", "num_trees twice"],
+    ),
+    "mode_options": (
+        lambda: layers.DropMax(9, mode_options="adaptive"),
+        ["`mode_options` of DropMax must be a dict", "'adaptive'"],
+    ),
     "sampler_twice": (
         two_heads_of_one_sampler,
         ["A sampler belongs to one head", "'first'", "'second'"],

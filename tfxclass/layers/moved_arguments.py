@@ -41,8 +41,20 @@ def take_with_warning(
         names, options, arguments: as in `take`.
 
     Raises:
-        ValueError: an option that is none of `names`.
+        ValueError: options that are no dict, one that is none of `names`, or
+            one that is given twice.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise ValueError(
+            f"`{argument}` of {head} must be a dict from the name of an option "
+            f"to its value, or None. Received: {options!r}"
+        )
+    twice = [x for x in names if x in arguments and x in (options or {})]
+    if twice:
+        raise ValueError(
+            f"Give {head} each option once, in `{argument}`. Received: "
+            f"{', '.join(twice)} twice"
+        )
     taken = take(names, options, arguments)
     if taken is not options:
         old = sorted(set(taken) - set(options or {}))

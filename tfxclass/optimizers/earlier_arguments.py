@@ -11,8 +11,9 @@ from tfxclass.types import Variable
 # Removed arguments, and what to do instead.
 _REMOVED = {
     "catch_up": (
-        "Skipped steps of Adam are no longer applied: the models were no "
-        "better (benchmarks/results/catch_up.md). Fix: leave it out, or use "
+        "Skipped steps of Adam are no longer applied: trained models gained "
+        "under half a point at a good learning rate "
+        "(benchmarks/results/catch_up.md). Fix: leave it out, or use "
         "keras.optimizers.{keras} for dense steps."
     ),
     "use_ema": (
