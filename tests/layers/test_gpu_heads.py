@@ -188,7 +188,9 @@ def test_on_a_gpu(name, tmp_path):
         f"test_gpu_heads.write_trained({name!r}, {str(path)!r})"
     )
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-c", script], env=environment, check=True, timeout=300
+    )
     # Products of the full 23 bits, as the CPU's.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     try:
