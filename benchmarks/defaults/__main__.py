@@ -1,11 +1,11 @@
 """Which optimizer of class vectors, at which rate, on many tasks.
 
-    python -m benchmarks.defaults DATA [--cells 0 1 ...] [--jobs 2]
+    python -m benchmarks.defaults DATA [--cells 0 1 ...] [--parts rules ...]
 
 trains each cell of `cells.py` with `HeadAdam` at its default rate, and with
 seven other rules for class vectors, each at five rates and with the better of
-two rates for the encoder's Adam. Rates are chosen on validation rows. Then the
-choice is repeated with two other seeds. A run that has its result is not
+two rates for the encoder's Adam. Rates are chosen on validation rows. The best
+choice of a cell is repeated with two other seeds. A run that has its result is not
 repeated. `--report` writes the tables and the figure from the results alone.
 """
 
@@ -20,6 +20,7 @@ from benchmarks import measure
 from benchmarks.defaults import report
 from benchmarks.defaults.cells import CELLS
 
+PARTS = ("rules", "default", "samplers")
 FOLDER = os.path.join(measure.CACHE, "defaults", "runs")
 
 
@@ -40,20 +41,20 @@ def finished(number):
     return rows
 
 
-def run(number, folder, what):
+def run(number, folder, part):
     """Runs a cell in a process of its own."""
     os.makedirs(FOLDER, exist_ok=True)
     with open(path_of(number), "a") as out:
         found = subprocess.run(
             [sys.executable, "-m", "benchmarks.defaults.run", str(number)]
-            + [folder, what],
+            + [folder, part],
             input=json.dumps(finished(number)),
             stdout=out,
             stderr=subprocess.PIPE,
             text=True,
         )
     state = "done" if found.returncode == 0 else found.stderr[-500:]
-    print(f"{number}: {CELLS[number].name}: {state}", flush=True)
+    print(f"{part}, {number}: {CELLS[number].name}: {state}", flush=True)
 
 
 def main():
@@ -61,15 +62,14 @@ def main():
     parser.add_argument("data", nargs="?", help="folder of the shared data")
     parser.add_argument("--cells", type=int, nargs="*")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument(
-        "--part", choices=("optimizers", "samplers"), default="optimizers"
-    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
     numbers = range(len(CELLS)) if args.cells is None else args.cells
     if not args.report:
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-            list(pool.map(lambda i: run(i, args.data, args.part), numbers))
+            for part in args.parts:
+                list(pool.map(lambda i: run(i, args.data, part), numbers))
     rows = [row for i in range(len(CELLS)) for row in finished(i)]
     report.write(rows)
 

@@ -40,11 +40,16 @@ class CellRun:
         labels = np.maximum(self.task.test[1][:, 0], 0)
         self.deciles = rank[labels] * DECILES // len(order)
 
-    def run(self):
-        self.baseline()
-        self.of_default()
-        for name in model.OPTIMIZERS:
-            self.of_optimizer(name)
+    def run(self, part):
+        if part == "rules":
+            self.baseline()
+            for name in model.OPTIMIZERS:
+                self.of_optimizer(name)
+            self.other_seeds()
+        elif part == "default":
+            self.of_default()
+        else:
+            self.of_samplers()
 
     def baseline(self):
         if self._find("class means") is None:
@@ -85,30 +90,41 @@ class CellRun:
                 )  # fmt: skip
 
     def of_optimizer(self, name):
+        """All rates, then the encoder's other rate at the best one."""
+        wanted = [(rate, ENCODER_RATES[0]) for rate in model.rates_of(name)]
+        trainer = self._train_missing(name, wanted)
+        if self.cell.encoder not in ("none", "tied"):
+            rate = self._best(name)["rate"]
+            wanted = [(rate, other) for other in ENCODER_RATES[1:]]
+            self._train_missing(name, wanted, trainer)
+
+    def other_seeds(self):
+        """The best of all settings with other seeds."""
+        best = self._best()
+        key = best["rate"], best["encoder_rate"]
         trainer = None
-        rates = model.rates_of(name)
-        pairs = [(rate, ENCODER_RATES[0], 0) for rate in rates]
-        while pairs:
-            rate, encoder_rate, seed = pairs.pop(0)
+        for seed in range(1, SEEDS):
+            trainer = self._train_missing(
+                best["optimizer"], [key], trainer, seed
+            )
+
+    def _train_missing(self, name, pairs, trainer=None, seed=0):
+        for rate, encoder_rate in pairs:
             if self._find(name, rate, encoder_rate, seed) is None:
                 trainer = trainer or self._trainer(name)
                 self._train(trainer, name, rate, encoder_rate, seed)
-            if not pairs:
-                pairs = self._next(name)
+        return trainer
 
-    def _next(self, name):
-        """The encoder's rates at the best rate, then other seeds of both."""
-        best = max(
-            (row for row in self.rows if self._is(row, name, seed=0)),
-            key=lambda row: row["validation"],
-        )
-        rate, encoder_rate = best["rate"], best["encoder_rate"]
-        wanted = []
-        if self.cell.encoder not in ("none", "tied"):
-            wanted = [(rate, other, 0) for other in ENCODER_RATES]
-        if all(self._find(name, *key) for key in wanted):
-            wanted = [(rate, encoder_rate, seed) for seed in range(1, SEEDS)]
-        return [key for key in wanted if self._find(name, *key) is None]
+    def _best(self, name=None):
+        """The row of the best validation rows, of a rule or of all seven."""
+        rows = [
+            row
+            for row in self.rows
+            if row["optimizer"] in ([name] if name else model.OPTIMIZERS)
+            and row["seed"] == 0
+            and not row.get("sampler")
+        ]
+        return max(rows, key=lambda row: row["validation"])
 
     def _is(self, row, name, **values):
         """Rows of optimizers have no sampler: theirs is uniform."""
@@ -162,11 +178,10 @@ class CellRun:
         print(json.dumps(row), flush=True)
 
 
-def main(number, folder, what="optimizers"):
+def main(number, folder, part):
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    cell = CellRun(int(number), folder, json.load(sys.stdin))
-    cell.of_samplers() if what == "samplers" else cell.run()
+    CellRun(int(number), folder, json.load(sys.stdin)).run(part)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def points(law):
 
     def rows(count):
         y = random.choice(CLASSES, count, p=weights / weights.sum())
-        x = means[y] + 0.25 * random.normal(size=(count, FEATURES))
+        x = means[y] + 0.45 * random.normal(size=(count, FEATURES))
         return x.astype(np.float32), y[:, np.newaxis]
 
     return Task(rows(20_000), rows(ROWS), rows(ROWS), CLASSES)
