@@ -57,7 +57,10 @@ def parse_arguments(argv=None):
 
 def make_head(num_classes):
     return tfxclass.layers.LSHSoftmax(
-        num_classes, num_sampled=1024, similarity="cosine", scale=30, seed=0
+        num_classes,
+        num_sampled=1024,
+        similarity=tfxclass.layers.Cosine(scale=30.0),
+        seed=0,
     )
 
 

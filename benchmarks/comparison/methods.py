@@ -184,7 +184,7 @@ def make_head(method, options, data, set_up, seed, steps=1000):
     head = getattr(tfxclass.layers, chosen.head)
     common = {"seed": seed}
     if set_up.scale and issubclass(head, tfxclass.layers.ClassHead):
-        common.update(similarity="cosine", scale=set_up.scale)
+        common["similarity"] = tfxclass.layers.Cosine(scale=set_up.scale)
     if chosen.sampler is None:
         return head(data.num_classes, **options, **common)
     make = chosen.sampler

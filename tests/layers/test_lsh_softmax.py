@@ -123,7 +123,8 @@ def test_the_classes_that_the_batch_gives_most_probability_stay(
 ):
     """Of all classes, where the tables give all: one bit in 20 tables."""
     head = make_head(25, scheme=scheme, num_hashes=1, num_tables=20, rescored=9)
-    head.similarity = head.sampler.similarity = similarity
+    head.cosine = layers.Cosine() if similarity == "cosine" else None
+    head.sampler.similarity = similarity
     features, labels = batch(labels_wide)
     features *= 2
     # Rows without labels, as of a mask, have no loss and so no say.

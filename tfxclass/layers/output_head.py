@@ -1,7 +1,6 @@
 """The contract of an output layer: what Keras, metrics and exports call."""
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,8 +78,6 @@ class OutputHead(keras.layers.Layer):
             is a probability after `tfxclass.calibrate`.
         class_names: sequence of str, the name of each class, which exports
             answer with; or None.
-        removed: ids of classes that are no answers; `tfxclass.remove_classes`
-            sets them. Their labels count as padding.
         num_negatives: int, classes that come with the labels of a row, in the
             last columns: labels are `[batch, ..., p + num_negatives]`, padded
             with -1. A training step on a sample has them in it beside the
@@ -88,7 +85,12 @@ class OutputHead(keras.layers.Layer):
             sure, so their weight is 1 (the log of the expected count is 0),
             and the loss estimates what it did. What computes all classes
             anyway, evaluations and metrics pass them by.
-        **kwargs: `keras.layers.Layer`'s arguments.
+        **kwargs: `keras.layers.Layer`'s arguments; in a configuration also
+            `removed`.
+
+    Attributes:
+        removed: list of int, classes that are never an answer. Their labels
+            count as padding. `tfxclass.remove_classes` makes a head with them.
 
     Call arguments:
         features: float tensor `[batch, dim]`, or with more dimensions, as
@@ -141,10 +143,11 @@ class OutputHead(keras.layers.Layer):
         kernel_dtype: str = "float32",
         loss: str = "softmax",
         class_names: Sequence[str] | None = None,
-        removed: Iterable[int] = (),
         num_negatives: int = 0,
         **kwargs: Any,
     ) -> None:
+        # `remove_classes` and files have it; a user gives none.
+        removed = kwargs.pop("removed", ())
         super().__init__(**kwargs)
         num_classes = check_positive_int("num_classes", num_classes)
         self._check_loss(loss)

@@ -91,7 +91,9 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     >>> with strategy.scope():
     ...     head = tfxclass.layers.ShardedSoftmax(
-    ...         10_000_000, similarity="cosine", margin=0.3, sample_rate=0.1
+    ...         10_000_000,
+    ...         similarity=tfxclass.layers.Cosine(margin=0.3),
+    ...         sample_rate=0.1,
     ...     )
     ...     model = keras.Sequential([keras.Input([512]), encoder, head])
     ...     optimizer = tfxclass.optimizers.LazySGD(0.1, momentum=0.9)
