@@ -14,6 +14,7 @@ from tests.ops.test_lsh import normal
 from tests.ops.test_lsh import with_equal_norms
 from tests.support import reference
 from tests.support.cases import quick
+from tfxclass.layers import Cosine
 from tfxclass.layers import LSHSoftmax
 from tfxclass.layers import SampledSoftmax
 from tfxclass.samplers import LSHSampler
@@ -123,7 +124,7 @@ def test_the_classes_that_the_batch_gives_most_probability_stay(
 ):
     """Of all classes, where the tables give all: one bit in 20 tables."""
     head = make_head(25, scheme=scheme, num_hashes=1, num_tables=20, rescored=9)
-    head.cosine = layers.Cosine() if similarity == "cosine" else None
+    head.cosine = Cosine() if similarity == "cosine" else None
     head.sampler.similarity = similarity
     features, labels = batch(labels_wide)
     features *= 2

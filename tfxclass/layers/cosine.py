@@ -105,9 +105,16 @@ def of_config(config: Config) -> Config:
 
 
 def to_config(cosine: Cosine | None) -> Config:
-    """The part of a head's configuration that `of_config` reads."""
+    """The part of a head's configuration that `of_config` reads.
+
+    Earlier versions can read it too.
+    """
     if cosine is None:
-        return {"similarity": "dot"}
+        return {
+            "similarity": "dot",
+            **dataclasses.asdict(Cosine()),
+            "scale": None,
+        }
     return {"similarity": "cosine", **dataclasses.asdict(cosine)}
 
 
@@ -129,10 +136,8 @@ def _check_moved(head, similarity, moved):
             f"Give {head} the options of a cosine once, in `similarity`. "
             f"Received: similarity={similarity}, {', '.join(moved)}"
         )
-    # Not yet a use of them: earlier versions had these defaults.
-    check_choice(
-        "margin_type", moved.get("margin_type", "cosface"), tuple(_MARGINS)
-    )
+    margin_type = moved.get("margin_type", "cosface")
+    check_choice("margin_type", margin_type, tuple(_MARGINS))
     is_used = moved.get("scale") is not None or moved.get("margin")
     if similarity == "dot" and is_used:
         raise ValueError(
