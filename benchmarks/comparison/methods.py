@@ -130,7 +130,7 @@ METHODS = {
     "lsh_label_paper": _lsh(
         "LSH label, as in the paper", "label", **_LSH_PAPER
     ),
-    "lsh_dwta": _lsh("LSH embedding, DWTA", "embedding", hash="dwta"),
+    "lsh_dwta": _lsh("LSH embedding, DWTA", "embedding", hash_family="dwta"),
     "nce": Method(
         "noise contrastive",
         "NoiseContrastive",

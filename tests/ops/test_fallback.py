@@ -243,7 +243,7 @@ def sampled(**options):
         (lambda: sampled(sampler="pca_hash"), "PCA hash"),
         (
             lambda: tfxclass.layers.LSHSoftmax(
-                60, 40, sampler_options={"hash": "dwta"}
+                60, 40, sampler_options={"hash_family": "dwta"}
             ),
             "dwta",
         ),

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers import cosine
 from tfxclass.layers.class_numbers import ClassWeight
 from tfxclass.layers.class_numbers import offset_specs
@@ -190,9 +190,12 @@ class ClassHead(PartitionedHead):
             specs += offset_specs(self.removed, shape[:1], ["offsets"])
         return specs
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        self.kernel, self.bias = made["kernel"], made.get("bias")
-        self.offsets = made.get("offsets")
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        self.kernel, self.bias = (
+            weights_by_name["kernel"],
+            weights_by_name.get("bias"),
+        )
+        self.offsets = weights_by_name.get("offsets")
 
     @property
     def row_bias(self) -> Any:
@@ -211,7 +214,7 @@ class ClassHead(PartitionedHead):
             if spec.is_rows
         ]
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         if self.tie is not None:
             raise ValueError(
                 "Classes of a head with `tied_to` are the rows of another "
@@ -221,7 +224,7 @@ class ClassHead(PartitionedHead):
         config = super().changed_config(change)
         if self.thresholds is not None:
             of_new = np.median(self.thresholds)
-            config["thresholds"] = change.grown(self.thresholds, of_new)
+            config["thresholds"] = change.resize(self.thresholds, of_new)
         return config
 
     @property

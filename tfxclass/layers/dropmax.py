@@ -232,11 +232,11 @@ class DropMax(SavedRandom, SampledHead):
         )
         return {"retain": retain, "posterior": residual}
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        super().take_weights(made)
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        super().take_weights(weights_by_name)
         self.retain, self.posterior = (
-            (made[f"{name}_kernel"], made[f"{name}_bias"])
-            if f"{name}_kernel" in made
+            (weights_by_name[f"{name}_kernel"], weights_by_name[f"{name}_bias"])
+            if f"{name}_kernel" in weights_by_name
             else None
             for name in ("retain", "posterior")
         )

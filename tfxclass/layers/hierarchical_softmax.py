@@ -12,7 +12,7 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import targets as targets_lib
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import mask_of
 from tfxclass.layers.class_numbers import ClassWeight
@@ -156,10 +156,13 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             specs.append(root)
         return specs
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        self.kernel = made["kernel"]
-        self.nodes, self.leaves = made["nodes"], made["leaves"]
-        self.root = made.get("root")
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        self.kernel = weights_by_name["kernel"]
+        self.nodes, self.leaves = (
+            weights_by_name["nodes"],
+            weights_by_name["leaves"],
+        )
+        self.root = weights_by_name.get("root")
 
     def _initial_node_rows(self, shape, dtype=None):
         if not self.use_bias:
@@ -420,7 +423,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         """None: rows belong to nodes."""
         return []
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         tree = changed_tree(self, change).tree
         config = super().changed_config(change)
         return {**config, "tree": keras.saving.serialize_keras_object(tree)}

@@ -9,6 +9,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers import moved_arguments
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers import by_name
+from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.types import Config
@@ -63,17 +64,19 @@ class LSHSoftmax(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
+        renamed = LSHSampler.renamed
+        arguments = renamed_arguments.translated(renamed, kwargs)
         options = moved_arguments.take_with_warning(
             "LSHSoftmax",
             "sampler_options",
             LSHSampler.option_names,
-            sampler_options,
-            kwargs,
+            renamed_arguments.translated(renamed, sampler_options),
+            arguments,
         )
         sampler = LSHSampler(
             check_num_sampled(num_sampled, num_classes), seed=seed, **options
         )
-        super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
+        super().__init__(num_classes, sampler=sampler, seed=seed, **arguments)
 
     def rebuild(self) -> None:
         """Builds tables of the class rows as they are, now."""
@@ -81,9 +84,13 @@ class LSHSoftmax(SampledSoftmax):
 
     @classmethod
     def from_config(cls, config: Config) -> "LSHSoftmax":
-        config = dict(config)
+        renamed = LSHSampler.renamed
+        config = renamed_arguments.translated(renamed, config)
+        options = config.pop("sampler_options", None)
         config["sampler_options"] = moved_arguments.take(
-            LSHSampler.option_names, config.pop("sampler_options", None), config
+            LSHSampler.option_names,
+            renamed_arguments.translated(renamed, options),
+            config,
         )
         return super().from_config(config)
 

@@ -12,7 +12,7 @@ from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import forward as forward_lib
 from tfxclass.core import targets as targets_lib
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
@@ -218,7 +218,7 @@ class OutputHead(keras.layers.Layer):
         """Weights by name that belong to another layer, which saves them."""
         return {}
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         """Sets the attributes of weights, a dict by name."""
         raise NotImplementedError
 
@@ -233,20 +233,22 @@ class OutputHead(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         self.check_features(input_shape)
-        made = {}
+        weights_by_name = {}
         shared = self.shared_rows(input_shape[-1])
         for spec in self.weight_specs(input_shape[-1]):
-            kernel = made.get("kernel")
+            kernel = weights_by_name.get("kernel")
             if spec.name in shared:
-                made[spec.name] = shared[spec.name]
+                weights_by_name[spec.name] = shared[spec.name]
             elif spec.is_rows:
-                made[spec.name] = self.add_rows(spec, kernel)
+                weights_by_name[spec.name] = self.add_rows(spec, kernel)
             else:
                 kernel = kernel if self._is_apart else None
-                made[spec.name] = head_weights.add_weight(self, spec, kernel)
+                weights_by_name[spec.name] = head_weights.add_weight(
+                    self, spec, kernel
+                )
         #: The weights by name.
-        self.made = made
-        self.take_weights(made)
+        self.weights_by_name = weights_by_name
+        self.take_weights(weights_by_name)
         for variable in shared.values():
             untrack(self, variable)
 
@@ -429,7 +431,7 @@ class OutputHead(keras.layers.Layer):
         """Where the rows of a head after a change of classes come from."""
         return ClassGrowth(self)
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         """The configuration of this head after `change`.
 
         A subclass adds what its configuration has for each class.

@@ -66,10 +66,14 @@ class PartitionedHead(OutputHead):
         names = [f"offsets_{i}" for i in range(len(kernels))]
         return kernels + offset_specs(self.removed, sizes, names)
 
-    def take_kernels(self, made: dict[str, keras.Variable]) -> None:
+    def take_kernels(self, weights_by_name: dict[str, keras.Variable]) -> None:
         """Sets `kernels`, a list, and `offsets`, as many or None."""
-        self.kernels = [v for k, v in made.items() if k.startswith("kernel_")]
-        offsets = [v for k, v in made.items() if k.startswith("offsets_")]
+        self.kernels = [
+            v for k, v in weights_by_name.items() if k.startswith("kernel_")
+        ]
+        offsets = [
+            v for k, v in weights_by_name.items() if k.startswith("offsets_")
+        ]
         self.offsets = offsets or None
 
     def class_weights(self) -> list[ClassWeight]:

@@ -9,6 +9,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.layers import moved_arguments
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers import by_name
+from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.types import Config
@@ -66,17 +67,19 @@ class SelectiveSoftmax(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
+        renamed = HashingForestSampler.renamed
+        arguments = renamed_arguments.translated(renamed, kwargs)
         options = moved_arguments.take_with_warning(
             "SelectiveSoftmax",
             "sampler_options",
             HashingForestSampler.option_names,
-            sampler_options,
-            kwargs,
+            renamed_arguments.translated(renamed, sampler_options),
+            arguments,
         )
         sampler = HashingForestSampler(
             check_num_sampled(num_sampled, num_classes), seed=seed, **options
         )
-        super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
+        super().__init__(num_classes, sampler=sampler, seed=seed, **arguments)
 
     def rebuild(self) -> None:
         """Builds a forest of the class rows as they are, now."""
@@ -84,10 +87,12 @@ class SelectiveSoftmax(SampledSoftmax):
 
     @classmethod
     def from_config(cls, config: Config) -> "SelectiveSoftmax":
-        config = dict(config)
+        renamed = HashingForestSampler.renamed
+        config = renamed_arguments.translated(renamed, config)
+        options = config.pop("sampler_options", None)
         config["sampler_options"] = moved_arguments.take(
             HashingForestSampler.option_names,
-            config.pop("sampler_options", None),
+            renamed_arguments.translated(renamed, options),
             config,
         )
         return super().from_config(config)

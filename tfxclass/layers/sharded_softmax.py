@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import with_negatives
@@ -395,7 +395,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         local = self.shards.components(self.kernel)
         return self.sampler is not None and len(local) == self.shards.count
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         config = super().changed_config(change)
         if self.sampler is not None:
             config["sampler"] = by_name.changed(self.sampler, change)
