@@ -3,9 +3,10 @@
     python -m benchmarks.structure
     python -m benchmarks.structure --files
 
-The first prints a table with what was counted before the package was rebuilt, the goal,
-and now. A training step's files are those in which a function is called while
-one step of `SampledSoftmax(sampler="auto")` with `LazyAdam` is traced and run.
+The first command prints a table with what was counted before the package was
+rebuilt, the goal, and the numbers of now. A training step enters the files in
+which a function is called while one step of `SampledSoftmax(sampler="auto")`
+with `LazyAdam` is traced and run. The second command lists these files.
 """
 
 import ast

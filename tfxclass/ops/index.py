@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,7 +12,6 @@ from tfxclass import keras_internals
 from tfxclass.ops import fallback
 from tfxclass.ops import library
 from tfxclass.ops import placement
-from tfxclass.types import Variable
 
 # What fallback ops save begins with (`tfxclass.ops.fallback.lsh_index`).
 _ZIP = b"PK"
@@ -117,14 +115,3 @@ def _destroy(handle):
     # holds: the op must not become a node of that graph.
     with keras_internals.eager_mode():
         tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
-
-
-def handle_of(variable: Variable) -> tf.Tensor:
-    """The resource handle of a Keras or TensorFlow variable."""
-    if isinstance(variable, keras.Variable):
-        variable = variable.value
-    if tf.distribute.in_cross_replica_context():
-        # All copies are equal: the first one will do.
-        strategy = tf.distribute.get_strategy()
-        variable = strategy.experimental_local_results(variable)[0]
-    return variable.handle

@@ -1,18 +1,18 @@
-"""How an optimizer learns that a gradient can be had class by class.
+"""Gradients of the exact loss that an optimizer applies class by class.
 
-The gradient of a kernel by the exact loss is a dense tensor for whoever asks,
-and has an attribute that says what it is computed from, as a head's output has
-its forward pass (`core/forward.py`). An optimizer that finds it moves the
-rows chunk by chunk; nobody reads the tensor then, and TensorFlow prunes it from
-the step. Whatever is made of the gradient (a sum, a clipped or scaled copy) is
-another tensor, without the attribute, and dense.
+The gradient of a class matrix is a dense tensor for every reader. An attribute
+of the tensor says what it is computed from, as a head's output has its forward
+pass (`core/forward.py`). An optimizer that finds the attribute updates a few
+class vectors at a time (`apply_by_class`). Then nobody reads the tensor, and
+TensorFlow prunes it from the step: the whole gradient is never stored. A sum of
+gradients, or a clipped or scaled copy, is another tensor without the attribute.
 
-The attribute is only there while a `tf.function` is traced, and counts only
-while nothing has written the kernel since it was read: the gradient is that of
-the rows as they were.
+The attribute exists only while a `tf.function` is traced. It counts only if
+nothing has written the class matrix since the loss read it.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -93,6 +93,53 @@ def take(gradient: Gradient, variable: tf.Variable) -> Promise | None:
         return None
     promise.is_taken = True
     return promise
+
+
+def apply_by_class(
+    optimizer: Any,
+    grads: Sequence[Gradient],
+    variables: Sequence[Variable],
+) -> tuple[list[Gradient], list[Variable]]:
+    """Updates the variables whose gradients come class by class.
+
+    Args:
+        optimizer: `RowOptimizer`.
+        grads: list of gradients.
+        variables: list of their variables.
+
+    Returns:
+        `(grads, variables)` of all others.
+    """
+    others, of_bias = [], {}
+    for gradient, variable in zip(grads, variables):
+        promise = None
+        if _can_step(optimizer, variable):
+            promise = take(gradient, variable)
+        if promise is None:
+            others.append((gradient, variable))
+            continue
+        with tf.control_dependencies(promise.after):
+            found = optimizer._update_rows(
+                variable,
+                tf.zeros([0], tf.int64),
+                promise.gradient,
+                optimizer.learning_rate,
+            )
+        if promise.of_bias is not None:
+            of_bias[id(promise.of_bias)] = found
+    # The pass over the classes has found the gradient of their biases.
+    found = [of_bias.get(id(gradient), gradient) for gradient, _ in others]
+    return found, [variable for _, variable in others]
+
+
+def _can_step(optimizer, variable):
+    if optimizer._is_replicated or not optimizer.can_step_by_class:
+        return False
+    index = optimizer._index_of(variable)
+    built_for = optimizer._built_for[index]
+    if getattr(built_for, "constraint", None) is not None:
+        return False
+    return optimizer._storage(index).slot_dtype == tf.float32
 
 
 def _current_graph():
