@@ -83,7 +83,7 @@ def as_targets(
     checks.append(_check_range(ids, num_classes))
     with tf.control_dependencies([x for x in checks if x is not None]):
         ids = _without_repeats(ids)
-    return weighed(ids)
+    return uniform_targets(ids)
 
 
 def as_tensor(labels: Labels) -> tf.Tensor:
@@ -182,7 +182,7 @@ def _check_one_hot(ids, num_classes):
     )
 
 
-def weighed(ids: tf.Tensor) -> Targets:
+def uniform_targets(ids: tf.Tensor) -> Targets:
     """`Targets` of ids without repeats: those of a row weigh the same."""
     present = tf.cast(ids >= 0, tf.float32)
     count = tf.reduce_sum(present, axis=1, keepdims=True)

@@ -348,7 +348,9 @@ class DropMax(SavedRandom, SampledHead):
     def _loss(self, queries, logits, targets, sample=None):
         """`(losses, ranked)`, given the logits of all classes or a sample."""
         options = self.loss_options or LossOptions()
-        targets, row_weights = options.weigh(targets, self.num_classes)
+        targets, row_weights = options.apply_class_weights(
+            targets, self.num_classes
+        )
         ids, class_weights = None, tf.ones([1])
         if sample is not None:
             ids, class_weights = sample.ids, sample.inverse_counts

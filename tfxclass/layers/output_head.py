@@ -409,7 +409,7 @@ class OutputHead(keras.layers.Layer):
         )
         if not self.removed:
             return targets
-        return targets_lib.weighed(self.live_ids(targets.ids))
+        return targets_lib.uniform_targets(self.live_ids(targets.ids))
 
     @property
     def num_answers(self) -> int:
@@ -526,10 +526,10 @@ class OutputHead(keras.layers.Layer):
 
         By default the exact loss, with the loss options.
         """
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         return Step(finish(self.exact_loss(features, targets)))
 
-    def weighed(
+    def apply_class_weights(
         self, targets: targets_lib.Targets
     ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
         """What `loss_options` make of labels, and of a loss on them.
@@ -544,7 +544,9 @@ class OutputHead(keras.layers.Layer):
         options = self.loss_options
         if options is None:
             return targets, lambda losses: losses
-        return self.objective.weigh(options, targets, self.num_classes)
+        return self.objective.apply_class_weights(
+            options, targets, self.num_classes
+        )
 
     def exact_loss(
         self, features: tf.Tensor, targets: targets_lib.Targets

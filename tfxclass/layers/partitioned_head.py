@@ -133,7 +133,7 @@ class PartitionedHead(OutputHead):
         By default the exact loss, with the margin and the loss options.
         """
         options, margin = self.loss_options, self.target_margin()
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         if options is None or self.objective.is_plain(options):
             losses = self.exact_loss(features, targets, margin)
         else:

@@ -282,7 +282,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if not self.is_sampled:
             return super().training_step(features, targets)
         negatives = targets.negatives
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         targets = targets._replace(negatives=negatives).map(exchange.gather)
         queries = self.queries(features)
         parts, columns, ids = zip(

@@ -241,7 +241,7 @@ class LossOptions:
                 f"probability. Received: teacher_weight={self.teacher_weight}"
             )
 
-    def weigh(
+    def apply_class_weights(
         self, targets: Targets, num_classes: int
     ) -> tuple[Targets, tf.Tensor]:
         """The labels of rows with their masses, and the weights of rows.

@@ -23,7 +23,7 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.types import Gradient
 from tfxclass.types import Variable
 
-_PROMISE = "_tfxclass_class_gradient"
+_ATTRIBUTE = "_tfxclass_class_gradient"
 # Ops that leave the variable as it is.
 _READERS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 
@@ -51,7 +51,7 @@ class Watch:
 
 
 @dataclasses.dataclass(eq=False)
-class Promise:
+class DeferredGradient:
     """What the gradient of a kernel is, and when its rows may be written.
 
     Attributes:
@@ -70,7 +70,7 @@ class Promise:
 
 
 def watch(variable: Any) -> Watch | None:
-    """A `Watch`, or None where no `Promise` can be kept."""
+    """A `Watch`, or None where no gradient can be deferred."""
     is_variable = isinstance(variable, (keras.Variable, tf.Variable))
     if not is_variable or tf.distribute.has_strategy():
         return None
@@ -79,20 +79,20 @@ def watch(variable: Any) -> Watch | None:
     return Watch(variable)
 
 
-def attach(gradient: tf.Tensor, promise: Promise) -> None:
-    """Makes `take` find the promise with the gradient, a tensor."""
-    setattr(gradient, _PROMISE, promise)
+def attach(gradient: tf.Tensor, deferred: DeferredGradient) -> None:
+    """Makes `take` find `deferred` with the gradient, a tensor."""
+    setattr(gradient, _ATTRIBUTE, deferred)
 
 
-def take(gradient: Gradient, variable: tf.Variable) -> Promise | None:
-    """The `Promise` of a gradient, once; None where there is none to keep."""
-    promise = getattr(gradient, _PROMISE, None)
-    if promise is None or promise.is_taken:
+def take(gradient: Gradient, variable: tf.Variable) -> DeferredGradient | None:
+    """The `DeferredGradient` of a gradient, once; or None."""
+    deferred = getattr(gradient, _ATTRIBUTE, None)
+    if deferred is None or deferred.is_taken:
         return None
-    if not promise.watch.is_as_it_was(variable):
+    if not deferred.watch.is_as_it_was(variable):
         return None
-    promise.is_taken = True
-    return promise
+    deferred.is_taken = True
+    return deferred
 
 
 def apply_by_class(
@@ -112,21 +112,21 @@ def apply_by_class(
     """
     others, of_bias = [], {}
     for gradient, variable in zip(grads, variables):
-        promise = None
+        deferred = None
         if _can_step(optimizer, variable):
-            promise = take(gradient, variable)
-        if promise is None:
+            deferred = take(gradient, variable)
+        if deferred is None:
             others.append((gradient, variable))
             continue
-        with tf.control_dependencies(promise.after):
+        with tf.control_dependencies(deferred.after):
             found = optimizer._update_rows(
                 variable,
                 tf.zeros([0], tf.int64),
-                promise.gradient,
+                deferred.gradient,
                 optimizer.learning_rate,
             )
-        if promise.of_bias is not None:
-            of_bias[id(promise.of_bias)] = found
+        if deferred.of_bias is not None:
+            of_bias[id(deferred.of_bias)] = found
     # The pass over the classes has found the gradient of their biases.
     found = [of_bias.get(id(gradient), gradient) for gradient, _ in others]
     return found, [variable for _, variable in others]

@@ -82,7 +82,11 @@ def _from_votes(
     if times == 1:
         return found, ids, tf.zeros_like(ids, tf.float32)
     unit = sampler.similarity == "cosine"
-    return found, ids, _log_masses(queries, target_ids, ids, kernel, unit)
+    return (
+        found,
+        ids,
+        _candidate_log_scores(queries, target_ids, ids, kernel, unit),
+    )
 
 
 def _from_cache(
@@ -114,7 +118,7 @@ def _from_cache(
     return found[0], ids, shares
 
 
-def _log_masses(
+def _candidate_log_scores(
     queries: tf.Tensor,
     target_ids: tf.Tensor,
     candidates: tf.Tensor,

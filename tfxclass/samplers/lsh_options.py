@@ -6,7 +6,6 @@ import keras
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
-from tfxclass.ops import library
 from tfxclass.samplers.drift import check_rebuild_interval
 
 _MOST_TABLES = 65_535
@@ -58,8 +57,6 @@ def check_options(sampler: keras.layers.Layer) -> None:
     Integers of other types become ints.
     """
     check_choice("hash_family", sampler.hash_family, _HASHES)
-    if sampler.hash_family == "dwta":
-        library.require_compiled('hash_family="dwta"')
     check_choice("scheme", sampler.scheme, ("embedding", "label"))
     check_choice("measure", sampler.measure, ("cosine", "inner_product"))
     check_choice("negatives", sampler.negatives, ("batch", "sample"))
