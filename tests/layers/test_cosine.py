@@ -9,12 +9,15 @@ COSINE = layers.Cosine(scale=8.0, margin=0.1, margin_type="arcface")
 EARLIER = {"scale": 8.0, "margin": 0.1, "margin_type": "arcface"}
 
 
-@pytest.mark.parametrize("name", ["FullSoftmax", "SampledSoftmax", "DropMax"])
+@pytest.mark.parametrize(
+    "name", ["FullSoftmax", "SampledSoftmax", "LSHSoftmax", "DropMax"]
+)
 def test_earlier_arguments_warn_and_work(name):
     cls = getattr(layers, name)
     message = f"{name}.*similarity=tfxclass.layers.Cosine"
-    with pytest.warns(DeprecationWarning, match=message):
+    with pytest.warns(DeprecationWarning, match=message) as told:
         head = cls(50, similarity="cosine", **EARLIER)
+    assert told[0].filename == __file__
     assert head.cosine == COSINE
     again = cls.from_config(head.get_config())
     assert again.cosine == COSINE

@@ -17,6 +17,7 @@ def options_of(sampler):
 def test_earlier_arguments_warn_and_work():
     with pytest.warns(DeprecationWarning) as told:
         sampler = samplers.LSHSampler(9, **LSH)
+    assert {warning.filename for warning in told} == {__file__}
     assert {str(warning.message).split(" instead")[0] for warning in told} == {
         "Use LSHSampler(hash_family='sparse_simhash')",
         "Use LSHSampler(rerank_factor=1)",
@@ -60,8 +61,10 @@ def test_configurations_of_heads(is_nested):
 def test_the_options_of_a_head():
     head = layers.LSHSoftmax(50, sampler_options=LSH)
     assert options_of(head.sampler) == ("sparse_simhash", 1, 1.0)
-    with pytest.warns(DeprecationWarning, match="sampler_options={'hash_f"):
+    message = "sampler_options={'hash_f"
+    with pytest.warns(DeprecationWarning, match=message) as told:
         head = layers.LSHSoftmax(50, hash="sparse_simhash")
+    assert told[0].filename == __file__
     assert head.sampler.hash_family == "sparse_simhash"
 
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.layers.class_numbers import REMOVED_LOGIT
+from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.shards import state
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import median_norm

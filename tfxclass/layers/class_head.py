@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers import cosine
-from tfxclass.layers.class_numbers import ClassWeight
-from tfxclass.layers.class_numbers import offset_specs
+from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.class_set import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.tied_rows import Tie
@@ -80,7 +80,14 @@ class ClassHead(PartitionedHead):
                 f"`{name}` is no argument of a head: tfxclass.calibrate sets "
                 f"it. Fix: head.{name} = ... Received: {kwargs[name]!r}"
             )
-        self.cosine = cosine.as_cosine(type(self).__name__, similarity, kwargs)
+        mro = type(self).__mro__
+        of_subclasses = mro[: mro.index(ClassHead) + 1]
+        self.cosine = cosine.as_cosine(
+            type(self).__name__,
+            similarity,
+            kwargs,
+            num_constructors=sum("__init__" in vars(x) for x in of_subclasses),
+        )
         super().__init__(num_classes, **kwargs)
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)

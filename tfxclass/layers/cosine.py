@@ -69,7 +69,10 @@ _MOVED = tuple(field.name for field in dataclasses.fields(Cosine))
 
 
 def as_cosine(
-    head: str, similarity: str | Cosine, arguments: dict[str, Any]
+    head: str,
+    similarity: str | Cosine,
+    arguments: dict[str, Any],
+    num_constructors: int,
 ) -> Cosine | None:
     """What a head's `similarity` means; None is the dot product.
 
@@ -78,6 +81,8 @@ def as_cosine(
         similarity: argument of the head.
         arguments: other arguments of the head. `scale`, `margin` and
             `margin_type` of earlier versions are taken out, with a warning.
+        num_constructors: int, how many constructors lie between this call and
+            the user's line, which the warning names.
 
     Raises:
         ValueError: a similarity that there is not, or a moved argument that
@@ -91,7 +96,7 @@ def as_cosine(
             f"{', '.join(f'{k}={v!r}' for k, v in moved.items())})) instead. "
             f"Received: {', '.join(moved)} as arguments of the head",
             DeprecationWarning,
-            stacklevel=4,
+            stacklevel=2 + num_constructors,
         )
     return _cosine(similarity, moved)
 

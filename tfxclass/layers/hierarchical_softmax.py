@@ -15,7 +15,7 @@ from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import mask_of
-from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
@@ -26,7 +26,6 @@ from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement
 from tfxclass.rows import search
-from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import row_products
 from tfxclass.saved_random import SavedRandom
 from tfxclass.trees import servable_search
@@ -234,11 +233,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             )
         logits = self._root_logits(flatten(features), self.root)
         return unflatten(tf.sigmoid(logits), features)
-
-    @property
-    def node_rows(self) -> ClassRows:
-        """The rows of `kernel`, which belong to nodes, not to classes."""
-        return ClassRows(self.kernel, device=self.rows_device)
 
     def exact_loss(
         self,

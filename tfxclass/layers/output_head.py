@@ -16,10 +16,10 @@ from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
-from tfxclass.layers import class_numbers
+from tfxclass.layers import class_set
 from tfxclass.layers import head_weights
 from tfxclass.layers.class_growth import ClassGrowth
-from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses import negatives as negatives_lib
 from tfxclass.losses import teacher
@@ -164,8 +164,8 @@ class OutputHead(keras.layers.Layer):
                 f"{num_negatives}"
             )
         self.num_negatives = num_negatives
-        self.class_names = class_numbers.checked_names(class_names, num_classes)
-        self.removed = class_numbers.checked_removed(removed, num_classes)
+        self.class_names = class_set.checked_names(class_names, num_classes)
+        self.removed = class_set.checked_removed(removed, num_classes)
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
@@ -418,7 +418,7 @@ class OutputHead(keras.layers.Layer):
 
     def live_ids(self, ids: tf.Tensor) -> tf.Tensor:
         """Ids, int64 of any shape, with -1 for those of removed classes."""
-        return class_numbers.live_ids(ids, self.removed)
+        return class_set.live_ids(ids, self.removed)
 
     # How classes come and go.
 
@@ -643,7 +643,7 @@ class OutputHead(keras.layers.Layer):
             "kernel_dtype": self.kernel_dtype,
             "loss": self.objective.name,
             "num_negatives": self.num_negatives,
-            "class_names": class_numbers.packed_names(self.class_names),
+            "class_names": class_set.packed_names(self.class_names),
             "removed": [int(x) for x in self.removed],
         }
 

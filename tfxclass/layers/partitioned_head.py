@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.forward import Step
-from tfxclass.layers.class_numbers import ClassWeight
-from tfxclass.layers.class_numbers import offset_specs
+from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.class_set import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten

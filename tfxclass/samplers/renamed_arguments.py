@@ -39,6 +39,6 @@ def take(
             warnings.warn(
                 f"Use {sampler}({new}={found[new]!r}) instead of {old}=...",
                 DeprecationWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
     return found
