@@ -103,12 +103,15 @@ def child(name, path, kind, rate, seed, steps):
     tf.config.threading.set_inter_op_parallelism_threads(1)
     keras.utils.set_random_seed(seed)
     data, set_up = rows.load(path), _set_up(name)
-    cosine = {"similarity": "cosine", "scale": set_up.scale}
     head = tfxclass.layers.SampledSoftmax(
         data.num_classes,
         set_up.num_sampled,
         seed=seed,
-        **(cosine if set_up.scale else {}),
+        similarity=(
+            tfxclass.layers.Cosine(scale=set_up.scale)
+            if set_up.scale
+            else "dot"
+        ),
     )
     model = models.make_model(
         data,

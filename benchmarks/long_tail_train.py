@@ -55,10 +55,10 @@ def make_head(job, data, propensities):
     options = {
         "loss": objective,
         "loss_options": _options(job.loss, data.counts, propensities),
-        "similarity": "cosine" if set_up.scale else "dot",
-        "scale": set_up.scale,
         "seed": job.seed,
     }
+    if set_up.scale:
+        options["similarity"] = tfxclass.layers.Cosine(scale=set_up.scale)
     if objective == "sigmoid":
         odds = tfxclass.initializers.LogOdds(data.counts, data.train.num_rows)
         options.update(use_bias=True, bias_initializer=odds)

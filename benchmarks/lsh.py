@@ -18,9 +18,9 @@ import measure
 
 BATCH, DIM, ACTIVE = 256, 128, 6700
 KINDS = {
-    "simhash, K=9": {"hash": "simhash", "num_hashes": 9},
-    "sparse_simhash, K=9": {"hash": "sparse_simhash", "num_hashes": 9},
-    "dwta, K=6": {"hash": "dwta", "num_hashes": 6},
+    "simhash, K=9": {"hash_family": "simhash", "num_hashes": 9},
+    "sparse_simhash, K=9": {"hash_family": "sparse_simhash", "num_hashes": 9},
+    "dwta, K=6": {"hash_family": "dwta", "num_hashes": 6},
 }
 STEPS = (
     "keras_dense_adam",

@@ -107,7 +107,7 @@ def make_step(method, num_classes):
     if method.startswith("lsh"):
         hash = method.split("_")[1]
         head = layers.LSHSoftmax(
-            num_classes, num_sampled, sampler_options={"hash": hash}
+            num_classes, num_sampled, sampler_options={"hash_family": hash}
         )
     else:
         head = layers.SelectiveSoftmax(num_classes, num_sampled=num_sampled)

@@ -1,10 +1,12 @@
 """How easy the package is to walk through, in numbers: `docs/architecture.md`.
 
     python -m benchmarks.structure
+    python -m benchmarks.structure --files
 
-prints a table with what was counted before the package was rebuilt, the goal,
-and now. A training step's files are those in which a function is called while
-one step of `SampledSoftmax(sampler="auto")` with `LazyAdam` is traced and run.
+The first command prints a table with what was counted before the package was
+rebuilt, the goal, and the numbers of now. A training step enters the files in
+which a function is called while one step of `SampledSoftmax(sampler="auto")`
+with `LazyAdam` is traced and run. The second command lists these files.
 """
 
 import ast
@@ -263,8 +265,18 @@ def now():
     return dict(zip(BEFORE, map(str, numbers)))
 
 
+def print_files():
+    """Prints the files that a step enters, each with its lines."""
+    for name in files_of_a_step():
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        print(f"{len(lines):5} {name}")
+
+
 def main():
-    """Prints the table."""
+    """Prints the table, or with `--files` the files that a step enters."""
+    if sys.argv[1:] == ["--files"]:
+        print_files()
+        return
     print("| | before | goal | now |\n| --- | --- | --- | --- |")
     for name, counted in now().items():
         before, goal = BEFORE[name]

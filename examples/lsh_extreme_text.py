@@ -43,6 +43,7 @@ def parse_arguments(argv=None):
     add("train", nargs="?", default=DATA / "train.xc.txt.xz")
     add("test", nargs="?", default=DATA / "test_a.xc.txt.xz")
     add("--epochs", type=int, default=10)
+    add("--sampler", default="lsh", help='"auto" needs no compiled ops')
     add("--plot", help="file of a figure of recall and reliability")
     return parser.parse_args(argv)
 
@@ -52,12 +53,16 @@ def parse_arguments(argv=None):
 # One line to swap. In a step it computes the labels of the batch and the
 # classes that its hash tables find near the features, the ones that are hard to
 # tell from the labels, not all classes. Documents have several labels: the loss
-# is against their mean.
+# is against their mean. `LSHSoftmax(...)` is the same with the sampler "lsh".
 
 
-def make_head(num_classes):
-    return tfxclass.layers.LSHSoftmax(
-        num_classes, num_sampled=1024, similarity="cosine", scale=30, seed=0
+def make_head(num_classes, sampler="lsh"):
+    return tfxclass.layers.SampledSoftmax(
+        num_classes,
+        num_sampled=1024,
+        sampler=sampler,
+        similarity=tfxclass.layers.Cosine(scale=30.0),
+        seed=0,
     )
 
 
@@ -165,7 +170,7 @@ def main(argv=None):
     )
     begin = time.perf_counter()
     document_counts, label_counts = train.counts()
-    head = make_head(train.num_classes)
+    head = make_head(train.num_classes, arguments.sampler)
     model = make_model(train, document_counts, head)
     fit(model, head, train, arguments.epochs)
     seconds = time.perf_counter() - begin

@@ -14,7 +14,7 @@ from tests.support.contract import make_model
 from tfxclass import distribute
 from tfxclass import samplers
 
-INDEX = {"rebuilds", "rebuild_seconds", "places_used"}
+INDEX = {"rebuilds", "rebuild_seconds", "fill_rate"}
 SAMPLERS = {
     "uniform": (lambda: "uniform", set()),
     "forest": (
@@ -29,7 +29,7 @@ SAMPLERS = {
     ),
     "lsh": (
         lambda: samplers.LSHSampler(32, num_hashes=3, num_tables=4),
-        INDEX | {"recall", "tables_probed", "yield"},
+        INDEX | {"recall", "tables_probed", "table_hit_rate"},
     ),
     "cluster": (lambda: samplers.ClusterSampler(32, num_clusters=4), INDEX),
 }
@@ -54,7 +54,7 @@ def test_a_sampler_measures(name):
     head.compute_loss(x, y, training=True)
     figures = head.sampler_figures()
     assert set(figures) == SAMPLERS[name][1] | OVERFLOW
-    assert 0 <= figures.get("places_used", 0) <= 1
+    assert 0 <= figures.get("fill_rate", 0) <= 1
     if "rebuilds" in figures:
         is_built = name != "auto" or figures["choice"] > 0
         assert figures["rebuilds"] == is_built
@@ -69,7 +69,7 @@ def test_places_are_those_that_neighbours_got():
     head(x)
     step = head.sample(tf.constant(x), head.targets(x, np.arange(BATCH)))
     certain = np.count_nonzero(step.log_expected_count.numpy() == 0)
-    found = head.sampler_figures()["places_used"]
+    found = head.sampler_figures()["fill_rate"]
     assert 0 < found < 1
     assert found == pytest.approx((certain - BATCH) / 16, rel=1e-6)
 
@@ -163,9 +163,7 @@ def test_recording_callbacks_under_fit_of_distribute():
     logs, others = found.epochs[0][1], expected.epochs[0][1]
     del logs["rebuild_seconds"], others["rebuild_seconds"]
     assert logs == pytest.approx(others, rel=1e-5)
-    assert {"loss", "val_loss", "val_top3", "recall", "places_used"} <= set(
-        logs
-    )
+    assert {"loss", "val_loss", "val_top3", "recall", "fill_rate"} <= set(logs)
 
 
 def test_several_heads_are_told_apart():
@@ -176,4 +174,4 @@ def test_several_heads_are_told_apart():
     log.set_model(model)
     logs = {"loss": 1.0}
     log.on_epoch_end(0, logs)
-    assert {"loss", "words/places_used", "tags/rebuilds"} <= logs.keys()
+    assert {"loss", "words/fill_rate", "tags/rebuilds"} <= logs.keys()

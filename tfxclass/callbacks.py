@@ -41,10 +41,10 @@ class SamplerLog(keras.callbacks.Callback):
     - `recall`: of the ten greatest logits of a few rows, the share that the
       index found at its last probe; `rebuilds`, how many indexes were built
       since the program began, and `rebuild_seconds`, the time of the last;
-    - `places_used`: of the places that a step has for neighbours, the share
-      that they got at the last step;
+    - `fill_rate`: the fraction of the sample reserved for similar classes that
+      such classes filled at the last step;
     - `k_eff`, `v`, `noise` and `choice` of an `AutoSampler`;
-    - `tables_probed` and `yield` of an `LSHSampler`.
+    - `tables_probed` and `table_hit_rate` of an `LSHSampler`.
 
     With several heads that have samplers a name begins with the head's,
     `"words/recall"`. Callbacks after it have them in `logs`, and so has

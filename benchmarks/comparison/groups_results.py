@@ -30,7 +30,7 @@ _COMMAND = "python -m benchmarks.comparison.groups"
 SETTING = ("classes", "group", "negatives")
 _JOB = (*SETTING, "batch", "steps", "method", "seed")
 _POINT = ("step", "cpu_s", "accuracy", "v", "noise", "k_eff")
-_STATE = ("recall", "choice", "yield")
+_STATE = ("recall", "choice", "table_hit_rate")
 
 
 def collect(results, out):

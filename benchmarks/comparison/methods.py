@@ -130,7 +130,7 @@ METHODS = {
     "lsh_label_paper": _lsh(
         "LSH label, as in the paper", "label", **_LSH_PAPER
     ),
-    "lsh_dwta": _lsh("LSH embedding, DWTA", "embedding", hash="dwta"),
+    "lsh_dwta": _lsh("LSH embedding, DWTA", "embedding", hash_family="dwta"),
     "nce": Method(
         "noise contrastive",
         "NoiseContrastive",
@@ -184,7 +184,7 @@ def make_head(method, options, data, set_up, seed, steps=1000):
     head = getattr(tfxclass.layers, chosen.head)
     common = {"seed": seed}
     if set_up.scale and issubclass(head, tfxclass.layers.ClassHead):
-        common.update(similarity="cosine", scale=set_up.scale)
+        common["similarity"] = tfxclass.layers.Cosine(scale=set_up.scale)
     if chosen.sampler is None:
         return head(data.num_classes, **options, **common)
     make = chosen.sampler

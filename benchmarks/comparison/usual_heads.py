@@ -26,7 +26,7 @@ def make_head(method, num_classes, num_sampled, scale, seed, **options):
     `options` are the sampler's, of methods that have an index.
     """
     layers = tfxclass.layers
-    common = {"similarity": "cosine", "scale": scale, "seed": seed}
+    common = {"similarity": layers.Cosine(scale=scale), "seed": seed}
     if method == "full":
         return layers.FullSoftmax(num_classes, **common)
     if method in ("uniform", "auto"):

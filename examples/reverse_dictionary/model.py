@@ -54,14 +54,13 @@ def make_head(num_classes, full=False):
     """The one line to swap."""
     if full:
         return tfxclass.layers.FullSoftmax(
-            num_classes, similarity="cosine", scale=SCALE
+            num_classes, similarity=tfxclass.layers.Cosine(scale=SCALE)
         )
     return tfxclass.layers.SampledSoftmax(
         num_classes,
         num_sampled=2048,
         sampler="auto",
-        similarity="cosine",
-        scale=SCALE,
+        similarity=tfxclass.layers.Cosine(scale=SCALE),
         seed=0,
     )
 

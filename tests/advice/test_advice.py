@@ -31,7 +31,9 @@ def model_with(head, optimizer=None):
 def found():
     """`(advice, model, weights before)`."""
     keras.utils.set_random_seed(0)
-    head = layers.SampledSoftmax(CLASSES, 40, similarity="cosine", scale=9.0)
+    head = layers.SampledSoftmax(
+        CLASSES, 40, similarity=layers.Cosine(scale=9.0)
+    )
     model = model_with(head, tfxclass.optimizers.LazyAdam(1e-3))
     before = model.get_weights()
     advice = tfxclass.advise(model, data(), BATCH, seconds=1.0, verbose=0)
@@ -64,9 +66,8 @@ def test_all_heads_are_measured(found):
 
 def test_a_new_head_has_the_models_arguments(found):
     head = found[0].head()
-    assert (head.similarity, head.scale, head.num_classes) == (
-        "cosine", 9.0, CLASSES
-    )  # fmt: skip
+    assert head.cosine == layers.Cosine(scale=9.0)
+    assert head.num_classes == CLASSES
 
 
 def test_noise_is_the_one_of_the_rows(found):

@@ -39,7 +39,7 @@ HEADS = {
     "sampled-dot": (tfxclass.layers.SampledSoftmax, {"num_sampled": 20}),
     "sampled-cosine": (
         tfxclass.layers.SampledSoftmax,
-        {"num_sampled": 20, "similarity": "cosine", "scale": 9.0},
+        {"num_sampled": 20, "similarity": tfxclass.layers.Cosine(scale=9.0)},
     ),
 }
 

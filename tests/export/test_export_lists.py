@@ -58,7 +58,7 @@ def report_of(folder):
 
 HEADS = {
     "dot": {"use_bias": True},
-    "cosine": {"similarity": "cosine", "scale": 3.0},
+    "cosine": {"similarity": tfxclass.layers.Cosine(scale=3.0)},
     "tempered": {"use_bias": True, "answer_temperature": 2.0},
 }
 

@@ -23,7 +23,9 @@ HEADS = {
         CLASSES, blocks=[(20, 5), (40, 3)]
     ),
     "dropmax": lambda: layers.DropMax(CLASSES),
-    "samples": lambda: layers.DropMax(CLASSES, predict_samples=3),
+    "samples": lambda: layers.DropMax(
+        CLASSES, mode_options={"predict_samples": 3}
+    ),
     "sparsemax": lambda: layers.Sparsemax(CLASSES, activation=None),
     "tree": lambda: layers.HierarchicalSoftmax(CLASSES, "balanced"),
     "logits": lambda: layers.FullSoftmax(CLASSES, activation=None),

@@ -219,10 +219,14 @@ def test_second_order_gradients_are_refused():
 
 def test_cosine_with_a_margin():
     """rho reads the scaled unit features; the margin is on the label."""
-    options = {"similarity": "cosine", "scale": 5.0, "num_samples": 1}
-    options["entropy_weight"] = 0.0
-    plain = built(make_head("attention", **options))
-    head = built(make_head("attention", margin=0.2, **options))
+    options = {"num_samples": 1, "entropy_weight": 0.0}
+    plain, head = (
+        built(make_head("attention", similarity=similarity, **options))
+        for similarity in (
+            layers.Cosine(scale=5.0),
+            layers.Cosine(scale=5.0, margin=0.2),
+        )
+    )
     x, y = data()
     queries = 5 * reference.normalized(x)
     logits = reference.head_logits(x, head.kernel.numpy(), None, "cosine", 5)
@@ -300,11 +304,13 @@ INVALID = {
         ['for mode="random"', "mode='adaptive'"],
     ),
     "predict_samples": (
-        lambda: layers.DropMax(9, predict_samples=0),
+        lambda: layers.DropMax(9, mode_options={"predict_samples": 0}),
         ["`predict_samples` must be a positive integer", "0"],
     ),
     "predict_samples_of_attention": (
-        lambda: layers.DropMax(9, "attention", predict_samples=3),
+        lambda: layers.DropMax(
+            9, "attention", mode_options={"predict_samples": 3}
+        ),
         ["`predict_samples` must be None", "3"],
     ),
     "num_sampled": (

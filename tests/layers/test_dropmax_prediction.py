@@ -52,7 +52,9 @@ class TestPrediction:
         )
 
     def test_many_samples_approach_the_mean_over_all_masks(self):
-        head = layers.DropMax(3, "adaptive", seed=1, predict_samples=4_000)
+        head = layers.DropMax(
+            3, "adaptive", seed=1, mode_options={"predict_samples": 4_000}
+        )
         built(head)
         x, _ = data(rows=2)
         logits = reference.head_logits(x, head.kernel.numpy())
@@ -126,7 +128,7 @@ class TestPrediction:
             num_sampled=50,
             sampler="uniform",
             use_bias=True,
-            predict_samples=predict_samples,
+            mode_options={"predict_samples": predict_samples},
             seed=1,
         )
         built(head)

@@ -30,7 +30,7 @@ CLASSES, DIM, BATCH = 24, 8, 12
 HEADS = {
     "full": lambda: layers.FullSoftmax(CLASSES, use_bias=True),
     "margin": lambda: layers.FullSoftmax(
-        CLASSES, similarity="cosine", margin=0.2
+        CLASSES, similarity=layers.Cosine(margin=0.2)
     ),
     "sampled": lambda: layers.SampledSoftmax(CLASSES, CLASSES, use_bias=True),
     "selective": lambda: layers.SelectiveSoftmax(CLASSES, CLASSES),
@@ -47,7 +47,7 @@ HEADS = {
 HALF = {
     "full": lambda **o: layers.FullSoftmax(CLASSES, use_bias=True, **o),
     "cosine": lambda **o: layers.FullSoftmax(
-        CLASSES, similarity="cosine", margin=0.2, scale=8.0, **o
+        CLASSES, similarity=layers.Cosine(margin=0.2, scale=8.0), **o
     ),
     "sampled": lambda **o: layers.SampledSoftmax(CLASSES, CLASSES, **o),
 }

@@ -84,7 +84,7 @@ KINDS = {
 }
 SIMILARITIES = {
     "dot": {},
-    "cosine": {"similarity": "cosine", "scale": 16.0, "margin": 0.2},
+    "cosine": {"similarity": layers.Cosine(scale=16.0, margin=0.2)},
 }
 # For what heads share; the others are slow cases.
 FEW = quick(KINDS, ["full", "selective"])
@@ -170,7 +170,7 @@ def test_config_round_trip_through_json(kind, similarity):
     again = keras.saving.deserialize_keras_object(config)
     assert type(again) is type(head)
     assert again.get_config() == head.get_config()
-    for name in ("num_classes", "similarity", "scale", "margin", "seed"):
+    for name in ("num_classes", "similarity", "cosine", "seed"):
         assert getattr(again, name) == getattr(head, name)
     if kind == "selective":
         assert again.sampler.num_trees == 3
@@ -537,7 +537,7 @@ INVALID = {
         ["`similarity` must be one of ('dot', 'cosine')", "'l2'"],
     ),
     "margin_type": (
-        lambda: layers.FullSoftmax(9, margin_type="sphereface"),
+        lambda: layers.Cosine(margin_type="sphereface"),
         ["`margin_type`", "'sphereface'"],
     ),
     "activation": (
@@ -557,15 +557,15 @@ INVALID = {
         ["`use_bias=True` needs"],
     ),
     "scale_zero": (
-        lambda: layers.FullSoftmax(9, similarity="cosine", scale=0.0),
+        lambda: layers.Cosine(scale=0.0),
         ["`scale` must be > 0"],
     ),
     "scale_infinite": (
-        lambda: layers.FullSoftmax(9, similarity="cosine", scale=np.inf),
+        lambda: layers.Cosine(scale=np.inf),
         ["`scale` must be > 0 and finite. Received: inf"],
     ),
     "margin_infinite": (
-        lambda: layers.FullSoftmax(9, similarity="cosine", margin=np.inf),
+        lambda: layers.Cosine(margin=np.inf),
         ["`margin` must be >= 0 and finite. Received: inf"],
     ),
     "decay_infinite": (
@@ -573,7 +573,7 @@ INVALID = {
         ["`decay` must be >= 0 and finite. Received: inf"],
     ),
     "margin_negative": (
-        lambda: layers.FullSoftmax(9, similarity="cosine", margin=-0.1),
+        lambda: layers.Cosine(margin=-0.1),
         ["`margin` must be >= 0", "-0.1"],
     ),
     "features_rank": (

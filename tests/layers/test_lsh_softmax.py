@@ -14,6 +14,7 @@ from tests.ops.test_lsh import normal
 from tests.ops.test_lsh import with_equal_norms
 from tests.support import reference
 from tests.support.cases import quick
+from tfxclass.layers import Cosine
 from tfxclass.layers import LSHSoftmax
 from tfxclass.layers import SampledSoftmax
 from tfxclass.samplers import LSHSampler
@@ -33,7 +34,7 @@ def make_head(num_sampled=40, num_classes=CLASSES, ready=True, **options):
     """A head with random rows, and tables of them that all rows read."""
     options = {
         **HASHING,
-        "query_share": 1.0,
+        "query_fraction": 1.0,
         "bucket_size": None,
         "rebuild_interval": 50,
         "seed": 5,
@@ -122,8 +123,11 @@ def test_the_classes_that_the_batch_gives_most_probability_stay(
     scheme, similarity, labels_wide
 ):
     """Of all classes, where the tables give all: one bit in 20 tables."""
-    head = make_head(25, scheme=scheme, num_hashes=1, num_tables=20, rescored=9)
-    head.similarity = head.sampler.similarity = similarity
+    head = make_head(
+        25, scheme=scheme, num_hashes=1, num_tables=20, rerank_factor=9
+    )
+    head.cosine = Cosine() if similarity == "cosine" else None
+    head.sampler.similarity = similarity
     features, labels = batch(labels_wide)
     features *= 2
     # Rows without labels, as of a mask, have no loss and so no say.
@@ -152,15 +156,15 @@ def test_the_classes_that_the_batch_gives_most_probability_stay(
 
 
 def test_votes_alone_decide_as_in_the_paper():
-    """With `rescored=1`, and by default without the fill's correction."""
+    """With `rerank_factor=1`, and by default without the fill's correction."""
     features, labels = batch()
     chosen = [
         sample_of(make_head(20, **options), features, labels).ids
         for options in (
             {"correction": "none"},
-            {"correction": "none", "rescored": 1},
-            {"rescored": 1},
-            {"rescored": 3},
+            {"correction": "none", "rerank_factor": 1},
+            {"rerank_factor": 1},
+            {"rerank_factor": 3},
         )
     ]
     np.testing.assert_array_equal(chosen[0], chosen[1])
@@ -383,7 +387,7 @@ def test_odd_rows_and_features_train(hash, value):
         head = LSHSoftmax(
             num_classes,
             num_sampled,
-            sampler_options={"hash": hash, **options},
+            sampler_options={"hash_family": hash, **options},
             kernel_initializer=keras.initializers.Constant(value),
         )
         model = keras.Sequential([keras.Input([DIM]), head])
@@ -408,7 +412,7 @@ def test_ids_out_of_range_are_refused_and_nan_is_not():
 
 BAD_ARGUMENTS = {
     "scheme": {"scheme": "features"},
-    "hash": {"hash": "minhash"},
+    "hash": {"hash_family": "minhash"},
     "num_hashes": {"num_hashes": 0},
     "num_tables": {"num_tables": 1.5},
     "bin_size": {"bin_size": 1},
@@ -421,13 +425,13 @@ BAD_ARGUMENTS = {
     "negatives": {"negatives": "class"},
     "neighbor_fraction": {"neighbor_fraction": 0.0},
     "correction": {"correction": True},
-    "30 bits": {"hash": "dwta", "num_hashes": 11},
+    "30 bits": {"hash_family": "dwta", "num_hashes": 11},
     "knows the probability": {"correction": "sampling"},
-    "rescored": {"rescored": 0},
+    "rerank_factor": {"rerank_factor": 0},
     "of votes alone": {
         "correction": "sampling",
         "bucket_size": None,
-        "rescored": 2,
+        "rerank_factor": 2,
     },
     "num_sampled": {"num_sampled": 0},
 }
@@ -463,7 +467,8 @@ def test_functions_follow_the_sizes_unless_given():
         num_hashes, num_tables = sampler.functions(num_classes)
         visits = num_tables * num_classes / 2**num_hashes
         assert 2**-0.5 < visits / (2 * num_sampled) < 2**0.5
-        dwta = LSHSampler(num_sampled, hash="dwta").functions(num_classes)
+        dwta = LSHSampler(num_sampled, hash_family="dwta")
+        dwta = dwta.functions(num_classes)
         assert dwta == (max(round(num_hashes / 3), 1), num_tables)
     assert LSHSampler(228).functions(10**4)[1] == 50
     assert LSHSampler(4).functions(10)[1] == 16
@@ -485,7 +490,7 @@ def test_a_step_reads_all_tables_and_says_so():
     num_kept = math.ceil((30 - len(np.unique(labels))) / 2)
     assert pool.sum() > num_kept
     share = num_kept / pool.sum()
-    np.testing.assert_allclose(measured["yield"], share, rtol=1e-6)
+    np.testing.assert_allclose(measured["table_hit_rate"], share, rtol=1e-6)
 
 
 def test_fewer_tables_than_asked_for_are_told(capfd):
@@ -508,7 +513,7 @@ def test_a_sample_sees_what_has_the_votes_to_be_kept():
         negatives="sample",
         neighbor_fraction=1.0,
         num_tables=9,
-        rescored=1,
+        rerank_factor=1,
     )
     features, labels = batch()
     sample = sample_of(head, features, labels)
@@ -526,14 +531,14 @@ def test_a_sample_sees_what_has_the_votes_to_be_kept():
 def test_what_a_sampler_measures_is_in_the_logs():
     head = lsh_head(CLASSES, 20, **HASHING, rebuild_interval=1, seed=5)
     model = keras.Sequential([keras.Input([DIM]), head])
-    names = ("tables_probed", "yield")
+    names = ("tables_probed", "table_hit_rate")
     measures = [tfxclass.metrics.SamplerState(head, name) for name in names]
     model.compile("sgd", loss=head.loss, metrics=measures)
     x, y = batch(rows=16)
     logs = model.fit(x, y, batch_size=8, epochs=2, verbose=0).history
-    assert logs["tables_probed"][1] == 4 and 0 < logs["yield"][1] <= 1
+    assert logs["tables_probed"][1] == 4 and 0 < logs["table_hit_rate"][1] <= 1
     again = tfxclass.metrics.SamplerState.from_config(measures[1].get_config())
-    assert (again.name, again.measure) == ("yield", "yield")
+    assert (again.name, again.measure) == ("table_hit_rate", "table_hit_rate")
     wrong = tfxclass.metrics.SamplerState(head, "speed")
     with pytest.raises(ValueError, match="`measure` must be.*'speed'"):
         wrong.update_state(y, head(x, training=True))

@@ -239,9 +239,7 @@ def test_margin_is_taken_off_the_target(cls):
             cls(
                 CLASSES,
                 CLASSES,
-                similarity="cosine",
-                scale=8.0,
-                margin=margin,
+                similarity=layers.Cosine(scale=8.0, margin=margin),
                 seed=2,
             )
         )

@@ -262,7 +262,7 @@ def test_errors(name):
 def test_cosine_of_projected_features():
     head = built(
         layers.ProjectedSoftmax(
-            CLASSES, WIDTH, similarity="cosine", scale=9.0, activation=None
+            CLASSES, WIDTH, similarity=layers.Cosine(scale=9.0), activation=None
         )
     )
     x, _ = data()

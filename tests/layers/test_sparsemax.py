@@ -294,7 +294,7 @@ def test_invalid_logits_of_the_op(name):
 def test_margin_is_taken_off_the_target_in_training(similarity):
     options = {"similarity": similarity}
     if similarity == "cosine":
-        options.update(scale=8.0, margin=0.3)
+        options["similarity"] = layers.Cosine(scale=8.0, margin=0.3)
     head = built(layers.Sparsemax(CLASSES, **options))
     x, y = data()
     logits = reference.head_logits(
@@ -331,7 +331,8 @@ def test_top_k_in_blocks_where_the_support_is_wide(
         bias = spread * random.normal(size=num_classes)
         bias[7] = -np.inf
         head.bias.assign(bias)
-    head.scale = spread if similarity == "cosine" else None
+    if similarity == "cosine":
+        head.cosine = layers.Cosine(scale=spread)
     x, _ = data()
     logits = reference.head_logits(
         x, head.kernel.numpy(), bias, similarity, head.logit_scale

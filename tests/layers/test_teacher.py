@@ -277,8 +277,7 @@ INVALID = {
     ),
     "margin": (
         lambda: HEADS["full"](
-            similarity="cosine",
-            margin=0.1,
+            similarity=layers.Cosine(margin=0.1),
             loss_options=LossOptions(teacher_weight=0.1),
         ),
         ["`margin` must be 0", "teacher_weight"],

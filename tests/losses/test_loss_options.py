@@ -403,8 +403,7 @@ INVALID = {
     ),
     "margin": (
         lambda: HEADS["full"](
-            similarity="cosine",
-            margin=0.1,
+            similarity=layers.Cosine(margin=0.1),
             loss_options=LossOptions(label_smoothing=0.1),
         ),
         ["`margin` must be 0", "label_smoothing"],

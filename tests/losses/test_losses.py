@@ -374,7 +374,9 @@ def test_gradients_of_vectors_without_a_direction_are_bounded(length):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_zero_features_of_a_cosine_head(training):
-    head = tfxclass.layers.FullSoftmax(50, similarity="cosine", scale=SCALE)
+    head = tfxclass.layers.FullSoftmax(
+        50, similarity=tfxclass.layers.Cosine(scale=SCALE)
+    )
     features = tf.Variable(np.zeros((4, DIM), np.float32))
     head.build(features.shape)
     with tf.GradientTape() as tape:

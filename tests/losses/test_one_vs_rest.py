@@ -133,7 +133,7 @@ def test_gradients_by_finite_differences(name, kind, margin, monkeypatch):
     monkeypatch.setattr("tfxclass.rows.blocks.LEAST_BLOCK", 17)
     changes = {"use_bias": True}
     if margin == "cosine":
-        changes = {"similarity": "cosine", "scale": 3.0, "margin": 0.3}
+        changes = {"similarity": layers.Cosine(scale=3.0, margin=0.3)}
     head = built(HEADS[name](loss=kind, **changes))
     x, y, upstream = data()[0], labels_of(True), RANDOM.normal(size=BATCH)
     inputs = [tf.constant(x), *(v.value for v in head.trainable_variables)]

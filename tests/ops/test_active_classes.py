@@ -103,7 +103,7 @@ def test_targets_then_candidates_then_fill(case):
     taken = ids[len(targets) :][: int(chosen.num_candidates)]
     assert len(taken) == min(room, len(best))
     used = len(taken) / room if room else 0.0
-    np.testing.assert_allclose(chosen.places_used, used, rtol=1e-6)
+    np.testing.assert_allclose(chosen.fill_rate, used, rtol=1e-6)
     assert set(taken) <= set(best)
     if not case["sample_overflow"] and len(best) > room:
         ranked = sorted(best, key=lambda c: (-best[c], c))

@@ -205,8 +205,8 @@ def test_steps_by_class_are_dense_steps(rule, taken):
 @pytest.mark.parametrize(
     "head",
     [
-        {"similarity": "cosine", "margin": 0.2},
-        {"similarity": "cosine", "margin_type": "arcface", "margin": 0.2},
+        {"similarity": layers.Cosine(margin=0.2)},
+        {"similarity": layers.Cosine(margin=0.2, margin_type="arcface")},
         {"loss_options": {"class_weight": {3: 2.0, 5: 0.5}}, "use_bias": True},
     ],
     ids=["cosface", "arcface", "weights"],

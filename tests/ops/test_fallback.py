@@ -1,6 +1,7 @@
 """Fallbacks of the compiled ops: the same arguments, the same results."""
 
 import inspect
+import io
 import itertools
 import json
 import os
@@ -18,7 +19,6 @@ import tensorflow as tf
 import tfxclass
 from tests.fuzz_ops import block_ops  # noqa: F401
 from tests.fuzz_ops import calls
-from tests.fuzz_ops import index_ops
 from tests.fuzz_ops import linear_ops  # noqa: F401
 from tests.fuzz_ops import row_ops  # noqa: F401
 from tests.fuzz_ops import search_ops  # noqa: F401
@@ -39,7 +39,7 @@ from tfxclass.ops.fallback.refused import NeedsCompiledOps
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # They draw from other random numbers, or have state: promises are checked.
-DRAWN = ("active_classes", "lsh_", "k_means", "halve_groups")
+DRAWN = ("active_classes", "k_means", "halve_groups")
 DRAWN += ("linear_one_vs_rest",)
 COMPILED = library.ops
 
@@ -242,10 +242,8 @@ def sampled(**options):
         (lambda: sampled(sampler="kmeans"), "cluster index"),
         (lambda: sampled(sampler="pca_hash"), "PCA hash"),
         (
-            lambda: tfxclass.layers.LSHSoftmax(
-                60, 40, sampler_options={"hash": "dwta"}
-            ),
-            "dwta",
+            lambda: tfxclass.layers.LSHSoftmax(60, 40),
+            "Hash tables of classes",
         ),
     ],
 )
@@ -362,7 +360,6 @@ heads = {
     "full": (L.FullSoftmax(60), O.LazyAdam(0.05)),
     "sampled": (L.SampledSoftmax(60, 30), O.LazySGD(0.5, momentum=0.9)),
     "auto": (L.SampledSoftmax(60, 40, sampler="auto"), O.LazyAdam(0.05)),
-    "lsh": (L.LSHSoftmax(60, num_sampled=40), O.LazyAdam(0.05)),
     "tree": (L.HierarchicalSoftmax(60, counts=range(1, 61)), O.LazyAdam(0.05)),
 }
 found = {"ops": library.build()["ops"]}
@@ -482,34 +479,17 @@ def test_show_build(capsys, monkeypatch):
     assert "ops: fallback" in capsys.readouterr().out
 
 
-def test_an_index_of_other_ops_is_left_out(monkeypatch):
-    """A model saved with compiled ops loads with fallbacks, and back."""
-    kernel = tf.Variable(np.eye(20, 4, dtype=np.float32) + 1)
-    both = {"compiled": COMPILED, "fallback": fallback.ops}
-    states = {}
-    for name, ops in both.items():
-        monkeypatch.setattr(library, "ops", ops)
-        tables = lsh.LSHTables(2, 3)
-        tables.build(kernel)
-        states[name] = tables.state()
-        again = lsh.LSHTables(2, 3)
-        again.set_state(states[name])
-        assert num_found(again, kernel)
-    for name, other in (("fallback", "compiled"), ("compiled", "fallback")):
-        monkeypatch.setattr(library, "ops", both[other])
-        tables = lsh.LSHTables(2, 3)
-        tables.set_state(states[name])
-        assert not num_found(tables, kernel)
-        tables.advance(kernel, 5, 10, 2)
-        assert num_found(tables, kernel)
-
-
-def num_found(tables, kernel):
-    """How many classes the tables give for three rows."""
-    queries = tf.convert_to_tensor(kernel)[tf.newaxis, :3]
-    none, seed = tf.zeros([0], tf.int64), tf.zeros([2], tf.int64)
-    valid = np.ones([1, 3], bool)
-    return len(tables.query(queries, valid, none, 20, 20, seed).candidates)
+def test_an_index_that_fallbacks_of_earlier_versions_saved_is_left_out():
+    """Their bytes were a zip file of NumPy arrays."""
+    tables = lsh.LSHTables(2, 3)
+    tables.build(tf.Variable(np.eye(20, 4, dtype=np.float32) + 1))
+    state = tables.state()
+    earlier = io.BytesIO()
+    np.savez(earlier, hash=np.zeros(3))
+    state["ready"] = np.frombuffer(earlier.getvalue(), np.uint8)
+    again = lsh.LSHTables(2, 3)
+    again.set_state(state)
+    assert not again.state()["ready"].size
 
 
 def contracts():
@@ -536,15 +516,6 @@ def test_contracts_hold_with_fallback_ops(name):
     )
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout
-
-
-@pytest.fixture(autouse=True)
-def no_dwta(monkeypatch):
-    """Indexes that the fuzzer makes have a hash family with a fallback."""
-    of = index_ops.options_of
-    monkeypatch.setattr(
-        index_ops, "options_of", lambda kind: {**of(kind), "hash": "simhash"}
-    )
 
 
 @pytest.fixture(autouse=True)

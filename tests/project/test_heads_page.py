@@ -22,7 +22,7 @@ OPTIONS = {
 SAMPLED = ("SampledSoftmax", "SelectiveSoftmax", "LSHSoftmax")
 SAMPLED += ("NoiseContrastive", "NegativeSampling")
 NO_HEADS = ("ClassHead", "OutputHead", "PartitionedHead", "SampledHead")
-NO_HEADS += ("SparseDense", "split_by_frequency")
+NO_HEADS += ("Cosine", "SparseDense", "split_by_frequency")
 COLUMNS = {
     "`only` in exports": lambda make: hasattr(make(), "servable_logits_of"),
     "`search=`, ONNX": lambda make: make().has_plain_logits,

@@ -132,7 +132,7 @@ def test_v_is_of_the_places_that_all_labels_of_a_batch_leave(
     found = measured(head)
     few = built(sampled=26)
     step(few, clustered(40, DIM, seed=6)[:16], np.arange(16))
-    # Ten places are left in either; k_eff leaves the row's own label out.
+    # Ten classes are left in either; k_eff leaves the row's own label out.
     np.testing.assert_allclose(found["v"], measured(few)["v"], rtol=1e-5)
 
 
@@ -177,7 +177,7 @@ def test_probes_come_sooner_at_first(monkeypatch):
 
 def test_a_forest_that_is_rebuilt_by_the_clock(probe_each_step):
     """Where there is no cache, as on a GPU or in a shard."""
-    head = built(sampled=36, rebuild_interval=7, query_share=1.0)
+    head = built(sampled=36, rebuild_interval=7, query_fraction=1.0)
     for _ in range(3):
         step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
     assert measured(head)["choice"] == 1 and "recall" not in measured(head)
@@ -233,7 +233,7 @@ def test_the_cached_neighbors_of_all_labels_of_a_row_count(
 
 
 def test_a_forest_is_asked_as_well_where_that_is_wanted(probe_each_step):
-    head = built(sampled=36, query_share=0.25)
+    head = built(sampled=36, query_fraction=0.25)
     step(head, 8 * head.kernel.numpy()[100:112], np.arange(12))
     assert head.sampler.index.state()["ready"].size > 0
     assert 0 < measured(head)["recall"] <= 1
@@ -241,7 +241,7 @@ def test_a_forest_is_asked_as_well_where_that_is_wanted(probe_each_step):
 
 def test_a_shard_asks_a_forest():
     sampler = samplers.AutoSampler(9, seed=1).for_rows(0, 50, 9, seed=1)
-    assert sampler.query_fraction() == 1
+    assert sampler.searched_fraction() == 1
 
 
 def test_no_noise_where_all_classes_are_computed(probe_each_step):
@@ -267,8 +267,8 @@ def test_the_part_of_the_places(fraction):
     head = built(neighbor_fraction=fraction)
     for choice in (0, 1):
         head.sampler.measured["choice"].assign(float(choice))
-        places = head.sampler.places(tf.constant(SAMPLED))
-        assert int(places) == int(choice * fraction * SAMPLED)
+        budget = head.sampler.candidate_budget(tf.constant(SAMPLED))
+        assert int(budget) == int(choice * fraction * SAMPLED)
         share = float(head.sampler.candidate_share())
         assert share == pytest.approx(choice * fraction)
 

@@ -137,7 +137,7 @@ def test_an_old_index_is_built_again(monkeypatch):
 def test_refreshes_take_a_quarter_or_a_twentieth_of_the_steps(share, most):
     """By the model of costs: 670,091 classes, batch 256, 6,700 places. A
     twentieth with a neighbor cache."""
-    sampler = samplers.HashingForestSampler(6700, query_share=share)
+    sampler = samplers.HashingForestSampler(6700, query_fraction=share)
     sampler.similarity = "dot"
     sampler.build((670_091, 128))
     lag = int(sampler.drift.steps(tf.constant(0, tf.int64), 256).lag)

@@ -361,7 +361,7 @@ def hard(rows, features, labels):
 def test_a_step_has_neighbours_of_all_rows(share, least):
     """Of a batch that comes again, each time with another row asked for."""
     sampler = samplers.HashingForestSampler(
-        5 * BATCH, 20, 20, query_share=share, seed=1
+        5 * BATCH, 20, 20, query_fraction=share, seed=1
     )
     shares = list(parts_found(sampler, BATCH + 4))
     assert shares[-1] >= least, shares
@@ -379,7 +379,7 @@ def test_a_part_of_places_is_the_same_of_a_tensor(count, fraction):
 def test_neighbours_take_a_part_of_what_labels_leave(fraction):
     """The others are drawn, however many labels there are."""
     sampler = samplers.HashingForestSampler(
-        60, 20, 20, neighbor_fraction=fraction, query_share=1.0, seed=1
+        60, 20, 20, neighbor_fraction=fraction, query_fraction=1.0, seed=1
     )
     head = layers.SampledSoftmax(CLASSES, sampler=sampler)
     head.build((None, DIM))
@@ -400,11 +400,11 @@ def test_tables_are_read_for_a_part_of_the_rows(scheme):
     sampler = samplers.LSHSampler(
         5 * BATCH, scheme, num_hashes=3, num_tables=8, seed=1
     )
-    assert sampler.query_fraction() == 0.0625
+    assert sampler.searched_fraction() == 0.0625
     shares = []
     for share in parts_found(sampler, BATCH + 4):
         shares.append(share)
-        assert 0 < float(sampler.measured["yield"]) <= 1
+        assert 0 < float(sampler.measured["table_hit_rate"]) <= 1
     # Over seeds 0 to 0.31, and 0.75 to 0.94, by compiled and by stock ops.
     assert shares[0] <= 0.5 and shares[-1] >= 0.7, shares
 
@@ -414,17 +414,18 @@ def test_tables_are_read_for_a_part_of_the_rows(scheme):
     [
         {"correction": "none"},
         {"negatives": "sample"},
-        {"rescored": 1},
-        {"rescored": 4},
+        {"rerank_factor": 1},
+        {"rerank_factor": 4},
         {"correction": "sampling", "bucket_size": None},
-        {"query_share": 1.0},
+        {"query_fraction": 1.0},
     ],
 )
 def test_laws_of_the_tables_read_them_for_all_rows(options):
     sampler = samplers.LSHSampler(9, **options)
-    assert sampler.query_fraction() == 1
+    assert sampler.searched_fraction() == 1
     assert (
-        samplers.LSHSampler(9).for_rows(0, 50, 9, seed=1).query_fraction() == 1
+        samplers.LSHSampler(9).for_rows(0, 50, 9, seed=1).searched_fraction()
+        == 1
     )
 
 
@@ -432,34 +433,36 @@ def test_laws_of_the_tables_read_them_for_all_rows(options):
     "options", [{"correction": "none"}, {"negatives": "sample"}]
 )
 def test_a_part_of_the_rows_has_no_such_law(options):
-    with pytest.raises(ValueError, match="`query_share` below 1 needs"):
-        samplers.LSHSampler(9, query_share=0.5, **options)
+    with pytest.raises(ValueError, match="`query_fraction` below 1 needs"):
+        samplers.LSHSampler(9, query_fraction=0.5, **options)
 
 
 def test_shards_and_the_papers_rule_ask_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
-    assert sampler.query_fraction() == 0.0625
-    assert sampler.for_rows(0, 50, 9, seed=1).query_fraction() == 1
+    assert sampler.searched_fraction() == 0.0625
+    assert sampler.for_rows(0, 50, 9, seed=1).searched_fraction() == 1
     paper = samplers.HashingForestSampler(9, correct_fill=False)
-    assert paper.query_fraction() == 1
-    again = samplers.HashingForestSampler(9, query_share=0.5).get_config()
-    assert again["query_share"] == 0.5
+    assert paper.searched_fraction() == 1
+    again = samplers.HashingForestSampler(9, query_fraction=0.5).get_config()
+    assert again["query_fraction"] == 0.5
 
 
 def test_with_rows_on_servers_all_are_asked_for(monkeypatch):
     monkeypatch.setattr(indexed, "_is_on_servers", lambda: True)
-    sampler = samplers.HashingForestSampler(9, query_share=0.5)
+    sampler = samplers.HashingForestSampler(9, query_fraction=0.5)
     sampler.build((CLASSES, DIM))
-    assert sampler.query_fraction() == 1 and sampler.neighbor_cache is None
+    assert sampler.searched_fraction() == 1 and sampler.neighbor_cache is None
 
 
 def test_a_gpu_searches_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
     sampler.index.device = "/job:localhost/task:0/device:GPU:0"
-    assert sampler.query_fraction() == 1
+    assert sampler.searched_fraction() == 1
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.5])
 def test_a_share_of_nothing_is_refused(share):
-    with pytest.raises(ValueError, match=r"`query_share` must be in \(0, 1\]"):
-        samplers.HashingForestSampler(9, query_share=share)
+    with pytest.raises(
+        ValueError, match=r"`query_fraction` must be in \(0, 1\]"
+    ):
+        samplers.HashingForestSampler(9, query_fraction=share)

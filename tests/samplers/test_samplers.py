@@ -435,7 +435,7 @@ WHOLE = {
             "bin_size",
             "bucket_size",
             "redraw_interval",
-            "rescored",
+            "rerank_factor",
             "rebuild_interval",
         ),
     ),

@@ -76,7 +76,7 @@ def score_error_bound(head, features, feature_error=None):
     """Of the output of a head with one class matrix: logits, probabilities."""
     kernel = np.asarray(head.kernel)
     bias = None if head.bias is None else np.asarray(head.bias)
-    scale = 24.0 if head.scale is None else head.scale
+    scale = head.logit_scale
     if head.similarity == "cosine":
         bound = cosine_error_bound(features, kernel, scale, feature_error)
     else:

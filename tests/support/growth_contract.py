@@ -34,7 +34,7 @@ def trained(head, optimizer=None):
 
 def slots_of(model, name):
     """Arrays of the optimizer by name, those of a weight of the head."""
-    prefix = model.layers[-1].made[name].path.replace("/", "_") + "_"
+    prefix = model.layers[-1].weights_by_name[name].path.replace("/", "_") + "_"
     return {
         v.name.removeprefix(prefix): v.numpy()
         for v in model.optimizer.variables
@@ -51,7 +51,7 @@ class GrowthContract:
         heads = old.layers[-1], new.layers[-1]
         sizes = {w.name: w.size for w in heads[0].class_weights()}
         for name, size in sizes.items():
-            rows, grown = (h.made[name].numpy() for h in heads)
+            rows, grown = (h.weights_by_name[name].numpy() for h in heads)
             np.testing.assert_array_equal(grown[:size], rows)
             before, after = (slots_of(m, name) for m in (old, new))
             assert before.keys() == after.keys()

@@ -22,7 +22,7 @@ def indexed(sampler, **options):
 
 HEADS = {
     "full": lambda: layers.FullSoftmax(
-        CLASSES, similarity="cosine", margin=0.1
+        CLASSES, similarity=layers.Cosine(margin=0.1)
     ),
     "uniform": lambda: layers.SampledSoftmax(CLASSES, 30, seed=1),
     "selective": lambda: layers.SelectiveSoftmax(

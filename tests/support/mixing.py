@@ -8,7 +8,7 @@ from tfxclass import samplers
 
 @keras.saving.register_keras_serializable("tests")
 class MixingSampler(samplers.AutoSampler):
-    """Half of the places are for neighbours, whatever the noise."""
+    """Half of the sample is for neighbors, whatever the noise."""
 
     def _choose(self, level):
         del level

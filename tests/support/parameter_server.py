@@ -35,7 +35,7 @@ HEADS = {
     ),
     # One class more on the first server, than on the second.
     "split": lambda: layers.ShardedSoftmax(
-        CLASSES - 1, similarity="cosine", scale=10, sample_rate=0.7, seed=1
+        CLASSES - 1, similarity=layers.Cosine(scale=10), sample_rate=0.7, seed=1
     ),
     "split_forest": lambda: layers.ShardedSoftmax(
         CLASSES - 1,

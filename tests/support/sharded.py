@@ -28,8 +28,10 @@ from tfxclass import shards
 CLASSES, DIM, BATCH, ROWS = 61, 8, 16, 64
 # Sums in another order, through eight steps.
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
-COSFACE = {"similarity": "cosine", "margin": 0.1}
-ARCFACE = {**COSFACE, "margin_type": "arcface", "scale": 12.0}
+COSFACE = {"similarity": layers.Cosine(margin=0.1)}
+ARCFACE = {
+    "similarity": layers.Cosine(scale=12.0, margin=0.1, margin_type="arcface")
+}
 SAMPLERS = [
     samplers.TopKSampler,
     samplers.ClusterSampler,

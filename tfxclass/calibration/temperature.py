@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfxclass.calibration.held_out import HeldOut
-from tfxclass.core.targets import weighed
+from tfxclass.core.targets import uniform_targets
 from tfxclass.losses.objectives import OBJECTIVES
 
 # Of the temperature; at an end of it the rows tell nothing of one.
@@ -25,7 +25,7 @@ def loss_of(rows: HeldOut) -> Callable[[float], float]:
         exchange = rows.head.exchange(features)
         losses = objective.streamed(
             rows.head.scaled(parts, inverse),
-            objective.targets(weighed(ids)),
+            objective.targets(uniform_targets(ids)),
             exchange=exchange,
         )
         return tf.reduce_sum(losses)

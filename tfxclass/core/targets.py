@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxclass.core.require import require
+from tfxclass.types import Array
 from tfxclass.types import Labels
 from tfxclass.types import Margin
 
+# Node names have no spaces; it is what the first line of an error names.
+_MOST_LETTERS = 60
 _SHAPES = (
     "`labels` must have the shape of the features without their last "
     "dimension, or one dimension more."
@@ -81,7 +83,7 @@ def as_targets(
     checks.append(_check_range(ids, num_classes))
     with tf.control_dependencies([x for x in checks if x is not None]):
         ids = _without_repeats(ids)
-    return weighed(ids)
+    return uniform_targets(ids)
 
 
 def as_tensor(labels: Labels) -> tf.Tensor:
@@ -180,7 +182,7 @@ def _check_one_hot(ids, num_classes):
     )
 
 
-def weighed(ids: tf.Tensor) -> Targets:
+def uniform_targets(ids: tf.Tensor) -> Targets:
     """`Targets` of ids without repeats: those of a row weigh the same."""
     present = tf.cast(ids >= 0, tf.float32)
     count = tf.reduce_sum(present, axis=1, keepdims=True)
@@ -275,3 +277,60 @@ def arcface(logits: tf.Tensor, margin: float, scale: float) -> tf.Tensor:
     turned = cosine * math.cos(margin) - sine * math.sin(margin)
     past = cosine - math.sin(margin) * margin
     return scale * tf.where(cosine > -math.cos(margin), turned, past)
+
+
+def require(
+    condition: tf.Tensor, name: str, message: str, *values: Array
+) -> tf.Operation | None:
+    """Raises InvalidArgumentError with `message` and `values` unless it holds.
+
+    What a graph raises names the node, then all calls that led to it, then
+    the message. A node that was imported has no such calls: the message stands
+    in the fourth line, below the node's name, which says the same in short.
+
+    Args:
+        condition: bool tensor `[]`.
+        name: str, what must hold, in words joined by `_`.
+        message: str.
+        *values: tensors, which are printed behind it.
+
+    Returns:
+        An operation on which what needs the condition should depend; None
+        when executing eagerly.
+    """
+    values = [tf.convert_to_tensor(value) for value in values]
+    if tf.executing_eagerly():
+        if condition:
+            return None
+        shown = [str(value.numpy()) for value in values]
+        raise tf.errors.InvalidArgumentError(
+            None, None, " ".join([message, *shown])
+        )
+    inputs = [tf.convert_to_tensor(condition), *values]
+    graph, names = _assertion(inputs, message)
+    # The import fails within `tf.control_dependencies`; inputs are enough.
+    with tf.control_dependencies(None):
+        (node,) = tf.graph_util.import_graph_def(
+            graph,
+            dict(zip(names, inputs, strict=True)),
+            return_elements=["check"],
+            name=name[:_MOST_LETTERS],
+        )
+    return node
+
+
+def _assertion(inputs, message):
+    """A graph with the node `check`, and the names of its inputs."""
+    with tf.Graph().as_default() as graph:
+        taken = [
+            tf.compat.v1.placeholder(x.dtype, x.shape, f"x{i}")
+            for i, x in enumerate(inputs)
+        ]
+        condition, *values = taken
+        tf.raw_ops.Assert(
+            condition=condition,
+            data=[tf.constant(message), *values],
+            summarize=10,
+            name="check",
+        )
+    return graph.as_graph_def(), [x.name for x in taken]

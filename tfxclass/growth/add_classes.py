@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from tfxclass.checks import check_positive_int
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.data.batches import Batches
 from tfxclass.growth import carry as carry_lib
 from tfxclass.growth.feature_means import class_means
@@ -99,7 +99,9 @@ def add_classes(
     inputs, features, head = encoder_of(model)
     added = next_class_ids(model, count)
     num_classes = max(head.num_classes, int(added[-1]) + 1)
-    change = Change(num_classes, added, _NO_IDS, _names(head, labels, added))
+    change = ClassUpdate(
+        num_classes, added, _NO_IDS, _names(head, labels, added)
+    )
     carry_lib.check_can_change(model)
     means = None
     if data is not None:
@@ -136,7 +138,7 @@ def _tell_alone(seen):
 def changed(
     model: keras.Model,
     head: OutputHead,
-    change: Change,
+    change: ClassUpdate,
     means: ClassMeans | None = None,
 ) -> keras.Model:
     """`model` after a change of its head."""

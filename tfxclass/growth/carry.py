@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from tfxclass import shards as shards_lib
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.keras_internals import num_applied
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers.variable_groups import path_of
@@ -47,7 +47,7 @@ def carry(
     old: keras.Model,
     new: keras.Model,
     heads: tuple[OutputHead, OutputHead],
-    change: Change,
+    change: ClassUpdate,
     means: ClassMeans | None = None,
 ) -> None:
     """Gives a model what another one knows, after `change` of its head.
@@ -55,13 +55,17 @@ def carry(
     Args:
         old, new: models whose other layers are the same.
         heads: `(before, after)`, the heads of both.
-        change: `Change`.
+        change: `ClassUpdate`.
         means: `ClassMeans` of the new classes, or None.
     """
     before, after = heads
     sources = after.growth.row_sources(before, change)
-    for name, variable in after.made.items():
-        was = read(before.made[name]) if name in before.made else None
+    for name, variable in after.weights_by_name.items():
+        was = (
+            read(before.weights_by_name[name])
+            if name in before.weights_by_name
+            else None
+        )
         if name not in sources:
             write(variable, was)
             continue
@@ -110,7 +114,7 @@ def _paired(old, new, heads):
 
 def _place_of(variable, head):
     """What a state is of: a weight of the head and a slot, or its own name."""
-    found = _slot_of(variable, head, head.made)
+    found = _slot_of(variable, head, head.weights_by_name)
     return ("", variable.name) if found is None else found
 
 
@@ -127,7 +131,7 @@ def _carry_slots(pairs, head, sources):
         if slot != _SUMS:
             of_rows.setdefault((name, slot), []).append((was, variable))
     for (name, slot), parts in of_rows.items():
-        weight = head.made[name] if slot == _AVERAGE else None
+        weight = head.weights_by_name[name] if slot == _AVERAGE else None
         _carry_rows(parts, sources[name], weight)
 
 
@@ -135,7 +139,7 @@ def _slot_of(variable, head, sources):
     """`(name of the weight, name of the slot)`, of a weight by rows."""
     best = None
     for name in sources:
-        for part in shards_lib.parts_of(head.made[name]):
+        for part in shards_lib.parts_of(head.weights_by_name[name]):
             prefix = path_of(part).replace("/", "_") + "_"
             is_longer = best is None or len(prefix) > len(best[0])
             if variable.name.startswith(prefix) and is_longer:

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.growth import carry as carry_lib
 from tfxclass.growth.add_classes import changed
 from tfxclass.inference.graph import encoder_of
@@ -35,7 +35,7 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
     _, _, head = encoder_of(model)
     removed = _checked(ids, head)
     carry_lib.check_can_change(model)
-    change = Change(head.num_classes, np.zeros(0, np.int64), removed)
+    change = ClassUpdate(head.num_classes, np.zeros(0, np.int64), removed)
     return changed(model, head, change)
 
 

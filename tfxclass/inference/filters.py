@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.core.require import require
-from tfxclass.layers.class_numbers import REMOVED_LOGIT
+from tfxclass.core.targets import require
+from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
 from tfxclass.layers.output_head import unflatten

@@ -3,6 +3,7 @@
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.cosine import Cosine
 from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
 from tfxclass.layers.dropmax import DropMax
 from tfxclass.layers.full_softmax import FullSoftmax
@@ -28,6 +29,7 @@ __all__ = [
     "AdaptiveProjectedSoftmax",
     "AdaptiveSoftmax",
     "ClassHead",
+    "Cosine",
     "DifferentiatedSoftmax",
     "DropMax",
     "FullSoftmax",

@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import check_positive_int
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.layers.head_weights import WeightSpec
@@ -80,9 +80,9 @@ class AdaptiveProjectedSoftmax(PartitionedHead):
             random_projection(dim, widest, 1.0, self.seed),
         ]
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        self.take_kernels(made)
-        self.projection = made["projection"]
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        self.take_kernels(weights_by_name)
+        self.projection = weights_by_name["projection"]
 
     def class_rows(self) -> list[ClassRows]:
         return in_blocks(self.kernels, self.offsets)
@@ -110,7 +110,7 @@ class AdaptiveProjectedSoftmax(PartitionedHead):
         penalty = self.l2 * tf.add_n(squares)
         return step._replace(losses=step.losses + penalty)
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         # New classes are rare: they go to the last group.
         sizes = list(self.group_sizes)
         sizes[-1] += change.num_classes - self.num_classes

@@ -113,11 +113,15 @@ class AdaptiveSoftmax(PartitionedHead):
             for i in range(1, len(self.sizes))
         ]
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        self.take_kernels(made)
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        self.take_kernels(weights_by_name)
         # A list of one matrix; of none where there is no cluster.
-        self.clusters = [v for k, v in made.items() if k == "clusters"]
-        self.projections = [v for k, v in made.items() if "projection" in k]
+        self.clusters = [
+            v for k, v in weights_by_name.items() if k == "clusters"
+        ]
+        self.projections = [
+            v for k, v in weights_by_name.items() if "projection" in k
+        ]
 
     needs_logsumexp = True
     has_own_logits = False

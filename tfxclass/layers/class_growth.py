@@ -5,8 +5,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfxclass.core.change import Change
-from tfxclass.layers.class_numbers import REMOVED_LOGIT
+from tfxclass.core.class_update import ClassUpdate
+from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.shards import state
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import median_norm
@@ -25,13 +25,15 @@ class ClassGrowth:
     def __init__(self, head: keras.layers.Layer) -> None:
         self._head = head
 
-    def row_sources(self, old: Any, change: Change) -> dict[str, np.ndarray]:
+    def row_sources(
+        self, old: Any, change: ClassUpdate
+    ) -> dict[str, np.ndarray]:
         """Where the rows of weights were in the head that this comes from.
 
         Args:
             old: the head before `change`, of the same configuration but for
                 it.
-            change: `Change`.
+            change: `ClassUpdate`.
 
         Returns:
             int64 `[rows]` by name of a weight: rows of the old one, -1 for
@@ -57,7 +59,7 @@ class ClassGrowth:
         name: str,
         values: np.ndarray,
         old: Any,
-        change: Change,
+        change: ClassUpdate,
         means: ClassMeans | None,
     ) -> None:
         """Sets the rows of new and of removed classes in a weight.
@@ -70,7 +72,7 @@ class ClassGrowth:
             name: str, of the weight.
             values: its numbers, with the rows that `row_sources` names.
             old: the head before `change`.
-            change: `Change`.
+            change: `ClassUpdate`.
             means: `ClassMeans` of the new classes, or None.
         """
         (weight,) = [x for x in self._head.class_weights() if x.name == name]
@@ -97,7 +99,7 @@ class ClassGrowth:
         for weight in self._head.class_weights():
             if weight.part is None:
                 continue
-            variable = self._head.made[weight.name]
+            variable = self._head.weights_by_name[weight.name]
             values = np.array(state.read(variable))
             norm = 1.0 if self._is_cosine else median_norm(values)
             rows = norm * means.of_parts[weight.part]

@@ -1,6 +1,5 @@
 """A head with one row a class: the class matrix and its similarities."""
 
-import functools
 import math
 from typing import Any
 
@@ -9,11 +8,10 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tfxclass.checks import check_choice
-from tfxclass.core import targets as targets_lib
-from tfxclass.core.change import Change
-from tfxclass.layers.class_numbers import ClassWeight
-from tfxclass.layers.class_numbers import offset_specs
+from tfxclass.core.class_update import ClassUpdate
+from tfxclass.layers import cosine
+from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.class_set import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.tied_rows import Tie
@@ -27,30 +25,22 @@ from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Margin
 
-_MARGINS = {"cosface": targets_lib.cosface, "arcface": targets_lib.arcface}
-_COSINE_SCALE = 24.0
 _SET_BY_CALIBRATE = {"answer_temperature", "thresholds"}
 # A threshold that a probability of 1 is below.
 _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
 class ClassHead(PartitionedHead):
-    """Base class of the heads with a matrix `kernel`, a row a class.
+    """Base class of the heads with a matrix `kernel`, a row for each class.
 
     A subclass overrides `training_step`.
 
-    Logits are `features . row` (`similarity="dot"`), or with both sides
-    normalised, times `scale` (`"cosine"`), where `margin` is taken off the
-    target in training only (CosFace, Wang et al. 2018; ArcFace, Deng et al.
-    2019).
-
     Args:
         num_classes: int, number of classes.
-        similarity: `"dot"` or `"cosine"`.
-        scale: float, factor of cosine logits; 24 by default. Not for `"dot"`.
-        margin: float >= 0, margin on the target; 0 is none. Not for `"dot"`.
-        margin_type: `"cosface"` (off the cosine) or `"arcface"` (radians).
-        use_bias: whether logits have a bias. Not for `"cosine"`.
+        similarity: `"dot"`: logits are dot products of features and class
+            vectors. `"cosine"`, or a `tfxclass.layers.Cosine` with its scale
+            and margin: both sides are normalized first.
+        use_bias: whether logits have a bias. Not for cosines.
         bias_initializer: initializer of the bias, as
             `tfxclass.initializers.LogOdds` of the labels' frequencies.
         tied_to: a `keras.layers.Embedding`, or a `keras.Variable`, float32
@@ -80,10 +70,7 @@ class ClassHead(PartitionedHead):
     def __init__(
         self,
         num_classes: int,
-        similarity: str = "dot",
-        scale: float | None = None,
-        margin: float = 0.0,
-        margin_type: str = "cosface",
+        similarity: str | cosine.Cosine = "dot",
         use_bias: bool = False,
         bias_initializer: Initializer = "zeros",
         tied_to: Any = None,
@@ -94,13 +81,15 @@ class ClassHead(PartitionedHead):
                 f"`{name}` is no argument of a head: tfxclass.calibrate sets "
                 f"it. Fix: head.{name} = ... Received: {kwargs[name]!r}"
             )
+        mro = type(self).__mro__
+        of_subclasses = mro[: mro.index(ClassHead) + 1]
+        self.cosine = cosine.as_cosine(
+            type(self).__name__,
+            similarity,
+            kwargs,
+            num_constructors=sum("__init__" in vars(x) for x in of_subclasses),
+        )
         super().__init__(num_classes, **kwargs)
-        check_choice("similarity", similarity, ("dot", "cosine"))
-        check_choice("margin_type", margin_type, tuple(_MARGINS))
-        self.similarity = similarity
-        self.scale = scale
-        self.margin = margin
-        self.margin_type = margin_type
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self._answer_temperature = 1.0
@@ -112,25 +101,30 @@ class ClassHead(PartitionedHead):
                 f'kernel_dtype="{self.kernel_dtype}"'
             )
         self._check_bias()
-        self._check_similarity()
         self._check_options()
 
     def _check_options(self):
         used = [] if self.loss_options is None else self.loss_options.used
-        if "temperature" in used and self.similarity == "cosine":
+        if "temperature" in used and self.cosine is not None:
             raise ValueError(
                 '`temperature` of `loss_options` needs similarity="dot": '
                 "cosine logits have a `scale`. Received: temperature="
                 f"{self.loss_options.temperature}"
             )
         others = {"class_counts", "label_smoothing", "teacher_weight"}
-        if self.margin and others & set(used):
+        margin = self.cosine.margin if self.cosine is not None else 0
+        if margin and others & set(used):
             raise ValueError(
                 "`margin` must be 0 with `class_counts`, `label_smoothing` or "
                 "`teacher_weight` in `loss_options`: a margin is of plain "
                 "cosine logits, against labels. "
-                f"Received: margin={self.margin}, loss_options={used}"
+                f"Received: margin={margin}, loss_options={used}"
             )
+
+    @property
+    def similarity(self) -> str:
+        """`"dot"` or `"cosine"`."""
+        return "dot" if self.cosine is None else "cosine"
 
     @property
     def answer_temperature(self) -> float:
@@ -168,28 +162,10 @@ class ClassHead(PartitionedHead):
                 "`bias_initializer` needs `use_bias=True`. Received: "
                 f"bias_initializer={self.bias_initializer!r}"
             )
-
-    def _check_similarity(self):
-        if self.similarity == "dot":
-            if self.scale is not None or self.margin:
-                raise ValueError(
-                    '`scale` and `margin` need similarity="cosine". Received: '
-                    f"scale={self.scale}, margin={self.margin} with "
-                    'similarity="dot".'
-                )
-            return
-        if self.use_bias:
+        if self.use_bias and self.cosine is not None:
             raise ValueError(
                 '`use_bias=True` needs similarity="dot". Received: '
                 'similarity="cosine".'
-            )
-        if self.scale is not None and not 0 < self.scale < math.inf:
-            raise ValueError(
-                f"`scale` must be > 0 and finite. Received: {self.scale}"
-            )
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(
-                f"`margin` must be >= 0 and finite. Received: {self.margin}"
             )
 
     def __call__(self, features: Any, *args: Any, **kwargs: Any) -> Any:
@@ -222,12 +198,15 @@ class ClassHead(PartitionedHead):
             specs += offset_specs(self.removed, shape[:1], ["offsets"])
         return specs
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        self.kernel, self.bias = made["kernel"], made.get("bias")
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        self.kernel, self.bias = (
+            weights_by_name["kernel"],
+            weights_by_name.get("bias"),
+        )
         matrix = matrices.of(self.kernel)
         matrix.is_tied = self.tie is not None
         matrix.is_normalized = self.similarity == "cosine"
-        self.offsets = made.get("offsets")
+        self.offsets = weights_by_name.get("offsets")
 
     @property
     def row_bias(self) -> Any:
@@ -246,7 +225,7 @@ class ClassHead(PartitionedHead):
             if spec.is_rows
         ]
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         if self.tie is not None:
             raise ValueError(
                 "Classes of a head with `tied_to` are the rows of another "
@@ -256,25 +235,17 @@ class ClassHead(PartitionedHead):
         config = super().changed_config(change)
         if self.thresholds is not None:
             of_new = np.median(self.thresholds)
-            config["thresholds"] = change.grown(self.thresholds, of_new)
+            config["thresholds"] = change.resize(self.thresholds, of_new)
         return config
 
     @property
     def logit_scale(self) -> float:
         """Factor of the logits, float."""
-        if self.similarity == "dot":
-            return 1.0
-        return _COSINE_SCALE if self.scale is None else float(self.scale)
+        return 1.0 if self.cosine is None else float(self.cosine.scale)
 
     def target_margin(self) -> Margin | None:
         """The margin as a function of target logits, or None."""
-        if self.similarity == "dot" or not self.margin:
-            return None
-        return functools.partial(
-            _MARGINS[self.margin_type],
-            margin=self.margin,
-            scale=self.logit_scale,
-        )
+        return None if self.cosine is None else self.cosine.target_margin()
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Probabilities of logits `[..., num_classes]`."""
@@ -283,14 +254,14 @@ class ClassHead(PartitionedHead):
     def queries(self, features: tf.Tensor) -> tf.Tensor:
         """float32 `[rows, dim]`: logits are `queries . class rows`."""
         features = super().queries(features)
-        if self.similarity == "dot":
+        if self.cosine is None:
             return features
         return self.logit_scale * products.normalize(features)
 
     @property
     def rows(self) -> ClassRows:
         """The `ClassRows` of all classes."""
-        normalize = self.similarity == "cosine"
+        normalize = self.cosine is not None
         return ClassRows(
             self.kernel, self.row_bias, normalize, device=self.rows_device
         )
@@ -311,12 +282,11 @@ class ClassHead(PartitionedHead):
         return bfloat16_rows.floats(tf.convert_to_tensor(self.kernel))
 
     def get_config(self) -> Config:
-        names = ("similarity", "scale", "margin", "margin_type", "use_bias")
-        own = {name: getattr(self, name) for name in names}
         initializer = keras.initializers.serialize(self.bias_initializer)
         return {
             **super().get_config(),
-            **own,
+            **cosine.to_config(self.cosine),
+            "use_bias": self.use_bias,
             "bias_initializer": initializer,
             "answer_temperature": self.answer_temperature,
             "thresholds": self.thresholds,
@@ -326,7 +296,8 @@ class ClassHead(PartitionedHead):
     @classmethod
     def from_config(cls, config: Config) -> "ClassHead":
         names = _SET_BY_CALIBRATE & config.keys()
-        arguments = {k: v for k, v in config.items() if k not in names}
+        arguments = cosine.of_config(config)
+        arguments = {k: v for k, v in arguments.items() if k not in names}
         head = super().from_config(arguments)
         for name in names:
             setattr(head, name, config[name])

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.rows.class_rows import ClassRows
@@ -70,8 +70,8 @@ class DifferentiatedSoftmax(PartitionedHead):
             )
         return self.kernel_specs([size for size, _ in self.blocks], self.widths)
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        self.take_kernels(made)
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        self.take_kernels(weights_by_name)
 
     def class_rows(self) -> list[ClassRows]:
         return in_blocks(self.kernels, self.offsets)
@@ -79,7 +79,7 @@ class DifferentiatedSoftmax(PartitionedHead):
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         return tf.split(features, self.widths, axis=1)
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         # New classes are rare: they go to the last block.
         *others, (size, width) = self.blocks
         size += change.num_classes - self.num_classes

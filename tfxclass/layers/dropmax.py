@@ -53,6 +53,7 @@ MODE_OPTIONS = (
     "auxiliary_weight",
     "entropy_weight",
     "retain_probability",
+    "predict_samples",
 )
 # Matrices [batch, classes] that a step holds (measured): logits of each class
 # matrix and their gradients.
@@ -118,8 +119,8 @@ class DropMax(SavedRandom, SampledHead):
             alone, 1 by default; `"entropy_weight"`, float >= 0, for all but
             "random", by default 3 with "posterior", 1 with "adaptive" and 0
             with "attention"; `"retain_probability"`, float in (0, 1], rho of
-            every class, for `"random"`, which needs it.
-        predict_samples: int, masks of a prediction; None for equation 18.
+            every class, for `"random"`, which needs it; `"predict_samples"`,
+            int, masks of a prediction, None (equation 18) by default.
         **kwargs: `ClassHead`'s arguments.
 
     Raises:
@@ -148,7 +149,6 @@ class DropMax(SavedRandom, SampledHead):
         num_sampled: int | None = None,
         sampler: str | Sampler | None = None,
         mode_options: Mapping[str, Any] | None = None,
-        predict_samples: int | None = None,
         **kwargs: Any,
     ) -> None:
         options = moved_arguments.take_with_warning(
@@ -172,7 +172,7 @@ class DropMax(SavedRandom, SampledHead):
         self.auxiliary_weight = self._weight("auxiliary_weight", options)
         self.entropy_weight = self._weight("entropy_weight", options)
         self.retain_probability = options.get("retain_probability")
-        self.predict_samples = predict_samples
+        self.predict_samples = options.get("predict_samples")
         self._check()
         self.make_random(self.seed)
 
@@ -232,11 +232,11 @@ class DropMax(SavedRandom, SampledHead):
         )
         return {"retain": retain, "posterior": residual}
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        super().take_weights(made)
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        super().take_weights(weights_by_name)
         self.retain, self.posterior = (
-            (made[f"{name}_kernel"], made[f"{name}_bias"])
-            if f"{name}_kernel" in made
+            (weights_by_name[f"{name}_kernel"], weights_by_name[f"{name}_bias"])
+            if f"{name}_kernel" in weights_by_name
             else None
             for name in ("retain", "posterior")
         )
@@ -348,7 +348,9 @@ class DropMax(SavedRandom, SampledHead):
     def _loss(self, queries, logits, targets, sample=None):
         """`(losses, ranked)`, given the logits of all classes or a sample."""
         options = self.loss_options or LossOptions()
-        targets, row_weights = options.weigh(targets, self.num_classes)
+        targets, row_weights = options.apply_class_weights(
+            targets, self.num_classes
+        )
         ids, class_weights = None, tf.ones([1])
         if sample is not None:
             ids, class_weights = sample.ids, sample.inverse_counts
@@ -418,5 +420,4 @@ class DropMax(SavedRandom, SampledHead):
             "mode_options": {
                 name: getattr(self, name) for name in MODE_OPTIONS
             },
-            "predict_samples": self.predict_samples,
         }

@@ -123,6 +123,6 @@ def _colocated_with(kernel):
     if kernel is None:
         return contextlib.nullcontext()
     if not tf.distribute.has_strategy():
-        return placement.beside(kernel)
+        return placement.colocate_with(kernel)
     strategy = tf.distribute.get_strategy()
     return strategy.extended.colocate_vars_with(kernel.value)

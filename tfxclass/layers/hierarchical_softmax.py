@@ -12,10 +12,10 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import targets as targets_lib
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import mask_of
-from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
@@ -26,7 +26,6 @@ from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement
 from tfxclass.rows import search
-from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import row_products
 from tfxclass.saved_random import SavedRandom
 from tfxclass.trees import servable_search
@@ -156,10 +155,13 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             specs.append(root)
         return specs
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        self.kernel = made["kernel"]
-        self.nodes, self.leaves = made["nodes"], made["leaves"]
-        self.root = made.get("root")
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        self.kernel = weights_by_name["kernel"]
+        self.nodes, self.leaves = (
+            weights_by_name["nodes"],
+            weights_by_name["leaves"],
+        )
+        self.root = weights_by_name.get("root")
 
     def _initial_node_rows(self, shape, dtype=None):
         if not self.use_bias:
@@ -231,11 +233,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             )
         logits = self._root_logits(flatten(features), self.root)
         return unflatten(tf.sigmoid(logits), features)
-
-    @property
-    def node_rows(self) -> ClassRows:
-        """The rows of `kernel`, which belong to nodes, not to classes."""
-        return ClassRows(self.kernel, device=self.rows_device)
 
     def exact_loss(
         self,
@@ -420,7 +417,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         """None: rows belong to nodes."""
         return []
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         tree = changed_tree(self, change).tree
         config = super().changed_config(change)
         return {**config, "tree": keras.saving.serialize_keras_object(tree)}

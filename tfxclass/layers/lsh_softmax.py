@@ -1,21 +1,13 @@
 """LSH softmax: negatives from hash tables, looked up by features or labels."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import keras
 
-from tfxclass.checks import check_positive_int
-from tfxclass.layers import moved_arguments
-from tfxclass.layers.sampled_softmax import SampledSoftmax
-from tfxclass.samplers import by_name
+from tfxclass.layers.index_softmax import IndexSoftmax
 from tfxclass.samplers.lsh import LSHSampler
-from tfxclass.samplers.sample_size import check_num_sampled
-from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class LSHSoftmax(SampledSoftmax):
+class LSHSoftmax(IndexSoftmax):
     """Softmax over labels and the classes that hash tables find for them.
 
     `SampledSoftmax` with a `tfxclass.samplers.LSHSampler`. The negatives are
@@ -54,41 +46,4 @@ class LSHSoftmax(SampledSoftmax):
         Sampling Distributions, ICML 2021.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        num_sampled: int | None = None,
-        sampler_options: Mapping[str, Any] | None = None,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        num_classes = check_positive_int("num_classes", num_classes)
-        options = moved_arguments.take_with_warning(
-            "LSHSoftmax",
-            "sampler_options",
-            LSHSampler.option_names,
-            sampler_options,
-            kwargs,
-        )
-        sampler = LSHSampler(
-            check_num_sampled(num_sampled, num_classes), seed=seed, **options
-        )
-        super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
-
-    def rebuild(self) -> None:
-        """Builds tables of the class rows as they are, now."""
-        self.sampler.rebuild(self.kernel)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "LSHSoftmax":
-        config = dict(config)
-        config["sampler_options"] = moved_arguments.take(
-            LSHSampler.option_names, config.pop("sampler_options", None), config
-        )
-        return super().from_config(config)
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        del config["sampler"]
-        options = by_name.options_of(self.sampler)
-        return {**config, "sampler_options": options}
+    sampler_class = LSHSampler

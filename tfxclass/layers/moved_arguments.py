@@ -62,7 +62,7 @@ def take_with_warning(
             f"Use {head}(num_classes, {argument}={{{old[0]!r}: ...}}) instead "
             f"of {head}(num_classes, {old[0]}=...). Received: {', '.join(old)}",
             DeprecationWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     taken = {} if taken is None else taken
     unknown = sorted(set(taken) - set(names))

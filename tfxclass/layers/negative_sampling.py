@@ -52,7 +52,7 @@ class NegativeSampling(SampledHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         columns = Targets(sample.positions, targets.weights)
         of_targets = self.target_logits(logits, sample)
         losses = negative_sampling_loss(logits, columns, of_targets)

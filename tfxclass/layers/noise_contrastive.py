@@ -85,7 +85,7 @@ class NoiseContrastive(SampledHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         log_z = self.log_normalizer
         if log_z is None:
             log_z = math.log(self.num_classes)

@@ -1,7 +1,6 @@
 """The contract of an output layer: what Keras, metrics and exports call."""
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +12,14 @@ from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import forward as forward_lib
 from tfxclass.core import targets as targets_lib
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
-from tfxclass.layers import class_numbers
+from tfxclass.layers import class_set
 from tfxclass.layers import head_weights
 from tfxclass.layers.class_growth import ClassGrowth
-from tfxclass.layers.class_numbers import ClassWeight
+from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses import negatives as negatives_lib
 from tfxclass.losses import teacher
@@ -79,8 +78,6 @@ class OutputHead(keras.layers.Layer):
             is a probability after `tfxclass.calibrate`.
         class_names: sequence of str, the name of each class, which exports
             answer with; or None.
-        removed: ids of classes that are no answers; `tfxclass.remove_classes`
-            sets them. Their labels count as padding.
         num_negatives: int, classes that come with the labels of a row, in the
             last columns: labels are `[batch, ..., p + num_negatives]`, padded
             with -1. A training step on a sample has them in it beside the
@@ -88,7 +85,12 @@ class OutputHead(keras.layers.Layer):
             sure, so their weight is 1 (the log of the expected count is 0),
             and the loss estimates what it did. What computes all classes
             anyway, evaluations and metrics pass them by.
-        **kwargs: `keras.layers.Layer`'s arguments.
+        **kwargs: `keras.layers.Layer`'s arguments; in a configuration also
+            `removed`.
+
+    Attributes:
+        removed: list of int, classes that are never an answer. Their labels
+            count as padding. `tfxclass.remove_classes` makes a head with them.
 
     Call arguments:
         features: float tensor `[batch, dim]`, or with more dimensions, as
@@ -141,10 +143,11 @@ class OutputHead(keras.layers.Layer):
         kernel_dtype: str = "float32",
         loss: str = "softmax",
         class_names: Sequence[str] | None = None,
-        removed: Iterable[int] = (),
         num_negatives: int = 0,
         **kwargs: Any,
     ) -> None:
+        # `remove_classes` and files have it; a user gives none.
+        removed = kwargs.pop("removed", ())
         super().__init__(**kwargs)
         num_classes = check_positive_int("num_classes", num_classes)
         self._check_loss(loss)
@@ -161,8 +164,8 @@ class OutputHead(keras.layers.Layer):
                 f"{num_negatives}"
             )
         self.num_negatives = num_negatives
-        self.class_names = class_numbers.checked_names(class_names, num_classes)
-        self.removed = class_numbers.checked_removed(removed, num_classes)
+        self.class_names = class_set.checked_names(class_names, num_classes)
+        self.removed = class_set.checked_removed(removed, num_classes)
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
@@ -215,7 +218,7 @@ class OutputHead(keras.layers.Layer):
         """Weights by name that belong to another layer, which saves them."""
         return {}
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         """Sets the attributes of weights, a dict by name."""
         raise NotImplementedError
 
@@ -230,20 +233,22 @@ class OutputHead(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         self.check_features(input_shape)
-        made = {}
+        weights_by_name = {}
         shared = self.shared_rows(input_shape[-1])
         for spec in self.weight_specs(input_shape[-1]):
-            kernel = made.get("kernel")
+            kernel = weights_by_name.get("kernel")
             if spec.name in shared:
-                made[spec.name] = shared[spec.name]
+                weights_by_name[spec.name] = shared[spec.name]
             elif spec.is_rows:
-                made[spec.name] = self.add_rows(spec, kernel)
+                weights_by_name[spec.name] = self.add_rows(spec, kernel)
             else:
                 kernel = kernel if self._is_apart else None
-                made[spec.name] = head_weights.add_weight(self, spec, kernel)
+                weights_by_name[spec.name] = head_weights.add_weight(
+                    self, spec, kernel
+                )
         #: The weights by name.
-        self.made = made
-        self.take_weights(made)
+        self.weights_by_name = weights_by_name
+        self.take_weights(weights_by_name)
         for variable in shared.values():
             untrack(self, variable)
 
@@ -404,7 +409,7 @@ class OutputHead(keras.layers.Layer):
         )
         if not self.removed:
             return targets
-        return targets_lib.weighed(self.live_ids(targets.ids))
+        return targets_lib.uniform_targets(self.live_ids(targets.ids))
 
     @property
     def num_answers(self) -> int:
@@ -413,7 +418,7 @@ class OutputHead(keras.layers.Layer):
 
     def live_ids(self, ids: tf.Tensor) -> tf.Tensor:
         """Ids, int64 of any shape, with -1 for those of removed classes."""
-        return class_numbers.live_ids(ids, self.removed)
+        return class_set.live_ids(ids, self.removed)
 
     # How classes come and go.
 
@@ -426,7 +431,7 @@ class OutputHead(keras.layers.Layer):
         """Where the rows of a head after a change of classes come from."""
         return ClassGrowth(self)
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         """The configuration of this head after `change`.
 
         A subclass adds what its configuration has for each class.
@@ -521,10 +526,10 @@ class OutputHead(keras.layers.Layer):
 
         By default the exact loss, with the loss options.
         """
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         return Step(finish(self.exact_loss(features, targets)))
 
-    def weighed(
+    def apply_class_weights(
         self, targets: targets_lib.Targets
     ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
         """What `loss_options` make of labels, and of a loss on them.
@@ -539,7 +544,9 @@ class OutputHead(keras.layers.Layer):
         options = self.loss_options
         if options is None:
             return targets, lambda losses: losses
-        return self.objective.weigh(options, targets, self.num_classes)
+        return self.objective.apply_class_weights(
+            options, targets, self.num_classes
+        )
 
     def exact_loss(
         self, features: tf.Tensor, targets: targets_lib.Targets
@@ -637,7 +644,7 @@ class OutputHead(keras.layers.Layer):
             "kernel_dtype": self.kernel_dtype,
             "loss": self.objective.name,
             "num_negatives": self.num_negatives,
-            "class_names": class_numbers.packed_names(self.class_names),
+            "class_names": class_set.packed_names(self.class_names),
             "removed": [int(x) for x in self.removed],
         }
 

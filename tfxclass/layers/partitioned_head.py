@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.forward import Step
-from tfxclass.layers.class_numbers import ClassWeight
-from tfxclass.layers.class_numbers import offset_specs
+from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.class_set import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import flatten
@@ -66,10 +66,14 @@ class PartitionedHead(OutputHead):
         names = [f"offsets_{i}" for i in range(len(kernels))]
         return kernels + offset_specs(self.removed, sizes, names)
 
-    def take_kernels(self, made: dict[str, keras.Variable]) -> None:
+    def take_kernels(self, weights_by_name: dict[str, keras.Variable]) -> None:
         """Sets `kernels`, a list, and `offsets`, as many or None."""
-        self.kernels = [v for k, v in made.items() if k.startswith("kernel_")]
-        offsets = [v for k, v in made.items() if k.startswith("offsets_")]
+        self.kernels = [
+            v for k, v in weights_by_name.items() if k.startswith("kernel_")
+        ]
+        offsets = [
+            v for k, v in weights_by_name.items() if k.startswith("offsets_")
+        ]
         self.offsets = offsets or None
 
     def class_weights(self) -> list[ClassWeight]:
@@ -129,7 +133,7 @@ class PartitionedHead(OutputHead):
         By default the exact loss, with the margin and the loss options.
         """
         options, margin = self.loss_options, self.target_margin()
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         if options is None or self.objective.is_plain(options):
             losses = self.exact_loss(features, targets, margin)
         else:

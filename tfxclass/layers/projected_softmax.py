@@ -96,9 +96,9 @@ class ProjectedSoftmax(SampledSoftmax):
     def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
         return super().shared_rows(self.projection_dim)
 
-    def take_weights(self, made: dict[str, keras.Variable]) -> None:
-        super().take_weights(made)
-        self.projection = made["projection"]
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        super().take_weights(weights_by_name)
+        self.projection = weights_by_name["projection"]
 
     def queries(self, features: tf.Tensor) -> tf.Tensor:
         """float32 `[rows, projection_dim]`: logits are `queries . rows`."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.core import first_order
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -271,7 +271,7 @@ class SampledHead(ClassHead):
             "sampler": keras.saving.serialize_keras_object(self.sampler),
         }
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         config = super().changed_config(change)
         if "sampler" in config and self.sampler is not None:
             config["sampler"] = by_name.changed(self.sampler, change)

@@ -70,7 +70,7 @@ class SampledSoftmax(SampledHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         losses, ranked = self.objective.sampled(
             logits,
             sample,

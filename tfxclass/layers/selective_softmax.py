@@ -1,21 +1,13 @@
 """Selective softmax: the classes nearest to the batch, by a hashing forest."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import keras
 
-from tfxclass.checks import check_positive_int
-from tfxclass.layers import moved_arguments
-from tfxclass.layers.sampled_softmax import SampledSoftmax
-from tfxclass.samplers import by_name
+from tfxclass.layers.index_softmax import IndexSoftmax
 from tfxclass.samplers.hashing_forest import HashingForestSampler
-from tfxclass.samplers.sample_size import check_num_sampled
-from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class SelectiveSoftmax(SampledSoftmax):
+class SelectiveSoftmax(IndexSoftmax):
     """Softmax over the active classes that a hashing forest finds.
 
     The head for 10^5 classes and more: `SampledSoftmax` with a
@@ -57,43 +49,4 @@ class SelectiveSoftmax(SampledSoftmax):
         Dynamic Class Selection, AAAI 2018.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        num_sampled: int | None = None,
-        sampler_options: Mapping[str, Any] | None = None,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        num_classes = check_positive_int("num_classes", num_classes)
-        options = moved_arguments.take_with_warning(
-            "SelectiveSoftmax",
-            "sampler_options",
-            HashingForestSampler.option_names,
-            sampler_options,
-            kwargs,
-        )
-        sampler = HashingForestSampler(
-            check_num_sampled(num_sampled, num_classes), seed=seed, **options
-        )
-        super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
-
-    def rebuild(self) -> None:
-        """Builds a forest of the class rows as they are, now."""
-        self.sampler.rebuild(self.kernel)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "SelectiveSoftmax":
-        config = dict(config)
-        config["sampler_options"] = moved_arguments.take(
-            HashingForestSampler.option_names,
-            config.pop("sampler_options", None),
-            config,
-        )
-        return super().from_config(config)
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        del config["sampler"]
-        options = by_name.options_of(self.sampler)
-        return {**config, "sampler_options": options}
+    sampler_class = HashingForestSampler

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import with_negatives
@@ -91,7 +91,9 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     >>> with strategy.scope():
     ...     head = tfxclass.layers.ShardedSoftmax(
-    ...         10_000_000, similarity="cosine", margin=0.3, sample_rate=0.1
+    ...         10_000_000,
+    ...         similarity=tfxclass.layers.Cosine(margin=0.3),
+    ...         sample_rate=0.1,
     ...     )
     ...     model = keras.Sequential([keras.Input([512]), encoder, head])
     ...     optimizer = tfxclass.optimizers.LazySGD(0.1, momentum=0.9)
@@ -280,7 +282,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if not self.is_sampled:
             return super().training_step(features, targets)
         negatives = targets.negatives
-        targets, finish = self.weighed(targets)
+        targets, finish = self.apply_class_weights(targets)
         targets = targets._replace(negatives=negatives).map(exchange.gather)
         queries = self.queries(features)
         parts, columns, ids = zip(
@@ -393,7 +395,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         local = self.shards.components(self.kernel)
         return self.sampler is not None and len(local) == self.shards.count
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         config = super().changed_config(change)
         if self.sampler is not None:
             config["sampler"] = by_name.changed(self.sampler, change)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.trees import growing
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import directions
@@ -34,7 +34,7 @@ class TreeGrowth:
         return places
 
     def row_sources(
-        self, old: keras.layers.Layer, change: Change
+        self, old: keras.layers.Layer, change: ClassUpdate
     ) -> dict[str, np.ndarray]:
         rows = growing.rows_of(
             changed_tree(old, change), self._head.independent
@@ -42,7 +42,9 @@ class TreeGrowth:
         # Slots of a difference of rows are of neither.
         sources = {"kernel": np.where(rows.minus < 0, rows.plus, -1)}
         for name in ("nodes", "leaves"):
-            sources[name] = np.full(self._head.made[name].shape[0], -1)
+            sources[name] = np.full(
+                self._head.weights_by_name[name].shape[0], -1
+            )
         return sources
 
     def finish_rows(
@@ -50,7 +52,7 @@ class TreeGrowth:
         name: str,
         values: np.ndarray,
         old: keras.layers.Layer,
-        change: Change,
+        change: ClassUpdate,
         means: ClassMeans | None,
     ) -> None:
         """Differences of rows, and those that lead to new classes."""
@@ -89,7 +91,7 @@ class TreeGrowth:
 
 
 def changed_tree(
-    head: keras.layers.Layer, change: Change
+    head: keras.layers.Layer, change: ClassUpdate
 ) -> growing.ChangedTree:
     """The tree of a `HierarchicalSoftmax` after `change`."""
     if len(change.removed):

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from tfxclass.core.require import require
 from tfxclass.core.targets import as_tensor
+from tfxclass.core.targets import require
 from tfxclass.types import Labels
 
 

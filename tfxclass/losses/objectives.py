@@ -43,14 +43,14 @@ class Softmax:
     is_sum = False
 
     def is_plain(self, options: LossOptions) -> bool:
-        """Whether all of `options` is in what `weigh` makes."""
+        """Whether all of `options` is in what `apply_class_weights` makes."""
         return set(options.used) <= set(LOSS_OPTIONS)
 
     def targets(self, targets: Targets) -> Targets:
         """`Targets` whose weights sum up to 1, with those of this loss."""
         return targets
 
-    def weigh(
+    def apply_class_weights(
         self, options: LossOptions, targets: Targets, num_classes: int
     ) -> tuple[Targets, Finish]:
         """What `options` make of labels, and of a loss on them.
@@ -64,7 +64,7 @@ class Softmax:
             `(targets, finish)`: `Targets` with their masses, and a function
             of the rows' losses `[rows]`, without penalties.
         """
-        targets, row_weights = options.weigh(targets, num_classes)
+        targets, row_weights = options.apply_class_weights(targets, num_classes)
         return targets, lambda losses: options.finish(losses, row_weights)
 
     def streamed(
@@ -109,7 +109,7 @@ class Softmax:
         Args:
             logits: float32 `[rows, n]`, -inf where the mask leaves one out.
             sample: `tfxclass.samplers.Sample`.
-            targets: what `weigh` gave.
+            targets: what `apply_class_weights` gave.
             margin: function of the target logits, or None.
             options: `LossOptions`, or None.
             num_classes: int.
@@ -169,10 +169,10 @@ class OneVsRest:
         ids = targets.ids
         return Targets(ids, tf.cast(ids >= 0, tf.float32))
 
-    def weigh(
+    def apply_class_weights(
         self, options: LossOptions, targets: Targets, num_classes: int
     ) -> tuple[Targets, Finish]:
-        """As `Softmax.weigh`; labels' own losses are weighed, no others."""
+        """As in `Softmax`, but the weight is of a label's own loss alone."""
         masses = options.masses(targets, num_classes)
         return Targets(targets.ids, masses), lambda losses: losses
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.targets import Targets
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
@@ -241,7 +241,7 @@ class LossOptions:
                 f"probability. Received: teacher_weight={self.teacher_weight}"
             )
 
-    def weigh(
+    def apply_class_weights(
         self, targets: Targets, num_classes: int
     ) -> tuple[Targets, tf.Tensor]:
         """The labels of rows with their masses, and the weights of rows.
@@ -377,7 +377,7 @@ class LossOptions:
         counts = np.maximum(counts, counts[counts > 0].min())
         return self.logit_adjustment * np.log(counts / counts.sum())
 
-    def changed(self, change: Change) -> "LossOptions":
+    def changed(self, change: ClassUpdate) -> "LossOptions":
         """The options of a head after `change`.
 
         New classes weigh 1, or the median of given weights, are as often
@@ -392,12 +392,12 @@ class LossOptions:
             }
         elif self.class_weight is not None:
             of_new = np.median(self.class_weight)
-            config["class_weight"] = change.grown(self.class_weight, of_new)
+            config["class_weight"] = change.resize(self.class_weight, of_new)
         if self.propensities is not None:
             of_new = self.propensities.min()
-            config["propensities"] = change.grown(self.propensities, of_new)
+            config["propensities"] = change.resize(self.propensities, of_new)
         if self.class_counts is not None:
-            counts = change.grown_counts(self.class_counts)
+            counts = change.resize_counts(self.class_counts)
             config["class_counts"] = counts
         return LossOptions(**config)
 

@@ -8,11 +8,11 @@ the upper ones, which are 0 for a label. Ids stay exact, padding stays -1.
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.core.require import require
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import as_targets
 from tfxclass.core.targets import as_tensor
 from tfxclass.core.targets import merge_repeats
+from tfxclass.core.targets import require
 from tfxclass.types import Array
 from tfxclass.types import Labels
 

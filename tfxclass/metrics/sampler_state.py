@@ -1,5 +1,7 @@
 """What a head's sampler measures of itself, in `logs`."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 
@@ -9,6 +11,9 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.types import Config
+
+# Former names of what is measured.
+_RENAMED = {"places_used": "fill_rate", "yield": "table_hit_rate"}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -22,11 +27,12 @@ class SamplerState(HeadMetric):
             `"overflow_labels"`, the most labels of such a batch. For an index:
             `"recall"`, the fraction of the ten greatest logits that the index
             finds, measured on a few rows every few steps, and
-            `"places_used"`, the fraction of the sample reserved for classes
+            `"fill_rate"`, the fraction of the sample reserved for classes
             found by the index that such classes fill. For LSH tables:
-            `"tables_probed"`, the tables that a query reads, and `"yield"`,
-            the fraction of the classes found by the batch that is sampled. For
-            a head in shards the mean over the shards of the worker is given.
+            `"tables_probed"`, the tables that a query reads, and
+            `"table_hit_rate"`, the fraction of the classes found by the batch
+            that is sampled. For a head in shards the mean over the shards of
+            the worker is given.
         name: name of the metric; `measure` by default.
         dtype: as in `keras.metrics.Metric`.
 
@@ -44,7 +50,14 @@ class SamplerState(HeadMetric):
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
         super().__init__(head, name or measure, dtype)
-        self.measure = measure
+        if measure in _RENAMED:
+            warnings.warn(
+                f'Use SamplerState(head, "{_RENAMED[measure]}") instead of '
+                f'"{measure}".',
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        self.measure = _RENAMED.get(measure, measure)
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         measured = getattr(forward.head, "measured", {})
@@ -62,6 +75,11 @@ class SamplerState(HeadMetric):
             # These are counts: the last one says it, and not their mean.
             self.reset_state()
         super().add_values(values, weight)
+
+    @classmethod
+    def from_config(cls, config: Config) -> "SamplerState":
+        measure = _RENAMED.get(config["measure"], config["measure"])
+        return cls(**{**config, "measure": measure})
 
     def get_config(self) -> Config:
         return {**super().get_config(), "measure": self.measure}

@@ -27,8 +27,8 @@ class ActiveClasses(NamedTuple):
             probability that the fill gives that class, were it no label and
             the other classes the same; 0 for a label that occurs more than
             once and for padding.
-        places_used: float32 scalar, of the places that candidates may take,
-            the part that they take; 0 where there are none.
+        fill_rate: float32 scalar, the fraction of the sample reserved for
+            candidates that they fill; 0 where none of it is.
     """
 
     ids: tf.Tensor
@@ -37,7 +37,7 @@ class ActiveClasses(NamedTuple):
     num_targets: tf.Tensor
     num_candidates: tf.Tensor
     target_log_expected_count: tf.Tensor
-    places_used: tf.Tensor
+    fill_rate: tf.Tensor
 
 
 def active_classes(

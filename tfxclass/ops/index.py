@@ -5,17 +5,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass import keras_internals
-from tfxclass.ops import fallback
 from tfxclass.ops import library
 from tfxclass.ops import placement
-from tfxclass.types import Variable
 
-# What fallback ops save begins with (`tfxclass.ops.fallback.lsh_index`).
+# Indexes of earlier versions begin with it where no compiled ops were there.
 _ZIP = b"PK"
 # The state of an index that was never used.
 _UNUSED = {
@@ -88,8 +85,8 @@ class RefreshingIndex:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Restores what `state` returned.
 
-        An index of the other kind of ops, compiled or fallback, is left out: it
-        is built anew at the next step.
+        The index of a file that an earlier version saved without compiled ops
+        is left out. It is built anew at the next step.
 
         Raises:
             InvalidArgumentError: arrays that are no such index.
@@ -106,10 +103,9 @@ class RefreshingIndex:
 
 
 def _readable(array):
-    """The bytes of an index, b"" if other ops wrote them."""
+    """The bytes of an index, b"" if no compiled op wrote them."""
     data = np.asarray(array, np.uint8).tobytes()
-    is_readable = data.startswith(_ZIP) == (library.ops is fallback.ops)
-    return data if is_readable else b""
+    return b"" if data.startswith(_ZIP) else data
 
 
 def _destroy(handle):
@@ -117,14 +113,3 @@ def _destroy(handle):
     # holds: the op must not become a node of that graph.
     with keras_internals.eager_mode():
         tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
-
-
-def handle_of(variable: Variable) -> tf.Tensor:
-    """The resource handle of a Keras or TensorFlow variable."""
-    if isinstance(variable, keras.Variable):
-        variable = variable.value
-    if tf.distribute.in_cross_replica_context():
-        # All copies are equal: the first one will do.
-        strategy = tf.distribute.get_strategy()
-        variable = strategy.experimental_local_results(variable)[0]
-    return variable.handle

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 from tfxclass.ops.index import RefreshingIndex
-from tfxclass.ops.index import handle_of
+from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxclass.ops import library
-from tfxclass.ops.index import handle_of
+from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 

@@ -26,7 +26,7 @@ def on(device: str | None) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if device is None else tf.device(device)
 
 
-def beside(variable: Variable) -> contextlib.AbstractContextManager[Any]:
+def colocate_with(variable: Variable) -> contextlib.AbstractContextManager[Any]:
     """A context in which ops are placed on the device of `variable`."""
     return on(device_of(variable))
 
@@ -98,7 +98,7 @@ def of_index(variable: Variable, has_gpu_ops: bool) -> str | None:
 
 def gather(variable: Variable, ids: tf.Tensor) -> tf.Tensor:
     """Rows of `variable`, bfloat16 ones as float32; row-sparse gradients."""
-    with beside(variable):
+    with colocate_with(variable):
         # A read and a gather, not a sparse read of the variable: after that
         # TensorFlow copies the whole matrix at each full read, also at the
         # one whose product, the full output, has been pruned.
@@ -113,3 +113,14 @@ def device_of(variable: Any) -> str | None:
     if isinstance(variable, keras.Variable):
         variable = variable.value
     return getattr(variable, "device", None)
+
+
+def handle_of(variable: Variable) -> tf.Tensor:
+    """The resource handle of a Keras or TensorFlow variable."""
+    if isinstance(variable, keras.Variable):
+        variable = variable.value
+    if tf.distribute.in_cross_replica_context():
+        # All copies are equal: the first one will do.
+        strategy = tf.distribute.get_strategy()
+        variable = strategy.experimental_local_results(variable)[0]
+    return variable.handle

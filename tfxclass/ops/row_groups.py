@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfxclass.ops.index import RefreshingIndex
-from tfxclass.ops.index import handle_of
+from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 

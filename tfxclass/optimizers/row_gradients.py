@@ -41,11 +41,6 @@ def summed_rows(gradient: Gradient) -> Gradient:
     return tf.IndexedSlices(sums, ids, gradient.dense_shape)
 
 
-def distinct_ids(gradient: tf.IndexedSlices) -> tf.Tensor:
-    """The rows of a gradient, int64, each once, in the order of the batch."""
-    return tf.unique(tf.cast(gradient.indices, tf.int64))[0]
-
-
 def values_of(gradient: Gradient) -> tf.Tensor:
     """The numbers of a gradient, rows or dense."""
     if isinstance(gradient, tf.IndexedSlices):

@@ -18,13 +18,13 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
 from tfxclass.ops.exact_softmax import ClassGradient
-from tfxclass.optimizers import class_steps
 from tfxclass.optimizers import earlier_arguments
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers import sharded_slots
 from tfxclass.optimizers.gradient_sums import GradientSums
 from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.rows import class_matrix
+from tfxclass.rows.class_gradients import apply_by_class
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Initializer
@@ -233,7 +233,7 @@ class RowOptimizer(OptimizerHooks):
         return super().apply(grads, trainable_variables)
 
     def _on_apply(self, grads, variables):
-        grads, variables = class_steps.apply(self, grads, variables)
+        grads, variables = apply_by_class(self, grads, variables)
         if not variables:
             return
         grads = [self._as_rows(g, v) for g, v in zip(grads, variables)]
@@ -417,4 +417,4 @@ def _device_of(variable):
     """The scope of a slot; a strategy places slots by itself."""
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()
-    return placement.beside(variable)
+    return placement.colocate_with(variable)

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.core.targets import weighed
+from tfxclass.core.targets import uniform_targets
 from tfxclass.recovery.rows import Rows
 from tfxclass.recovery.rows import joined
 
@@ -88,7 +88,7 @@ class HeldOutRows:
         if len(self._keys):
             rows = Rows(
                 tf.constant(state["held_features"]),
-                weighed(tf.constant(state["held_ids"])),
+                uniform_targets(tf.constant(state["held_ids"])),
                 tf.constant(state["held_weights"]),
             )
             self._kept = [rows]

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.core.forward import mask_of
 from tfxclass.core.targets import Targets
-from tfxclass.core.targets import weighed
+from tfxclass.core.targets import uniform_targets
 from tfxclass.layers.output_head import flatten
 from tfxclass.types import Array
 from tfxclass.types import Labels
@@ -77,6 +77,6 @@ def joined(many: list[Rows]) -> Rows:
     ]
     return Rows(
         tf.concat([rows.features for rows in many], axis=0),
-        weighed(tf.concat(ids, axis=0)),
+        uniform_targets(tf.concat(ids, axis=0)),
         tf.concat([rows.weights for rows in many], axis=0),
     )

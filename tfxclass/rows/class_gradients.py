@@ -1,18 +1,18 @@
-"""How an optimizer learns that a gradient can be had class by class.
+"""Gradients of the exact loss that an optimizer applies class by class.
 
-The gradient of a kernel by the exact loss is a dense tensor for whoever asks,
-and has an attribute that says what it is computed from, as a head's output has
-its forward pass (`core/forward.py`). An optimizer that finds it moves the
-rows chunk by chunk; nobody reads the tensor then, and TensorFlow prunes it from
-the step. Whatever is made of the gradient (a sum, a clipped or scaled copy) is
-another tensor, without the attribute, and dense.
+The gradient of a class matrix is a dense tensor for every reader. An attribute
+of the tensor says what it is computed from, as a head's output has its forward
+pass (`core/forward.py`). An optimizer that finds the attribute updates a few
+class vectors at a time (`apply_by_class`). Then nobody reads the tensor, and
+TensorFlow prunes it from the step: the whole gradient is never stored. A sum of
+gradients, or a clipped or scaled copy, is another tensor without the attribute.
 
-The attribute is only there while a `tf.function` is traced, and counts only
-while nothing has written the kernel since it was read: the gradient is that of
-the rows as they were.
+The attribute exists only while a `tf.function` is traced. It counts only if
+nothing has written the class matrix since the loss read it.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -23,7 +23,7 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.types import Gradient
 from tfxclass.types import Variable
 
-_PROMISE = "_tfxclass_class_gradient"
+_ATTRIBUTE = "_tfxclass_class_gradient"
 # Ops that leave the variable as it is.
 _READERS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 
@@ -51,7 +51,7 @@ class Watch:
 
 
 @dataclasses.dataclass(eq=False)
-class Promise:
+class DeferredGradient:
     """What the gradient of a kernel is, and when its rows may be written.
 
     Attributes:
@@ -70,7 +70,7 @@ class Promise:
 
 
 def watch(variable: Any) -> Watch | None:
-    """A `Watch`, or None where no `Promise` can be kept."""
+    """A `Watch`, or None where no gradient can be deferred."""
     is_variable = isinstance(variable, (keras.Variable, tf.Variable))
     if not is_variable or tf.distribute.has_strategy():
         return None
@@ -79,20 +79,67 @@ def watch(variable: Any) -> Watch | None:
     return Watch(variable)
 
 
-def attach(gradient: tf.Tensor, promise: Promise) -> None:
-    """Makes `take` find the promise with the gradient, a tensor."""
-    setattr(gradient, _PROMISE, promise)
+def attach(gradient: tf.Tensor, deferred: DeferredGradient) -> None:
+    """Makes `take` find `deferred` with the gradient, a tensor."""
+    setattr(gradient, _ATTRIBUTE, deferred)
 
 
-def take(gradient: Gradient, variable: tf.Variable) -> Promise | None:
-    """The `Promise` of a gradient, once; None where there is none to keep."""
-    promise = getattr(gradient, _PROMISE, None)
-    if promise is None or promise.is_taken:
+def take(gradient: Gradient, variable: tf.Variable) -> DeferredGradient | None:
+    """The `DeferredGradient` of a gradient, once; or None."""
+    deferred = getattr(gradient, _ATTRIBUTE, None)
+    if deferred is None or deferred.is_taken:
         return None
-    if not promise.watch.is_as_it_was(variable):
+    if not deferred.watch.is_as_it_was(variable):
         return None
-    promise.is_taken = True
-    return promise
+    deferred.is_taken = True
+    return deferred
+
+
+def apply_by_class(
+    optimizer: Any,
+    grads: Sequence[Gradient],
+    variables: Sequence[Variable],
+) -> tuple[list[Gradient], list[Variable]]:
+    """Updates the variables whose gradients come class by class.
+
+    Args:
+        optimizer: `RowOptimizer`.
+        grads: list of gradients.
+        variables: list of their variables.
+
+    Returns:
+        `(grads, variables)` of all others.
+    """
+    others, of_bias = [], {}
+    for gradient, variable in zip(grads, variables):
+        deferred = None
+        if _can_step(optimizer, variable):
+            deferred = take(gradient, variable)
+        if deferred is None:
+            others.append((gradient, variable))
+            continue
+        with tf.control_dependencies(deferred.after):
+            found = optimizer._update_rows(
+                variable,
+                tf.zeros([0], tf.int64),
+                deferred.gradient,
+                optimizer.learning_rate,
+            )
+        if deferred.of_bias is not None:
+            of_bias[id(deferred.of_bias)] = found
+    # The pass over the classes has found the gradient of their biases.
+    found = [of_bias.get(id(gradient), gradient) for gradient, _ in others]
+    return found, [variable for _, variable in others]
+
+
+def _can_step(optimizer, variable):
+    if optimizer._is_replicated or not optimizer.can_step_by_class:
+        return False
+    index = optimizer._index_of(variable)
+    built_for = optimizer._built_for[index]
+    if getattr(built_for, "constraint", None) is not None:
+        return False
+    return optimizer._storage(index).slot_dtype == tf.float32
 
 
 def _current_graph():

@@ -215,8 +215,10 @@ def _promise(parts, watches, grads, losses):
     after = [*losses, *grads[:count]]
     for part, watch, kernel, bias in zip(parts, watches, of_kernels, of_biases):
         if watch is not None:
-            promise = class_gradients.Promise(part.gradient, watch, bias, after)
-            class_gradients.attach(kernel, promise)
+            deferred = class_gradients.DeferredGradient(
+                part.gradient, watch, bias, after
+            )
+            class_gradients.attach(kernel, deferred)
 
 
 def _common_device(parts):

@@ -9,6 +9,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import neighbor_cache
+from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.candidates import check_neighbor_fraction
 from tfxclass.samplers.candidates import neighbors_a_row
 from tfxclass.samplers.candidates import part_of
@@ -75,7 +76,7 @@ class AutoSampler(IndexedSampler):
             takes a third of the time.
         num_neighbors, num_candidates, rebuild_interval, neighbor_fraction,
             correct_fill, seed: as in `HashingForestSampler`.
-        query_share: float in (0, 1], fraction of the rows that a forest is
+        query_fraction: float in (0, 1], fraction of the rows that a forest is
             searched for as well. By default none is, where there is a cache.
 
     References:
@@ -98,7 +99,7 @@ class AutoSampler(IndexedSampler):
         rebuild_interval: int | str = "auto",
         neighbor_fraction: float = 0.5,
         correct_fill: bool = True,
-        query_share: float | None = None,
+        query_fraction: float | None = None,
         **kwargs: Any,
     ) -> None:
         allocation = kwargs.pop("allocation", None)
@@ -107,6 +108,9 @@ class AutoSampler(IndexedSampler):
                 "`allocation` belongs to a HashingForestSampler; an "
                 f"AutoSampler decides by itself. Received: {allocation!r}"
             )
+        earlier = renamed_arguments.take(
+            type(self).__name__, self.renamed, kwargs
+        )
         super().__init__(num_sampled, **kwargs)
         num_trees, leaf_size, num_candidates = check_forest_options(
             num_trees, leaf_size, num_candidates
@@ -121,8 +125,8 @@ class AutoSampler(IndexedSampler):
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.neighbor_fraction = neighbor_fraction
         self.correct_fill = correct_fill
-        self.query_share = query_share
-        self.check_query_share()
+        self.query_fraction = earlier.get("query_fraction", query_fraction)
+        self.check_query_fraction()
         self.index = HashingForest()
         # A uniform step is short where neighbors pay at all, so a larger
         # search would cost more than it brings.
@@ -133,7 +137,7 @@ class AutoSampler(IndexedSampler):
         return self.correct_fill
 
     def may_cache(self) -> bool:
-        return self.query_share is not None or self.correct_fill
+        return self.query_fraction is not None or self.correct_fill
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return self.forest.index_bytes(num_classes, dim)
@@ -171,7 +175,7 @@ class AutoSampler(IndexedSampler):
         search = 0.0
         if self.neighbor_cache is not None:
             search = neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
-        fraction = self.query_fraction()
+        fraction = self.searched_fraction()
         if fraction > 0:
             num_trees, _ = self.forest.trees_and_sketch(
                 self.num_classes, self.dim
@@ -188,8 +192,8 @@ class AutoSampler(IndexedSampler):
     ) -> Sample:
         self._decide(queries, target_ids, kernel)
         num_sampled = self.size_for(count_labels(target_ids))
-        places = self.places(num_sampled)
-        found = self._neighbors(queries, target_ids, kernel, places)
+        budget = self.candidate_budget(num_sampled)
+        found = self._neighbors(queries, target_ids, kernel, budget)
         return sample_with_candidates(
             self, target_ids, num_sampled, found, self.candidate_share()
         )
@@ -286,30 +290,30 @@ class AutoSampler(IndexedSampler):
         """The fraction of the classes that labels leave, for neighbors."""
         return self._state("choice") * self.neighbor_fraction
 
-    def places(self, num_sampled: Scalar) -> tf.Tensor:
+    def candidate_budget(self, num_sampled: Scalar) -> tf.Tensor:
         """How many neighbors to look for, int64 scalar."""
         # A constant times the choice, instead of eight ops.
         chosen = part_of(num_sampled, self.neighbor_fraction)
         return chosen * tf.cast(self._state("choice"), tf.int64)
 
-    def _neighbors(self, queries, target_ids, kernel, places):
-        """`(ids, scores)` of candidates, as many as there are `places`."""
+    def _neighbors(self, queries, target_ids, kernel, budget):
+        """`(ids, scores)` of candidates, as many as `budget`."""
 
         def find(queries, target_ids):
             self.forest.refresh(queries, kernel)
             wanted = neighbors_a_row(
                 queries,
                 target_ids,
-                places,
+                budget,
                 self.num_neighbors,
                 self.num_classes,
             )
             return self.forest.search(queries, target_ids, kernel, wanted)
 
-        has_places = places > 0
-        if self.query_fraction() == 0:
+        has_budget = budget > 0
+        if self.searched_fraction() == 0:
             # Looking up zero rows is cheaper than a tf.cond.
-            rows = tf.where(has_places, tf.shape(queries)[0], 0)
+            rows = tf.where(has_budget, tf.shape(queries)[0], 0)
             return find(queries[:rows], target_ids[:rows])
 
         def searched():
@@ -317,7 +321,7 @@ class AutoSampler(IndexedSampler):
             return tuple(tf.reshape(part, [-1]) for part in found)
 
         nothing = tf.zeros([0], tf.int64), tf.zeros([0])
-        return tf.cond(has_places, searched, lambda: nothing)
+        return tf.cond(has_budget, searched, lambda: nothing)
 
     def get_config(self) -> Config:
         names = (
@@ -328,7 +332,7 @@ class AutoSampler(IndexedSampler):
             "rebuild_interval",
             "neighbor_fraction",
             "correct_fill",
-            "query_share",
+            "query_fraction",
         )
         config = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **config}

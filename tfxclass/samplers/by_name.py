@@ -2,7 +2,7 @@
 
 import keras
 
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.cluster import ClusterSampler
@@ -77,7 +77,7 @@ def _resolved(sampler, num_classes):
     return sampler
 
 
-def changed(sampler: Sampler, change: Change) -> Sampler:
+def changed(sampler: Sampler, change: ClassUpdate) -> Sampler:
     """A sampler like this one, for a head after `change`; its index is new."""
     return type(sampler).from_config(sampler.changed_config(change))
 

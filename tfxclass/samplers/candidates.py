@@ -18,24 +18,25 @@ from tfxclass.types import Variable
 # classes and a sample of 6,700, eight times these took 102 ms a step, and the
 # votes of hash tables alone 46.
 _MAX_OVERSAMPLING = 8
-_MAX_RESCORED = 4096
+_MAX_RERANKED = 4096
 
 
 class CandidateSampler(Sampler):
     """The labels of the batch, candidates, and a uniform fill.
 
-    A subclass gives the candidates. Where they are more than
-    `neighbor_fraction` of the places that the labels leave, they are sampled
-    by the softmax of their scores. The rest of the places is drawn uniformly
-    from all classes that were not chosen; `correct_fill` gives those the weight
-    of all that they stand for, which makes the sum of exponentials an unbiased
-    estimate however the candidates were found. Without it, and with
-    `neighbor_fraction=1`, the softmax is restricted to the set.
+    A subclass gives the candidates. Labels come first. Candidates get at
+    most `neighbor_fraction` of the rest of the sample. If there are more of
+    them, they are sampled by the softmax of their scores. The other classes of
+    the sample are uniform, among all that were not chosen. `correct_fill`
+    weighs each of these for all the classes it stands for, which makes the sum
+    of exponentials an unbiased estimate, however the candidates were found.
+    Without it, and with `neighbor_fraction=1`, the softmax is restricted to
+    the sample.
 
     Args:
         num_sampled: int, number of classes a step, labels included.
-        neighbor_fraction: float in (0, 1], most places for candidates, of
-            those that the labels leave.
+        neighbor_fraction: float in (0, 1], largest fraction of the sample
+            without its labels that candidates get.
         correct_fill: whether the fill is weighted.
         seed: int.
     """
@@ -71,13 +72,13 @@ class CandidateSampler(Sampler):
         queries: tf.Tensor,
         target_ids: tf.Tensor,
         kernel: Variable,
-        places: tf.Tensor,
+        candidate_budget: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)`, of one shape; -1 is padding.
 
         Args:
             queries, target_ids, kernel: of `sample`.
-            places: int64 scalar, how many to look for.
+            candidate_budget: int64 scalar, how many candidates to look for.
         """
         raise NotImplementedError
 
@@ -145,7 +146,7 @@ def sample_with_candidates(
         candidate_share=share,
         sample_overflow=sampler.sample_overflow,
     )
-    sampler.note_places(chosen.places_used)
+    sampler.note_fill_rate(chosen.fill_rate)
     count = chosen.log_expected_count
     return Sample(
         chosen.ids,
@@ -155,14 +156,14 @@ def sample_with_candidates(
 
 
 def left_by(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:
-    """The places that distinct labels leave, int64 scalar."""
+    """How many classes distinct labels leave to sample, int64 scalar."""
     ids = tf.unique(tf.reshape(target_ids, [-1])).y
     labels = tf.reduce_sum(tf.cast(ids >= 0, tf.int64))
     return tf.maximum(tf.cast(num_sampled, tf.int64) - labels, 0)
 
 
 def part_of(count: Scalar, fraction: Scalar) -> tf.Tensor:
-    """That part of so many places, int64 scalar.
+    """That fraction of a number of classes, int64 scalar.
 
     Below 1 it leaves one for the fill: without any the sum is no estimate.
     """
@@ -183,8 +184,8 @@ class NeighborSampler(CandidateSampler):
     Args:
         num_sampled: int, number of classes a step, labels included.
         num_neighbors: int Q, classes looked for a row of the batch;
-            by default as many as fill the candidates' places, and
-            its labels.
+            by default as many as fill the candidates' part of the
+            sample, and its labels.
         neighbor_fraction, correct_fill, seed: of `CandidateSampler`.
     """
 
@@ -210,10 +211,14 @@ class NeighborSampler(CandidateSampler):
         queries: tf.Tensor,
         target_ids: tf.Tensor,
         kernel: Variable,
-        places: tf.Tensor,
+        candidate_budget: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         wanted = neighbors_a_row(
-            queries, target_ids, places, self.num_neighbors, self.num_classes
+            queries,
+            target_ids,
+            candidate_budget,
+            self.num_neighbors,
+            self.num_classes,
         )
         return self.search(queries, target_ids, kernel, wanted)
 
@@ -234,7 +239,7 @@ class NeighborSampler(CandidateSampler):
 def neighbors_a_row(
     queries: tf.Tensor,
     target_ids: tf.Tensor,
-    places: tf.Tensor,
+    candidate_budget: tf.Tensor,
     num_neighbors: int | None,
     num_classes: int,
 ) -> tf.Tensor:
@@ -242,7 +247,8 @@ def neighbors_a_row(
 
     Args:
         queries, target_ids: of `sample`.
-        places: int64 scalar, how many candidates the batch has room for.
+        candidate_budget: int64 scalar, how many candidates the batch has room
+            for.
         num_neighbors: int, where the number is given.
         num_classes: int.
     """
@@ -250,7 +256,7 @@ def neighbors_a_row(
         wanted = tf.constant(num_neighbors, tf.int64)
     else:
         batch = tf.maximum(tf.shape(queries, tf.int64)[0], 1)
-        wanted = tf.maximum(places // batch, 1)
+        wanted = tf.maximum(candidate_budget // batch, 1)
         # The nearest of a trained row are its own labels, on average.
         wanted += _labels_a_row(target_ids, batch)
     return tf.minimum(wanted, num_classes)
@@ -266,4 +272,4 @@ def _labels_a_row(target_ids, batch):
 
 def oversampling(num_sampled: int) -> int:
     """How many times the candidates that fit an index gives; logits decide."""
-    return max(1, min(_MAX_OVERSAMPLING, _MAX_RESCORED // num_sampled))
+    return max(1, min(_MAX_OVERSAMPLING, _MAX_RERANKED // num_sampled))

@@ -22,7 +22,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
     An index of inverted lists: class rows by their nearest k-means centre. A
     step reads, for every row of the batch, the `num_probes` lists whose
     centres answer it most and scores their classes by the rows as they are;
-    the rest of the places is drawn uniformly, which keeps the estimate sound
+    the rest of the sample is uniform, which keeps the estimate sound
     where the index is stale. A search costs a product a centre and one a class
     of the lists read, about `num_probes / num_clusters` of all.
 
@@ -37,7 +37,7 @@ class ClusterSampler(NeighborSampler, IndexedSampler):
         num_clusters: int, by default four times the root of the classes.
         num_probes: int, lists read for a row of the batch.
         num_neighbors: int Q, classes taken for a row of the batch;
-            by default as many as fill the candidates' places.
+            by default as many as fill the candidates' part of the sample.
         update_interval: int, in steps.
         rebuild_interval: int, in steps; at least 4.
         neighbor_fraction: float in (0, 1], their part of what labels leave.

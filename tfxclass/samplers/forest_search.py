@@ -59,7 +59,7 @@ class ForestSearch:
     @property
     def is_used(self) -> bool:
         """Whether any row is searched for in the forest."""
-        return self._sampler.query_fraction() > 0
+        return self._sampler.searched_fraction() > 0
 
     def build(self, kernel_shape: tuple[int, int]) -> None:
         """Makes what watches the forest; `build` of the sampler calls it."""
@@ -112,7 +112,7 @@ class ForestSearch:
         # and while it is queried, a vote a class.
         built = _TREES_AHEAD * (tree + 4 * num_classes)
         fixed = num_classes * (width + 2)
-        if self._sampler.query_fraction() < 1:
+        if self._sampler.searched_fraction() < 1:
             fixed += neighbor_cache.bytes_of(num_classes, dim)
         return num_trees * tree + built + fixed
 

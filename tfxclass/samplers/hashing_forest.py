@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.drift import Drift
@@ -57,11 +58,12 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             refresh included (24 at 10M classes).
         leaf_size: int, most rows of a cell.
         num_neighbors: int Q, classes looked for a row of the batch;
-            by default as many as fill the neighbours' places, and its labels.
+            by default as many as fill the candidates' part of the sample, and
+            its labels.
         num_candidates: int, most classes that a query scores, those that most
             trees agree on; None scores all that the trees give, as the paper
             does.
-        query_share: float in (0, 1], fraction of the rows that the forest is
+        query_fraction: float in (0, 1], fraction of the rows that the forest is
             searched for; 1 is all rows, as in the paper. By default a
             sixteenth with `correct_fill`, and else 1. Always 1 for shards, on
             parameter servers and on GPUs.
@@ -87,7 +89,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         "neighbor_fraction",
         "correct_fill",
         "allocation",
-        "query_share",
+        "query_fraction",
     )
 
     def __init__(
@@ -98,9 +100,12 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         num_candidates: int | None = 64,
         rebuild_interval: int | str = "auto",
         allocation: AdaptiveAllocation | None = None,
-        query_share: float | None = None,
+        query_fraction: float | None = None,
         **kwargs: Any,
     ) -> None:
+        earlier = renamed_arguments.take(
+            type(self).__name__, self.renamed, kwargs
+        )
         super().__init__(num_sampled, **kwargs)
         num_trees, leaf_size, num_candidates = check_forest_options(
             num_trees, leaf_size, num_candidates
@@ -112,8 +117,8 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         self.num_candidates = num_candidates
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.allocation = allocation
-        self.query_share = query_share
-        self.check_query_share()
+        self.query_fraction = earlier.get("query_fraction", query_fraction)
+        self.check_query_fraction()
         self.index = HashingForest()
         self.forest = ForestSearch(
             self, max_oversampling=8, allocation=allocation
@@ -133,7 +138,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         return self.forest.drift
 
     def may_cache(self) -> bool:
-        return self.query_share is not None or self.correct_fill
+        return self.query_fraction is not None or self.correct_fill
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return self.forest.index_bytes(num_classes, dim)

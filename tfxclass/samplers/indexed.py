@@ -10,10 +10,12 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
+from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.neighbor_cache import label_of
 from tfxclass.samplers.neighbor_cache import width_of
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Config
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
@@ -24,8 +26,8 @@ class IndexedSampler(Sampler):
     It counts its steps, by which the index is refreshed, and saves the index
     with the model.
 
-    A subclass with a `query_share` searches the index for that fraction of the
-    rows only, and takes the neighbors of the others from a `NeighborCache`.
+    A subclass with a `query_fraction` searches the index for that fraction of
+    the rows, and takes the neighbors of the others from a `NeighborCache`.
     The cache lies on a CPU, and each process has its own. So it is not used
     where class vectors lie on parameter servers, nor in shards, where most
     labels of a batch belong to other shards.
@@ -36,10 +38,17 @@ class IndexedSampler(Sampler):
     index: Any = None
     neighbor_cache: NeighborCache | None = None
     #: The fraction of the rows that the index is searched for, unless it is
-    #: given as `query_share`.
+    #: given as `query_fraction`.
     default_query_fraction = 1.0
-    query_share: float | None = None
+    query_fraction: float | None = None
     is_on_servers = False
+    #: Arguments by their former names.
+    renamed = renamed_arguments.INDEXED
+
+    @classmethod
+    def from_config(cls, config: Config) -> "IndexedSampler":
+        config = renamed_arguments.translated(cls.renamed, config)
+        return super().from_config(config)
 
     @property
     def has_gpu_ops(self) -> bool:
@@ -73,36 +82,37 @@ class IndexedSampler(Sampler):
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         self.step = self.counter("step", 0)
-        self.gauge("places_used")
+        self.gauge("fill_rate")
 
-    def check_query_share(self) -> None:
-        """Raises ValueError unless `query_share` is None or in (0, 1]."""
-        if self.query_share is not None and not 0 < self.query_share <= 1:
+    def check_query_fraction(self) -> None:
+        """Raises ValueError unless `query_fraction` is None or in (0, 1]."""
+        fraction = self.query_fraction
+        if fraction is not None and not 0 < fraction <= 1:
             raise ValueError(
-                f"`query_share` must be in (0, 1]. Received: {self.query_share}"
+                f"`query_fraction` must be in (0, 1]. Received: {fraction}"
             )
 
     def build_cache(self, kernel_shape: tuple[int, ...]) -> None:
         """Makes the `neighbor_cache`, where one is used."""
         self.is_on_servers = _is_on_servers()
-        if self.query_fraction() < 1:
+        if self.searched_fraction() < 1:
             # Its ops run on a CPU and read class vectors: it lies with them.
             with placement.on(self.index and self.index.device):
                 self.neighbor_cache = NeighborCache(self, *kernel_shape)
 
-    def query_fraction(self) -> float:
+    def searched_fraction(self) -> float:
         """The fraction of the rows that a step searches the index for.
 
         It is 1 on a GPU, which searches for all rows at once.
         """
         if self.is_on_servers or self.is_on_gpu() or not self.may_cache():
             return 1.0
-        return self.query_share or self.default_query_fraction
+        return self.query_fraction or self.default_query_fraction
 
     def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
         copy = super().for_rows(*sizes, **options)
         # Most labels of a batch are in other shards, so a cache is no help.
-        copy.query_share = 1.0
+        copy.query_fraction = 1.0
         return copy
 
     def may_cache(self) -> bool:
@@ -128,7 +138,7 @@ class IndexedSampler(Sampler):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, shares)` `[n, k]`, k >= `wanted`; see `NeighborCache.search`.
 
-        `find` searches the index for `query_fraction` of the rows.
+        `find` searches the index for `searched_fraction()` of the rows.
         """
         step = tf.convert_to_tensor(self.step)
         return self.neighbor_cache.search(
@@ -145,7 +155,7 @@ class IndexedSampler(Sampler):
 
     def _num_asked(self, queries):
         """For how many rows the index is searched, int64 scalar."""
-        fraction = self.query_fraction()
+        fraction = self.searched_fraction()
         if fraction == 0:
             return tf.zeros([], tf.int64)
         rows = tf.cast(tf.shape(queries)[0], tf.float32)
@@ -182,8 +192,8 @@ class IndexedSampler(Sampler):
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         self.step.assign_add(1)
 
-    def note_places(self, used: tf.Tensor) -> None:
-        self.measured["places_used"].assign(used)
+    def note_fill_rate(self, used: tf.Tensor) -> None:
+        self.measured["fill_rate"].assign(used)
 
     def figures(self) -> dict[str, float]:
         count, seconds = self.index.times()

@@ -13,6 +13,7 @@ from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import lsh_options
 from tfxclass.samplers import neighbor_cache
+from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import batch_of
@@ -38,16 +39,16 @@ class LSHSampler(IndexedSampler):
     whose functions collide with probability p is found with probability
     1 - (1 - p^K)^L, which follows the weights as they are trained.
 
-    Room: the batch's union gets at most `neighbor_fraction` of the places that
-    labels leave. Each query reads all tables, and each table that
+    Labels come first. The batch's union gets at most `neighbor_fraction` of
+    the rest of the sample. Each query reads all tables, and each table that
     gives a class is a vote for it. A larger union is cut by votes: classes with
     the most (of one query) stay, and of those with the least votes that stay a
     uniform sample. A class is then kept with the probability of so many votes,
     which are Binomial(L, p^K): the more similar, the more surely. Votes are
     rough: of 10,000 classes in groups of 50, the 101 with the most are a
-    quarter of the 101 nearest. So votes give `rescored` times the room, the
-    logits of those are computed, and the classes that the batch gives the most
-    probability stay. Places that are left are filled uniformly.
+    quarter of the 101 nearest. So votes give `rerank_factor` times as many
+    classes, the logits of those are computed, and the classes that the batch
+    gives the most probability stay. The rest of the sample is uniform.
 
     The first step builds tables of the rows as they are. New ones are begun
     from the rows that were sampled since: the step that begins them hashes
@@ -61,9 +62,9 @@ class LSHSampler(IndexedSampler):
     Args:
         num_sampled: int, number of classes a step, labels included.
         scheme: `"embedding"` or `"label"`.
-        hash: `"simhash"`, `"sparse_simhash"` (its functions look at a third
-            of the coordinates) or `"dwta"` (winner take all; zeros count as
-            absent, so it suits sparse features).
+        hash_family: `"simhash"`, `"sparse_simhash"` (its functions look at a
+            third of the coordinates) or `"dwta"` (winner take all; zeros count
+            as absent, so it suits sparse features).
         num_hashes: int K, functions a table; by default such that a query
             visits about twice as many ids as a step computes classes.
         num_tables: int L, at most 65,535 (12,287 on a GPU); by default 16 to
@@ -96,17 +97,17 @@ class LSHSampler(IndexedSampler):
             at least 1 / num_classes; for `"simhash"` without `bucket_size`;
             nearly unbiased over hash functions where the union fits.
             `"none"`: the softmax is restricted to the set, as in the paper.
-        rescored: int, how many times the room votes may give, of which the
-            logits decide; 1 is votes alone, as in the paper. By default 8
-            with `correction="fill"`, or as many as make 4,096 classes (more
-            would cost more than the step), and 1 with the others, whose law
-            is that of votes or the paper's.
-        query_share: float in (0, 1], fraction of the rows that tables are read
-            for: the rows whose labels were searched for longest ago. The
+        rerank_factor: int, how many times the classes that fit votes may
+            give. Their logits decide which stay; 1 is votes alone, as in the
+            paper. By default 8 with `correction="fill"`, or as many as make
+            4,096 classes (more would cost more than the step). With the other
+            corrections it is 1.
+        query_fraction: float in (0, 1], fraction of the rows that tables are
+            read for: the rows whose labels were searched for longest ago. The
             others take their neighbors from a `NeighborCache`. By default a
             sixteenth with `correction="fill"`, `negatives="batch"` and
-            `rescored=None`. With other options it is 1, and always in shards,
-            on parameter servers and on GPUs.
+            `rerank_factor=None`. With other options it is 1, and always in
+            shards, on parameter servers and on GPUs.
         seed: int.
 
     References:
@@ -118,10 +119,11 @@ class LSHSampler(IndexedSampler):
 
     has_gpu_ops = LSHTables.has_gpu_ops
     default_query_fraction = 0.0625
+    renamed = renamed_arguments.LSH
     #: Arguments besides `num_sampled` and `seed`.
     option_names = (
         "scheme",
-        "hash",
+        "hash_family",
         "num_hashes",
         "num_tables",
         "bin_size",
@@ -134,15 +136,15 @@ class LSHSampler(IndexedSampler):
         "negatives",
         "neighbor_fraction",
         "correction",
-        "rescored",
-        "query_share",
+        "rerank_factor",
+        "query_fraction",
     )
 
     def __init__(
         self,
         num_sampled: int | None = None,
         scheme: str = "embedding",
-        hash: str = "simhash",
+        hash_family: str = "simhash",
         num_hashes: int | None = None,
         num_tables: int | None = None,
         bin_size: int = 8,
@@ -155,14 +157,17 @@ class LSHSampler(IndexedSampler):
         negatives: str = "batch",
         neighbor_fraction: float = 0.5,
         correction: str = "fill",
-        rescored: int | None = None,
-        query_share: float | None = None,
+        rerank_factor: int | None = None,
+        query_fraction: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        earlier = renamed_arguments.take(
+            type(self).__name__, self.renamed, kwargs
+        )
         super().__init__(num_sampled, seed=seed, **kwargs)
         self.scheme = scheme
-        self.hash = hash
+        self.hash_family = earlier.get("hash_family", hash_family)
         self.num_hashes = num_hashes
         self.num_tables = num_tables
         self.bin_size = bin_size
@@ -175,15 +180,16 @@ class LSHSampler(IndexedSampler):
         self.negatives = negatives
         self.neighbor_fraction = neighbor_fraction
         self.correction = correction
-        self.rescored = rescored
-        self.query_share = query_share
+        self.rerank_factor = earlier.get("rerank_factor", rerank_factor)
+        self.query_fraction = earlier.get("query_fraction", query_fraction)
         lsh_options.check_options(self)
-        self.check_query_share()
-        if (query_share or 1) < 1 and not self.may_cache():
+        self.check_query_fraction()
+        if (self.query_fraction or 1) < 1 and not self.may_cache():
             raise ValueError(
-                '`query_share` below 1 needs `correction="fill"`, '
-                '`negatives="batch"` and `rescored=None`: other laws are of '
-                f"what tables give all rows. Received: {query_share}"
+                '`query_fraction` below 1 needs `correction="fill"`, '
+                '`negatives="batch"` and `rerank_factor=None`: other '
+                "corrections need what the tables give all rows. Received: "
+                f"{self.query_fraction}"
             )
         self.drift = None
         self.index = None  # its sizes follow the number of classes
@@ -192,7 +198,7 @@ class LSHSampler(IndexedSampler):
         super().build(kernel_shape)
         self.build_cache(kernel_shape)
         self.gauge("tables_probed")
-        self.gauge("yield")
+        self.gauge("table_hit_rate")
         if self.rebuild_interval == "auto":
             nanoseconds = self._refresh_nanoseconds(*kernel_shape)
             self.drift = Drift(self, *kernel_shape, nanoseconds)
@@ -211,7 +217,7 @@ class LSHSampler(IndexedSampler):
         self.index = LSHTables(
             num_hashes,
             num_tables,
-            hash=self.hash,
+            hash=self.hash_family,
             bin_size=self.bin_size,
             inner_product=self.measure == "inner_product",
             bucket_size=self.bucket_size or 0,
@@ -224,7 +230,7 @@ class LSHSampler(IndexedSampler):
         return (
             self.correction == "fill"
             and self.negatives == "batch"
-            and self.rescored is None
+            and self.rerank_factor is None
         )
 
     @property
@@ -237,7 +243,7 @@ class LSHSampler(IndexedSampler):
         tables = lsh_options.bytes_of(
             self, num_classes, *self.functions(num_classes)
         )
-        if self.query_fraction() == 1:
+        if self.searched_fraction() == 1:
             return tables
         return tables + neighbor_cache.bytes_of(num_classes, dim)
 
@@ -320,7 +326,9 @@ class LSHSampler(IndexedSampler):
         # The cache may have given more than the tables.
         kept = tf.cast(chosen.num_candidates, tf.float32)
         pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)
-        self.measured["yield"].assign(tf.math.divide_no_nan(kept, pool))
+        self.measured["table_hit_rate"].assign(
+            tf.math.divide_no_nan(kept, pool)
+        )
 
     def _log_not_found(self, asked, valid, ids, kernel, found):
         """log(1 - P) of each class for each row, `[batch, num_sampled]`."""

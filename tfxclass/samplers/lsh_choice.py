@@ -17,8 +17,8 @@ from tfxclass.types import Variable
 
 def _times(sampler):
     """How many times the room votes give."""
-    if sampler.rescored is not None:
-        return sampler.rescored
+    if sampler.rerank_factor is not None:
+        return sampler.rerank_factor
     if sampler.correction != "fill":
         return 1
     return oversampling(sampler.num_sampled)
@@ -40,12 +40,12 @@ def choose_classes(
         queries, target_ids, kernel: of `Sampler.sample`.
     """
     room = left_by(target_ids, _size(sampler, target_ids))
-    places = part_of(room, sampler.neighbor_fraction)
+    budget = part_of(room, sampler.neighbor_fraction)
     propose = _from_votes
     if sampler.neighbor_cache is not None:
         propose = _from_cache
     found, ids, scores = propose(
-        sampler, asked, valid, queries, target_ids, kernel, room, places
+        sampler, asked, valid, queries, target_ids, kernel, room, budget
     )
     chosen = sampler.choose(
         target_ids,
@@ -54,7 +54,7 @@ def choose_classes(
         candidate_share=sampler.neighbor_fraction,
         sample_overflow=False,
     )
-    sampler.note_places(chosen.places_used)
+    sampler.note_fill_rate(chosen.fill_rate)
     return found, chosen
 
 
@@ -70,10 +70,10 @@ def _query(sampler, asked, valid, target_ids, pool):
 
 
 def _from_votes(
-    sampler, asked, valid, queries, target_ids, kernel, room, places
+    sampler, asked, valid, queries, target_ids, kernel, room, budget
 ):
     """`(found, ids, scores)`: tables are read for all rows."""
-    times, pool = _times(sampler), places
+    times, pool = _times(sampler), budget
     if times > 1:  # the logits decide, of no fewer for many labels
         most = part_of(_size(sampler, target_ids), sampler.neighbor_fraction)
         pool = times * tf.minimum(room, most)
@@ -82,16 +82,20 @@ def _from_votes(
     if times == 1:
         return found, ids, tf.zeros_like(ids, tf.float32)
     unit = sampler.similarity == "cosine"
-    return found, ids, _log_masses(queries, target_ids, ids, kernel, unit)
+    return (
+        found,
+        ids,
+        _candidate_log_scores(queries, target_ids, ids, kernel, unit),
+    )
 
 
 def _from_cache(
-    sampler, asked, valid, queries, target_ids, kernel, room, places
+    sampler, asked, valid, queries, target_ids, kernel, room, budget
 ):
     """As `_from_votes`: tables for some rows, the cache for the others."""
     times, batch = _times(sampler), tf.shape(queries, tf.int64)[0]
-    wanted = times * (places // tf.maximum(batch, 1) + 1)
-    pool = sampler.query_fraction() * tf.cast(times * places, tf.float32)
+    wanted = times * (budget // tf.maximum(batch, 1) + 1)
+    pool = sampler.searched_fraction() * tf.cast(times * budget, tf.float32)
     pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
     found = []
 
@@ -114,7 +118,7 @@ def _from_cache(
     return found[0], ids, shares
 
 
-def _log_masses(
+def _candidate_log_scores(
     queries: tf.Tensor,
     target_ids: tf.Tensor,
     candidates: tf.Tensor,

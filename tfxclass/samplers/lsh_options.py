@@ -6,7 +6,6 @@ import keras
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
-from tfxclass.ops import library
 from tfxclass.samplers.drift import check_rebuild_interval
 
 _MOST_TABLES = 65_535
@@ -57,9 +56,7 @@ def check_options(sampler: keras.layers.Layer) -> None:
 
     Integers of other types become ints.
     """
-    check_choice("hash", sampler.hash, _HASHES)
-    if sampler.hash == "dwta":
-        library.require_compiled('hash="dwta"')
+    check_choice("hash_family", sampler.hash_family, _HASHES)
     check_choice("scheme", sampler.scheme, ("embedding", "label"))
     check_choice("measure", sampler.measure, ("cosine", "inner_product"))
     check_choice("negatives", sampler.negatives, ("batch", "sample"))
@@ -71,7 +68,7 @@ def check_options(sampler: keras.layers.Layer) -> None:
         "num_tables",
         "bucket_size",
         "redraw_interval",
-        "rescored",
+        "rerank_factor",
     ):
         value = getattr(sampler, name)
         if value is not None or name == "bin_size":
@@ -98,26 +95,29 @@ def check_options(sampler: keras.layers.Layer) -> None:
     if bits > 30:
         raise ValueError(
             "A code takes at most 30 bits. Received: num_hashes="
-            f"{sampler.num_hashes} with hash={sampler.hash!r}, {bits} bits."
+            f"{sampler.num_hashes} with hash_family={sampler.hash_family!r}, "
+            f"{bits} bits."
         )
     if sampler.correction == "sampling" and (
-        sampler.hash == "dwta" or sampler.bucket_size is not None
+        sampler.hash_family == "dwta" or sampler.bucket_size is not None
     ):
         raise ValueError(
             '`correction="sampling"` knows the probability of "simhash" '
             'and "sparse_simhash" with bucket_size=None. Received: hash='
-            f"{sampler.hash!r}, bucket_size={sampler.bucket_size}."
+            f"{sampler.hash_family!r}, bucket_size={sampler.bucket_size}."
         )
-    if sampler.correction == "sampling" and (sampler.rescored or 1) > 1:
+    if sampler.correction == "sampling" and (sampler.rerank_factor or 1) > 1:
         raise ValueError(
             '`correction="sampling"` knows the probability of votes alone: '
-            f"rescored=1. Received: rescored={sampler.rescored}"
+            f"rerank_factor=1. Received: rerank_factor={sampler.rerank_factor}"
         )
 
 
 def _function_bits(sampler):
     return (
-        math.ceil(math.log2(sampler.bin_size)) if sampler.hash == "dwta" else 1
+        math.ceil(math.log2(sampler.bin_size))
+        if sampler.hash_family == "dwta"
+        else 1
     )
 
 

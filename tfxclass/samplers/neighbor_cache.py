@@ -160,7 +160,7 @@ class NeighborCache:
             row, best first, then -1; and their probabilities by a softmax over
             the row's targets and all classes that it was compared with.
         """
-        with placement.beside(self.weight):
+        with placement.colocate_with(self.weight):
             asked, known = neighbor_memory.recall(
                 self.weight,
                 self.recent,
@@ -171,7 +171,7 @@ class NeighborCache:
                 step,
             )
         found = find(asked)
-        with placement.beside(self.weight):
+        with placement.colocate_with(self.weight):
             return neighbor_memory.rank(
                 self.weight,
                 kernel,

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -169,8 +169,8 @@ class FrequencySampler(_RandomSampler):
             num_sampled, counts, power=self.power, seed=seed
         )
 
-    def changed_config(self, change: Change) -> Config:
-        counts = change.grown_counts(self.counts)
+    def changed_config(self, change: ClassUpdate) -> Config:
+        counts = change.resize_counts(self.counts)
         return {**self.get_config(), "counts": counts}
 
     def get_config(self) -> Config:

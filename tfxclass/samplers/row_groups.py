@@ -55,10 +55,10 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
         queries: tf.Tensor,
         target_ids: tf.Tensor,
         kernel: Variable,
-        places: tf.Tensor,
+        candidate_budget: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        # The labels themselves are members, and take no places.
-        limit = places + tf.size(target_ids, tf.int64)
+        # The labels themselves are members, and take none of the budget.
+        limit = candidate_budget + tf.size(target_ids, tf.int64)
         ids = self.index.members(
             target_ids, tf.maximum(limit, 1), self.next_seed()
         )

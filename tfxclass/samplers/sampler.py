@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tfxclass.core.change import Change
+from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.samplers.label_overflow import LabelOverflow
@@ -190,7 +190,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         config = {"num_sampled": num_sampled, "seed": seed}
         return type(self).from_config({**self.get_config(), **config})
 
-    def changed_config(self, change: Change) -> Config:
+    def changed_config(self, change: ClassUpdate) -> Config:
         """The configuration of this sampler for a head after `change`."""
         return self.get_config()
 
@@ -214,8 +214,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.measured[name] = self.weight(name, value)
         return self.measured[name]
 
-    def note_places(self, used: tf.Tensor) -> None:
-        """Told which part of the places for candidates is used, float32."""
+    def note_fill_rate(self, used: tf.Tensor) -> None:
+        """Notes which part of the candidate budget is used, float32."""
 
     @property
     def gauges(self) -> dict[str, Variable]:

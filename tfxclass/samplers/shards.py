@@ -105,7 +105,7 @@ class ShardSamplers:
         )
         samples = []
         for (number, kernel), of_queries, of_ids in given:
-            with placement.beside(kernel):
+            with placement.colocate_with(kernel):
                 samples.append(self._sample(number, of_queries, of_ids))
         return samples
 

@@ -21,7 +21,7 @@ class TopKSampler(NeighborSampler):
     Args:
         num_sampled: int, number of classes a step, labels included.
         num_neighbors: int Q, classes taken for a row of the batch;
-            by default as many as fill the candidates' places.
+            by default as many as fill the candidates' part of the sample.
         neighbor_fraction: float in (0, 1], their part of what labels leave.
         correct_fill: whether the fill is weighted.
         seed: int.

@@ -29,13 +29,7 @@ class KernelScores(NearTexts):
             by their sum.
         **kwargs: `keras.layers.Layer`'s arguments.
 
-    Call arguments:
-        ids: int64 `[batch, n]`.
-        values: float32 `[batch, n]`; where they are 0 there is no feature.
-        probabilities: float32 `[batch, num_labels]`.
-
-    Output shape:
-        `[batch, num_labels]`.
+    Call arguments and output shape are those of `NearTexts`.
     """
 
     def __init__(

@@ -37,13 +37,7 @@ class NeighborVotes(NearTexts):
         share: float in [0, 1].
         **kwargs: `keras.layers.Layer`'s arguments.
 
-    Call arguments:
-        ids: int64 `[batch, n]`.
-        values: float32 `[batch, n]`; where they are 0 there is no feature.
-        probabilities: float32 `[batch, num_labels]`.
-
-    Output shape:
-        `[batch, num_labels]`.
+    Call arguments and output shape are those of `NearTexts`.
     """
 
     def __init__(

@@ -16,7 +16,6 @@ from tfxclass.ops.fallback import active_classes  # noqa: F401
 from tfxclass.ops.fallback import exact_softmax  # noqa: F401
 from tfxclass.ops.fallback import kmeans  # noqa: F401
 from tfxclass.ops.fallback import linear  # noqa: F401
-from tfxclass.ops.fallback import lsh  # noqa: F401
 from tfxclass.ops.fallback import neighbor_memory  # noqa: F401
 from tfxclass.ops.fallback import row_update  # noqa: F401
 from tfxclass.ops.fallback import softmax_blocks  # noqa: F401

@@ -10,7 +10,13 @@ import tensorflow as tf
 _FOREST = "A hashing forest (SelectiveSoftmax, HashingForestSampler)"
 _CLUSTER = "A cluster index (ClusterSampler, KMeansSampler)"
 _PCA_HASH = "A PCA hash (PCAHashSampler)"
-_INDEXES = {"forest": _FOREST, "cluster": _CLUSTER, "pca_hash": _PCA_HASH}
+_LSH = "Hash tables of classes (LSHSoftmax, LSHSampler)"
+_INDEXES = {
+    "forest": _FOREST,
+    "cluster": _CLUSTER,
+    "pca_hash": _PCA_HASH,
+    "lsh": _LSH,
+}
 _INDEX_OPS = ("handle", "mark", "build", "advance", "times", "save", "restore")
 #: What needs an op, by the name of the op without "tfxclass_".
 REFUSED = {
@@ -19,6 +25,9 @@ REFUSED = {
     "cluster_query": _CLUSTER,
     "cluster_members": _CLUSTER,
     "pca_hash_members": _PCA_HASH,
+    "lsh_query": _LSH,
+    "lsh_members": _LSH,
+    "lsh_hash": "A hash code of a vector",
     "lsh_sparse_hash": "The hash code of a sparse vector",
 }
 

@@ -169,8 +169,3 @@ def check_finite(name: str, values: np.ndarray) -> None:
 def generator(*seeds: int) -> np.random.Generator:
     """A random generator of these seeds, negative ones as well."""
     return np.random.default_rng([int(x) & (2**64 - 1) for x in seeds])
-
-
-def wrapped(number: int) -> int:
-    """The int64 that integer arithmetic with overflow gives."""
-    return (number + 2**63) % 2**64 - 2**63

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-class Change(NamedTuple):
+class ClassUpdate(NamedTuple):
     """What becomes of the classes of a head.
 
     Attributes:
@@ -27,7 +27,7 @@ class Change(NamedTuple):
     counts: np.ndarray | None = None
     places: np.ndarray | None = None
 
-    def grown(self, values: ArrayLike, of_new: Any) -> np.ndarray:
+    def resize(self, values: ArrayLike, of_new: Any) -> np.ndarray:
         """Numbers `[num_classes]`: `values` of the old, `of_new` of the new."""
         values = np.asarray(values)
         grown = np.zeros(self.num_classes, values.dtype)
@@ -35,7 +35,9 @@ class Change(NamedTuple):
         grown[self.added] = of_new
         return grown
 
-    def grown_counts(self, counts: np.ndarray) -> np.ndarray:
+    def resize_counts(self, counts: np.ndarray) -> np.ndarray:
         """How often each class occurs; without data, as the rarest."""
         least = counts[counts > 0].min() if np.any(counts > 0) else 1
-        return self.grown(counts, least if self.counts is None else self.counts)
+        return self.resize(
+            counts, least if self.counts is None else self.counts
+        )

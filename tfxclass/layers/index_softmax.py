@@ -1,0 +1,75 @@
+"""The base of the heads that are a sampled softmax with one kind of index."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfxclass.checks import check_positive_int
+from tfxclass.layers import moved_arguments
+from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.samplers import by_name
+from tfxclass.samplers import renamed_arguments
+from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.sample_size import check_num_sampled
+from tfxclass.types import Config
+
+
+class IndexSoftmax(SampledSoftmax):
+    """Base class of `SampledSoftmax` with a sampler of one class.
+
+    A subclass sets `sampler_class`.
+
+    Args:
+        num_classes: int, number of classes.
+        num_sampled: int, classes a step, labels included; or None, as in
+            `SampledSoftmax`.
+        sampler_options: dict, other arguments of the sampler by name, or None.
+        seed: int, seed of all that the head draws.
+        **kwargs: `ClassHead`'s arguments, and `placement`.
+    """
+
+    sampler_class: type[IndexedSampler]
+
+    def __init__(
+        self,
+        num_classes: int,
+        num_sampled: int | None = None,
+        sampler_options: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        num_classes = check_positive_int("num_classes", num_classes)
+        renamed = self.sampler_class.renamed
+        arguments = renamed_arguments.translated(renamed, kwargs)
+        options = moved_arguments.take_with_warning(
+            type(self).__name__,
+            "sampler_options",
+            self.sampler_class.option_names,
+            renamed_arguments.translated(renamed, sampler_options),
+            arguments,
+        )
+        sampler = self.sampler_class(
+            check_num_sampled(num_sampled, num_classes), seed=seed, **options
+        )
+        super().__init__(num_classes, sampler=sampler, seed=seed, **arguments)
+
+    def rebuild(self) -> None:
+        """Builds the index of the class vectors as they are, now."""
+        self.sampler.rebuild(self.kernel)
+
+    @classmethod
+    def from_config(cls, config: Config) -> "IndexSoftmax":
+        renamed = cls.sampler_class.renamed
+        config = renamed_arguments.translated(renamed, config)
+        options = config.pop("sampler_options", None)
+        config["sampler_options"] = moved_arguments.take(
+            cls.sampler_class.option_names,
+            renamed_arguments.translated(renamed, options),
+            config,
+        )
+        return super().from_config(config)
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        del config["sampler"]
+        options = by_name.options_of(self.sampler)
+        return {**config, "sampler_options": options}
