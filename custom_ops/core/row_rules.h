@@ -32,6 +32,7 @@ struct RowRuleOptions {
 // Python floats: 1 - beta is rounded once.
 struct RuleNumbers {
   double learning_rate = 0, decay = 0, beta_1 = 0, beta_2 = 0;
+  double offset = 0;  // Adagrad adds it to the accumulator
 };
 
 // w -= lr * g.
@@ -69,18 +70,18 @@ struct MomentumElement {
   }
 };
 
-// accumulator += g^2; w -= lr * g / sqrt(accumulator + epsilon).
+// accumulator += g^2; w -= lr * g / sqrt(accumulator + offset).
 template <class W>
 struct AdagradElement {
   static constexpr int kSlots = 1, kMoments = 0;
-  W learning_rate, decay, epsilon;
+  W learning_rate, decay, offset;
 
-  TFXCLASS_HD AdagradElement(const RowRuleOptions& o, const RuleNumbers& n)
-      : learning_rate(n.learning_rate), decay(n.decay), epsilon(o.epsilon) {}
+  TFXCLASS_HD AdagradElement(const RowRuleOptions&, const RuleNumbers& n)
+      : learning_rate(n.learning_rate), decay(n.decay), offset(n.offset) {}
 
   TFXCLASS_HD W Step(W w, W grad, W square, W* slots) const {
     slots[0] += square;
-    return -w * decay - learning_rate * grad / std::sqrt(slots[0] + epsilon);
+    return -w * decay - learning_rate * grad / std::sqrt(slots[0] + offset);
   }
 };
 

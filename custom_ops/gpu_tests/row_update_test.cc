@@ -23,7 +23,7 @@ struct Case {
   RowRuleOptions options;
   int num_slots;
   float learning_rate = 0.1f, decay = 0.01f;
-  double beta_1 = 0.9, beta_2 = 0.999;
+  double beta_1 = 0.9, beta_2 = 0.999, offset = 1e-3;
 };
 
 std::vector<Case> Cases() {
@@ -32,7 +32,6 @@ std::vector<Case> Cases() {
   nesterov = momentum;
   nesterov.nesterov = true;
   adagrad.rule = RowRule::kAdagrad;
-  adagrad.epsilon = 1e-7f;
   adam.rule = RowRule::kAdam;
   adam.epsilon = 1e-7f;
   return {{"sgd", sgd, 0},           {"momentum", momentum, 1},
@@ -43,9 +42,9 @@ std::vector<Case> Cases() {
 // The numbers of a case on the device.
 struct Scalars {
   explicit Scalars(const Case& c)
-      : doubles({c.learning_rate, c.decay, c.beta_1, c.beta_2}) {
+      : doubles({c.learning_rate, c.decay, c.beta_1, c.beta_2, c.offset}) {
     on_device = {doubles.data(), doubles.data() + 1, doubles.data() + 2,
-                 doubles.data() + 3};
+                 doubles.data() + 3, doubles.data() + 4};
   }
 
   Buffer<double> doubles;
@@ -64,7 +63,7 @@ void StepElement(const Case& c, double grad, double* w, double* a, double* b,
   const double decay = c.decay, rate = c.learning_rate;
   if (o.rule == RowRule::kAdagrad) {
     *a += grad * grad;
-    *w += -*w * decay - rate * grad / std::sqrt(*a + o.epsilon);
+    *w += -*w * decay - rate * grad / std::sqrt(*a + c.offset);
   } else if (o.rule == RowRule::kAdam) {
     *a += (grad - *a) * (1 - c.beta_1);
     *b += (grad * grad - *b) * (1 - c.beta_2);
@@ -221,7 +220,7 @@ void CheckKept(const Case& c, int64_t dim) {
   Buffer<int64_t> id_buffer(ids);
   const Scalars scalars(c);
   const tfxclass::RuleNumbers numbers = {c.learning_rate, c.decay, c.beta_1,
-                                         c.beta_2};
+                                         c.beta_2, c.offset};
   const auto groups = tfxclass::GroupRows(ids.data(), n, num_rows);
   tfxclass::WithElement<float>(c.options.rule, c.num_slots, [&](auto type) {
     const typename decltype(type)::type rule(c.options, numbers);

@@ -31,6 +31,9 @@ class LazyRowsOp : public RowOp {
                            RuleNumbers* numbers) const {
     TF_RETURN_IF_ERROR(ReadScalar(c, Inputs::kRate, &numbers->learning_rate));
     TF_RETURN_IF_ERROR(ReadScalar(c, "decay", &numbers->decay));
+    if (Inputs::kRule == RowRule::kAdagrad) {
+      return ReadScalar(c, "offset", &numbers->offset);
+    }
     if (Inputs::kRule != RowRule::kAdam) return absl::OkStatus();
     TF_RETURN_IF_ERROR(ReadScalar(c, "beta_1", &numbers->beta_1));
     return ReadScalar(c, "beta_2", &numbers->beta_2);

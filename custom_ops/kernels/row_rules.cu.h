@@ -21,8 +21,8 @@ __device__ T At(const T* scalar) {
 template <class Element>
 __device__ Element ElementOf(const RowRuleOptions& options,
                              const RowScalars& s) {
-  return Element(
-      options, {At(s.learning_rate), At(s.decay), At(s.beta_1), At(s.beta_2)});
+  return Element(options, {At(s.learning_rate), At(s.decay), At(s.beta_1),
+                           At(s.beta_2), At(s.offset)});
 }
 
 __device__ __forceinline__ Pack<1> Load(const Bf16* from, Pack<1>) {

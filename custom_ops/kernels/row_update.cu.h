@@ -14,6 +14,7 @@ struct RowScalars {
   const double* decay = nullptr;
   const double* beta_1 = nullptr;
   const double* beta_2 = nullptr;
+  const double* offset = nullptr;
 };
 
 // A matrix [num_rows, dim], and its slots of the same shape. Rows are float32,

@@ -50,6 +50,9 @@ class GpuUpdateOp : public RowOp {
     OP_REQUIRES_OK(c, ScalarAt(c, "step", &step));
     OP_REQUIRES_OK(c, ScalarAt(c, Inputs::kRate, &scalars.learning_rate));
     OP_REQUIRES_OK(c, ScalarAt(c, "decay", &scalars.decay));
+    if (Inputs::kRule == RowRule::kAdagrad) {
+      OP_REQUIRES_OK(c, ScalarAt(c, "offset", &scalars.offset));
+    }
     if (Inputs::kRule == RowRule::kAdam) {
       OP_REQUIRES_OK(c, ScalarAt(c, "beta_1", &scalars.beta_1));
       OP_REQUIRES_OK(c, ScalarAt(c, "beta_2", &scalars.beta_2));

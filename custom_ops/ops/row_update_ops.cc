@@ -60,7 +60,7 @@ TFXCLASS_UPDATE("LazySgdUpdate")
 TFXCLASS_UPDATE("LazyAdagradUpdate")
     .Input("learning_rate: double")
     .Input("decay: double")
-    .Attr("epsilon: float");
+    .Input("offset: double");
 
 TFXCLASS_UPDATE("LazyAdamUpdate")
     .Input("alpha: double")
@@ -96,7 +96,7 @@ TFXCLASS_CLASS_UPDATE("ClassSgdUpdate")
 TFXCLASS_CLASS_UPDATE("ClassAdagradUpdate")
     .Input("learning_rate: double")
     .Input("decay: double")
-    .Attr("epsilon: float");
+    .Input("offset: double");
 
 TFXCLASS_CLASS_UPDATE("ClassAdamUpdate")
     .Input("alpha: double")

@@ -97,6 +97,8 @@ def describe_rule(rule, least_slots, most_slots, num_moments, attrs):
             "seed": int(d.seed()),
             "ids": d.ids((d.size() if shape[0] else 0,), shape[0]),
         }
+        if rule == "adagrad":
+            args["offset"] = np.float64(d.choice([0.9, 1e-7]))
         if is_adam:
             args["beta_1"] = np.float64(d.choice([0.0, 0.9]))
             args["beta_2"] = np.float64(d.choice([0.99, 0.999]))
@@ -153,7 +155,7 @@ def describe_rule(rule, least_slots, most_slots, num_moments, attrs):
 
 
 describe_rule("sgd", 0, 1, 1, ["momentum", "nesterov"])
-describe_rule("adagrad", 1, 1, 0, ["epsilon"])
+describe_rule("adagrad", 1, 1, 0, [])
 describe_rule("adam", 2, 3, 1, ["epsilon"])
 
 

@@ -259,7 +259,6 @@ def test_a_head_without_fallback_says_so_when_built(make, feature, monkeypatch):
 @pytest.mark.parametrize(
     ("make", "feature"),
     [
-        (lambda: tfxclass.optimizers.LazyAdagrad(0.1), "LazyAdagrad"),
         (
             lambda: tfxclass.optimizers.LazyAdam(second_moment="row"),
             "second_moment='row'",

@@ -74,7 +74,7 @@ def run_adagrad(w, slots, ids, grads, rate=LR):
         grads,
         learning_rate=rate,
         decay=DECAY,
-        epsilon=EPSILON,
+        offset=EPSILON,
     )
 
 

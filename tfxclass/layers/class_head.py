@@ -19,6 +19,7 @@ from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.ops import bfloat16_rows
+from tfxclass.rows import class_matrix as matrices
 from tfxclass.rows import exact
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
@@ -223,6 +224,9 @@ class ClassHead(PartitionedHead):
 
     def take_weights(self, made: dict[str, keras.Variable]) -> None:
         self.kernel, self.bias = made["kernel"], made.get("bias")
+        matrix = matrices.of(self.kernel)
+        matrix.is_tied = self.tie is not None
+        matrix.is_normalized = self.similarity == "cosine"
         self.offsets = made.get("offsets")
 
     @property

@@ -126,10 +126,13 @@ def adagrad_update(
     *,
     learning_rate: tf.Tensor,
     decay: tf.Tensor,
-    epsilon: float,
+    offset: float | tf.Tensor,
     storage: RowStorage | None = None,
 ) -> Any:
-    """One step of Adagrad.
+    """One step of Adagrad: w -= rate * g / sqrt(accumulator + offset).
+
+    Args:
+        offset: scalar >= 0, `epsilon` of `keras.optimizers.Adagrad`.
 
     Source: `keras.optimizers.Adagrad.update_step`.
     """
@@ -138,7 +141,7 @@ def adagrad_update(
         **_update(storage, grads),
         learning_rate=learning_rate,
         decay=decay,
-        epsilon=epsilon,
+        offset=tf.cast(offset, tf.float64),
     )
 
 

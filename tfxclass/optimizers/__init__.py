@@ -5,6 +5,7 @@ from tfxclass.optimizers.adam import LazyAdam
 from tfxclass.optimizers.adam import LazyAdamW
 from tfxclass.optimizers.average_replicas import AverageReplicas
 from tfxclass.optimizers.earlier_arguments import catch_up
+from tfxclass.optimizers.head_adam import HeadAdam
 from tfxclass.optimizers.local_sgd import LocalSGD
 from tfxclass.optimizers.multi_optimizer import MultiOptimizer
 from tfxclass.optimizers.sgd import LazySGD
@@ -14,6 +15,7 @@ from tfxclass.optimizers.stages import growing_stages
 
 __all__ = [
     "AverageReplicas",
+    "HeadAdam",
     "LazyAdagrad",
     "LazyAdam",
     "LazyAdamW",

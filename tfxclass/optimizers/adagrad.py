@@ -4,7 +4,6 @@ import keras
 import tensorflow as tf
 
 from tfxclass.keras_internals import adagrad_slots
-from tfxclass.ops import library
 from tfxclass.ops import row_update
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 
@@ -35,9 +34,6 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
 
     SECOND_MOMENTS = ("element", "row")
 
-    def _check_arguments(self):
-        library.require_op("lazy_adagrad_update")
-
     def _slots(self, index):
         return adagrad_slots(self, index)
 
@@ -50,6 +46,6 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
             ids,
             grads,
             learning_rate=tf.cast(learning_rate, tf.float64),
-            epsilon=self.epsilon,
+            offset=self.epsilon,
             **options,
         )

@@ -248,6 +248,11 @@ class RowOptimizer(OptimizerHooks):
             lambda: self._sums.add(grads, variables),
         )
 
+    def _has_own_rule(self, variable):
+        """Whether a subclass updates the variable by a rule of its own."""
+        del variable
+        return False
+
     def _as_rows(self, gradient, variable):
         """Names all rows where Keras cannot update the variable."""
         if isinstance(gradient, tf.IndexedSlices):
@@ -257,6 +262,7 @@ class RowOptimizer(OptimizerHooks):
             class_matrix.holds_bfloat16(variable)
             or self._has_row_moments(variable)
             or self._has_matrix_moment(variable)
+            or self._has_own_rule(variable)
         ):
             return gradient
         ids = tf.range(variable.shape[0], dtype=tf.int64)

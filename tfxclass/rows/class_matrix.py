@@ -25,10 +25,15 @@ class ClassMatrix:
     Attributes:
         seed: int, of the stochastic rounding of class vectors; None where the
             variable holds no class vectors, as a bias or an encoder's weight.
+        is_tied: bool, whether it is an embedding that a head is tied to.
+        is_normalized: bool, whether a head normalizes the class vectors
+            (`similarity="cosine"`).
     """
 
     def __init__(self) -> None:
         self.seed: int | None = None
+        self.is_tied = False
+        self.is_normalized = False
         self._shard_owner = _gone
         self._local_optimizer = _gone
         self._subscriber = _gone
@@ -83,6 +88,12 @@ def register(variable: Variable, seed: int | None) -> None:
 def holds_class_vectors(variable: Variable) -> bool:
     """Whether `register` was called for `variable`."""
     return seed_of(variable) is not None
+
+
+def is_of_head(variable: Variable) -> bool:
+    """Whether it holds class vectors, of its own or of a tied embedding."""
+    found = _MATRICES.get(variable)
+    return found is not None and (found.seed is not None or found.is_tied)
 
 
 def holds_bfloat16(variable: Variable) -> bool:

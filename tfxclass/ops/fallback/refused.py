@@ -19,8 +19,6 @@ REFUSED = {
     "cluster_query": _CLUSTER,
     "cluster_members": _CLUSTER,
     "pca_hash_members": _PCA_HASH,
-    "class_adagrad_update": "LazyAdagrad",
-    "lazy_adagrad_update": "LazyAdagrad",
     "lsh_sparse_hash": "The hash code of a sparse vector",
 }
 

@@ -1,4 +1,4 @@
-"""Fallbacks of the optimizers' steps on touched rows: SGD and Adam.
+"""Fallbacks of the optimizers' steps on touched rows.
 
 After a step TensorFlow copies the matrix at each full read of it, as after its
 own scatters. Rows and optimizer state have one dtype: bfloat16 rows that are
@@ -108,6 +108,17 @@ def _sgd(number, nesterov):
     return rule
 
 
+def _adagrad(number):
+    rate, decay, offset = map(number, ("learning_rate", "decay", "offset"))
+
+    def rule(old, grads):
+        w, total = old[0], old[1] + grads * grads
+        step = rate * grads / tf.sqrt(total + offset)
+        return [w + (-w * decay - step), total]
+
+    return rule
+
+
 def _adam(number):
     alpha, decay, epsilon = map(number, ("alpha", "decay", "epsilon"))
     # The difference to 1 in float64, as the op takes it.
@@ -132,7 +143,9 @@ def _rule(kind, wide, given):
         value = tf.convert_to_tensor(given[name], tf.float64)
         return tf.cast(of(value), wide)
 
-    return _adam(number) if kind == "adam" else _sgd(number, given["nesterov"])
+    if kind == "sgd":
+        return _sgd(number, given["nesterov"])
+    return _adam(number) if kind == "adam" else _adagrad(number)
 
 
 def _lazy(kind, given):
@@ -177,6 +190,6 @@ def _register(name, run, kind):
     FALLBACKS[f"tfxclass_{name}"] = call
 
 
-for _kind in ("sgd", "adam"):
+for _kind in ("sgd", "adagrad", "adam"):
     _register(f"lazy_{_kind}_update", _lazy, _kind)
     _register(f"class_{_kind}_update", _of_classes, _kind)

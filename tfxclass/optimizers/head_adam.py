@@ -1,0 +1,197 @@
+"""Adam for the encoder, Adagrad for the class vectors."""
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfxclass.keras_internals import adam_slots
+from tfxclass.keras_internals import tf_variable
+from tfxclass.ops import placement
+from tfxclass.ops import row_update
+from tfxclass.ops.exact_softmax import ClassGradient
+from tfxclass.optimizers.adam import LazyAdam
+from tfxclass.rows import class_matrix
+from tfxclass.types import Config
+
+#: Learning rates of class vectors, relative to `learning_rate`.
+DOT_RATE = 400.0
+COSINE_RATE = 150.0
+
+
+@keras.saving.register_keras_serializable(package="tfxclass")
+class HeadAdam(LazyAdam):
+    """The default optimizer for a model that ends in a head of tfxclass.
+
+    The encoder is updated by Adam, as `LazyAdam` does it. Class vectors are
+    updated by Adagrad, whose steps get shorter the more a class vector has
+    moved. Both follow one `learning_rate`. The class vectors' own rate is a
+    fixed multiple of it, because Adagrad needs larger rates than Adam.
+
+    Why not Adam for class vectors: Adam divides a gradient by the size of
+    recent gradients of the same element. A sampled negative whose probability
+    is tiny then moves as far as the class vector of a label. Why not plain
+    Adagrad: its first steps depend on `initial_accumulator_value`, and the
+    best value depends on the batch size and the scale of the features. Here
+    the gradient of the step itself takes the place of that value:
+
+        accumulator += gradient ** 2
+        kernel -= rate * gradient / sqrt(accumulator + scale)
+
+    `scale` is the mean square of the gradient of a class vector, averaged over
+    the class vectors of the step in proportion to this mean square. Large
+    gradients, those of the labels, decide it. `docs/choosing.md` compares this
+    rule with seven others on the tasks of `benchmarks/defaults`.
+
+    The optimizer state of class vectors takes 4 bytes for each number, where
+    Adam needs 8.
+
+    Args:
+        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`.
+            Defaults to 1e-3.
+        class_rate: float > 0 or None, the learning rate of class vectors
+            relative to `learning_rate`. `None` (default) is 400 for
+            `similarity="dot"`, and 150 for `"cosine"`.
+        second_moment: str, what shares one accumulator of class vectors:
+            `"element"` (default), or `"row"`: one float for each class vector,
+            which takes almost no memory.
+        **kwargs: as for `LazyAdam`. Clipping, weight decay, `l2`, loss scale
+            and gradient accumulation apply to class vectors as well.
+            `amsgrad=True` and `slot_dtype` are not supported.
+
+    Example:
+
+    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+
+    Raises:
+        ValueError: an argument that is not as above.
+
+    References:
+
+    - [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980) (Adam)
+    - [Duchi et al., 2011](https://jmlr.org/papers/v12/duchi11a.html) (Adagrad)
+    """
+
+    SECOND_MOMENTS = ("element", "row")
+    SLOT_DTYPES = ("float32",)
+
+    def __init__(
+        self,
+        learning_rate: Any = 1e-3,
+        class_rate: float | None = None,
+        second_moment: str = "element",
+        **kwargs: Any,
+    ) -> None:
+        is_rate = class_rate is None or 0 < class_rate < math.inf
+        if not is_rate:
+            raise ValueError(
+                "`class_rate` must be a finite number > 0, or None. Received: "
+                f"{class_rate!r}"
+            )
+        super().__init__(learning_rate, second_moment=second_moment, **kwargs)
+        self.class_rate = class_rate
+
+    def _check_arguments(self):
+        super()._check_arguments()
+        if self.amsgrad:
+            raise ValueError(
+                "`amsgrad` is not supported: Adagrad's steps of a class vector "
+                "only get shorter. Fix: leave it out. Received: amsgrad=True"
+            )
+
+    def add_variable_from_reference(
+        self, reference_variable: Any, name: Any = None, initializer="zeros"
+    ) -> keras.Variable | None:
+        # Keras, too, has None where a variable needs no slot.
+        if name == "momentum" and class_matrix.is_of_head(reference_variable):
+            return None
+        return super().add_variable_from_reference(
+            reference_variable, name=name, initializer=initializer
+        )
+
+    def _slots(self, index):
+        slots = adam_slots(self, index)
+        return [slot for slot in slots if slot is not None]
+
+    def _has_own_rule(self, variable):
+        return class_matrix.is_of_head(variable)
+
+    def _update_rows(self, variable, ids, grads, learning_rate):
+        index = self._index_of(variable)
+        matrix = self._built_for[index]
+        if not class_matrix.is_of_head(matrix):
+            return super()._update_rows(variable, ids, grads, learning_rate)
+        storage = self._storage(index)
+        if isinstance(grads, ClassGradient):
+            scale = _label_scale(matrix, grads)
+        else:
+            grads = tf.cast(grads, storage.slot_dtype)
+            wide = tf.float64 if grads.dtype == tf.float64 else tf.float32
+            ids, sums = row_update.sum_duplicate_rows(ids, tf.cast(grads, wide))
+            grads, scale = tf.cast(sums, grads.dtype), gradient_scale(sums)
+        (accumulator,) = self._slots(index)
+        return row_update.adagrad_update(
+            variable.handle,
+            tf_variable(accumulator).handle,
+            ids,
+            grads,
+            learning_rate=tf.cast(learning_rate, tf.float64)
+            * self._rate_of(matrix),
+            decay=self._decay(variable, learning_rate),
+            offset=scale,
+            storage=storage,
+        )
+
+    def _rate_of(self, matrix):
+        if self.class_rate is not None:
+            return self.class_rate
+        is_normalized = class_matrix.of(matrix).is_normalized
+        return COSINE_RATE if is_normalized else DOT_RATE
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "class_rate": self.class_rate}
+
+
+def gradient_scale(rows: tf.Tensor) -> tf.Tensor:
+    """The mean square of the gradients that are large in a step, scalar.
+
+    Args:
+        rows: `[n, ...]`, gradients of distinct class vectors. Rows with a NaN
+            or an infinity are ignored.
+
+    Returns:
+        The mean squares of the rows, averaged in proportion to themselves; at
+        least 1e-30, so that a gradient of 0 moves nothing.
+    """
+    squares = tf.reduce_mean(tf.square(rows), tf.range(1, tf.rank(rows)))
+    finite = tf.math.is_finite(squares)
+    squares = tf.where(finite, squares, tf.zeros_like(squares))
+    # Relative to the largest one, because squares of squares underflow.
+    weights = tf.math.divide_no_nan(squares, tf.reduce_max(squares))
+    scale = tf.math.divide_no_nan(
+        tf.reduce_sum(weights * squares), tf.reduce_sum(weights)
+    )
+    return tf.maximum(scale, 1e-30)
+
+
+def _label_scale(matrix, gradient):
+    """`gradient_scale` of the labels' class vectors in an exact loss.
+
+    The gradient of all class vectors is computed later, class by class. Here
+    is the part of it that each label's own rows contribute.
+    """
+    is_label = gradient.ids >= 0
+    ids = tf.reshape(tf.maximum(gradient.ids, 0), [-1])
+    factors = tf.where(is_label, gradient.target_grads, 0.0)
+    rows = factors[..., tf.newaxis] * gradient.queries[:, tf.newaxis, :]
+    rows = tf.reshape(rows, [tf.size(ids), gradient.queries.shape[-1]])
+    if gradient.epsilon > 0:
+        # The derivative of a normalized class vector.
+        vectors = tf.cast(placement.gather(matrix, ids), tf.float32)
+        squared = tf.reduce_sum(tf.square(vectors), axis=1, keepdims=True)
+        inverse = tf.math.rsqrt(tf.maximum(squared, gradient.epsilon))
+        unit = vectors * inverse
+        along = tf.reduce_sum(rows * unit, axis=1, keepdims=True)
+        rows = (rows - along * unit) * inverse
+    return gradient_scale(row_update.sum_duplicate_rows(ids, rows)[1])
