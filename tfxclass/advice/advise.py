@@ -50,7 +50,7 @@ _PROBED = 64
 _TIMED, _LEAST_TIMED = 15, 2
 # When training with uniform samples ends, and timing of the heads: fractions
 # of the time. The search for a learning rate takes the rest.
-_TRAINED, _MEASURED = 0.3, 0.55
+_TRAINED, _MEASURED = 0.25, 0.5
 # Rough seconds, to leave out what would take too long: of one multiplication
 # and addition, and of a number of a class vector in an index.
 _PER_PRODUCT = 1e-10
@@ -322,7 +322,7 @@ class Trial:
                 self._first = seconds[0]
             # The first step, which prepares much, says little of the others.
             is_enough = self.steps > _LEAST_TIMED
-            is_enough |= self._time.left() < 10 * seconds[-1]
+            is_enough |= self._time.left() < 3 * seconds[-1]
             if is_enough and self._time.left(_TRAINED) < seconds[-1]:
                 break
         return loss, seconds
@@ -475,6 +475,13 @@ class Trial:
         elif search.was_cut:
             self.notes.append(
                 "There was no time for all rates: more `seconds` try more."
+            )
+        longest = max((t.steps for t in search.trials), default=0)
+        if 0 < longest < data.steps < math.inf:
+            self.notes.append(
+                f"The rates were compared over {longest:,} steps, which are "
+                "less than a pass over the data: more `seconds` compare them "
+                "longer."
             )
         if search.trials and not search.held_out_rows:
             self.notes.append(

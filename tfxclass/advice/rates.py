@@ -19,11 +19,15 @@ _USUAL = (2e-4, 2e-2)
 _FINALISTS, _LONGER = 2, 3
 # Rates beyond the best one that may be tried.
 _BEYOND = 2
+# More candidates than a few are tried where each gets a good number of steps.
+_FEW, _GOOD_STEPS = 4, 100
 # Fewer steps in the first round say nothing; more passes over the data are
 # about overfitting.
 _LEAST_STEPS, _MOST_PASSES = 10, 30
 # Of the time left, for the search, and of this, for held-out losses.
 _SPENT, _JUDGED = 0.9, 0.4
+# Steps whose time is measured before.
+_CALIBRATED = 20
 _CHECKS = (0.25, 0.5, 1.0)
 
 
@@ -84,14 +88,19 @@ def plan(
         seconds: float, for all.
         most: float, the most steps of the longest trial that are of use.
     """
-    for number in range(count, 1, -1):
+    wanted = [(number, _GOOD_STEPS) for number in range(count, _FEW, -1)]
+    wanted += [(number, _LEAST_STEPS) for number in range(_FEW, 1, -1)]
+    for number, least in wanted:
+        if number > count:
+            continue
+        least = min(least, max(int(most / _LONGER), _LEAST_STEPS))
         finalists = _FINALISTS if number > _FINALISTS else 0
         beyond = _BEYOND if number == count else 0
         trials = number + finalists + beyond
         weight = number + _LONGER * finalists + beyond
         left = seconds - trials * check
         steps = int(min(left / max(step, 1e-6) / weight, most / _LONGER))
-        if left > 0 and steps >= _LEAST_STEPS:
+        if left > 0 and steps >= least:
             return Plan(number, steps)
     return Plan(0, 0)
 
@@ -124,7 +133,7 @@ class RateSearch:
         tell: Callable[[str], contextlib.AbstractContextManager],
     ) -> None:
         self._runners, self._data = runners, data
-        self._step, self._time, self._tell = step, time, tell
+        self._step, self._time, self._tell = max(step, 1e-6), time, tell
         self._first: dict[Candidate, RateTrial] = {}
         self._final: dict[Candidate, RateTrial] = {}
         self._check = 0.0
@@ -143,7 +152,15 @@ class RateSearch:
     def run(self, rates: dict[str, list[float]]) -> None:
         """Tries rates of each runner, given by name."""
         candidates = candidates_of(rates)
-        self._measure_check(next(iter(self._runners.values())), candidates)
+        # Before anything else, with steps alone.
+        left = self._time.left() * _SPENT
+        if not plan(len(candidates), self._step, 0.0, left, math.inf).number:
+            self.was_cut = True
+            return
+        runner = self._runners[candidates[0].optimizer]
+        runner.begin(candidates[0].rate)
+        self._measure_check(runner, len(candidates))
+        self._measure_step(runner)
         passes = max(_MOST_PASSES * self._data.steps, _LONGER * _LEAST_STEPS)
         chosen = plan(
             len(candidates),
@@ -175,24 +192,30 @@ class RateSearch:
             good = _learning(some)
         return good[0] if good else None
 
-    def _measure_check(self, runner, candidates):
+    def _measure_check(self, runner, count):
         """The loss before training, of as many rows as there is time for."""
-        runner.begin(candidates[0].rate)
-        runner.held_out_loss(self._data.held_out)  # with its trace
+        runner.held_out_loss(self._data.held_out[:1])  # with its trace
         begin = budget_lib.clock()
-        self.start = runner.held_out_loss(self._data.held_out)
-        self._check = budget_lib.clock() - begin
-        number = len(_CHECKS) * (len(candidates) + _FINALISTS + _BEYOND)
+        runner.held_out_loss(self._data.held_out[:1])
+        one = budget_lib.clock() - begin
+        number = len(_CHECKS) * (count + _FINALISTS + _BEYOND)
         most = max(self._time.left(), 0) * _JUDGED / number
-        kept = self._data.held_out
-        if self._check > most and len(kept) > 1:
-            share = max(int(len(kept) * most / self._check), 1)
-            self._check *= share / len(kept)
-            rows = sum(len(y) for _, y in kept[:share])
-            self._data = self._data._replace(
-                held_out=kept[:share], rows=rows if self._data.rows else 0
-            )
-            self.start = runner.held_out_loss(self._data.held_out)
+        kept = self._data.held_out[: max(int(most / max(one, 1e-6)), 1)]
+        rows = sum(len(y) for _, y in kept) if self._data.rows else 0
+        self._data = self._data._replace(held_out=kept, rows=rows)
+        self._check = one * len(kept)
+        self.start = runner.held_out_loss(kept)
+
+    def _measure_step(self, runner):
+        """A step with the making of its batch."""
+        count = min(int(self._time.left() / 20 / self._step), _CALIBRATED)
+        batches = self._data.batches()
+        runner.step(*next(batches))  # The first one prepares much.
+        begin = budget_lib.clock()
+        for _ in range(count):
+            runner.step(*next(batches))
+        seconds = budget_lib.clock() - begin
+        self._step = max(self._step, seconds / max(count, 1))
 
     def _try(self, candidate, steps, found):
         name, rate = candidate

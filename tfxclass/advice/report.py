@@ -193,10 +193,15 @@ class Advice:
             return f"The exact softmax costs no more than a sample{than}."
         if self.noise <= self.constant:
             return f"Uniform sampling is precise enough here ({noise})."
+        if name == "uniform" and "auto" in self._ranked():
+            return (
+                f"Uniform sampling is noisy here ({noise}), and similar "
+                "classes would take more time than they save."
+            )
         if name == "uniform":
             return (
-                f"Uniform sampling is a little noisy here ({noise}), and it is "
-                "still the fastest way to learn."
+                f"Uniform sampling is too noisy here ({noise}), so the head "
+                "will add similar classes."
             )
         return f"Uniform sampling is too noisy here ({noise})."
 
@@ -227,7 +232,7 @@ class Advice:
                 rows = f"{self.held_out_rows} held-out rows"
             found.append(
                 f"{rate_text(other.rate)} has a higher loss on {rows} "
-                f"({other.loss:.3g} instead of {ours.loss:.3g})"
+                f"({other.loss:.4g} instead of {ours.loss:.4g})"
             )
         if found:
             yield (
@@ -266,8 +271,8 @@ class Advice:
         other, ours = others[0]
         return (
             f"{name} has a lower loss than {rival}({rate_text(other.rate)}), "
-            f"which is its best rate ({ours.loss:.3g} instead of "
-            f"{other.loss:.3g} after {ours.steps:,} steps)."
+            f"which is its best rate ({ours.loss:.4g} instead of "
+            f"{other.loss:.4g} after {ours.steps:,} steps)."
         )
 
     def _next_best(self):
@@ -296,7 +301,9 @@ class Advice:
             )
         if not self.rates:
             return
-        yield f"{'optimizer':24} {'rate':>10} {'held-out loss':>14} {'steps':>11}"
+        yield (
+            f"{'optimizer':24} {'rate':>10} {'held-out loss':>14} {'steps':>11}"
+        )
         for trial in sorted(
             self.rates, key=lambda t: (t.optimizer, t.rate, t.steps)
         ):
