@@ -93,7 +93,7 @@ def plan(
     for number, least in wanted:
         if number > count:
             continue
-        least = min(least, max(int(most / _LONGER), _LEAST_STEPS))
+        least = min(least, max(most / _LONGER, _LEAST_STEPS))
         finalists = _FINALISTS if number > _FINALISTS else 0
         beyond = _BEYOND if number == count else 0
         trials = number + finalists + beyond
