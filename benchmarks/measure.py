@@ -194,9 +194,12 @@ def _circumstances():
     }
 
 
-def save(name, rows):
-    """Writes results/<name>.json and prints a table of `rows` (dicts)."""
-    record = {**_circumstances(), "rows": rows}
+def save(name, rows, **circumstances):
+    """Writes results/<name>.json and prints a table of `rows` (dicts).
+
+    `circumstances`, as `machine`, are told in place of this machine's.
+    """
+    record = {**_circumstances(), **circumstances, "rows": rows}
     write(os.path.join(RESULTS, name + ".json"), record)
     print(f"{record['date']}, {record['machine']}")
     print(table(rows))

@@ -103,6 +103,7 @@ TITLES = {
         "The papers' methods in equal steps: reverse dictionary"
     ),
     "gpu": "CUDA kernels on a GPU",
+    "gpu_steps": "Training steps on a GPU",
 }
 # Said where there is no file.
 NOT_RUN = {

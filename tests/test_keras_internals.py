@@ -440,6 +440,7 @@ WARNS = {
     "tf.__internal__.eager_context.eager_mode": None,
     "ops.gradient_registry._registry": "memory of models is kept",
     "eager.record.could_possibly_record": None,
+    "control_flow_util.GraphOrParentsInXlaContext": None,
     "Tensor._handle_data": None,
     "FuncGraph.capture_call_time_value": None,
 }

@@ -550,6 +550,19 @@ def is_recorded() -> bool:
     return _tf_record().could_possibly_record()
 
 
+@_AS_IT_IS
+def is_for_xla() -> bool:
+    """Whether the graph being traced is one that XLA will compile."""
+    if missing("control_flow_util.GraphOrParentsInXlaContext"):
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    return bool(_tf_control_flow().GraphOrParentsInXlaContext(graph))
+
+
+def _tf_control_flow():
+    return importlib.import_module("tensorflow.python.ops.control_flow_util")
+
+
 def _tf_record():
     return importlib.import_module("tensorflow.python.eager.record")
 
@@ -618,6 +631,11 @@ def _has_record():
     return _tf_record().could_possibly_record() in (True, False)
 
 
+def _has_xla_context():
+    # Not tried: a graph starts TensorFlow.
+    return callable(_tf_control_flow().GraphOrParentsInXlaContext)
+
+
 def _has_gradients():
     registered = _tf_ops().gradient_registry._registry["MatMul"]
     return callable(registered["type"])
@@ -683,6 +701,7 @@ _USES = {
     "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
     "ops.gradient_registry._registry": _has_gradients,
     "eager.record.could_possibly_record": _has_record,
+    "control_flow_util.GraphOrParentsInXlaContext": _has_xla_context,
     **_attributes(tf.Graph, "_functions"),
     **_methods(tf.__internal__.FuncGraph, "capture_call_time_value"),
     "Tensor._handle_data": _has_handle_data,

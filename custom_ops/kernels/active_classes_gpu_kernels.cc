@@ -23,11 +23,15 @@ class GpuActiveClassesOp : public ActiveClassesOp {
     ActiveClassesOutputs out;
     OP_REQUIRES_OK(c, Allocate(c, &out));
     int64_t found[3];
-    OP_REQUIRES_OK(c, Select(c, read, out, found));
+    Tensor ids, log_count;
+    OP_REQUIRES_OK(c, Select(c, read, out, &ids, &log_count, found));
     if (found[0] > read.num_sampled) {
       read.num_sampled = found[0];
-      OP_REQUIRES_OK(c, Select(c, read, out, found));
+      OP_REQUIRES_OK(c, Select(c, read, out, &ids, &log_count, found));
     }
+    // Once: TensorFlow ends the process where an output is set again.
+    c->set_output(0, ids);
+    c->set_output(1, log_count);
     OP_REQUIRES(c, found[2] == read.num_sampled,
                 absl::InternalError("The draws of the fill ran out"));
     out.num_targets->scalar<int64_t>()() = found[0];
@@ -37,16 +41,16 @@ class GpuActiveClassesOp : public ActiveClassesOp {
   }
 
  private:
-  // Sets outputs 0 and 1, and `found` to the numbers of GpuActiveOutputs.
+  // Makes outputs 0 and 1; sets `found` to the numbers of GpuActiveOutputs.
   static absl::Status Select(OpKernelContext* c,
                              const ActiveClassesOptions& read,
-                             const ActiveClassesOutputs& out, int64_t* found) {
+                             const ActiveClassesOutputs& out, Tensor* ids,
+                             Tensor* log_count, int64_t* found) {
     const Tensor &targets = c->input(0), &candidates = c->input(1);
     const tensorflow::TensorShape shape({read.num_sampled});
-    Tensor ids, log_count;
-    TF_RETURN_IF_ERROR(c->allocate_temp(tensorflow::DT_INT64, shape, &ids));
+    TF_RETURN_IF_ERROR(c->allocate_temp(tensorflow::DT_INT64, shape, ids));
     TF_RETURN_IF_ERROR(
-        c->allocate_temp(tensorflow::DT_FLOAT, shape, &log_count));
+        c->allocate_temp(tensorflow::DT_FLOAT, shape, log_count));
     OpScratch scratch(c);
     int64_t* const counts = scratch.Get<int64_t>(3);
     if (counts == nullptr) return ToStatus(kNoScratch);
@@ -55,12 +59,10 @@ class GpuActiveClassesOp : public ActiveClassesOp {
         {targets.flat<int64_t>().data(), targets.NumElements(),
          candidates.flat<int64_t>().data(), c->input(2).flat<float>().data(),
          candidates.NumElements()},
-        {ids.flat<int64_t>().data(), log_count.flat<float>().data(),
+        {ids->flat<int64_t>().data(), log_count->flat<float>().data(),
          out.positions->flat<int64_t>().data(),
          out.target_count->flat<float>().data(), counts},
         &scratch, StreamOf(c))));
-    c->set_output(0, ids);
-    c->set_output(1, log_count);
     return ReadFromDevice(c, counts, 3, found);
   }
 

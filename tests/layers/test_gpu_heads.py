@@ -1,13 +1,21 @@
-"""Training with the ops of the GPU, emulated: equal to that with the CPU's.
+"""Training with the ops of the GPU: equal to training with the CPU's ops.
+
+The GPU is emulated; tests marked `gpu` use a real one, and compare with a
+process that does not see it.
 
 Where a step draws classes, all of them are active, so that both draw the same.
 """
 
 import functools
+import os
+import pickle
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfxclass
 from tests.support import emulated_gpu
@@ -83,6 +91,11 @@ def check(make_head, make_optimizer, ops, rtol=1e-3, atol=1e-4):
     with emulated_gpu.patched():
         again = trained(make_head, make_optimizer)
     assert {"Tfxclass>" + op for op in ops} <= emulated_gpu.used
+    check_equal(again, (losses, weights, found), rtol, atol)
+
+
+def check_equal(again, expected, rtol, atol):
+    losses, weights, found = expected
     # Sums in another order, over nine steps.
     np.testing.assert_allclose(again[0], losses, rtol=rtol / 10)
     for a, b in zip(again[1], weights):
@@ -90,6 +103,23 @@ def check(make_head, make_optimizer, ops, rtol=1e-3, atol=1e-4):
             a.astype("float32"), b.astype("float32"), rtol=rtol, atol=atol
         )
     np.testing.assert_array_equal(again[2][0], found[0])
+
+
+HALF_TOLERANCE = {"rtol": 2.0**-7, "atol": 2.0**-9}
+
+
+def half(name):
+    """`(make_head, make_optimizer)` of a head of `HALF`."""
+    make = functools.partial(HALF[name], kernel_dtype="bfloat16", seed=3)
+
+    def adam():
+        if name != "sampled":
+            return optimizers.LazyAdam(0.01)
+        return optimizers.LazyAdam(
+            0.01, second_moment="row", slot_dtype="bfloat16"
+        )
+
+    return make, adam
 
 
 OPS = {
@@ -122,16 +152,7 @@ def test_optimizers(name):
 @pytest.mark.parametrize("name", quick(HALF, ["full"]))
 def test_rows_in_bfloat16(name):
     """As the CPU's, but where a number of a row is rounded the other way."""
-    make = functools.partial(HALF[name], kernel_dtype="bfloat16", seed=3)
-
-    def adam():
-        if name != "sampled":
-            return optimizers.LazyAdam(0.01)
-        return optimizers.LazyAdam(
-            0.01, second_moment="row", slot_dtype="bfloat16"
-        )
-
-    check(make, adam, OPS["half " + name], rtol=2.0**-7, atol=2.0**-9)
+    check(*half(name), OPS["half " + name], **HALF_TOLERANCE)
 
 
 @pytest.mark.slow
@@ -145,3 +166,46 @@ def test_fewer_classes_than_all():
             lambda: optimizers.LazyAdam(0.05),
         )
     assert losses[-1] < 0.9 * losses[0]
+
+
+ON_A_GPU = {
+    **{name: (make, OPTIMIZERS["adam"]) for name, make in HEADS.items()},
+    **{
+        f"sampled, {name}": (HEADS["sampled"], make)
+        for name, make in OPTIMIZERS.items()
+    },
+    **{f"half {name}": half(name) for name in HALF},
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_on_a_gpu(name, tmp_path):
+    """As a process trains that does not see the GPU."""
+    path = tmp_path / "trained.pickle"
+    script = (
+        "from tests.layers import test_gpu_heads\n"
+        f"test_gpu_heads.write_trained({name!r}, {str(path)!r})"
+    )
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(
+        [sys.executable, "-c", script], env=environment, check=True, timeout=300
+    )
+    # Products of the full 23 bits, as the CPU's.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        again = trained(*ON_A_GPU[name])
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(True)
+    tolerance = {"rtol": 1e-3, "atol": 1e-4}
+    if name.startswith("half"):
+        tolerance = HALF_TOLERANCE
+    check_equal(again, pickle.loads(path.read_bytes()), **tolerance)
+
+
+def write_trained(name, path):
+    """What `trained` returns, as a file; for a process without a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
+        with open(path, "wb") as f:
+            pickle.dump(trained(*ON_A_GPU[name]), f)

@@ -13,6 +13,7 @@ TESTS = {
         "test_infinite_and_equal_scores",
         "test_labels_of_any_shape",
         "test_log_uniform_fill_of_nearly_all_classes_ends",
+        "test_more_labels_than_num_sampled_are_all_chosen",
         "test_same_seed_same_result",
         "test_targets_then_candidates_then_fill",
     ),

@@ -13,11 +13,16 @@ from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.ops import library
 from tfxclass.ops import placement
+from tfxclass.rows import blocks
+from tfxclass.rows.class_rows import ClassRows
 
 HEADS = {
     "full": lambda: layers.FullSoftmax(30),
     "sampled": lambda: layers.SampledSoftmax(30, 20, use_bias=True),
+    "auto": lambda: layers.SampledSoftmax(30, 20, sampler="auto"),
+    "uniform": lambda: layers.SampledSoftmax(30, 20, sampler="uniform"),
     "selective": lambda: layers.SelectiveSoftmax(30, 20),
+    "lsh": lambda: layers.LSHSoftmax(30, 20),
     "hierarchical": lambda: layers.HierarchicalSoftmax(30, tree="balanced"),
     "projected": lambda: layers.ProjectedSoftmax(30, projection_dim=4),
     "adaptive": lambda: layers.AdaptiveSoftmax(30, cutoffs=[10]),
@@ -97,7 +102,17 @@ def test_rows_in_bfloat16_stay_on_the_host_for_an_index_alone(gpu):
     assert head._is_apart
 
 
+def test_blocks_of_logits_are_larger_on_a_gpu(gpu):
+    queries, kernel = tf.zeros([4096, 8]), tf.zeros([30, 8])
+    here = blocks.Blocks(queries, ClassRows(kernel))
+    on_host = blocks.Blocks(queries, ClassRows(kernel, device="CPU:0"))
+    assert int(here.size) == 16 * int(on_host.size) == 16384
+    head = layers.FullSoftmax(1_000_000)
+    assert head.activation_bytes(4096, 8) == 8 * 4096 * 16384
+
+
 def test_no_gpu_no_warning(monkeypatch):
+    monkeypatch.setattr(placement, "has_gpu", lambda: False)
     monkeypatch.setattr(library, "cuda_version", lambda: None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -107,10 +122,21 @@ def test_no_gpu_no_warning(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_a_step_on_a_gpu():
+@pytest.mark.parametrize("name", HEADS)
+def test_a_step_on_a_gpu(name, tmp_path):
+    """Training, evaluation, prediction, top-k; and the same from a file."""
     assert library.cuda_version() is not None, "build the ops with nvcc"
-    for make in HEADS.values():
-        head = make()
-        model = trained(head)
-        assert "GPU" in head.weights[0].value.device
-        assert np.isfinite(model.evaluate(tf.zeros([4, 8]), tf.range(4)))
+    head = HEADS[name]()
+    model = trained(head)
+    assert "GPU" in head.weights[0].value.device
+    x = np.random.default_rng(1).normal(size=(4, 8)).astype("float32")
+    assert np.isfinite(model.evaluate(x, tf.range(4), verbose=0))
+    scores = model.predict(x, verbose=0)
+    found = tfxclass.top_k(model, k=3).predict(x, verbose=0)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    again = keras.models.load_model(path)
+    np.testing.assert_allclose(again.predict(x, verbose=0), scores, rtol=1e-4)
+    same = tfxclass.top_k(again, k=3).predict(x, verbose=0)
+    np.testing.assert_array_equal(same[0], found[0])
+    again.fit(x, tf.range(4), verbose=0)

@@ -197,7 +197,8 @@ def small_model(optimizer):
             keras.layers.Dense(3),
         ]
     )
-    model.compile(optimizer, loss="mse")
+    # Else Keras asks XLA on a GPU.
+    model.compile(optimizer, loss="mse", jit_compile=False)
     model.build((None, 4))
     return model
 
@@ -223,6 +224,14 @@ def test_resumed_model_continues_bit_for_bit(name, tmp_path):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(lazy.variables, resumed.optimizer.variables):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_step_for_xla_is_refused():
+    """As Keras asks for by itself on a GPU."""
+    model = small_model(optimizers.LazyAdam())
+    model.compile(optimizers.LazyAdam(), loss="mse", jit_compile=True)
+    with pytest.raises(ValueError, match="jit_compile=False"):
+        model.fit(*data(0), verbose=0)
 
 
 class DenseAdagrad(keras.optimizers.Adagrad):

@@ -601,7 +601,8 @@ class OutputHead(keras.layers.Layer):
     def activation_bytes(self, batch: int, dim: int) -> int:
         """Bytes of logits and the like that a training step holds, int."""
         # A block of logits and its gradient.
-        classes = max(blocks.BLOCK_LOGITS // batch, blocks.LEAST_BLOCK)
+        on_gpu = placement.on_gpu(self.rows_device)
+        classes = blocks.classes_of(batch, on_gpu)
         return 8 * batch * min(classes, self.num_classes)
 
     def index_bytes(self, dim: int) -> int:

@@ -49,6 +49,12 @@ def has_gpu() -> bool:
     return bool(tf.config.get_visible_devices("GPU"))
 
 
+def on_gpu(device: str | None) -> bool:
+    """Whether a device, or None of a step, is a GPU."""
+    spec = tf.DeviceSpec.from_string(device or "")
+    return has_gpu() and spec.device_type != "CPU"
+
+
 def why_not_on_gpu(head: keras.layers.Layer) -> str | None:
     """Why the rows of `head` cannot lie on the GPU that computes, or None."""
     if not has_gpu():

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_choice
 from tfxclass.keras_internals import OptimizerHooks
+from tfxclass.keras_internals import is_for_xla
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import library
@@ -238,6 +239,7 @@ class RowOptimizer(OptimizerHooks):
         grads = [self._as_rows(g, v) for g, v in zip(grads, variables)]
         for gradient, variable in zip(grads, variables):
             if isinstance(gradient, tf.IndexedSlices):
+                self._check_xla(variable)
                 self._check_rows(variable)
         if self._sums is None:
             self._step(grads, variables)
@@ -267,6 +269,17 @@ class RowOptimizer(OptimizerHooks):
             return gradient
         ids = tf.range(variable.shape[0], dtype=tf.int64)
         return tf.IndexedSlices(gradient, ids, variable.shape)
+
+    def _check_xla(self, variable):
+        """Refuses a step that XLA is to compile, as Keras asks on a GPU."""
+        if is_for_xla():
+            raise ValueError(
+                f"{type(self).__name__} updates rows by ops that XLA cannot "
+                "compile. Keras compiles a training step by XLA on a GPU, if "
+                "all layers of the model allow it (tfxclass's heads do not). "
+                f"Received: a row gradient of {path_of(variable)!r} in such a "
+                "step. Fix: model.compile(..., jit_compile=False)."
+            )
 
     def _check_rows(self, variable):
         """Refuses options that need all rows of the variable, once."""

@@ -10,6 +10,7 @@ from tfxclass.data.batches import Batches
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
+from tfxclass.ops import placement
 from tfxclass.paths import local_path
 from tfxclass.recovery.back_projection import full_dim
 from tfxclass.recovery.back_projection import row_blocks
@@ -195,5 +196,5 @@ def pass_bytes(head: keras.layers.Layer, dim: int, batch: int) -> int:
 
 def _block_bytes(num_classes, dim, batch):
     """Rows of a block of classes, their sum's copy, and logits."""
-    classes = max(blocks.BLOCK_LOGITS // batch, blocks.LEAST_BLOCK)
+    classes = blocks.classes_of(batch, placement.on_gpu(None))
     return 4 * min(classes, num_classes) * (2 * dim + 3 * batch)

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfxclass.ops import bfloat16_rows
+from tfxclass.ops import placement
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
@@ -13,19 +14,31 @@ from tfxclass.types import Scalar
 
 # Logits of a block: 8 MiB of float32, about what stays in a last-level cache.
 BLOCK_LOGITS = 1 << 21
+# On a GPU a block is this many times as large, 256 MiB: each block launches a
+# dozen kernels. With 8 MiB an exact step of 1M classes took 300 ms on an H200.
+GPU_BLOCKS = 32
 # Classes of a block at least.
 LEAST_BLOCK = 1024
 # The product of the next block begins while this one's is read.
 _BLOCKS_AT_ONCE = 2
 
 
-def block_size(batch: Scalar) -> tf.Tensor:
+def block_size(batch: Scalar, on_gpu: bool = False) -> tf.Tensor:
     """Classes a block for a batch, int64 scalar tensor, constant for an int."""
     if isinstance(batch, int):
-        size = max(BLOCK_LOGITS // max(batch, 1), LEAST_BLOCK)
-        return tf.constant(size, tf.int64)
+        return tf.constant(classes_of(max(batch, 1), on_gpu), tf.int64)
     batch = tf.maximum(tf.cast(batch, tf.int64), 1)
-    return tf.maximum(tf.constant(BLOCK_LOGITS, tf.int64) // batch, LEAST_BLOCK)
+    most = tf.constant(_most_logits(on_gpu), tf.int64)
+    return tf.maximum(most // batch, LEAST_BLOCK)
+
+
+def classes_of(batch: int, on_gpu: bool = False) -> int:
+    """Classes a block for a batch of at least one row."""
+    return max(_most_logits(on_gpu) // batch, LEAST_BLOCK)
+
+
+def _most_logits(on_gpu):
+    return BLOCK_LOGITS * (GPU_BLOCKS if on_gpu else 1)
 
 
 class Blocks:
@@ -57,7 +70,10 @@ class Blocks:
             self.size = tf.constant(rows.kernel.block, tf.int64)
             return
         most = queries.shape[0] if max_queries is None else max_queries
-        self.size = block_size(self.batch if most is None else most)
+        self.size = block_size(
+            self.batch if most is None else most,
+            placement.on_gpu(rows.device),
+        )
 
     def rows(self, start: Scalar) -> tf.Tensor:
         """Rows as they are multiplied, float32 `[size, dim]`."""

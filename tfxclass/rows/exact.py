@@ -15,6 +15,7 @@ from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import exact_softmax
 from tfxclass.ops import placement
 from tfxclass.ops.exact_softmax import ClassGradient
+from tfxclass.ops.placement import on_gpu
 from tfxclass.rows import products
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
@@ -27,12 +28,6 @@ def is_used(parts: Iterable[ClassRows]) -> bool:
         bfloat16_rows.is_half(rows.kernel) or not on_gpu(rows.device)
         for rows in parts
     )
-
-
-def on_gpu(device: str | None) -> bool:
-    """Whether a device, or None of a step, is a GPU."""
-    spec = tf.DeviceSpec.from_string(device or "")
-    return placement.has_gpu() and spec.device_type != "CPU"
 
 
 class ExactPart:

@@ -1,0 +1,281 @@
+"""Tables and a figure of regrets: how far a fixed choice is behind the best.
+
+The best choice of a cell is the optimizer, its rate and the encoder's rate
+that have the best validation rows. Regret is the difference of test rows, in
+points. The three seeds of a cell share the choice.
+"""
+
+import os
+import time
+
+import numpy as np
+
+from benchmarks import measure
+from benchmarks.defaults.cells import CELLS
+
+NAME = "defaults"
+DEFAULT = "HeadAdam"
+BASELINE = "class means"
+_KEPT_BACK = {cell.name for cell in CELLS if cell.is_kept_back}
+# One color for each method, in all figures of the project.
+_SHOWN = {
+    "HeadAdam": "tab:blue",
+    "Adam": "tab:orange",
+    "Adam, a moment a row": "tab:red",
+    "Adagrad": "tab:green",
+    "SGD, momentum": "tab:purple",
+}
+
+
+def allowed(best):
+    """Points behind the best that the goal allows."""
+    return max(2.0, 0.04 * (100 - best))
+
+
+def settings(rows, cell):
+    """Test and validation points of each setting of a cell, a dict.
+
+    Keys are `(optimizer, rate, encoder_rate)`; values are pairs of means over
+    seeds: the validation rows of seed 0, and the test rows of all seeds.
+    """
+    found = {}
+    for row in rows:
+        is_ours = row["cell"] == cell and row["optimizer"] != BASELINE
+        if is_ours and not row.get("sampler"):
+            key = row["optimizer"], row["rate"], row["encoder_rate"]
+            found.setdefault(key, []).append(row)
+    return {
+        key: (
+            100 * of_key[0]["validation"],
+            float(np.mean([100 * row["test"] for row in of_key])),
+        )
+        for key, of_key in found.items()
+    }
+
+
+def best_of(of_cell, optimizer=None):
+    """`(setting, test points)`, chosen on validation rows."""
+    keys = [
+        key
+        for key in of_cell
+        if key[0] == (optimizer or key[0])
+        and (optimizer or key[0] != DEFAULT)
+    ]
+    key = max(keys, key=lambda key: of_cell[key][0])
+    return key, of_cell[key][1]
+
+
+def finished_cells(rows):
+    """Names of the cells whose runs are complete, in order."""
+    last = {
+        row["cell"]
+        for row in rows
+        if row["optimizer"] == "SGD, momentum" and row["seed"] == 2
+    }
+    return [cell.name for cell in CELLS if cell.name in last]
+
+
+def cell_table(rows, cells):
+    """A row for each cell: the default beside the best of seven rules."""
+    table = []
+    for cell in cells:
+        of_cell = settings(rows, cell)
+        (name, rate, encoder_rate), best = best_of(of_cell)
+        default = of_cell[DEFAULT, 1e-3, 1e-3][1]
+        means = [
+            row["test"]
+            for row in rows
+            if row["cell"] == cell and row["optimizer"] == BASELINE
+        ]
+        table.append(
+            {
+                "cell": cell,
+                "class means": round(100 * means[0], 1),
+                "LazyAdam(1e-3)": round(of_cell["Adam", 1e-3, 1e-3][1], 1),
+                "HeadAdam()": round(default, 1),
+                "best of seven": round(best, 1),
+                "which": f"{name} {rate:g}, encoder {encoder_rate:g}",
+                "behind": round(best - default, 1),
+                "allowed": round(allowed(best), 1),
+            }
+        )
+    return sorted(table, key=lambda row: -row["behind"])
+
+
+def regret_table(rows, cells):
+    """A row for each fixed setting with the encoder at 1e-3."""
+    of_cells = {cell: settings(rows, cell) for cell in cells}
+    best = {cell: best_of(of_cells[cell])[1] for cell in cells}
+    names = {
+        key[:2]
+        for found in of_cells.values()
+        for key in found
+        if key[2] == (key[1] if key[0] == DEFAULT else 1e-3)
+    }
+    table = []
+    for name, rate in names:
+        key = name, rate, rate if name == DEFAULT else 1e-3
+        if not all(key in found for found in of_cells.values()):
+            continue
+        behind = {c: best[c] - of_cells[c][key][1] for c in cells}
+        worst = max(behind, key=behind.get)
+        over = sum(behind[c] > allowed(best[c]) for c in cells)
+        table.append(
+            {
+                "optimizer": name,
+                "rate": rate,
+                "mean regret": round(float(np.mean([*behind.values()])), 2),
+                "worst": round(behind[worst], 1),
+                "cells over the limit": over,
+                "worst cell": worst,
+            }
+        )
+    return sorted(table, key=lambda row: row["mean regret"])
+
+
+def tuned_table(rows, cells):
+    """A row for each optimizer at its best rate in each cell."""
+    of_cells = {cell: settings(rows, cell) for cell in cells}
+    names = dict.fromkeys(key[0] for found in of_cells.values() for key in found)
+    table = []
+    for name in names:
+        behind = [
+            best_of(of_cells[c])[1] - best_of(of_cells[c], name)[1]
+            for c in cells
+        ]
+        table.append(
+            {
+                "optimizer, best rate of each cell": name,
+                "mean regret": round(float(np.mean(behind)), 2),
+                "worst": round(max(behind), 1),
+            }
+        )
+    return sorted(table, key=lambda row: row["mean regret"])
+
+
+def decile_table(rows, cells):
+    """Accuracy by tenth of the classes, most frequent first."""
+    table = []
+    for label, choose in {
+        "HeadAdam()": lambda found: (DEFAULT, 1e-3, 1e-3),
+        "Adam, best rate": lambda found: best_of(found, "Adam")[0],
+        "Adagrad, best rate": lambda found: best_of(found, "Adagrad")[0],
+        "SGD, best rate": lambda found: best_of(found, "SGD, momentum")[0],
+    }.items():
+        parts = []
+        for cell in cells:
+            key = choose(settings(rows, cell))
+            for row in rows:
+                same = row["cell"] == cell and not row.get("sampler")
+                if not same or row["optimizer"] != key[0]:
+                    continue
+                if (row["rate"], row["encoder_rate"], row["seed"]) == (*key[1:], 0):
+                    parts.append(row.get("deciles") or [0.0] * 10)
+        parts = np.array(parts, float)
+        means = 100 * np.nanmean(parts, axis=0)
+        numbers = {str(i + 1): round(float(x), 1) for i, x in enumerate(means)}
+        table.append({"optimizer": label, **numbers})
+    return table
+
+
+def sampler_table(rows):
+    """A row for each cell in which samplers were compared."""
+    table = []
+    for cell in (cell.name for cell in CELLS):
+        found = {}
+        for row in rows:
+            if row["cell"] == cell and row.get("sampler"):
+                found.setdefault(row["sampler"], []).append(row)
+        if not found:
+            continue
+        line = {"cell": cell}
+        base = np.median([row["seconds"] for row in found["uniform"]])
+        for name, of_name in found.items():
+            mean = 100 * np.mean([row["test"] for row in of_name])
+            time = np.median([row["seconds"] for row in of_name]) / base
+            line[name] = f"{mean:.1f} ({time:.1f})"
+        table.append(line)
+    return table
+
+
+def draw(rows, cells, path):
+    """Regret of each optimizer's best fixed rate, worst cell first."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    table = regret_table(rows, cells)
+    of_cells = {cell: settings(rows, cell) for cell in cells}
+    figure, axes = plt.subplots(figsize=(7.5, 4.2))
+    for name, color in _SHOWN.items():
+        first = next(r for r in table if r["optimizer"] == name)
+        rate = 1e-3 if name == DEFAULT else first["rate"]
+        key = name, rate, rate if name == DEFAULT else 1e-3
+        behind = sorted(
+            (best_of(of_cells[c])[1] - of_cells[c][key][1] for c in cells),
+            reverse=True,
+        )
+        label = f"{name}, rate {rate:g}"
+        axes.plot(
+            range(1, len(cells) + 1), behind, label=label, color=color,
+            linewidth=2.5 if name == DEFAULT else 1.5,
+        )  # fmt: skip
+    axes.axhline(2, color="gray", linewidth=1, linestyle=":")
+    axes.set_ylim(-12, 40)
+    axes.set_xlabel("tasks, worst first", fontsize=10)
+    axes.set_ylabel("points behind the best optimizer and rate", fontsize=10)
+    axes.set_title(
+        "One fixed setting of HeadAdam is near the best of each task",
+        fontsize=11,
+    )
+    axes.legend(fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=140)
+
+
+def write(rows):
+    """Writes results/defaults.json, .md and .png."""
+    cells = finished_cells(rows)
+    record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": measure.machine(),
+        "command": "python -m benchmarks.defaults DATA",
+        "rows": rows,
+    }
+    measure.write(os.path.join(measure.RESULTS, f"{NAME}.json"), record)
+    if not cells:
+        return
+    kept_back = [cell for cell in cells if cell in _KEPT_BACK]
+    parts = []
+    for title, of_part in (
+        ("Cells by which the default was chosen", cells),
+        ("Cells that were kept back", kept_back),
+    ):
+        of_part = [c for c in of_part if (c in _KEPT_BACK) == (c in kept_back)]
+        if title.endswith("chosen"):
+            of_part = [c for c in of_part if c not in _KEPT_BACK]
+        if not of_part:
+            continue
+        parts += [
+            f"## {title}: {len(of_part)}",
+            measure.table(cell_table(rows, of_part)),
+            "Fixed settings, the encoder's rate 1e-3 (HeadAdam: its rate):",
+            measure.table(regret_table(rows, of_part)),
+            measure.table(tuned_table(rows, of_part)),
+        ]
+    parts += [
+        "## By frequency: tenths of the classes, most frequent first",
+        measure.table(decile_table(rows, cells)),
+    ]
+    samplers = sampler_table(rows)
+    if samplers:
+        parts += [
+            "## Samplers with HeadAdam(): points (time of a step, uniform 1)",
+            measure.table(samplers),
+        ]
+        draw(rows, cells, os.path.join(measure.RESULTS, f"{NAME}.png"))
+    text = "# Optimizers of class vectors on many tasks\n\n"
+    text += "`python -m benchmarks.defaults DATA`, three seeds.\n\n"
+    with open(os.path.join(measure.RESULTS, f"{NAME}.md"), "w") as f:
+        f.write(text + "\n\n".join(parts) + "\n")

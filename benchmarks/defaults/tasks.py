@@ -1,0 +1,432 @@
+"""The data of the matrix of tasks, each as arrays.
+
+`load(name, folder)` reads a task from the folder of the shared data, and keeps
+the arrays in `benchmarks/cache`. Each task has training, validation and test
+rows. Rates are chosen on validation rows, and results are of test rows.
+"""
+
+import collections
+import gzip
+import lzma
+import os
+import pathlib
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks import measure
+
+_WORD = re.compile(r"[a-z0-9]+")
+_TRAIN_ROWS = 300_000
+_EVALUATED_ROWS = 2_000
+
+
+class Task(NamedTuple):
+    """A classification task.
+
+    Attributes:
+        train, validation, test: pairs `(inputs, labels)`. Inputs are float32
+            `[n, features]`, or int32 ids `[n, length]` and float32 weights of
+            them in a pair; padding has id 0 and weight 0. Labels are int64
+            `[n, p]`, padded with -1.
+        num_classes: int.
+        num_ids: int, number of input ids with padding; 0 for features.
+        k: int, a row counts as right if a label is among its `k` best.
+    """
+
+    train: tuple
+    validation: tuple
+    test: tuple
+    num_classes: int
+    num_ids: int = 0
+    k: int = 1
+
+    def counts(self):
+        """Training rows of each class, int64 `[num_classes]`."""
+        labels = self.train[1]
+        return np.bincount(labels[labels >= 0], minlength=self.num_classes)
+
+
+def load(name, folder):
+    """The `Task` of a name in `TASKS`."""
+    path = os.path.join(measure.CACHE, "defaults", f"{name}.npz")
+    if not os.path.exists(path):
+        task = TASKS[name](pathlib.Path(folder))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        flat = {"numbers": [task.num_classes, task.num_ids, task.k]}
+        for part in ("train", "validation", "test"):
+            inputs, labels = getattr(task, part)
+            inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+            flat[f"{part}_labels"] = labels
+            for i, array in enumerate(inputs):
+                flat[f"{part}_{i}"] = array
+        np.savez(path + ".part.npz", **flat)
+        os.replace(path + ".part.npz", path)
+    found = np.load(path)
+    parts = []
+    for part in ("train", "validation", "test"):
+        inputs = found[f"{part}_0"]
+        if f"{part}_1" in found:
+            inputs = inputs, found[f"{part}_1"]
+        parts.append((inputs, found[f"{part}_labels"]))
+    return Task(*parts, *map(int, found["numbers"]))
+
+
+def _table(rows, value=-1, dtype=np.int64, width=None):
+    """Lists as an array, padded with `value`."""
+    width = width or max(1, *map(len, rows))
+    found = np.full((len(rows), width), value, dtype)
+    for i, row in enumerate(rows):
+        found[i, : len(row[:width])] = row[:width]
+    return found
+
+
+def _take(inputs, which):
+    if isinstance(inputs, tuple):
+        return tuple(part[which] for part in inputs)
+    return inputs[which]
+
+
+def _halves(inputs, labels, seed=0):
+    """Validation and test rows of rows that were never trained on."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    size = min(_EVALUATED_ROWS, len(labels) // 2)
+    return tuple(
+        (_take(inputs, which), labels[which])
+        for which in (order[:size], order[size : 2 * size])
+    )
+
+
+# Texts.
+
+
+def _tokens(text, with_pieces):
+    words = _WORD.findall(text.lower())
+    if not with_pieces:
+        return words
+    padded = [f"<{word}>" for word in words]
+    pieces = [w[i : i + 4] for w in padded for i in range(max(len(w) - 3, 1))]
+    return words + pieces
+
+
+def _bags(train, others, length, with_pieces=False, min_count=2, limit=30_000):
+    """Rows of weighted words, `(ids, weights)` for each list of texts."""
+    lists = [_tokens(text, with_pieces) for text in train]
+    counts = collections.Counter(w for words in lists for w in set(words))
+    known = [w for w, n in counts.most_common(limit) if n >= min_count]
+    numbers = {word: i + 1 for i, word in enumerate(known)}
+    idf = np.zeros(len(known) + 1)
+    for word, i in numbers.items():
+        idf[i] = np.log(len(lists) / counts[word])
+
+    def rows(lists):
+        found = []
+        for words in lists:
+            ids = {numbers[word] for word in words if word in numbers}
+            found.append(sorted(ids, key=lambda i: -idf[i])[:length])
+        ids = _table(found, 0, np.int32, length)
+        return ids, _unit(idf[ids])
+
+    others = [[_tokens(t, with_pieces) for t in texts] for texts in others]
+    return rows(lists), [rows(part) for part in others], len(known) + 1
+
+
+def _unit(weights):
+    norms = np.linalg.norm(weights, axis=1, keepdims=True)
+    return (weights / np.maximum(norms, 1e-9)).astype(np.float32)
+
+
+def _tsv(path):
+    with lzma.open(path, "rt", encoding="utf8") as f:
+        return [line.rstrip("\n").split("\t") for line in f]
+
+
+def _verse_rows(folder, name):
+    rows = _tsv(folder / "verses" / f"{name}.tsv.xz")
+    return [row for row in rows if row[0].isdigit()]
+
+
+def verses(folder):
+    """A verse in a fourth translation to its number."""
+    numbers = {r[0]: i for i, r in enumerate(_verse_rows(folder, "kjv"))}
+    train = [r for n in ("kjv", "asv", "dar") for r in _verse_rows(folder, n)]
+    test = _verse_rows(folder, "ylt")
+    bags, (asked,), num_ids = _bags(
+        [r[1] for r in train], [[r[1] for r in test]], 24
+    )
+    labels = [
+        np.array([[numbers[r[0]]] for r in rows], np.int64)
+        for rows in (train, test)
+    ]
+    return Task(
+        (bags, labels[0]), *_halves(asked, labels[1]), len(numbers), num_ids
+    )
+
+
+def language_model(folder):
+    """The next word of a verse after the last six."""
+    texts = [_WORD.findall(r[1].lower()) for r in _verse_rows(folder, "kjv")]
+    counts = collections.Counter(word for words in texts for word in words)
+    # Sorted by frequency, as log-uniform sampling needs it.
+    numbers = {word: i for i, (word, _) in enumerate(counts.most_common())}
+    rows = []
+    for words in texts:
+        ids = [numbers[word] + 1 for word in words]
+        rows += [([0] * 6 + ids[:i])[-6:] + [ids[i] - 1] for i in range(1, len(ids))]
+    rows = np.array(rows, np.int64)
+    rows = np.random.default_rng(0).permutation(rows)
+    ids, labels = rows[:, :-1].astype(np.int32), rows[:, -1:]
+    inputs = ids, (ids > 0).astype(np.float32)
+    held_out = slice(_TRAIN_ROWS, _TRAIN_ROWS + 2 * _EVALUATED_ROWS)
+    return Task(
+        (_take(inputs, slice(_TRAIN_ROWS)), labels[:_TRAIN_ROWS]),
+        *_halves(_take(inputs, held_out), labels[held_out]),
+        len(numbers), len(numbers) + 1, 5,
+    )  # fmt: skip
+
+
+def eu_law(folder):
+    """A European law to its EuroVoc labels."""
+    parts, labels = [], []
+    for name in ("train", "dev", "test_a"):
+        rows, of_part = [], []
+        path = folder / "eurlex57k" / f"{name}.xc.txt.xz"
+        with lzma.open(path, "rt") as f:
+            _, num_words, num_classes = map(int, next(f).split())
+            for line in f:
+                first, *words = line.split(" ")
+                of_part.append([int(x) for x in first.split(",") if x])
+                pairs = (word.split(":") for word in words if ":" in word)
+                rows.append([(int(i), float(v)) for i, v in pairs])
+        parts.append(rows)
+        labels.append(_table(of_part, width=16))
+    counts = np.bincount(
+        [i for row in parts[0] for i, _ in row], minlength=num_words
+    )
+    idf = np.log(len(parts[0]) / np.maximum(counts, 1))
+    length, found = 48, []
+    for rows in parts:
+        best = [
+            sorted(((np.log1p(v) * idf[i], i) for i, v in row), reverse=True)
+            for row in rows
+        ]
+        ids = _table([[i + 1 for _, i in row[:length]] for row in best], 0,
+                     np.int32, length)  # fmt: skip
+        weights = _table([[w for w, _ in row[:length]] for row in best], 0,
+                         np.float64, length)  # fmt: skip
+        found.append((ids, _unit(weights)))
+    evaluated = [
+        (_take(x, slice(_EVALUATED_ROWS)), y[:_EVALUATED_ROWS])
+        for x, y in zip(found[1:], labels[1:])
+    ]
+    return Task((found[0], labels[0]), *evaluated, num_classes, num_words + 1)
+
+
+def reverse_dictionary(folder):
+    """A definition of another dictionary to its word; 20,000 words."""
+    folder = folder / "reverse_dictionary"
+    known, asked = (collections.defaultdict(list) for _ in range(2))
+    for row in _tsv(folder / "wordnet30_glosses.tsv.xz")[1:]:
+        known[row[0].lower()].append(row[4])
+    for row in _tsv(folder / "gcide_definitions_a.tsv.xz")[1:]:
+        asked[row[0].lower().replace(" ", "_")].append(row[2])
+    words = [word for word in known if word in asked]
+    words = list(np.random.default_rng(0).permutation(words)[:20_000])
+    texts, labels = (
+        [
+            (text, [i])
+            for i, word in enumerate(words)
+            for text in of_words[word]
+        ]
+        for of_words in (known, asked)
+    )
+    bags, (test,), num_ids = _bags(
+        [t for t, _ in texts], [[t for t, _ in labels]], 20
+    )
+    return Task(
+        (bags, _table([y for _, y in texts])),
+        *_halves(test, _table([y for _, y in labels])),
+        len(words), num_ids, 10,
+    )  # fmt: skip
+
+
+def job_titles(folder):
+    """The title of a vacancy to its ESCO occupation."""
+    folder = folder / "esco_titles"
+    occupations = _tsv(folder / "occupations.tsv.xz")
+    numbers = {row[0]: i for i, row in enumerate(occupations)}
+    train = [
+        (name, numbers[row[0]])
+        for row in occupations
+        for name in [row[2], *filter(None, row[3].split(" | "))]
+    ]
+    titles = [r for r in _tsv(folder / "titles.tsv.xz") if r[1] in numbers]
+    order = np.random.default_rng(0).permutation(len(titles))
+    asked = [titles[i] for i in order[: 2 * _EVALUATED_ROWS]]
+    train += [
+        (titles[i][0], numbers[titles[i][1]])
+        for i in order[2 * _EVALUATED_ROWS :]
+    ]
+    bags, (test,), num_ids = _bags(
+        [t for t, _ in train], [[r[0] for r in asked]], 20, with_pieces=True
+    )
+    labels = np.array([[numbers[r[1]]] for r in asked], np.int64)
+    return Task(
+        (bags, np.array([[y] for _, y in train], np.int64)),
+        *_halves(test, labels), len(occupations), num_ids, 5,
+    )  # fmt: skip
+
+
+def subjects(folder):
+    """A title of a library to its YSO subjects; 100,000 titles."""
+    numbers, rows = {}, []
+    path = folder / "yso_finna_en" / "titles_subjects.tsv.xz"
+    with lzma.open(path, "rt", encoding="utf8") as f:
+        for line, _ in zip(f, range(100_000)):
+            title, ids = line.rstrip("\n").split("\t")
+            ids = [numbers.setdefault(x, len(numbers)) for x in ids.split()]
+            rows.append((title, ids))
+    rows = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
+    asked, train = rows[: 2 * _EVALUATED_ROWS], rows[2 * _EVALUATED_ROWS :]
+    bags, (test,), num_ids = _bags(
+        [t for t, _ in train], [[t for t, _ in asked]], 14
+    )
+    return Task(
+        (bags, _table([y for _, y in train], width=6)),
+        *_halves(test, _table([y for _, y in asked], width=6)),
+        len(numbers), num_ids, 5,
+    )  # fmt: skip
+
+
+def _sessions(name):
+    def read(folder):
+        """The items of a session so far, latest first, to the next one."""
+        folder = folder / "sessions"
+        with lzma.open(folder / f"{name}.train.txt.xz", "rt") as f:
+            sessions = [list(map(int, line.split())) for line in f]
+        with lzma.open(folder / f"{name}.test.txt.xz", "rt") as f:
+            test = [line.split("\t") for line in f]
+        test = [(list(map(int, x.split())), int(y)) for x, y in test]
+        num_items = 1 + max(map(max, sessions))
+        test = [p for p in test if max(*p[0], p[1]) < num_items]
+        train = [(s[:i], s[i]) for s in sessions for i in range(1, len(s))]
+        order = np.random.default_rng(0).permutation(len(train))[:_TRAIN_ROWS]
+
+        def rows(pairs):
+            ids = _table([x[::-1] for x, _ in pairs], 0, np.int32, 8)
+            weights = (ids > 0) / np.arange(1, 9)
+            return (ids, _unit(weights)), np.array([[y] for _, y in pairs])
+
+        return Task(
+            rows([train[i] for i in order]), *_halves(*rows(test)),
+            num_items, num_items, 20,
+        )  # fmt: skip
+
+    return read
+
+
+# Images and generated features.
+
+
+def _digit_images(folder, name):
+    folder = folder / "mnist"
+    with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as f:
+        images = np.frombuffer(f.read()[16:], np.uint8)
+    with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as f:
+        labels = np.frombuffer(f.read()[8:], np.uint8).astype(np.int64)
+    images = images.reshape(-1, 14, 2, 14, 2).mean((2, 4)) / 255
+    return images.astype(np.float32), labels
+
+
+def _numbers(digits):
+    def read(folder):
+        """Handwritten digits side by side to the number that they show."""
+        random = np.random.default_rng(0)
+        powers = 10 ** np.arange(digits)
+
+        def rows(images, labels, count):
+            which = random.integers(0, len(images), (count, digits))
+            inputs = images[which].reshape(count, -1)
+            return inputs, (labels[which] * powers).sum(1, keepdims=True)
+
+        train = rows(*_digit_images(folder, "train"), 60_000)
+        test = rows(*_digit_images(folder, "t10k"), 2 * _EVALUATED_ROWS)
+        return Task(train, *_halves(*test), 10**digits)
+
+    return read
+
+
+def _groups(num_classes, size, law=0.0, dim=64):
+    def read(folder):
+        """Points around class means, which lie in groups of `size`."""
+        del folder
+        random = np.random.default_rng(1)
+        centres = random.normal(size=(num_classes // size, dim))
+        means = centres[np.arange(num_classes) // size]
+        means = means + 0.45 * random.normal(size=means.shape)
+        weights = 1.0 / np.arange(1, num_classes + 1) ** law
+        weights = random.permutation(weights / weights.sum())
+
+        def rows(count):
+            labels = random.choice(num_classes, count, p=weights)
+            noise = 0.3 * random.normal(size=(count, dim))
+            inputs = (means[labels] + noise) / 1.2
+            return inputs.astype(np.float32), labels[:, np.newaxis]
+
+        train, test = rows(250_000), rows(2 * _EVALUATED_ROWS)
+        return Task(train, *_halves(*test), num_classes)
+
+    return read
+
+
+TASKS = {
+    "verses": verses,
+    "language_model": language_model,
+    "eu_law": eu_law,
+    "reverse_dictionary": reverse_dictionary,
+    "job_titles": job_titles,
+    "subjects": subjects,
+    "diginetica": _sessions("diginetica"),
+    "tmall": _sessions("tmall"),
+    "numbers_3": _numbers(3),
+    "numbers_4": _numbers(4),
+    "groups": _groups(10_000, 50),
+    "zipf_groups": _groups(10_000, 50, law=1.0),
+    "small_groups": _groups(2_000, 20),
+}
+
+
+def class_means(task, rows):
+    """Share of `rows` that the untrained mean of each class gets right.
+
+    The mean input of a class takes the place of its class vector: the trivial
+    baseline of a task.
+    """
+    import scipy.sparse as sparse
+
+    def matrix(inputs):
+        if not isinstance(inputs, tuple):
+            norms = np.linalg.norm(inputs, axis=1, keepdims=True)
+            return sparse.csr_matrix(inputs / np.maximum(norms, 1e-9))
+        ids, weights = inputs
+        at = np.repeat(np.arange(len(ids)), ids.shape[1])
+        shape = (len(ids), task.num_ids)
+        return sparse.csr_matrix((weights.ravel(), (at, ids.ravel())), shape)
+
+    inputs, labels = task.train
+    row, column = np.nonzero(labels >= 0)
+    ones = np.ones(len(row))
+    by_class = sparse.csr_matrix(
+        (ones, (labels[row, column], row)), (task.num_classes, len(labels))
+    )
+    sums = by_class @ matrix(inputs)
+    norms = np.sqrt(np.asarray(sums.multiply(sums).sum(1)).ravel())
+    sums = sparse.diags(1 / np.maximum(norms, 1e-9)) @ sums
+    right, asked = 0, matrix(rows[0])
+    for start in range(0, asked.shape[0], 200):
+        scores = (asked[start : start + 200] @ sums.T).toarray()
+        best = np.argpartition(-scores, task.k - 1)[:, : task.k]
+        of_rows = rows[1][start : start + 200]
+        right += (best[:, :, None] == of_rows[:, None, :]).any((1, 2)).sum()
+    return right / len(rows[1])

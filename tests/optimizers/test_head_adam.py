@@ -1,0 +1,348 @@
+"""HeadAdam: Adam for the encoder, Adagrad for class vectors."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfxclass
+from tests.support.processes import run_code
+from tfxclass import layers
+from tfxclass import optimizers
+from tfxclass.ops import fallback
+from tfxclass.ops import library
+from tfxclass.optimizers import head_adam
+from tfxclass.rows import class_matrix
+
+ROWS, DIM = 12, 5
+RATE = 0.05
+
+
+def class_vectors(dtype="float32", is_normalized=False):
+    values = np.random.default_rng(0).normal(size=(ROWS, DIM))
+    variable = keras.Variable(values, dtype=dtype)
+    class_matrix.register(variable, 0)
+    class_matrix.of(variable).is_normalized = is_normalized
+    return variable
+
+
+def rows_of(ids, values):
+    return tf.IndexedSlices(
+        tf.constant(values), tf.constant(ids, tf.int64), [ROWS, DIM]
+    )
+
+
+def gradients(steps, dtype="float32"):
+    random = np.random.default_rng(1)
+    for _ in range(steps):
+        ids = random.integers(0, ROWS, 6)  # some of them twice
+        sizes = random.choice([1e-3, 1.0], (6, 1))
+        yield ids, (sizes * random.normal(size=(6, DIM))).astype(dtype)
+
+
+class Reference:
+    """The rule in NumPy, in float64."""
+
+    def __init__(self, start, rate, one_a_row=False):
+        self.rows = np.asarray(start.numpy(), np.float64)
+        self.total = np.zeros_like(self.rows)
+        self.rate, self.one_a_row = rate, one_a_row
+
+    def apply(self, ids, values, rate=None, decay=0.0):
+        touched = np.unique(ids)
+        sums = np.zeros_like(self.rows)
+        np.add.at(sums, ids, np.asarray(values, np.float64))
+        sums = sums[touched]
+        squares = np.mean(sums**2, axis=1)
+        scale = np.sum(squares**2) / np.sum(squares)
+        square = squares[:, None] if self.one_a_row else sums**2
+        self.total[touched] += square
+        step = sums / np.sqrt(self.total[touched] + scale)
+        self.rows[touched] *= 1 - decay
+        self.rows[touched] -= (rate or self.rate) * step
+
+
+@pytest.mark.parametrize("moment", ["element", "row"])
+@pytest.mark.parametrize("is_normalized", [False, True])
+def test_in_numpy(moment, is_normalized):
+    relative = head_adam.COSINE_RATE if is_normalized else head_adam.DOT_RATE
+    rate = RATE / relative
+    variable = class_vectors(is_normalized=is_normalized)
+    optimizer = optimizers.HeadAdam(rate, second_moment=moment)
+    expected = Reference(variable, RATE, moment == "row")
+    for ids, values in gradients(30):
+        optimizer.apply([rows_of(ids, values)], [variable])
+        expected.apply(ids, values)
+    # 30 steps of at most RATE, each of some ten float32 roundings.
+    np.testing.assert_allclose(
+        variable, expected.rows, rtol=1e-6, atol=30 * 10 * 2**-24 * 4
+    )
+
+
+def test_in_float64_with_schedule_decay_and_own_rate():
+    schedule = keras.optimizers.schedules.ExponentialDecay(RATE, 3, 0.5)
+    variable = class_vectors("float64")
+    optimizer = optimizers.HeadAdam(
+        schedule, class_rate=2.0, weight_decay=0.1
+    )
+    expected = Reference(variable, 2 * RATE)
+    for step, (ids, values) in enumerate(gradients(10, "float64")):
+        optimizer.apply([rows_of(ids, values)], [variable])
+        rate = RATE * 0.5 ** (step / 3)
+        expected.apply(ids, values, 2 * rate, 0.1 * rate)
+    # Keras keeps the rate in float32.
+    np.testing.assert_allclose(variable, expected.rows, rtol=1e-5, atol=1e-6)
+
+
+def test_fallback_equals_the_compiled_op(monkeypatch):
+    ends = []
+    for ops in (library.ops, fallback.ops):
+        monkeypatch.setattr(library, "ops", ops)
+        variable, optimizer = class_vectors(), optimizers.HeadAdam(1e-3)
+        for ids, values in gradients(10):
+            optimizer.apply([rows_of(ids, values)], [variable])
+        ends.append(variable.numpy())
+    np.testing.assert_allclose(*ends, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-12, 1e4])
+def test_the_scale_of_gradients_does_not_matter(size):
+    ends = []
+    for factor in (1.0, size):
+        variable, optimizer = class_vectors(), optimizers.HeadAdam(1e-4)
+        for ids, values in gradients(5):
+            values = (factor * values).astype(np.float32)
+            optimizer.apply([rows_of(ids, values)], [variable])
+        ends.append(variable.numpy())
+    np.testing.assert_allclose(*ends, rtol=1e-4, atol=1e-5)
+
+
+def test_an_unlikely_negative_hardly_moves():
+    variable, optimizer = class_vectors(), optimizers.HeadAdam(1e-4)
+    start = variable.numpy()
+    values = np.ones([2, DIM], np.float32) * [[1.0], [1e-3]]
+    for _ in range(3):
+        optimizer.apply([rows_of([1, 2], values)], [variable])
+    label, negative = np.abs(variable.numpy() - start)[[1, 2]].mean(axis=1)
+    assert negative < 3e-3 * label
+
+
+def test_gradients_of_zero_and_no_rows_move_nothing():
+    variable, optimizer = class_vectors(), optimizers.HeadAdam(1e-3)
+    start = variable.numpy()
+    for size in (2, 0, 1):
+        zeros = np.zeros([size, DIM], np.float32)
+        optimizer.apply([rows_of(np.arange(size), zeros)], [variable])
+    np.testing.assert_array_equal(variable, start)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e30])
+def test_a_row_that_is_not_finite_does_not_move_the_others(wrong):
+    variable, optimizer = class_vectors(), optimizers.HeadAdam(1e-3)
+    alone, other = class_vectors(), optimizers.HeadAdam(1e-3)
+    for ids, values in gradients(6):
+        ids = np.where(ids == 3, 4, ids)
+        bad = np.full([1, DIM], wrong, np.float32)
+        optimizer.apply(
+            [rows_of(np.r_[ids, 3], np.r_[values, bad])], [variable]
+        )
+        other.apply([rows_of(ids, values)], [alone])
+    others = np.arange(ROWS) != 3
+    np.testing.assert_allclose(
+        variable.numpy()[others], alone.numpy()[others], atol=1e-6
+    )
+
+
+def test_dense_gradients_are_those_of_all_rows():
+    dense, rows = class_vectors(), class_vectors()
+    of_dense, of_rows = optimizers.HeadAdam(), optimizers.HeadAdam()
+    for seed in range(4):
+        values = np.random.default_rng(seed).normal(size=(ROWS, DIM))
+        values = values.astype(np.float32)
+        of_dense.apply([tf.constant(values)], [dense])
+        of_rows.apply([rows_of(np.arange(ROWS), values)], [rows])
+    np.testing.assert_array_equal(dense, rows)
+
+
+def test_other_variables_move_as_under_lazy_adam():
+    ends = []
+    for optimizer in (optimizers.HeadAdam(RATE), optimizers.LazyAdam(RATE)):
+        variable = keras.Variable(np.ones([ROWS, DIM], np.float32))
+        for ids, values in gradients(5):
+            optimizer.apply([rows_of(ids, values)], [variable])
+        ends.append(variable.numpy())
+    np.testing.assert_array_equal(*ends)
+
+
+def test_class_vectors_have_one_slot():
+    head = layers.SampledSoftmax(ROWS, 8, use_bias=True)
+    head.build((None, DIM))
+    for moment, shape in (("element", (ROWS, DIM)), ("row", (ROWS,))):
+        optimizer = optimizers.HeadAdam(second_moment=moment)
+        optimizer.build(head.trainable_variables)
+        shapes = sorted(tuple(v.shape) for v in optimizer.variables[2:])
+        assert shapes == sorted([(ROWS,), (ROWS,), shape])
+    head = layers.SampledSoftmax(1000, 8)
+    of_head = tfxclass.estimate(head, 64, 4, optimizers.HeadAdam())
+    assert of_head.slot_bytes == 1000 * 64 * 4
+
+
+def trained(head, optimizer=None, epochs=8, encoder=()):
+    keras.utils.set_random_seed(0)
+    random = np.random.default_rng(0)
+    y = random.integers(0, ROWS, 256)
+    centres = 2 * random.normal(size=(ROWS, DIM))
+    x = (centres[y] + 0.3 * random.normal(size=(256, DIM))).astype("f")
+    model = keras.Sequential([keras.Input([DIM]), *encoder, head])
+    model.compile(optimizer or optimizers.HeadAdam(), loss=head.loss)
+    model.fit(x, y, batch_size=16, epochs=epochs, verbose=0, shuffle=False)
+    return model, x, y
+
+
+HEADS = {
+    "full": lambda: layers.FullSoftmax(ROWS),
+    "full cosine": lambda: layers.FullSoftmax(ROWS, similarity="cosine"),
+    "sigmoid": lambda: layers.FullSoftmax(ROWS, loss="sigmoid"),
+    "bfloat16": lambda: layers.SampledSoftmax(
+        ROWS, 12, kernel_dtype="bfloat16"
+    ),
+    "selective": lambda: layers.SelectiveSoftmax(
+        ROWS, 12, similarity="cosine"
+    ),
+    "tree": lambda: layers.HierarchicalSoftmax(ROWS, counts=range(12, 0, -1)),
+    "projected": lambda: layers.ProjectedSoftmax(ROWS, 5),
+    "dropmax": lambda: layers.DropMax(ROWS),
+    "sparsemax": lambda: layers.Sparsemax(ROWS),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_learns(kind):
+    model, x, y = trained(HEADS[kind]())
+    found = model.predict(x, verbose=0).argmax(axis=1)
+    assert np.mean(found == y) > 0.85
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_the_scale_of_an_exact_loss_is_that_of_its_labels(similarity):
+    """Class by class, without the gradient of all classes, as with it."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(8, DIM)).astype("f")
+    y = np.arange(8)  # distinct, so negatives are all that is left out
+    ends = []
+    for by_class in (True, False):
+        keras.utils.set_random_seed(0)
+        head = layers.FullSoftmax(ROWS, similarity=similarity, seed=0)
+        model = keras.Sequential([keras.Input([DIM]), head])
+        # A norm that is never reached needs the whole gradient.
+        options = {} if by_class else {"clipnorm": 1e6}
+        model.compile(optimizers.HeadAdam(1e-4, **options), loss=head.loss)
+        before = head.kernel.numpy()
+        model.train_on_batch(x, y)
+        ends.append(head.kernel.numpy() - before)
+    # The step of a label changes by the square root of the two scales.
+    moves = [np.linalg.norm(end[:8], axis=1) for end in ends]
+    np.testing.assert_allclose(*moves, rtol=0.3)
+
+
+def test_a_tied_embedding_is_moved_as_class_vectors():
+    embedding = keras.layers.Embedding(ROWS, DIM)
+    embedding.build()
+    head = layers.SampledSoftmax(ROWS, 8, tied_to=embedding)
+    keras.Sequential([keras.Input([], dtype="int32"), embedding, head])
+    optimizer = optimizers.HeadAdam()
+    optimizer.build([embedding.embeddings])
+    assert [tuple(v.shape) for v in optimizer.variables[2:]] == [(ROWS, DIM)]
+
+
+@pytest.mark.parametrize("moment", ["element", "row"])
+def test_resumed_model_continues_bit_for_bit(moment, tmp_path):
+    optimizer = optimizers.HeadAdam(1e-3, second_moment=moment)
+    encoder = [keras.layers.Dense(DIM)]
+    model, x, y = trained(
+        layers.SampledSoftmax(ROWS, 12), optimizer, 1, encoder
+    )
+    model.save(tmp_path / "model.keras")
+    resumed = keras.models.load_model(tmp_path / "model.keras")
+    assert type(resumed.optimizer) is optimizers.HeadAdam
+    ends = []
+    for one in (model, resumed):
+        one.fit(x, y, batch_size=16, verbose=0, shuffle=False)
+        ends.append([v.numpy() for v in one.weights + one.optimizer.variables])
+    for a, b in zip(*ends, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_classes_are_added_and_learned():
+    model, x, y = trained(layers.SampledSoftmax(ROWS, 12))
+    larger = tfxclass.add_classes(model, 3)
+    y = np.where(np.arange(len(y)) % 16 == 0, ROWS, y)
+    larger.fit(x, y, batch_size=16, verbose=0)
+    assert np.isfinite(larger.layers[-1].kernel.numpy()).all()
+    (accumulator,) = larger.optimizer.variables[2:]
+    assert accumulator.shape == (ROWS + 3, DIM)
+
+
+def test_config_through_json():
+    optimizer = optimizers.HeadAdam(1e-2, class_rate=30.0, clipnorm=1.0)
+    text = json.dumps(keras.optimizers.serialize(optimizer))
+    back = keras.optimizers.deserialize(json.loads(text))
+    assert back.get_config() == optimizer.get_config()
+    assert back.class_rate == 30.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"class_rate": 0.0}, "`class_rate`.*Received: 0.0"),
+        ({"class_rate": float("nan")}, "`class_rate`.*Received: nan"),
+        ({"amsgrad": True}, "`amsgrad`.*Received: amsgrad=True"),
+        ({"second_moment": "matrix"}, "`second_moment`.*Received: 'matrix'"),
+        ({"slot_dtype": "bfloat16"}, "`slot_dtype`.*Received: 'bfloat16'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        optimizers.HeadAdam(**arguments)
+
+
+TWO_DEVICES = """
+import keras
+import numpy as np
+import tensorflow as tf
+import tfxclass
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+random = np.random.default_rng(0)
+x, y = random.normal(size=(64, 5)), random.integers(0, 12, 64)
+
+
+def kernel_after_fit(strategy, kind):
+    with strategy.scope():
+        keras.utils.set_random_seed(0)
+        head = kind(12, 12) if kind is not SHARDED else kind(12)
+        model = keras.Sequential(
+            [keras.Input([5]), keras.layers.Dense(5), head])
+        model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    return model.predict(x, batch_size=16, verbose=0)
+
+
+SHARDED = tfxclass.layers.ShardedSoftmax
+kind = tfxclass.layers.SampledSoftmax
+two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+np.testing.assert_allclose(
+    kernel_after_fit(tf.distribute.get_strategy(), kind),
+    kernel_after_fit(two, kind), rtol=1e-3, atol=1e-5)
+assert np.isfinite(kernel_after_fit(two, SHARDED)).all()
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_two_devices_equal_one():
+    assert run_code(TWO_DEVICES).endswith("equal\n")
