@@ -157,9 +157,7 @@ class Trainer:
         if embedding is not None:
             of_head.append(embedding.embeddings)
         ids = {id(v) for v in of_head}
-        others = [
-            v for v in self.model.trainable_variables if id(v) not in ids
-        ]
+        others = [v for v in self.model.trainable_variables if id(v) not in ids]
         self.of_head = self._class_optimizer(optimizer)
         self.of_encoder = None
         self.optimizer = self.of_head
@@ -225,7 +223,10 @@ class Trainer:
         inputs, labels = self._data
 
         def step(i):
-            x, y = self._batch(inputs, batches[i]), tf.gather(labels, batches[i])
+            x, y = (
+                self._batch(inputs, batches[i]),
+                tf.gather(labels, batches[i]),
+            )
             self.of_head.learning_rate.assign(rates[i])
             if self.of_encoder is not None:
                 factor = rates[i] / rates[0]

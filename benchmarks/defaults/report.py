@@ -58,8 +58,7 @@ def best_of(of_cell, optimizer=None):
     keys = [
         key
         for key in of_cell
-        if key[0] == (optimizer or key[0])
-        and (optimizer or key[0] != DEFAULT)
+        if key[0] == (optimizer or key[0]) and (optimizer or key[0] != DEFAULT)
     ]
     key = max(keys, key=lambda key: of_cell[key][0])
     return key, of_cell[key][1]
@@ -136,7 +135,9 @@ def regret_table(rows, cells):
 def tuned_table(rows, cells):
     """A row for each optimizer at its best rate in each cell."""
     of_cells = {cell: settings(rows, cell) for cell in cells}
-    names = dict.fromkeys(key[0] for found in of_cells.values() for key in found)
+    names = dict.fromkeys(
+        key[0] for found in of_cells.values() for key in found
+    )
     table = []
     for name in names:
         behind = [
@@ -169,7 +170,10 @@ def decile_table(rows, cells):
                 same = row["cell"] == cell and not row.get("sampler")
                 if not same or row["optimizer"] != key[0]:
                     continue
-                if (row["rate"], row["encoder_rate"], row["seed"]) == (*key[1:], 0):
+                if (row["rate"], row["encoder_rate"], row["seed"]) == (
+                    *key[1:],
+                    0,
+                ):
                     parts.append(row.get("deciles") or [0.0] * 10)
         parts = np.array(parts, float)
         means = 100 * np.nanmean(parts, axis=0)

@@ -173,7 +173,9 @@ def language_model(folder):
     rows = []
     for words in texts:
         ids = [numbers[word] + 1 for word in words]
-        rows += [([0] * 6 + ids[:i])[-6:] + [ids[i] - 1] for i in range(1, len(ids))]
+        rows += [
+            ([0] * 6 + ids[:i])[-6:] + [ids[i] - 1] for i in range(1, len(ids))
+        ]
     rows = np.array(rows, np.int64)
     rows = np.random.default_rng(0).permutation(rows)
     ids, labels = rows[:, :-1].astype(np.int32), rows[:, -1:]
@@ -234,11 +236,7 @@ def reverse_dictionary(folder):
     words = [word for word in known if word in asked]
     words = list(np.random.default_rng(0).permutation(words)[:20_000])
     texts, labels = (
-        [
-            (text, [i])
-            for i, word in enumerate(words)
-            for text in of_words[word]
-        ]
+        [(text, [i]) for i, word in enumerate(words) for text in of_words[word]]
         for of_words in (known, asked)
     )
     bags, (test,), num_ids = _bags(

@@ -84,9 +84,7 @@ def test_in_numpy(moment, is_normalized):
 def test_in_float64_with_schedule_decay_and_own_rate():
     schedule = keras.optimizers.schedules.ExponentialDecay(RATE, 3, 0.5)
     variable = class_vectors("float64")
-    optimizer = optimizers.HeadAdam(
-        schedule, class_rate=2.0, weight_decay=0.1
-    )
+    optimizer = optimizers.HeadAdam(schedule, class_rate=2.0, weight_decay=0.1)
     expected = Reference(variable, 2 * RATE)
     for step, (ids, values) in enumerate(gradients(10, "float64")):
         optimizer.apply([rows_of(ids, values)], [variable])
@@ -208,9 +206,7 @@ HEADS = {
     "bfloat16": lambda: layers.SampledSoftmax(
         ROWS, 12, kernel_dtype="bfloat16"
     ),
-    "selective": lambda: layers.SelectiveSoftmax(
-        ROWS, 12, similarity="cosine"
-    ),
+    "selective": lambda: layers.SelectiveSoftmax(ROWS, 12, similarity="cosine"),
     "tree": lambda: layers.HierarchicalSoftmax(ROWS, counts=range(12, 0, -1)),
     "projected": lambda: layers.ProjectedSoftmax(ROWS, 5),
     "dropmax": lambda: layers.DropMax(ROWS),

@@ -47,7 +47,7 @@ from tfxclass.types import Config
 
 # Rows whose softmax is computed in full, and steps whose time is a median.
 _PROBED = 64
-_TIMED, _LEAST_TIMED = 15, 2
+_TIMED, _LEAST_TIMED = 50, 2
 # When training with uniform samples ends, and timing of the heads: fractions
 # of the time. The search for a learning rate takes the rest.
 _TRAINED, _MEASURED = 0.25, 0.5
@@ -224,9 +224,10 @@ class Trial:
         self.options: Config = {}
         self.notes: list[str] = []
         self.steps = 0
-        self._take_optimizer(getattr(model, "optimizer", None))
+        optimizer = getattr(model, "optimizer", None)
+        self._take_optimizer(optimizer, model.trainable_variables)
 
-    def _take_optimizer(self, optimizer):
+    def _take_optimizer(self, optimizer, variables):
         """The model's optimizer, if it can have another rate."""
         self.own, self.rate = DEFAULT, 1e-3
         self.optimizer_of_head = HeadAdam(self.rate)
@@ -236,6 +237,8 @@ class Trial:
             return
         try:
             config = keras.optimizers.serialize(optimizer)
+            if isinstance(optimizer, MultiOptimizer) and not optimizer.built:
+                config["config"] = optimizer.config_for(variables)
             rate = rate_of(optimizer)
             rate = 1e-3 if math.isnan(rate) else rate
             at_rate(config, rate)

@@ -15,7 +15,7 @@ from tfxclass.advice.runner import Runner
 RATES = (1e-3, 3e-3, 3e-4, 1e-2)
 # An optimizer whose own rate is not between these has rates around its own.
 _USUAL = (2e-4, 2e-2)
-# The best two are trained again, for so many times as many steps.
+# The best two are trained again, for at least so many times as many steps.
 _FINALISTS, _LONGER = 2, 3
 # Rates beyond the best one that may be tried.
 _BEYOND = 2
@@ -26,6 +26,8 @@ _FEW, _GOOD_STEPS = 4, 100
 _LEAST_STEPS, _MOST_PASSES = 10, 30
 # Of the time left, for the search, and of this, for held-out losses.
 _SPENT, _JUDGED = 0.9, 0.4
+# Of all time, what measuring the time of a held-out loss may take too much.
+_OVERTIME = 0.1
 # Steps whose time is measured before.
 _CALIBRATED = 20
 _CHECKS = (0.25, 0.5, 1.0)
@@ -159,7 +161,9 @@ class RateSearch:
             return
         runner = self._runners[candidates[0].optimizer]
         runner.begin(candidates[0].rate)
-        self._measure_check(runner, len(candidates))
+        if not self._measure_check(runner, len(candidates)):
+            self.was_cut = True
+            return
         self._measure_step(runner)
         passes = max(_MOST_PASSES * self._data.steps, _LONGER * _LEAST_STEPS)
         chosen = plan(
@@ -180,7 +184,7 @@ class RateSearch:
         if chosen.number == len(candidates):
             self._go_beyond(chosen.steps)
         if len(self._first) > _FINALISTS:
-            self._try_longer(chosen.steps, per_step)
+            self._try_longer(chosen.steps, per_step, passes)
 
     @property
     def best(self) -> RateTrial | None:
@@ -193,18 +197,29 @@ class RateSearch:
         return good[0] if good else None
 
     def _measure_check(self, runner, count):
-        """The loss before training, of as many rows as there is time for."""
-        runner.held_out_loss(self._data.held_out[:1])  # with its trace
+        """The loss before training, of as many rows as there is time for.
+
+        Returns:
+            bool, whether there is time to go on.
+        """
+        kept = self._data.held_out
         begin = budget_lib.clock()
-        runner.held_out_loss(self._data.held_out[:1])
+        runner.held_out_loss(kept[:1])  # with its trace
+        first = budget_lib.clock() - begin
+        if self._time.left() + _OVERTIME * self._time.seconds < 2 * first:
+            return False
+        begin = budget_lib.clock()
+        self.start = runner.held_out_loss(kept[:1])
         one = budget_lib.clock() - begin
         number = len(_CHECKS) * (count + _FINALISTS + _BEYOND)
         most = max(self._time.left(), 0) * _JUDGED / number
-        kept = self._data.held_out[: max(int(most / max(one, 1e-6)), 1)]
+        kept = kept[: max(int(most / max(one, 1e-6)), 1)]
         rows = sum(len(y) for _, y in kept) if self._data.rows else 0
         self._data = self._data._replace(held_out=kept, rows=rows)
         self._check = one * len(kept)
-        self.start = runner.held_out_loss(kept)
+        if len(kept) > 1:
+            self.start = runner.held_out_loss(kept)
+        return True
 
     def _measure_step(self, runner):
         """A step with the making of its batch."""
@@ -278,10 +293,10 @@ class RateSearch:
             return Candidate(name, rate * factor)
         return Candidate(name, rate / factor) if rate == min(rates) else None
 
-    def _try_longer(self, steps, per_step):
+    def _try_longer(self, steps, per_step, most):
         """Trains the best candidates again, for as long as there is time."""
         left = self._time.left() * _SPENT / _FINALISTS / per_step
-        longer = int(min(_LONGER * steps, left))
+        longer = int(min(most, left))
         good = _learning(self._first.values())[:_FINALISTS]
         if longer < 1.5 * steps or len(good) < _FINALISTS:
             return

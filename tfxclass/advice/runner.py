@@ -147,7 +147,8 @@ def rate_of(optimizer: keras.optimizers.Optimizer) -> float:
         names = ("warmup_target", "initial_learning_rate")
         known = [config[name] for name in names if config.get(name)]
         return float(known[0]) if known else math.nan
-    return float(np.asarray(inner.learning_rate))
+    # float32 of a variable: 0.001 and not 0.0010000000474974513.
+    return float(f"{float(np.asarray(inner.learning_rate)):.6g}")
 
 
 def is_scheduled(optimizer: keras.optimizers.Optimizer) -> bool:
