@@ -157,15 +157,16 @@ def test_weights_at_the_start_are_those_of_the_model(ticking):
 
 
 @pytest.mark.parametrize(
-    ("step", "seconds"),
+    "times",
     quick(
         [(0.01, 60), (3, 10), (0.002, 2), (0.5, 60), (5, 60), (1, 20)],
         [(0.01, 60), (3, 10), (0.002, 2)],
     ),
 )
 @pytest.mark.parametrize("optimizer", [None, "own"])
-def test_it_keeps_to_its_time(monkeypatch, step, seconds, optimizer):
+def test_it_keeps_to_its_time(monkeypatch, times, optimizer):
     """However slow a step is; making each model takes part of it, too."""
+    step, seconds = times
     own = optimizers.LazyAdam(1e-3) if optimizer else None
     model = made(own)
     machine = SlowMachine(monkeypatch, step, made=0.05 * seconds)

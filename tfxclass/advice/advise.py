@@ -310,7 +310,7 @@ class Trial:
                 "finite."
             )
         self.trained = runner.state()
-        self._uniform_times = seconds
+        self._made, self._uniform_times = runner.seconds, seconds
 
     def _trained(self, runner, rate, batches):
         """`(loss, seconds of each step)` of training until time is over."""
@@ -370,6 +370,7 @@ class Trial:
         times = self._uniform_times[1:] or self._uniform_times
         choices = {"uniform": self._choice(self._uniform, "uniform", times)}
         self._runners = {"uniform": self._uniform}
+        del self._uniform
         late = []
         for name in ("auto", "full", "lsh", "forest"):
             if self._time.left(_MEASURED) < self._guess(name):
@@ -415,7 +416,7 @@ class Trial:
         if name == "full":
             steps = 4 * self.positions * numbers * 3 * _PER_PRODUCT
         index = numbers * _PER_NUMBER.get(name, 0.0)
-        return self._uniform.seconds + self._first + steps + index
+        return self._made + self._first + steps + index
 
     def _measure(self, runner, name, x, y):
         """Times steps of a head on one batch, with what was trained."""
