@@ -26,6 +26,8 @@ _FEW, _GOOD_STEPS = 4, 100
 _LEAST_STEPS, _MOST_PASSES = 10, 30
 # Of the time left, for the search, and of this, for held-out losses.
 _SPENT, _JUDGED = 0.9, 0.4
+# Above so many times the loss at the start, training has diverged.
+_RISE = 1.1
 # Of all time, what measuring the time of a held-out loss may take too much.
 _OVERTIME = 0.1
 # Steps whose time is measured before.
@@ -86,7 +88,7 @@ def plan(
     Args:
         count: int, candidates.
         step: float, seconds of a training step.
-        check: float, seconds of the held-out losses of a candidate.
+        check: float, seconds of a candidate without its steps.
         seconds: float, for all.
         most: float, the most steps of the longest trial that are of use.
     """
@@ -160,16 +162,20 @@ class RateSearch:
             self.was_cut = True
             return
         runner = self._runners[candidates[0].optimizer]
+        begin = budget_lib.clock()
         runner.begin(candidates[0].rate)
+        reset = budget_lib.clock() - begin
         if not self._measure_check(runner, len(candidates)):
             self.was_cut = True
             return
+        for other in self._runners.values():
+            self._warm_up(other)
         self._measure_step(runner)
         passes = max(_MOST_PASSES * self._data.steps, _LONGER * _LEAST_STEPS)
         chosen = plan(
             len(candidates),
             self._step,
-            len(_CHECKS) * self._check,
+            len(_CHECKS) * self._check + reset,
             self._time.left() * _SPENT,
             passes,
         )
@@ -188,13 +194,16 @@ class RateSearch:
 
     @property
     def best(self) -> RateTrial | None:
-        """The trial with the lowest loss, of the final if there was one."""
+        """The trial with the lowest loss, of the final if there was one.
+
+        None where no trial has a lower loss than the model at the start.
+        """
         good = _learning(self._final.values())
         if not good or len(self._final) < _FINALISTS:
             failed = {c for c, t in self._final.items() if t.diverged}
             some = [t for c, t in self._first.items() if c not in failed]
             good = _learning(some)
-        return good[0] if good else None
+        return good[0] if good and good[0].loss < self.start else None
 
     def _measure_check(self, runner, count):
         """The loss before training, of as many rows as there is time for.
@@ -221,11 +230,16 @@ class RateSearch:
             self.start = runner.held_out_loss(kept)
         return True
 
+    def _warm_up(self, runner):
+        """A first step and a first loss, which prepare much."""
+        if self._time.left() > 10 * (self._step + self._check):
+            runner.step(*next(self._data.batches()))
+            runner.held_out_loss(self._data.held_out[:1])
+
     def _measure_step(self, runner):
         """A step with the making of its batch."""
         count = min(int(self._time.left() / 20 / self._step), _CALIBRATED)
         batches = self._data.batches()
-        runner.step(*next(batches))  # The first one prepares much.
         begin = budget_lib.clock()
         for _ in range(count):
             runner.step(*next(batches))
@@ -267,9 +281,13 @@ class RateSearch:
         )
 
     def _has_risen(self, losses, held_out):
-        """Whether both losses are above the first ones, and do not fall."""
+        """Whether the loss is far above the first one, and does not fall.
+
+        A little above says nothing: rows of classes that no batch had yet.
+        """
         last = losses[-max(len(losses) // 4, 1) :]
-        is_above = held_out[-1] > self.start and _mean(last) > losses[0]
+        is_above = held_out[-1] > _RISE * self.start
+        is_above &= _mean(last) > losses[0]
         return is_above and held_out[-1] >= held_out[0]
 
     def _go_beyond(self, steps):

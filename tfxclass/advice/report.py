@@ -60,8 +60,8 @@ class RateTrial:
         rate: float, the constant learning rate.
         loss: float, the lowest loss over all classes on rows that were held
             out of training; NaN where the training loss was not finite.
-        diverged: bool, whether a loss was not finite, or both the training
-            loss and the held-out loss rose.
+        diverged: bool, whether a loss was not finite, or the held-out loss
+            rose by 10 % together with the training loss.
         steps: int, training steps. The best two are trained twice, the second
             time for longer.
     """
@@ -95,7 +95,8 @@ class Advice:
         config: dict, the arguments of the model's head that a new head gets.
         rates: tuple of `RateTrial`, what was tried; empty where there was no
             time.
-        best: `RateTrial` or None, the one that is recommended.
+        best: `RateTrial` or None, the one that is recommended; None where no
+            trial lowered the loss.
         own_optimizer: str, class name of the model's optimizer.
         own_rate: float, its learning rate.
         optimizers: dict of optimizer configurations by class name.
