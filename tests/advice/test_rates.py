@@ -368,3 +368,25 @@ class TestSentences:
         assert list(map(rate_text, rates)) == [
             "3e-4", "1e-3", "2.5e-3", "1e-2", "0.1", "1", "0", "30"
         ]  # fmt: skip
+
+
+def test_labels_that_cannot_be_learned(ticking):
+    """Held-out rows of other classes: no rate lowers their loss."""
+    x, y = data(200)
+    advice = advise(made(optimizers.LazyAdam(1e-3)), (x, y))
+    text = str(advice)
+    if advice.best is None:
+        assert advice.learning_rate == 1e-3
+        assert advice.optimizer_name == "LazyAdam"
+        assert "No learning rate lowered" in text or "diverged at" in text
+    else:
+        assert advice.best.loss < math.log(CLASSES) + 0.5
+
+
+def test_every_rate_diverges(ticking, monkeypatch):
+    monkeypatch.setattr(Runner, "held_out_loss", lambda self, _: math.nan)
+    advice = advise(made(), learnable())
+    assert advice.best is None and advice.learning_rate == 1e-3
+    assert all(trial.diverged for trial in advice.rates)
+    assert "Training diverged at every rate" in str(advice)
+    assert type(advice.optimizer()) is optimizers.HeadAdam
