@@ -90,7 +90,7 @@ def test_the_best_of_two_optimizers_is_named(ticking):
     text = str(advice)
     assert f"with {best.optimizer}({rate_text(best.rate)})." in text
     (other,) = {"LazyAdam", "HeadAdam"} - {best.optimizer}
-    assert f"{best.optimizer} has a lower loss than {other}(" in text
+    assert f"{best.optimizer} has a lower loss than {other} at" in text
 
 
 def test_the_same_number_of_steps_for_each(ticking):
@@ -345,8 +345,8 @@ class TestSentences:
             "Uniform sampling is too noisy here (2.3; below 0.5 is fine).",
             "Learning rate 3e-3: 1e-2 diverged, and 1e-3 has a higher loss on "
             "6 held-out rows (7.05 instead of 6.91).",
-            "HeadAdam has a lower loss than LazyAdam(1e-3), which is its best "
-            "rate (6.91 instead of 8 after 100 steps).",
+            "HeadAdam has a lower loss than LazyAdam at its best rate of "
+            "those tried, 1e-3 (6.91 instead of 8 after 100 steps).",
             "Next best: SelectiveSoftmax(300, 40) (172 ms a step instead of "
             "136).",
         ]

@@ -271,8 +271,8 @@ class Advice:
             return f"{name} learns, and {rival} diverged."
         other, ours = others[0]
         return (
-            f"{name} has a lower loss than {rival}({rate_text(other.rate)}), "
-            f"which is its best rate ({ours.loss:.4g} instead of "
+            f"{name} has a lower loss than {rival} at its best rate of those "
+            f"tried, {rate_text(other.rate)} ({ours.loss:.4g} instead of "
             f"{other.loss:.4g} after {ours.steps:,} steps)."
         )
 

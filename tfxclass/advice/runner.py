@@ -137,25 +137,27 @@ def _compact(value):
 
 
 def rate_of(optimizer: keras.optimizers.Optimizer) -> float:
-    """The learning rate at the first step; a schedule's largest known one."""
+    """The learning rate, or the one that a schedule begins to fall from.
+
+    Returns:
+        float, NaN where the schedule has no such number.
+    """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if isinstance(inner, MultiOptimizer):
         return rate_of(inner.optimizers[0])
-    schedule = getattr(inner, "_learning_rate", None)
-    if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-        config = schedule.get_config()
+    rate = inner.get_config()["learning_rate"]
+    if isinstance(rate, dict):
         names = ("warmup_target", "initial_learning_rate")
-        known = [config[name] for name in names if config.get(name)]
-        return float(known[0]) if known else math.nan
+        known = [rate["config"].get(name) for name in names]
+        rate = next((value for value in known if value), math.nan)
     # float32 of a variable: 0.001 and not 0.0010000000474974513.
-    return float(f"{float(np.asarray(inner.learning_rate)):.6g}")
+    return float(f"{float(rate):.6g}")
 
 
 def is_scheduled(optimizer: keras.optimizers.Optimizer) -> bool:
     """Whether a schedule sets the learning rate."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    schedule = getattr(inner, "_learning_rate", None)
-    return isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+    return isinstance(inner.get_config().get("learning_rate"), dict)
 
 
 def at_rate(config: Config, rate: float) -> keras.optimizers.Optimizer:

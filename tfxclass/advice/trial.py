@@ -130,7 +130,13 @@ class Trial:
             rate = rate_of(optimizer)
             rate = 1e-3 if math.isnan(rate) else rate
             at_rate(config, rate)
-        except (TypeError, ValueError, AttributeError, NotImplementedError):
+        except (
+            AttributeError,
+            KeyError,
+            NotImplementedError,
+            TypeError,
+            ValueError,
+        ):
             self.notes.append(
                 f"{DEFAULT} was tried in place of the model's "
                 f"{type(optimizer).__name__}, which cannot be copied with "
