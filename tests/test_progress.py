@@ -99,7 +99,7 @@ LONG = {
     ),
     "advise": (
         lambda model, x, y, folder: tfxclass.advise(
-            model, (x, y), num_sampled=32, seconds=0.1
+            model, (x, y), num_sampled=32, seconds=8
         ),
         ("Training with uniform", "Taking steps"),
     ),

@@ -1,8 +1,9 @@
-"""Which head and sampler a model needs, measured on the model itself."""
+"""Which head, optimizer and rate a model needs, measured on the model."""
 
 from tfxclass.advice.advise import advise
 from tfxclass.advice.model_checks import check
 from tfxclass.advice.report import Advice
 from tfxclass.advice.report import Choice
+from tfxclass.advice.report import RateTrial
 
-__all__ = ["Advice", "Choice", "advise", "check"]
+__all__ = ["Advice", "Choice", "RateTrial", "advise", "check"]

@@ -51,11 +51,24 @@ class HeadMetric(keras.metrics.Mean):
             y_pred, self.head_name, type(self).__name__
         )
         targets = forward.head.targets(forward.features, y_true)
+        given = None
+        if sample_weight is not None:
+            given = _per_row(sample_weight, forward.features)
+        forward, targets, given = self.rows_of(forward, targets, given)
         values = self.values_of(forward, targets)
         weight = self.weights_of(targets)
-        if sample_weight is not None:
-            weight *= _per_row(sample_weight, forward.features)
+        if given is not None:
+            weight *= given
         self.add_values(values, weight)
+
+    def rows_of(
+        self,
+        forward: forward_lib.Forward,
+        targets: Targets,
+        weight: tf.Tensor | None,
+    ) -> tuple[forward_lib.Forward, Targets, tf.Tensor | None]:
+        """The rows of a batch that count, and their sample weights: all."""
+        return forward, targets, weight
 
     def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
         """Takes in what `values_of` gave, and weights `[rows]`."""

@@ -70,8 +70,12 @@ class PropensityScoredPrecisionAtK(RankingMetric):
 
     The sum over all rows, divided by the sum that the best possible ranking
     of each row reaches, as published results are. Rare labels weigh more: a
-    model that only knows the frequent ones has a high P@k and a low PSP@k. In
-    training it is a sampled one: among the classes of the step.
+    model that only knows the frequent ones has a high P@k and a low PSP@k.
+
+    In training, a head that samples classes ranks the labels among the sample.
+    Training values are then higher than validation values, which rank among
+    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    so that both can be compared.
 
     Args:
         head: the head, or its name.
@@ -80,6 +84,9 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         k: int.
         name: name of the metric; `psp_at_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
+        train_rows: int, the number of rows of each training batch that are
+            ranked among all classes; None (default) ranks all rows among the
+            sample.
 
     Example:
 
@@ -100,8 +107,9 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         k: int = 1,
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
+        train_rows: int | None = None,
     ) -> None:
-        super().__init__(head, k, name, dtype)
+        super().__init__(head, k, name, dtype, train_rows)
         self.propensities = check_propensities(propensities).astype("float32")
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:

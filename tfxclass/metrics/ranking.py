@@ -8,6 +8,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.layers.output_head import flatten
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.types import Config
 
@@ -15,14 +16,21 @@ from tfxclass.types import Config
 class RankingMetric(HeadMetric):
     """Base class of what goes by the ranks of the labels.
 
-    In training, heads that compute some of the classes rank among those. A row
-    with a NaN logit, or whose loss is not finite, finds none of its labels.
+    A head that computes a sample of the classes in training ranks the labels
+    among the sample there. Such training values are higher than validation
+    values, which rank among all classes; `train_rows` makes them comparable.
+    Keras updates metrics after the optimizer, so that `train_rows` ranks by the
+    class vectors that have just learned the rows. A row with a NaN logit, or
+    whose loss is not finite, finds none of its labels.
 
     Args:
         head: the head, or its name.
         k: int.
         name: name of the metric; `<prefix>_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
+        train_rows: int, the number of rows of each training batch (of each
+            replica) that are ranked among all classes. The other rows do not
+            count. By default, None, all rows are ranked among the sample.
     """
 
     def __init__(
@@ -31,10 +39,31 @@ class RankingMetric(HeadMetric):
         k: int = 1,
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
+        train_rows: int | None = None,
     ) -> None:
         k = check_positive_int("k", k)
         super().__init__(head, name or f"{self._prefix}_{k}", dtype)
         self.k = k
+        self.train_rows = _check_train_rows(train_rows)
+
+    def rows_of(
+        self, forward: Forward, targets: Targets, weight: tf.Tensor | None
+    ) -> tuple[Forward, Targets, tf.Tensor | None]:
+        """In training with `train_rows`: as many rows, for all classes."""
+        if not (forward.training and self.train_rows):
+            return super().rows_of(forward, targets, weight)
+        rows = _some_rows(targets.is_labelled, self.train_rows)
+        some = Forward(
+            forward.head,
+            tf.gather(flatten(forward.features), rows),
+            training=False,
+        )
+        if forward.losses is not None:
+            losses = tf.reshape(forward.losses, [-1])
+            some.losses = tf.gather(losses, rows)
+        if weight is not None:
+            weight = tf.gather(weight, rows)
+        return some, targets.map(lambda x: tf.gather(x, rows)), weight
 
     def ranks(self, forward: Forward, targets: Targets) -> tf.Tensor:
         """int32 `[rows, p]`: ranks of the labels from 0; k past the k best
@@ -54,7 +83,32 @@ class RankingMetric(HeadMetric):
         return tf.cast(self.ranks(forward, targets) < self.k, tf.float32)
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "k": self.k}
+        config = {**super().get_config(), "k": self.k}
+        if self.train_rows:
+            config["train_rows"] = self.train_rows
+        return config
+
+
+def _check_train_rows(value):
+    """None (also for 0), or a positive integer."""
+    if value is None or (value == 0 and not isinstance(value, bool)):
+        return None
+    return check_positive_int("train_rows", value)
+
+
+def _some_rows(is_labelled, count):
+    """int32 `[min(count, rows)]`: labelled rows, evenly spread, come first.
+
+    The number does not depend on the labels, as replicas of a head in shards
+    must agree on it.
+    """
+    rows = tf.size(is_labelled)
+    count = tf.minimum(count, rows)
+    order = tf.argsort(is_labelled, direction="DESCENDING", stable=True)
+    labelled = tf.math.count_nonzero(is_labelled, dtype=tf.int32)
+    places = tf.range(count)
+    step = tf.maximum(labelled // tf.maximum(count, 1), 1)
+    return tf.gather(order, places * step)
 
 
 def _ranks_in(ranking):
@@ -86,15 +140,26 @@ def _ranks_in(ranking):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class TopKAccuracy(RankingMetric):
-    """Rows with a label among the k best classes; accuracy with `k=1`.
+    """Fraction of rows with a label among the k best classes.
 
-    In training it is a sampled accuracy: among the classes of the step.
+    In training, a head that samples classes ranks the labels among the sample.
+    Training values are then higher than validation values, which rank among
+    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    so that both can be compared.
 
     Args:
         head: the head, or its name.
         k: int.
         name: name of the metric; `accuracy_at_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
+        train_rows: int, the number of rows of each training batch that are
+            ranked among all classes; None (default) ranks all rows among the
+            sample.
+
+    Example:
+
+    >>> accuracy = tfxclass.metrics.TopKAccuracy(head, k=10, train_rows=32)
+    >>> model.compile(optimizer, loss=head.loss, metrics=[accuracy])
     """
 
     _prefix = "accuracy_at"
@@ -105,15 +170,21 @@ class TopKAccuracy(RankingMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class PrecisionAtK(RankingMetric):
-    """Share of the k best classes that are labels, P@k.
+    """Fraction of the k best classes that are labels, P@k.
 
-    In training it is a sampled precision: among the classes of the step.
+    In training, a head that samples classes ranks the labels among the sample.
+    Training values are then higher than validation values, which rank among
+    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    so that both can be compared.
 
     Args:
         head: the head, or its name.
         k: int.
         name: name of the metric; `precision_at_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
+        train_rows: int, the number of rows of each training batch that are
+            ranked among all classes; None (default) ranks all rows among the
+            sample.
     """
 
     _prefix = "precision_at"
@@ -127,14 +198,21 @@ class NDCGAtK(RankingMetric):
     """Normalised discounted cumulative gain of the k best classes, nDCG@k.
 
     A label at rank r, from 1, gains 1 / log2(r + 1); the sum is divided by
-    that of a ranking with all labels of the row in front. In training it is a
-    sampled one: among the classes of the step.
+    that of a ranking with all labels of the row in front.
+
+    In training, a head that samples classes ranks the labels among the sample.
+    Training values are then higher than validation values, which rank among
+    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    so that both can be compared.
 
     Args:
         head: the head, or its name.
         k: int.
         name: name of the metric; `ndcg_at_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
+        train_rows: int, the number of rows of each training batch that are
+            ranked among all classes; None (default) ranks all rows among the
+            sample.
 
     References:
         Jarvelin and Kekalainen, ACM TOIS 2002; with binary gains as in the

@@ -13,15 +13,21 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class RecallAtK(RankingMetric):
-    """Share of a row's labels that are among the k best classes.
+    """Fraction of a row's labels that are among the k best classes.
 
-    In training it is a sampled one: among the classes of the step.
+    In training, a head that samples classes ranks the labels among the sample.
+    Training values are then higher than validation values, which rank among
+    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    so that both can be compared.
 
     Args:
         head: the head, or its name.
         k: int.
         name: name of the metric; `recall_at_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
+        train_rows: int, the number of rows of each training batch that are
+            ranked among all classes; None (default) ranks all rows among the
+            sample.
     """
 
     _prefix = "recall_at"
@@ -36,13 +42,21 @@ class RPrecisionAtK(RankingMetric):
     """Labels among the k best classes, over the most that can be there.
 
     That is min(k, labels of the row): recall for short rows, precision for
-    long ones. In training it is a sampled one.
+    long ones.
+
+    In training, a head that samples classes ranks the labels among the sample.
+    Training values are then higher than validation values, which rank among
+    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    so that both can be compared.
 
     Args:
         head: the head, or its name.
         k: int.
         name: name of the metric; `r_precision_at_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
+        train_rows: int, the number of rows of each training batch that are
+            ranked among all classes; None (default) ranks all rows among the
+            sample.
 
     References:
         Chalkidis et al., Large-Scale Multi-Label Text Classification on EU
@@ -59,13 +73,21 @@ class RPrecisionAtK(RankingMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class MeanReciprocalRank(RankingMetric):
-    """1 / rank of the best label, 0 past rank k. Of samples in training.
+    """1 / rank of the best label, 0 past rank k.
+
+    In training, a head that samples classes ranks the labels among the sample.
+    Training values are then higher than validation values, which rank among
+    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    so that both can be compared.
 
     Args:
         head: the head, or its name.
         k: int, ranks that are looked at.
         name: name of the metric; `mean_reciprocal_rank_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
+        train_rows: int, the number of rows of each training batch that are
+            ranked among all classes; None (default) ranks all rows among the
+            sample.
     """
 
     _prefix = "mean_reciprocal_rank"
@@ -76,8 +98,9 @@ class MeanReciprocalRank(RankingMetric):
         k: int = 100,
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
+        train_rows: int | None = None,
     ) -> None:
-        super().__init__(head, k, name, dtype)
+        super().__init__(head, k, name, dtype, train_rows)
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         ranks = tf.reduce_min(self.ranks(forward, targets), axis=1)
@@ -142,8 +165,9 @@ class CoverageAtK(ClassCounts):
     """Share of the classes among the labels that were found at least once.
 
     Found is a label among the k best classes of its row: a model that answers
-    the frequent classes alone has a high P@k and a low coverage. In training it
-    is a sampled one.
+    the frequent classes alone has a high P@k and a low coverage. In training, a
+    head that samples classes ranks the labels among the sample: training values
+    are higher than validation values.
 
     Args:
         head: the head, or its name.

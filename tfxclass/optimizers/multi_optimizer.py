@@ -236,8 +236,15 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             variable.assign(store[str(i)])
 
     def get_config(self) -> Config:
+        return self.config_for(self._built_for if self.built else None)
+
+    def config_for(self, variables: Sequence[Variable] | None) -> Config:
+        """The configuration, for a model with like variables in this order.
+
+        Args:
+            variables: trainable variables of a model, or None if unknown.
+        """
         serialize = keras.saving.serialize_keras_object
-        variables = self._built_for if self.built else None
         return {
             "name": self.name,
             "optimizers": [serialize(x) for x in self.optimizers],
