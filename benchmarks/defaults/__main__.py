@@ -5,7 +5,7 @@
 trains each cell of `cells.py` with `HeadAdam` at its default rate, and with
 seven other rules for class vectors, each at five rates and with the better of
 two rates for the encoder's Adam. Rates are chosen on validation rows. The best
-choice of a cell is repeated with two other seeds. A run that has its result is not
+choice of a cell is repeated with two other seeds. A run with a result is not
 repeated. `--report` writes the tables and the figure from the results alone.
 """
 

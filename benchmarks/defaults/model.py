@@ -193,7 +193,8 @@ class Trainer:
         cell, task = self.cell, self.task
         options = {"seed": self.seed, "tied_to": embedding}
         if cell.scale is not None:
-            options.update(similarity="cosine", scale=cell.scale)
+            cosine = tfxclass.layers.Cosine(scale=cell.scale)
+            options["similarity"] = cosine
         if embedding is None:
             options["kernel_initializer"] = keras.initializers.GlorotUniform(
                 seed=self.seed + 5

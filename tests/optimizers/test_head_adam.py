@@ -45,10 +45,11 @@ def gradients(steps, dtype="float32"):
 class Reference:
     """The rule in NumPy, in float64."""
 
-    def __init__(self, start, rate, one_a_row=False):
+    def __init__(self, start, rate, one_a_row=False, offset=0.05):
         self.rows = np.asarray(start.numpy(), np.float64)
         self.total = np.zeros_like(self.rows)
         self.rate, self.one_a_row = rate, one_a_row
+        self.offset, self.scales = offset, []
 
     def apply(self, ids, values, rate=None, decay=0.0):
         touched = np.unique(ids)
@@ -56,10 +57,11 @@ class Reference:
         np.add.at(sums, ids, np.asarray(values, np.float64))
         sums = sums[touched]
         squares = np.mean(sums**2, axis=1)
-        scale = np.sum(squares**2) / np.sum(squares)
+        self.scales.append(np.sum(squares**2) / np.sum(squares))
+        offset = self.offset * np.mean(self.scales)
         square = squares[:, None] if self.one_a_row else sums**2
         self.total[touched] += square
-        step = sums / np.sqrt(self.total[touched] + scale)
+        step = sums / np.sqrt(self.total[touched] + offset)
         self.rows[touched] *= 1 - decay
         self.rows[touched] -= (rate or self.rate) * step
 
@@ -67,11 +69,11 @@ class Reference:
 @pytest.mark.parametrize("moment", ["element", "row"])
 @pytest.mark.parametrize("is_normalized", [False, True])
 def test_in_numpy(moment, is_normalized):
-    relative = head_adam.COSINE_RATE if is_normalized else head_adam.DOT_RATE
-    rate = RATE / relative
+    rule = head_adam.RULES["cosine" if is_normalized else "dot"]
+    rate = RATE / rule.rate
     variable = class_vectors(is_normalized=is_normalized)
     optimizer = optimizers.HeadAdam(rate, second_moment=moment)
-    expected = Reference(variable, RATE, moment == "row")
+    expected = Reference(variable, RATE, moment == "row", rule.offset)
     for ids, values in gradients(30):
         optimizer.apply([rows_of(ids, values)], [variable])
         expected.apply(ids, values)
@@ -124,7 +126,8 @@ def test_an_unlikely_negative_hardly_moves():
     for _ in range(3):
         optimizer.apply([rows_of([1, 2], values)], [variable])
     label, negative = np.abs(variable.numpy() - start)[[1, 2]].mean(axis=1)
-    assert negative < 3e-3 * label
+    # Adam moves both alike.
+    assert negative < 1e-2 * label
 
 
 def test_gradients_of_zero_and_no_rows_move_nothing():
@@ -181,7 +184,7 @@ def test_class_vectors_have_one_slot():
         optimizer = optimizers.HeadAdam(second_moment=moment)
         optimizer.build(head.trainable_variables)
         shapes = sorted(tuple(v.shape) for v in optimizer.variables[2:])
-        assert shapes == sorted([(ROWS,), (ROWS,), shape])
+        assert shapes == sorted([(ROWS,), (ROWS,), shape, (1, 2)])
     head = layers.SampledSoftmax(1000, 8)
     of_head = tfxclass.estimate(head, 64, 4, optimizers.HeadAdam())
     assert of_head.slot_bytes == 1000 * 64 * 4
@@ -250,7 +253,8 @@ def test_a_tied_embedding_is_moved_as_class_vectors():
     keras.Sequential([keras.Input([], dtype="int32"), embedding, head])
     optimizer = optimizers.HeadAdam()
     optimizer.build([embedding.embeddings])
-    assert [tuple(v.shape) for v in optimizer.variables[2:]] == [(ROWS, DIM)]
+    shapes = [tuple(v.shape) for v in optimizer.variables[2:]]
+    assert shapes == [(1, 2), (ROWS, DIM)]
 
 
 @pytest.mark.parametrize("moment", ["element", "row"])
@@ -277,7 +281,8 @@ def test_classes_are_added_and_learned():
     y = np.where(np.arange(len(y)) % 16 == 0, ROWS, y)
     larger.fit(x, y, batch_size=16, verbose=0)
     assert np.isfinite(larger.layers[-1].kernel.numpy()).all()
-    (accumulator,) = larger.optimizer.variables[2:]
+    scales, accumulator = larger.optimizer.variables[2:]
+    assert scales.numpy()[0, 1] == 8 * 16 + 16  # steps
     assert accumulator.shape == (ROWS + 3, DIM)
 
 

@@ -2,10 +2,12 @@
 
 import math
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
+from tfxclass import shards as shards_lib
 from tfxclass.keras_internals import adam_slots
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import placement
@@ -14,10 +16,26 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.optimizers.adam import LazyAdam
 from tfxclass.rows import class_matrix
 from tfxclass.types import Config
+from tfxclass.types import Initializer
+from tfxclass.types import Variable
 
-#: Learning rates of class vectors, relative to `learning_rate`.
-DOT_RATE = 400.0
-COSINE_RATE = 150.0
+
+class ClassRule(NamedTuple):
+    """Numbers of the rule for class vectors, chosen by `benchmarks.defaults`.
+
+    Attributes:
+        rate: float, the learning rate relative to `learning_rate`.
+        offset: float, what is added to the accumulator, relative to the scale
+            of the gradients so far.
+    """
+
+    rate: float
+    offset: float
+
+
+#: With cosine similarity the first steps decide the length of a class vector, by
+#: which later gradients are divided. A large offset keeps later steps short.
+RULES = {"dot": ClassRule(500.0, 0.05), "cosine": ClassRule(300.0, 10.0)}
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
@@ -33,26 +51,27 @@ class HeadAdam(LazyAdam):
     recent gradients of the same element. A sampled negative whose probability
     is tiny then moves as far as the class vector of a label. Why not plain
     Adagrad: its first steps depend on `initial_accumulator_value`, and the
-    best value depends on the batch size and the scale of the features. Here
-    the gradient of the step itself takes the place of that value:
+    best value depends on the batch size and the scale of the features. Here it
+    is measured:
 
         accumulator += gradient ** 2
-        kernel -= rate * gradient / sqrt(accumulator + scale)
+        kernel -= rate * gradient / sqrt(accumulator + offset * scale)
 
-    `scale` is the mean square of the gradient of a class vector, averaged over
-    the class vectors of the step in proportion to this mean square. Large
-    gradients, those of the labels, decide it. `docs/choosing.md` compares this
-    rule with seven others on the tasks of `benchmarks/defaults`.
+    `scale` is the mean square of the gradients of class vectors, averaged over
+    the class vectors of a step in proportion to this mean square, and then over
+    steps. Large gradients, those of the labels, decide it. `offset` is 0.05 for
+    `similarity="dot"`, and 10 for `"cosine"`. `docs/choosing.md` compares this
+    rule with seven others on many tasks.
 
     The optimizer state of class vectors takes 4 bytes for each number, where
     Adam needs 8.
 
     Args:
-        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`.
+        learning_rate: float or a schedule of `keras.optimizers.schedules`.
             Defaults to 1e-3.
         class_rate: float > 0 or None, the learning rate of class vectors
-            relative to `learning_rate`. `None` (default) is 400 for
-            `similarity="dot"`, and 150 for `"cosine"`.
+            relative to `learning_rate`. `None` (default) is 500 for
+            `similarity="dot"`, and 300 for `"cosine"`.
         second_moment: str, what shares one accumulator of class vectors:
             `"element"` (default), or `"row"`: one float for each class vector,
             which takes almost no memory.
@@ -101,18 +120,27 @@ class HeadAdam(LazyAdam):
             )
 
     def add_variable_from_reference(
-        self, reference_variable: Any, name: Any = None, initializer="zeros"
+        self,
+        reference_variable: Variable,
+        name: str | None = None,
+        initializer: Initializer = "zeros",
     ) -> keras.Variable | None:
-        # Keras, too, has None where a variable needs no slot.
-        if name == "momentum" and class_matrix.is_of_head(reference_variable):
-            return None
+        is_first_moment = name == "momentum"
+        if is_first_moment and class_matrix.is_of_head(reference_variable):
+            if shards_lib.shards_of(reference_variable) is not None:
+                # Each replica takes the scale of its own classes in a step.
+                # Keras, too, has None where a variable needs no slot.
+                return None
         return super().add_variable_from_reference(
             reference_variable, name=name, initializer=initializer
         )
 
-    def _slots(self, index):
-        slots = adam_slots(self, index)
-        return [slot for slot in slots if slot is not None]
+    def _slot_format(self, variable, name):
+        if name == "momentum" and class_matrix.is_of_head(variable):
+            # In the place of first moments: a sum of scales, and their number.
+            is_double = tf.as_dtype(variable.dtype) == tf.float64
+            return (1, 2), "float64" if is_double else "float32"
+        return super()._slot_format(variable, name)
 
     def _has_own_rule(self, variable):
         return class_matrix.is_of_head(variable)
@@ -130,24 +158,23 @@ class HeadAdam(LazyAdam):
             wide = tf.float64 if grads.dtype == tf.float64 else tf.float32
             ids, sums = row_update.sum_duplicate_rows(ids, tf.cast(grads, wide))
             grads, scale = tf.cast(sums, grads.dtype), gradient_scale(sums)
-        (accumulator,) = self._slots(index)
+        scales, accumulator = adam_slots(self, index)
+        if scales is not None:
+            scale = _mean_so_far(tf_variable(scales).handle, scale)
+        is_normalized = class_matrix.of(matrix).is_normalized
+        rule = RULES["cosine" if is_normalized else "dot"]
+        relative = rule.rate if self.class_rate is None else self.class_rate
         return row_update.adagrad_update(
             variable.handle,
             tf_variable(accumulator).handle,
             ids,
             grads,
-            learning_rate=tf.cast(learning_rate, tf.float64)
-            * self._rate_of(matrix),
+            learning_rate=tf.cast(learning_rate, tf.float64) * relative,
             decay=self._decay(variable, learning_rate),
-            offset=scale,
+            # At least so much that a gradient of 0 moves nothing.
+            offset=tf.maximum(rule.offset * scale, 1e-30),
             storage=storage,
         )
-
-    def _rate_of(self, matrix):
-        if self.class_rate is not None:
-            return self.class_rate
-        is_normalized = class_matrix.of(matrix).is_normalized
-        return COSINE_RATE if is_normalized else DOT_RATE
 
     def get_config(self) -> Config:
         return {**super().get_config(), "class_rate": self.class_rate}
@@ -161,18 +188,26 @@ def gradient_scale(rows: tf.Tensor) -> tf.Tensor:
             or an infinity are ignored.
 
     Returns:
-        The mean squares of the rows, averaged in proportion to themselves; at
-        least 1e-30, so that a gradient of 0 moves nothing.
+        The mean squares of the rows, averaged in proportion to themselves; 0
+        without any.
     """
     squares = tf.reduce_mean(tf.square(rows), tf.range(1, tf.rank(rows)))
     finite = tf.math.is_finite(squares)
     squares = tf.where(finite, squares, tf.zeros_like(squares))
     # Relative to the largest one, because squares of squares underflow.
     weights = tf.math.divide_no_nan(squares, tf.reduce_max(squares))
-    scale = tf.math.divide_no_nan(
+    return tf.math.divide_no_nan(
         tf.reduce_sum(weights * squares), tf.reduce_sum(weights)
     )
-    return tf.maximum(scale, 1e-30)
+
+
+def _mean_so_far(handle, scale):
+    """The mean of the scales so far, whose sum and number are in `handle`."""
+    old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=scale.dtype)
+    counts = tf.cast(scale > 0, scale.dtype)
+    new = old + tf.stack([scale, counts])[tf.newaxis]
+    tf.raw_ops.AssignVariableOp(resource=handle, value=new)
+    return tf.math.divide_no_nan(new[0, 0], new[0, 1])
 
 
 def _label_scale(matrix, gradient):
