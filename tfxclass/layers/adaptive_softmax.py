@@ -55,7 +55,7 @@ class AdaptiveSoftmax(PartitionedHead):
     ...     1_000_000, cutoffs=[5_000, 50_000, 250_000]
     ... )
     >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
 
     References:
         Grave et al., Efficient softmax approximation for GPUs, ICML 2017.

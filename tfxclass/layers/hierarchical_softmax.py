@@ -87,7 +87,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     >>> tree = tfxclass.trees.clustered(class_vectors)
     >>> head = tfxclass.layers.HierarchicalSoftmax(147_306, tree)
     >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
 
     References:
         Morin & Bengio, Hierarchical probabilistic neural network language

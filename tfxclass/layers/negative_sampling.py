@@ -38,7 +38,7 @@ class NegativeSampling(SampledHead):
 
     >>> head = tfxclass.layers.NegativeSampling(1_000_000, num_sampled=4096)
     >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
 
     References:
         Mikolov et al., Distributed Representations of Words and Phrases and

@@ -56,7 +56,7 @@ class NoiseContrastive(SampledHead):
 
     >>> head = tfxclass.layers.NoiseContrastive(1_000_000, num_sampled=4096)
     >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
 
     References:
         Gutmann & Hyvarinen, Noise-contrastive estimation, AISTATS 2010.

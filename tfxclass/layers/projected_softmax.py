@@ -53,7 +53,7 @@ class ProjectedSoftmax(SampledSoftmax):
 
     >>> head = tfxclass.layers.ProjectedSoftmax(1_000_000, 100, l2=1e-6)
     >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     >>> model.fit(data)
     >>> full = tfxclass.recovery.recover(model, data)
 

@@ -49,7 +49,7 @@ class SampledSoftmax(SampledHead):
 
     >>> head = tfxclass.layers.SampledSoftmax(1_000_000, num_sampled=4096)
     >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.LazyAdam(1e-3)
+    >>> optimizer = tfxclass.optimizers.HeadAdam()
     >>> model.compile(optimizer, loss=head.loss)
 
     References:

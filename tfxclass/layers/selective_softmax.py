@@ -41,7 +41,7 @@ class SelectiveSoftmax(IndexSoftmax):
 
     >>> head = tfxclass.layers.SelectiveSoftmax(670_091, num_sampled=6_700)
     >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.LazyAdam(1e-3)
+    >>> optimizer = tfxclass.optimizers.HeadAdam()
     >>> model.compile(optimizer, loss=head.loss)
 
     References:

@@ -317,7 +317,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if not class_matrix.of(self.kernel).keeps_shards:
             raise ValueError(
                 "`optimizer` must be one of tfxclass.optimizers, e.g. "
-                "LazyAdam, and built before the training step is traced (fit "
+                "HeadAdam, and built before the training step is traced (fit "
                 "does, else call optimizer.build(model.trainable_variables)): "
                 "others would add up the gradients of different classes. "
                 f"Received: none of them for {self.kernel.path!r}, which is "

@@ -120,7 +120,7 @@ def check_rounded(
         return
     for variable in filter(holds_bfloat16, variables):
         raise ValueError(
-            "`optimizer` must be one of tfxclass.optimizers, e.g. LazyAdam, "
+            "`optimizer` must be one of tfxclass.optimizers, e.g. HeadAdam, "
             'for rows of kernel_dtype="bfloat16": others round small steps '
             f"to none. Received: a {type(optimizer).__name__} for "
             f"{variable.path!r}."
