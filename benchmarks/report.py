@@ -102,6 +102,15 @@ TITLES = {
     "comparison/reverse_dictionary_steps": (
         "The papers' methods in equal steps: reverse dictionary"
     ),
+    "defaults/cells": "The default optimizer on 30 tasks",
+    "defaults/kept_back": "The default optimizer on tasks that were kept back",
+    "defaults/rates": "Fixed optimizers and rates on 30 tasks",
+    "defaults/rates_kept_back": (
+        "Fixed optimizers and rates on tasks that were kept back"
+    ),
+    "defaults/tuned": "Optimizers at the best rate of each task",
+    "defaults/frequency": "Optimizers by the frequency of the classes",
+    "defaults/samplers": "Samplers with the default optimizer",
     "gpu": "CUDA kernels on a GPU",
     "gpu_steps": "Training steps on a GPU",
 }

@@ -5,6 +5,7 @@ that have the best validation rows. Regret is the difference of test rows, in
 points. `HeadAdam()` and the best choice of a cell have three seeds, others one.
 """
 
+import json
 import os
 import time
 
@@ -14,6 +15,8 @@ from benchmarks import measure
 from benchmarks.defaults.cells import CELLS
 
 NAME = "defaults"
+#: The runs, from which the tables are made.
+RUNS = os.path.join(os.path.dirname(__file__), "runs.json")
 DEFAULT = "HeadAdam"
 BASELINE = "class means"
 _KEPT_BACK = {cell.name for cell in CELLS if cell.is_kept_back}
@@ -66,12 +69,18 @@ def best_of(of_cell, optimizer=None):
 
 def finished_cells(rows):
     """Names of the cells whose runs are complete, in order."""
-    last = {
-        row["cell"]
-        for row in rows
-        if row["optimizer"] not in (DEFAULT, BASELINE) and row["seed"] == 2
-    }
-    return [cell.name for cell in CELLS if cell.name in last]
+    found = [
+        {
+            row["cell"]
+            for row in rows
+            if row["optimizer"] != BASELINE
+            and (row["optimizer"] == DEFAULT) == is_default
+            and row["seed"] == 2
+            and not row.get("sampler")
+        }
+        for is_default in (False, True)
+    ]
+    return [cell.name for cell in CELLS if cell.name in found[0] & found[1]]
 
 
 def cell_table(rows, cells):
@@ -238,48 +247,45 @@ def draw(rows, cells, path):
     figure.savefig(path, dpi=140)
 
 
-def write(rows):
-    """Writes results/defaults.json, .md and .png."""
+def tables(rows):
+    """Rows of the results' tables by name."""
     cells = finished_cells(rows)
-    record = {
+    chosen_by = [cell for cell in cells if cell not in _KEPT_BACK]
+    kept_back = [cell for cell in cells if cell in _KEPT_BACK]
+    return {
+        "cells": cell_table(rows, chosen_by),
+        "kept_back": cell_table(rows, kept_back),
+        "rates": regret_table(rows, chosen_by),
+        "rates_kept_back": regret_table(rows, kept_back),
+        "tuned": tuned_table(rows, cells),
+        "frequency": decile_table(rows, cells),
+        "samplers": sampler_table(rows),
+    }
+
+
+def finished():
+    """All runs that are committed, a list of dicts."""
+    if not os.path.exists(RUNS):
+        return []
+    with open(RUNS) as f:
+        return json.load(f)
+
+
+def write(rows):
+    """Writes runs.json, results/defaults/*.json and the figure."""
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    with open(RUNS, "w") as f:
+        f.write(f"[\n{lines}\n]\n")
+    about = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
         "command": "python -m benchmarks.defaults DATA",
-        "rows": rows,
     }
-    measure.write(os.path.join(measure.RESULTS, f"{NAME}.json"), record)
-    if not cells:
-        return
-    kept_back = [cell for cell in cells if cell in _KEPT_BACK]
-    parts = []
-    for title, of_part in (
-        ("Cells by which the default was chosen", cells),
-        ("Cells that were kept back", kept_back),
-    ):
-        of_part = [c for c in of_part if (c in _KEPT_BACK) == (c in kept_back)]
-        if title.endswith("chosen"):
-            of_part = [c for c in of_part if c not in _KEPT_BACK]
-        if not of_part:
-            continue
-        parts += [
-            f"## {title}: {len(of_part)}",
-            measure.table(cell_table(rows, of_part)),
-            "Fixed settings, the encoder's rate 1e-3 (HeadAdam: its rate):",
-            measure.table(regret_table(rows, of_part)),
-            measure.table(tuned_table(rows, of_part)),
-        ]
-    parts += [
-        "## By frequency: tenths of the classes, most frequent first",
-        measure.table(decile_table(rows, cells)),
-    ]
-    samplers = sampler_table(rows)
-    if samplers:
-        parts += [
-            "## Samplers with HeadAdam(): points (time of a step, uniform 1)",
-            measure.table(samplers),
-        ]
-        draw(rows, cells, os.path.join(measure.RESULTS, f"{NAME}.png"))
-    text = "# Optimizers of class vectors on many tasks\n\n"
-    text += "`python -m benchmarks.defaults DATA`, three seeds.\n\n"
-    with open(os.path.join(measure.RESULTS, f"{NAME}.md"), "w") as f:
-        f.write(text + "\n\n".join(parts) + "\n")
+    folder = os.path.join(measure.RESULTS, NAME)
+    os.makedirs(folder, exist_ok=True)
+    for name, of_table in tables(rows).items():
+        path = os.path.join(folder, f"{name}.json")
+        if of_table:
+            measure.write(path, {**about, "rows": of_table})
+    cells = [c for c in finished_cells(rows) if c not in _KEPT_BACK]
+    draw(rows, cells, os.path.join(folder, "cells.png"))

@@ -63,7 +63,7 @@ def test_a_metric_of_another_output_is_fine():
 def test_a_dense_optimizer_of_a_large_sampled_head(monkeypatch):
     monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", CLASSES * DIM)
     problem = problem_of(with_optimizer("adam", sampled()))
-    assert problem.startswith("Adam updates all 20") and "LazyAdam" in problem
+    assert problem.startswith("Adam updates all 20") and "HeadAdam" in problem
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_dense_optimizers_of_few_classes_and_full_heads_are_fine(monkeypatch):
 def test_an_optimizer_that_cannot_move_bfloat16_class_vectors():
     head = sampled(kernel_dtype="bfloat16")
     problem = problem_of(with_optimizer("adam", head))
-    assert 'kernel_dtype="bfloat16"' in problem and "LazyAdam" in problem
+    assert 'kernel_dtype="bfloat16"' in problem and "HeadAdam" in problem
     head = sampled(kernel_dtype="bfloat16")
     assert not tfxclass.check(
         with_optimizer(tfxclass.optimizers.LazyAdam(), head)

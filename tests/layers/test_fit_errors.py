@@ -251,7 +251,7 @@ def fit_with(optimizer, head):
 def test_dense_optimizer_of_many_classes_is_told_once(monkeypatch):
     monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", CLASSES * DIM)
     head = layers.SampledSoftmax(CLASSES, num_sampled=18, seed=1)
-    with pytest.warns(UserWarning, match="Adam updates all 20 .*LazyAdam"):
+    with pytest.warns(UserWarning, match="Adam updates all 20 .*HeadAdam"):
         fit_with("adam", head)
     # Warnings are errors here.
     fit_with("adam", head)

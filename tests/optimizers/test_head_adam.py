@@ -167,12 +167,49 @@ def test_dense_gradients_are_those_of_all_rows():
     np.testing.assert_array_equal(dense, rows)
 
 
-def test_other_variables_move_as_under_lazy_adam():
+def test_embeddings_in_numpy():
+    """The scale is the step's own."""
+    variable = keras.Variable(np.ones([ROWS, DIM], np.float32))
+    optimizer = optimizers.HeadAdam(RATE / head_adam.EMBEDDING_RULE.rate)
+    expected = Reference(variable, RATE, offset=head_adam.EMBEDDING_RULE.offset)
+    for ids, values in gradients(20):
+        optimizer.apply([rows_of(ids, values)], [variable])
+        expected.scales.clear()
+        expected.apply(ids, values)
+    np.testing.assert_allclose(variable, expected.rows, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(ROWS, DIM), (ROWS,)])
+def test_dense_weights_and_biases_move_as_under_lazy_adam(shape):
+    """A bias also by rows, and an embedding where one asks for it."""
+    ends = []
+    for optimizer in (
+        optimizers.HeadAdam(RATE, embedding_rate=None),
+        optimizers.LazyAdam(RATE),
+    ):
+        variable = keras.Variable(np.ones(shape, np.float32))
+        for ids, values in gradients(5):
+            values = values if len(shape) > 1 else values[:, 0]
+            rows = tf.IndexedSlices(values, tf.constant(ids), shape)
+            optimizer.apply([rows], [variable])
+        ends.append(variable.numpy())
+    np.testing.assert_array_equal(*ends)
+    for make in (optimizers.HeadAdam, optimizers.LazyAdam):
+        optimizer = make(RATE)
+        variable = keras.Variable(np.ones(shape, np.float32))
+        for step in range(3):
+            optimizer.apply([tf.fill(shape, 0.1 + step)], [variable])
+        ends.append(variable.numpy())
+    np.testing.assert_array_equal(*ends[2:])
+
+
+def test_a_bias_by_rows_moves_as_under_lazy_adam():
     ends = []
     for optimizer in (optimizers.HeadAdam(RATE), optimizers.LazyAdam(RATE)):
-        variable = keras.Variable(np.ones([ROWS, DIM], np.float32))
+        variable = keras.Variable(np.ones([ROWS], np.float32))
         for ids, values in gradients(5):
-            optimizer.apply([rows_of(ids, values)], [variable])
+            rows = tf.IndexedSlices(values[:, 0], tf.constant(ids), [ROWS])
+            optimizer.apply([rows], [variable])
         ends.append(variable.numpy())
     np.testing.assert_array_equal(*ends)
 
@@ -299,6 +336,7 @@ def test_config_through_json():
     [
         ({"class_rate": 0.0}, "`class_rate`.*Received: 0.0"),
         ({"class_rate": float("nan")}, "`class_rate`.*Received: nan"),
+        ({"embedding_rate": -1.0}, "`embedding_rate`.*Received: -1.0"),
         ({"amsgrad": True}, "`amsgrad`.*Received: amsgrad=True"),
         ({"second_moment": "matrix"}, "`second_moment`.*Received: 'matrix'"),
         ({"slot_dtype": "bfloat16"}, "`slot_dtype`.*Received: 'bfloat16'"),

@@ -1,4 +1,4 @@
-"""Adam for the encoder, Adagrad for the class vectors."""
+"""Adam for dense weights, Adagrad for class vectors and embeddings."""
 
 import math
 from typing import Any
@@ -20,8 +20,8 @@ from tfxclass.types import Initializer
 from tfxclass.types import Variable
 
 
-class ClassRule(NamedTuple):
-    """Numbers of the rule for class vectors, chosen by `benchmarks.defaults`.
+class RowRule(NamedTuple):
+    """Numbers of Adagrad's rule, chosen by `benchmarks.defaults`.
 
     Attributes:
         rate: float, the learning rate relative to `learning_rate`.
@@ -33,35 +33,46 @@ class ClassRule(NamedTuple):
     offset: float
 
 
-#: With cosine similarity the first steps decide the length of a class vector, by
-#: which later gradients are divided. A large offset keeps later steps short.
-RULES = {"dot": ClassRule(500.0, 0.05), "cosine": ClassRule(300.0, 10.0)}
+#: With cosine similarity the first steps decide the length of a class vector,
+#: which divides later gradients. A large offset keeps later steps short.
+RULES = {"dot": RowRule(500.0, 0.05), "cosine": RowRule(300.0, 10.0)}
+EMBEDDING_RULE = RowRule(200.0, 1.0)
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
 class HeadAdam(LazyAdam):
     """The default optimizer for a model that ends in a head of tfxclass.
 
-    The encoder is updated by Adam, as `LazyAdam` does it. Class vectors are
-    updated by Adagrad, whose steps get shorter the more a class vector has
-    moved. Both follow one `learning_rate`. The class vectors' own rate is a
-    fixed multiple of it, because Adagrad needs larger rates than Adam.
+    Adam updates the dense weights of the encoder. Adagrad updates the rows that
+    a step touches: class vectors, and the embeddings of words or items. Its
+    steps get shorter the more a row has moved. All follow one `learning_rate`.
+    The rates of rows are fixed multiples of it, because Adagrad needs larger
+    rates than Adam.
 
-    Why not Adam for class vectors: Adam divides a gradient by the size of
-    recent gradients of the same element. A sampled negative whose probability
-    is tiny then moves as far as the class vector of a label. Why not plain
-    Adagrad: its first steps depend on `initial_accumulator_value`, and the
-    best value depends on the batch size and the scale of the features. Here it
-    is measured:
+    Why not Adam for rows: Adam divides a gradient by the size of recent
+    gradients of the same element. A sampled negative whose probability is tiny
+    then moves as far as the class vector of a label. A rare word has few
+    steps, each as long as those of a frequent word. Why not plain Adagrad: its
+    first steps depend on `initial_accumulator_value`, and the best value
+    depends on the batch size and the scale of the features. Here it is
+    measured:
 
         accumulator += gradient ** 2
-        kernel -= rate * gradient / sqrt(accumulator + offset * scale)
+        row -= rate * gradient / sqrt(accumulator + offset * scale)
 
-    `scale` is the mean square of the gradients of class vectors, averaged over
-    the class vectors of a step in proportion to this mean square, and then over
-    steps. Large gradients, those of the labels, decide it. `offset` is 0.05 for
-    `similarity="dot"`, and 10 for `"cosine"`. `docs/choosing.md` compares this
-    rule with seven others on many tasks.
+    `scale` is the mean square of the gradients of rows, averaged over the rows
+    of a step in proportion to this mean square. Large gradients decide it, such
+    as those of the labels. For class vectors it is the mean over all steps.
+
+    | rows | rate | offset |
+    | --- | --- | --- |
+    | class vectors, `similarity="dot"` | 500 `learning_rate` | 0.05 |
+    | class vectors, `similarity="cosine"` | 300 `learning_rate` | 10 |
+    | embeddings | 200 `learning_rate` | 1 |
+
+    `docs/choosing.md` compares this optimizer with others on many tasks. Class
+    vectors or embeddings that were trained before need smaller steps: set
+    `class_rate` or `embedding_rate` to 10.
 
     The optimizer state of class vectors takes 4 bytes for each number, where
     Adam needs 8.
@@ -72,6 +83,9 @@ class HeadAdam(LazyAdam):
         class_rate: float > 0 or None, the learning rate of class vectors
             relative to `learning_rate`. `None` (default) is 500 for
             `similarity="dot"`, and 300 for `"cosine"`.
+        embedding_rate: float > 0 or None, the learning rate of embeddings
+            relative to `learning_rate`. Defaults to 200. With `None`, Adam
+            updates them, too, as `LazyAdam` does it.
         second_moment: str, what shares one accumulator of class vectors:
             `"element"` (default), or `"row"`: one float for each class vector,
             which takes almost no memory.
@@ -99,17 +113,15 @@ class HeadAdam(LazyAdam):
         self,
         learning_rate: Any = 1e-3,
         class_rate: float | None = None,
+        embedding_rate: float | None = EMBEDDING_RULE.rate,
         second_moment: str = "element",
         **kwargs: Any,
     ) -> None:
-        is_rate = class_rate is None or 0 < class_rate < math.inf
-        if not is_rate:
-            raise ValueError(
-                "`class_rate` must be a finite number > 0, or None. Received: "
-                f"{class_rate!r}"
-            )
+        _check_rate("class_rate", class_rate)
+        _check_rate("embedding_rate", embedding_rate)
         super().__init__(learning_rate, second_moment=second_moment, **kwargs)
         self.class_rate = class_rate
+        self.embedding_rate = embedding_rate
 
     def _check_arguments(self):
         super()._check_arguments()
@@ -148,7 +160,8 @@ class HeadAdam(LazyAdam):
     def _update_rows(self, variable, ids, grads, learning_rate):
         index = self._index_of(variable)
         matrix = self._built_for[index]
-        if not class_matrix.is_of_head(matrix):
+        rule = self._rule_of(matrix)
+        if rule is None:
             return super()._update_rows(variable, ids, grads, learning_rate)
         storage = self._storage(index)
         if isinstance(grads, ClassGradient):
@@ -159,25 +172,45 @@ class HeadAdam(LazyAdam):
             ids, sums = row_update.sum_duplicate_rows(ids, tf.cast(grads, wide))
             grads, scale = tf.cast(sums, grads.dtype), gradient_scale(sums)
         scales, accumulator = adam_slots(self, index)
-        if scales is not None:
+        if scales is not None and class_matrix.is_of_head(matrix):
             scale = _mean_so_far(tf_variable(scales).handle, scale)
-        is_normalized = class_matrix.of(matrix).is_normalized
-        rule = RULES["cosine" if is_normalized else "dot"]
-        relative = rule.rate if self.class_rate is None else self.class_rate
         return row_update.adagrad_update(
             variable.handle,
             tf_variable(accumulator).handle,
             ids,
             grads,
-            learning_rate=tf.cast(learning_rate, tf.float64) * relative,
+            learning_rate=tf.cast(learning_rate, tf.float64) * rule.rate,
             decay=self._decay(variable, learning_rate),
             # At least so much that a gradient of 0 moves nothing.
             offset=tf.maximum(rule.offset * scale, 1e-30),
             storage=storage,
         )
 
+    def _rule_of(self, variable):
+        """The `RowRule` of a variable with a row gradient; None is Adam's."""
+        if class_matrix.is_of_head(variable):
+            is_normalized = class_matrix.of(variable).is_normalized
+            rule = RULES["cosine" if is_normalized else "dot"]
+            if self.class_rate is not None:
+                rule = rule._replace(rate=self.class_rate)
+            return rule
+        if self.embedding_rate is None or len(variable.shape) < 2:
+            return None
+        return EMBEDDING_RULE._replace(rate=self.embedding_rate)
+
     def get_config(self) -> Config:
-        return {**super().get_config(), "class_rate": self.class_rate}
+        return {
+            **super().get_config(),
+            "class_rate": self.class_rate,
+            "embedding_rate": self.embedding_rate,
+        }
+
+
+def _check_rate(name, rate):
+    if rate is not None and not 0 < rate < math.inf:
+        raise ValueError(
+            f"`{name}` must be a finite number > 0, or None. Received: {rate!r}"
+        )
 
 
 def gradient_scale(rows: tf.Tensor) -> tf.Tensor:
