@@ -31,6 +31,7 @@ ALTERNATIVES = (
     "tfxclass.optimizers.LazyAdagrad(0.1)",
 )
 MORE = (
+    "tfxclass.optimizers.LazyAdam(1e-3)",
     "tfxclass.optimizers.LazySGD(0.1, momentum=0.9)",
     "tfxclass.optimizers.LazyAdam(3e-4)",
     "tfxclass.optimizers.LazyAdam(1e-2)",

@@ -110,6 +110,7 @@ TITLES = {
     ),
     "defaults/tuned": "Optimizers at the best rate of each task",
     "defaults/frequency": "Optimizers by the frequency of the classes",
+    "defaults/embeddings": "Embeddings by Adam and by Adagrad",
     "defaults/samplers": "Samplers with the default optimizer",
     "gpu": "CUDA kernels on a GPU",
     "gpu_steps": "Training steps on a GPU",

@@ -123,7 +123,8 @@ OPTIMIZERS = {
     ),
     "SGD, momentum": (tfxclass.optimizers.LazySGD, {"momentum": 0.9}, 0.3),
 }  # fmt: skip
-NUM_RATES = 5
+#: `HeadAdam` without its rule for embeddings.
+ADAM_FOR_EMBEDDINGS = "HeadAdam, Adam for embeddings"
 
 
 def rates_of(name):
@@ -140,7 +141,7 @@ class Trainer:
         cell: `Cell`.
         task: `Task`.
         optimizer: str in `OPTIMIZERS` for the class vectors, with Adam for the
-            encoder; or "default": `HeadAdam` for all.
+            encoder; or "default" or `ADAM_FOR_EMBEDDINGS`: `HeadAdam` for all.
         sampler: str, of `SampledSoftmax`; or "full", "forest", "lsh".
         seed: int.
     """
@@ -161,7 +162,7 @@ class Trainer:
         self.of_head = self._class_optimizer(optimizer)
         self.of_encoder = None
         self.optimizer = self.of_head
-        if optimizer != "default" and others:
+        if optimizer in OPTIMIZERS and others:
             self.of_encoder = tfxclass.optimizers.LazyAdam(1e-3)
             self.optimizer = tfxclass.optimizers.MultiOptimizer(
                 [(self.of_encoder, others), (self.of_head, of_head)]
@@ -186,6 +187,8 @@ class Trainer:
     def _class_optimizer(name):
         if name == "default":
             return tfxclass.optimizers.HeadAdam()
+        if name == ADAM_FOR_EMBEDDINGS:
+            return tfxclass.optimizers.HeadAdam(embedding_rate=None)
         kind, options, rate = OPTIMIZERS[name]
         return kind(rate, **options)
 

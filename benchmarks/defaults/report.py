@@ -13,6 +13,8 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.defaults.cells import CELLS
+from benchmarks.defaults.model import ADAM_FOR_EMBEDDINGS
+from benchmarks.defaults.model import OPTIMIZERS
 
 NAME = "defaults"
 #: The runs, from which the tables are made.
@@ -61,7 +63,7 @@ def best_of(of_cell, optimizer=None):
     keys = [
         key
         for key in of_cell
-        if key[0] == (optimizer or key[0]) and (optimizer or key[0] != DEFAULT)
+        if key[0] in ([optimizer] if optimizer else OPTIMIZERS)
     ]
     key = max(keys, key=lambda key: of_cell[key][0])
     return key, of_cell[key][1]
@@ -73,8 +75,7 @@ def finished_cells(rows):
         {
             row["cell"]
             for row in rows
-            if row["optimizer"] != BASELINE
-            and (row["optimizer"] == DEFAULT) == is_default
+            if row["optimizer"] in ([DEFAULT] if is_default else OPTIMIZERS)
             and row["seed"] == 2
             and not row.get("sampler")
         }
@@ -144,9 +145,7 @@ def regret_table(rows, cells):
 def tuned_table(rows, cells):
     """A row for each optimizer at its best rate in each cell."""
     of_cells = {cell: settings(rows, cell) for cell in cells}
-    names = dict.fromkeys(
-        key[0] for found in of_cells.values() for key in found
-    )
+    names = [DEFAULT, *OPTIMIZERS]
     table = []
     for name in names:
         behind = [
@@ -161,6 +160,23 @@ def tuned_table(rows, cells):
             }
         )
     return sorted(table, key=lambda row: row["mean regret"])
+
+
+def embedding_table(rows, cells):
+    """Accuracy with Adam and with Adagrad for embeddings."""
+    table = []
+    for cell in cells:
+        found = settings(rows, cell)
+        key = ADAM_FOR_EMBEDDINGS, 1e-3, 1e-3
+        if key in found:
+            table.append(
+                {
+                    "cell": cell,
+                    "HeadAdam(embedding_rate=None)": round(found[key][1], 1),
+                    "HeadAdam()": round(found[DEFAULT, 1e-3, 1e-3][1], 1),
+                }
+            )
+    return table
 
 
 def decile_table(rows, cells):
@@ -259,6 +275,7 @@ def tables(rows):
         "rates_kept_back": regret_table(rows, kept_back),
         "tuned": tuned_table(rows, cells),
         "frequency": decile_table(rows, cells),
+        "embeddings": embedding_table(rows, cells),
         "samplers": sampler_table(rows),
     }
 

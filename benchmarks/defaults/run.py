@@ -68,6 +68,9 @@ class CellRun:
             if self._find("HeadAdam", rate, rate, seed) is None:
                 trainer = trainer or self._trainer("default")
                 self._train(trainer, "HeadAdam", rate, rate, seed)
+        if self.task.num_ids and self.cell.encoder != "tied":
+            key = DEFAULT_RATE, DEFAULT_RATE
+            self._train_missing(model.ADAM_FOR_EMBEDDINGS, [key])
 
     def of_samplers(self):
         """`HeadAdam` with each sampler; seconds are of the CPU."""
