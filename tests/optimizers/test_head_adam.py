@@ -45,7 +45,7 @@ def gradients(steps, dtype="float32"):
 class Reference:
     """The rule in NumPy, in float64."""
 
-    def __init__(self, start, rate, one_a_row=False, offset=0.05):
+    def __init__(self, start, rate, one_a_row=False, offset=0.2):
         self.rows = np.asarray(start.numpy(), np.float64)
         self.total = np.zeros_like(self.rows)
         self.rate, self.one_a_row = rate, one_a_row
@@ -57,7 +57,7 @@ class Reference:
         np.add.at(sums, ids, np.asarray(values, np.float64))
         sums = sums[touched]
         squares = np.mean(sums**2, axis=1)
-        self.scales.append(np.sum(squares**2) / np.sum(squares))
+        self.scales.append(np.mean(squares))
         offset = self.offset * np.mean(self.scales)
         square = squares[:, None] if self.one_a_row else sums**2
         self.total[touched] += square

@@ -35,8 +35,8 @@ class RowRule(NamedTuple):
 
 #: With cosine similarity the first steps decide the length of a class vector,
 #: which divides later gradients. A large offset keeps later steps short.
-RULES = {"dot": RowRule(500.0, 0.05), "cosine": RowRule(300.0, 10.0)}
-EMBEDDING_RULE = RowRule(200.0, 1.0)
+RULES = {"dot": RowRule(500.0, 0.2), "cosine": RowRule(300.0, 10.0)}
+EMBEDDING_RULE = RowRule(200.0, 4.0)
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
@@ -60,15 +60,14 @@ class HeadAdam(LazyAdam):
         accumulator += gradient ** 2
         row -= rate * gradient / sqrt(accumulator + offset * scale)
 
-    `scale` is the mean square of the gradients of rows, averaged over the rows
-    of a step in proportion to this mean square. Large gradients decide it, such
-    as those of the labels. For class vectors it is the mean over all steps.
+    `scale` is the mean square of the gradient, over the rows that a step
+    touches. For class vectors it is averaged over all steps so far.
 
     | rows | rate | offset |
     | --- | --- | --- |
-    | class vectors, `similarity="dot"` | 500 `learning_rate` | 0.05 |
+    | class vectors, `similarity="dot"` | 500 `learning_rate` | 0.2 |
     | class vectors, `similarity="cosine"` | 300 `learning_rate` | 10 |
-    | embeddings | 200 `learning_rate` | 1 |
+    | embeddings | 200 `learning_rate` | 4 |
 
     `docs/choosing.md` compares this optimizer with others on many tasks. Class
     vectors or embeddings that were trained before need smaller steps: set
@@ -214,24 +213,17 @@ def _check_rate(name, rate):
 
 
 def gradient_scale(rows: tf.Tensor) -> tf.Tensor:
-    """The mean square of the gradients that are large in a step, scalar.
+    """The mean square of gradients, scalar; 0 without any.
 
     Args:
-        rows: `[n, ...]`, gradients of distinct class vectors. Rows with a NaN
-            or an infinity are ignored.
-
-    Returns:
-        The mean squares of the rows, averaged in proportion to themselves; 0
-        without any.
+        rows: `[n, ...]`, gradients of distinct rows. Rows of zeros and rows
+            with a NaN or an infinity are ignored.
     """
     squares = tf.reduce_mean(tf.square(rows), tf.range(1, tf.rank(rows)))
-    finite = tf.math.is_finite(squares)
-    squares = tf.where(finite, squares, tf.zeros_like(squares))
-    # Relative to the largest one, because squares of squares underflow.
-    weights = tf.math.divide_no_nan(squares, tf.reduce_max(squares))
-    return tf.math.divide_no_nan(
-        tf.reduce_sum(weights * squares), tf.reduce_sum(weights)
-    )
+    counts = (squares > 0) & tf.math.is_finite(squares)
+    total = tf.reduce_sum(tf.where(counts, squares, tf.zeros_like(squares)))
+    number = tf.cast(tf.math.count_nonzero(counts), squares.dtype)
+    return tf.math.divide_no_nan(total, number)
 
 
 def _mean_so_far(handle, scale):
