@@ -251,7 +251,7 @@ def draw(rows, cells, path):
             linewidth=2.5 if name == DEFAULT else 1.5,
         )  # fmt: skip
     axes.axhline(2, color="gray", linewidth=1, linestyle=":")
-    axes.set_ylim(-12, 40)
+    axes.set_ylim(-20, 40)
     axes.set_xlabel("tasks, worst first", fontsize=10)
     axes.set_ylabel("points behind the best optimizer and rate", fontsize=10)
     axes.set_title(

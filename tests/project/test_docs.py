@@ -156,6 +156,7 @@ def reverse_dictionary():
 #: Pages with Python, and the names that it begins with.
 PAGES = {
     "docs/addons.md": dict,
+    "docs/choosing.md": dict,
     "docs/devices.md": dict,
     "docs/growing.md": growing,
     "docs/heads.md": heads,
