@@ -69,9 +69,9 @@ class HeadAdam(LazyAdam):
     | class vectors, `similarity="cosine"` | 300 `learning_rate` | 10 |
     | embeddings | 200 `learning_rate` | 4 |
 
-    `docs/choosing.md` compares this optimizer with others on many tasks. A model
-    that was trained before, with a new optimizer, needs smaller steps: use
-    `HeadAdam(class_rate=10, embedding_rate=10)` or `LazyAdam(1e-3)`.
+    `docs/choosing.md` compares this optimizer with others on many tasks. A
+    model that was trained before, with a new optimizer, needs smaller steps:
+    use `HeadAdam(class_rate=10, embedding_rate=10)` or `LazyAdam(1e-3)`.
 
     The optimizer state of class vectors takes 4 bytes for each number, where
     Adam needs 8.
