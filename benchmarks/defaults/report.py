@@ -85,7 +85,7 @@ def finished_cells(rows):
 
 
 def cell_table(rows, cells):
-    """A row for each cell: the default beside the best of seven rules."""
+    """A row for each cell: the default and the best of seven rules."""
     table = []
     for cell in cells:
         of_cell = settings(rows, cell)

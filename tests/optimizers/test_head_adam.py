@@ -336,6 +336,7 @@ def test_config_through_json():
     [
         ({"class_rate": 0.0}, "`class_rate`.*Received: 0.0"),
         ({"class_rate": float("nan")}, "`class_rate`.*Received: nan"),
+        ({"class_rate": "10"}, "`class_rate`.*Received: '10'"),
         ({"embedding_rate": -1.0}, "`embedding_rate`.*Received: -1.0"),
         ({"amsgrad": True}, "`amsgrad`.*Received: amsgrad=True"),
         ({"second_moment": "matrix"}, "`second_moment`.*Received: 'matrix'"),

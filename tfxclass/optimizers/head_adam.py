@@ -1,6 +1,7 @@
 """Adam for dense weights, Adagrad for class vectors and embeddings."""
 
 import math
+import numbers
 from typing import Any
 from typing import NamedTuple
 
@@ -206,7 +207,8 @@ class HeadAdam(LazyAdam):
 
 
 def _check_rate(name, rate):
-    if rate is not None and not 0 < rate < math.inf:
+    is_number = isinstance(rate, numbers.Real)
+    if rate is not None and not (is_number and 0 < rate < math.inf):
         raise ValueError(
             f"`{name}` must be a finite number > 0, or None. Received: {rate!r}"
         )
