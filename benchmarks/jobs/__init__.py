@@ -1,0 +1,1 @@
+"""Real jobs from raw data to answers, compared with the usual tools."""
