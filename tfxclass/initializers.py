@@ -1,11 +1,14 @@
 """Initial values of a head's weights."""
 
+import math
+
 import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.types import Config
+from tfxclass.types import Initializer
 from tfxclass.types import Shape
 
 
@@ -65,3 +68,30 @@ class LogOdds(keras.initializers.Initializer):
 
     def get_config(self) -> Config:
         return {"label_counts": self.label_counts, "num_rows": self.num_rows}
+
+
+def rms_of(initializer: Initializer, shape: Shape) -> float | None:
+    """Root mean square of an initializer's values.
+
+    Args:
+        initializer: of `keras.initializers`, or its name.
+        shape: `(rows, dim)` of the matrix.
+
+    Returns:
+        float; None for an initializer that does not tell it.
+    """
+    kinds = keras.initializers
+    if isinstance(initializer, str):
+        initializer = kinds.get(initializer)
+    if isinstance(initializer, kinds.VarianceScaling):
+        fans = {"fan_in": shape[0], "fan_out": shape[1]}
+        fan = fans.get(initializer.mode, sum(shape) / 2)
+        return math.sqrt(initializer.scale / max(1.0, fan))
+    if isinstance(initializer, kinds.RandomNormal | kinds.TruncatedNormal):
+        return math.hypot(initializer.mean, initializer.stddev)
+    if isinstance(initializer, kinds.RandomUniform):
+        low, high = initializer.minval, initializer.maxval
+        return math.sqrt((low * low + low * high + high * high) / 3)
+    if isinstance(initializer, kinds.Zeros):
+        return 0.0
+    return None

@@ -188,7 +188,7 @@ class Trainer:
         if name == "default":
             return tfxclass.optimizers.HeadAdam()
         if name == ADAM_FOR_EMBEDDINGS:
-            return tfxclass.optimizers.HeadAdam(embedding_rate=None)
+            return tfxclass.optimizers.HeadAdam(embedding_rate="adam")
         kind, options, rate = OPTIMIZERS[name]
         return kind(rate, **options)
 

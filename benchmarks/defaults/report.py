@@ -172,7 +172,7 @@ def embedding_table(rows, cells):
             table.append(
                 {
                     "cell": cell,
-                    "HeadAdam(embedding_rate=None)": round(found[key][1], 1),
+                    "HeadAdam(embedding_rate='adam')": round(found[key][1], 1),
                     "HeadAdam()": round(found[DEFAULT, 1e-3, 1e-3][1], 1),
                 }
             )

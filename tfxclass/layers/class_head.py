@@ -9,6 +9,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.core.class_update import ClassUpdate
+from tfxclass.initializers import rms_of
 from tfxclass.layers import cosine
 from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.class_set import offset_specs
@@ -206,6 +207,8 @@ class ClassHead(PartitionedHead):
         matrix = matrices.of(self.kernel)
         matrix.is_tied = self.tie is not None
         matrix.is_normalized = self.similarity == "cosine"
+        if self.tie is not None:
+            matrix.initial_rms = rms_of(self.tie.initializer, self.kernel.shape)
         self.offsets = weights_by_name.get("offsets")
 
     @property

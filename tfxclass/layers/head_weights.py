@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.initializers import rms_of
 from tfxclass.ops import placement
 from tfxclass.rows import class_matrix
 from tfxclass.rows.rounded_initializer import Rounded
@@ -82,6 +83,9 @@ def add_rows(
         variable = add_weight(head, spec, kernel if is_apart else None)
     if len(spec.shape) == 2:
         class_matrix.register(variable, head.seed)
+        class_matrix.of(variable).initial_rms = rms_of(
+            spec.initializer, spec.shape
+        )
     return variable, is_apart
 
 

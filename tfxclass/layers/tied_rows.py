@@ -44,6 +44,11 @@ class Tie:
         """Whether it is more than a name."""
         return not isinstance(self._given, str)
 
+    @property
+    def initializer(self) -> keras.Initializer | None:
+        """The embedding's; None where the layer is not known."""
+        return getattr(self._given, "embeddings_initializer", None)
+
     def find(self, features: Any) -> None:
         """Looks for what is a name only among the layers before `features`.
 

@@ -38,6 +38,9 @@ class RowRule(NamedTuple):
 #: which divides later gradients. A large offset keeps later steps short.
 RULES = {"dot": RowRule(500.0, 0.2), "cosine": RowRule(300.0, 10.0)}
 EMBEDDING_RULE = RowRule(200.0, 4.0)
+#: Rates of rows are multiplied by it where class vectors are trained already:
+#: Adagrad's first steps are its longest, and would undo the training.
+TRAINED_FACTOR = 0.05
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
@@ -70,9 +73,13 @@ class HeadAdam(LazyAdam):
     | class vectors, `similarity="cosine"` | 300 `learning_rate` | 10 |
     | embeddings | 200 `learning_rate` | 4 |
 
-    `docs/choosing.md` compares this optimizer with others on many tasks. A
-    model that was trained before, with a new optimizer, needs smaller steps:
-    use `HeadAdam(class_rate=10, embedding_rate=10)` or `LazyAdam(1e-3)`.
+    Adagrad's first steps are its longest. A new optimizer for a model that was
+    trained before takes a twentieth of these rates. So does a model whose class
+    vectors come from data (`tfxclass.initialize_classes`). The optimizer sees
+    it when it is built: class vectors are over 1.3 times as large as those
+    of their initializer. Class vectors in shards always count as new.
+
+    `docs/choosing.md` compares this optimizer with others on many tasks.
 
     The optimizer state of class vectors takes 4 bytes for each number, where
     Adam needs 8.
@@ -81,11 +88,10 @@ class HeadAdam(LazyAdam):
         learning_rate: float or a schedule of `keras.optimizers.schedules`.
             Defaults to 1e-3.
         class_rate: float > 0 or None, the learning rate of class vectors
-            relative to `learning_rate`. `None` (default) is 500 for
-            `similarity="dot"`, and 300 for `"cosine"`.
-        embedding_rate: float > 0 or None, the learning rate of embeddings
-            relative to `learning_rate`. Defaults to 200. With `None`, Adam
-            updates them, too, as `LazyAdam` does it.
+            relative to `learning_rate`. `None` (default) is as above.
+        embedding_rate: float > 0, None or `"adam"`, the learning rate of
+            embeddings relative to `learning_rate`. `None` (default) is as
+            above. With `"adam"`, Adam updates them, as `LazyAdam` does it.
         second_moment: str, what shares one accumulator of class vectors:
             `"element"` (default), or `"row"`: one float for each class vector,
             which takes almost no memory.
@@ -113,12 +119,13 @@ class HeadAdam(LazyAdam):
         self,
         learning_rate: Any = 1e-3,
         class_rate: float | None = None,
-        embedding_rate: float | None = EMBEDDING_RULE.rate,
+        embedding_rate: float | str | None = None,
         second_moment: str = "element",
         **kwargs: Any,
     ) -> None:
         _check_rate("class_rate", class_rate)
-        _check_rate("embedding_rate", embedding_rate)
+        if embedding_rate != "adam":
+            _check_rate("embedding_rate", embedding_rate, ', or "adam"')
         super().__init__(learning_rate, second_moment=second_moment, **kwargs)
         self.class_rate = class_rate
         self.embedding_rate = embedding_rate
@@ -143,15 +150,18 @@ class HeadAdam(LazyAdam):
                 # Each replica takes the scale of its own classes in a step.
                 # Keras, too, has None where a variable needs no slot.
                 return None
+            is_trained = class_matrix.is_trained(reference_variable)
+            initializer = keras.initializers.Constant([[0, 0, is_trained]])
         return super().add_variable_from_reference(
             reference_variable, name=name, initializer=initializer
         )
 
     def _slot_format(self, variable, name):
         if name == "momentum" and class_matrix.is_of_head(variable):
-            # In the place of first moments: a sum of scales, and their number.
+            # In the place of first moments: a sum of scales, their number, and
+            # 1 for class vectors that were trained before.
             is_double = tf.as_dtype(variable.dtype) == tf.float64
-            return (1, 2), "float64" if is_double else "float32"
+            return (1, 3), "float64" if is_double else "float32"
         return super()._slot_format(variable, name)
 
     def _has_own_rule(self, variable):
@@ -160,8 +170,9 @@ class HeadAdam(LazyAdam):
     def _update_rows(self, variable, ids, grads, learning_rate):
         index = self._index_of(variable)
         matrix = self._built_for[index]
-        rule = self._rule_of(matrix)
-        if rule is None:
+        is_of_head = class_matrix.is_of_head(matrix)
+        is_embedding = self.embedding_rate != "adam" and len(matrix.shape) > 1
+        if not (is_of_head or is_embedding):
             return super()._update_rows(variable, ids, grads, learning_rate)
         storage = self._storage(index)
         if isinstance(grads, ClassGradient):
@@ -172,8 +183,9 @@ class HeadAdam(LazyAdam):
             ids, sums = row_update.sum_duplicate_rows(ids, tf.cast(grads, wide))
             grads, scale = tf.cast(sums, grads.dtype), gradient_scale(sums)
         scales, accumulator = adam_slots(self, index)
-        if scales is not None and class_matrix.is_of_head(matrix):
+        if scales is not None and is_of_head:
             scale = _mean_so_far(tf_variable(scales).handle, scale)
+        rule = self._rule_of(matrix)
         return row_update.adagrad_update(
             variable.handle,
             tf_variable(accumulator).handle,
@@ -186,17 +198,37 @@ class HeadAdam(LazyAdam):
             storage=storage,
         )
 
-    def _rule_of(self, variable):
-        """The `RowRule` of a variable with a row gradient; None is Adam's."""
-        if class_matrix.is_of_head(variable):
-            is_normalized = class_matrix.of(variable).is_normalized
+    def _rule_of(self, matrix):
+        """The `RowRule` of class vectors or of an embedding."""
+        if not class_matrix.is_of_head(matrix):
+            rule, rate = EMBEDDING_RULE, self.embedding_rate
+        else:
+            is_normalized = class_matrix.of(matrix).is_normalized
             rule = RULES["cosine" if is_normalized else "dot"]
-            if self.class_rate is not None:
-                rule = rule._replace(rate=self.class_rate)
-            return rule
-        if self.embedding_rate is None or len(variable.shape) < 2:
-            return None
-        return EMBEDDING_RULE._replace(rate=self.embedding_rate)
+            rate = self.class_rate
+        if rate is None:
+            rate = rule.rate * self._trained_factor(matrix)
+        return rule._replace(rate=rate)
+
+    def _trained_factor(self, matrix):
+        """1, or `TRAINED_FACTOR` for class vectors that were trained before.
+
+        An embedding follows the class vectors of its model.
+        """
+        matrices = filter(class_matrix.is_of_head, self._built_for)
+        if class_matrix.is_of_head(matrix):
+            matrices = [matrix]
+        marks = []
+        for each in matrices:
+            state = adam_slots(self, self._index_of(each))[0]
+            if state is not None:
+                state = _read(tf_variable(state).handle, state.dtype)
+                marks.append(tf.cast(state[0, 2], tf.float32))
+        if not marks:
+            return tf.ones([], tf.float64)
+        is_trained = tf.reduce_max(tf.stack(marks)) > 0
+        factors = tf.constant([1.0, TRAINED_FACTOR], tf.float64)
+        return factors[tf.cast(is_trained, tf.int32)]
 
     def get_config(self) -> Config:
         return {
@@ -206,11 +238,12 @@ class HeadAdam(LazyAdam):
         }
 
 
-def _check_rate(name, rate):
+def _check_rate(name, rate, others=""):
     is_number = isinstance(rate, numbers.Real)
     if rate is not None and not (is_number and 0 < rate < math.inf):
         raise ValueError(
-            f"`{name}` must be a finite number > 0, or None. Received: {rate!r}"
+            f"`{name}` must be a finite number > 0, or None{others}. Received: "
+            f"{rate!r}"
         )
 
 
@@ -230,11 +263,15 @@ def gradient_scale(rows: tf.Tensor) -> tf.Tensor:
 
 def _mean_so_far(handle, scale):
     """The mean of the scales so far, whose sum and number are in `handle`."""
-    old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=scale.dtype)
+    old = _read(handle, scale.dtype)
     counts = tf.cast(scale > 0, scale.dtype)
-    new = old + tf.stack([scale, counts])[tf.newaxis]
+    new = old + tf.stack([scale, counts, tf.zeros_like(scale)])[tf.newaxis]
     tf.raw_ops.AssignVariableOp(resource=handle, value=new)
     return tf.math.divide_no_nan(new[0, 0], new[0, 1])
+
+
+def _read(handle, dtype):
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
 def _label_scale(matrix, gradient):
