@@ -6,8 +6,7 @@ An occupation's class vector comes from its names and its description, by the
 encoder that reads the question, too (`TwoTowerSoftmax`). So no title has to be
 labeled, and a new occupation needs no training. In each epoch half of the names
 are questions. The others are class features: no answer contains its question.
-
-Result: docs/two_towers.md compares it with other methods.
+Results are in docs/two_towers.md.
 """
 
 import lzma
@@ -21,7 +20,7 @@ import tfxclass
 from tfxclass.text import Field
 from tfxclass.text import TextFeatures
 
-WIDTH, EPOCHS, BATCH, NUM_SAMPLED = 512, 4, 256, 512
+WIDTH, EPOCHS, BATCH, NUM_SAMPLED = 256, 4, 256, 512
 TERMS, DROPOUT, RATE = 256, 0.3, 50
 ALL = {"min_count": 1, "max_share": 1.0}
 FIELDS = [Field("text", longest=2, **ALL), Field("text", "chars", 3, 5, **ALL)]
@@ -69,21 +68,21 @@ class Towers:
         self.head = tfxclass.layers.TwoTowerSoftmax(
             len(descriptions),
             class_encoder=keras.Model([*named, *described], vectors),
-            class_features=self.class_features(np.full(len(names), True)),
+            class_features=self.class_features(...),
             similarity=tfxclass.layers.Cosine(scale=8.0),
             **{"num_sampled": NUM_SAMPLED, **options},
         )
         inputs = sparse_inputs()
         self.model = keras.Model(inputs, self.head(encoder(inputs)))
-        optimizer = tfxclass.optimizers.HeadAdam(embedding_rate=RATE)
-        self.model.compile(optimizer, self.head.loss)
+        adam = tfxclass.optimizers.HeadAdam(embedding_rate=RATE)
+        self.model.compile(adam, self.head.loss)
         # The same, from text: for `top_k` and exports.
         text = keras.Input([], dtype="string", name="text")
-        scores = self.head(encoder(self.terms({"text": text})))
-        self.from_text = keras.Model(text, scores)
+        terms = self.terms({"text": text})
+        self.from_text = keras.Model(text, self.head(encoder(terms)))
 
     def class_features(self, kept):
-        """Of the names that are `kept`, bool `[names]`."""
+        """Of the names that are `kept`, bool `[names]`, or `...` for all."""
         texts = [[] for _ in self.described[0]]
         for name, label in zip(self.names[kept], self.labels[kept]):
             texts[label].append(name)
@@ -98,15 +97,7 @@ class Towers:
             self.head.set_class_features(classes, self.class_features(~asked))
             x = [array[asked] for array in self.questions]
             self.model.fit(x, self.labels[asked], BATCH, verbose=2)
-        every = self.class_features(np.full(len(self.names), True))
-        self.head.set_class_features(classes, every)
-
-    def hits(self, texts, labels, k=10):
-        """How often the class is the first, and among the first k."""
-        best = tfxclass.top_k(self.from_text, k)
-        ids, _ = best.predict(tf.constant(list(texts)), verbose=0)
-        found = ids == np.asarray(labels)[:, np.newaxis]
-        return float(found[:, 0].mean()), float(found.any(axis=1).mean())
+        self.head.set_class_features(classes, self.class_features(...))
 
 
 def main(occupations, titles, k=10):
@@ -116,7 +107,10 @@ def main(occupations, titles, k=10):
     towers = Towers(*zip(*pairs), [row[4] for row in rows])
     towers.fit()
     asked = [(x, ids[name]) for x, name in read_rows(titles) if name in ids]
-    hits = towers.hits(*zip(*asked), k)
+    texts, labels = map(np.array, zip(*asked))
+    best, _ = tfxclass.top_k(towers.from_text, k).predict(tf.constant(texts))
+    found = best == labels[:, np.newaxis]
+    hits = found[:, 0].mean(), found.any(axis=1).mean()
     print(f"hit@1 {hits[0]:.3f}   hit@{k} {hits[1]:.3f}")
     return hits
 

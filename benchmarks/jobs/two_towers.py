@@ -158,7 +158,6 @@ def main(argv):
     if arguments.child:
         print(json.dumps(run(arguments.child, arguments.folder)))
         return
-    done = {row["row"]: row for row in measure.finished(NAME)}
     for row in arguments.rows:
         child = ["--folder", arguments.folder, "--child", row]
         found = measure.in_fresh_process(
@@ -166,6 +165,7 @@ def main(argv):
         )
         print(row, found, flush=True)
         if "error" not in found:
+            done = {row["row"]: row for row in measure.finished(NAME)}
             done[row] = found
             rows = [done[name] for name in ROWS if name in done]
             command = "python -m benchmarks.jobs two_towers"
