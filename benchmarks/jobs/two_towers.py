@@ -113,6 +113,9 @@ METHODS = {
     "two towers, in-batch negatives (TFRS)": lambda x: towers(
         x, 6, sampler="batch", num_sampled=None
     ),
+    "two towers, in-batch negatives, residual": lambda x: towers(
+        x, 6, sampler="batch", num_sampled=None, use_residual=True
+    ),
     "two towers, uniform sample": lambda x: towers(x, 4),
     "two towers, uniform sample, residual": lambda x: towers(
         x, 4, use_residual=True

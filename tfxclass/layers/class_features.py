@@ -1,7 +1,6 @@
 """A table of class features, held as weights of a head."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -98,6 +97,21 @@ def _initializer(values):
     return lambda shape, dtype=None: tf.constant(values)
 
 
+def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
+    """int64 `[n]`; ValueError unless they are distinct classes."""
+    given = np.asarray(ids)
+    is_right = given.ndim == 1 and given.dtype.kind in "iu"
+    if is_right and len(given):
+        is_right = 0 <= given.min() and given.max() < num_classes
+        is_right = is_right and len(np.unique(given)) == len(given)
+    if not is_right:
+        raise ValueError(
+            "`ids` must be distinct integers in [0, num_classes), of shape "
+            f"[n]. Received: {given!r} with num_classes={num_classes}"
+        )
+    return given.astype(np.int64)
+
+
 class Table:
     """The class features of a head that is built.
 
@@ -129,11 +143,11 @@ class Table:
             [placement.gather(weight, ids) for weight in self._weights]
         )
 
-    def set_rows(self, ids: Sequence[int], features: Any) -> None:
+    def set_rows(self, ids: np.ndarray, features: Any) -> None:
         """Sets the features of some classes.
 
         Args:
-            ids: ints `[n]`.
+            ids: int64 `[n]`.
             features: structure of arrays `[n, ...]`, like the table's.
 
         Raises:
@@ -149,5 +163,5 @@ class Table:
             )
         for weight, column in zip(self._weights, columns, strict=True):
             values = np.array(weight.numpy())
-            values[np.asarray(ids)] = column.values
+            values[ids] = column.values
             weight.assign(values)

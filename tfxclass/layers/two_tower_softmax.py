@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
+from tfxclass.core.forward import is_features_only
 from tfxclass.core.targets import Targets
 from tfxclass.layers import class_features as table_lib
 from tfxclass.layers.class_growth import ClassGrowth
@@ -197,17 +198,23 @@ class TwoTowerSoftmax(SampledSoftmax):
         """Sets the features of some classes, and their class vectors.
 
         Args:
-            ids: integers `[n]`, the classes.
+            ids: integers `[n]`, distinct classes.
             class_features: like those of the constructor, with a row for each
                 of `ids`.
 
         Raises:
-            ValueError: another number of rows, or other shapes.
+            ValueError: a head that is not built, ids that are out of range or
+                repeated, another number of rows, or other shapes.
         """
-        self.as_features([0.0])
+        if not self.built:
+            raise ValueError(
+                f"The head {self.name!r} is not built. Fix: give the features "
+                "to the constructor, or call the model on a batch first"
+            )
+        ids = table_lib.checked_ids(ids, self.num_classes)
         self.table.set_rows(ids, class_features)
         if int(self.state) == _FRESH:
-            self._encode_all(tf.unique(tf.cast(ids, tf.int64)).y)
+            self._encode_all(tf.constant(ids, tf.int64))
 
     def encode(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Class vectors of classes `ids`, encoded now.
@@ -273,7 +280,7 @@ class TwoTowerSoftmax(SampledSoftmax):
         labels: Labels | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
-        if not training:
+        if not training and not is_features_only():
             self._refresh_from(_STALE)
         return super().call(features, labels, training)
 
