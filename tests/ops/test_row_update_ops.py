@@ -259,6 +259,15 @@ def test_moments_that_there_are_not(slot_dtype, options, message):
         )
 
 
+def test_rows_are_assigned():
+    variable = tf.Variable(np.ones((4, 3), np.float32))
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    row_update.assign_rows(variable.handle, np.array([3, 0]), values)
+    expected = np.ones((4, 3))
+    expected[[3, 0]] = values
+    np.testing.assert_array_equal(variable, expected)
+
+
 def test_one_second_moment_for_each_row():
     """In NumPy, with first moments in float32."""
     random = np.random.default_rng(5)

@@ -167,6 +167,7 @@ PAGES = {
     "docs/retrieval.md": dict,
     "docs/scale.md": dict,
     "docs/tagging.md": dict,
+    "docs/two_towers.md": dict,
     "docs/watching.md": dict,
     "examples/reverse_dictionary/README.md": reverse_dictionary,
 }

@@ -3,6 +3,7 @@
 import pathlib
 
 import keras
+import numpy as np
 import pytest
 
 from tfxclass import layers
@@ -18,8 +19,17 @@ OPTIONS = {
     "DifferentiatedSoftmax": {"blocks": [(8, 3), (12, 1)]},
     "HierarchicalSoftmax": {"tree": "balanced"},
     "ProjectedSoftmax": {"projection_dim": DIM},
+    "TwoTowerSoftmax": {
+        "class_encoder": keras.Sequential([keras.layers.Dense(DIM)]),
+        "class_features": np.zeros((CLASSES, 2)),
+    },
 }
-SAMPLED = ("SampledSoftmax", "SelectiveSoftmax", "LSHSoftmax")
+SAMPLED = (
+    "TwoTowerSoftmax",
+    "SampledSoftmax",
+    "SelectiveSoftmax",
+    "LSHSoftmax",
+)
 SAMPLED += ("NoiseContrastive", "NegativeSampling")
 NO_HEADS = ("ClassHead", "OutputHead", "PartitionedHead", "SampledHead")
 NO_HEADS += ("Cosine", "SparseDense", "split_by_frequency")

@@ -49,6 +49,7 @@ def add_classes(
     data: Any = None,
     labels: Sequence[str] | None = None,
     batch_size: int = 32,
+    class_features: Any = None,
 ) -> keras.Model:
     """A model with `count` more classes, and everything else as it was.
 
@@ -79,6 +80,9 @@ def add_classes(
         labels: names of the new classes, for a head with `class_names`, which
             needs them.
         batch_size: int, rows of arrays whose features are computed at a time.
+        class_features: for a `TwoTowerSoftmax`, which needs them and takes no
+            `data`: the features of the new classes, like those of the head,
+            with `count` rows. Row i is of class `next_class_ids(...)[i]`.
 
     Returns:
         A built `keras.Model` of the same kind.
@@ -103,6 +107,7 @@ def add_classes(
         num_classes, added, _NO_IDS, _names(head, labels, added)
     )
     carry_lib.check_can_change(model)
+    _check_features(head, class_features, data)
     means = None
     if data is not None:
         encoder = keras.Model(inputs_as_given(model, inputs), features)
@@ -112,7 +117,27 @@ def add_classes(
         _tell_alone(means.seen)
         change = change._replace(counts=means.counts)
     change = change._replace(places=head.growth.places_near(means, len(added)))
-    return changed(model, head, change, means)
+    other = changed(model, head, change, means)
+    if class_features is not None:
+        find_head(other).set_class_features(added, class_features)
+    return other
+
+
+def _check_features(head, class_features, data):
+    """Refuses class features where there are none, and else their lack."""
+    is_encoded = hasattr(head, "class_encoder")
+    if is_encoded and (class_features is None or data is not None):
+        raise ValueError(
+            f"New classes of {head.name!r}, a {type(head).__name__}, need "
+            "`class_features` and take no `data`. Received: "
+            f"class_features={class_features!r}, data={data!r}"
+        )
+    if class_features is not None and not is_encoded:
+        raise ValueError(
+            "`class_features` is for a TwoTowerSoftmax. Received: class "
+            f"features for {head.name!r}, a {type(head).__name__}. Fix: give "
+            "examples of the new classes as `data`"
+        )
 
 
 def _tell_missing(ids):

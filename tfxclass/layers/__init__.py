@@ -20,6 +20,7 @@ from tfxclass.layers.selective_softmax import SelectiveSoftmax
 from tfxclass.layers.sharded_softmax import ShardedSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.layers.sparsemax import Sparsemax
+from tfxclass.layers.two_tower_softmax import TwoTowerSoftmax
 from tfxclass.trees.frequency import split_by_frequency
 
 #: The former name of `PartitionedHead`.
@@ -46,5 +47,6 @@ __all__ = [
     "ShardedSoftmax",
     "SparseDense",
     "Sparsemax",
+    "TwoTowerSoftmax",
     "split_by_frequency",
 ]

@@ -107,6 +107,21 @@ def add_rows(
     )
 
 
+def assign_rows(variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor) -> Any:
+    """variable[ids] = values, for distinct ids; otherwise as `add_rows`."""
+    return sgd_update(
+        variable,
+        None,
+        ids,
+        values,
+        learning_rate=tf.constant(-1.0, tf.float64),
+        # The row loses all of itself before the step.
+        decay=tf.constant(1.0, tf.float64),
+        momentum=0.0,
+        nesterov=False,
+    )
+
+
 def clear_rows(variable: tf.Variable, ids: tf.Tensor) -> None:
     """variable[ids] = 0, also where rows are NaN or infinite.
 

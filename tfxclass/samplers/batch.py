@@ -52,6 +52,7 @@ class BatchSampler(Sampler):
     """
 
     estimates_sums = False
+    reads_class_vectors = False
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from tfxclass.types import Variable
 
 class _RandomSampler(Sampler):
     is_stateless = True
+    reads_class_vectors = False
     _fill = None
     _cumulative = None
 

@@ -106,6 +106,9 @@ class Sampler(SavedRandom, keras.layers.Layer):
     #: nothing but its random state, and needs no `update`.
     is_stateless = False
 
+    #: Whether `sample` reads class vectors, or an index of them.
+    reads_class_vectors = True
+
     def __init__(
         self,
         num_sampled: int | None = None,

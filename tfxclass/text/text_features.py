@@ -15,6 +15,9 @@ from tfxclass.ops import terms
 from tfxclass.ops.text_terms import count_terms
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
+from tfxclass.text.fields import learn
+from tfxclass.text.fields import read_terms
+from tfxclass.types import Columns
 from tfxclass.types import Config
 
 # A model is called with columns alone.
@@ -42,7 +45,8 @@ class TextFeatures(keras.layers.Layer):
     Each field's terms that are in its vocabulary get (1 + log count) idf,
     scaled to the field's weight; values of a field of the kind "values" are
     multiplied by one number. Fields follow each other in the ids. Stock
-    TensorFlow ops alone: it is exported with the model. `Tagger` makes it.
+    TensorFlow ops alone: it is exported with the model. `from_texts` makes it
+    with the vocabularies of some texts.
 
     Args:
         fields: list of `Field`, or their dicts.
@@ -93,6 +97,46 @@ class TextFeatures(keras.layers.Layer):
                 )
             )
         self.built = True
+
+    @classmethod
+    def from_texts(
+        cls, texts: Columns, fields: Iterable[Field], **kwargs: Any
+    ) -> "TextFeatures":
+        """A layer with the terms of `texts` and their idf.
+
+        Args:
+            texts: dict of lists of str, a text each, by column.
+            fields: list of `Field`.
+            **kwargs: `keras.layers.Layer`'s arguments.
+
+        Returns:
+            A `TextFeatures`.
+
+        Example:
+
+        >>> words = tfxclass.text.Field("title", longest=2)
+        >>> runs = tfxclass.text.Field("title", "chars", 3, 5)
+        >>> layer = tfxclass.text.TextFeatures.from_texts(
+        ...     {"title": titles}, [words, runs]
+        ... )
+        >>> ids, values = layer({"title": tf.constant(["head of sales"])})
+        """
+        fields = list(fields)
+        columns = {
+            name: [str(text).encode("utf-8") for text in column]
+            for name, column in texts.items()
+        }
+        size = len(next(iter(columns.values())))
+        vocabularies = [
+            learn(field, size, hashes, counts)
+            for field, (_, hashes, counts) in zip(
+                fields, read_terms(columns, fields), strict=True
+            )
+        ]
+        sizes = [len(vocabulary.hashes) for vocabulary in vocabularies]
+        layer = cls(fields, sizes, **kwargs)
+        layer.set_vocabularies(vocabularies)
+        return layer
 
     @property
     def num_features(self) -> int:

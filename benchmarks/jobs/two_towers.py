@@ -1,0 +1,175 @@
+"""Job titles to occupations by names and descriptions: two towers and peers.
+
+    python -m benchmarks.jobs two_towers [--rows ROW ...]
+
+Without titles, methods learn from the names and descriptions of the
+occupations, and all titles are asked. With titles, half of them (by a hash) are
+learned as well, and the other half is asked.
+"""
+
+import argparse
+import json
+import os
+import time
+import zlib
+
+import numpy as np
+
+from benchmarks import measure
+
+FOLDER = os.path.join(
+    os.path.dirname(measure.FOLDER), "..", "shared", "data", "esco_titles"
+)
+KS = (1, 5, 10)
+NAME = "jobs/two_towers"
+#: Titles of an occupation that were learned, at least, by name of the group.
+GROUPS = {"0": (0, 0), "1 to 4": (1, 4), "5 and more": (5, np.inf)}
+
+
+class Data:
+    """Names, descriptions and titles; `asked` are the titles of the test."""
+
+    def __init__(self, folder, with_titles):
+        from examples import two_towers
+
+        rows = two_towers.read_rows(os.path.join(folder, "occupations.tsv.xz"))
+        ids = {row[0]: number for number, row in enumerate(rows)}
+        pairs = [
+            (name, number)
+            for number, row in enumerate(rows)
+            for name in dict.fromkeys([row[2], *row[3].split(" | ")])
+            if name
+        ]
+        titles = two_towers.read_rows(os.path.join(folder, "titles.tsv.xz"))
+        titles = [(x, ids[name]) for x, name in titles if name in ids]
+        asked = titles
+        if with_titles:
+            learned = [x for x in titles if zlib.crc32(x[0].encode()) % 2]
+            asked = [x for x in titles if not zlib.crc32(x[0].encode()) % 2]
+            pairs += learned
+            labels = [label for _, label in learned]
+            self.counts = np.bincount(labels, minlength=len(rows))
+        else:
+            self.counts = np.zeros(len(rows), int)
+        self.names, self.labels = map(list, zip(*pairs))
+        self.asked, self.answers = map(list, zip(*asked))
+        self.descriptions = [row[4] for row in rows]
+
+
+def nearest(data, analyzer, longest):
+    """The occupations with the nearest names, by TF-IDF and cosine."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    shortest = 2 if analyzer == "char" else 1
+    terms = TfidfVectorizer(
+        analyzer=analyzer, ngram_range=(shortest, longest), sublinear_tf=True
+    )
+    names = terms.fit_transform(data.names).astype(np.float32)
+    questions = terms.transform(data.asked).astype(np.float32)
+    best, labels = [], np.array(data.labels)
+    for begin in range(0, questions.shape[0], 512):
+        scores = (questions[begin : begin + 512] @ names.T).toarray()
+        for row in scores:
+            order = labels[np.argsort(-row, kind="stable")[:200]]
+            found = list(dict.fromkeys(order))[: max(KS)]
+            best.append(found + [-1] * (max(KS) - len(found)))
+    return np.array(best)
+
+
+def tagged(data):
+    """`Tagger(effort="fast")` on names and descriptions."""
+    import tfxclass
+
+    tags = [str(x) for x in range(len(data.descriptions))]
+    texts = [*data.names, *data.descriptions]
+    labels = [tags[x] for x in data.labels] + tags
+    tagger = tfxclass.text.Tagger(effort="fast")
+    tagger.fit(texts, labels)
+    best = tagger.predict(data.asked, k=max(KS))
+    return np.array([[int(tag) for tag, _ in row] for row in best])
+
+
+def towers(data, epochs, **options):
+    """The example, examples/two_towers.py."""
+    import keras
+    import tensorflow as tf
+
+    import tfxclass
+    from examples import two_towers
+
+    keras.utils.set_random_seed(0)
+    made = two_towers.Towers(
+        data.names, data.labels, data.descriptions, **options
+    )
+    made.fit(epochs)
+    best = tfxclass.top_k(made.from_text, max(KS))
+    return best.predict(tf.constant(data.asked), verbose=0)[0]
+
+
+METHODS = {
+    "nearest name, characters 2 to 4": lambda x: nearest(x, "char", 4),
+    "nearest name, words and pairs": lambda x: nearest(x, "word", 2),
+    'Tagger(effort="fast")': tagged,
+    "two towers, in-batch negatives (TFRS)": lambda x: towers(
+        x, 6, sampler="batch", num_sampled=None
+    ),
+    "two towers, in-batch negatives, residual": lambda x: towers(
+        x, 6, sampler="batch", num_sampled=None, use_residual=True
+    ),
+    "two towers, uniform sample": lambda x: towers(x, 4),
+    "two towers, uniform sample, residual": lambda x: towers(
+        x, 4, use_residual=True
+    ),
+}
+ROWS = [
+    f"{setting}: {method}"
+    for setting in ("no titles", "half of the titles")
+    for method in METHODS
+    if setting != "no titles" or "residual" not in method
+]
+
+
+def run(row, folder):
+    """The result of a row, a dict."""
+    setting, _, method = row.partition(": ")
+    data = Data(folder, setting != "no titles")
+    begin = time.process_time()
+    best = METHODS[method](data)
+    seconds = time.process_time() - begin
+    answers = np.array(data.answers)
+    found = best[:, : max(KS)] == answers[:, np.newaxis]
+    result = {"row": row}
+    for k in KS:
+        result[f"hit@{k}"] = round(float(found[:, :k].any(axis=1).mean()), 4)
+    if setting != "no titles":
+        counts = data.counts[answers]
+        for name, (least, most) in GROUPS.items():
+            of_group = found[(counts >= least) & (counts <= most)]
+            hits = float(of_group.any(axis=1).mean())
+            result[f"hit@10, {name} titles"] = round(hits, 4)
+    result["CPU s"] = round(seconds, 1)
+    result["GB"] = round(measure.peak_gb(), 2)
+    return result
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", default=FOLDER)
+    parser.add_argument("--rows", nargs="*", choices=ROWS, default=ROWS)
+    parser.add_argument("--child")
+    arguments = parser.parse_args(argv)
+    if arguments.child:
+        print(json.dumps(run(arguments.child, arguments.folder)))
+        return
+    for row in arguments.rows:
+        child = ["--folder", arguments.folder, "--child", row]
+        found = measure.in_fresh_process(
+            "-m", "benchmarks.jobs", "two_towers", *child
+        )
+        print(row, found, flush=True)
+        if "error" not in found:
+            done = {row["row"]: row for row in measure.finished(NAME)}
+            done[row] = found
+            rows = [done[name] for name in ROWS if name in done]
+            command = "python -m benchmarks.jobs two_towers"
+            measure.save(NAME, rows, command=command)

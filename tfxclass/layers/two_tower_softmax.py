@@ -1,0 +1,396 @@
+"""Softmax whose class vectors an encoder makes from class features."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.core.class_update import ClassUpdate
+from tfxclass.core.forward import Step
+from tfxclass.core.forward import is_features_only
+from tfxclass.core.targets import Targets
+from tfxclass.layers import class_features as table_lib
+from tfxclass.layers.class_growth import ClassGrowth
+from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.output_head import do_not_convert
+from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.ops import placement as placement_lib
+from tfxclass.ops import row_update
+from tfxclass.rows import class_matrix
+from tfxclass.rows import products
+from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Array
+from tfxclass.types import Config
+from tfxclass.types import Labels
+from tfxclass.types import Shape
+from tfxclass.types import Store
+
+# Values of `state`: what the class vectors in `kernel` are.
+_FRESH, _STALE, _NEVER_ENCODED = range(3)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class TwoTowerSoftmax(SampledSoftmax):
+    """Softmax over classes that have features: a two-tower model.
+
+    Use it where classes have a title, a description, a picture or attributes,
+    and where new classes come often. The layers before the head encode the
+    query. `class_encoder` encodes the features of a class to its class vector.
+    Both are trained together, with any sampler. Each training step encodes
+    only the sampled classes.
+
+    `kernel` keeps the class vector of every class as it was last encoded.
+    Samplers search it, and evaluation, `top_k`, saving and exports read it.
+    They encode all classes again before they do, if a training step came in
+    between. Call `refresh()` yourself after you set weights in another way.
+    An export has the finished class vectors and no class encoder.
+
+    Args:
+        num_classes: int, number of classes.
+        num_sampled: int, number of classes in a training step, labels
+            included, as in `SampledSoftmax`. With a `sampler` of its own size
+            leave it out.
+        sampler: a `tfxclass.samplers.Sampler` or the name of one, as in
+            `SampledSoftmax`. Defaults to `"uniform"`. `"batch"` is the
+            usual two-tower training, with negatives from the batch.
+        class_encoder: `keras.Model` from features of classes, `[n, ...]`, to
+            vectors `[n, dim]`, as wide as the features of the query. It may
+            share layers with the encoder of the query.
+        class_features: array or tensor of numbers `[num_classes, ...]`, or a
+            tuple or dict of them: the input of `class_encoder`, one row for
+            each class. It is saved with the model.
+        use_residual: bool, whether each class also has a trainable vector of
+            its own, which is added to the encoded one. It starts at zero. So
+            frequent classes are learned exactly, and rare ones follow their
+            features. Defaults to False.
+        refresh_interval: int or None, number of steps in which all class
+            vectors are encoded again, a few in each step, for samplers that
+            search them. Defaults to 1,000. None encodes only the sampled
+            classes. Samplers that do not read class vectors need no refresh.
+        refresh_batch_size: int, number of classes that are encoded at a time
+            outside of training steps. Defaults to 512.
+        **kwargs: `ClassHead`'s arguments, except `tied_to` and
+            `kernel_dtype`. `similarity` is `"dot"`, or `"cosine"` to
+            normalize both sides.
+
+    Call arguments and output shape are `OutputHead`'s.
+
+    Raises:
+        ValueError: an argument out of range, class features of another number
+            of rows, or a class encoder of another width than the query.
+
+    Example:
+
+    >>> words = keras.Input([8], dtype="int64")
+    >>> embedding = keras.layers.Embedding(10_000, 64)
+    >>> mean = keras.layers.GlobalAveragePooling1D()
+    >>> encoder = keras.Model(words, mean(embedding(words)))
+    >>> titles = np.zeros([50_000, 8], "int64")
+    >>> head = tfxclass.layers.TwoTowerSoftmax(
+    ...     50_000, class_encoder=encoder, class_features=titles
+    ... )
+    >>> model = keras.Sequential([encoder, head])
+    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+
+    References:
+        Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus
+        Item Recommendations, RecSys 2019.
+    """
+
+    kernel_dtypes = ("float32",)
+
+    def __init__(
+        self,
+        num_classes: int,
+        num_sampled: int | None = None,
+        sampler: str | Sampler = "uniform",
+        class_encoder: keras.Model | None = None,
+        class_features: Any = None,
+        use_residual: bool = False,
+        refresh_interval: int | None = 1000,
+        refresh_batch_size: int = 512,
+        **kwargs: Any,
+    ) -> None:
+        for name in ("tied_to", "placement"):
+            if kwargs.pop(name, None) is not None:
+                raise ValueError(
+                    f"A TwoTowerSoftmax has no `{name}`: `class_encoder` makes "
+                    "its class vectors. Fix: leave it out"
+                )
+        super().__init__(num_classes, num_sampled, sampler, **kwargs)
+        if not isinstance(class_encoder, keras.Model):
+            raise ValueError(
+                "`class_encoder` must be a keras.Model from class features to "
+                f"vectors [n, dim]. Received: {class_encoder!r}"
+            )
+        if class_features is None:
+            raise ValueError(
+                "`class_features` must be an array with a row for each class, "
+                "or a tuple or dict of arrays. Received: None"
+            )
+        if refresh_interval is not None:
+            check_positive_int("refresh_interval", refresh_interval)
+        self.class_encoder = class_encoder
+        self.use_residual = use_residual
+        self.refresh_interval = refresh_interval
+        self.refresh_batch_size = check_positive_int(
+            "refresh_batch_size", refresh_batch_size
+        )
+        self._take_columns(class_features)
+
+    def _take_columns(self, class_features):
+        # In a function, or Keras would wrap dicts and lists.
+        columns = table_lib.columns_of(class_features, self.num_classes)
+        self._columns = lambda: columns
+
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
+        kernel, *others = super().weight_specs(dim)
+        specs = [kernel._replace(initializer="zeros", trainable=False), *others]
+        if self.use_residual:
+            specs.append(kernel._replace(name="residual", initializer="zeros"))
+        columns = self._columns()
+        specs += table_lib.weight_specs(columns, self.num_classes)
+        return [
+            *specs,
+            _counter("state", _NEVER_ENCODED),
+            _counter("next_class", 0),
+        ]
+
+    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
+        super().take_weights(weights_by_name)
+        self.residual = weights_by_name.get("residual")
+        if self.residual is not None:
+            is_normalized = self.similarity == "cosine"
+            class_matrix.of(self.residual).is_normalized = is_normalized
+        self.state = weights_by_name["state"]
+        self.next_class = weights_by_name["next_class"]
+        self.table = table_lib.Table(self._columns(), weights_by_name)
+
+    def build(self, input_shape: Shape) -> None:
+        if tf.distribute.has_strategy():
+            raise ValueError(
+                "A TwoTowerSoftmax is for one device. Received: a "
+                f"{type(tf.distribute.get_strategy()).__name__}. Fix: make the "
+                "model without a strategy"
+            )
+        super().build(input_shape)
+        # The weights have the values now.
+        self._take_columns(table_lib.to_config(self._columns()))
+        shape = self.encode(tf.zeros([1], tf.int64)).shape
+        if shape.rank != 2 or shape[1] != input_shape[-1]:
+            raise ValueError(
+                "`class_encoder` must return vectors as wide as the features "
+                f"of the query, [n, {input_shape[-1]}]. Received: shape "
+                f"{tuple(shape)}"
+            )
+
+    @property
+    def class_features(self) -> Any:
+        """The features of all classes, NumPy arrays; before `build` None."""
+        if not self.built:
+            return None
+        return self.table.read()
+
+    def set_class_features(self, ids: Array, class_features: Any) -> None:
+        """Sets the features of some classes, and their class vectors.
+
+        Args:
+            ids: integers `[n]`, distinct classes.
+            class_features: like those of the constructor, with a row for each
+                of `ids`.
+
+        Raises:
+            ValueError: a head that is not built, ids that are out of range or
+                repeated, another number of rows, or other shapes.
+        """
+        if not self.built:
+            raise ValueError(
+                f"The head {self.name!r} is not built. Fix: give the features "
+                "to the constructor, or call the model on a batch first"
+            )
+        ids = table_lib.checked_ids(ids, self.num_classes)
+        self.table.set_rows(ids, class_features)
+        if int(self.state) == _FRESH:
+            self._encode_all(tf.constant(ids, tf.int64))
+
+    def encode(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Class vectors of classes `ids`, encoded now.
+
+        Args:
+            ids: int64 `[n]`.
+            training: bool, whether the class encoder is in training mode.
+
+        Returns:
+            float32 `[n, dim]`, not normalized.
+        """
+        features = self.table.gather(ids)
+        vectors = self.class_encoder(features, training=training)
+        vectors = tf.cast(vectors, tf.float32)
+        if self.residual is None:
+            return vectors
+        return vectors + placement_lib.gather(self.residual, ids)
+
+    @do_not_convert
+    def refresh(self) -> None:
+        """Encodes all classes, in batches of `refresh_batch_size`.
+
+        Evaluation, `top_k`, saving and exports do it themselves after training
+        steps.
+        """
+        self._encode_all(tf.range(self.num_classes, dtype=tf.int64))
+        self.state.assign(_FRESH)
+
+    def _encode_all(self, ids):
+        """Encodes distinct classes, int64 `[n]`, in batches."""
+        size = self.refresh_batch_size
+
+        def encode_batch(start):
+            batch = ids[start : start + size]
+            self._keep(batch, self.encode(batch))
+            return [start + size]
+
+        tf.while_loop(
+            lambda start: start < tf.size(ids),
+            encode_batch,
+            [tf.constant(0)],
+            parallel_iterations=1,
+        )
+
+    def _keep(self, ids, vectors):
+        """Writes class vectors of distinct classes to `kernel`."""
+        handle = placement_lib.handle_of(self.kernel)
+        row_update.assign_rows(handle, ids, tf.stop_gradient(vectors))
+
+    def _refresh_from(self, state):
+        """Encodes all classes unless `kernel` is fresher than `state`."""
+
+        def refresh():
+            self.refresh()
+            return True
+
+        tf.cond(self.state >= state, refresh, lambda: False)
+
+    @do_not_convert
+    def call(
+        self,
+        features: tf.Tensor,
+        labels: Labels | None = None,
+        training: bool | None = None,
+    ) -> tf.Tensor:
+        if not training and not is_features_only():
+            self._refresh_from(_STALE)
+        return super().call(features, labels, training)
+
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
+        if self.sampler.reads_class_vectors:
+            # The first index is of all class vectors.
+            self._refresh_from(_NEVER_ENCODED)
+            self._encode_next()
+        self.state.assign(tf.maximum(self.state, _STALE))
+        return super().training_step(features, targets)
+
+    def _encode_next(self):
+        """Encodes the next few classes of a round through all of them."""
+        if self.refresh_interval is None:
+            return
+        count = -(-self.num_classes // self.refresh_interval)
+        start = tf.convert_to_tensor(self.next_class)
+        ids = (start + tf.range(count, dtype=tf.int64)) % self.num_classes
+        self._keep(ids, self.encode(ids))
+        self.sampler.rows_moved(ids)
+        self.next_class.assign((start + count) % self.num_classes)
+
+    def sampled_rows(
+        self, sample: Sample
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        vectors = self.encode(sample.ids, training=True)
+        self._keep(sample.ids, vectors)
+        if self.similarity == "cosine":
+            vectors = products.normalize(vectors)
+        if self.row_bias is None:
+            return vectors, None
+        return vectors, placement_lib.gather(self.row_bias, sample.ids)
+
+    def exact_loss(
+        self, features: tf.Tensor, targets: Targets, margin: Any = None
+    ) -> tf.Tensor:
+        self._refresh_from(_STALE)
+        return super().exact_loss(features, targets, margin)
+
+    def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        self._refresh_from(_STALE)
+        return super().best(features, k)
+
+    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        self._refresh_from(_STALE)
+        return super().logits_of(features, ids)
+
+    def export_weights(self) -> Any:
+        self._refresh_from(_STALE)
+        return super().export_weights()
+
+    def save_own_variables(self, store: Store) -> None:
+        self._refresh_from(_STALE)
+        super().save_own_variables(store)
+
+    # How classes come and go.
+
+    def class_weights(self) -> list[ClassWeight]:
+        # None is set to the mean features of texts: the encoder makes them.
+        names = [
+            name
+            for name in self.weights_by_name
+            if name not in ("state", "next_class")
+        ]
+        return [ClassWeight(name, 0, self.num_classes) for name in names]
+
+    @property
+    def growth(self) -> ClassGrowth:
+        return _EncodedGrowth(self)
+
+    def changed_config(self, change: ClassUpdate) -> Config:
+        # The head after the change has the same class encoder.
+        config = super().changed_config(change)
+        return {**config, "class_encoder": self.class_encoder}
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        del config["placement"], config["tied_to"]
+        return {
+            **config,
+            "class_encoder": keras.saving.serialize_keras_object(
+                self.class_encoder
+            ),
+            "class_features": table_lib.to_config(self._columns()),
+            "use_residual": self.use_residual,
+            "refresh_interval": self.refresh_interval,
+            "refresh_batch_size": self.refresh_batch_size,
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> "TwoTowerSoftmax":
+        encoder = config["class_encoder"]
+        if isinstance(encoder, dict):
+            encoder = keras.saving.deserialize_keras_object(encoder)
+        return super().from_config({**config, "class_encoder": encoder})
+
+
+class _EncodedGrowth(ClassGrowth):
+    """New classes have class features; their class vectors are encoded."""
+
+    def set_means(self, ids: Any, means: Any) -> None:
+        raise ValueError(
+            "`class_encoder` makes the class vectors of a TwoTowerSoftmax. "
+            "Fix: train without tfxclass.initialize_classes, or change the "
+            "features with head.set_class_features(ids, class_features)"
+        )
+
+
+def _counter(name, value):
+    initializer = keras.initializers.Constant(value)
+    return WeightSpec(
+        name, (), initializer, "int64", trainable=False, is_rows=False
+    )
