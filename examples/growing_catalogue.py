@@ -30,7 +30,7 @@ import numpy as np
 import tfxclass
 from tfxclass_serve.server import Server
 
-RANK, DIM, WIDTH, BATCH, RATE = 32, 128, 64, 256, 0.005
+RANK, DIM, WIDTH, BATCH = 32, 128, 64, 256
 
 # ## Data
 #
@@ -72,7 +72,7 @@ def make_model(num_old):
     )
     encoder = keras.layers.Dense(WIDTH, use_bias=False)
     model = keras.Sequential([keras.Input([DIM], name="x"), encoder, head])
-    model.compile(tfxclass.optimizers.LazyAdam(RATE), loss=head.loss)
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     return model
 
 

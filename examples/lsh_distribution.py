@@ -60,7 +60,7 @@ def make_model(num_classes):
     model = keras.Sequential(
         [keras.Input([DIM]), keras.layers.Dense(DIM), head]
     )
-    model.compile(tfxclass.optimizers.LazyAdam(0.003), loss=head.loss)
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     return model
 
 
