@@ -51,6 +51,7 @@ def saved_model(
     only: bool = False,
     quantize: str | None = None,
     min_recall: float = 0.95,
+    boost: float | None = None,
 ) -> str:
     """Writes `model` as the next version of a servable model.
 
@@ -70,6 +71,7 @@ def saved_model(
       `[1, p]` is for all rows, and a gRPC request may leave them out.
     - `only`, if asked for: the same with `only_ids`, among these classes alone.
       See `tfxclass.top_k`.
+    - `boost`, if asked for: the same with `boost_ids`, whose logits are raised.
     - `full_scores`, if asked for: the inputs to `scores` of all classes.
 
     The graph has TensorFlow's own ops only; the class matrix is in it once
@@ -110,6 +112,9 @@ def saved_model(
             against the model's, and written to `assets.extra/search.json`.
         min_recall: float in [0, 1]; below it `quantize` is refused. With
             `search`, its own counts.
+        boost: float > 0, what the signature of that name adds to the logits of
+            the classes in `boost_ids`, as `tfxclass.top_k(boost=...)` does; or
+            None. Not with `search`.
 
     Returns:
         The folder written, str.
@@ -136,8 +141,18 @@ def saved_model(
     accuracy.check_min_recall(min_recall)
     max_excluded = _max_excluded(exclude)
     _check_only(only, head)
+    boost = filters.check_boost(boost, head)
+    if boost is not None and search is not None:
+        raise ValueError(
+            "`boost` needs exact answers: the best classes without it. "
+            f"Received: boost={boost} with a search"
+        )
     _check_names(inputs)
-    kinds = {filters.EXCLUDE: exclude, filters.ONLY: only}
+    kinds = {
+        filters.EXCLUDE: exclude,
+        filters.ONLY: only,
+        filters.BOOST: boost is not None,
+    }
     filters.check_free([kind for kind in kinds if kinds[kind]], inputs)
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
@@ -159,7 +174,7 @@ def saved_model(
         threshold,
     )
     signatures = signatures_lib.signatures_of(
-        encoder, top_k, max_excluded, only, full_scores
+        encoder, top_k, max_excluded, only, full_scores, boost
     )
     with version_folder(path) as folder:
         with progress.log_if_slow("Writing the export"):
@@ -248,9 +263,10 @@ def _finish(folder):
     if signatures_lib.CLASSIFY in signatures:
         method = tf.saved_model.CLASSIFY_METHOD_NAME
         signatures[signatures_lib.CLASSIFY].method_name = method
-    if filters.EXCLUDE in signatures:
-        defaults = signatures[filters.EXCLUDE].defaults
-        none = tf.make_tensor_proto([[-1]], tf.int64)
-        defaults[filters.INPUTS[filters.EXCLUDE]].CopyFrom(none)
+    for kind in (filters.EXCLUDE, filters.BOOST):
+        if kind in signatures:
+            none = tf.make_tensor_proto([[-1]], tf.int64)
+            defaults = signatures[kind].defaults
+            defaults[filters.INPUTS[kind]].CopyFrom(none)
     with open(path, "wb") as f:
         f.write(saved.SerializeToString(deterministic=True))

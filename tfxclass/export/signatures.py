@@ -134,6 +134,30 @@ class Signature(NamedTuple):
     max_excluded: int = 0
 
 
+def boosted_classes(k: int, boost: float) -> Signature:
+    """The signature of the `k` best classes, with logits of some raised.
+
+    Args:
+        k: int, classes in an answer.
+        boost: float > 0, what is added to the logits of the ids.
+    """
+
+    def answer(search, features, ids):
+        # One row of ids is for all questions, as the default is.
+        shape = [tf.shape(features)[0], tf.shape(ids)[1]]
+        found = filters.boosted(
+            search.head,
+            features,
+            tf.broadcast_to(ids, shape),
+            k,
+            boost,
+            search,
+        )
+        return dict(zip(("ids", "scores"), found, strict=True))
+
+    return Signature(filters.BOOST, answer, _HEAD_ACTIVATION)
+
+
 def best_classes(
     k: int, kind: str | None = None, max_excluded: int = 0
 ) -> Signature:
@@ -173,6 +197,7 @@ def signatures_of(
     max_excluded: int = 0,
     only: bool = False,
     full_scores: bool = False,
+    boost: float | None = None,
 ) -> list[Signature]:
     """The signatures of an export; see `saved_model`.
 
@@ -182,6 +207,7 @@ def signatures_of(
         max_excluded: int, ids that a request may exclude; 0 where it cannot.
         only: whether a request may name all that may be answers.
         full_scores: whether there is a signature of that name.
+        boost: float, what is added to logits that a request names, or None.
     """
     best = best_classes(k)
     found = [best, Signature(EMBED, _features, lambda search: None)]
@@ -191,6 +217,8 @@ def signatures_of(
         found.append(best_classes(k, filters.EXCLUDE, max_excluded))
     if only:
         found.append(best_classes(k, filters.ONLY))
+    if boost is not None:
+        found.append(boosted_classes(k, boost))
     # The Classify API has one list of classes for an example.
     is_flat = len(encoder.outputs[0].shape) == 2
     if is_flat and features_of(encoder.inputs) is not None:
