@@ -24,18 +24,13 @@ DROPOUT = 0.3
 
 def read(path):
     """Item ids of each user."""
-    if path is None:
-        return generated()
+    if path is None:  # Users who go from item to item in short steps.
+        random = np.random.default_rng(0)
+        steps = random.integers(1, 3, (1_000, 8)).cumsum(axis=1)
+        walks = (random.integers(0, 100, (1_000, 1)) + steps) % 100 + 1
+        return walks.tolist()
     with open(path, encoding="utf8") as f:
         return [list(map(int, line.split()[1:])) for line in f]
-
-
-def generated(num_users=1_000, num_items=100):
-    """Users who go from item to item in steps of one or two."""
-    random = np.random.default_rng(0)
-    steps = random.integers(1, 3, (num_users, 8)).cumsum(axis=1)
-    starts = random.integers(0, num_items, (num_users, 1))
-    return ((starts + steps) % num_items + 1).tolist()
 
 
 def rows_of(sequences):
@@ -68,15 +63,8 @@ def block(x):
 def make_models(num_items):
     """`(model, answers)`: what is trained, and its last position."""
     seen = keras.Input([LENGTH], dtype="int64", name="seen")
-    items = keras.layers.Embedding(
-        num_items,
-        DIM,
-        mask_zero=True,
-        embeddings_initializer=keras.initializers.RandomNormal(
-            stddev=DIM**-0.5
-        ),
-        name="items",
-    )
+    small = keras.initializers.RandomNormal(stddev=DIM**-0.5)
+    items = keras.layers.Embedding(num_items, DIM, small, mask_zero=True)
     places = keras.layers.Embedding(LENGTH, DIM, name="places")
     x = keras.layers.UnitNormalization()(items(seen))
     x += 0.5 * places(keras.ops.zeros_like(seen) + np.arange(LENGTH))
@@ -84,21 +72,17 @@ def make_models(num_items):
     for _ in range(BLOCKS):
         x = block(x)
     x = keras.layers.RMSNormalization()(x)
-    options = {
-        "tied_to": items,
-        "removed": [0],
-        "similarity": tfxclass.layers.Cosine(scale=16.0),
-    }
-    head = tfxclass.layers.SampledSoftmax(
-        num_items, min(NUM_SAMPLED, num_items), "uniform", **options
-    )
+    cosine = tfxclass.layers.Cosine(scale=16.0)
+    options = {"tied_to": items, "removed": [0], "similarity": cosine}
+    size = min(NUM_SAMPLED, num_items)
+    head = tfxclass.layers.SampledSoftmax(num_items, size, "uniform", **options)
     model = keras.Model(seen, head(x))
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     last = tfxclass.layers.FullSoftmax(num_items, **options)
     return model, keras.Model(seen, last(x[:, -1]))
 
 
-# ## Evaluation
+# ## Evaluation and export
 
 
 def evaluate(answers, questions, train=None):
@@ -137,6 +121,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--export", help="folder of the model's versions")
-    arguments = parser.parse_args()
-    main(arguments.data, arguments.epochs, arguments.export)
+    parser.add_argument("--path", help="folder of the model's versions")
+    main(**vars(parser.parse_args()))
