@@ -2,9 +2,9 @@
 
     python -m examples.next_item --data FOLDER/diginetica
 
-`--data`: a text file with a session a line, item ids from 1 in the order of
-time; or what names of `.train.txt.xz` (such lines) and `.test.txt.xz` (items so
-far, a tab, the next item) begin with. Without it, a small set is generated.
+`--data`: a text file with a session a line, item ids from 1 in order; or what
+the names of `.train.txt.xz` (such lines) and `.test.txt.xz` (the next item is
+last) begin with. Without it, a small set is generated.
 `docs/next_item.md` explains each step and has the results.
 """
 
@@ -20,37 +20,37 @@ import tfxclass
 LENGTH, DIM, WIDTH, BATCH, NUM_SAMPLED, K = 20, 96, 64, 512, 2048, 20
 BOOSTS = (None, 2.0, 4.0, 8.0)
 
-# ## Data
-
 
 def read(path):
     """`(sessions, test)`: lists of ids, and questions or None."""
     if path is None:  # Walks among neighboring items.
-        random = np.random.default_rng(0)
-        steps = random.integers(0, 4, (2_000, 6)).cumsum(axis=1)
-        walks = (random.integers(0, 200, (2_000, 1)) + steps) % 200 + 1
-        return walks.tolist(), None
+        steps = np.random.default_rng(0).integers(0, 4, (2_000, 6))
+        starts = np.arange(2_000)[::-1, None]
+        return ((starts + steps.cumsum(1)) % 200 + 1).tolist(), None
     if os.path.exists(path):
-        with open(path, encoding="utf8") as f:
-            return [ids_of(line) for line in f], None
-    with lzma.open(f"{path}.train.txt.xz", "rt") as f:
-        sessions = [ids_of(line) for line in f]
-    with lzma.open(f"{path}.test.txt.xz", "rt") as f:
-        rows = [ids_of(line) for line in f]
+        return lines_of(open(path, encoding="utf8")), None
+    sessions = lines_of(lzma.open(f"{path}.train.txt.xz", "rt"))
+    rows = lines_of(lzma.open(f"{path}.test.txt.xz", "rt"))
     labels = np.array([row[-1] for row in rows])
     return sessions, ([row[:-1] for row in rows], labels)
 
 
-def ids_of(line):
-    return [int(item) for item in line.split()]
+def lines_of(file):
+    with file:
+        return [list(map(int, line.split())) for line in file]
 
 
 def inputs_of(histories):
-    """int64 `[rows, LENGTH]`, the latest item first, then zeros."""
     return tfxclass.retrieval.pad(histories, LENGTH, latest="first")
 
 
 # ## Model: a mean of normalized item vectors, weighted by attention
+
+
+def by_column(x, width):
+    """A dense layer with a bias for each column: how long ago an item was."""
+    shape = LENGTH, width
+    return keras.layers.EinsumDense("btd,dh->bth", shape, bias_axes="th")(x)
 
 
 def make_model(num_items):
@@ -60,31 +60,21 @@ def make_model(num_items):
     is_item = keras.ops.cast(seen > 0, "float32")[:, :, None]
     vectors = keras.layers.UnitNormalization()(items(seen)) * is_item
     mean = keras.layers.UnitNormalization()(keras.ops.sum(vectors, axis=1))
-    # A bias for each column says how long ago an item was.
-    by_column = keras.layers.EinsumDense(
-        "btd,dh->bth", (LENGTH, WIDTH), bias_axes="th"
-    )
-    terms = by_column(vectors) + keras.layers.Dense(WIDTH)(mean)[:, None]
+    terms = by_column(vectors, WIDTH)
     terms += keras.layers.Dense(WIDTH)(vectors[:, 0])[:, None]
-    scores = keras.layers.EinsumDense(
-        "bth,hk->btk", (LENGTH, 1), bias_axes="tk"
-    )(keras.ops.tanh(terms))
+    terms += keras.layers.Dense(WIDTH)(mean)[:, None]
+    scores = by_column(keras.ops.tanh(terms), 1)
     weights = keras.ops.softmax(scores + 1e9 * (is_item - 1), axis=1)
-    head = tfxclass.layers.SampledSoftmax(
-        num_items,
-        num_sampled=min(NUM_SAMPLED, num_items),
-        sampler="uniform",
-        tied_to=items,
-        removed=[0],  # padding
-        similarity=tfxclass.layers.Cosine(scale=16.0),
-    )
+    cosine = tfxclass.layers.Cosine(scale=16.0)
+    options = {"tied_to": items, "removed": [0], "similarity": cosine}
+    size = min(NUM_SAMPLED, num_items)
+    head = tfxclass.layers.SampledSoftmax(num_items, size, "uniform", **options)
     return keras.Model(seen, head(keras.ops.sum(weights * vectors, axis=1)))
 
 
 def train(sessions, num_items, epochs):
-    """A model that has learned sessions, and their reverses."""
-    both = [*sessions, *(session[::-1] for session in sessions)]
-    histories, labels = tfxclass.retrieval.next_items(both)
+    """A model that has learned each beginning of each session."""
+    histories, labels = tfxclass.retrieval.next_items(sessions)
     model = make_model(num_items)
     steps = epochs * -(-len(labels) // BATCH)
     rate = keras.optimizers.schedules.CosineDecay(1e-3, steps)
@@ -98,11 +88,10 @@ def train(sessions, num_items, epochs):
 
 def evaluate(model, questions, boost, train=None):
     """Figures of answers where items of the session get `boost`."""
-    histories, labels = questions
-    seen = inputs_of(histories)
+    seen = inputs_of(questions[0])
     best = tfxclass.top_k(model, K, boost=boost)
     ids, _ = best.predict(seen if boost is None else [seen, seen], verbose=0)
-    return tfxclass.retrieval.evaluate(ids, labels, train=train)
+    return tfxclass.retrieval.evaluate(ids, questions[1], train=train)
 
 
 def main(data=None, epochs=2, path=None):
@@ -111,14 +100,12 @@ def main(data=None, epochs=2, path=None):
     sessions, test = read(data)
     split = tfxclass.retrieval.split_sessions(sessions, test=0.1 * (not test))
     num_items = 1 + max(map(max, sessions))
-    model = train(split.train, num_items, epochs)
-    asked = split.validation
+    model, asked = train(split.train, num_items, epochs), split.validation
     boost = max(BOOSTS, key=lambda x: evaluate(model, asked, x)["mrr"])
-    print("Boost of items of the session:", boost)
     if test is not None:  # Learn the latest sessions, too.
         model = train(sessions, num_items, epochs)
     figures = evaluate(model, test or split.test, boost, split.train)
-    print({name: round(value, 4) for name, value in figures.items()})
+    print("boost", boost, {x: round(y, 4) for x, y in figures.items()})
     if path is not None:
         tfxclass.export.saved_model(model, path, top_k=K, boost=boost)
     return figures

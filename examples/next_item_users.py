@@ -3,9 +3,8 @@
     python -m examples.next_item_users --data users.txt
 
 `--data` is a text file with one user a line: a name, then item ids from 1 in
-the order of time. Without it, a small set is generated. The model is SASRec
-(Kang and McAuley, 2018) with the gated layers of eSASRec (arXiv 2508.06450).
-It learns at all positions at once, and answers without items already seen.
+order. Without it, a small set is generated. The model is SASRec (Kang and
+McAuley, 2018) with gated layers as in eSASRec (arXiv 2508.06450).
 `docs/next_item.md` explains each step.
 """
 
@@ -19,16 +18,13 @@ import tfxclass
 LENGTH, DIM, BLOCKS, HEADS, BATCH, NUM_SAMPLED, K = 20, 64, 2, 2, 128, 1024, 10
 DROPOUT = 0.3
 
-# ## Data
-
 
 def read(path):
     """Item ids of each user."""
     if path is None:  # Users who go from item to item in short steps.
-        random = np.random.default_rng(0)
-        steps = random.integers(1, 3, (1_000, 8)).cumsum(axis=1)
-        walks = (random.integers(0, 100, (1_000, 1)) + steps) % 100 + 1
-        return walks.tolist()
+        steps = np.random.default_rng(0).integers(1, 3, (1_000, 8))
+        starts = np.arange(1_000)[:, None]
+        return ((starts + steps.cumsum(1)) % 100 + 1).tolist()
     with open(path, encoding="utf8") as f:
         return [list(map(int, line.split()[1:])) for line in f]
 
@@ -56,8 +52,8 @@ def block(x):
     x = gated(x, attention(norm, norm, use_causal_mask=True))
     norm = keras.layers.RMSNormalization()(x)
     hidden = keras.layers.Dense(2 * DIM, activation="silu")(norm)
-    hidden *= keras.layers.Dense(2 * DIM)(norm)
-    return gated(x, keras.layers.Dense(DIM)(hidden))
+    found = hidden * keras.layers.Dense(2 * DIM)(norm)
+    return gated(x, keras.layers.Dense(DIM)(found))
 
 
 def make_models(num_items):
@@ -87,9 +83,9 @@ def make_models(num_items):
 
 def evaluate(answers, questions, train=None):
     """Figures of answers without the items that a user has seen."""
-    seen = tfxclass.retrieval.pad(questions.histories, LENGTH)
-    longest = max(map(len, questions.histories))
-    exclude = tfxclass.retrieval.pad(questions.histories, longest, value=-1)
+    histories, longest = questions.histories, max(map(len, questions.histories))
+    seen = tfxclass.retrieval.pad(histories, LENGTH)
+    exclude = tfxclass.retrieval.pad(histories, longest, value=-1)
     best = tfxclass.top_k(answers, K, exclude=longest)
     ids, _ = best.predict([seen, exclude], verbose=0)
     return tfxclass.retrieval.evaluate(ids, questions.labels, train=train)
@@ -102,14 +98,13 @@ def main(data=None, epochs=20, path=None):
     split = tfxclass.retrieval.leave_one_out(sequences)
     model, answers = make_models(1 + max(map(max, sequences)))
     x, y = rows_of([s for s in split.train if len(s) > 1])
-    best, weights = 0.0, None
+    found = (-1.0,)
     for epoch in range(epochs):
         model.fit(x, y, BATCH, verbose=0)
         ndcg = evaluate(answers, split.validation)["ndcg"]
         print(f"Epoch {epoch + 1}: NDCG@{K} in validation {ndcg:.4f}")
-        if ndcg > best:
-            best, weights = ndcg, model.get_weights()
-    model.set_weights(weights)
+        found = max(found, (ndcg, epoch, model.get_weights()))
+    model.set_weights(found[-1])
     figures = evaluate(answers, split.test, split.train)
     print({name: round(value, 4) for name, value in figures.items()})
     if path:
