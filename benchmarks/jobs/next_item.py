@@ -19,6 +19,12 @@ from benchmarks import measure
 
 NAME = "jobs/next_item"
 SESSIONS = ("diginetica", "tmall")
+#: Window, and what becomes of items already seen in a session.
+COUNTS = {
+    "Markov": (1, None),
+    "co-occurrence": (10, None),
+    "seen items, then co-occurrence": (10, "first"),
+}
 RECTOOLS = {
     "RecTools SASRec, 64 factors": '{"n_factors": 64, "n_heads": 2, '
     '"session_max_len": 20}',
@@ -39,7 +45,6 @@ def transitions(sequences, num_items, window):
         for s in sequences
         for distance in range(1, window + 1)
         for a, b in zip(s, s[distance:])
-        if a != b
     ]
     first, second, weights = (np.array(x) for x in zip(*pairs))
     shape = num_items, num_items
@@ -51,25 +56,31 @@ def transitions(sequences, num_items, window):
     return matrix @ sparse.diags(popularity**-0.5)
 
 
-def counted(matrix, histories, k, window, excludes):
-    """The k best items by `matrix`, `[questions, k]`."""
+def counted(matrix, histories, k, window, seen):
+    """The k best items by `matrix`, `[questions, k]`.
+
+    `seen`: items of the history are "excluded", "first", or as others.
+    """
     ids = np.full((len(histories), k), -1)
     for row, history in zip(ids, histories):
         latest = list(history)[::-1][:window]
         scores = sum(
             matrix[[item]] / age for age, item in enumerate(latest, start=1)
         )
-        if excludes:
-            is_new = ~np.isin(scores.indices, history)
-            found, values = scores.indices[is_new], scores.data[is_new]
-        else:
-            found, values = scores.indices, scores.data
+        found, values = scores.indices, scores.data
+        if seen is not None:
+            is_new = ~np.isin(found, history)
+            found, values = found[is_new], values[is_new]
+        if seen == "first":
+            latest = list(dict.fromkeys(list(history)[::-1]))
+            found = np.concatenate([latest, found])
+            values = np.concatenate([1e9 - np.arange(len(latest)), values])
         best = found[np.argsort(-values, kind="stable")[:k]]
         row[: len(best)] = best
     return ids
 
 
-def count(train, questions, window, k, excludes):
+def count(train, questions, window, k, seen):
     """Figures of Markov (a window of 1) or co-occurrence."""
     from tfxclass.retrieval import evaluate
 
@@ -78,7 +89,7 @@ def count(train, questions, window, k, excludes):
     num_items = 1 + max(max(map(max, train)), max(map(max, histories)))
     matrix = transitions(train, num_items, window)
     used = time.process_time() - start
-    ids = counted(matrix, histories, k, window, excludes)
+    ids = counted(matrix, histories, k, window, seen)
     asked = time.process_time() - start - used
     return evaluate(ids, labels), used, asked / len(labels)
 
@@ -88,9 +99,9 @@ def sessions(method, path):
     from examples import next_item
 
     train, test = next_item.read(path)
-    windows = {"Markov": 1, "co-occurrence": 10}
-    if method in windows:
-        return count(train, test, windows[method], _ANSWERS, False)
+    if method in COUNTS:
+        window, seen = COUNTS[method]
+        return count(train, test, window, _ANSWERS, seen)
     import keras
 
     keras.utils.set_random_seed(0)
@@ -113,10 +124,9 @@ def users(method, path):
     sequences = next_item_users.read(path)
     histories = [s[:-1] for s in sequences]
     labels = np.array([s[-1] for s in sequences])
-    windows = {"Markov": 1, "co-occurrence": 10}
-    if method in windows:
-        k = next_item_users.K
-        return count(histories, (histories, labels), windows[method], k, True)
+    if method in COUNTS:
+        window, k = COUNTS[method][0], next_item_users.K
+        return count(histories, (histories, labels), window, k, "excluded")
     keras.utils.set_random_seed(0)
     num_items = 1 + max(map(max, sequences))
     model, answers = next_item_users.make_models(num_items)
@@ -192,8 +202,9 @@ def main(argv):
             continue
         ours = ["tfxclass, 1 epoch", "tfxclass, 3 epochs"]
         if data == "users":
+            COUNTS.pop("seen items, then co-occurrence", None)
             ours = [f"tfxclass, {n} epochs" for n in (4, 8, 12)]
-        for method in arguments.methods or ["Markov", "co-occurrence", *ours]:
+        for method in arguments.methods or [*COUNTS, *ours]:
             job = "-m", "benchmarks.jobs", "next_item", "--child"
             keep(
                 data, method, measure.in_fresh_process(*job, data, method, path)

@@ -46,7 +46,8 @@ def figures(model, users, data):
 
 
 def main(path, epochs, options):
-    torch.set_num_threads(2)
+    # Idle threads spin, which would count as CPU seconds.
+    torch.set_num_threads(1)
     with open(path, encoding="utf8") as f:
         users = [list(map(int, line.split()[1:])) for line in f]
     data = dataset_of(users)
