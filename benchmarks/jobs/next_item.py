@@ -32,6 +32,14 @@ RECTOOLS = {
 }
 FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
 _ANSWERS = 20
+COLUMNS = (
+    "data",
+    "method",
+    *(f"{x}@{k}" for k in (20, 10) for x in ("hit_rate", "mrr", "ndcg")),
+    "CPU s",
+    "CPU ms an answer",
+    "GB",
+)
 
 
 def transitions(sequences, num_items, window):
@@ -185,7 +193,8 @@ def main(argv):
         print(data, method, found, flush=True)
         if "error" in found:
             return
-        row = {"data": data, "method": method, **found}
+        found = {"data": data, "method": method, **found}
+        row = {name: found.get(name, "") for name in COLUMNS}
         same = [r for r in rows if (r["data"], r["method"]) == (data, method)]
         if same:
             rows[rows.index(same[0])] = row
@@ -200,10 +209,10 @@ def main(argv):
             path = os.path.join(arguments.folder, data)
         if path is None:
             continue
-        ours = ["tfxclass, 1 epoch", "tfxclass, 3 epochs"]
+        ours = ["tfxclass, 2 epochs", "tfxclass, 3 epochs"]
         if data == "users":
             COUNTS.pop("seen items, then co-occurrence", None)
-            ours = [f"tfxclass, {n} epochs" for n in (4, 8, 12)]
+            ours = [f"tfxclass, {n} epochs" for n in (4, 8, 14)]
         for method in arguments.methods or [*COUNTS, *ours]:
             job = "-m", "benchmarks.jobs", "next_item", "--child"
             keep(
