@@ -10,7 +10,9 @@ from tfxclass import layers
 
 CLASSES, DIM = 40, 4
 HEADS = {
-    "sampled": lambda: layers.SampledSoftmax(CLASSES, CLASSES, "uniform", seed=1),
+    "sampled": lambda: layers.SampledSoftmax(
+        CLASSES, CLASSES, "uniform", seed=1
+    ),
     "sigmoid": lambda: layers.SampledSoftmax(
         CLASSES, CLASSES, "uniform", seed=1, loss="sigmoid"
     ),
