@@ -74,6 +74,7 @@ TITLES = {
     "tagging/reverse_dictionary": (
         "Linear taggers: the reverse dictionary, 147,306 words"
     ),
+    "jobs/next_item": "The next item of sessions and of users",
     "reverse_dictionary": "Equal epochs on 147,306 words: selective and full",
     "comparison/concentration": (
         "How few classes carry the softmax and its gradient (HF-A, Fig. 1)"

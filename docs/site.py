@@ -28,6 +28,7 @@ MODULES = (
     "trees",
     "calibration",
     "recovery",
+    "retrieval",
     "distribute",
     "export",
     "planning",

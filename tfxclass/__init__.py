@@ -14,6 +14,7 @@ from tfxclass import optimizers
 from tfxclass import planning
 from tfxclass import plot
 from tfxclass import recovery
+from tfxclass import retrieval
 from tfxclass import samplers
 from tfxclass import text
 from tfxclass import trees
@@ -66,6 +67,7 @@ __all__ = [
     "recovery",
     "remove_classes",
     "retain_probabilities",
+    "retrieval",
     "samplers",
     "save_model",
     "save_weights",

@@ -128,6 +128,64 @@ def test_only_the_given_classes_are_answers(kind):
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-6)
 
 
+BOOSTED = ["full", "cosine", "sigmoid", "removed", "logits", "sampled"]
+
+
+def boosted(model, x, ids, boost):
+    """NumPy oracle: scores of all classes if those of `ids` were raised."""
+    head = model.layers[-1]
+    logits = head.logits(x).numpy().astype(np.float64)
+    raised = allowed(head, ids, True)
+    logits = head.answer_scale * (logits + boost * raised)
+    if head.activation == "sigmoid":
+        return 1 / (1 + np.exp(-logits))
+    if head.activation is None:
+        return logits
+    scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return scores / scores.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", BOOSTED)
+def test_logits_of_named_classes_are_raised(kind):
+    model = make_model(kind)
+    x, ids = questions(width=12)
+    best = tfxclass.top_k(model, K, boost=2.5)
+    assert [i.name for i in best.inputs] == ["x", "boost_ids"]
+    everything = np.tile(np.arange(CLASSES), (BATCH, 1))
+    is_answer = allowed(model.layers[-1], everything, True)
+    for named in (ids, ids[:, :0], everything):
+        found = best([x, named])
+        expected = best_of(boosted(model, x, named, 2.5), is_answer, K)
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-6)
+    check_ids_out_of_range(best, x)
+
+
+def test_a_file_and_an_export_that_boost(tmp_path):
+    model, signatures = exported("removed", tmp_path, boost=3.0)
+    x, ids = questions()
+    answers = signatures["boost"](x=tf.constant(x), boost_ids=ids)
+    best = tfxclass.top_k(model, K, boost=3.0)
+    expected = best([x, ids])
+    np.testing.assert_array_equal(answers["ids"], expected[0])
+    np.testing.assert_allclose(answers["scores"], expected[1], rtol=1e-4)
+    path = str(tmp_path / "best.keras")
+    best.save(path)
+    again, _ = keras.saving.load_model(path)([x, ids])
+    np.testing.assert_array_equal(again, expected[0])
+
+
+def test_bad_boosts():
+    model = make_model()
+    with pytest.raises(ValueError, match="Give one of"):
+        tfxclass.top_k(model, K, exclude=True, boost=1.0)
+    for bad in (0, -1.0, float("nan"), True, "a"):
+        with pytest.raises(ValueError, match="finite number > 0"):
+            tfxclass.top_k(model, K, boost=bad)
+    with pytest.raises(ValueError, match="HierarchicalSoftmax"):
+        tfxclass.top_k(make_model("tree"), K, boost=1.0)
+
+
 def test_predict_of_arrays_of_several_widths_and_of_a_dict():
     model = make_model()
     model.run_eagerly = False
@@ -332,3 +390,63 @@ def test_onnx_answers_among_given_classes(kind, tmp_path):
 def test_bad_filters_of_an_export(kind, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         exported(kind, tmp_path, **options)
+
+
+def sequence_model():
+    """Answers to the mean of items `[batch, 5]`; 0 is padding."""
+    seen = keras.Input([5], dtype="int64", name="seen")
+    items = keras.layers.Embedding(CLASSES, DIM)(seen)
+    features = keras.layers.GlobalAveragePooling1D()(items)
+    head = layers.FullSoftmax(CLASSES, removed=[0])
+    model = keras.Model(seen, head(features))
+    head.kernel.assign(np.random.default_rng(0).normal(size=(CLASSES, DIM)))
+    return model
+
+
+def test_what_an_input_names_is_no_answer():
+    model = sequence_model()
+    seen = np.random.default_rng(1).integers(0, CLASSES, (BATCH, 5))
+    named = tfxclass.top_k(model, K, exclude=True).predict([seen, seen])
+    best = tfxclass.top_k(model, K, exclude=model.inputs[0])
+    assert len(best.inputs) == 1
+    for expected, found in zip(named, best.predict(seen)):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_what_is_computed_from_an_input_is_no_answer():
+    model = sequence_model()
+    seen = np.random.default_rng(1).integers(0, CLASSES, (BATCH, 5))
+    latest = model.inputs[0][:, -2:]
+    named = tfxclass.top_k(model, K, exclude=2).predict([seen, seen[:, -2:]])
+    best = tfxclass.top_k(model, K, exclude=latest)
+    np.testing.assert_array_equal(best.predict(seen)[0], named[0])
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (lambda x: x[:, 0], "shape"),
+        (lambda x: keras.ops.cast(x, "float32"), "dtype=float32"),
+        (lambda x: keras.Input([5], dtype="int64"), "inputs of the model"),
+    ],
+)
+def test_a_tensor_of_ids_must_fit(ids, message, tmp_path):
+    model = sequence_model()
+    exclude = ids(model.inputs[0])
+    with pytest.raises(ValueError, match=message):
+        tfxclass.top_k(model, K, exclude=exclude)
+    with pytest.raises(ValueError, match=message):
+        tfxclass.export.saved_model(model, tmp_path, exclude=exclude)
+
+
+def test_an_export_leaves_out_what_an_input_names(tmp_path):
+    model = sequence_model()
+    folder = tfxclass.export.saved_model(
+        model, tmp_path, top_k=K, exclude=model.inputs[0]
+    )
+    serve = tf.saved_model.load(folder).signatures["serving_default"]
+    seen = np.random.default_rng(1).integers(0, CLASSES, (BATCH, 5))
+    best = tfxclass.top_k(model, K, exclude=True).predict([seen, seen])
+    found = serve(seen=tf.constant(seen))
+    np.testing.assert_array_equal(found["ids"], best[0])
+    np.testing.assert_allclose(found["scores"], best[1], rtol=1e-5)

@@ -164,6 +164,7 @@ PAGES = {
     "docs/language_models.md": dict,
     "docs/local_sgd.md": dict,
     "docs/long_tails.md": long_tails,
+    "docs/next_item.md": dict,
     "docs/retrieval.md": dict,
     "docs/scale.md": dict,
     "docs/tagging.md": dict,

@@ -13,7 +13,7 @@ FLOORS = [
     ["h5_config", "initializers", "keras_internals", "paths", "saved_random"],
     ["saving", "shards"],
     ["ops"],
-    ["callbacks", "core", "data", "trees"],
+    ["callbacks", "core", "data", "retrieval", "trees"],
     ["rows"],
     ["distribute", "losses", "optimizers", "samplers"],
     ["layers"],

@@ -55,7 +55,7 @@ def test_the_last_labels_are_negatives():
 
 def test_shares_of_batches_are_learned():
     """A class in each step, one in every fourth, one never again."""
-    head = head_of(rate=0.3)
+    head = head_of(rate=0.3, correct_labels=True)
     for step in range(120):
         labels = [0, 10 if step % 4 == 0 else 0, 20 if step == 0 else 0]
         found = sample(head, np.array(labels)[:, np.newaxis])
@@ -70,9 +70,10 @@ def test_shares_of_batches_are_learned():
     assert expected[20] < 0.05
 
 
-def test_the_loss_is_corrected():
-    """Equation 3 of the paper, with labels corrected as all others."""
-    head = head_of()
+@pytest.mark.parametrize("correct_labels", [True, False])
+def test_the_loss_is_corrected(correct_labels):
+    """Equation 3 of Yi et al., and labels that are there for sure."""
+    head = head_of(correct_labels=correct_labels)
     labels = np.array([3, 8, 3, 1])
     for _ in range(5):
         sample(head, labels[:2, np.newaxis])
@@ -81,11 +82,62 @@ def test_the_loss_is_corrected():
     losses = head.compute_loss(features, labels, training=True)
     interval = head.sampler.interval.numpy()
     classes = np.unique(labels)
-    logits = features @ head.kernel.numpy()[classes].T
-    logits -= np.minimum(np.log(1 / interval[classes]), 0)
-    own = logits[np.arange(4), np.searchsorted(classes, labels)]
-    expected = np.log(np.exp(logits).sum(axis=1)) - own
+    own = np.arange(4), np.searchsorted(classes, labels)
+    log_count = np.tile(np.minimum(np.log(1 / interval[classes]), 0), (4, 1))
+    if not correct_labels:
+        log_count[own] = 0
+    logits = features @ head.kernel.numpy()[classes].T - log_count
+    expected = np.log(np.exp(logits).sum(axis=1)) - logits[own]
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
+
+
+def gradient_error(correct_labels, batch=64, batches=150, num_classes=400):
+    """Relative error of the mean gradient over batches, by the exact one."""
+    random = np.random.default_rng(0)
+    shares = 1.0 / np.arange(100, 100 + num_classes)
+    shares /= shares.sum()
+    sampler = samplers.BatchSampler(
+        num_buckets=num_classes, correct_labels=correct_labels
+    )
+    head = layers.SampledSoftmax(num_classes, sampler=sampler, seed=2)
+    head.build((None, 64))
+    kernel = 0.25 * random.normal(size=(num_classes, 64))
+    head.kernel.assign(kernel)
+    in_batch = 1 - (1 - shares) ** batch
+    labels = random.choice(num_classes, (batches, batch), p=shares)
+    # The model knows its labels to some degree.
+    features = 3 * kernel[labels] + random.normal(size=(*labels.shape, 64))
+
+    @tf.function
+    def gradient(x, y, training):
+        head.sampler.interval.assign(1 / in_batch)
+        with tf.GradientTape() as tape:
+            losses = head.compute_loss(x, y, training=training)
+        by_kernel = tape.gradient(losses, head.kernel.value)
+        return tf.convert_to_tensor(by_kernel)
+
+    def mean_gradient(training):
+        return sum(
+            gradient(tf.constant(x, tf.float32), tf.constant(y), training)
+            for x, y in zip(features, labels)
+        )
+
+    found, expected = mean_gradient(True), mean_gradient(False)
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+def test_the_expected_gradient_is_the_full_softmaxs():
+    """Khrylchenko et al.: a label that is corrected biases the gradient."""
+    corrected, uncorrected = gradient_error(True), gradient_error(False)
+    # The rest is the ratio's own bias: 64 classes stand for 400.
+    assert uncorrected < 0.35 < 0.5 < corrected, (uncorrected, corrected)
+
+
+def test_a_file_of_an_earlier_version_corrects_labels():
+    config = samplers.BatchSampler(8).get_config()
+    assert not samplers.BatchSampler.from_config(config).correct_labels
+    del config["correct_labels"]
+    assert samplers.BatchSampler.from_config(config).correct_labels
 
 
 @pytest.mark.parametrize("memory", [0, 8])

@@ -29,10 +29,13 @@ class Ranking(NamedTuple):
     Attributes:
         logits: float32 `[rows, n]`, of the classes that the step computed.
         positions: int64 `[rows, p]`, columns of the labels, -1 for padding.
+        rows: int64 `[rows]`, which rows of the batch these are, where rows
+            without a label were left out; None is all.
     """
 
     logits: Any
     positions: Any
+    rows: Any = None
 
 
 class Step(NamedTuple):

@@ -47,10 +47,11 @@ def saved_model(
     search: InvertedLists | None = None,
     warmup_batch_sizes: Sequence[int] = (),
     threshold: float | None = None,
-    exclude: bool | int = False,
+    exclude: bool | int | keras.KerasTensor = False,
     only: bool = False,
     quantize: str | None = None,
     min_recall: float = 0.95,
+    boost: float | None = None,
 ) -> str:
     """Writes `model` as the next version of a servable model.
 
@@ -70,6 +71,7 @@ def saved_model(
       `[1, p]` is for all rows, and a gRPC request may leave them out.
     - `only`, if asked for: the same with `only_ids`, among these classes alone.
       See `tfxclass.top_k`.
+    - `boost`, if asked for: the same with `boost_ids`, whose logits are raised.
     - `full_scores`, if asked for: the inputs to `scores` of all classes.
 
     The graph has TensorFlow's own ops only; the class matrix is in it once
@@ -100,6 +102,8 @@ def saved_model(
             None; below it ids are -1 and scores 0. Not with `search`.
         exclude: whether to write the signature of that name, or the most ids
             of a request, int; True is 64. It searches for so many more.
+            Or a Keras tensor as in `tfxclass.top_k`: then `serving_default`
+            and `classify` leave these classes out, and no signature is added.
         only: whether to write the signature of that name. For all heads but
             trees; an `AdaptiveSoftmax` reads all rows for it. Scores are those
             of `tfxclass.top_k(model, only=True)`, exact with `search`, too.
@@ -110,6 +114,9 @@ def saved_model(
             against the model's, and written to `assets.extra/search.json`.
         min_recall: float in [0, 1]; below it `quantize` is refused. With
             `search`, its own counts.
+        boost: float > 0, what the signature of that name adds to the logits of
+            the classes in `boost_ids`, as `tfxclass.top_k(boost=...)` does; or
+            None. Not with `search`.
 
     Returns:
         The folder written, str.
@@ -134,10 +141,24 @@ def saved_model(
     threshold = threshold_of(threshold, head)
     quantize = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
+    excluded = None
+    if isinstance(exclude, keras.KerasTensor):
+        filters.check_excluded(exclude, inputs)
+        excluded, exclude = keras.Model(inputs, exclude), False
     max_excluded = _max_excluded(exclude)
     _check_only(only, head)
+    boost = filters.check_boost(boost, head)
+    if boost is not None and search is not None:
+        raise ValueError(
+            "`boost` needs exact answers: the best classes without it. "
+            f"Received: boost={boost} with a search"
+        )
     _check_names(inputs)
-    kinds = {filters.EXCLUDE: exclude, filters.ONLY: only}
+    kinds = {
+        filters.EXCLUDE: exclude,
+        filters.ONLY: only,
+        filters.BOOST: boost is not None,
+    }
     filters.check_free([kind for kind in kinds if kinds[kind]], inputs)
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
@@ -147,7 +168,8 @@ def saved_model(
     if example_inputs is not None and (search or quantize):
         measured_on = encoder([tf.constant(x) for x in examples])
     if search is not None:
-        search = search.build(head, top_k, measured_on, max_excluded, quantize)
+        room = max_excluded if excluded is None else filters.MAX_EXCLUDED
+        search = search.build(head, top_k, measured_on, room, quantize)
     elif quantize:
         search = searches.ExactSearch(head, int8_rows.quantize)
         search.measure(measured_on, features.shape[-1], top_k, min_recall)
@@ -159,7 +181,7 @@ def saved_model(
         threshold,
     )
     signatures = signatures_lib.signatures_of(
-        encoder, top_k, max_excluded, only, full_scores
+        encoder, top_k, max_excluded, only, full_scores, boost, excluded
     )
     with version_folder(path) as folder:
         with progress.log_if_slow("Writing the export"):
@@ -248,9 +270,10 @@ def _finish(folder):
     if signatures_lib.CLASSIFY in signatures:
         method = tf.saved_model.CLASSIFY_METHOD_NAME
         signatures[signatures_lib.CLASSIFY].method_name = method
-    if filters.EXCLUDE in signatures:
-        defaults = signatures[filters.EXCLUDE].defaults
-        none = tf.make_tensor_proto([[-1]], tf.int64)
-        defaults[filters.INPUTS[filters.EXCLUDE]].CopyFrom(none)
+    for kind in (filters.EXCLUDE, filters.BOOST):
+        if kind in signatures:
+            none = tf.make_tensor_proto([[-1]], tf.int64)
+            defaults = signatures[kind].defaults
+            defaults[filters.INPUTS[kind]].CopyFrom(none)
     with open(path, "wb") as f:
         f.write(saved.SerializeToString(deterministic=True))

@@ -89,6 +89,9 @@ class Reference:
     def check(self, signature: "Signature") -> SignatureCheck:
         """Inputs for a signature, and whether its answers are right."""
         inputs, ids = self.inputs, []
+        if signature.excluded is not None:
+            examples = [tf.constant(x) for x in self._examples]
+            ids = [signature.excluded(examples, training=False)]
         if signature.name in filters.INPUTS:
             ids = [self._some_ids(signature.max_excluded)]
             inputs = {**inputs, filters.INPUTS[signature.name]: ids[0]}
@@ -126,12 +129,39 @@ class Signature(NamedTuple):
         activation: function of the search: the activation of the scores, None
             of logits and features.
         max_excluded: int, ids that a request may exclude.
+        excluded: `keras.Model` from the model's inputs to the ids of a filter,
+            `[batch, p]`; None where a request has them, or none.
     """
 
     name: str
     answer: Callable[..., dict[str, tf.Tensor]]
     activation: Callable[[Any], str | None] = operator.attrgetter("activation")
     max_excluded: int = 0
+    excluded: keras.Model | None = None
+
+
+def boosted_classes(k: int, boost: float) -> Signature:
+    """The signature of the `k` best classes, with logits of some raised.
+
+    Args:
+        k: int, classes in an answer.
+        boost: float > 0, what is added to the logits of the ids.
+    """
+
+    def answer(search, features, ids):
+        # One row of ids is for all questions, as the default is.
+        shape = [tf.shape(features)[0], tf.shape(ids)[1]]
+        found = filters.boosted(
+            search.head,
+            features,
+            tf.broadcast_to(ids, shape),
+            k,
+            boost,
+            search,
+        )
+        return dict(zip(("ids", "scores"), found, strict=True))
+
+    return Signature(filters.BOOST, answer, _HEAD_ACTIVATION)
 
 
 def best_classes(
@@ -173,6 +203,8 @@ def signatures_of(
     max_excluded: int = 0,
     only: bool = False,
     full_scores: bool = False,
+    boost: float | None = None,
+    excluded: keras.Model | None = None,
 ) -> list[Signature]:
     """The signatures of an export; see `saved_model`.
 
@@ -182,8 +214,13 @@ def signatures_of(
         max_excluded: int, ids that a request may exclude; 0 where it cannot.
         only: whether a request may name all that may be answers.
         full_scores: whether there is a signature of that name.
+        boost: float, what is added to logits that a request names, or None.
+        excluded: `keras.Model` from the inputs to ids that are no answers.
     """
     best = best_classes(k)
+    if excluded is not None:
+        best = best_classes(k, filters.EXCLUDE, filters.MAX_EXCLUDED)
+        best = best._replace(name=DEFAULT, excluded=excluded)
     found = [best, Signature(EMBED, _features, lambda search: None)]
     if full_scores:
         found.append(Signature(FULL_SCORES, _scores, _HEAD_ACTIVATION))
@@ -191,6 +228,8 @@ def signatures_of(
         found.append(best_classes(k, filters.EXCLUDE, max_excluded))
     if only:
         found.append(best_classes(k, filters.ONLY))
+    if boost is not None:
+        found.append(boosted_classes(k, boost))
     # The Classify API has one list of classes for an example.
     is_flat = len(encoder.outputs[0].shape) == 2
     if is_flat and features_of(encoder.inputs) is not None:
@@ -230,7 +269,12 @@ class SavedSignatures(tf.Module):
         super().__init__()
         # The variables and tables only: a Keras layer as an attribute would be
         # saved with copies of its variables beside those that are read.
-        self.state = resources.of(encoder)
+        self.state = [resources.of(encoder)]
+        self.state += [
+            resources.of(signature.excluded)
+            for signature in signatures
+            if signature.excluded is not None
+        ]
         self.search = search
         self.names = None if asset is None else labels_lib.table(asset)
         self._threshold = threshold
@@ -252,6 +296,8 @@ class SavedSignatures(tf.Module):
         def serve(*inputs):
             encoded = encode(encoder, inputs[:count])
             ids = inputs[count:]
+            if signature.excluded is not None:
+                ids = (encode(signature.excluded, inputs[:count]),)
             return self._named(signature.answer(self.search, encoded, *ids))
 
         def classify(serialized):

@@ -1,5 +1,6 @@
 """Answers without some classes, or among some, that a question names."""
 
+import math
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -16,21 +17,32 @@ from tfxclass.rows.search import answers
 from tfxclass.rows.search import nan_last
 from tfxclass.types import Array
 
-EXCLUDE, ONLY = "exclude", "only"
+EXCLUDE, ONLY, BOOST = "exclude", "only", "boost"
 #: Name of the input with the ids, by kind of filter.
-INPUTS = {EXCLUDE: "exclude_ids", ONLY: "only_ids"}
+INPUTS = {EXCLUDE: "exclude_ids", ONLY: "only_ids", BOOST: "boost_ids"}
 #: Ids that a request may exclude where its width is not known beforehand.
 MAX_EXCLUDED = 64
 
 
 def kind_of(
-    exclude: bool | int, only: bool | int, inputs: Sequence[keras.KerasTensor]
+    exclude: bool | int | keras.KerasTensor,
+    only: bool | int,
+    inputs: Sequence[keras.KerasTensor],
+    boost: float | None = None,
 ) -> str | None:
-    """`EXCLUDE`, `ONLY` or None.
+    """`EXCLUDE`, `ONLY`, `BOOST` or None.
 
     Raises:
-        ValueError: both, or one of the inputs has the name of the filter's.
+        ValueError: several, or one of the inputs has the name of the filter's.
     """
+    if boost is not None:
+        if exclude is not False or only is not False:
+            raise ValueError(
+                "Give one of `exclude`, `only` and `boost`. Received: "
+                f"exclude={exclude}, only={only}, boost={boost}"
+            )
+        check_free([BOOST], inputs)
+        return BOOST
     if exclude is not False and only is not False:
         raise ValueError(
             "`exclude` and `only` go one without the other: leave excluded "
@@ -39,8 +51,32 @@ def kind_of(
     if exclude is False and only is False:
         return None
     kind = ONLY if exclude is False else EXCLUDE
-    check_free([kind], inputs)
+    if not isinstance(exclude, keras.KerasTensor):
+        check_free([kind], inputs)
     return kind
+
+
+def check_excluded(
+    exclude: keras.KerasTensor, inputs: Sequence[keras.KerasTensor]
+) -> None:
+    """Refuses a tensor of ids that does not fit the inputs of a model.
+
+    Raises:
+        ValueError: another rank or dtype, or no tensor of the model's inputs.
+    """
+    is_integer = tf.as_dtype(exclude.dtype).is_integer
+    if not is_integer or len(exclude.shape) != 2:
+        raise ValueError(
+            "`exclude` must hold integers of shape [batch, p], padded with -1. "
+            f"Received: dtype={exclude.dtype}, shape={exclude.shape}"
+        )
+    try:
+        keras.Model(inputs, exclude)
+    except ValueError as error:
+        raise ValueError(
+            "`exclude` must be computed from the inputs of the model. "
+            f"Received: {exclude!r}, which needs other inputs."
+        ) from error
 
 
 def check_free(
@@ -89,6 +125,90 @@ def answer(
         n, ids = places_for(k, ids, head, most)
         found = without(*search.top_k(rows, n), ids, k)
     return tuple(unflatten(x, features) for x in found)
+
+
+def check_boost(boost: float | None, head: OutputHead) -> float | None:
+    """`boost` as a float, or None.
+
+    Raises:
+        ValueError: no finite number > 0, or a head whose scores are no softmax,
+            sigmoids or logits of one class vector each.
+    """
+    if boost is None:
+        return None
+    is_number = isinstance(boost, (int, float)) and not isinstance(boost, bool)
+    if not (is_number and 0 < boost < math.inf):
+        raise ValueError(
+            "`boost` must be a finite number > 0, which is added to logits. "
+            f"Received: {boost!r}"
+        )
+    kinds = ("softmax", "sigmoid", None)
+    if not head.has_plain_logits or head.activation not in kinds:
+        raise ValueError(
+            "`boost` needs a head with one class vector for each class. "
+            f"Received: {type(head).__name__} with activation="
+            f"{head.activation!r}"
+        )
+    return float(boost)
+
+
+def boosted(
+    head: OutputHead,
+    features: tf.Tensor,
+    ids: Array,
+    k: int,
+    boost: float,
+    search: Any = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The k best classes of a head if the logits of `ids` were greater.
+
+    Args:
+        head: the head.
+        features: float `[..., dim]`.
+        ids: integers `[batch, p]`, -1 is padding; repeated ids count once.
+        k: int.
+        boost: float > 0, what is added to their logits.
+        search: what finds classes and logits, by default the head.
+
+    Returns:
+        `(ids, scores)`: int64 and float32 `[..., k]`.
+    """
+    ids = head.live_ids(checked_ids(ids, features, head))
+    rows, search = flatten(features), search or head
+    # A class that is not boosted is among the best k only if it was before.
+    best, scores = search.top_k(rows, k)
+    ids = _distinct(ids)
+    logits = search.logits_of(rows, tf.concat([best, ids], axis=1))
+    boosts = head.answer_scale * boost * tf.cast(ids >= 0, tf.float32)
+    boosts = tf.pad(boosts, [[0, 0], [tf.shape(best)[1], 0]])
+    logits = head.answer_scale * logits
+    changed = logits + boosts
+    if head.activation == "softmax":
+        # log Z of all classes, from the best one's probability.
+        log_z = logits[:, :1] - tf.math.log(scores[:, :1])
+        more = tf.exp(logits - log_z) * tf.math.expm1(boosts)
+        more = tf.reduce_sum(more, axis=1, keepdims=True)
+        values = tf.exp(changed - log_z) / (1 + more)
+    elif head.activation == "sigmoid":
+        values = tf.sigmoid(changed)
+    else:
+        values = changed
+    # What is boosted counts once.
+    best = tf.where(_are_in(best, ids), tf.constant(-1, tf.int64), best)
+    ids = tf.concat([best, ids], axis=1)
+    changed = tf.where(ids >= 0, nan_last(changed), float("-inf"))
+    _, order = tf.math.top_k(changed, k)
+    found = answers(
+        *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, values))
+    )
+    return tuple(unflatten(x, features) for x in found)
+
+
+def _distinct(ids):
+    """`ids` `[rows, p]`, sorted, -1 in place of repeated ones."""
+    ids = tf.sort(ids, axis=1)
+    before = tf.pad(ids, [[0, 0], [1, 0]], constant_values=-1)[:, :-1]
+    return tf.where(ids != before, ids, tf.constant(-1, tf.int64))
 
 
 def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:

@@ -123,12 +123,38 @@ class FilteredTopK(TopK):
         return {**super().get_config(), "kind": self.kind}
 
 
+@keras.saving.register_keras_serializable("tfxclass")
+class BoostedTopK(FilteredTopK):
+    """`TopK` of features and ids `[batch, p]` whose logits are raised."""
+
+    def __init__(
+        self,
+        head: OutputHead,
+        k: int,
+        threshold: float | str | None = None,
+        boost: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(head, k, threshold, **kwargs)
+        self.boost = boost
+
+    def call(
+        self, features: tf.Tensor, ids: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        found = filters.boosted(self.head, features, ids, self.k, self.boost)
+        return above(threshold_of(self.threshold, self.head), *found)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "boost": self.boost}
+
+
 def top_k(
     model: keras.Model,
     k: int = 10,
     threshold: float | str | None = None,
-    exclude: bool | int = False,
+    exclude: bool | int | keras.KerasTensor = False,
     only: bool | int = False,
+    boost: float | None = None,
 ) -> keras.Model:
     """A model of the same inputs and weights that returns the k best classes.
 
@@ -146,10 +172,17 @@ def top_k(
             padded with -1, and answers with the best of the others, with the
             scores that they have without it. It searches for the k + p best.
             Or p itself, int; with True batches of several widths may have 64.
+            Or a Keras tensor that is computed from the inputs of the model,
+            integers `[batch, p]` padded with -1: there is no input more.
         only: whether questions name the classes that may be answers, `only_ids`
             in the same way: their rows alone are read (in heads whose logits
             are no products with one row a class, all are). A softmax is that
             among them. Repeated ids count once.
+        boost: float > 0, what is added to the logits of classes that questions
+            name, or None. The model then has an input more, `boost_ids`, int64
+            `[batch, p]` padded with -1; repeated ids count once. Use it where
+            an answer is often something that the question has already, as
+            items that a visitor has looked at. Choose it on validation data.
 
     Returns:
         A `keras.Model` with outputs `(ids, scores)`, int64 and float32
@@ -158,28 +191,43 @@ def top_k(
         are -1 and scores 0.
 
     Raises:
-        ValueError: no single head, `k` out of range, an unbuilt model, both
-            filters, or an input of their name.
+        ValueError: no single head, `k` out of range, an unbuilt model, several
+            filters, an input of their name, or a `boost` for a head without
+            plain logits.
         InvalidArgumentError: in a call, ids of a filter out of range.
 
     Example:
 
     >>> best = tfxclass.top_k(model, 10, exclude=True)
     >>> ids, scores = best.predict([x, seen])
+
+    A model whose input `seen` holds the items so far, `[batch, p]`:
+
+    >>> best = tfxclass.top_k(model, 10, exclude=model.inputs[0])
+    >>> ids, scores = best.predict(seen)
     """
     inputs, features, head = encoder_of(model)
     k = check_k(k, head.num_answers)
     check_threshold(threshold, head)
     given = inputs_as_given(model, inputs)
-    kind = filters.kind_of(exclude, only, inputs)
+    boost = filters.check_boost(boost, head)
+    kind = filters.kind_of(exclude, only, inputs, boost)
     if kind is None:
         best = TopK(head, k, threshold)(features)
         return keras.Model(given, best)
-    width = exclude or only
+    if isinstance(exclude, keras.KerasTensor):
+        filters.check_excluded(exclude, inputs)
+        best = FilteredTopK(head, k, threshold, kind)(features, exclude)
+        return keras.Model(given, best)
+    width = boost is not None or exclude or only
     width = None if width is True else check_positive_int(kind, width)
     name = filters.INPUTS[kind]
     ids = keras.Input([width], dtype="int64", name=name)
-    best = FilteredTopK(head, k, threshold, kind)(features, ids)
+    if kind == filters.BOOST:
+        layer = BoostedTopK(head, k, threshold, boost)
+    else:
+        layer = FilteredTopK(head, k, threshold, kind)
+    best = layer(features, ids)
     if isinstance(given, dict):
         return keras.Model({**given, name: ids}, best)
     return keras.Model([*inputs, ids], best)

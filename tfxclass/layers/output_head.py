@@ -349,6 +349,8 @@ class OutputHead(keras.layers.Layer):
             negatives = self._as_targets(features, negatives).ids
             targets = targets._replace(negatives=negatives)
         if not self.teacher_weight:
+            if len(features.shape) > 2 and self.may_skip_rows():
+                return self._labelled_step(flat, targets)
             return self.training_step(flat, targets)
         both = teacher.add_distillation_targets(
             labels,
@@ -366,6 +368,30 @@ class OutputHead(keras.layers.Layer):
         # Metrics rank the labels alone.
         own = tf.where(targets.ids >= 0, step.ranking.positions, -1)
         return step._replace(ranking=step.ranking._replace(positions=own))
+
+    def may_skip_rows(self) -> bool:
+        """Whether a step may be computed without the rows of padding."""
+        return False
+
+    def _labelled_step(self, flat, targets):
+        """`training_step` of the rows with a label; others have loss 0.
+
+        Sequences are padded, and a product with the class vectors would cost
+        as much for padding as for items.
+        """
+        rows = tf.where(targets.is_labelled > 0)[:, 0]
+        # One at least: not every op takes none.
+        is_empty = tf.cast(tf.equal(tf.size(rows), 0), tf.int32)
+        rows = tf.concat([rows, tf.zeros([is_empty], tf.int64)], axis=0)
+        step = self.training_step(
+            tf.gather(flat, rows), targets.map(lambda x: tf.gather(x, rows))
+        )
+        shape = tf.shape(flat, tf.int64)[:1]
+        losses = tf.scatter_nd(rows[:, tf.newaxis], step.losses, shape)
+        ranking = step.ranking
+        if ranking is not None:
+            ranking = ranking._replace(rows=rows)
+        return step._replace(losses=losses, ranking=ranking)
 
     @property
     def teacher_weight(self) -> float:

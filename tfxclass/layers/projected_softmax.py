@@ -123,6 +123,10 @@ class ProjectedSoftmax(SampledSoftmax):
         penalty = self.l2 * tf.nn.l2_loss(self.class_matrix())
         return step._replace(losses=step.losses + penalty)
 
+    def may_skip_rows(self) -> bool:
+        # The penalty is part of every row's loss.
+        return not self.l2 and super().may_skip_rows()
+
     def sampled_penalty(
         self, kernel: tf.Tensor, sample: Sample
     ) -> tf.Tensor | float:

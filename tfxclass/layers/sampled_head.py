@@ -161,6 +161,14 @@ class SampledHead(ClassHead):
             )
         return output
 
+    def may_skip_rows(self) -> bool:
+        if self.sampler is None or self.num_negatives:
+            # Negatives of a row are in the sample whether it has a label.
+            return False
+        # Replicas gather their rows, and need as many each.
+        context = tf.distribute.get_replica_context()
+        return context is not None and context.num_replicas_in_sync == 1
+
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         """`Step` on the classes of the sampler; of all without one."""
         if self.sampler is None:

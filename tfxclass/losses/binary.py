@@ -5,6 +5,7 @@ import tensorflow as tf
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
+from tfxclass.types import Scalar
 
 
 def noise_contrastive_loss(
@@ -38,7 +39,10 @@ def noise_contrastive_loss(
 
 
 def negative_sampling_loss(
-    logits: tf.Tensor, targets: Targets, target_logits: tf.Tensor | None = None
+    logits: tf.Tensor,
+    targets: Targets,
+    target_logits: tf.Tensor | None = None,
+    label_power: Scalar = 1.0,
 ) -> tf.Tensor:
     """word2vec's: `-log sigmoid(s_label) - sum log sigmoid(-s_negative)`.
 
@@ -50,6 +54,8 @@ def negative_sampling_loss(
         targets: `Targets` whose ids are columns of `logits`.
         target_logits: float32 `[batch, p]` of the labels; by default their
             columns.
+        label_power: float or float32 scalar, beta of gBCE: a factor of the
+            labels' terms.
 
     Returns:
         float32 `[batch]`, 0 for rows without labels.
@@ -60,7 +66,9 @@ def negative_sampling_loss(
     """
     target_logits = _target_logits(logits, targets, target_logits)
     return _loss(
-        logits, targets, targets.weights * tf.nn.softplus(-target_logits)
+        logits,
+        targets,
+        label_power * targets.weights * tf.nn.softplus(-target_logits),
     )
 
 

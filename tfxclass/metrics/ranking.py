@@ -70,6 +70,12 @@ class RankingMetric(HeadMetric):
         and for padding."""
         if forward.training and forward.ranking is not None:
             ranks = tf.minimum(_ranks_in(forward.ranking), self.k)
+            rows = forward.ranking.rows
+            if rows is not None:
+                none = tf.fill(tf.shape(targets.ids), self.k)
+                ranks = tf.tensor_scatter_nd_update(
+                    none, rows[:, tf.newaxis], ranks
+                )
             is_wrong = forward.has_diverged(tf.shape(ranks)[0])
             return tf.where(is_wrong[:, tf.newaxis], self.k, ranks)
         k = min(self.k, forward.head.num_answers)

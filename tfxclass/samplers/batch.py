@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.core.targets import places_of
 from tfxclass.keras_internals import tf_variable
 from tfxclass.samplers.sample_size import clip
 from tfxclass.samplers.sampler import Sample
@@ -22,12 +23,18 @@ _NEVER = 1e6
 class BatchSampler(Sampler):
     """The labels of the batch, each a negative for the other rows.
 
-    What a retrieval model with two towers trains on. A class is in the batch as
-    often as it is a label, so the frequent ones would be pushed down: the loss
-    subtracts the log of the share of batches that have the class, of the labels
-    too. It is estimated from the stream: the steps between two batches with
-    the class, as a moving average. No count is needed beforehand, and what
-    becomes frequent is followed.
+    Use it to train a retrieval model with two towers. A class is in the batch
+    as often as it is a label, so frequent classes would be pushed down.
+    Therefore the loss subtracts the log of the fraction of batches that have
+    the class (log-Q correction). That fraction is estimated from the stream:
+    the steps between two batches with the class, as a moving average. No
+    count is needed beforehand, and the estimate follows changes.
+
+    The labels of a row are in its sample with probability 1. So nothing is
+    subtracted from their logits, and the expected gradient is close to the
+    full softmax's (Khrylchenko et al., 2025). `correct_labels=True` subtracts
+    the log of their fraction, too, as Yi et al. (2019) do it. Rare labels are
+    then pulled up too little once the model knows them.
 
     With a memory, the last labels of earlier batches are negatives too; their
     rows are read as they are now. Negatives that a row brings along
@@ -42,9 +49,14 @@ class BatchSampler(Sampler):
         rate: float in (0, 1], of the moving average.
         num_buckets: int; classes with the same id modulo it share an estimate
             (8 bytes each).
+        correct_labels: bool, whether the log of the fraction is subtracted from
+            the logits of a row's own labels, too. Defaults to False; a file
+            of an earlier version means True.
         seed: int.
 
     References:
+        Khrylchenko et al., Correcting the LogQ Correction: Revisiting Sampled
+        Softmax for Large-Scale Retrieval, RecSys 2025 (arXiv 2507.09331).
         Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus
         Item Recommendations, RecSys 2019 (Algorithm 2).
         Wang et al., Cross-Batch Negative Sampling for Training Two-Tower
@@ -60,6 +72,7 @@ class BatchSampler(Sampler):
         memory: int = 0,
         rate: float = 0.05,
         num_buckets: int = 1 << 20,
+        correct_labels: bool = False,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -73,6 +86,7 @@ class BatchSampler(Sampler):
         self.memory = memory
         self.rate = rate
         self.num_buckets = check_positive_int("num_buckets", num_buckets)
+        self.correct_labels = bool(correct_labels)
 
     def size_for(self, num_labels: Scalar) -> Scalar:
         if not self.follows_batch:
@@ -116,13 +130,24 @@ class BatchSampler(Sampler):
             self._is_given(chosen), 0.0, self._log_expected(chosen.ids)
         )
         at = tf.maximum(chosen.positions, 0)
+        of_targets = tf.where(target_ids >= 0, tf.gather(log_count, at), 0.0)
+        if not self.correct_labels:
+            log_count = self._without_own(log_count, chosen.positions)
         return Sample(
             chosen.ids,
             log_count,
             chosen.positions,
-            tf.where(target_ids >= 0, tf.gather(log_count, at), 0.0),
+            of_targets,
             tf.repeat(is_in[tf.newaxis], rows, axis=0),
         )
+
+    def _without_own(self, log_count, positions):
+        """`[n]` for each row, with 0 at the row's own labels; `[rows, n]`."""
+        own = positions[:, self.num_negatives :]
+        log_count = tf.repeat(log_count[tf.newaxis], tf.shape(own)[0], axis=0)
+        _, at = places_of(own)
+        zeros = tf.zeros([tf.shape(at)[0]])
+        return tf.tensor_scatter_nd_update(log_count, at, zeros)
 
     def _is_given(self, chosen):
         """Which classes are in for sure: negatives, and no labels; `[n]`."""
@@ -186,9 +211,14 @@ class BatchSampler(Sampler):
         return 8 * self.num_buckets
 
     def get_config(self) -> Config:
-        names = ("memory", "rate", "num_buckets")
+        names = ("memory", "rate", "num_buckets", "correct_labels")
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
+
+    @classmethod
+    def from_config(cls, config: Config) -> "BatchSampler":
+        # Earlier versions corrected the labels and had no such argument.
+        return super().from_config({"correct_labels": True, **config})
 
 
 def _scatter(variable, places, values):

@@ -1,0 +1,226 @@
+"""The next item of sessions and of users: python -m benchmarks.jobs next_item.
+
+Sessions are those of shared/data, and `examples/next_item.py` trains on them.
+`--users` is a file with a user a line (`data/Beauty.txt` of the repository
+RUCAIBox/CIKM2020-S3Rec), for `examples/next_item_users.py`. `--rectools` is the
+Python of an environment with `rectools[torch]`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import time
+
+import numpy as np
+import scipy.sparse as sparse
+
+from benchmarks import measure
+
+NAME = "jobs/next_item"
+SESSIONS = ("diginetica", "tmall")
+#: Window, and what becomes of items already seen in a session.
+COUNTS = {
+    "Markov": (1, None),
+    "co-occurrence": (10, None),
+    "seen items, then co-occurrence": (10, "first"),
+}
+RECTOOLS = {
+    "RecTools SASRec, 64 factors": '{"n_factors": 64, "n_heads": 2, '
+    '"session_max_len": 20}',
+    "RecTools SASRec, defaults": "{}",
+}
+FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
+_ANSWERS = 20
+COLUMNS = (
+    "data",
+    "method",
+    *(f"{x}@{k}" for k in (20, 10) for x in ("hit_rate", "mrr", "ndcg")),
+    "CPU s",
+    "CPU ms an answer",
+    "GB",
+)
+
+
+def transitions(sequences, num_items, window):
+    """How often an item follows another within `window` steps, `[n, n]`.
+
+    A pair counts 1 / distance. With a window of 1 it is a Markov chain; with
+    more, both directions count, over the root of the popularity.
+    """
+    pairs = [
+        (a, b, 1 / distance)
+        for s in sequences
+        for distance in range(1, window + 1)
+        for a, b in zip(s, s[distance:])
+    ]
+    first, second, weights = (np.array(x) for x in zip(*pairs))
+    shape = num_items, num_items
+    matrix = sparse.csr_matrix((weights, (first, second)), shape)
+    if window == 1:
+        return matrix
+    matrix = matrix + matrix.T
+    popularity = np.maximum(np.asarray(matrix.sum(axis=0)).ravel(), 1)
+    return matrix @ sparse.diags(popularity**-0.5)
+
+
+def counted(matrix, histories, k, window, seen):
+    """The k best items by `matrix`, `[questions, k]`.
+
+    `seen`: items of the history are "excluded", "first", or as others.
+    """
+    ids = np.full((len(histories), k), -1)
+    for row, history in zip(ids, histories):
+        latest = list(history)[::-1][:window]
+        scores = sum(
+            matrix[[item]] / age for age, item in enumerate(latest, start=1)
+        )
+        found, values = scores.indices, scores.data
+        if seen is not None:
+            is_new = ~np.isin(found, history)
+            found, values = found[is_new], values[is_new]
+        if seen == "first":
+            latest = list(dict.fromkeys(list(history)[::-1]))
+            found = np.concatenate([latest, found])
+            values = np.concatenate([1e9 - np.arange(len(latest)), values])
+        best = found[np.argsort(-values, kind="stable")[:k]]
+        row[: len(best)] = best
+    return ids
+
+
+def count(train, questions, window, k, seen):
+    """Figures of Markov (a window of 1) or co-occurrence."""
+    from tfxclass.retrieval import evaluate
+
+    histories, labels = questions
+    start = time.process_time()
+    num_items = 1 + max(max(map(max, train)), max(map(max, histories)))
+    matrix = transitions(train, num_items, window)
+    used = time.process_time() - start
+    ids = counted(matrix, histories, k, window, seen)
+    asked = time.process_time() - start - used
+    return evaluate(ids, labels), used, asked / len(labels)
+
+
+def sessions(method, path):
+    """The row of a method on a set of sessions."""
+    from examples import next_item
+
+    train, test = next_item.read(path)
+    if method in COUNTS:
+        window, seen = COUNTS[method]
+        return count(train, test, window, _ANSWERS, seen)
+    import keras
+
+    keras.utils.set_random_seed(0)
+    start = time.process_time()
+    epochs = int(method.split()[-2])
+    model = next_item.train(train, 1 + max(map(max, train)), epochs)
+    used = time.process_time() - start
+    figures = next_item.evaluate(model, test, 8.0)
+    asked = time.process_time() - start - used
+    return figures, used, asked / len(test[1])
+
+
+def users(method, path):
+    """The row, or the rows of each epoch, of a method on a file of users."""
+    import keras
+
+    from examples import next_item_users
+    from tfxclass.retrieval import Questions
+
+    sequences = next_item_users.read(path)
+    histories = [s[:-1] for s in sequences]
+    labels = np.array([s[-1] for s in sequences])
+    if method in COUNTS:
+        window, k = COUNTS[method][0], next_item_users.K
+        return count(histories, (histories, labels), window, k, "excluded")
+    keras.utils.set_random_seed(0)
+    num_items = 1 + max(map(max, sequences))
+    model, answers = next_item_users.make_models(num_items)
+    x, y = next_item_users.rows_of([s for s in histories if len(s) > 1])
+    used, epochs = 0.0, int(method.split()[-2])
+    start = time.process_time()
+    model.fit(x, y, next_item_users.BATCH, epochs=epochs, verbose=0)
+    used = time.process_time() - start
+    figures = next_item_users.evaluate(answers, Questions(histories, labels))
+    asked = time.process_time() - start - used
+    return figures, used, asked / len(labels)
+
+
+def child(data, method, path):
+    """What a process of its own measures."""
+    run = users if data == "users" else sessions
+    figures, used, answer = run(method, path)
+    k = 10 if data == "users" else _ANSWERS
+    names = {"hit_rate": "hit_rate", "mrr": "mrr", "ndcg": "ndcg"}
+    row = {f"{names[x]}@{k}": round(figures[x], 4) for x in names}
+    return row | {
+        "CPU s": round(used, 1),
+        "CPU ms an answer": round(1e3 * answer, 3),
+        "GB": round(measure.peak_gb(), 2),
+    }
+
+
+def rectools(python, path, epochs, options):
+    """The rows of RecTools, one for each epoch."""
+    script = os.path.join(measure.FOLDER, "peers", "rectools_sasrec.py")
+    done = subprocess.run(
+        [python, "-W", "ignore", script, path, str(epochs), options],
+        capture_output=True,
+        text=True,
+    )
+    lines = [x for x in done.stdout.splitlines() if x.startswith("{")]
+    return [json.loads(line) for line in lines]
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", default=FOLDER, help="of sessions")
+    parser.add_argument("--users", help="file of users")
+    parser.add_argument("--rectools", help="Python of its environment")
+    parser.add_argument("--epochs", type=int, default=6, help="of RecTools")
+    parser.add_argument("--data", nargs="*", default=[*SESSIONS, "users"])
+    parser.add_argument("--methods", nargs="*")
+    parser.add_argument("--child", nargs=3)
+    arguments = parser.parse_args(argv)
+    if arguments.child:
+        print(json.dumps(child(*arguments.child)))
+        return
+    rows = measure.finished(NAME)
+
+    def keep(data, method, found):
+        print(data, method, found, flush=True)
+        if "error" in found:
+            return
+        found = {"data": data, "method": method, **found}
+        row = {name: found.get(name, "") for name in COLUMNS}
+        same = [r for r in rows if (r["data"], r["method"]) == (data, method)]
+        if same:
+            rows[rows.index(same[0])] = row
+        else:
+            rows.append(row)
+        command = "python -m benchmarks.jobs next_item"
+        measure.save(NAME, rows, command=command)
+
+    for data in arguments.data:
+        path = arguments.users
+        if data != "users":
+            path = os.path.join(arguments.folder, data)
+        if path is None:
+            continue
+        ours = ["tfxclass, 2 epochs", "tfxclass, 3 epochs"]
+        if data == "users":
+            COUNTS.pop("seen items, then co-occurrence", None)
+            ours = [f"tfxclass, {n} epochs" for n in (4, 8, 14)]
+        for method in arguments.methods or [*COUNTS, *ours]:
+            job = "-m", "benchmarks.jobs", "next_item", "--child"
+            keep(
+                data, method, measure.in_fresh_process(*job, data, method, path)
+            )
+        if data == "users" and arguments.rectools:
+            for name, options in RECTOOLS.items():
+                for found in rectools(
+                    arguments.rectools, path, arguments.epochs, options
+                ):
+                    keep(data, f"{name}, {found['epochs']} epochs", found)

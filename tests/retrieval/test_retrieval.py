@@ -1,0 +1,107 @@
+"""Splits, sequences and measures of recommenders."""
+
+import numpy as np
+import pytest
+
+from tests.support.cases import check_refused
+from tfxclass import retrieval
+
+SEQUENCES = [[1, 2, 3, 4], [2, 5], [3, 1, 2]]
+
+
+def test_the_latest_items_are_kept():
+    rows = retrieval.pad(SEQUENCES, 3)
+    assert rows.tolist() == [[2, 3, 4], [0, 2, 5], [3, 1, 2]]
+    rows = retrieval.pad([[1, 2, 3], []], 2, value=-1, latest="first")
+    assert rows.tolist() == [[3, 2], [-1, -1]]
+    assert retrieval.pad([], 2).shape == (0, 2)
+
+
+def test_each_beginning_is_a_question():
+    histories, labels = retrieval.next_items(SEQUENCES[1:])
+    assert histories == [[2], [3], [3, 1]] and labels.tolist() == [5, 1, 2]
+
+
+def test_leave_one_out():
+    split = retrieval.leave_one_out(SEQUENCES)
+    assert split.train == [[1, 2], [2, 5], [3]]
+    assert split.validation.histories == [[1, 2], [3]]
+    assert split.validation.labels.tolist() == [3, 1]
+    assert split.test.histories == [[1, 2, 3], [3, 1]]
+    assert split.test.labels.tolist() == [4, 2]
+
+
+def test_the_latest_sessions_are_tested():
+    sessions = [[1, 2, 9], [1, 2], [2, 1], [2, 7, 1]]
+    split = retrieval.split_sessions(
+        sessions, times=[9, 1, 2, 3], validation=0.25, test=0.25
+    )
+    assert split.train == [[1, 2], [2, 1]]
+    # 7 and 9 were not in training.
+    assert split.validation == ([[2, 7]], [1])
+    assert split.test == ([[1]], [2])
+
+
+def test_a_split_at_a_time():
+    times = [[1, 2, 5, 8], [1, 9], [4, 5, 6]]
+    split = retrieval.split_at(SEQUENCES, times, 4, 8)
+    assert split.train == [[1, 2], [2]]
+    # Item 3 is not in training, and the third user was not there.
+    assert split.validation.histories == split.test.histories == []
+    split = retrieval.split_at(SEQUENCES, times, 5, 8)
+    assert split.train == [[1, 2], [2], [3]]
+    assert split.validation.histories == [[1, 2], [3]]
+    assert split.validation.labels.tolist() == [3, 1]
+    assert split.test.histories == []
+
+
+def test_measures():
+    ids = np.array([[4, 2, 9], [1, 3, -1], [5, 6, 7]])
+    found = retrieval.evaluate(ids, [2, -1, 5], k=3)
+    third = 1 / 3
+    assert found["hit_rate"] == pytest.approx(2 * third)
+    assert found["mrr"] == pytest.approx((1 / 2 + 1) * third)
+    assert found["ndcg"] == pytest.approx((1 / np.log2(3) + 1) * third)
+    assert retrieval.evaluate(ids, [2, 0, 5], k=1)["hit_rate"] == third
+    several = retrieval.evaluate(ids[:1], [[9, 4, -1]])
+    best = 1 + 1 / np.log2(3)
+    assert several["ndcg"] == pytest.approx((1 + 1 / 2) / best)
+    assert several["mrr"] == 1
+
+
+def test_coverage_and_novelty():
+    train = [[1, 2], [1, 3, 3], [1, 4], [1]]
+    found = retrieval.evaluate([[1, 2], [1, -1]], [1, 1], train=train)
+    assert found["coverage"] == 1 / 2
+    assert found["novelty"] == pytest.approx((0 + 2 + 0) / 3)
+
+
+BAD = {
+    "shape": (lambda: retrieval.evaluate([1], [1]), ["ids", "(1,)"]),
+    "k": (lambda: retrieval.evaluate([[1]], [1], k=2), ["k=2", "1 answers"]),
+    "fractions": (
+        lambda: retrieval.split_sessions(SEQUENCES, validation=0.5, test=0.5),
+        ["validation=0.5"],
+    ),
+    "times": (
+        lambda: retrieval.split_sessions(SEQUENCES, times=[1]),
+        ["1 times of 3"],
+    ),
+    "order": (
+        lambda: retrieval.split_at([[1, 2]], [[2, 1]], 1, 2),
+        ["must not fall"],
+    ),
+    "later": (
+        lambda: retrieval.split_at([[1]], [[2]], 3, 2),
+        ["validation_time=3"],
+    ),
+    "latest": (
+        lambda: retrieval.pad([[1]], 1, latest="left"),
+        ["latest", "left"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_refused(case):
+    check_refused(*BAD[case])

@@ -1,0 +1,21 @@
+"""Splits and measures of recommenders: what comes next, and for whom."""
+
+from tfxclass.retrieval.evaluate import evaluate
+from tfxclass.retrieval.sequences import next_items
+from tfxclass.retrieval.sequences import pad
+from tfxclass.retrieval.splits import Questions
+from tfxclass.retrieval.splits import Split
+from tfxclass.retrieval.splits import leave_one_out
+from tfxclass.retrieval.splits import split_at
+from tfxclass.retrieval.splits import split_sessions
+
+__all__ = [
+    "Questions",
+    "Split",
+    "evaluate",
+    "leave_one_out",
+    "next_items",
+    "pad",
+    "split_at",
+    "split_sessions",
+]

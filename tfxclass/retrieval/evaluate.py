@@ -1,0 +1,102 @@
+"""How good the first k items of each answer are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def evaluate(
+    ids: ArrayLike,
+    labels: ArrayLike,
+    k: int | None = None,
+    train: Sequence[Sequence[int]] | None = None,
+) -> dict[str, float]:
+    """Measures of answers, as recommender papers report them.
+
+    Which items may be answered is decided where the answers are made: see
+    `tfxclass.top_k(exclude=True)` for answers without items already seen.
+
+    Args:
+        ids: integers `[questions, n]`, the answers, best first; -1 where there
+            are fewer. As `tfxclass.top_k` gives them.
+        labels: integers `[questions]`, the right item; or `[questions, p]`
+            padded with -1, where any of several counts.
+        k: int, answers that count. Defaults to `n`.
+        train: item ids of each training sequence, for `coverage` and
+            `novelty`.
+
+    Returns:
+        A dict of floats:
+
+        - `"hit_rate"`: fraction of the questions with a label among the k
+          answers (HR@k; with one label it is recall).
+        - `"mrr"`: 1 / rank of the first label, 0 past rank k; averaged.
+        - `"ndcg"`: 1 / log2(rank + 1) of each label, over the best possible
+          sum; averaged.
+        - `"coverage"`: fraction of the training items that are in an answer.
+        - `"novelty"`: mean of -log2 of the fraction of training sequences that
+          have the item. It is higher for answers that fewer users know.
+
+    Raises:
+        ValueError: shapes that do not agree, or `k` out of range.
+
+    Example:
+
+    >>> ids, _ = tfxclass.top_k(model, 20).predict(x)
+    >>> tfxclass.retrieval.evaluate(ids, labels, k=20)
+
+    References:
+        Järvelin and Kekäläinen, Cumulated gain-based evaluation of IR
+        techniques, ACM TOIS 2002 (NDCG). Zhou et al., Solving the apparent
+        diversity-accuracy dilemma of recommender systems, PNAS 2010 (novelty).
+    """
+    ids, labels = np.asarray(ids), np.asarray(labels)
+    if labels.ndim == 1:
+        labels = labels[:, np.newaxis]
+    if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):
+        raise ValueError(
+            "`ids` must have shape [questions, n] and `labels` [questions] or "
+            f"[questions, p]. Received: {ids.shape} and {labels.shape}"
+        )
+    k = ids.shape[1] if k is None else k
+    if not 1 <= k <= ids.shape[1]:
+        raise ValueError(
+            "`k` must be at least 1 and at most the number of answers. "
+            f"Received: k={k} with {ids.shape[1]} answers"
+        )
+    ids = ids[:, :k]
+    is_label = labels >= 0
+    hits = (ids[:, np.newaxis] == labels[:, :, np.newaxis]).any(axis=1)
+    hits &= ids >= 0
+    gains = 1 / np.log2(np.arange(2, k + 2))
+    best = np.cumsum(gains)[np.clip(is_label.sum(axis=1), 1, k) - 1]
+    first = np.where(hits.any(axis=1), 1 / (1 + hits.argmax(axis=1)), 0.0)
+    figures = {
+        "hit_rate": _mean(hits.any(axis=1)),
+        "mrr": _mean(first),
+        "ndcg": _mean(hits @ gains / best),
+    }
+    if train is not None:
+        figures |= _of_catalogue(ids, train)
+    return figures
+
+
+def _of_catalogue(ids, train):
+    """Coverage and novelty of answers `[questions, k]`."""
+    items = [item for row in train for item in set(row)]
+    answers = ids[ids >= 0]
+    size = 1 + max([*items, *answers.tolist()], default=0)
+    counts = np.bincount(np.array(items, np.int64), minlength=size)
+    answered = np.unique(answers)
+    known = np.count_nonzero(counts[answered])
+    # An item of no sequence counts as one of a single sequence.
+    shares = np.maximum(counts[answers], 1) / max(len(train), 1)
+    return {
+        "coverage": float(known / max(np.count_nonzero(counts), 1)),
+        "novelty": _mean(-np.log2(shares)),
+    }
+
+
+def _mean(values):
+    return float(np.mean(values)) if len(values) else 0.0

@@ -1,0 +1,57 @@
+"""Sequences of items as arrays that a model reads."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
+
+
+def pad(
+    sequences: Sequence[Sequence[int]],
+    length: int,
+    value: int = 0,
+    latest: str = "last",
+) -> np.ndarray:
+    """The latest items of each sequence, in rows of one length.
+
+    Args:
+        sequences: item ids of each sequence, in the order of time.
+        length: int, items of a row. Of a longer sequence, the latest are kept.
+        value: int, the padding: 0 for inputs, where no item has the id 0; -1
+            for labels and for the ids of `top_k(exclude=True)`.
+        latest: `"last"`: padding comes first, as causal transformers need it.
+            `"first"`: the latest item is in column 0, so a column says how long
+            ago an item was.
+
+    Returns:
+        int64 `[sequences, length]`.
+
+    Raises:
+        ValueError: an argument that is not as above.
+    """
+    length = check_positive_int("length", length)
+    check_choice("latest", latest, ("last", "first"))
+    sizes = np.array([min(len(row), length) for row in sequences], np.int64)
+    kept = [item for row in sequences for item in row[-length:]]
+    rows = np.full((len(sizes), length), value, np.int64)
+    is_item = np.arange(length) >= length - sizes[:, np.newaxis]
+    rows[is_item] = kept
+    return rows if latest == "last" else rows[:, ::-1]
+
+
+def next_items(
+    sequences: Sequence[Sequence[int]],
+) -> tuple[list[Sequence[int]], np.ndarray]:
+    """Each beginning of each sequence, and the item that comes next.
+
+    Args:
+        sequences: item ids of each sequence, in the order of time.
+
+    Returns:
+        `(beginnings, labels)`: a list of item ids, and int64 `[questions]`.
+    """
+    pairs = [(s[:i], s[i]) for s in sequences for i in range(1, len(s))]
+    labels = np.array([label for _, label in pairs], np.int64)
+    return [beginning for beginning, _ in pairs], labels

@@ -1,0 +1,177 @@
+"""What to train on, to choose by, and to test on."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tfxclass.retrieval.sequences import next_items
+
+Sequences = Sequence[Sequence[int]]
+
+
+class Questions(NamedTuple):
+    """Questions of a validation or a test.
+
+    Attributes:
+        histories: list of item ids, in the order of time.
+        labels: int64 `[questions]`, the item that came next.
+    """
+
+    histories: list[Sequence[int]]
+    labels: np.ndarray
+
+
+class Split(NamedTuple):
+    """The three parts of a data set.
+
+    Attributes:
+        train: list of item ids of each sequence.
+        validation: `Questions`, to choose a model and its options by.
+        test: `Questions`, to report.
+    """
+
+    train: list[Sequence[int]]
+    validation: Questions
+    test: Questions
+
+
+def leave_one_out(sequences: Sequences) -> Split:
+    """The last item of each user is for the test, the one before to validate.
+
+    The usual split of papers about sequences of users. It lets a model see what
+    other users did later, so its figures are higher than those of a service:
+    `split_at` has no such leak.
+
+    Args:
+        sequences: item ids of each user, in the order of time. Users with fewer
+            than three items are for training only.
+
+    Returns:
+        A `Split`.
+    """
+    long = [s for s in sequences if len(s) >= 3]
+    train = [s[:-2] if len(s) >= 3 else s for s in sequences]
+    return Split(
+        train,
+        Questions([s[:-2] for s in long], _ids(s[-2] for s in long)),
+        Questions([s[:-1] for s in long], _ids(s[-1] for s in long)),
+    )
+
+
+def split_sessions(
+    sessions: Sequences,
+    times: Sequence[float] | None = None,
+    validation: float = 0.1,
+    test: float = 0.1,
+) -> Split:
+    """The latest sessions are for the test, those before to validate.
+
+    Each beginning of a session is a question, as long as the item that comes
+    next is in a training session.
+
+    Args:
+        sessions: item ids of each session, in the order of time.
+        times: a number for each session, when it began. By default sessions
+            are in the order of time.
+        validation, test: floats in [0, 1), fractions of the sessions.
+
+    Returns:
+        A `Split`.
+
+    Raises:
+        ValueError: fractions that leave no session to train on, or another
+            number of times than of sessions.
+    """
+    if not (validation >= 0 and test >= 0 and validation + test < 1):
+        raise ValueError(
+            "`validation` and `test` must be >= 0, and their sum below 1. "
+            f"Received: validation={validation}, test={test}"
+        )
+    if times is not None:
+        _check_times(sessions, times)
+        order = np.argsort(np.asarray(times), kind="stable")
+        sessions = [sessions[i] for i in order]
+    first_test = round(len(sessions) * (1 - test))
+    first = round(len(sessions) * (1 - test - validation))
+    train = list(sessions[:first])
+    known = {item for session in train for item in session}
+    return Split(
+        train,
+        _known_only(sessions[first:first_test], known),
+        _known_only(sessions[first_test:], known),
+    )
+
+
+def split_at(
+    sequences: Sequences,
+    times: Sequence[Sequence[float]],
+    validation_time: float,
+    test_time: float,
+) -> Split:
+    """What users do after a point in time is for the test.
+
+    A user's question is the first item at or after that time, and all earlier
+    items are the history. Users without items before and after have none.
+
+    Args:
+        sequences: item ids of each user, in the order of time.
+        times: the time of each of these items.
+        validation_time: float. What is earlier is for training.
+        test_time: float >= `validation_time`.
+
+    Returns:
+        A `Split`.
+
+    Raises:
+        ValueError: times that do not belong to the items, or not in order.
+    """
+    if not validation_time <= test_time:
+        raise ValueError(
+            "`validation_time` must not be after `test_time`. Received: "
+            f"validation_time={validation_time}, test_time={test_time}"
+        )
+    _check_times(sequences, times)
+    for items, moments in zip(sequences, times):
+        _check_times(items, moments)
+        if np.any(np.diff(moments) < 0):
+            raise ValueError(
+                "`times` of a user must not fall: items are in the order of "
+                f"time. Received: {list(moments)[:10]}"
+            )
+    ends = [
+        [*np.searchsorted(moments, [validation_time, test_time]), len(items)]
+        for items, moments in zip(sequences, times)
+    ]
+    train = [s[: end[0]] for s, end in zip(sequences, ends) if end[0]]
+    known = {item for items in train for item in items}
+
+    def questions(part):
+        pairs = [
+            (s[: end[part]], s[end[part]])
+            for s, end in zip(sequences, ends)
+            if 0 < end[part] < end[part + 1] and s[end[part]] in known
+        ]
+        return Questions([x for x, _ in pairs], _ids(y for _, y in pairs))
+
+    return Split(train, questions(0), questions(1))
+
+
+def _known_only(sessions, known):
+    """`Questions` whose labels are in training."""
+    histories, labels = next_items(sessions)
+    is_known = [label in known for label in labels.tolist()]
+    kept = [history for history, ok in zip(histories, is_known) if ok]
+    return Questions(kept, labels[np.array(is_known, bool)])
+
+
+def _check_times(sequences, times):
+    if len(times) != len(sequences):
+        raise ValueError(
+            "`times` must have as many entries as there are sequences and "
+            f"items. Received: {len(times)} times of {len(sequences)}"
+        )
+
+
+def _ids(items):
+    return np.array(list(items), np.int64)
