@@ -1,65 +1,53 @@
-"""Step time against the number of classes, at a fixed number of active ones.
+"""Step time against the number of classes, 1 % of them sampled.
 
     python benchmarks/growth.py [num_classes ...]
 
-SelectiveSoftmax with LazyAdam, 2,048 active classes, batch 256, 128
-dimensions; the step alone (no rebuild falls into the timed steps) on a forest
-of the rows as they are.
+Methods of `step_time.py`, each in a process of its own: batch 256, 128
+dimensions. `Dense` stops at a million classes, where a step takes seconds.
 """
 
-import json
+import os
 import sys
 
 import measure
 
-BATCH, DIM, ACTIVE = 256, 128, 2048
-
-
-def child(num_classes):
-    import keras
-    import tensorflow as tf
-
-    import tfxclass
-
-    head = tfxclass.layers.SelectiveSoftmax(
-        num_classes,
-        num_sampled=ACTIVE,
-        sampler_options={"rebuild_interval": 10**6},
-    )
-    model = keras.Sequential([keras.layers.Dense(DIM), head])
-    optimizer = tfxclass.optimizers.LazyAdam(1e-3)
-    model.compile(optimizer, loss=head.loss)
-    model.build((BATCH, DIM))
-    optimizer.build(model.trainable_variables)
-    x = tf.random.normal([BATCH, DIM])
-    y = tf.random.uniform([BATCH], 0, num_classes, tf.int64)
-    step = tf.function(lambda: model.train_step((x, y)))
-    step()  # begins the background build, which rebuild() waits for
-    head.rebuild()
-    return measure.median_ms(step, 30, warmup=5)
+SCRIPT = os.path.join(measure.FOLDER, "step_time.py")
+SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
+MOST_FOR_DENSE = 1_000_000
+METHODS = {
+    "keras_dense_adam": "Keras Dense, Adam",
+    "tf_sampled_softmax_adam": "tf.nn.sampled_softmax_loss, Adam",
+    "sampled_head_adam": "tfxclass SampledSoftmax, HeadAdam",
+}
 
 
 def main(sizes):
     rows = []
     for num_classes in sizes:
-        result = measure.in_fresh_process(__file__, "--child", num_classes)
-        rows.append({"classes": num_classes, **result})
-        print(rows[-1], flush=True)
+        for method in METHODS:
+            if method == "keras_dense_adam" and num_classes > MOST_FOR_DENSE:
+                continue
+            found = measure.in_fresh_process(
+                SCRIPT, "--child", method, num_classes
+            )
+            rows.append({"classes": num_classes, "method": method, **found})
+            print(rows[-1], flush=True)
     measure.save("growth", rows)
+    draw_figure(rows)
 
+
+def draw_figure(rows):
     def draw(axes):
-        sizes = [row["classes"] for row in rows]
-        times = [row["median_ms"] for row in rows]
-        axes.plot(sizes, times, "o-", label="SelectiveSoftmax, LazyAdam")
-        axes.set_ylim(bottom=0)
+        for method, label in METHODS.items():
+            own = [row for row in rows if row["method"] == method]
+            sizes = [row["classes"] for row in own]
+            times = [row["median_ms"] for row in own]
+            axes.plot(sizes, times, "o-", label=label)
+        axes.set_title("A step with a sample costs a hundredth of a full one")
 
-    measure.plot("growth", draw, "classes", "ms a step", xscale="log")
+    scales = {"xscale": "log", "yscale": "log"}
+    measure.plot("growth", draw, "number of classes", "ms per step", **scales)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        found = child(int(sys.argv[2]))
-        print(json.dumps({**found, "peak_gb": measure.peak_gb()}))
-    else:
-        sizes = [10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000]
-        main([int(n) for n in sys.argv[1:]] or sizes)
+    main([int(n) for n in sys.argv[1:]] or SIZES)

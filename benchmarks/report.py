@@ -11,6 +11,7 @@ import measure
 import notes
 
 TITLES = {
+    "jobs/demo": "The demo: words by their descriptions",
     "jobs/two_towers": "Job titles to occupations: two towers and peers",
     "readme_optimizers": "README's example with other optimizers",
     "step_time_large": "A training step, 670,091 classes",

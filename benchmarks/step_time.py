@@ -23,6 +23,7 @@ METHODS = (
     "full_softmax_adam",
     "full_softmax_lazy_adam",
     "sampled_uniform_lazy_adam",
+    "sampled_head_adam",
     "selective_lazy_adam",
     "lsh_simhash_lazy_adam",
     "lsh_dwta_lazy_adam",
@@ -102,8 +103,11 @@ def make_step(method, num_classes):
     if method == "full_softmax_lazy_adam":
         return head_step(layers.FullSoftmax(num_classes), lazy(1e-3), x, y)
     if method == "sampled_uniform_lazy_adam":
-        head = layers.SampledSoftmax(num_classes, num_sampled=num_sampled)
+        head = layers.SampledSoftmax(num_classes, num_sampled, "uniform")
         return head_step(head, lazy(1e-3), x, y)
+    if method == "sampled_head_adam":
+        head = layers.SampledSoftmax(num_classes, num_sampled)
+        return head_step(head, tfxclass.optimizers.HeadAdam(), x, y)
     if method.startswith("lsh"):
         hash = method.split("_")[1]
         head = layers.LSHSoftmax(

@@ -1,6 +1,6 @@
 """The last step of `make demo`: asks the development server.
 
-python serving/demo.py models/reverse_dictionary "a tool that drives nails"
+python serving/demo.py models/reverse_dictionary "the fear of closed spaces"
 """
 
 import os

@@ -1,6 +1,6 @@
 """Asks a served model over gRPC; needs the extra tfxclass[serving].
 
-python serving/grpc_client.py reverse_dictionary "a tool that drives nails"
+python serving/grpc_client.py reverse_dictionary "the fear of closed spaces"
 """
 
 import argparse

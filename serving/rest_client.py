@@ -1,6 +1,6 @@
 """Asks a served model over REST; the standard library is enough.
 
-python serving/rest_client.py reverse_dictionary "a tool that drives nails"
+python serving/rest_client.py reverse_dictionary "the fear of closed spaces"
 """
 
 import argparse

@@ -132,16 +132,19 @@ def main(argv=None):
 def finish(data, model, out, seconds):
     """Prints how well it does, and exports it."""
     copy_trained(model, data.local)
-    answering = model_lib.make_answering(
+    answering, excluded = model_lib.make_answering(
         data.vocabulary,
         data.idf,
-        model_lib.state(data.serving),
+        [model_lib.state(data.serving)],
         model_lib.beginning(*data.known, seed=1),
         data.task.usual,
+        text.classes_of_terms(data.known[1], data.task.words),
     )
-    found = demo.model_ranks(answering, data.task)
+    found = demo.model_ranks(answering, data.task, excluded)
     demo.print_table(data.task, [("SampledSoftmax", seconds, found)])
-    folder = tfxclass.export.saved_model(answering, out, labels=data.task.words)
+    folder = tfxclass.export.saved_model(
+        answering, out, labels=data.task.words, exclude=excluded
+    )
     print(f"\nThe model is in {folder}.")
 
 

@@ -6,7 +6,9 @@ import pathlib
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -21,7 +23,9 @@ from examples.reverse_dictionary import tfidf
 from examples.reverse_dictionary import train
 
 LEARNING_RATE = 5e-3
-EXAMPLE = "a tool that drives nails"
+# Trained models that answer together.
+PARTS = 2
+EXAMPLE = "the fear of closed spaces"
 QUESTIONS = (
     "the fear of closed spaces",
     "someone who repairs pipes",
@@ -70,6 +74,7 @@ class Task:
         tests = {
             "GCIDE": data.test_queries(data.read_gcide(), self._synsets),
             "Hill": data.read_hill(self.words),
+            "phrases": data.read_phrases(self.words),
         }
         return {name: test for name, test in tests.items() if test}
 
@@ -105,8 +110,41 @@ def run_tfidf(task, texts):
     return time.perf_counter() - begin, found
 
 
+class Known(NamedTuple):
+    """The task, its texts as terms, and the vocabulary."""
+
+    task: Task
+    columns: dict
+    idf: np.ndarray
+    terms: np.ndarray
+    path: pathlib.Path
+
+    def batches(self):
+        table = text.WordIds(self.path).table
+        return train.Batches(table, self.columns, self.task.labels)
+
+    def beginning(self, seed):
+        return model_lib.beginning(
+            self.idf, self.terms, self.task.words, self.batches(), seed
+        )
+
+
+def train_part(known, seed, epochs, seconds, full=False):
+    """Trains a model from the beginning of a seed; its `state`."""
+    head = model_lib.make_head(len(known.task.words), full)
+    serving, training = model_lib.make_models(known.path, known.idf, head)
+    model_lib.set_state(serving, known.beginning(seed))
+    # Class vectors begin as data. HeadAdam(1e-2) is as good.
+    training.compile(
+        tfxclass.optimizers.LazyAdam(LEARNING_RATE), loss=head.loss
+    )
+    anneal = train.Anneal(epochs, seconds, LEARNING_RATE)
+    training.fit(known.batches(), epochs=epochs, callbacks=[anneal])
+    return model_lib.state(serving)
+
+
 def run_model(task, out, epochs, seconds, full=False):
-    """Trains a model; `(name, seconds, ranks, model that answers)`."""
+    """Trains a model; `(rows of the table, model, excluded)`."""
     begin = time.perf_counter()
     columns = {
         kind: text.split_all(texts) for kind, texts in task.texts.items()
@@ -115,30 +153,34 @@ def run_model(task, out, epochs, seconds, full=False):
     out.mkdir(parents=True, exist_ok=True)
     vocabulary = out / "vocabulary.txt"
     vocabulary.write_bytes(b"\n".join([*terms, b""]))
-    head = model_lib.make_head(len(task.words), full)
-    serving, training = model_lib.make_models(vocabulary, idf, head)
-    table = serving.get_layer("word_ids").table
-    batches = train.Batches(table, columns, task.labels)
-    known = idf, terms, task.words, batches
-    model_lib.set_state(serving, model_lib.beginning(*known))
-    training.compile(
-        tfxclass.optimizers.LazyAdam(LEARNING_RATE), loss=head.loss
-    )
-    anneal = train.Anneal(epochs, seconds, LEARNING_RATE)
-    training.fit(batches, epochs=epochs, callbacks=[anneal])
-    answering = model_lib.make_answering(
+    known = Known(task, columns, idf, terms, vocabulary)
+    count = 1 if full else PARTS
+    learned = [
+        train_part(known, seed, epochs, seconds / count, full)
+        for seed in range(count)
+    ]
+    answering, excluded = model_lib.make_answering(
         vocabulary,
         idf,
-        model_lib.state(serving),
-        model_lib.beginning(*known, seed=1),
+        learned,
+        known.beginning(seed=count),
         task.usual,
+        text.classes_of_terms(terms, task.words),
     )
     taken = time.perf_counter() - begin
-    return type(head).__name__, taken, model_ranks(answering, task), answering
+    name = "FullSoftmax" if full else "SampledSoftmax"
+    rows = [
+        (name, taken, model_ranks(answering, task)),
+        ("... no asked words", taken, model_ranks(answering, task, excluded)),
+    ]
+    return rows, answering, excluded
 
 
-def model_ranks(answering, task):
+def model_ranks(answering, task, excluded=None):
+    """Ranks of each test, with or without the words of the questions."""
     encoder = model_lib.encoder_of(answering)
+    if excluded is not None:
+        excluded = keras.Model(answering.inputs, excluded)
     head = answering.layers[-1]
     # The bias is the weight of a feature that is 1.
     classes = np.column_stack([head.kernel.numpy(), head.bias.numpy()])
@@ -147,7 +189,10 @@ def model_ranks(answering, task):
         features = encoder.predict(tf.constant(query), verbose=0)
         ones = np.ones((len(features), 1), features.dtype)
         queries = np.concatenate([features, ones], axis=1)
-        found.append(evaluate.ranks(queries, target, classes))
+        asked = None
+        if excluded is not None:
+            asked = excluded(tf.constant(query)).numpy()
+        found.append(evaluate.ranks(queries, target, classes, asked))
     return found
 
 
@@ -163,13 +208,12 @@ def print_table(task, rows):
 
 
 def answer_questions(folder, shown=6):
-    """Ten questions and their best answers, those that are in them left out."""
+    """Ten questions and their best answers."""
     serve = tf.saved_model.load(folder).signatures["serving_default"]
     labels = serve(text=tf.constant(QUESTIONS))["labels"].numpy()
     print()
     for question, found in zip(QUESTIONS, labels):
-        asked = question.split()
-        words = [word.decode() for word in found if word.decode() not in asked]
+        words = [word.decode() for word in found]
         print(f"{question:36} {', '.join(words[:shown])}")
 
 
@@ -213,15 +257,18 @@ def main(argv=None):
         ("TF-IDF, the model's texts", *run_tfidf(task, task.joined_texts)),
     ]
     options = arguments.out, arguments.epochs
-    *row, answering = run_model(task, *options, arguments.seconds)
-    rows.append(row)
+    found, answering, excluded = run_model(task, *options, arguments.seconds)
+    rows += found
     folder = tfxclass.export.saved_model(
-        answering, arguments.out, top_k=10, labels=task.words
+        answering,
+        arguments.out,
+        top_k=10,
+        labels=task.words,
+        exclude=excluded,
     )
     if arguments.compare:
         # The same epochs, however long they take.
-        *row, _ = run_model(task, *options, float("inf"), full=True)
-        rows.append(row)
+        rows += run_model(task, *options, float("inf"), full=True)[0]
     print_table(task, rows)
     print(f"\nThe model is in {folder}.")
     answer_questions(folder)

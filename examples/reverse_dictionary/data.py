@@ -140,6 +140,11 @@ def test_queries(queries, synsets, size=2000, seed=1):
     return random.Random(seed).sample(kept, min(size, len(kept)))
 
 
+def read_phrases(words, path=pathlib.Path(__file__).with_name("phrases.tsv")):
+    """Descriptions of everyday words, written for this example."""
+    return read_hill(words, path)
+
+
 def read_hill(words, path=SHARED / "hill2016_descriptions.tsv"):
     """Descriptions of Hill et al. (2016) of words among `words`."""
     if not path.exists():

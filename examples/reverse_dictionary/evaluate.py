@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def ranks(queries, targets, classes, block=256):
+def ranks(queries, targets, classes, excluded=None, block=256):
     """Rank of each query's target among all classes, from 1, ties halved.
 
     Args:
@@ -11,6 +11,7 @@ def ranks(queries, targets, classes, block=256):
         targets: int `[n]`, the class meant.
         classes: `[num_classes, dim]`, of the same kind; the score is the dot
             product.
+        excluded: int `[n, p]`, classes that are no answers, padded with -1.
         block: queries a block; never [n, num_classes] scores.
     """
     found = []
@@ -18,6 +19,10 @@ def ranks(queries, targets, classes, block=256):
         scores = queries[start : start + block] @ classes.T
         if not isinstance(scores, np.ndarray):
             scores = scores.toarray()
+        if excluded is not None:
+            row, column = np.nonzero(excluded[start : start + block] >= 0)
+            named = excluded[start : start + block][row, column]
+            scores[row, named] = -np.inf
         at = targets[start : start + block]
         own = scores[np.arange(len(at)), at][:, np.newaxis]
         higher = np.sum(scores > own, axis=1)

@@ -57,6 +57,56 @@ def make_vocabulary(columns, size, min_count=2):
     return terms.numpy()[kept], idf.astype("float32")
 
 
+def classes_of_terms(terms, words, most=4):
+    """The words that a question with a term asks about in its own words.
+
+    A word belongs to its term and to its stem.
+
+    Args:
+        terms: bytes `[vocabulary]`, from `make_vocabulary`.
+        words: list of str, the classes.
+        most: int, words of a stem.
+
+    Returns:
+        int64 `[vocabulary, most]`, class ids padded with -1.
+    """
+    at = {term: i for i, term in enumerate(terms)}
+    found = np.full((len(terms), most), -1, "int64")
+    sizes = np.zeros(len(terms), "int64")
+    marked = stems(tf.constant(words)).numpy()
+    for i, (word, stem) in enumerate(zip(words, marked)):
+        for term in (word.encode(), stem):
+            row = at.get(term)
+            if row is not None and " " not in word and sizes[row] < most:
+                found[row, sizes[row]] = i
+                sizes[row] += 1
+    return found
+
+
+class AskedClasses(keras.layers.Layer):
+    """Ids of terms `[batch, length]` to the classes that a question names.
+
+    Returns:
+        int64 `[batch, p]`, padded with -1; p is at most 64.
+
+    Args:
+        classes: from `classes_of_terms`.
+    """
+
+    def __init__(self, classes, **kwargs):
+        super().__init__(**kwargs)
+        self.classes = tf.Variable(classes, trainable=False)
+
+    def call(self, ids):
+        classes = tf.gather(self.classes, tf.maximum(ids, 0))
+        classes = tf.where(ids[..., tf.newaxis] >= 0, classes, -1)
+        classes = tf.reshape(classes, [tf.shape(ids)[0], -1])
+        return tf.sort(classes, axis=1, direction="DESCENDING")[:, :64]
+
+    def compute_output_spec(self, ids):
+        return keras.KerasTensor((ids.shape[0], None), dtype="int64")
+
+
 class WordIds(keras.layers.Layer):
     """Raw text `[batch]` to ids `[batch, length]`, -1 for padding.
 

@@ -114,6 +114,16 @@ class TestText:
         ids = text.WordIds(path)(tf.constant(["a b", "z"]))
         assert ids.numpy().tolist() == [[2, 0, -1, 1], [-1, -1, -1, -1]]
 
+    def test_the_words_of_a_question(self):
+        terms = [b"care", b"_care", b"careful", b"of"]
+        words = ["care", "careful", "careless thing", "cares", "of"]
+        found = text.classes_of_terms(terms, words, most=3)
+        rows = [sorted(set(row) - {-1}) for row in found.tolist()]
+        assert rows == [[0], [0, 1, 3], [1], [4]]
+        layer = text.AskedClasses(found)
+        asked = layer(np.array([[1, 3, -1]])).numpy()
+        assert sorted(set(asked[0]) - {-1}) == [0, 1, 3, 4]
+
 
 class TestTraining:
     def test_texts_and_labels(self):
@@ -204,13 +214,21 @@ class TestMeaning:
             )
             parts.append((embeddings, keras.utils.normalize(rows)))
         usual = np.array([0.1, 0, -0.1], "float32")
-        model = model_lib.make_answering(path, idf, *parts, usual)
+        asked = np.array([[0, -1], [-1, -1], [2, 1], [2, -1]])
+        model, excluded = model_lib.make_answering(
+            path, idf, parts[:1], parts[1], usual, asked
+        )
+        named = keras.Model(model.inputs, excluded)(tf.constant(["b", "z"]))
+        assert [set(row) for row in named.numpy().tolist()] == [
+            {1, 2, -1},
+            {-1},
+        ]
         found = model.predict(tf.constant(["b a", "zzz"]), verbose=0)
         cosines = [
             keras.utils.normalize(idf @ e)[0] @ rows.T for e, rows in parts
         ]
         logits = [cosines[0] + 0.7 * cosines[1] + 1.7 * usual, 1.7 * usual]
-        expected = reference.softmax(20 * np.array(logits))
+        expected = reference.softmax(15 * np.array(logits))
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
@@ -223,9 +241,19 @@ class TestRanks:
         # Ties count half: both 1.0 are third or fourth, three 0.0 are between
         # second and fourth.
         found = evaluate.ranks(
-            kind(self.SCORES), np.array([1, 0]), kind(np.eye(4)), block
+            kind(self.SCORES),
+            np.array([1, 0]),
+            kind(np.eye(4)),
+            block=block,
         )
         assert found.tolist() == [3, 3]
+
+    def test_excluded_classes_have_no_rank(self):
+        excluded = np.array([[0, -1], [3, 2]])
+        found = evaluate.ranks(
+            self.SCORES, np.array([1, 0]), np.eye(4), excluded
+        )
+        assert found.tolist() == [2, 1]
 
     def test_summary(self):
         found = np.array([1, 10, 11, 100, 101])
