@@ -29,7 +29,7 @@ class Preset(NamedTuple):
     Attributes:
         epochs: int, passes over the texts.
         seconds: float, of CPU, up to which all labels see all rows.
-        values_of_c: floats, that are tried.
+        values_of_c: floats, that are tried; the first is the default.
         terms: int, the heaviest of a text, that are learned from where all
             take longer than `seconds`; None for all of them.
     """
@@ -42,7 +42,7 @@ class Preset(NamedTuple):
 
 PRESETS = {
     "fast": Preset(4, 20.0, (0.5,), 96),
-    "best": Preset(5, 90.0, (0.1, 0.5, 1.0)),
+    "best": Preset(5, 90.0, (0.5, 0.1, 1.0)),
 }
 # Where a text's heaviest terms are learned from.
 _LIGHT_EPOCHS = 3
@@ -51,6 +51,8 @@ _MAX_HELD = 2000
 _MIN_C, _MAX_C = 0.005, 8.0
 # Passes over the texts.
 _MAX_EPOCHS = 32
+# Terms of a short text, without characters.
+_FEW_TERMS = 10
 # Fewer rows cannot tell one choice from another.
 _MIN_HELD = 20
 # A smaller share of held-out texts with a known term is worth a warning.
@@ -72,6 +74,7 @@ class ModelSelection:
         self.single_label, self.held = single_label, held
         self.c = 0.5 if tagger.c is None else tagger.c
         self.slope, self.intercept = choice.SLOPE, 0.0
+        self.loss = "squared_hinge"
         self.threshold = 0.5
         self.share, self.parent_weight, self.report = 0.0, 0.0, []
         # The parents of the tags, if they are codes.
@@ -86,11 +89,10 @@ class ModelSelection:
 
     def choose(self) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
-        sets = columns_lib.candidates(self.columns)
-        if self.tagger.fields is not None:
-            sets = [self.tagger.fields]
+        sets = self._candidates()
         every = list(dict.fromkeys(field for part in sets for field in part))
         featured = Featured(every, self.columns, self.tagger, self._lighter)
+        self._choose_loss(featured, sets)
         every_row, held, held_labels = self._parts(featured)
         if held is None:
             self._check_unjudged()
@@ -117,19 +119,59 @@ class ModelSelection:
         )  # fmt: skip
         return featured.join(fields)
 
+    def _candidates(self):
+        """Lists of `Field` to choose from."""
+        if self.tagger.fields is not None:
+            return [self.tagger.fields]
+        sets = columns_lib.candidates(
+            self.columns, self.tagger.effort == "fast"
+        )
+        # The least that a trial of all labels takes.
+        least = linear_tree.seconds_of(
+            _FEW_TERMS * len(self.labels), len(self.tagger.tags), choice.EPOCHS
+        )
+        is_long = least > tried_labels.MAX_SECONDS
+        return sets[:1] if is_long and not self.single_label else sets
+
+    def _choose_loss(self, featured, sets):
+        """The logistic loss where rows have one label, if there is time.
+
+        It ranks the labels below the best one better. A label tree has the
+        squared hinge: few rows of its groups are without a label.
+        """
+        size, most = len(self.tagger.tags), self.effort.seconds
+        is_flat = all(
+            linear_tree.seconds(featured.join(fields)[1], size, self.epochs)
+            <= most
+            for fields in sets
+        )
+        if self.single_label and is_flat:
+            self.loss, self.slope = "logistic", 1.0
+
+    def _judges_all(self):
+        """Whether trials are of all labels that their rows have.
+
+        Among some of its labels, a text has few rivals: what is best there is
+        not best among all.
+        """
+        return self.single_label or len(self.some) == len(self.tagger.tags)
+
     def _best_fields(self, sets, featured, *split):
         """`(trial, fields, c)` of the best fields; C is the first fields' best.
 
         Other fields than the first must gain something for what they cost.
         """
-        best = None
-        for c in self._values_of_c():
+        first, *others = self._values_of_c()
+        best = self._try(featured, sets[0], first, *split), sets[0], first
+        if not self._judges_all():
+            return best
+        for c in others:
             trial = self._try(featured, sets[0], c, *split)
-            if best is None or trial.score > best[0].score:
+            if trial.gain(best[0]) > 0:
                 best = trial, sets[0], c
         for fields in sets[1:]:
             trial = self._try(featured, fields, best[2], *split)
-            if trial.score >= best[0].score + choice.MIN_GAIN:
+            if trial.gain(best[0]) >= choice.MIN_GAIN:
                 best = trial, fields, best[2]
         return best
 
@@ -164,27 +206,27 @@ class ModelSelection:
 
     def _go_on(self, best, featured, *split):
         """Other values of C while the best is at the end of those tried."""
-        values = self.effort.values_of_c
+        values = sorted(self.effort.values_of_c)
         if self.tagger.c is not None or len(values) == 1:
             return best
         for factor, c in ((0.4, values[0]), (2.0, values[-1])):
             while best[2] == c and _MIN_C <= c * factor <= _MAX_C:
                 c *= factor
                 trial = self._try(featured, best[1], c, *split)
-                if trial.score > best[0].score:
+                if trial.gain(best[0]) > 0:
                     best = trial, best[1], c
         return best
 
     def _stop_early(self, trial, *split):
         """More passes over the texts while held-out ones gain, or fewer."""
-        if self.tagger.effort == "fast":
+        if self.tagger.effort == "fast" or not self._judges_all():
             return trial
         passes = choice.EPOCHS
         for factor in (2, 0.5):
             while 2 <= passes * factor <= _MAX_EPOCHS:
                 tried = int(passes * factor)
                 other = self._try(*split, num_epochs=tried)
-                if other.score <= trial.score:
+                if other.gain(trial) < choice.MIN_GAIN:
                     break
                 trial, passes = other, tried
             if passes != choice.EPOCHS:
@@ -249,6 +291,7 @@ class ModelSelection:
         trial = choice.try_out(
             data.take(train), featured.join_held(fields, held), held_labels,
             self.single_label, c, num_epochs, self.parents, self.some,
+            self.loss,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
@@ -260,7 +303,7 @@ class ModelSelection:
     def _calibrate(self, trial):
         if self.single_label:
             self.slope = likelihood.fit_slope(
-                trial.margins, trial.truth, choice.SLOPE
+                trial.margins, trial.truth, self.slope
             )
         else:
             fit = choice.fit_sigmoid(trial.margins, trial.truth)

@@ -430,11 +430,14 @@ class Tagger:
 
     def _train(self, data, selection, single_label):
         epochs, most = selection.epochs, PRESETS[self.effort].seconds
-        groups = linear_tree.choose_groups(
-            data.rows, len(self.tags), epochs, most
-        )
+        groups = 1
+        if selection.loss == "squared_hinge":
+            groups = linear_tree.choose_groups(
+                data.rows, len(self.tags), epochs, most
+            )
         options = {
-            "c": selection.c, "num_epochs": epochs, "seed": self.seed,
+            **choice.loss_options(selection.loss, selection.c),
+            "num_epochs": epochs, "seed": self.seed,
             "threshold": self.weight_threshold,
         }  # fmt: skip
         weights, group_of = linear_tree.train_linear(*data, groups, **options)
@@ -456,6 +459,7 @@ class Tagger:
             )
         self._counts = np.bincount(data.labels.ids, minlength=len(self.tags))
         self.summary = {
+            "loss": selection.loss,
             "c": selection.c,
             "centroids": selection.share,
             "parent_weight": selection.parent_weight,

@@ -4,8 +4,8 @@ import numpy as np
 
 from tfxclass.text.sparse_rows import SparseRows
 
-# Where a trial of all labels takes longer, candidates are tried on some labels.
-_MAX_SECONDS = 6.0
+#: Where a trial of all labels takes longer, candidates are tried on some labels.
+MAX_SECONDS = 6.0
 _SOME_LABELS = 256
 
 
@@ -29,14 +29,14 @@ def labels_to_try(
         single_label: whether a row has one label.
         seconds: float, what a trial of all labels takes.
     """
-    if seconds <= _MAX_SECONDS:
+    if seconds <= MAX_SECONDS:
         return np.arange(num_labels)
     counts = np.bincount(labels.ids, minlength=num_labels)
     if not single_label:
         return _spread(counts, _SOME_LABELS)
     # The rows decrease with the labels, so the time is quadratic in their
     # number.
-    share = np.sqrt(_MAX_SECONDS / seconds)
+    share = np.sqrt(MAX_SECONDS / seconds)
     size = max(int(share * num_labels), _SOME_LABELS)
     judged = np.isin(np.arange(num_labels), held_labels.ids)
     first = _spread(counts * judged, size)
