@@ -205,8 +205,8 @@ class TileSolver {
     for (const uint8_t column : labels_.columns) positives[column] += 1;
     for (int64_t l = 0; l < kWidth; ++l) {
       const float negatives = rows_.size() - positives[l];
-      Bias()[l] = std::log((positives[l] + 0.5f) / (negatives + 0.5f)) /
-                  options_.bias;
+      Bias()[l] =
+          std::log((positives[l] + 0.5f) / (negatives + 0.5f)) / options_.bias;
     }
   }
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tfxclass.text.sparse_rows import SparseRows
 
-#: Where a trial of all labels takes longer, candidates are tried on some labels.
+#: Seconds up to which candidates are tried on all labels.
 MAX_SECONDS = 6.0
 _SOME_LABELS = 256
 
