@@ -55,6 +55,8 @@ _MAX_EPOCHS = 32
 _FEW_TERMS = 10
 # Fewer rows cannot tell one choice from another.
 _MIN_HELD = 20
+# Most margins of a trial that takes long: 64 MB.
+_MAX_MARGINS = 1 << 24
 # A smaller share of held-out texts with a known term is worth a warning.
 _MIN_KNOWN = 0.5
 
@@ -81,8 +83,8 @@ class ModelSelection:
         self.parents = code_levels.levels(tagger.tags) if single_label else None
         self.thresholds = None
         # Labels that all candidates are tried on, and the held-out texts that
-        # have them.
-        self.some, self.judged = None, None
+        # judge them; whether there is time for trials that tell.
+        self.some, self.judged, self.is_tried = None, None, True
         self.effort = PRESETS[tagger.effort]
         self.epochs = self.effort.epochs
         self.ensemble = Ensemble(tagger, single_label, self.report)
@@ -148,14 +150,6 @@ class ModelSelection:
         if self.single_label and is_flat:
             self.loss, self.slope = "logistic", 1.0
 
-    def _judges_all(self):
-        """Whether trials are of all labels that their rows have.
-
-        Among some of its labels, a text has few rivals: what is best there is
-        not best among all.
-        """
-        return self.single_label or len(self.some) == len(self.tagger.tags)
-
     def _best_fields(self, sets, featured, *split):
         """`(trial, fields, c)` of the best fields; C is the first fields' best.
 
@@ -163,7 +157,7 @@ class ModelSelection:
         """
         first, *others = self._values_of_c()
         best = self._try(featured, sets[0], first, *split), sets[0], first
-        if not self._judges_all():
+        if not self.is_tried:
             return best
         for c in others:
             trial = self._try(featured, sets[0], c, *split)
@@ -219,7 +213,7 @@ class ModelSelection:
 
     def _stop_early(self, trial, *split):
         """More passes over the texts while held-out ones gain, or fewer."""
-        if self.tagger.effort == "fast" or not self._judges_all():
+        if self.tagger.effort == "fast" or not self.is_tried:
             return trial
         passes = choice.EPOCHS
         for factor in (2, 0.5):
@@ -250,13 +244,23 @@ class ModelSelection:
 
         If there is no time for all labels, the slowest candidate decides how
         many labels all candidates are tried on. If rows have one label, the
-        rows of other labels are left out.
+        rows of other labels are left out. Among some of its labels, a row of
+        several has few rivals: what is best there is not best among all. It
+        gets one trial, of all labels if there is time.
         """
         size = len(self.tagger.tags)
-        slowest = max(
+        seconds = [
             linear_tree.seconds(featured.join(fields)[1], size, choice.EPOCHS)
             for fields in sets
-        )
+        ]
+        slowest = max(seconds)
+        self.is_tried = self.single_label or slowest <= tried_labels.MAX_SECONDS
+        is_best = self.tagger.effort == "best"
+        if is_best and not self.is_tried and seconds[0] <= self.effort.seconds:
+            self.some = np.arange(size)
+            most = max(_MAX_MARGINS // size, _MIN_HELD)
+            judged = tried_labels.spread(len(held_labels), most)
+            return train, *self._judge_by(judged, held, held_labels)
         labels = self.labels.take(train)
         self.some = tried_labels.labels_to_try(
             labels, held_labels, size, self.single_label, slowest
@@ -264,12 +268,12 @@ class ModelSelection:
         judged = tried_labels.rows_of(held_labels, self.some)
         if len(self.some) == size or not self.single_label or not len(judged):
             return train, held, held_labels
+        train = train[tried_labels.rows_of(labels, self.some)]
+        return train, *self._judge_by(judged, held, held_labels)
+
+    def _judge_by(self, judged, held, held_labels):
         self.judged = judged
-        return (
-            train[tried_labels.rows_of(labels, self.some)],
-            [part.take(self.judged) for part in held],
-            held_labels.take(self.judged),
-        )
+        return [part.take(judged) for part in held], held_labels.take(judged)
 
     def _split(self):
         """`(training rows, held-out rows)` of the texts, int arrays."""
