@@ -262,7 +262,8 @@ def test_candidates_are_tried_on_the_same_labels(monkeypatch):
     monkeypatch.setattr(tried_labels, "MAX_SECONDS", 1e-4)
     monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
     tagger = quiet(effort="fast").fit(texts[:400], tags[:400])
-    words, chars = tagger.summary["tried"]
+    logistic, words, chars = tagger.summary["tried"]
+    assert logistic[0] == "text:words (logistic)" and logistic[3] < 0.5
     assert words[0] == "text:words" and words[3] < 0.5 < 0.9 < chars[3]
     assert tagger.evaluate(texts[400:], tags[400:])["precision_at_1"] > 0.9
 
@@ -287,6 +288,19 @@ def test_one_trial_of_all_labels_where_it_takes_long(monkeypatch):
 def test_places_are_spread():
     np.testing.assert_array_equal(tried_labels.spread(9, 3), [0, 4, 8])
     np.testing.assert_array_equal(tried_labels.spread(3, 9), [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("scores", "loss"),
+    [((0.4, 0.5), "squared_hinge"), ((0.4, 0.4), "logistic")],
+)
+def test_the_better_loss(scores, loss):
+    made = ModelSelection.__new__(ModelSelection)
+    made.loss, made.slope = "logistic", 1.0
+    made._try = lambda: scored(scores[1])
+    trial = ModelSelection._choose_loss(made, scored(scores[0]))
+    assert made.loss == loss and trial.score == scores[1]
+    assert made.slope == (1.0 if loss == "logistic" else choice.SLOPE)
 
 
 @pytest.mark.parametrize("one", [True, False])

@@ -53,6 +53,8 @@ _MIN_C, _MAX_C = 0.005, 8.0
 _MAX_EPOCHS = 32
 # Terms of a short text, without characters.
 _FEW_TERMS = 10
+# Characters have so many times as many terms, or more.
+_CHARS_COST = 8
 # Fewer rows cannot tell one choice from another.
 _MIN_HELD = 20
 # Most margins of a trial that takes long: 64 MB.
@@ -94,7 +96,7 @@ class ModelSelection:
         sets = self._candidates()
         every = list(dict.fromkeys(field for part in sets for field in part))
         featured = Featured(every, self.columns, self.tagger, self._lighter)
-        self._choose_loss(featured, sets)
+        self._first_loss(featured, sets)
         every_row, held, held_labels = self._parts(featured)
         if held is None:
             self._check_unjudged()
@@ -125,21 +127,23 @@ class ModelSelection:
         """Lists of `Field` to choose from."""
         if self.tagger.fields is not None:
             return [self.tagger.fields]
-        sets = columns_lib.candidates(
-            self.columns, self.tagger.effort == "fast"
-        )
         # The least that a trial of all labels takes.
         least = linear_tree.seconds_of(
             _FEW_TERMS * len(self.labels), len(self.tagger.tags), choice.EPOCHS
         )
-        is_long = least > tried_labels.MAX_SECONDS
-        return sets[:1] if is_long and not self.single_label else sets
+        most = tried_labels.MAX_SECONDS
+        is_fast = self.tagger.effort == "fast"
+        sets = columns_lib.candidates(
+            self.columns, is_fast and _CHARS_COST * least > most
+        )
+        return sets if self.single_label or least <= most else sets[:1]
 
-    def _choose_loss(self, featured, sets):
+    def _first_loss(self, featured, sets):
         """The logistic loss where rows have one label, if there is time.
 
-        It ranks the labels below the best one better. A label tree has the
-        squared hinge: few rows of its groups are without a label.
+        It ranks the labels below the best one better, where there are many. A
+        label tree has the squared hinge: few rows of its groups are without a
+        label.
         """
         size, most = len(self.tagger.tags), self.effort.seconds
         is_flat = all(
@@ -150,13 +154,27 @@ class ModelSelection:
         if self.single_label and is_flat:
             self.loss, self.slope = "logistic", 1.0
 
+    def _choose_loss(self, trial, *split):
+        """The better trial: of the logistic loss, or of the squared hinge."""
+        if self.loss == "squared_hinge":
+            return trial
+        self.loss = "squared_hinge"
+        other = self._try(*split)
+        if other.score > trial.score:
+            self.slope = choice.SLOPE
+            return other
+        self.loss = "logistic"
+        return trial
+
     def _best_fields(self, sets, featured, *split):
         """`(trial, fields, c)` of the best fields; C is the first fields' best.
 
         Other fields than the first must gain something for what they cost.
         """
         first, *others = self._values_of_c()
-        best = self._try(featured, sets[0], first, *split), sets[0], first
+        trial = self._try(featured, sets[0], first, *split)
+        trial = self._choose_loss(trial, featured, sets[0], first, *split)
+        best = trial, sets[0], first
         if not self.is_tried:
             return best
         for c in others:
@@ -298,6 +316,8 @@ class ModelSelection:
             self.loss,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
+        if self.loss == "logistic":
+            shown += " (logistic)"
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
         self.tagger.say(
             f"tried {shown}, C {c}, {num_epochs} passes: {trial.score:.4f}"

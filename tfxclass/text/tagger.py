@@ -54,8 +54,8 @@ class Tagger:
             parted by spaces (Chinese, Japanese, Thai, Korean, words of over 15
             letters on average) are read as runs of 1 to 3 characters instead.
             If held-out texts gain by them, characters are also read of columns
-            of up to 3 words, and with `effort="best"` of all columns where all
-            are short.
+            of up to 3 words, and of all columns where all are short. With
+            `effort="fast"`, the latter must be quick to try.
         effort: `"best"` or `"fast"`.
         c: float, weight of the losses; chosen on held-out texts by default.
             The logistic loss, of texts with one tag each, gets 20 times as
