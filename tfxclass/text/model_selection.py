@@ -59,6 +59,9 @@ _CHARS_COST = 8
 _MIN_HELD = 20
 # Most margins of a trial that takes long: 64 MB.
 _MAX_MARGINS = 1 << 24
+# Among 26 labels the squared hinge is right more often (WordNet's kinds of
+# nouns), among 200 no more (titles of one subject), among 3,007 less (jobs).
+_MANY_LABELS = 100
 # A smaller share of held-out texts with a known term is worth a warning.
 _MIN_KNOWN = 0.5
 
@@ -96,7 +99,7 @@ class ModelSelection:
         sets = self._candidates()
         every = list(dict.fromkeys(field for part in sets for field in part))
         featured = Featured(every, self.columns, self.tagger, self._lighter)
-        self._first_loss(featured, sets)
+        self._choose_loss(featured, sets)
         every_row, held, held_labels = self._parts(featured)
         if held is None:
             self._check_unjudged()
@@ -138,12 +141,11 @@ class ModelSelection:
         )
         return sets if self.single_label or least <= most else sets[:1]
 
-    def _first_loss(self, featured, sets):
-        """The logistic loss where rows have one label, if there is time.
+    def _choose_loss(self, featured, sets):
+        """The logistic loss for one of many labels a row, if there is time.
 
-        It ranks the labels below the best one better, where there are many. A
-        label tree has the squared hinge: few rows of its groups are without a
-        label.
+        It ranks the labels below the best one better. A label tree has the
+        squared hinge: few rows of its groups are without a label.
         """
         size, most = len(self.tagger.tags), self.effort.seconds
         is_flat = all(
@@ -151,20 +153,8 @@ class ModelSelection:
             <= most
             for fields in sets
         )
-        if self.single_label and is_flat:
+        if self.single_label and size > _MANY_LABELS and is_flat:
             self.loss, self.slope = "logistic", 1.0
-
-    def _choose_loss(self, trial, *split):
-        """The better trial: of the logistic loss, or of the squared hinge."""
-        if self.loss == "squared_hinge":
-            return trial
-        self.loss = "squared_hinge"
-        other = self._try(*split)
-        if other.score > trial.score:
-            self.slope = choice.SLOPE
-            return other
-        self.loss = "logistic"
-        return trial
 
     def _best_fields(self, sets, featured, *split):
         """`(trial, fields, c)` of the best fields; C is the first fields' best.
@@ -172,9 +162,7 @@ class ModelSelection:
         Other fields than the first must gain something for what they cost.
         """
         first, *others = self._values_of_c()
-        trial = self._try(featured, sets[0], first, *split)
-        trial = self._choose_loss(trial, featured, sets[0], first, *split)
-        best = trial, sets[0], first
+        best = self._try(featured, sets[0], first, *split), sets[0], first
         if not self.is_tried:
             return best
         for c in others:
@@ -316,8 +304,6 @@ class ModelSelection:
             self.loss,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
-        if self.loss == "logistic":
-            shown += " (logistic)"
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
         self.tagger.say(
             f"tried {shown}, C {c}, {num_epochs} passes: {trial.score:.4f}"
