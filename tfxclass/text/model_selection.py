@@ -57,8 +57,6 @@ _FEW_TERMS = 10
 _CHARS_COST = 8
 # Fewer rows cannot tell one choice from another.
 _MIN_HELD = 20
-# Most margins of a trial that takes long: 64 MB.
-_MAX_MARGINS = 1 << 24
 # Among 26 labels the squared hinge is right more often (WordNet's kinds of
 # nouns), among 200 no more (titles of one subject), among 3,007 less (jobs).
 _MANY_LABELS = 100
@@ -251,8 +249,8 @@ class ModelSelection:
         If there is no time for all labels, the slowest candidate decides how
         many labels all candidates are tried on. If rows have one label, the
         rows of other labels are left out. Among some of its labels, a row of
-        several has few rivals: what is best there is not best among all. It
-        gets one trial, of all labels if there is time.
+        several has few rivals: what is best there is not best among all. Then
+        nothing is chosen.
         """
         size = len(self.tagger.tags)
         seconds = [
@@ -261,12 +259,6 @@ class ModelSelection:
         ]
         slowest = max(seconds)
         self.is_tried = self.single_label or slowest <= tried_labels.MAX_SECONDS
-        is_best = self.tagger.effort == "best"
-        if is_best and not self.is_tried and seconds[0] <= self.effort.seconds:
-            self.some = np.arange(size)
-            most = max(_MAX_MARGINS // size, _MIN_HELD)
-            judged = tried_labels.spread(len(held_labels), most)
-            return train, *self._judge_by(judged, held, held_labels)
         labels = self.labels.take(train)
         self.some = tried_labels.labels_to_try(
             labels, held_labels, size, self.single_label, slowest
