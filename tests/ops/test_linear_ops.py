@@ -36,7 +36,10 @@ def optimum(x, y, loss, c):
     """Weights by Newton's method in float64, the bias last; one label."""
     x = np.concatenate([x, np.ones((len(x), 1))], axis=1).astype(np.float64)
     sign = np.where(y, 1.0, -1.0)
-    w = np.zeros(x.shape[1])
+    w, center = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    if loss == "logistic":
+        # The bias is drawn to the log-odds of the label.
+        center[-1] = np.log((y.sum() + 0.5) / ((~y).sum() + 0.5))
     for _ in range(100):
         z = sign * (x @ w)
         if loss == "squared_hinge":
@@ -45,7 +48,7 @@ def optimum(x, y, loss, c):
         else:
             p = 1 / (1 + np.exp(z))
             slope, curve = -p, p * (1 - p)
-        gradient = w + c * x.T @ (sign * slope)
+        gradient = w - center + c * x.T @ (sign * slope)
         if np.abs(gradient).max() < 1e-12:
             break
         w -= np.linalg.solve(np.eye(len(w)) + c * (x.T * curve) @ x, gradient)

@@ -147,6 +147,13 @@ def test_thresholds_of_tags_that_were_not_tried():
     assert both > 2 * (one & truth).sum() / (one.sum() + truth.sum()) - 0.01
 
 
+def scored(score):
+    """A trial whose score is beyond doubt."""
+    made = types.SimpleNamespace(score=score)
+    made.gain = lambda other: score - other.score
+    return made
+
+
 @pytest.mark.parametrize(
     ("scores", "passes"),
     [
@@ -164,10 +171,11 @@ def test_passes_end_where_held_out_texts_lose(scores, passes):
 
     def attempt(*split, num_epochs):
         asked.append(num_epochs)
-        return types.SimpleNamespace(score=scores[num_epochs])
+        return scored(scores[num_epochs])
 
     made._try = attempt
-    first = types.SimpleNamespace(score=scores[4])
+    made.is_tried = True
+    first = scored(scores[4])
     trial = ModelSelection._stop_early(made, first)
     assert trial.score == max(scores.values())
     assert made.epochs == 5 * passes // 4
@@ -193,7 +201,7 @@ def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
 
     def attempt(featured, fields, c, *split):
         found.append(c)
-        return types.SimpleNamespace(score=-abs(np.log(c / best_c)))
+        return scored(-abs(np.log(c / best_c)))
 
     made._try = attempt
     grid = PRESETS["best"].values_of_c
@@ -250,12 +258,23 @@ def test_candidates_are_tried_on_the_same_labels(monkeypatch):
     """Characters take longer, so they were tried on fewer labels and lost."""
     texts, tags = stems(60, 480)
     # Words take 2e-5 seconds, characters 6e-4.
-    monkeypatch.setattr(tried_labels, "_MAX_SECONDS", 1e-4)
+    monkeypatch.setattr(tried_labels, "MAX_SECONDS", 1e-4)
     monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
     tagger = quiet(effort="fast").fit(texts[:400], tags[:400])
     words, chars = tagger.summary["tried"]
     assert words[0] == "text:words" and words[3] < 0.5 < 0.9 < chars[3]
     assert tagger.evaluate(texts[400:], tags[400:])["precision_at_1"] > 0.9
+
+
+def test_nothing_is_chosen_among_some_of_the_labels(monkeypatch):
+    """Among some of the labels, choices gained what they lost among all."""
+    texts, stem = stems(60, 480)
+    tags = [[tag, "all"] for tag in stem]
+    monkeypatch.setattr(tried_labels, "MAX_SECONDS", 1e-9)
+    monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
+    tagger = quiet(neighbors=None).fit(texts, tags)
+    names = [name for name, *_ in tagger.summary["tried"]]
+    assert names == ["text:words"]
 
 
 @pytest.mark.parametrize("one", [True, False])
@@ -280,10 +299,26 @@ def test_labels_to_try(one):
 
 def test_equal_margins_are_no_hit():
     truth = np.eye(5, dtype=bool)
-    assert choice.reciprocal_rank(np.zeros((5, 5)), truth) == 1 / 3
-    assert choice.reciprocal_rank(truth + 0.0, truth) == 1
+    np.testing.assert_allclose(
+        choice.reciprocal_ranks(np.zeros((5, 5)), truth), 1 / 3
+    )
+    assert (choice.reciprocal_ranks(truth + 0.0, truth) == 1).all()
     both = np.array([[True, True, False]])
-    assert choice.reciprocal_rank(np.zeros((1, 3)), both) == 1 / 1.5
+    assert choice.reciprocal_ranks(np.zeros((1, 3)), both) == 1 / 1.5
+    ordered = np.array([[0.9, 0.5, 0.7], [0.0, 0.0, 0.0]])
+    truth = np.array([[True, True, False], [False, False, False]])
+    found = choice.row_precisions(ordered, truth)
+    np.testing.assert_allclose(found, [(1 + 2 / 3) / 2])
+
+
+def test_noise_is_no_gain():
+    random = np.random.default_rng(0)
+    before = random.random(400)
+    noise = 0.3 * random.standard_normal(400)
+    noise += 0.01 - noise.mean()
+    assert choice.clear_gain(before + noise, before) < 0
+    assert choice.clear_gain(before + noise + 0.05, before) > 0.03
+    assert choice.clear_gain(before[:1] + 1, before[:1]) == 0
 
 
 HAN = "\u6771\u4eac\u90fd\u5e02\u7acb\u56f3\u66f8\u9928"
@@ -312,7 +347,6 @@ def test_where_characters_are_read(columns, read, first):
     texts = columns_lib.read({k: [x] * 30 for k, x in columns.items()})
     found = columns_lib.candidates(texts)
     chars = [[f for f in fields if f.kind == "chars"] for fields in found]
-    assert [f.kind for f in found[0]][0] == "words"
     if read == []:
         assert chars == [[]]
         return
@@ -320,7 +354,11 @@ def test_where_characters_are_read(columns, read, first):
     # Alone where there are too few texts to choose.
     (field,) = chars[0 if first else 1]
     assert field.columns == tuple(columns if read is None else read)
-    assert chars[1 if first else 0] == []
+    if not first:
+        assert chars[0] == []
+        return
+    assert (field.shortest, field.longest, field.min_count) == (1, 3, 1)
+    assert len(found[0]) == (1 if len(field.columns) == len(columns) else 2)
 
 
 def unspaced(size, keys, length, seed):

@@ -44,10 +44,12 @@ def linear_one_vs_rest(
 ) -> SparseWeights:
     """Trains a linear classifier for each label, on the rows of its group.
 
-    Minimises `|w|^2 / 2 + c sum_i loss(y_i (w . x_i + b))` for each label, the
-    bias penalised as the weights are, by dual coordinate descent in random
-    order. Costs 4 flops for each nonzero, label and epoch; threads take 64
-    labels at a time, and the result does not depend on their number.
+    Minimises `|w|^2 / 2 + c sum_i loss(y_i (w . x_i + b))` for each label by
+    dual coordinate descent in random order. The bias is penalised as the
+    weights are. With the logistic loss, the penalty is on its distance from the
+    log-odds of the label among the rows. Costs 4 flops for each nonzero, label
+    and epoch; threads take 64 labels at a time, and the result does not depend
+    on their number.
 
     Args:
         rows: `(splits, features, values)`: int64 `[n + 1]`, int64 and float32

@@ -19,15 +19,29 @@ EPOCHS = 4
 # No threshold is below.
 _MIN_ANSWER = 0.01
 # Of the centroids, where a row has one label; many labels gain nothing by them.
-_SHARES = (0.0, 0.5, 1.0, 2.0)
+_SHARES = (0.5, 1.0, 2.0)
 # Weights to choose from of the margins of the labels' parents.
 _PARENT_WEIGHTS = (0.25, 0.5, 1.0)
-#: By what more fields, or levels, must raise the score, for what they cost.
+#: By what a choice must raise the score, beyond its standard error.
 MIN_GAIN = 0.002
 # Pairs of row and label for each true one that a sigmoid is fitted to.
 _PAIRS = 5
 #: Of margins of hinge losses, where nothing could be learned.
 SLOPE = 3.0
+
+
+#: C of the logistic loss, for a squared hinge's of 1: they do as well.
+LOGISTIC_C = 20.0
+
+
+def loss_options(loss: str, c: float) -> dict[str, Any]:
+    """`loss` and `c` of `linear_tree.train_linear`.
+
+    Args:
+        loss: `"squared_hinge"` or `"logistic"`.
+        c: float, weight of the losses of a squared hinge.
+    """
+    return {"loss": loss, "c": c * LOGISTIC_C if loss == "logistic" else c}
 
 
 class Trial(NamedTuple):
@@ -41,6 +55,7 @@ class Trial(NamedTuple):
         parent_weight: float, weight of the margins of the labels' parents
             (`code_levels`).
         score: float, the higher the better.
+        row_scores: float `[judged rows]`, whose mean is the score.
     """
 
     margins: np.ndarray
@@ -49,6 +64,15 @@ class Trial(NamedTuple):
     share: float
     parent_weight: float
     score: float
+    row_scores: np.ndarray
+
+    def gain(self, other: "Trial") -> float:
+        """How much higher the score is than another's, less its error.
+
+        The error is the standard error of the mean difference, on the same
+        rows. Choices by less are noise, and do not hold on other texts.
+        """
+        return clear_gain(self.row_scores, other.row_scores)
 
 
 def split(
@@ -69,6 +93,7 @@ def try_out(
     num_epochs: int = EPOCHS,
     parents: np.ndarray | None = None,
     some: np.ndarray | None = None,
+    loss: str = "squared_hinge",
 ) -> Trial:
     """Trains on `data`, and answers `held`; a `Trial`.
 
@@ -80,10 +105,11 @@ def try_out(
         held: `SparseRows`, held-out rows.
         held_labels: `SparseRows`, their labels.
         single_label: whether a row has one label.
-        c: float, weight of the losses.
+        c: float, weight of the losses, of `loss_options`.
         num_epochs: int.
         parents: int `[levels, num_labels]`, of `code_levels`, or None.
         some: int array of distinct labels that are tried; by default all.
+        loss: `"squared_hinge"` or `"logistic"`.
     """
     if some is None:
         some = np.arange(data.num_labels)
@@ -92,23 +118,25 @@ def try_out(
     tried = data._replace(
         labels=_only(data.labels, place), num_labels=len(some)
     )
-    options = {"c": c, "num_epochs": num_epochs, "threshold": 0.02}
+    options = {
+        **loss_options(loss, c), "num_epochs": num_epochs, "threshold": 0.02,
+    }  # fmt: skip
     weights, _ = linear_tree.train_linear(*tried, **options)
     margins = linear_tree.margins(held, weights)
     truth = np.zeros(margins.shape, bool)
     own = _only(held_labels, place)
     truth[own.row_ids(), own.ids] = True
     if not single_label:
-        score = average_precision(margins, truth)
-        return Trial(margins, truth, some, 0.0, 0.0, score)
-    cosines = linear_tree.margins(held, centroids(tried))
-    best = max(
-        (
+        found = row_precisions(margins, truth)
+        return Trial(margins, truth, some, 0.0, 0.0, _mean(found), found)
+    best = _ranked(margins, truth, some, 0.0, 0.0)
+    if loss == "squared_hinge":
+        cosines = linear_tree.margins(held, centroids(tried))
+        shared = (
             _ranked(margins + share * cosines, truth, some, share, 0.0)
             for share in _SHARES
-        ),
-        key=lambda trial: trial.score,
-    )
+        )
+        best = better(best, max(shared, key=lambda trial: trial.score))
     if parents is None or not len(parents) or len(some) < data.num_labels:
         return best
     weights = train_parents(data, parents, **options)
@@ -122,12 +150,32 @@ def try_out(
         ),
         key=lambda trial: trial.score,
     )
-    return lifted if lifted.score >= best.score + MIN_GAIN else best
+    return better(best, lifted)
+
+
+def better(one: Trial, other: Trial) -> Trial:
+    """`other` if it is better by `MIN_GAIN` beyond doubt, else `one`."""
+    return other if other.gain(one) >= MIN_GAIN else one
+
+
+def clear_gain(after: np.ndarray, before: np.ndarray) -> float:
+    """Mean difference of the scores of rows, less its standard error."""
+    difference = after - before
+    if len(difference) < 2:
+        return 0.0
+    error = difference.std(ddof=1) / np.sqrt(len(difference))
+    return float(difference.mean() - error)
 
 
 def _ranked(margins, truth, labels, share, parent_weight):
-    score = reciprocal_rank(margins, truth)
-    return Trial(margins, truth, labels, share, parent_weight, score)
+    found = reciprocal_ranks(margins, truth)
+    return Trial(
+        margins, truth, labels, share, parent_weight, _mean(found), found
+    )
+
+
+def _mean(scores):
+    return float(np.mean(scores)) if len(scores) else 0.0
 
 
 def train_parents(
@@ -155,8 +203,8 @@ def _only(labels, place):
     return SparseRows(ends, ids, labels.values[kept])
 
 
-def reciprocal_rank(margins: np.ndarray, truth: np.ndarray) -> float:
-    """Mean over rows of 1 / rank of the best true label.
+def reciprocal_ranks(margins: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """1 / rank of the best true label of each row, `[rows]`.
 
     The label is in the middle of those with the same margin: all margins of a
     text without known terms may be the same.
@@ -165,15 +213,24 @@ def reciprocal_rank(margins: np.ndarray, truth: np.ndarray) -> float:
     best = np.where(truth, margins, -np.inf).max(axis=1, keepdims=True)
     tied = ((margins == best) & ~truth).sum(axis=1)
     ranks = 1 + (margins > best).sum(axis=1) + tied / 2
-    return float(np.mean(rows / ranks)) if len(rows) else 0.0
+    return rows / ranks
 
 
-def average_precision(scores: np.ndarray, truth: np.ndarray) -> float:
-    """Area under precision and recall of all pairs of row and label."""
-    order = np.argsort(-scores, axis=None, kind="stable")
-    hits = truth.ravel()[order]
-    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
-    return float(precision[hits].mean()) if hits.any() else 0.0
+def row_precisions(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Average precision of each row that has a label, `[such rows]`.
+
+    Labels with the same score are in the middle of their places.
+    """
+    rows = np.flatnonzero(truth.any(axis=1))
+    return np.array([_precision(scores[i], truth[i]) for i in rows])
+
+
+def _precision(scores, truth):
+    # Sorting is much faster than the order of all.
+    ordered, own = np.sort(scores), np.sort(scores[truth])[::-1]
+    below = [np.searchsorted(ordered, own, side) for side in ("left", "right")]
+    places = len(scores) + 0.5 - np.mean(below, axis=0)
+    return np.mean(np.arange(1, len(own) + 1) / places)
 
 
 def fit_sigmoid(margins: np.ndarray, truth: np.ndarray) -> tuple[float, float]:

@@ -167,27 +167,38 @@ def padded_ids(names: list[list[str]], tags: list[str]) -> np.ndarray:
     return padded
 
 
-def candidates(columns: Columns) -> list[list[Field]]:
+def candidates(columns: Columns, quick: bool = False) -> list[list[Field]]:
     """Lists of `Field` to choose from.
 
     The first list is used if there are too few texts to choose. It has
-    characters of the columns whose words are not parted by spaces. Characters
-    are an alternative where all columns are short, or a column has few words.
+    characters of the columns whose words are not parted by spaces, and no words
+    of these. Characters are an alternative where all columns are short, or a
+    column has few words.
+
+    Args:
+        columns: of texts.
+        quick: whether alternatives are left out, unless a column has few words.
     """
     short = [name for name, texts in columns.items() if _is_short(texts)]
     words = _word_fields(columns, short)
     kinds = {name: _kind(texts) for name, texts in columns.items()}
     unspaced = [name for name in columns if kinds[name] == "unspaced"]
     if unspaced:
-        chars = Field(unspaced, "chars", 1, 4)
-        return [[*words, chars], words]
+        # A whole text that is one word tells nothing, and takes its share.
+        rest = {x: texts for x, texts in columns.items() if x not in unspaced}
+        others = _word_fields(rest, [x for x in short if x in rest])
+        first = [*others, Field(unspaced, "chars", 1, 3, min_count=1)]
+        every = [*words, Field(unspaced, "chars", 1, 4)]
+        return [first] if quick else [first, every]
     few = [name for name in columns if kinds[name] == "few"]
-    some = short if len(short) == len(columns) else few
+    some = short if len(short) == len(columns) and not quick else few
     return [words, [*words, Field(some, "chars", 2, 5)]] if some else [words]
 
 
 def _word_fields(columns, short):
     """The words of all columns, and word pairs of each short column."""
+    if not columns:
+        return []
     if len(columns) == 1 and short:
         return [Field(short, longest=2, min_count=1)]
     # A term of few texts tells nothing, but of few texts there is no other.

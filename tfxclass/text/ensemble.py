@@ -21,8 +21,6 @@ from tfxclass.types import Config
 
 #: Layers of the model that mix in a perceptron's logits, and an encoder's.
 HIDDEN, ENCODED = "mixed_hidden", "mixed_scores"
-# Of the score, for what an answer and the model cost more.
-_MIN_GAIN = 0.002
 # Where no held-out texts tell.
 _SHARE = neighbors.WEIGHT / (1 + neighbors.WEIGHT)
 
@@ -81,10 +79,18 @@ class Ensemble:
             answers = add(answers, data)
         return answers
 
+    def _can_judge(self, data):
+        """Whether the held-out texts are judged by all labels.
+
+        Among some of the labels a text has few rivals, and gains there do not
+        hold among all.
+        """
+        return self.single_label or len(data.trial.labels) == self.num_labels
+
     def _kernel(self, answers, data):
         wanted = self.tagger.landmarks
         usual = kernel_ridge.num_landmarks(data.size, self.num_labels)
-        count = self._wanted(wanted, usual)
+        count = self._wanted(wanted, usual, data)
         if not count:
             return answers
         layer = kernel_ridge.build_kernel_scores(
@@ -99,7 +105,7 @@ class Ensemble:
 
     def _votes(self, answers, data):
         wanted = self.tagger.neighbors
-        count = self._wanted(wanted, neighbors.NEIGHBORS)
+        count = self._wanted(wanted, neighbors.NEIGHBORS, data)
         if not count:
             return answers
         layer = neighbors.build_neighbor_votes(data.learned, count)
@@ -111,7 +117,7 @@ class Ensemble:
 
     def _perceptron(self, answers, data):
         wanted = self.tagger.hidden_units
-        units = self._wanted(wanted, perceptron.UNITS)
+        units = self._wanted(wanted, perceptron.UNITS, data)
         if not units:
             return answers
         epochs = perceptron.num_epochs(data.learned, units)
@@ -152,10 +158,11 @@ class Ensemble:
         self.encoded, self.encoder_epochs = (layer, mixed), epochs
         return both
 
-    def _wanted(self, given, usual):
-        if given is None:
-            return 0 if self.tagger.effort == "fast" else usual
-        return given
+    def _wanted(self, given, usual, data):
+        if given is not None:
+            return given
+        is_tried = self.tagger.effort != "fast" and self._can_judge(data)
+        return usual if is_tried else 0
 
     def _shared(self, answers, layer, data, shares):
         """The best share of the layer's scores, and the answers with it."""
@@ -175,11 +182,12 @@ class Ensemble:
         """Whether held-out texts gain enough, or it is wanted anyway."""
         truth = data.trial.truth
         before, after = (
-            score(x, truth, self.single_label) for x in (before, after)
+            scores(x, truth, self.single_label) for x in (before, after)
         )
-        self.report.append((name, None, 0, round(after, 4)))
-        self.tagger.say(f"{name}: {before:.4f} to {after:.4f}")
-        return wanted is not None or after >= before + _MIN_GAIN
+        self.report.append((name, None, 0, round(float(after.mean()), 4)))
+        self.tagger.say(f"{name}: {before.mean():.4f} to {after.mean():.4f}")
+        is_clear = choice.clear_gain(after, before) >= choice.MIN_GAIN
+        return wanted is not None or is_clear
 
     def layers(self, data: LabeledRows) -> list[Callable[..., Any]]:
         """What a model mixes in: `(ids, values, outputs)` to outputs.
@@ -224,30 +232,32 @@ class Ensemble:
         }
 
 
-def score(answers: np.ndarray, truth: np.ndarray, single_label: bool) -> float:
-    """How good answers are, `[rows, labels]`; the higher the better.
+def scores(
+    answers: np.ndarray, truth: np.ndarray, single_label: bool
+) -> np.ndarray:
+    """How good the answers of each judged row are; the higher the better.
 
     Args:
         answers: float, `[rows, labels]`.
         truth: bool, `[rows, labels]`.
         single_label: whether a row has one label.
     """
-    measure = (
-        choice.reciprocal_rank if single_label else choice.average_precision
-    )
+    measure = choice.reciprocal_ranks if single_label else choice.row_precisions
     return measure(answers, truth)
 
 
 def best_share(
     answers: np.ndarray,
-    scores: np.ndarray,
+    added: np.ndarray,
     truth: np.ndarray,
     shares: Sequence[float],
     single_label: bool,
 ) -> tuple[float, np.ndarray]:
     """The best of `shares` of the scores, and the answers with it."""
-    mixes = [(1 - x) * answers + x * scores for x in shares]
-    best = np.argmax([score(mixed, truth, single_label) for mixed in mixes])
+    mixes = [(1 - x) * answers + x * added for x in shares]
+    best = np.argmax(
+        [scores(mixed, truth, single_label).mean() for mixed in mixes]
+    )
     return shares[best], mixes[best]
 
 

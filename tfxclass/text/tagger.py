@@ -50,13 +50,16 @@ class Tagger:
     Args:
         fields: list of `Field`, what is read and how. By default they are
             chosen. Words of all columns are read, and pairs of words of each
-            short column (40 words on average). Characters within words are
-            read, too, of columns whose words are not parted by spaces (Chinese,
-            Japanese, Thai, Korean, words of over 15 letters on average). If
-            held-out texts gain by them, characters are also read of columns of
-            up to 3 words, and of all columns where all are short.
+            short column (40 words on average). Columns whose words are not
+            parted by spaces (Chinese, Japanese, Thai, Korean, words of over 15
+            letters on average) are read as runs of 1 to 3 characters instead.
+            If held-out texts gain by them, characters are also read of columns
+            of up to 3 words, and of all columns where all are short. With
+            `effort="fast"`, the latter must be quick to try.
         effort: `"best"` or `"fast"`.
         c: float, weight of the losses; chosen on held-out texts by default.
+            The logistic loss, of texts with one tag each, gets 20 times as
+            much.
         neighbors: int, texts nearest to a text by cosine whose tags are mixed
             in (`NeighborVotes`), which keeps the texts' terms in the model and
             takes longer to answer; 0 for none. By default 30 if held-out texts
@@ -430,11 +433,14 @@ class Tagger:
 
     def _train(self, data, selection, single_label):
         epochs, most = selection.epochs, PRESETS[self.effort].seconds
-        groups = linear_tree.choose_groups(
-            data.rows, len(self.tags), epochs, most
-        )
+        groups = 1
+        if selection.loss == "squared_hinge":
+            groups = linear_tree.choose_groups(
+                data.rows, len(self.tags), epochs, most
+            )
         options = {
-            "c": selection.c, "num_epochs": epochs, "seed": self.seed,
+            **choice.loss_options(selection.loss, selection.c),
+            "num_epochs": epochs, "seed": self.seed,
             "threshold": self.weight_threshold,
         }  # fmt: skip
         weights, group_of = linear_tree.train_linear(*data, groups, **options)
@@ -456,6 +462,7 @@ class Tagger:
             )
         self._counts = np.bincount(data.labels.ids, minlength=len(self.tags))
         self.summary = {
+            "loss": selection.loss,
             "c": selection.c,
             "centroids": selection.share,
             "parent_weight": selection.parent_weight,

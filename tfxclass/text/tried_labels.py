@@ -4,8 +4,8 @@ import numpy as np
 
 from tfxclass.text.sparse_rows import SparseRows
 
-# Where a trial of all labels takes longer, candidates are tried on some labels.
-_MAX_SECONDS = 6.0
+#: Seconds up to which candidates are tried on all labels.
+MAX_SECONDS = 6.0
 _SOME_LABELS = 256
 
 
@@ -29,25 +29,30 @@ def labels_to_try(
         single_label: whether a row has one label.
         seconds: float, what a trial of all labels takes.
     """
-    if seconds <= _MAX_SECONDS:
+    if seconds <= MAX_SECONDS:
         return np.arange(num_labels)
     counts = np.bincount(labels.ids, minlength=num_labels)
     if not single_label:
-        return _spread(counts, _SOME_LABELS)
+        return _spread_labels(counts, _SOME_LABELS)
     # The rows decrease with the labels, so the time is quadratic in their
     # number.
-    share = np.sqrt(_MAX_SECONDS / seconds)
+    share = np.sqrt(MAX_SECONDS / seconds)
     size = max(int(share * num_labels), _SOME_LABELS)
     judged = np.isin(np.arange(num_labels), held_labels.ids)
-    first = _spread(counts * judged, size)
-    return np.append(first, _spread(counts * ~judged, size - len(first)))
+    first = _spread_labels(counts * judged, size)
+    return np.append(first, _spread_labels(counts * ~judged, size - len(first)))
 
 
-def _spread(counts, size):
+def _spread_labels(counts, size):
     """`size` of the labels that have rows, from the most to the least."""
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    places = np.linspace(0, len(order) - 1, min(size, len(order)))
-    return order[np.unique(places.astype(np.int64))]
+    return order[spread(len(order), size)]
+
+
+def spread(size: int, most: int) -> np.ndarray:
+    """At most so many of `size` places, as far apart as can be, ascending."""
+    places = np.linspace(0, size - 1, min(most, size))
+    return np.unique(places.astype(np.int64))
 
 
 def rows_of(labels: SparseRows, some: np.ndarray) -> np.ndarray:
