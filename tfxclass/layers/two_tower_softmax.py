@@ -28,6 +28,8 @@ from tfxclass.types import Labels
 from tfxclass.types import Shape
 from tfxclass.types import Store
 
+# Classes that are encoded at a time outside of training steps.
+_REFRESH_BATCH = 512
 # Values of `state`: what the class vectors in `kernel` are.
 _FRESH, _STALE, _NEVER_ENCODED = range(3)
 
@@ -70,8 +72,6 @@ class TwoTowerSoftmax(SampledSoftmax):
             vectors are encoded again, a few in each step, for samplers that
             search them. Defaults to 1,000. None encodes only the sampled
             classes. Samplers that do not read class vectors need no refresh.
-        refresh_batch_size: int, number of classes that are encoded at a time
-            outside of training steps. Defaults to 512.
         **kwargs: `ClassHead`'s arguments, except `tied_to` and
             `kernel_dtype`. `similarity` is `"dot"`, or `"cosine"` to
             normalize both sides.
@@ -111,7 +111,6 @@ class TwoTowerSoftmax(SampledSoftmax):
         class_features: Any = None,
         use_residual: bool = False,
         refresh_interval: int | None = 1000,
-        refresh_batch_size: int = 512,
         **kwargs: Any,
     ) -> None:
         for name in ("tied_to", "placement"):
@@ -136,9 +135,6 @@ class TwoTowerSoftmax(SampledSoftmax):
         self.class_encoder = class_encoder
         self.use_residual = use_residual
         self.refresh_interval = refresh_interval
-        self.refresh_batch_size = check_positive_int(
-            "refresh_batch_size", refresh_batch_size
-        )
         self._take_columns(class_features)
 
     def _take_columns(self, class_features):
@@ -235,7 +231,7 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     @do_not_convert
     def refresh(self) -> None:
-        """Encodes all classes, in batches of `refresh_batch_size`.
+        """Encodes all classes, 512 at a time.
 
         Evaluation, `top_k`, saving and exports do it themselves after training
         steps.
@@ -245,7 +241,7 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     def _encode_all(self, ids):
         """Encodes distinct classes, int64 `[n]`, in batches."""
-        size = self.refresh_batch_size
+        size = _REFRESH_BATCH
 
         def encode_batch(start):
             batch = ids[start : start + size]
@@ -367,7 +363,6 @@ class TwoTowerSoftmax(SampledSoftmax):
             "class_features": table_lib.to_config(self._columns()),
             "use_residual": self.use_residual,
             "refresh_interval": self.refresh_interval,
-            "refresh_batch_size": self.refresh_batch_size,
         }
 
     @classmethod
