@@ -11,6 +11,8 @@ import measure
 import notes
 
 TITLES = {
+    "jobs/job_titles": "Job titles to occupations: taggers",
+    "jobs/library_titles": "Subjects of library titles: taggers",
     "jobs/demo": "The demo: words by their descriptions",
     "jobs/two_towers": "Job titles to occupations: two towers and peers",
     "readme_optimizers": "README's example with other optimizers",

@@ -202,7 +202,14 @@ class TileSolver {
   // From 0, the rows that are visited first would drag it far beyond.
   void StartBias() {
     float positives[kWidth] = {};
-    for (const uint8_t column : labels_.columns) positives[column] += 1;
+    for (int64_t row = 0; row < static_cast<int64_t>(rows_.size()); ++row) {
+      // A row that names a label twice is one of its rows, once.
+      bool is_positive[kWidth] = {};
+      for (int64_t n = labels_.splits[row]; n < labels_.splits[row + 1]; ++n) {
+        is_positive[labels_.columns[n]] = true;
+      }
+      for (int64_t l = 0; l < kWidth; ++l) positives[l] += is_positive[l];
+    }
     for (int64_t l = 0; l < kWidth; ++l) {
       const float negatives = rows_.size() - positives[l];
       Bias()[l] =

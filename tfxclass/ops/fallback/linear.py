@@ -106,6 +106,8 @@ def _train(rows, row_labels, ids, members, num_features, options):
     weights = np.zeros((num_features, len(ids)), np.float32)
     of_bias = np.zeros(len(ids), np.float32)
     duals = np.zeros((len(members), len(ids)), np.float32)
+    if solve is _logistic and bias > 0:
+        of_bias += _log_odds(row_labels, ids, members) / np.float32(bias)
     splits, features, values = rows
     for epoch in range(num_epochs):
         moved = 0.0
@@ -124,6 +126,15 @@ def _train(rows, row_labels, ids, members, num_features, options):
         if moved < tolerance * duals.size:
             break
     return weights, of_bias
+
+
+def _log_odds(row_labels, ids, members):
+    """Of each label among the rows, where the penalty of its bias is 0."""
+    positives = np.zeros(len(ids), np.float32)
+    for member in members:
+        positives += np.isin(ids, _of(row_labels, member))
+    negatives = len(members) - positives
+    return np.log((positives + 0.5) / (negatives + 0.5))
 
 
 def _hinge(duals, margins, norm, c):
