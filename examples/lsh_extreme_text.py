@@ -73,10 +73,10 @@ def make_head(num_classes, sampler="lsh"):
 # normalised.
 #
 # `SparseDense` then sums the rows of the words that are there. Together with
-# `HeadAdam` a step touches these rows and those of the classes it computed, and
-# no other: it would cost the same with ten million words and classes. Dropout,
-# of a few words and of half of the features, keeps documents from being learned
-# by heart; it is worth three points of precision.
+# `HeadAdam`, a step touches these rows and the class vectors that it computed,
+# and no others. It would cost the same with ten million words and classes.
+# Dropout, of a few words and of half of the features, keeps documents from
+# being learned by heart. It is worth three points of precision.
 
 
 def make_model(train, document_counts, head):

@@ -1,5 +1,6 @@
 """word2vec's negative sampling, and gBCE."""
 
+import numbers
 from typing import Any
 
 import keras
@@ -75,9 +76,11 @@ class NegativeSampling(SampledHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        if not 0 <= calibration <= 1:
+        is_number = isinstance(calibration, numbers.Real)
+        if not is_number or not 0 <= calibration <= 1:
             raise ValueError(
-                f"`calibration` must be in [0, 1]. Received: {calibration}"
+                "`calibration` must be a number in [0, 1]. Received: "
+                f"{calibration!r}"
             )
         self.calibration = calibration
 
