@@ -118,6 +118,7 @@ PAGES = {
     "docs/calibration.md": dict,
     "docs/choosing.md": dict,
     "docs/devices.md": dict,
+    "docs/exact.md": dict,
     "docs/growing.md": dict,
     "docs/heads.md": heads,
     "docs/identities.md": dict,
