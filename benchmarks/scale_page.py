@@ -9,6 +9,7 @@ import os
 import re
 
 import measure
+import numpy as np
 
 DOCS = os.path.join(os.path.dirname(measure.FOLDER), "docs")
 PAGE = os.path.join(DOCS, "scale.md")
@@ -153,29 +154,29 @@ def filled(text):
 def draw(axes):
     sizes = [int(10 ** (6 + i / 2)) for i in range(7)]
     plans = [planned(size) for size in sizes]
-    styles = {
-        "mirrored": "-",
-        "sharded": "-",
-        "servers": "--",
-        "host": "--",
-    }
-    for name, style in styles.items():
-        rows = [plan[name] for plan in plans]
-        each = [
-            (row.machine_bytes + row.host_or_server_bytes) / 1e9 for row in rows
-        ]
-        count = "one machine" if name == "host" else f"{MACHINES} machines"
-        axes.plot(sizes, each, style, label=f"{name}, {count}")
+    labels = {"mirrored": "copies on each machine", "sharded": "8 shards"}
+    limits = {}
+    for name, label in labels.items():
+        each = [plan[name].machine_bytes / 1e9 for plan in plans]
+        limits[name] = np.exp(
+            np.interp(np.log(24), np.log(each), np.log(sizes))
+        )
+        axes.plot(sizes, each, label=label)
     rows = [planned(size, 256)["sharded"] for size in sizes]
     each = [row.machine_bytes / 1e9 for row in rows]
-    axes.plot(sizes, each, label="sharded, 256 machines")
+    axes.plot(sizes, each, label="256 shards")
     axes.plot(
         list(PARTIAL_FC),
         [mb / 1e3 for mb in PARTIAL_FC.values()],
         "k^",
-        label="Partial FC 0.1, 8 V100, width 512, backbone included",
+        label="published: Partial FC, 8 GPUs, width 512",
     )
-    axes.axhline(24, color="gray", lw=0.8, label="24 GB")
+    axes.axhline(24, color="gray", lw=1, ls="--", label="24 GB")
+    whole, shared = (limits[name] / 1e6 for name in labels)
+    axes.set_title(
+        f"24 GB hold {whole:.0f} million classes, "
+        f"or {shared:.0f} million in 8 shards"
+    )
 
 
 def main():
