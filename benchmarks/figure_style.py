@@ -12,6 +12,9 @@ COLORS = {
     "lsh": "tab:purple",
     "forest_paper": "tab:brown",
     "random": "tab:gray",
+    "keras_dense_adam": "dimgray",
+    "tf_sampled_softmax_adam": "tab:red",
+    "sampled_head_adam": "tab:orange",  # its sampler is "auto"
 }
 #: How methods are called in figures.
 NAMES = {
@@ -65,5 +68,12 @@ def plain_ticks(axis):
     low, high = axis.get_view_interval()
     subs = (1, 2, 5) if high < 300 * low else (1,)
     axis.set_major_locator(ticker.LogLocator(subs=subs))
-    axis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: _number(x)))
     axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _number(value):
+    for size, name in ((1e9, " billion"), (1e6, " million")):
+        if value >= size:
+            return f"{value / size:g}{name}"
+    return f"{value:,g}"

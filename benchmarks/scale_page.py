@@ -8,6 +8,7 @@ A table stands between `<!-- table: name -->` and `<!-- end -->`.
 import os
 import re
 
+import figure_style
 import measure
 import numpy as np
 
@@ -172,6 +173,9 @@ def draw(axes):
         label="published: Partial FC, 8 GPUs, width 512",
     )
     axes.axhline(24, color="gray", lw=1, ls="--", label="24 GB")
+    axes.set(xscale="log", yscale="log", ylim=(0.02, 1e5))
+    for axis in (axes.xaxis, axes.yaxis):
+        figure_style.plain_ticks(axis)
     whole, shared = (limits[name] / 1e6 for name in labels)
     axes.set_title(
         f"24 GB hold {whole:.0f} million classes, "
@@ -189,9 +193,6 @@ def main():
     measure.plot_to(
         os.path.join(DOCS, "scale.png"),
         draw,
-        "classes",
+        "number of classes",
         "GB on each machine",
-        xscale="log",
-        yscale="log",
-        ylim=(0.02, 1e5),
     )
