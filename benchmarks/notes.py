@@ -58,13 +58,22 @@ def filled(text, rows):
 
 def figure(expression, rows):
     """What stands for `expression`, the inside of two pairs of braces."""
+    value = number(expression, rows)
+    if " / " in expression:
+        return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 1000 else measure.cell(value)
+
+
+def number(expression, rows):
+    """The cell that `expression` names, or the ratio of two.
+
+    Raises:
+        ValueError: it names no cell, or several.
+    """
     expression = " ".join(expression.split())
     first, slash, second = expression.partition(" / ")
     column, value = _cell(first, None, rows)
-    if not slash:
-        return f"{value:,.0f}" if value >= 1000 else measure.cell(value)
-    ratio = value / _cell(second, column, rows)[1]
-    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
+    return value / _cell(second, column, rows)[1] if slash else value
 
 
 def _cell(text, column, rows):
