@@ -37,7 +37,8 @@ class LSHSampler(IndexedSampler):
     each. The negatives of a sample are the union of its buckets: those of its
     features (`scheme="embedding"`) or of its labels' rows (`"label"`). A class
     whose functions collide with probability p is found with probability
-    1 - (1 - p^K)^L, which follows the weights as they are trained.
+    1 - (1 - p^K)^L, which follows the weights as they are trained. (With
+    `"dwta"` it is found less often, as `tfxclass.ops.lsh.hash_codes` says.)
 
     Labels come first. The batch's union gets at most `neighbor_fraction` of
     the rest of the sample. Each query reads all tables, and each table that
