@@ -17,7 +17,6 @@ fail tests/project/test_numbers.py. Each results file says by which command, on
 which machine and when it was measured.
 """
 
-import functools
 import json
 import os
 import re
@@ -38,35 +37,9 @@ _HEADER = re.compile(rf"(?:^|[\s,(]){_UNIT}")
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", re.M | re.S)
 
 
-@functools.cache
-def results(name):
-    """Rows of benchmarks/results/<name>.json, which must name its command.
-
-    Raises:
-        ValueError: there is no such file, or it does not name its command.
-    """
-    path = os.path.join(measure.RESULTS, name + ".json")
-    if not os.path.exists(path):
-        raise ValueError(f"No results file for {name!r}: {path}")
-    with open(path) as f:
-        record = json.load(f)
-    told = [row.get("measured", record) for row in record["rows"]]
-    if not all(one.get("command") and one.get("machine") for one in told):
-        raise ValueError(f"{path} must name its command and machine.")
-    return record["rows"]
-
-
-def value(expression):
-    """The number of `FACTOR * FILE CELL`; the factor may be left out."""
-    factor, times, rest = expression.partition(" * ")
-    name, _, cell = (rest if times else expression).partition(" ")
-    found = notes.number(cell, results(name))
-    return float(factor) * found if times else found
-
-
 def filled(template, expressions):
     """A sentence with its numbers, as the page should have it."""
-    return template.format(*map(value, expressions))
+    return template.format(*map(notes.value, expressions))
 
 
 def places(fragment, text):

@@ -49,7 +49,18 @@ def strict_json(text):
 
 class TestPage:
     def test_is_what_the_results_say(self, report):
-        assert (FOLDER / "RESULTS.md").read_text() == report.page()
+        pages = report.pages()
+        for path, text in pages.items():
+            assert pathlib.Path(path).read_text() == text, path
+        folders = FOLDER / "pages", ROOT / "docs" / "papers"
+        there = {str(p) for folder in folders for p in folder.glob("*.md")}
+        assert there | {str(FOLDER / "RESULTS.md")} == pages.keys()
+
+    def test_each_table_is_on_one_page(self, report):
+        pages = [*report.PAGES, report.APPENDIX[0]]
+        names = [name for page in pages for name in report.tables_of(page)]
+        assert len(set(names)) == len(names)
+        assert set(report.TITLES) <= set(names)
 
     def test_notes_are_in_files_of_their_own(self):
         paths = sorted((FOLDER / "results").rglob("*.json"))

@@ -33,10 +33,13 @@ def test_numbers_are_those_of_the_results(page_numbers):
 
 
 def test_every_page_is_in_the_table(page_numbers):
-    """A page is covered, or is listed as not covered."""
+    """A page is covered, or is listed as not covered.
+
+    Pages about papers are made of results by benchmarks/report.py.
+    """
     table = page_numbers.load()
     pages = {"README.md"}
-    for path in (ROOT / "docs").rglob("*.md"):
+    for path in (ROOT / "docs").glob("*.md"):
         pages.add(str(path.relative_to(ROOT)))
     listed = [*table["pages"], *table["not covered"]]
     assert sorted(listed) == sorted(pages)
@@ -66,7 +69,7 @@ def test_which_numbers_need_a_source(page_numbers):
 
 def test_what_is_wrong_is_told(page_numbers, monkeypatch):
     rows = [{"method": "a", "ms": 14.2}, {"method": "b", "ms": 35.5}]
-    monkeypatch.setattr(page_numbers, "results", lambda name: rows)
+    monkeypatch.setattr(page_numbers.notes, "results", lambda name: rows)
     figures = {
         "takes {:.0f} ms, {:.1f} times as long": [
             "x ms: method=a",
@@ -83,4 +86,4 @@ def test_what_is_wrong_is_told(page_numbers, monkeypatch):
 
 def test_results_name_their_command(page_numbers):
     with pytest.raises(ValueError, match="No results file for 'no'"):
-        page_numbers.value("no ms: method=a")
+        page_numbers.notes.value("no ms: method=a")
