@@ -89,6 +89,7 @@ TITLES = {
         "How few classes carry the softmax and its gradient (HF-A, Fig. 1)"
     ),
     "comparison/groups": "Classes in groups: selection and uniform draws",
+    "comparison/groups_lsh": "Classes in groups: the LSH paper's rule",
     "comparison/groups_sweeps": "Classes in groups: trees, tables, rebuilds",
     "comparison/groups_optimizers": (
         "Classes in groups: optimizers of class rows"
@@ -236,6 +237,7 @@ PAGES = {
             "comparison/word2vec_steps_papers",
             "comparison/reverse_dictionary_steps",
             "lsh_probability",
+            "comparison/groups_lsh",
             "verification",
             "verification_small",
             "language_model",

@@ -104,6 +104,36 @@ class TestFigures:
             report.notes.filled("{{ms: other=None}}", ROWS)
 
 
+class TestTexts:
+    """Texts without a table of their own name the file."""
+
+    @pytest.fixture
+    def notes(self, report, tmp_path, monkeypatch):
+        monkeypatch.setattr(report.notes.measure, "RESULTS", str(tmp_path))
+        record = {"command": "c", "machine": "m", "rows": ROWS}
+        (tmp_path / "x.json").write_text(json.dumps(record))
+        (tmp_path / "bad.json").write_text(json.dumps({"rows": ROWS}))
+        return report.notes
+
+    def test_a_figure_of_a_file(self, notes):
+        text = "a {{x ms: method=a}}, {{100 * x\nms: method=a}} and\n"
+        text += "{{x mb: classes=10}}"
+        assert notes.filled_from_files(text) == "a 2, 200 and 5"
+
+    def test_tables_and_lists_stay_as_they_are(self, notes):
+        table = "| a | b |\n| --- | --- |"
+        text = f"one\ntwo\n\n{table}\n\n- x\n  y\n"
+        assert (
+            notes.filled_from_files(text) == f"one two\n\n{table}\n\n- x\n  y"
+        )
+
+    def test_a_file_must_be_there_and_name_its_command(self, notes):
+        with pytest.raises(ValueError, match="No results file for 'no'"):
+            notes.value("no ms: method=a")
+        with pytest.raises(ValueError, match="must name its command"):
+            notes.value("bad ms: method=a")
+
+
 class TestPaths:
     @pytest.mark.parametrize(
         "text, expected",
