@@ -86,7 +86,8 @@ def main():
         about = {"method": method, "lambda": weight or "own"}
         rows.append({**about, **row_of(found, bases)})
         print(rows[-1], flush=True)
-    measure.save("dropmax_retain", rows)
+    command = "python -m benchmarks.dropmax_retain"
+    measure.save("dropmax_retain", rows, command=command)
 
 
 if __name__ == "__main__":
