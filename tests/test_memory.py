@@ -304,7 +304,7 @@ def test_dense_optimizers_pay_for_all_rows():
     lazy = tfxclass.estimate(head, 16, 32)
     dense = tfxclass.estimate(head, 16, 32, "adam")
     assert dense.gradient_bytes > 50 * lazy.gradient_bytes
-    assert dense.slot_bytes == lazy.slot_bytes == 2 * 4 * 160_000
+    assert dense.slot_bytes == 2 * lazy.slot_bytes == 2 * 4 * 160_000
     sgd = tfxclass.estimate(head, 16, 32, keras.optimizers.SGD())
     assert sgd.slot_bytes == 0 and "160,000 parameters" in str(sgd)
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.recovery.passes import pass_bytes
@@ -87,7 +87,7 @@ def estimate(
         dim: int, width of the features.
         batch: int, rows a step.
         optimizer: a Keras or tfxclass optimizer, or a name as in `compile`;
-            `LazyAdam()` by default. With Keras' own, row gradients are made
+            `HeadAdam()` by default. With Keras' own, row gradients are made
             dense, as Keras does. Of a `MultiOptimizer` that of the group which
             names the head.
         replicas: int, of a strategy, to each of which `batch` rows go: with
@@ -112,7 +112,7 @@ def estimate(
     batch = check_positive_int("batch", batch)
     replicas = check_positive_int("replicas", replicas)
     optimizer = keras.optimizers.get(
-        LazyAdam() if optimizer is None else optimizer
+        HeadAdam() if optimizer is None else optimizer
     )
     if isinstance(optimizer, MultiOptimizer):
         optimizer = optimizer.optimizer_of(head)

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import HeadAdam
 from tfxclass.planning import strategies
 from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
@@ -149,7 +149,7 @@ def plan(
         num_sampled: int, classes a step; None is the exact softmax.
         kernel_dtype: `"float32"` or `"bfloat16"`, of the class rows.
         optimizer: as in `tfxclass.estimate`, e.g. `LazyAdam(
-            second_moment="row")`; `LazyAdam()` by default.
+            second_moment="row")`; `HeadAdam()` by default.
         machine: `Machine`, measured figures; by default those of two cores
             (`tfxclass.planning.measure_machine` makes others).
         servers: int, how many parameter servers; by default as many as
@@ -188,7 +188,7 @@ def plan(
         num_sampled=num_sampled,
         kernel_dtype=kernel_dtype,
         optimizer=keras.optimizers.get(
-            LazyAdam() if optimizer is None else optimizer
+            HeadAdam() if optimizer is None else optimizer
         ),
         servers=check_positive_int("servers", servers),
     )
