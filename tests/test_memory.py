@@ -222,6 +222,14 @@ def test_peak_of_a_process(name):
     assert 0.85 * measured - 40e6 < estimate.total_bytes < 1.15 * measured
 
 
+def test_a_model_without_an_input_needs_no_more():
+    """`fit` builds it while it traces: a variable made there has two copies."""
+    without_input = CHILD.replace("[inputs, head]", "[head]")
+    assert without_input != CHILD
+    measured = in_fresh_process(without_input, "sampled")
+    assert measured < 1.15 * peak_of("sampled") + 20e6
+
+
 RECOVERY = """
 import gc, sys
 import keras, numpy as np
