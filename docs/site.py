@@ -91,6 +91,7 @@ def write(folder: pathlib.Path) -> None:
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
+    shutil.copyfile(ROOT / "docs" / "site.css", folder / "site.css")
     api = folder / "api"
     api.mkdir()
     for module in MODULES:
