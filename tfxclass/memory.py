@@ -59,8 +59,8 @@ class Estimate:
     def total_bytes(self) -> int:
         """The largest memory at any one time, in bytes, for the head alone.
 
-        It does not include memory that malloc keeps after it was freed. On
-        processors without AVX-512, this was a third more with `FullSoftmax` and
+        It does not include TensorFlow itself, or memory that malloc keeps after
+        it was freed. On processors without AVX-512, this was a third more with `FullSoftmax` and
         twice as much with `DropMax`. `MALLOC_MMAP_THRESHOLD_=262144` in the
         environment avoids it.
         """
@@ -85,7 +85,7 @@ def estimate(
     """Estimates the memory for training a head, without building it.
 
     Use it to find out whether a head fits, before you start. `print` shows the
-    result as a table.
+    result.
 
     Args:
         head: a head of `tfxclass.layers`. It is not built.

@@ -50,8 +50,7 @@ def test_examples_run(module, tmp_path, monkeypatch):
             try:
                 exec(code, names)  # noqa: S102
             except Exception as e:
-                e.add_note(f"The example of tfxclass.{name}:\n{code}")
-                raise
+                pytest.fail(f"tfxclass.{name}: {e!r}\n{code}")
     if module in ("plot", "tfxclass"):
         import matplotlib.pyplot as plt
 
