@@ -60,9 +60,9 @@ class Estimate:
         """The largest memory at any one time, in bytes, for the head alone.
 
         It does not include TensorFlow itself, or memory that malloc keeps after
-        it was freed. On processors without AVX-512, this was a third more with `FullSoftmax` and
-        twice as much with `DropMax`. `MALLOC_MMAP_THRESHOLD_=262144` in the
-        environment avoids it.
+        it was freed. On processors without AVX-512, this was a third more with
+        `FullSoftmax` and twice as much with `DropMax`.
+        `MALLOC_MMAP_THRESHOLD_=262144` in the environment avoids it.
         """
         step = self.gradient_bytes + self.activation_bytes + self.index_bytes
         step += self.slot_bytes
