@@ -22,10 +22,14 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
 
     Args:
         learning_rate: float or a schedule. Defaults to 0.001.
-        initial_accumulator_value, epsilon: as for
-            `keras.optimizers.Adagrad`.
-        weight_decay, clipnorm, clipvalue, global_clipnorm: as for
-            `keras.optimizers.Adagrad`.
+        initial_accumulator_value: float, start of the sum of squares. Defaults
+            to 0.1.
+        epsilon: float, added to the root of the sum. Defaults to 1e-7.
+        weight_decay: float, decoupled weight decay of touched rows. Defaults
+            to None.
+        clipnorm: float, as for `keras.optimizers.Adagrad`.
+        clipvalue: float, as for `keras.optimizers.Adagrad`.
+        global_clipnorm: float, as for `keras.optimizers.Adagrad`.
         second_moment: str, `"element"` (default) or `"row"`, which keeps one
             sum of squares for each class vector; see `LazyAdam`.
         l2: float, coupled L2 regularization; see `LazyAdam`.

@@ -35,13 +35,22 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
     the same.
 
     Args:
-        learning_rate, beta_1, beta_2, epsilon, amsgrad: as for
-            `keras.optimizers.Adam`.
-        weight_decay, clipnorm, clipvalue, global_clipnorm: as for
-            `keras.optimizers.Adam`, applied to the touched rows.
+        learning_rate: float or a schedule of `keras.optimizers.schedules`.
+            Defaults to 0.001.
+        beta_1: float, decay rate of the first moment. Defaults to 0.9.
+        beta_2: float, decay rate of the second moment. Defaults to 0.999.
+        epsilon: float, added to the root of the second moment. Defaults to
+            1e-7.
+        amsgrad: bool, whether the AMSGrad variant is used. Defaults to False.
+        weight_decay: float, decoupled weight decay of touched rows. Defaults
+            to None.
+        clipnorm: float, as for `keras.optimizers.Adam`.
+        clipvalue: float, as for `keras.optimizers.Adam`.
+        global_clipnorm: float, as for `keras.optimizers.Adam`.
         second_moment: str, which numbers share one second moment. It applies to
             class vectors (the matrices of tfxclass's heads). Other variables
             have one second moment for each element.
+
             - `"element"` (default): the rule of Adam.
             - `"row"`: one float for each class vector, the mean of its squared
               gradients, as in Adafactor or LAMB. It saves 4 bytes for each
@@ -207,11 +216,21 @@ class LazyAdamW(LazyAdam, keras.optimizers.AdamW):
     decay, which shrinks a row only in the steps that touch it.
 
     Args:
-        learning_rate, weight_decay, beta_1, beta_2, epsilon, amsgrad: as for
-            `keras.optimizers.AdamW`.
-        clipnorm, clipvalue, global_clipnorm: as for
-            `keras.optimizers.AdamW`.
-        second_moment, slot_dtype, l2: see `LazyAdam`.
+        learning_rate: float or a schedule of `keras.optimizers.schedules`.
+            Defaults to 0.001.
+        weight_decay: float, factor by which touched rows shrink, times the
+            learning rate. Defaults to 0.004.
+        beta_1: float, decay rate of the first moment. Defaults to 0.9.
+        beta_2: float, decay rate of the second moment. Defaults to 0.999.
+        epsilon: float, added to the root of the second moment. Defaults to
+            1e-7.
+        amsgrad: bool, whether the AMSGrad variant is used. Defaults to False.
+        clipnorm: float, as for `keras.optimizers.AdamW`.
+        clipvalue: float, as for `keras.optimizers.AdamW`.
+        global_clipnorm: float, as for `keras.optimizers.AdamW`.
+        second_moment: as for `LazyAdam`.
+        slot_dtype: as for `LazyAdam`.
+        l2: as for `LazyAdam`.
         **kwargs: as for `keras.optimizers.AdamW`; see `LazyAdam`.
 
     Example:

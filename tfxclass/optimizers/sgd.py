@@ -21,9 +21,15 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
     of Partial FC. Keras moves all rows in every step.
 
     Args:
-        learning_rate, momentum, nesterov: as for `keras.optimizers.SGD`.
-        weight_decay, clipnorm, clipvalue, global_clipnorm: as for
-            `keras.optimizers.SGD`.
+        learning_rate: float or a schedule of `keras.optimizers.schedules`.
+            Defaults to 0.01.
+        momentum: float in [0, 1). Defaults to 0.
+        nesterov: bool, whether Nesterov momentum is used. Defaults to False.
+        weight_decay: float, decoupled weight decay of touched rows. Defaults
+            to None.
+        clipnorm: float, as for `keras.optimizers.SGD`.
+        clipvalue: float, as for `keras.optimizers.SGD`.
+        global_clipnorm: float, as for `keras.optimizers.SGD`.
         slot_dtype: str, dtype of the velocity of class vectors: `"float32"`
             (default) or `"bfloat16"`, which is rounded stochastically.
         l2: float, coupled L2 regularization; see `LazyAdam`. Without momentum
