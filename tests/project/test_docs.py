@@ -51,11 +51,29 @@ def test_every_page_is_in_the_nav_once(tmp_path):
 
 
 def test_names_of_the_api_are_there():
-    for module in site().MODULES:
-        names = site().public_names(module)
-        assert names, module
+    pages = site()
+    for module, groups in pages.GROUPS.items():
+        names = [name for group in groups.values() for name in group]
+        hidden = pages.LEFT_OUT.get(module, set())
+        assert sorted(names) == sorted({*pages.public_names(module)} - hidden)
         for name in names:
             assert hasattr(getattr(tfxclass, module), name), (module, name)
+            assert pages.summary(module, name), (module, name)
+
+
+def test_all_modules_and_functions_have_a_page():
+    pages = site()
+    names = {name for group in pages.TOP_LEVEL.values() for name in group}
+    assert {*tfxclass.__all__} == {*names, *pages.MODULES}
+
+
+def test_members_of_the_api_are_there():
+    for path, members in site().MEMBERS.items():
+        target = tfxclass
+        for part in path.split("."):
+            target = getattr(target, part)
+        for name in members:
+            assert getattr(target, name).__doc__, (path, name)
 
 
 def test_a_link_that_leads_nowhere_is_told(tmp_path):
