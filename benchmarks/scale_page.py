@@ -97,7 +97,11 @@ def options():
         },
     }
     return [
-        {"class vectors, optimizer": name, "strategy": strategy, **cells(found[strategy])}
+        {
+            "class vectors, optimizer": name,
+            "strategy": strategy,
+            **cells(found[strategy]),
+        }
         for name, kind in kinds.items()
         for found in [planned(SIZES[1], **kind)]
         for strategy in ("mirrored", "servers")
