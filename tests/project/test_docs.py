@@ -91,7 +91,7 @@ def anchors_of(page):
 
 
 def test_anchors_are_there():
-    for page in [ROOT / "README.md", *DOCS.glob("*.md")]:
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         text = page.read_text(encoding="utf8")
         for path, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
             target = page.parent / path if path else page
@@ -158,7 +158,7 @@ OTHERS = {"README.md", "serving/README.md"}
 
 def pages():
     """Paths of the site's pages but the API, from the root."""
-    first = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    first = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
     files = site().linked_files(first)
     found = [path for path in files if path.suffix == ".md"]
     return sorted(str(path.relative_to(ROOT)) for path in found)
