@@ -1,4 +1,4 @@
-"""Which head, optimizer and rate a model needs, measured on the model."""
+"""Recommends a head, an optimizer and a learning rate for a model."""
 
 from tfxclass.advice.advise import advise
 from tfxclass.advice.model_checks import check

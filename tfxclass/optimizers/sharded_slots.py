@@ -19,7 +19,7 @@ _NEED_ALL_ROWS = ("clipnorm", "global_clipnorm", "gradient_accumulation_steps")
 
 
 def keeps_shards(variable: Variable) -> bool:
-    """Whether an optimizer that keeps shards apart was built for it."""
+    """Whether the optimizer was built with sharded optimizer state."""
     return class_matrix.of(variable).keeps_shards
 
 

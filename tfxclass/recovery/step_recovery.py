@@ -68,45 +68,51 @@ def _within(bounds, number):
 
 
 class StepRecovery(RecoverySums):
-    """The sums for one step from the lifted class matrix towards the full one.
+    """Collects the sums for one step from the lifted to the full matrix.
+
+    Use `recover(method="step")`, which does it for a whole data set. The result
+    is
 
         W = keep V R^T + eta diag(1 / (p + q)) G (S + mu I)^-1
         G = (Y - P)^T X / n,  S = X^T X / n,  p = class frequencies
 
-    with slim rows V, projection R, features X, labels Y and the slim model's
-    probabilities P. -G is the gradient of the mean loss at the lifted matrix,
-    which has the slim model's logits; the two other factors stand for the
-    inverse of its second derivative, as in natural gradient methods: class c's
-    is about `p_c S`. It needs neither an optimum of the slim model nor `l2`.
-    eta, mu, q and keep are those with the least loss on rows that were held
-    out: a uniform sample of a tenth of all rows, at most 4,096
-    (`rows_held_out`), which the sums leave out. eta = 0 and keep = 1 are the
-    lift, so on these rows the step is never worse. keep is 1 unless the slim
-    model is overconfident, so that less of it alone has a smaller loss.
+    with short class vectors V, projection R, features X, labels Y and the
+    probabilities P of the projected model. -G is the gradient of the mean loss
+    at the lifted matrix, which has the logits of the projected model. The two
+    other factors approximate the inverse of its second derivative, as in
+    natural gradient methods: the derivative for class c is about `p_c S`. It
+    does not need an optimum of the projected model, or `l2`.
 
-    The search costs at most 277,504 rows of logits (5 and 117 or 234 steps on
-    1,024 rows, 8 on 4,096; a sixth of it for a million classes), whatever the
-    data's number, and memory for a few blocks of them.
+    eta, mu, q and keep are chosen by the loss on held-out examples: a uniform
+    sample of a tenth of all examples, at most 4,096 (`rows_held_out`). They are
+    not part of the sums. eta = 0 and keep = 1 are the lift, so on these
+    examples the step is never worse. keep is 1 unless the projected model is
+    overconfident, so that a smaller keep alone lowers the loss.
+
+    The search costs the logits of at most 277,504 examples (a sixth for a
+    million classes), whatever the size of the data, and memory for a few blocks
+    of them.
 
     Args:
-        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`; or a
+        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`, or a
             `FullSoftmax` with dot products, for one more step.
         top_k, num_sampled: as in `RecoverySums`.
-        held_out: int, most rows that are held out; None for
+        held_out: int, largest number of held-out examples. None is
             `rows_held_out(num_classes)`.
-        seed: int, of their choice and of the classes that are drawn.
-        number: int, steps that were made before; a file keeps it, and from the
-            first one on the class matrix that this one begins at.
+        seed: int, for the choice of held-out examples and sampled classes.
+        number: int, number of steps that were made before. It is saved in a
+            file and, from the first step on, so is the class matrix at the
+            start.
 
     Attributes:
         report: `Report` of the last `result`, or None.
 
-    Other attributes are those of `RecoverySums`.
+    Other attributes are described in `RecoverySums`.
 
     References:
-        The dual of Yuan et al. (ECCV 2020) with the length of its step
-        searched; Martens & Grosse, Optimizing Neural Networks with
-        Kronecker-factored Approximate Curvature, ICML 2015 (the factors).
+        The dual of Yuan et al. (ECCV 2020) with a searched step length.
+        Martens & Grosse, Optimizing Neural Networks with Kronecker-factored
+        Approximate Curvature, ICML 2015 (the factors).
     """
 
     method = "step"
@@ -143,7 +149,7 @@ class StepRecovery(RecoverySums):
             self._sum(surplus)
 
     def merge(self, other: "StepRecovery") -> None:
-        """Adds the sums of `other`, of the same head over other rows."""
+        """Adds the sums of `other`, of the same head over other examples."""
         super().merge(other)
         self.held_out.merge(other.held_out)
         self._settle()
@@ -151,11 +157,10 @@ class StepRecovery(RecoverySums):
     def result(self) -> np.ndarray:
         """The class matrix, float32 `[num_classes, dim]`; sets `report`.
 
-        Without labelled rows that were held out (of a handful of rows none
-        is) it is the lifted one.
+        Without labeled held-out examples, it is the lifted matrix.
 
         Raises:
-            ValueError: there were no rows.
+            ValueError: if there were no examples.
         """
         self._settle()
         self._check_rows()

@@ -14,10 +14,10 @@ from tfxclass.shards.shards import Shards
 def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "Batch":
     """A `Batch` for tensors of the size of `rows`, `[batch, ...]`.
 
-    Without `rows` it gathers only.
+    Without `rows` it only gathers.
 
     Raises:
-        ValueError: in a replica of another strategy than that of `shards`.
+        ValueError: in a replica of a strategy other than the shards' own.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:

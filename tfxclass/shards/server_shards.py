@@ -13,11 +13,11 @@ from tfxclass.types import Variable
 
 
 class SplitRows:
-    """A matrix of rows in parts, a Keras variable on each server.
+    """A matrix in parts, with one Keras variable on each server.
 
     Attributes:
         parts: list of Keras variables `[size, ...]`.
-        shape: tuple, of the whole.
+        shape: tuple, shape of the whole matrix.
         path: str.
     """
 
@@ -81,7 +81,7 @@ class ServerShards(Shards):
 
 
 def parts_of(variable: Variable | SplitRows) -> list[Variable]:
-    """The variables of a `SplitRows`, or a variable alone; a list."""
+    """Lists the variables of a `SplitRows`, or a single variable."""
     return getattr(variable, "parts", [variable])
 
 
