@@ -29,7 +29,7 @@ import notes
 ROOT = os.path.dirname(measure.FOLDER)
 TABLE = os.path.join(ROOT, "docs", "numbers.json")
 
-_NUMBER = r"(?<![\w.,])[-+]?\d[\d,]*(?:\.\d+)?"
+_NUMBER = r"(?<![\w.,])[-+]?\d+(?:,\d{3})*(?:\.\d+)?"
 _UNIT = r"(?:%|(?:ms|s|GB|MB|seconds?|minutes?|hours?|points?|times)\b)"
 # A number with a unit, or a fraction: an accuracy, a recall.
 _MEASURED = re.compile(rf"{_NUMBER}(?:\s?{_UNIT})|(?<![\w.])0\.\d\d+\b")
