@@ -71,7 +71,7 @@ TITLES = {
     "small_rows": "Half-size rows and compact slots: accuracy",
     "catch_up": "Lazy Adam with skipped steps applied later: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
-    "dropmax_retain": "DropMax: which classes are retained",
+    "dropmax_retained": "DropMax: which classes are retained",
     "long_tail/eurlex57k": "Losses for long tails: EU law, 4,271 labels",
     "long_tail/reverse_dictionary": (
         "Losses for long tails: reverse dictionary, 147,306 words"
@@ -253,7 +253,7 @@ PAGES = {
             "hierarchical/eurlex57k",
             "hierarchical/reverse_dictionary",
             "dropmax",
-            "dropmax_retain",
+            "dropmax_retained",
         ),
     ),
 }
