@@ -5,7 +5,8 @@
 #   make test-all        those that take a minute and more, too
 #   make bench           benchmarks (BENCH_ARGS=...)
 #   make gpu-test        the CUDA kernels on this machine's GPU, and their times
-#   make docs            the site, in build/site, from .docs
+#   make docs            the site, in build/site, from .docs; counts long
+#                        sentences first, and stops above a bound
 #   make notebooks       the examples as notebooks, in build/notebooks
 #   make test-versions   smoke and contract tests with TensorFlow 2.20 to 2.22,
 #                        their exports in 2.19 to 2.22; half an hour; writes
@@ -121,6 +122,7 @@ format: .venv/installed
 
 # Needs nothing of .venv: docstrings are read, not imported.
 docs: .docs/installed
+	@$(PYTHON) docs/sentences.py
 	@$(PYTHON) docs/site.py build/pages
 	@NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --quiet --strict
 	@echo "build/site/index.html"

@@ -18,7 +18,7 @@ SIZES = (10**6, 10**7, 10**8, 10**9)
 LINK = {"bytes_per_s": 1.25e9, "latency_s": 5e-5}
 COLUMNS = {
     "machine GB": lambda row: row.machine_bytes / 1e9,
-    "beside GB": lambda row: row.host_or_server_bytes / 1e9,
+    "host or server GB": lambda row: row.host_or_server_bytes / 1e9,
     "start GB": lambda row: row.start_bytes / 1e9,
     "MB sent": lambda row: row.sent_bytes / 1e6,
     "compute ms": lambda row: 1e3 * row.compute_s,
@@ -34,7 +34,8 @@ def planned(num_classes, machines=MACHINES, dim=DIM, batch=BATCH, **options):
     import tfxclass
     from tfxclass.planning import Link
 
-    options = {"num_sampled": SAMPLED, **options}
+    adam = tfxclass.optimizers.LazyAdam()
+    options = {"num_sampled": SAMPLED, "optimizer": adam, **options}
     link = Link(**LINK)
     return tfxclass.plan(num_classes, dim, batch, machines, link, **options)
 
@@ -82,21 +83,25 @@ def more_machines():
 
 
 def options():
-    """What half-size rows and small slots do, at 10M classes."""
+    """What bfloat16 and compact optimizer state do, at 10M classes."""
     from tfxclass.optimizers import LazyAdam
 
     small = LazyAdam(second_moment="row", slot_dtype="bfloat16")
     kinds = {
         "float32, LazyAdam": {},
-        "bfloat16 rows": {"kernel_dtype": "bfloat16"},
-        "compact slots": {"optimizer": small},
-        "both": {
+        "bfloat16, LazyAdam": {"kernel_dtype": "bfloat16"},
+        "float32, compact state": {"optimizer": small},
+        "bfloat16, compact state": {
             "kernel_dtype": "bfloat16",
             "optimizer": small,
         },
     }
     return [
-        {"rows and slots": name, "strategy": strategy, **cells(found[strategy])}
+        {
+            "class vectors, optimizer": name,
+            "strategy": strategy,
+            **cells(found[strategy]),
+        }
         for name, kind in kinds.items()
         for found in [planned(SIZES[1], **kind)]
         for strategy in ("mirrored", "servers")

@@ -128,13 +128,14 @@ def api_page(title: str, groups: dict[str, list[str]], module: str) -> str:
 def write(folder: pathlib.Path) -> None:
     """Writes all pages into `folder`, anew."""
     shutil.rmtree(folder, ignore_errors=True)
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for path in linked_files(pages):
         if path.is_dir():
             continue
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
+    shutil.copyfile(ROOT / "docs" / "site.css", folder / "site.css")
     api = folder / "api"
     api.mkdir()
     pages = {"tfxclass": api_page("tfxclass", TOP_LEVEL, "")}

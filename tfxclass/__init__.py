@@ -24,8 +24,11 @@ from tfxclass.advice import check
 from tfxclass.calibration import calibrate
 from tfxclass.growth.add_classes import add_classes
 from tfxclass.growth.add_classes import next_class_ids
+from tfxclass.growth.class_vectors import set_class_vectors
 from tfxclass.growth.initialize_classes import initialize_classes
 from tfxclass.growth.remove_classes import remove_classes
+from tfxclass.growth.replace_head import replace_head
+from tfxclass.growth.replace_head import to_dense
 from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
@@ -66,13 +69,16 @@ __all__ = [
     "plot_reliability",
     "recovery",
     "remove_classes",
+    "replace_head",
     "retain_probabilities",
     "retrieval",
     "samplers",
     "save_model",
     "save_weights",
+    "set_class_vectors",
     "show_build",
     "text",
+    "to_dense",
     "top_k",
     "trees",
 ]

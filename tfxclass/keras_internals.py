@@ -315,6 +315,12 @@ def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     return operation._inbound_nodes[node_index].input_tensors
 
 
+@_needs("`replace_head`", _HISTORY)
+def maker_of(tensor: keras.KerasTensor) -> keras.Operation:
+    """The layer or operation that a symbolic tensor was computed by."""
+    return tensor._keras_history[0]
+
+
 def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     """A symbolic tensor and all that it was computed from."""
     pending, found = [tensor], {}

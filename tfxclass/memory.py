@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.recovery.passes import pass_bytes
@@ -92,7 +92,7 @@ def estimate(
         dim: int, width of the features.
         batch: int, number of examples in a training step.
         optimizer: a Keras or tfxclass optimizer, or a name as in `compile`.
-            Defaults to `LazyAdam()`. Optimizers of Keras need dense gradients.
+            Defaults to `HeadAdam()`. Optimizers of Keras need dense gradients.
             For a `MultiOptimizer` it is the optimizer of the group with the
             head.
         replicas: int, number of replicas of a strategy, each with `batch`
@@ -120,7 +120,7 @@ def estimate(
     batch = check_positive_int("batch", batch)
     replicas = check_positive_int("replicas", replicas)
     optimizer = keras.optimizers.get(
-        LazyAdam() if optimizer is None else optimizer
+        HeadAdam() if optimizer is None else optimizer
     )
     if isinstance(optimizer, MultiOptimizer):
         optimizer = optimizer.optimizer_of(head)

@@ -1,5 +1,6 @@
-"""Data sets on disk as `tf.data` pipelines."""
+"""Data sets on disk as `tf.data` pipelines, and files of word vectors."""
 
+from tfxclass.data.word_vectors import word_vectors
 from tfxclass.data.xc_file import XCFile
 
-__all__ = ["XCFile"]
+__all__ = ["XCFile", "word_vectors"]

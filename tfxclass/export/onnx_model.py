@@ -28,6 +28,7 @@ from tfxclass.export import signatures
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.export.loading import new_path
 from tfxclass.export.loading import parts_of
+from tfxclass.export.loading import served_encoder
 from tfxclass.export.onnx_classifier import own
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
@@ -108,6 +109,8 @@ def onnx(
     check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
     quantize = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
+    encoder = served_encoder(inputs, features)
+    inputs = encoder.inputs
     _check_names(inputs)
     kind = filters.kind_of(exclude, only, inputs)
     if kind is not None and len(features.shape) > 2:
@@ -117,7 +120,6 @@ def onnx(
         )
     names = labels_lib.of_head(labels, head)
     examples = example_inputs_lib.examples(inputs, example_inputs)
-    encoder = keras.Model(inputs, features)
     search = searches.ExactSearch(
         head, int8_rows.quantize if quantize else None
     )

@@ -23,6 +23,7 @@ from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.loading import parts_of
+from tfxclass.export.loading import served_encoder
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference import filters
 from tfxclass.inference.thresholds import check_threshold
@@ -162,6 +163,8 @@ def saved_model(
     if isinstance(exclude, keras.KerasTensor):
         filters.check_excluded(exclude, inputs)
         excluded, exclude = keras.Model(inputs, exclude), False
+    encoder = served_encoder(inputs, features)
+    inputs = encoder.inputs
     max_excluded = _max_excluded(exclude)
     _check_only(only, head)
     boost = filters.check_boost(boost, head)
@@ -180,7 +183,6 @@ def saved_model(
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
     examples = example_inputs_lib.examples(inputs, example_inputs)
-    encoder = keras.Model(inputs, features)
     measured_on = None
     if example_inputs is not None and (search or quantize):
         measured_on = encoder([tf.constant(x) for x in examples])

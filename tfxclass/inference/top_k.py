@@ -148,6 +148,19 @@ class BoostedTopK(FilteredTopK):
         return {**super().get_config(), "boost": self.boost}
 
 
+@keras.saving.register_keras_serializable("tfxclass")
+class TopKModel(keras.Model):
+    """What `top_k` returns; Keras cannot export its compiled ops."""
+
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        raise ValueError(
+            "Keras' `export` cannot write a model of tfxclass.top_k, which "
+            "computes with ops of tfxclass. Fix: give the model itself to "
+            "tfxclass.export.saved_model(model, path, top_k=10), or to "
+            "tfxclass.export.onnx. Its own `export` writes all scores"
+        )
+
+
 def top_k(
     model: keras.Model,
     k: int = 10,
@@ -223,11 +236,11 @@ def top_k(
     kind = filters.kind_of(exclude, only, inputs, boost)
     if kind is None:
         best = TopK(head, k, threshold)(features)
-        return keras.Model(given, best)
+        return TopKModel(given, best)
     if isinstance(exclude, keras.KerasTensor):
         filters.check_excluded(exclude, inputs)
         best = FilteredTopK(head, k, threshold, kind)(features, exclude)
-        return keras.Model(given, best)
+        return TopKModel(given, best)
     width = boost is not None or exclude or only
     width = None if width is True else check_positive_int(kind, width)
     name = filters.INPUTS[kind]
@@ -238,5 +251,5 @@ def top_k(
         layer = FilteredTopK(head, k, threshold, kind)
     best = layer(features, ids)
     if isinstance(given, dict):
-        return keras.Model({**given, name: ids}, best)
-    return keras.Model([*inputs, ids], best)
+        return TopKModel({**given, name: ids}, best)
+    return TopKModel([*inputs, ids], best)

@@ -135,7 +135,10 @@ class RowOptimizer(OptimizerHooks):
         if any(map(class_matrix.holds_bfloat16, variables)):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
         sharded_slots.take_charge(self, variables)
-        super().build(variables)
+        # `fit` builds an optimizer while it traces a step. A variable of a
+        # traced function keeps a second copy of its initial value.
+        with tf.init_scope():
+            super().build(variables)
         if self.gradient_accumulation_steps and not self._is_replicated:
             self._sums = GradientSums(self, variables)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass.checks import check_positive_int
-from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import HeadAdam
 from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
 from tfxclass.planning.figures import StepCosts
@@ -35,7 +35,7 @@ def measure_machine(
     num_sampled: int = 4096,
     repeats: int = 9,
     name: str = "",
-    optimizer: Callable[[], keras.optimizers.Optimizer] = LazyAdam,
+    optimizer: Callable[[], keras.optimizers.Optimizer] = HeadAdam,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Machine:
     """Measures this machine for `plan`, in some seconds.

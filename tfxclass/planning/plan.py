@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import HeadAdam
 from tfxclass.planning import strategies
 from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
@@ -152,7 +152,7 @@ def plan(
             is the exact softmax.
         kernel_dtype: `"float32"` or `"bfloat16"`, dtype of the class vectors.
         optimizer: as in `tfxclass.estimate`, for example
-            `LazyAdam(second_moment="row")`. Defaults to `LazyAdam()`.
+            `LazyAdam(second_moment="row")`. Defaults to `HeadAdam()`.
         machine: `Machine` with measurements, from
             `tfxclass.planning.measure_machine`. By default those of a machine
             with two cores.
@@ -193,7 +193,7 @@ def plan(
         num_sampled=num_sampled,
         kernel_dtype=kernel_dtype,
         optimizer=keras.optimizers.get(
-            LazyAdam() if optimizer is None else optimizer
+            HeadAdam() if optimizer is None else optimizer
         ),
         servers=check_positive_int("servers", servers),
     )

@@ -38,7 +38,8 @@ class LSHSampler(IndexedSampler):
     are the classes in the buckets of its features (`scheme="embedding"`) or of
     its labels' class vectors (`"label"`). A class whose functions collide with
     probability p is found with probability 1 - (1 - p^K)^L, for K functions and
-    L tables.
+    L tables. With `"dwta"` it is found less often: see
+    `tfxclass.ops.lsh.hash_codes`.
 
     Labels come first. The classes found for the batch get at most
     `neighbor_fraction` of the other places. Each table that returns a class is
