@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import types
 
 import keras
 import numpy as np
@@ -266,13 +265,6 @@ def test_commands_that_are_not_there():
         check_commands("tfxclass tag fit a.jsonl \\\n  --no b")
 
 
-EXAMPLES = [
-    path.name
-    for path in sorted((ROOT / "examples").glob("*.py"))
-    if path.name != "__init__.py"
-]
-
-
 def docs_tool(name):
     """A command of `make docs`' environment; skips where it is not made."""
     folder = ROOT / ".docs" / "bin"
@@ -290,21 +282,3 @@ def test_the_site_is_built_without_a_warning():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (ROOT / "build" / "site" / "api" / "layers" / "index.html").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_a_notebook(name, tmp_path):
-    """Text and code in turn, and all code runs but the call of `main`."""
-    path = tmp_path / "example.ipynb"
-    command = [docs_tool("jupytext"), "--quiet", "--to", "notebook"]
-    source = pathlib.Path(ROOT, "examples", name)
-    subprocess.run([*command, "-o", path, source], check=True)
-    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
-    kinds = [cell["cell_type"] for cell in cells]
-    assert {"markdown", "code"} <= set(kinds)
-    module = types.ModuleType("notebook")
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), vars(module))  # noqa: S102
-    assert callable(module.main)
