@@ -187,7 +187,8 @@ def annif(folder, ask):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = ["serving/annif_backend.py", folder / "subjects", str(port)]
-    with subprocess.Popen([sys.executable, *command]) as backend:
+    quiet = {"stderr": subprocess.DEVNULL}  # A line for each request.
+    with subprocess.Popen([sys.executable, *command], **quiet) as backend:
         try:
             _wait_for(port)
             ask("annif", folder, port)

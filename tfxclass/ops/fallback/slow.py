@@ -14,7 +14,7 @@ PATIENCE = 10.0
 #: many times (docs/works_with.md).
 _WHAT = {
     "linear_one_vs_rest": ("Training a linear Tagger", "20 times or more"),
-    "tree_top_k": ("Finding the best classes of a large tree", "about 20 times"),
+    "tree_top_k": ("A search in a large class tree", "about 20 times"),
 }
 _OTHERS = ("The op {name}", "some times")
 
