@@ -131,13 +131,13 @@ def draw(rows, out):
         figure_style.plain_ticks(axis.xaxis)
     axes[1].legend(loc="lower right")
     least, most = (
-        f(100 * row["CP_10"] for row in last.values()) for f in (min, max)
+        f(100 * row["NCG_10"] for row in last.values()) for f in (min, max)
     )
     figure_style.save(
         figure,
         os.path.join(out, "concentration.png"),
-        "Ten classes carry the gradient, but only "
-        f"{least:.0f} to {most:.0f} % of the probability",
+        f"In trained models, ten classes carry {least:.0f} to {most:.0f} % "
+        "of the gradient",
     )
 
 
