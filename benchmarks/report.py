@@ -123,9 +123,9 @@ TITLES = {
     "comparison/reverse_dictionary_steps": (
         "The papers' methods in equal steps: reverse dictionary"
     ),
-    "defaults/cells": "The default optimizer on 30 tasks",
+    "defaults/cells": "The default optimizer on 32 tasks",
     "defaults/kept_back": "The default optimizer on tasks that were kept back",
-    "defaults/rates": "Fixed optimizers and rates on 30 tasks",
+    "defaults/rates": "Fixed optimizers and rates on 32 tasks",
     "defaults/rates_kept_back": (
         "Fixed optimizers and rates on tasks that were kept back"
     ),

@@ -9,6 +9,11 @@ TOP_LEVEL = {
         "next_class_ids",
         "remove_classes",
     ],
+    "Class vectors from elsewhere": [
+        "replace_head",
+        "set_class_vectors",
+        "to_dense",
+    ],
     "Choosing a head": ["advise", "Advice", "check", "estimate", "Estimate"],
     "Many devices": ["plan", "memory_per_replica"],
     "Saving": ["save_model", "save_weights"],
@@ -136,7 +141,7 @@ GROUPS = {
             "train_linear",
         ],
     },
-    "data": {"Files": ["XCFile"]},
+    "data": {"Files": ["XCFile", "word_vectors"]},
     "retrieval": {
         "Sequences": ["pad", "next_items"],
         "Splits": [

@@ -82,3 +82,7 @@ __all__ = [
     "top_k",
     "trees",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -10,6 +10,16 @@ from tfxclass import saving
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
+__all__ = [
+    "AtomicModelCheckpoint",
+    "SamplerLog",
+    "SecondsLog",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class SecondsLog(keras.callbacks.Callback):
     """Adds `seconds` of training to the logs, without evaluation.

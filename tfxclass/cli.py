@@ -1,4 +1,4 @@
-"""What the commands of `tfxclass` do; `tfxclass_cli` reads their arguments."""
+"""The commands of `tfxclass`; `tfxclass_cli` reads their arguments."""
 
 import argparse
 import json

@@ -11,6 +11,15 @@ from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Shape
 
+__all__ = [
+    "LogOdds",
+    "rms_of",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 @keras.saving.register_keras_serializable("tfxclass")
 class LogOdds(keras.initializers.Initializer):

@@ -1,4 +1,4 @@
-"""What a head will need of memory, before it is built."""
+"""Estimates the memory of a head before it is built."""
 
 import dataclasses
 
@@ -157,7 +157,7 @@ def _initializer_bytes(weight):
 
 
 def _slots_of(optimizer, dtype="float32", are_class_rows=True):
-    """The slots of a small variable, and its shape."""
+    """Optimizer state of a small variable, and its shape."""
     copy = type(optimizer).from_config(optimizer.get_config())
     variable = keras.Variable(np.zeros((3, 2)), dtype=dtype)
     if are_class_rows:

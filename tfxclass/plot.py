@@ -20,6 +20,17 @@ from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.types import Array
 
+__all__ = [
+    "RecallCurve",
+    "plot_accuracy",
+    "plot_recall",
+    "plot_reliability",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def plot_accuracy(
     runs: Mapping[str, Any],
@@ -197,7 +208,7 @@ def _recalls(lists, head, k, features):
 
 
 def _axes(ax):
-    """`ax`, or those of a new figure."""
+    """`ax`, or the axes of a new figure."""
     try:
         from matplotlib import pyplot
     except ImportError as e:

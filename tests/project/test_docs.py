@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import types
 
 import keras
 import numpy as np
@@ -23,12 +22,17 @@ from tfxclass import cli
 DOCS = ROOT / "docs"
 
 
-def site():
-    """The module docs/site.py."""
-    spec = importlib.util.spec_from_file_location("site", DOCS / "site.py")
+def script(name):
+    """A module of docs/."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def site():
+    """The module docs/site.py."""
+    return script("site")
 
 
 def pages_of(nav):
@@ -82,6 +86,21 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path):
     assert site().links_of(page) == ["page.md", "missing.md"]
     with pytest.raises(FileNotFoundError, match="missing.md"):
         site().linked_files([page])
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ('[project]\nname = "a"\n', None),
+        ('[project.urls]\nIssues = "http://a/b"\n[x]\nSource = "c"\n', None),
+        (
+            '[project.urls]\n\nIssues = "x"\nRepository = "http://a"\n',
+            "http://a",
+        ),
+    ],
+)
+def test_the_repository_is_linked_if_there_is_one(text, expected):
+    assert script("site_hooks").repository_of(text) == expected
 
 
 def anchors_of(page):
@@ -246,13 +265,6 @@ def test_commands_that_are_not_there():
         check_commands("tfxclass tag fit a.jsonl \\\n  --no b")
 
 
-EXAMPLES = [
-    path.name
-    for path in sorted((ROOT / "examples").glob("*.py"))
-    if path.name != "__init__.py"
-]
-
-
 def docs_tool(name):
     """A command of `make docs`' environment; skips where it is not made."""
     folder = ROOT / ".docs" / "bin"
@@ -270,21 +282,3 @@ def test_the_site_is_built_without_a_warning():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (ROOT / "build" / "site" / "api" / "layers" / "index.html").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_a_notebook(name, tmp_path):
-    """Text and code in turn, and all code runs but the call of `main`."""
-    path = tmp_path / "example.ipynb"
-    command = [docs_tool("jupytext"), "--quiet", "--to", "notebook"]
-    source = pathlib.Path(ROOT, "examples", name)
-    subprocess.run([*command, "-o", path, source], check=True)
-    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
-    kinds = [cell["cell_type"] for cell in cells]
-    assert {"markdown", "code"} <= set(kinds)
-    module = types.ModuleType("notebook")
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), vars(module))  # noqa: S102
-    assert callable(module.main)

@@ -7,3 +7,7 @@ from tfxclass.advice.report import Choice
 from tfxclass.advice.report import RateTrial
 
 __all__ = ["Advice", "Choice", "RateTrial", "advise", "check"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""What a training step of each head takes."""
+"""Measures the time of a training step with each head."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""What is slow or wrong about a compiled model and its head, before `fit`."""
+"""Checks a compiled model and its head before `fit`."""
 
 from collections.abc import Mapping
 

@@ -83,7 +83,7 @@ def candidates_of(rates: dict[str, list[float]]) -> list[Candidate]:
 def plan(
     count: int, step: float, check: float, seconds: float, most: float
 ) -> Plan:
-    """As many candidates as there is time for.
+    """Plans as many candidates as there is time for.
 
     Args:
         count: int, candidates.
@@ -324,7 +324,7 @@ class RateSearch:
 
 
 def _learning(trials):
-    """Those that did not diverge, the lowest loss first."""
+    """Trials that did not diverge, the lowest loss first."""
     good = [trial for trial in trials if not trial.diverged]
     return sorted(good, key=lambda trial: trial.loss)
 

@@ -1,4 +1,4 @@
-"""What `advise` found: the numbers, and what follows from them."""
+"""The result of `advise`: the numbers, and what follows from them."""
 
 import dataclasses
 import math

@@ -13,3 +13,7 @@ __all__ = [
     "reliability_of",
     "reliability",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -111,9 +111,9 @@ def calibrate(
     before = after = loss(head.answer_temperature)
     if not math.isfinite(before):
         raise ValueError(
-            "Calibration needs finite logits of the held-out rows. Received: a "
-            f"mean loss of {before}. Fix: look for NaN or infinity in the "
-            "weights of the model and in `data`."
+            "Calibration needs finite logits of the held-out examples. "
+            f"Received: a mean loss of {before}. Fix: look for NaN or "
+            "infinity in the weights of the model and in `data`."
         )
     if temperature:
         with progress.log_if_slow("Fitting the temperature"):

@@ -41,7 +41,7 @@ def loss_of(rows: HeldOut) -> Callable[[float], float]:
 def fit_temperature(
     loss: Callable[[float], float], tolerance: float = 1e-3
 ) -> float:
-    """Where `loss` is least, to a relative `tolerance`: a golden section.
+    """Minimizes `loss` to a relative `tolerance`, by golden-section search.
 
     The likelihood of softmax and sigmoid is concave in 1 / temperature, so
     there is one such place.

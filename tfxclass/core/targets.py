@@ -132,7 +132,7 @@ def _as_rows(labels, leading_shape):
 
 
 def _check_static_shape(labels, leading):
-    """What is known while a step is traced is told there, as a ValueError."""
+    """Raises ValueError for a wrong shape that is known while tracing."""
     if tf.executing_eagerly():
         return
     # Never computed: it has the shape that is known of `leading`.
@@ -183,7 +183,7 @@ def _check_one_hot(ids, num_classes):
 
 
 def uniform_targets(ids: tf.Tensor) -> Targets:
-    """`Targets` of ids without repeats: those of a row weigh the same."""
+    """`Targets` of distinct ids, with equal weights in each row."""
     present = tf.cast(ids >= 0, tf.float32)
     count = tf.reduce_sum(present, axis=1, keepdims=True)
     return Targets(ids, tf.math.divide_no_nan(present, count))
@@ -234,12 +234,12 @@ def pick_one(targets: Targets, seed: tf.Tensor) -> Targets:
 
 
 def take_columns(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """`logits[i, ids[i, j]]`, that of column 0 for padding; `[batch, p]`."""
+    """`logits[i, ids[i, j]]`, column 0 for padding; `[batch, p]`."""
     return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
 
 
 def places_of(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where labels are, and in which columns, padding left out.
+    """Positions and columns of the labels, without padding.
 
     Returns:
         `(places, at)`: int64 `[n, 2]`, (row, position) in `ids` and (row,

@@ -12,31 +12,36 @@ from tfxclass.types import Path
 def word_vectors(
     path: Path, names: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the vectors of some words from a text file of word vectors.
+    r"""Reads the vectors of given words from a text file of word vectors.
 
-    Each line has a word and its numbers, with spaces between: the `.vec` files
-    of fastText, the text format of word2vec, and GloVe's, which has no first
-    line with the counts. The file is read line by line, so it may be larger
-    than memory.
+    Use it to start from pretrained word vectors. Each line has a word and its
+    numbers, separated by spaces, as in the `.vec` files of fastText, the text
+    format of word2vec, and GloVe. The file is read line by line, so it may be
+    larger than memory.
 
     Args:
-        path: path of the file, UTF-8; `.gz`, `.xz` and `.bz2` are unpacked.
-        names: sequence of str, the words that are wanted, such as the names of
-            classes. They are compared as they are, with their case. Where the
-            file has a word twice, the first vector counts.
+        path: str, path of the file, UTF-8. `.gz`, `.xz` and `.bz2` files are
+            decompressed.
+        names: sequence of str, the words to look for, such as class names.
+            Upper and lower case matter. If the file has a word twice, the first
+            vector counts.
 
     Returns:
-        `(ids, vectors)`: int64 `[n]`, places in `names` of the words that the
-        file has, rising; and float32 `[n, dim]`, their vectors.
+        `(ids, vectors)`: int64 `[n]`, the positions in `names` of the words
+        that the file has, rising, and float32 `[n, dim]`, their vectors.
 
     Raises:
-        ValueError: a line with too few fields, a number that is not finite,
-            fewer lines than the first line says, or no word of `names`.
+        ValueError: if a line has too few fields, a number is not finite, there
+            are fewer lines than the first line says, or the file has no word of
+            `names`.
 
     Example:
 
-    >>> ids, vectors = tfxclass.data.word_vectors("wiki.en.vec", names)
-    >>> tfxclass.set_class_vectors(model, vectors, ids=ids, class_axis=0)
+    ```python
+    with open("words.vec", "w") as f:
+        f.write("2 3\ncat 0.1 0.2 0.3\ndog 0.4 0.5 0.6\n")
+    ids, vectors = tfxclass.data.word_vectors("words.vec", ["dog", "fish"])
+    ```
     """
     path = local_path(path)
     places = {}

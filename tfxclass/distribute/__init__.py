@@ -3,3 +3,7 @@
 from tfxclass.distribute.fit import fit
 
 __all__ = ["fit"]
+
+
+def __dir__() -> list[str]:
+    return __all__

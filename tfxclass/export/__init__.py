@@ -15,3 +15,7 @@ __all__ = [
     "vector_queries",
     "vectors",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -76,8 +76,8 @@ class InvertedLists:
             )
         if base is not None and num_lists is not None:
             raise ValueError(
-                "`base` has as many lists as it has. Received: it and "
-                f"num_lists={num_lists}"
+                "`num_lists` must be left out with `base`, which has its own "
+                f"number of lists. Received: num_lists={num_lists}"
             )
         self.num_lists = num_lists
         self.num_probes = num_probes
@@ -160,7 +160,7 @@ class InvertedLists:
         return kmeans.clusters(rows, count, self.seed).numpy()
 
     def _best(self, head, queries, served, k, sums):
-        """`Best` of logits or, with `probabilities`, of those of answers."""
+        """`Best` by logits or, with `probabilities`, by answers."""
         if self.probabilities:
             parts = head.scaled([(queries, served)], head.answer_scale)
             ((queries, served),) = parts
@@ -196,13 +196,13 @@ class InvertedLists:
         check_plain_logits("`search`", head, "Leave it out for exact search.")
         if self.probabilities and head.activation is None:
             raise ValueError(
-                "`probabilities` needs a head that has them. Received: "
+                "`probabilities` needs a head with probabilities. Received: "
                 f"{head.name!r} with activation=None"
             )
 
 
 def _scores(search, head, best):
-    """`(ids, scores)` of `Best`, as those of a search."""
+    """Turns `Best` into the `(ids, scores)` of a search."""
     if search.activation is None:
         return best[:2]
     return best.ids, head.objective.probabilities(best.logits, best.logsumexp)

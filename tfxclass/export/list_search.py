@@ -93,7 +93,7 @@ class ListSearch(tf.Module):
         return list_sums.ListSums(variances, masses, scale)
 
     def report(self) -> Config:
-        """What was measured, a dict."""
+        """The measurements, a dict."""
         is_int8 = isinstance(self.rows, int8_rows.Int8Rows)
         errors = {
             "quantize": accuracy.INT8 if is_int8 else None,

@@ -164,8 +164,8 @@ def _check_names(inputs):
     taken = {x.name for x in inputs} & {"ids", "scores"}
     if taken:
         raise ValueError(
-            "An input of an ONNX model may not have the name of an output, "
-            f"'ids' or 'scores'. Received: {sorted(taken)}. Name it with "
+            "An input of an ONNX model must not be named as an output, 'ids' "
+            f"or 'scores'. Received: {sorted(taken)}. Name it with "
             "keras.Input(..., name=...)."
         )
 
@@ -254,7 +254,7 @@ def _check_no_text(graph):
 
 
 def _ops_of(graph):
-    """All ops of a FuncGraph, with those of the functions that it calls."""
+    """All ops of a FuncGraph and of the functions that it calls."""
     yield from graph.get_operations()
     for called in called_graphs(graph):
         yield from called.get_operations()

@@ -24,7 +24,7 @@ class FloatRows:
         self.kernel, *self.bias = names
 
     def logits(self, nodes: Any, queries: str) -> str:
-        """Those of all classes, `[batch, n]`."""
+        """Logits of all classes, `[batch, n]`."""
         return nodes.add("Gemm", queries, self.kernel, *self.bias, transB=1)
 
     def take(self, nodes: Any, at: str) -> str:
@@ -48,7 +48,7 @@ class Int8Rows:
         self.codes, self.scales, *self.bias = names
 
     def logits(self, nodes: Any, queries: str) -> str:
-        """Those of all classes, `[batch, n]`."""
+        """Logits of all classes, `[batch, n]`."""
         digits, unit = _digits(nodes, queries)
         zero = nodes.constant(_ZERO, "uint8")
         sums = nodes.add("MatMulInteger", digits, self.codes, zero)

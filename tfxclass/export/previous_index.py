@@ -41,7 +41,7 @@ def lists_of(
 
 
 class _Earlier:
-    """What a version has of lists."""
+    """The lists of an earlier version."""
 
     def __init__(self, folder, dim):
         path = os.path.join(os.fspath(folder), "variables", "variables")

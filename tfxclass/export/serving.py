@@ -152,7 +152,7 @@ def saved_model(
     check_threshold(threshold, head)
     if threshold is not None and search and not search.probabilities:
         raise ValueError(
-            "`threshold` is of probabilities, and the scores of `search` are "
+            "`threshold` needs probabilities, but the scores of `search` are "
             f"logits. Received: threshold={threshold} with a search. Fix: "
             "InvertedLists(probabilities=True)."
         )
@@ -170,8 +170,8 @@ def saved_model(
     boost = filters.check_boost(boost, head)
     if boost is not None and search is not None:
         raise ValueError(
-            "`boost` needs exact answers: the best classes without it. "
-            f"Received: boost={boost} with a search"
+            "`boost` needs exact answers, without `search`. Received: "
+            f"boost={boost} with a search"
         )
     _check_names(inputs)
     kinds = {
@@ -278,7 +278,7 @@ def _write(folder, signatures, model, search):
 
 
 def _finish(folder):
-    """What TensorFlow does not write of signatures: method and defaults.
+    """Adds methods and defaults to signatures, which TensorFlow omits.
 
     It writes each as one of the Predict API.
     """

@@ -21,24 +21,23 @@ def set_class_vectors(
 ) -> keras.Model:
     """Sets the class vectors of a head, and its bias, to given numbers.
 
-    Use it to begin with vectors from another program: NumPy arrays, the weight
-    of a linear layer of PyTorch, or word vectors that
-    `tfxclass.data.word_vectors` reads. Call it before training: samplers build
+    Use it to start from the vectors of another program: NumPy arrays, the
+    weight of a linear layer of PyTorch, or word vectors from
+    `tfxclass.data.word_vectors`. Call it before training, since samplers build
     their indexes in the first step.
 
     Args:
-        model: a built Keras model that ends in a head with one class vector
-            for each class. It is changed in place.
-        vectors: array of numbers. `[num_classes, dim]`, as `torch.nn.Linear`
-            has its `weight` and as word vectors are; or `[dim, num_classes]`,
-            as `keras.layers.Dense` has its `kernel`. A tensor of PyTorch is
-            copied.
-        bias: array `[num_classes]`, for a head with `use_bias=True`. By
-            default the bias stays as it is.
-        ids: integers `[n]`, distinct classes. Then `vectors` and `bias` are
-            theirs alone, and other classes keep their vectors. By default all
-            classes.
-        class_axis: int, the axis of `vectors` along which classes lie: 0 for
+        model: a built Keras model that ends in a head with one class vector for
+            each class. It is changed in place.
+        vectors: array of numbers, `[num_classes, dim]` as the `weight` of
+            `torch.nn.Linear`, or `[dim, num_classes]` as the `kernel` of
+            `keras.layers.Dense`. A PyTorch tensor is copied.
+        bias: array `[num_classes]`, for a head with `use_bias=True`. By default
+            the bias stays as it is.
+        ids: integers `[n]`, distinct classes. `vectors` and `bias` are then for
+            these classes only, and other classes keep their vectors. Defaults
+            to all classes.
+        class_axis: int, the axis of `vectors` with the classes: 0 for
             `[num_classes, dim]`, 1 for `[dim, num_classes]`. By default the
             shape decides. A square matrix needs it.
 
@@ -46,16 +45,18 @@ def set_class_vectors(
         `model`.
 
     Raises:
-        ValueError: vectors of another shape, a square matrix without
-            `class_axis`, numbers that are not finite, a head without class
-            vectors of its own, or a bias for a head without one.
+        ValueError: if vectors have another shape, a square matrix comes without
+            `class_axis`, numbers are not finite, the head has no class vectors
+            of its own, or a bias is given for a head without one.
 
     Example:
 
-    >>> linear = torch_model.fc  # torch.nn.Linear(128, 50_000)
-    >>> tfxclass.set_class_vectors(
-    ...     model, linear.weight, linear.bias, class_axis=0
-    ... )
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    vectors = np.random.default_rng(0).normal(size=[100, 20])
+    tfxclass.set_class_vectors(model, vectors)
+    ```
     """
     head = find_head(model)
     check_has_vectors(head)

@@ -80,7 +80,7 @@ def initialize_classes(
 
 
 def _with_labels(texts, labels, num_classes):
-    """`(texts, labels)`, arrays; without labels those of all classes."""
+    """`(texts, labels)` as arrays; by default a label for each class."""
     if isinstance(texts, list):
         texts = np.asarray(texts)
     count = len(tf.nest.flatten(texts)[0])

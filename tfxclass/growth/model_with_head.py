@@ -13,7 +13,7 @@ from tfxclass.layers.output_head import OutputHead
 
 
 def with_head(model: keras.Model, head: OutputHead) -> keras.Model:
-    """`model` with `head` in the place of its own; other layers are shared.
+    """Replaces the head of `model`; other layers are shared.
 
     Args:
         model: a built Keras model that ends in a head.

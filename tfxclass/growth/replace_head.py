@@ -20,7 +20,7 @@ _ACTIVATIONS = ("softmax", "sigmoid", "linear")
 
 
 class _LastLayer(NamedTuple):
-    """What ends a Keras model.
+    """The end of a Keras model: its last layer and activation.
 
     Attributes:
         features: symbolic tensor `[..., dim]`, what `dense` reads.
@@ -34,36 +34,40 @@ class _LastLayer(NamedTuple):
 
 
 def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
-    """`model` with `head` in place of the `Dense` layer at its end.
+    """Replaces the `Dense` layer at the end of a model by a head.
 
-    Use it to train on with a head of tfxclass from a Keras model that is
-    trained already. The head gets the kernel and the bias of the `Dense`
-    layer, so the new model gives the same answers. Other layers are shared
-    with `model`. Compile the new model before you train it.
+    Use it to continue the training of a Keras model with a head of tfxclass.
+    The head gets the kernel and the bias of the `Dense` layer, so the new model
+    gives the same answers. Other layers are shared with `model`. Compile the
+    new model before you train it.
 
     Args:
-        model: a built Keras model, Sequential or functional, with one output.
-            It ends in `Dense`, with or without the activation `"softmax"` or
+        model: a built Sequential or functional Keras model with one output. It
+            ends in `Dense`, with or without the activation `"softmax"` or
             `"sigmoid"`, or in `Dense` and a `Softmax` or `Activation` layer.
-            A `Dense` layer without an activation is taken for the logits of
-            the head's loss.
+            Without an activation, the output of `Dense` counts as logits of the
+            head's loss.
         head: a head that is not built, with one class vector for each class,
-            such as `SampledSoftmax(num_classes, use_bias=True)`. Its
-            similarity is `"dot"`, and `loss="sigmoid"` goes with `"sigmoid"`.
+            such as `SampledSoftmax(num_classes, use_bias=True)`. Its similarity
+            is `"dot"`. For `"sigmoid"` it needs `loss="sigmoid"`.
 
     Returns:
         A `keras.Model` that ends in `head`, not compiled.
 
     Raises:
-        ValueError: a model that ends in something else or is not built, or a
-            head with another number of classes, another activation, or
-            without a place for the bias.
+        ValueError: if the model ends in something else or is not built, or the
+            head has another number of classes, another activation, or no bias
+            for the bias of the layer.
 
     Example:
 
-    >>> head = tfxclass.layers.SampledSoftmax(50_000, use_bias=True)
-    >>> model = tfxclass.replace_head(keras_model, head)
-    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```python
+    dense = keras.layers.Dense(500, activation="softmax")
+    model = keras.Sequential([keras.Input([20]), dense])
+    head = tfxclass.layers.SampledSoftmax(500, use_bias=True)
+    model = tfxclass.replace_head(model, head)
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
     """
     last = _last_layer(model)
     _check_head(head, last)
@@ -81,30 +85,34 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
 
 
 def to_dense(model: keras.Model) -> keras.Model:
-    """`model` with a plain Keras `Dense` layer in place of its head.
+    """Replaces the head of a model by a plain Keras `Dense` layer.
 
-    Use it to hand a trained model to a program without tfxclass: the new model
+    Use it to hand a trained model to a program without tfxclass. The new model
     gives the same answers, and its `.keras` file loads without `import
     tfxclass`. It computes all classes, so training it is slow.
 
     Other layers are shared with `model`. For cosine logits, a
-    `UnitNormalization` layer comes before `Dense`, and for a
-    `ProjectedSoftmax` its fixed projection. The class vectors are copied.
+    `UnitNormalization` layer comes before `Dense`, and for a `ProjectedSoftmax`
+    its fixed projection. The class vectors are copied.
 
     Args:
-        model: a built Keras model that ends in a head with one class vector
-            for each class.
+        model: a built Keras model that ends in a head with one class vector for
+            each class.
 
     Returns:
         A `keras.Model`, not compiled.
 
     Raises:
-        ValueError: another kind of head, such as a tree, or another layer of
-            tfxclass in the model.
+        ValueError: if the head is of another kind, such as a tree, or another
+            layer of the model is from tfxclass.
 
     Example:
 
-    >>> tfxclass.to_dense(model).save("plain.keras")
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    tfxclass.to_dense(model).save("plain.keras")
+    ```
     """
     inputs, features, head = encoder_of(model)
     if not getattr(head, "has_plain_logits", False):
@@ -220,7 +228,7 @@ def _check_head(head, last):
 
 
 def _queries(head, features):
-    """What class vectors are multiplied with, by layers of Keras alone."""
+    """The factors of the class vectors, by Keras layers only."""
     if hasattr(head, "projection"):
         dim, width = head.projection.shape
         projection = keras.layers.Dense(

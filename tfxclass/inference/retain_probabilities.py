@@ -1,4 +1,4 @@
-"""A model that gives the retain probabilities of DropMax beside its output."""
+"""A model that also returns the retain probabilities of DropMax."""
 
 import keras
 import tensorflow as tf

@@ -150,7 +150,7 @@ class BoostedTopK(FilteredTopK):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class TopKModel(keras.Model):
-    """What `top_k` returns; Keras cannot export its compiled ops."""
+    """The model of `top_k`; Keras cannot export its compiled ops."""
 
     def export(self, *args: Any, **kwargs: Any) -> None:
         raise ValueError(

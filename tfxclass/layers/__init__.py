@@ -50,3 +50,7 @@ __all__ = [
     "TwoTowerSoftmax",
     "split_by_frequency",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -101,8 +101,8 @@ class ClassHead(PartitionedHead):
         self.tie = None if tied_to is None else Tie(tied_to)
         if self.tie is not None and self.kernel_dtype != "float32":
             raise ValueError(
-                "Rows of a head with `tied_to` are float32. Received: "
-                f'kernel_dtype="{self.kernel_dtype}"'
+                "The class vectors of a head with `tied_to` are float32. "
+                f'Received: kernel_dtype="{self.kernel_dtype}"'
             )
         self._check_bias()
         self._check_options()
@@ -119,10 +119,9 @@ class ClassHead(PartitionedHead):
         margin = self.cosine.margin if self.cosine is not None else 0
         if margin and others & set(used):
             raise ValueError(
-                "`margin` must be 0 with `class_counts`, `label_smoothing` or "
-                "`teacher_weight` in `loss_options`: a margin is of plain "
-                "cosine logits, against labels. "
-                f"Received: margin={margin}, loss_options={used}"
+                "`margin` must be 0 with `class_counts`, `label_smoothing` "
+                "or `teacher_weight` in `loss_options`, which change logits "
+                f"or labels. Received: margin={margin}, loss_options={used}"
             )
 
     @property

@@ -78,7 +78,7 @@ def as_cosine(
     arguments: dict[str, Any],
     num_constructors: int,
 ) -> Cosine | None:
-    """What a head's `similarity` means; None is the dot product.
+    """Reads a head's `similarity`; None is the dot product.
 
     Args:
         head: str, name of the head's class.

@@ -235,7 +235,7 @@ class DropMax(SavedRandom, SampledHead):
         return specs
 
     def _first_biases(self):
-        """Of the class matrices beside `kernel`, whose rows begin as zeros."""
+        """Initial biases of the other class matrices, which begin as zeros."""
         if self.mode == "random":
             return {}
         if self.mode != "posterior":
@@ -414,7 +414,7 @@ class DropMax(SavedRandom, SampledHead):
 
     @staticmethod
     def _draws(seed, start, shape):
-        """Uniform draws for the rows from `start`, float32."""
+        """Uniform random numbers for the rows from `start`, float32."""
         seed = tf.random.experimental.stateless_fold_in(seed, start)
         return dropmax.uniform(shape, seed)
 

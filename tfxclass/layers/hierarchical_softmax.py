@@ -130,14 +130,13 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         if self.loss_options is not None and multi_label == "plt":
             raise ValueError(
                 '`loss_options` must be None with multi_label="plt", whose '
-                "loss is of nodes, which several labels share. Received: "
-                f"{self.loss_options.used}"
+                f"loss is a sum over nodes. Received: {self.loss_options.used}"
             )
         if self.teacher_weight and multi_label == "pick_one":
             raise ValueError(
-                '`teacher_weight` must be 0 with multi_label="pick_one", whose '
-                "loss is of one label. Received: teacher_weight="
-                f"{self.teacher_weight}"
+                '`teacher_weight` must be 0 with multi_label="pick_one", '
+                "which trains on one label. Received: "
+                f"teacher_weight={self.teacher_weight}"
             )
         if has_root and multi_label != "plt":
             raise ValueError(
@@ -218,7 +217,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return tf.linalg.matvec(self.queries(features), root)
 
     def _times_root(self, logs, features, root):
-        """`logs` `[rows, n]` with that of the root, if there is one, added."""
+        """Adds the log-probability of the root, if any, to `[rows, n]`."""
         if root is None:
             return logs
         log_root = tf.math.log_sigmoid(self._root_logits(features, root))
@@ -393,7 +392,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return self._of_all_classes(scores, none)
 
     def _of_all_classes(self, values, none):
-        """`[rows, num_classes]` of those of the classes with a leaf."""
+        """`[rows, num_classes]` from the classes with a leaf."""
         if not self.removed:
             return values
         places = np.full(self.num_classes, self.num_answers)

@@ -18,6 +18,7 @@ from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import class_set
 from tfxclass.layers import head_weights
+from tfxclass.layers import public_names
 from tfxclass.layers.class_growth import ClassGrowth
 from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
@@ -189,6 +190,9 @@ class OutputHead(keras.layers.Layer):
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
+
+    def __dir__(self) -> list[str]:
+        return public_names.without_internals(self, super().__dir__())
 
     def _check_loss(self, loss):
         check_choice("loss", loss, tuple(OBJECTIVES))

@@ -1,4 +1,4 @@
-"""What all heads of class rows share: logits, loss and search over parts."""
+"""Logits, loss and search of all heads with class vectors, in parts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -117,7 +117,7 @@ class PartitionedHead(OutputHead):
         return 1.0 if self.activation is None else 1.0 / self.answer_temperature
 
     def _answering(self, parts):
-        """`parts` whose logits are those of the answers."""
+        """The `parts` of the logits in answers."""
         scale = self.answer_scale
         return parts if scale == 1.0 else self.scaled(parts, scale)
 
@@ -276,7 +276,7 @@ class PartitionedHead(OutputHead):
 
 
 def _logits_of(parts, ids):
-    """Of the classes `ids` `[rows, q]`, each from its part."""
+    """Logits of the classes `ids` `[rows, q]`, each from its part."""
     logits = tf.zeros(tf.shape(ids))
     for queries, rows in parts:
         local = rows.local_ids(ids)

@@ -89,7 +89,7 @@ class ProjectedSoftmax(SampledSoftmax):
         if l2 and self.similarity == "cosine":
             raise ValueError(
                 '`l2` needs similarity="dot": cosine logits do not depend on '
-                f"the length of a row. Received: l2={l2}"
+                f"the length of a class vector. Received: l2={l2}"
             )
         self.check_estimates("l2", l2)
         self.projection_dim = projection_dim

@@ -1,4 +1,4 @@
-"""What the heads that train on the classes of a sampler share."""
+"""Code that all heads with a sampler share."""
 
 from typing import Any
 
@@ -80,8 +80,8 @@ class SampledHead(ClassHead):
         check_choice("placement", placement, (None, "host"))
         if placement is not None and self.tie is not None:
             raise ValueError(
-                "Rows of a head with `tied_to` lie where their layer is. "
-                f'Received: placement="{placement}"'
+                "`placement` must be None with `tied_to`: class vectors lie "
+                f'where their layer is. Received: placement="{placement}"'
             )
         if placement is not None and self.sampler is None:
             raise ValueError(

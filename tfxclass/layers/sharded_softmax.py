@@ -121,8 +121,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         super().__init__(num_classes, **kwargs)
         if self.tie is not None:
             raise ValueError(
-                "Rows of a ShardedSoftmax are its own. Received: tied_to="
-                f"{self.tie.name!r}"
+                "`tied_to` must be None for a ShardedSoftmax. Received: "
+                f"tied_to={self.tie.name!r}"
             )
         num_sampled = self._check_sampling(sampler, num_sampled, sample_rate)
         self.sampler = None
@@ -149,16 +149,14 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         is_counted = sampler is not None or num_sampled is not None
         if is_counted and sample_rate != 1:
             raise ValueError(
-                "`sampler` with its `num_sampled`, `num_sampled` and "
-                "`sample_rate` each say how many classes a step computes: "
-                "give one. Received: "
-                f"sampler={sampler!r}, num_sampled={num_sampled}, "
-                f"sample_rate={sample_rate}."
+                "Give one of `num_sampled`, `sample_rate` and a `sampler` "
+                f"with its own `num_sampled`. Received: sampler={sampler!r}, "
+                f"num_sampled={num_sampled}, sample_rate={sample_rate}."
             )
         return num_sampled
 
     def _check_sum(self):
-        """A sum over all classes needs what drawn ones stand for."""
+        """Refuses sums over all classes if samples are not corrected."""
         sampler = self.sampler
         is_estimate = self.correct_fill and (
             sampler is None or sampler.estimates_sums
@@ -346,7 +344,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         return (queries, part), columns, sample.ids + rows.first
 
     def _partial(self, number, rows, local):
-        """Partial FC's choice: the labels, and others drawn uniformly."""
+        """The sample of Partial FC: labels, and others chosen uniformly."""
         return active_classes(
             local,
             num_sampled=self._share(rows.num_classes),

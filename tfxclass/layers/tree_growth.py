@@ -12,7 +12,7 @@ from tfxclass.trees.tree_rows import rows_to_new
 
 
 class TreeGrowth:
-    """As `ClassGrowth`, where a class is a leaf and rows belong to nodes.
+    """As `ClassGrowth`, for trees, whose vectors belong to nodes.
 
     Args:
         head: a built `HierarchicalSoftmax`.

@@ -31,3 +31,7 @@ __all__ = [
     "sparsemax_loss",
     "with_teacher",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

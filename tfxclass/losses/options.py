@@ -181,9 +181,8 @@ class LossOptions:
             value = getattr(self, name)
             if self.focal_gamma and value:
                 raise ValueError(
-                    f"`focal_gamma` and `{name}` exclude each other: their "
-                    "loss is no -log p. Received: focal_gamma="
-                    f"{self.focal_gamma}, {name}={value}"
+                    f"`focal_gamma` and `{name}` exclude each other. "
+                    f"Received: focal_gamma={self.focal_gamma}, {name}={value}"
                 )
 
     @property
@@ -244,9 +243,9 @@ class LossOptions:
         used = [x for x in ("class_weight", "propensities") if x in self.used]
         if used:
             raise ValueError(
-                f"`{used[0]}` and `teacher_weight` exclude each other where "
-                "labels are independent: the weight of a label is its "
-                f"probability. Received: teacher_weight={self.teacher_weight}"
+                f"`{used[0]}` and `teacher_weight` exclude each other for "
+                "independent labels. Received: "
+                f"teacher_weight={self.teacher_weight}"
             )
 
     def apply_class_weights(
@@ -362,7 +361,7 @@ class LossOptions:
         return self._tables[key]
 
     def _weights(self, num_classes):
-        """What labels weigh, or None."""
+        """The weights of labels, or None."""
         if self.class_weight is None and self.propensities is None:
             return None
         weights = np.ones(num_classes)
@@ -378,7 +377,7 @@ class LossOptions:
         )
 
     def _log_shares(self, num_classes):
-        """What is added to the logits, or None."""
+        """The numbers that are added to the logits, or None."""
         counts = self.class_counts
         if counts is None:
             return None
@@ -437,7 +436,7 @@ def finished(
 def as_loss_options(
     given: LossOptions | dict[str, Any] | None,
 ) -> LossOptions | None:
-    """What a head's `loss_options` may be, deserialised if need be."""
+    """Reads a head's argument `loss_options`, also a serialized one."""
     if isinstance(given, dict):
         given = keras.saving.deserialize_keras_object(given)
     if given is not None and not isinstance(given, LossOptions):

@@ -53,3 +53,7 @@ __all__ = [
     "true_positive_rate",
     "verification_accuracy",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""What the metrics share: they read the forward pass that made `y_pred`."""
+"""Base of the metrics, which read the forward pass behind `y_pred`."""
 
 import keras
 import tensorflow as tf

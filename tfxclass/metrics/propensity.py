@@ -47,8 +47,8 @@ def propensities(
     counts = np.asarray(label_counts, np.float64)
     if counts.ndim != 1 or not np.all(counts >= 0):
         raise ValueError(
-            "`label_counts` must be a list of counts >= 0, one a class. "
-            f"Received: {label_counts}"
+            "`label_counts` must be a list of counts >= 0, one for each "
+            f"class. Received: {label_counts}"
         )
     if not num_rows >= 3:
         raise ValueError(
@@ -66,8 +66,8 @@ def check_propensities(propensities: ArrayLike) -> np.ndarray:
     values = np.asarray(propensities, np.float64)
     if values.ndim != 1 or not np.all((values > 0) & (values <= 1)):
         raise ValueError(
-            "`propensities` must be numbers in (0, 1], one a class. Received: "
-            f"{propensities!r}"
+            "`propensities` must be numbers in (0, 1], one for each class. "
+            f"Received: {propensities}"
         )
     return values
 

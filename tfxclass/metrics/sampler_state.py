@@ -1,4 +1,4 @@
-"""What a head's sampler measures of itself, in `logs`."""
+"""The measurements of a head's sampler, in `logs`."""
 
 import warnings
 

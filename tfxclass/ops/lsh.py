@@ -62,7 +62,7 @@ def sparse_hash_codes(
     bin_size: int = 8,
     seed: Scalar = 0,
 ) -> tf.Tensor:
-    """DWTA codes of sparse vectors, those of `hash_codes` of the dense ones.
+    """DWTA codes of sparse vectors, equal to `hash_codes` of dense ones.
 
     Args:
         vectors: float32 `tf.SparseTensor` `[n, dim]` in row-major order, no

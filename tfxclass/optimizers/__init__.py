@@ -27,3 +27,7 @@ __all__ = [
     "growing_stages",
     "keeps_shards",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -201,8 +201,8 @@ def _check_stages(learning_rate, interval, stages):
     for name, value in given.items():
         if stages is not None and value is not None:
             raise ValueError(
-                f"`{name}` is part of `stages` and cannot be given beside "
-                f"them. Received: {name}={value} and stages={stages}"
+                f"`{name}` must be left out with `stages`, which have their "
+                f"own. Received: {name}={value} and stages={stages}"
             )
 
 

@@ -189,7 +189,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             )
 
     def _clip_over_groups(self, grads):
-        """As Keras, with the sums of the rows: a norm counts each row once."""
+        """Clips over all groups, with duplicate rows summed first."""
         if not self.global_clipnorm:
             return grads
         grads = list(map(row_gradients.summed_rows, grads))

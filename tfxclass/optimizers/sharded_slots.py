@@ -45,7 +45,7 @@ def check(optimizer: Any, variable: Variable) -> None:
 
 
 def add(reference: Variable, make: Callable[[], Any]) -> Any:
-    """The slot that `make()` returns, in the shards of `reference`."""
+    """Adds the state that `make()` returns, in the shards of `reference`."""
     shards = shards_lib.shards_of(reference)
     if shards is None:
         return make()

@@ -130,7 +130,7 @@ def _check_stage(number, stage):
 
 
 class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Where a step is in the stages; the last one is repeated for ever."""
+    """The stage of a step; the last stage is repeated without end."""
 
     def __init__(
         self, stages: Sequence[Stage | tuple[float, int, int]]

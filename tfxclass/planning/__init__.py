@@ -17,3 +17,7 @@ __all__ = [
     "measure_machine",
     "plan",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""What a plan is computed from: measured figures of a machine and a link."""
+"""Measurements of a machine and a link, from which plans are made."""
 
 import dataclasses
 import math

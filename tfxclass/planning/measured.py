@@ -1,4 +1,4 @@
-"""Figures of machines: those of two cores, and how to measure others."""
+"""Measures machines; has the numbers of one with two cores."""
 
 import itertools
 import os

@@ -5,3 +5,7 @@ from tfxclass.recovery.recover import recover
 from tfxclass.recovery.step_recovery import StepRecovery
 
 __all__ = ["DualRecovery", "StepRecovery", "recover"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -29,7 +29,7 @@ _FINER = 10.0 ** (np.arange(-3, 4) / 12)
 
 
 class Report(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         eta, mu, q, keep: floats, of the step (`Step`).
@@ -59,7 +59,7 @@ class Report(NamedTuple):
 
 
 def rows_held_out(num_classes: int) -> int:
-    """Most rows that are held out for the search, 1,024 to 4,096."""
+    """How many examples are held out for the search, 1,024 to 4,096."""
     return _within(_HELD_OUT, _LOGITS // num_classes)
 
 
@@ -143,7 +143,7 @@ class StepRecovery(RecoverySums):
             self._settle()
 
     def _settle(self):
-        """Sums the rows that were held out for a while."""
+        """Adds the examples that were held out for a while to the sums."""
         surplus = self.held_out.surplus()
         if surplus is not None:
             self._sum(surplus)
@@ -174,7 +174,7 @@ class StepRecovery(RecoverySums):
         return kernel
 
     def _moves(self, step, at):
-        """What the step adds to the classes `at`, but for the inverse."""
+        """The change of the classes `at`, before the inverse is applied."""
         factor = step.eta / self.total_weight / (self._frequencies[at] + step.q)
         return self.kernel[at] * factor.astype(np.float32)[:, np.newaxis]
 
@@ -210,21 +210,20 @@ class StepRecovery(RecoverySums):
         return steps[int(np.argmin(self._losses(rows, steps, inverses)))]
 
     def _warn_of_lone(self, rows):
-        """Where most of the search is of classes that the sums lack."""
+        """Warns if most held-out examples are alone in their class."""
         ids = rows.targets.ids.numpy()
         seen = (ids >= 0) & (self.counts[ids] > 0)
         lone = len(ids) - np.count_nonzero(seen.any(axis=1))
         if 2 * lone > len(ids):
             warnings.warn(
-                f"{lone:,} of the {len(ids):,} rows that were held out for the "
-                "search of the step are the only ones of their class, which a "
-                "step cannot help: it will be too short. Give two or more rows "
-                "a class.",
+                f"{lone} of the {len(ids)} held-out examples are the only "
+                "ones of their class. A step cannot help them, so it will be "
+                "too short. Give two or more examples for each class.",
                 stacklevel=2,
             )
 
     def _inverses(self):
-        """Of `S + mu I`, a dict by mu."""
+        """Inverses of `S + mu I`, a dict by mu."""
         mean = self.moments.mean_eigenvalue() / self.total_weight
         # Features that are all zero leave nothing to divide by.
         ridges = [ridge * mean for ridge in _RIDGES] if mean > 0 else [1.0]

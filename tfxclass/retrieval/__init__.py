@@ -19,3 +19,7 @@ __all__ = [
     "split_at",
     "split_sessions",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

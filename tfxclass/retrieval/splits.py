@@ -1,4 +1,4 @@
-"""What to train on, to choose by, and to test on."""
+"""Splits data into training, validation and test sets."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

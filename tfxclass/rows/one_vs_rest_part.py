@@ -11,7 +11,7 @@ from tfxclass.types import Margin
 
 
 class OneVsRestPart:
-    """What `tfxclass.rows.loss.streamed_loss` computes of a part's blocks.
+    """One-vs-rest losses of a part's blocks, for `streamed_loss`.
 
     Stock ops: a block is read and written some times more than a softmax's.
 

@@ -105,7 +105,7 @@ def best_of_logits(logits: tf.Tensor, k: int) -> Best:
 
 
 def merge(found: Sequence[Best], k: int) -> Best:
-    """One `Best` of those of consecutive parts, a list."""
+    """Merges the `Best` of consecutive parts, a list, into one."""
     if len(found) == 1:
         return found[0]
     ids, logits, sums = (tf.concat(x, axis=1) for x in zip(*found))

@@ -15,7 +15,7 @@ from tfxclass.types import Margin
 
 
 class SoftmaxPart:
-    """What `tfxclass.rows.loss.streamed_loss` computes of a part's blocks.
+    """Softmax losses of a part's blocks, for `streamed_loss`.
 
     Args:
         blocks: `Blocks` of the part, on the batch of all.

@@ -114,8 +114,8 @@ class AutoSampler(IndexedSampler):
         allocation = kwargs.pop("allocation", None)
         if allocation is not None:
             raise ValueError(
-                "`allocation` belongs to a HashingForestSampler; an "
-                f"AutoSampler decides by itself. Received: {allocation!r}"
+                "`allocation` is for a HashingForestSampler, and an "
+                f"AutoSampler has none. Received: {allocation!r}"
             )
         earlier = renamed_arguments.take(
             type(self).__name__, self.renamed, kwargs

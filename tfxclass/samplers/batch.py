@@ -215,8 +215,8 @@ class BatchSampler(Sampler):
         seed: int | None,
     ) -> Sampler:
         raise ValueError(
-            "A BatchSampler is of whole batches, not of a part of the classes. "
-            "Fix: take a SampledSoftmax. Received: one of a ShardedSoftmax"
+            "A BatchSampler does not work in a ShardedSoftmax, which samples "
+            "a part of the classes at a time. Fix: use SampledSoftmax."
         )
 
     def index_bytes(self, num_classes: int, dim: int) -> int:

@@ -1,4 +1,4 @@
-"""With which probability hash tables find a class, and what it then counts."""
+"""The probability that hash tables find a class, and its weight."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from tfxclass.types import Scalar
 
 
 def collision_probability(cosine: tf.Tensor) -> tf.Tensor:
-    """Of one SimHash function: 1 - angle / pi."""
+    """Collision probability of a SimHash function: 1 - angle / pi."""
     return 1.0 - tf.acos(tf.clip_by_value(cosine, -1.0, 1.0)) / math.pi
 
 
@@ -153,7 +153,7 @@ def per_sample(
 
 
 def _own_targets(positions, shape):
-    """Where the labels of each row are, bool of that shape."""
+    """A mask of the labels of each example, bool."""
     rows = tf.where(positions >= 0)
     columns = tf.gather_nd(positions, rows)
     return tf.tensor_scatter_nd_update(

@@ -165,7 +165,7 @@ class FrequencySampler(_RandomSampler):
         return np.cumsum((counts / counts.max()) ** self.power)
 
     def _at_least(self):
-        """What each class counts, float64 above 0."""
+        """The effective counts, float64 above 0."""
         least = self.min_count
         if least is None:
             least = self.counts[self.counts > 0].min()

@@ -50,7 +50,7 @@ class Batch:
         self.shards = shards
 
     def gather(self, x: tf.Tensor) -> tf.Tensor:
-        """Rows of all replicas, from those of each, `[batch, ...]`."""
+        """Gathers rows `[batch, ...]` from all replicas."""
         return x
 
     def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -58,11 +58,11 @@ class Batch:
         return values
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        """As `all_gather`, the rows of this replica only."""
+        """As `all_gather`, for the rows of this replica only."""
         return values
 
     def own(self, x: tf.Tensor) -> tf.Tensor:
-        """The rows of this replica, from those of all."""
+        """Takes the rows of this replica out of all rows."""
         return x
 
     def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
@@ -134,7 +134,7 @@ class MirroredBatch(_ReplicaBatch):
         ]
 
     def _exchange(self, outgoing):
-        """What each replica has for this one: item j goes to replica j."""
+        """Sends item j to replica j, and returns what the others sent."""
         items = [parts(self._context, x) for x in outgoing]
         return items[self.shard]
 

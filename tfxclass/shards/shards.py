@@ -154,7 +154,7 @@ class Shards:
         )
 
     def _run(self, function, *args):
-        """What `function` returns in the replicas of this worker."""
+        """The results of `function` in the replicas of this worker."""
         run = tf.function(
             lambda: self.strategy.run(function, args), autograph=False
         )
@@ -211,7 +211,7 @@ def memory_per_replica(model: keras.Model) -> list[int]:
 
 
 def bytes_per_replica(variables: Sequence[Variable]) -> list[int]:
-    """As `memory_per_replica`, of a list of Keras variables."""
+    """As `memory_per_replica`, for a list of Keras variables."""
     values = [variable.value for variable in variables]
     parts = [getattr(value, "values", None) or (value,) for value in values]
     count = max(map(len, parts), default=1)

@@ -76,8 +76,8 @@ def _single(parents, several_parents):
         given = np.atleast_1d(given).tolist()
         if len(set(given)) > 1 and several_parents == "refuse":
             raise ValueError(
-                "`parents` must have one parent a node. Received: node "
-                f"{node} with parents {given}. Choose one, or pass "
+                f"Each node must have one parent. Received: node {node} with "
+                f"parents {given}. Choose one, or pass "
                 'several_parents="first".'
             )
         single.append(given[0] if given else -1)
