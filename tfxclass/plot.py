@@ -1,6 +1,6 @@
-"""Figures of a training, of probabilities and of an approximate search.
+"""Figures of training runs, probabilities and approximate searches.
 
-They need matplotlib, which tfxclass does not: `pip install matplotlib`.
+They need matplotlib: `pip install matplotlib`.
 """
 
 from collections.abc import Mapping
