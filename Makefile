@@ -11,6 +11,9 @@
 #   make test-versions   smoke and contract tests with TensorFlow 2.20 to 2.22,
 #                        their exports in 2.19 to 2.22; half an hour; writes
 #                        docs/versions.json and the tables of docs/install.md
+#   make test-works-with OpenVINO, LiteRT, ONNX Runtime, Annif, PyTorch and clients of
+#                        servers with our models, each in build/works_with/NAME
+#                        (NAMES="litert annif"); what they say: docs/works_with.md
 #   make wheels          dist/: tfxclass and tfxclass-serve, for any processor
 #                        and TensorFlow (WHEEL_TENSORFLOWS="2.20 2.21 2.22")
 #   make wheels-cuda     dist/: tfxclass-cuda, the ops for GPUs; needs nvcc
@@ -27,6 +30,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 DIST ?= dist
+NAMES ?=
 TENSORFLOW ?= 2.21
 WHEEL_TENSORFLOWS ?= 2.20 2.21 2.22
 OPS := tfxclass/ops/compiled/$(TENSORFLOW)/_tfxclass_ops.so
@@ -39,7 +43,7 @@ FORMATTED := $(shell find custom_ops tests \
 export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo demo-compare test test-all test-versions bench gpu-test docs notebooks \
+.PHONY: setup demo demo-compare test test-all test-versions test-works-with bench gpu-test docs notebooks \
     wheels wheels-cuda peers lint format clean
 
 setup: $(OPS)
@@ -62,6 +66,9 @@ test-all: lint $(OPS)
 # In environments of its own, .versions; needs nothing of .venv.
 test-versions:
 	@$(PYTHON) -m tests.versions
+
+test-works-with: $(OPS)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.works_with $(NAMES)
 
 bench: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -9,6 +9,7 @@ dimensions. `Dense` stops at a million classes, where a step takes seconds.
 import os
 import sys
 
+import figure_style
 import measure
 
 SCRIPT = os.path.join(measure.FOLDER, "step_time.py")
@@ -53,11 +54,13 @@ def draw_figure(rows):
             own = [row for row in rows if row["method"] == method]
             sizes = [row["classes"] for row in own]
             times = [row["median_ms"] for row in own]
-            axes.plot(sizes, times, "o-", label=label)
-        axes.set_title(title_of(rows))
+            color = figure_style.COLORS[method]
+            axes.plot(sizes, times, "o-", label=label, color=color)
+        axes.set(title=title_of(rows), xscale="log", yscale="log")
+        for axis in (axes.xaxis, axes.yaxis):
+            figure_style.plain_ticks(axis)
 
-    scales = {"xscale": "log", "yscale": "log"}
-    measure.plot("growth", draw, "number of classes", "ms per step", **scales)
+    measure.plot("growth", draw, "number of classes", "ms per step")
 
 
 if __name__ == "__main__":

@@ -217,8 +217,8 @@ def draw_all(rows, curves):
     measure.plot(
         NAME,
         lambda axes: draw(axes, rows),
-        "steps between averages I",
-        "accuracy, translation kept back",
+        "steps between two averages",
+        "test accuracy in percent",
         xscale="log",
     )
     for part, label in (("steps", "steps"), ("mb", "MB to all-reduces")):
@@ -232,28 +232,43 @@ def draw_all(rows, curves):
 
 
 def draw(axes, rows):
-    """A line for each K; Full-D-C and one replica are level ones."""
-    for replicas in REPLICAS:
-        color = None
-        for data, rate, style in (
-            (OWN, CONSTANT, "o-"),
-            (OWN, FALLING, "s--"),
-            (ANY, CONSTANT, "x"),
-        ):
-            drawn = [
-                (r["interval"], r["accuracy"])
+    """A line for each K; `ShardedSoftmax` and one replica are level ones."""
+    for replicas, color in zip(REPLICAS, ("C0", "C1", "C2")):
+        for rate, style in ((CONSTANT, "o-"), (FALLING, "s--")):
+            points = {
+                r["interval"]: 100 * r["accuracy"]
                 for r in rows[2:]
                 if (r["replicas"], r["data"], r["rate"])
-                == (replicas, data, rate)
-            ]
-            if drawn:
-                label = f"K = {replicas}, {data}, {rate} rate"
-                found = axes.plot(*zip(*drawn), style, c=color, label=label)
-                color = found[0].get_color()
-    for one, style in zip(rows, ("--", ":")):
-        # The first two: one replica, and Full-D-C.
-        label = f"{one['method']}, K = {one['replicas']}, I = 1"
-        axes.axhline(one["accuracy"], ls=style, label=label, c="k", alpha=0.5)
+                == (replicas, OWN, rate)
+            }
+            if points:
+                label = f"{replicas} replicas"
+                label += ", falling rate" if rate == FALLING else ""
+                axes.plot(*zip(*points.items()), style, c=color, label=label)
+    # The first two: one replica, and the full softmax.
+    names = "one replica", "ShardedSoftmax"
+    for one, style, label in zip(rows, ("--", ":"), names):
+        level = 100 * one["accuracy"]
+        axes.axhline(level, ls=style, label=label, c="k", alpha=0.5)
+    axes.set_title(_conclusion(rows))
+    axes.set_ylim(bottom=30)  # room for the legend
+
+
+def _conclusion(rows):
+    def cost(replicas):
+        ends = {
+            r["interval"]: 100 * r["accuracy"]
+            for r in rows[2:]
+            if (r["replicas"], r["data"], r["rate"])
+            == (replicas, OWN, CONSTANT)
+        }
+        return ends[min(ends)] - ends[max(ends)]
+
+    first, last = (max(0.0, cost(n)) for n in (REPLICAS[0], REPLICAS[-1]))
+    return (
+        f"Rare averages cost {first:.0f} points with {REPLICAS[0]} replicas, "
+        f"{last:.0f} with {REPLICAS[-1]}"
+    )
 
 
 def draw_curves(axes, curves, part):

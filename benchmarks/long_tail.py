@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.comparison import sets as sets_lib
 
@@ -184,28 +185,39 @@ def tabulate(args):
         draw(rows, path + ".png")
 
 
+#: The losses of the figure; the table has all.
+SHOWN = {
+    "plain": "plain softmax",
+    "sigmoid": "sigmoid",
+    "label_smoothing 0.1": "label smoothing",
+    "propensities": "propensities",
+    "class_weight": "class weights",
+    "adjusted 0.5": "logit adjustment 0.5",
+}
+
+
 def draw(rows, path):
     """P@1 against PSP@1; macro-F1 by band."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5))
+    found = {row["loss"]: row for row in rows if row["loss"] in SHOWN}
+    figure, (left, right) = figure_style.new_figure(2)
     bands = [key for key in rows[0] if key.startswith("F1 ")]
-    for i, row in enumerate(rows):
-        style = {"color": f"C{i}", "marker": "osv^D<>pPX"[i % 10]}
-        left.plot(row["P@1"], row["PSP@1"], label=row["loss"], **style)
-        right.plot(bands, [row[band] for band in bands], **style)
-    left.set(xlabel="P@1", ylabel="PSP@1")
-    left.legend(fontsize=8)
-    right.set(xlabel="training rows of a class", ylabel="macro-F1")
+    for (loss, row), marker in zip(found.items(), "osv^D<"):
+        style = {"marker": marker, "label": SHOWN[loss]}
+        left.plot(100 * row["P@1"], 100 * row["PSP@1"], ls="", ms=9, **style)
+        right.plot(bands, [100 * row[band] for band in bands], **style)
+    left.set(
+        xlabel="precision at 1, in percent",
+        ylabel="the same, rare labels weigh more (PSP@1)",
+    )
+    left.legend()
+    right.set(xlabel="training samples of a class", ylabel="F1 in percent")
     right.set_xticks(range(len(bands)), [band[3:] for band in bands])
-    for ax in (left, right):
-        ax.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
+    best, rare = (
+        SHOWN[max(found.values(), key=lambda row: row[key])["loss"]]
+        for key in ("P@1", "PSP@1")
+    )
+    title = f"Best precision: {best}. Best on rare labels: {rare}"
+    figure_style.save(figure, path, title)
 
 
 def main(argv=None):

@@ -386,7 +386,7 @@ def plot_to(path, draw, xlabel, ylabel, **scales):
     draw(axes)
     axes.set(xlabel=xlabel, ylabel=ylabel, **scales)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -312,18 +312,19 @@ def save_epochs(curves):
     measure.plot(
         f"{NAME}_epochs",
         lambda axes: draw(axes, epochs, means, spreads),
-        "epochs of slim training",
+        "epochs of training the narrow model",
         "test perplexity",
     )
 
 
 def draw(axes, epochs, means, spreads):
-    labels = "slim, m = 24 of 192", "the step from it"
+    labels = "narrow model, 24 of 192 dimensions", "after the step"
     for mean, spread, label in zip(means, spreads, labels):
         axes.errorbar(epochs, mean, spread, fmt="o-", capsize=3, label=label)
     axes.set_xscale("log")
     axes.set_xticks(epochs, [f"{n:g}" for n in epochs])
     axes.minorticks_off()
+    axes.set_title("The step helps most after short training")
 
 
 if __name__ == "__main__":

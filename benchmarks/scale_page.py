@@ -8,7 +8,9 @@ A table stands between `<!-- table: name -->` and `<!-- end -->`.
 import os
 import re
 
+import figure_style
 import measure
+import numpy as np
 
 DOCS = os.path.join(os.path.dirname(measure.FOLDER), "docs")
 PAGE = os.path.join(DOCS, "scale.md")
@@ -154,29 +156,32 @@ def filled(text):
 def draw(axes):
     sizes = [int(10 ** (6 + i / 2)) for i in range(7)]
     plans = [planned(size) for size in sizes]
-    styles = {
-        "mirrored": "-",
-        "sharded": "-",
-        "servers": "--",
-        "host": "--",
-    }
-    for name, style in styles.items():
-        rows = [plan[name] for plan in plans]
-        each = [
-            (row.machine_bytes + row.host_or_server_bytes) / 1e9 for row in rows
-        ]
-        count = "one machine" if name == "host" else f"{MACHINES} machines"
-        axes.plot(sizes, each, style, label=f"{name}, {count}")
+    labels = {"mirrored": "copies on each machine", "sharded": "8 shards"}
+    limits = {}
+    for name, label in labels.items():
+        each = [plan[name].machine_bytes / 1e9 for plan in plans]
+        limits[name] = np.exp(
+            np.interp(np.log(24), np.log(each), np.log(sizes))
+        )
+        axes.plot(sizes, each, label=label)
     rows = [planned(size, 256)["sharded"] for size in sizes]
     each = [row.machine_bytes / 1e9 for row in rows]
-    axes.plot(sizes, each, label="sharded, 256 machines")
+    axes.plot(sizes, each, label="256 shards")
     axes.plot(
         list(PARTIAL_FC),
         [mb / 1e3 for mb in PARTIAL_FC.values()],
         "k^",
-        label="Partial FC 0.1, 8 V100, width 512, backbone included",
+        label="published: Partial FC, 8 GPUs, width 512",
     )
-    axes.axhline(24, color="gray", lw=0.8, label="24 GB")
+    axes.axhline(24, color="gray", lw=1, ls="--", label="24 GB")
+    axes.set(xscale="log", yscale="log", ylim=(0.02, 1e5))
+    for axis in (axes.xaxis, axes.yaxis):
+        figure_style.plain_ticks(axis)
+    whole, shared = (limits[name] / 1e6 for name in labels)
+    axes.set_title(
+        f"24 GB hold {whole:.0f} million classes, "
+        f"or {shared:.0f} million in 8 shards"
+    )
 
 
 def main():
@@ -189,9 +194,6 @@ def main():
     measure.plot_to(
         os.path.join(DOCS, "scale.png"),
         draw,
-        "classes",
+        "number of classes",
         "GB on each machine",
-        xscale="log",
-        yscale="log",
-        ylim=(0.02, 1e5),
     )

@@ -20,6 +20,7 @@ import time
 
 import numpy as np
 
+from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison.groups_results import FOLDER
@@ -97,35 +98,47 @@ def point(step, cp, ncg):
     return {**row, "curve": {key: x.tolist() for key, x in parts.items()}}
 
 
-def draw(found, out):
-    """concentration.png: a column a set, CP above NCG."""
-    import matplotlib
+#: How the sets are called in the figure.
+TITLES = {
+    "verses": "Bible verses",
+    "eurlex57k": "EU law",
+    "word2vec": "skip-gram",
+    "reverse_dictionary": "reverse dictionary",
+    "groups": "classes in groups",
+    "glyphs": "characters",
+}
+_PANELS = {
+    "CP": "percent of the probability",
+    "NCG": "percent of the gradient (its energy)",
+}
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(
-        2,
-        len(found),
-        figsize=(3.4 * len(found), 6.4),
-        squeeze=False,
-        sharey=True,
+def draw(rows, out):
+    """concentration.png: what the best classes of a trained model carry.
+
+    Args:
+        rows: of the table; the last one of each set is drawn.
+        out: folder.
+    """
+    last = {row["set"]: row for row in rows}
+    figure, axes = figure_style.new_figure(2, sharey=True)
+    for axis, (key, label) in zip(axes, _PANELS.items(), strict=True):
+        for name, row in last.items():
+            values = [100 * row[f"{key}_{n}"] for n in SHOWN]
+            axis.plot(SHOWN, values, "o-", label=TITLES.get(name, name))
+        axis.set(xscale="log", xlabel="number of best classes", ylabel=label)
+        axis.set_ylim(0, 103)
+        figure_style.plain_ticks(axis.xaxis)
+    axes[1].legend(loc="lower right")
+    least, most = (
+        f(100 * row["NCG_10"] for row in last.values()) for f in (min, max)
     )
-    for (name, points), pair in zip(found.items(), axes.T, strict=True):
-        pair[0].set_title(name)
-        for axis, key in zip(pair, ("cp", "ncg"), strict=True):
-            for i, each in enumerate(points):
-                axis.plot(
-                    each["curve"]["k"],
-                    each["curve"][key],
-                    color=plt.cm.viridis(i / len(points)),
-                    label=f"step {each['step']:,}",
-                )
-            axis.set(xscale="log", xlabel="K", ylabel=key.upper() + "_K")
-            axis.grid(alpha=0.3)
-        pair[0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(os.path.join(out, "concentration.png"), dpi=90)
+    figure_style.save(
+        figure,
+        os.path.join(out, "concentration.png"),
+        f"In trained models, ten classes carry {least:.0f} to {most:.0f} % "
+        "of the gradient",
+    )
 
 
 def child(name, epochs, folder):
@@ -146,7 +159,12 @@ def main(argv=None):
     add("--epochs", type=float, default=2.0, help="of texts")
     add("--out", default=FOLDER)
     add("--child", help="a set: prints what is measured of it")
+    add("--figures", action="store_true", help="run nothing, only draw")
     args = parser.parse_args(argv)
+    if args.figures:
+        with open(os.path.join(args.out, "concentration.json")) as f:
+            draw(json.load(f)["rows"], args.out)
+        return 0
     if args.child:
         print(json.dumps(child(args.child, args.epochs, args.data)))
         return 0
@@ -189,7 +207,7 @@ def save(found, out):
         "rows": rows,
     }
     measure.write(os.path.join(out, "concentration.json"), record)
-    draw(found, out)
+    draw(rows, out)
     print(measure.table(rows))
 
 

@@ -2,6 +2,9 @@
 
 import os
 
+import numpy as np
+
+from benchmarks import figure_style
 from benchmarks.comparison.methods import METHODS
 from benchmarks.comparison.results import Runs
 from benchmarks.comparison.results import save_table
@@ -64,34 +67,69 @@ def _style(method):
     }
 
 
+#: The methods whose curves are drawn; the table has all. Colors by family.
+CURVES = {
+    "full": "full",
+    "uniform": "uniform",
+    "auto": "auto",
+    "forest": "forest",
+    "lsh_embedding": "lsh",
+    "forest_paper": "forest_paper",
+}
+
+
 def draw_curves(name, runs):
-    """P@1 against time and against iterations, every method."""
-    if not runs.methods:
+    """P@1 against time and against steps, means over the seeds."""
+    methods = [method for method in CURVES if method in runs.methods]
+    if not methods:
         return None
-    figure, axes = _axes(2)
-    titles = {"cpu_seconds": "training, seconds of CPU", "step": "iterations"}
+    figure, axes = figure_style.new_figure(2, sharey=True)
+    titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
     for one, (column, title) in zip(axes, titles.items(), strict=True):
-        for method in runs.methods:
-            style = _style(method)
-            for curve in runs.seeds(method):
-                x = [point[column] for point in curve]
-                one.plot(x, [p["precision@1"] for p in curve], **style)
-                style["label"] = None  # once in the legend
+        for method in methods:
+            family = CURVES[method]
+            one.plot(
+                *_mean_curve(runs.seeds(method), column),
+                marker=".",
+                color=figure_style.COLORS[family],
+                label=figure_style.NAMES[family],
+            )
         one.set(xlabel=title, xscale="log")
-        _plain_ticks(one)
-    axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        figure_style.plain_ticks(one.xaxis)
+    axes[0].set_ylabel("precision at 1, in percent")
+    axes[1].legend(fontsize=10)
+    figure.suptitle(_conclusion(name, runs, methods), fontsize=12)
+    figure.tight_layout()
     return figure
 
 
-def _plain_ticks(axes):
-    """1, 2, 5, 10 ...: what matplotlib writes between decades overlaps."""
-    from matplotlib import ticker
+def _mean_curve(curves, column):
+    """`(x, P@1)`, the means of the seeds at each point."""
+    points = list(zip(*curves))
+    x = [np.mean([point[column] for point in at]) for at in points]
+    return x, [100 * np.mean([p["precision@1"] for p in at]) for at in points]
 
-    low, high = axes.get_xlim()
-    subs = (1, 2, 5) if high < 300 * low else (1, 3)
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=subs))
-    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+
+def _conclusion(name, runs, methods):
+    ends = {method: 100 * runs.final(method) for method in methods}
+    best, worst = max(ends, key=ends.get), min(ends, key=ends.get)
+    gap = ends[best] - ends[worst]
+    title = _TITLES.get(name, name)
+    if gap < 3:
+        return f"{title}: all end within {gap:.1f} points of each other"
+    best, worst = (
+        f"{figure_style.NAMES[CURVES[x]]} ({ends[x]:.0f} %)"
+        for x in (best, worst)
+    )
+    return f"{title}: {best} ends highest, {worst} lowest"
+
+
+_TITLES = {
+    "verses": "Bible verses",
+    "eurlex57k": "EU law",
+    "word2vec": "Skip-gram",
+    "reverse_dictionary": "Reverse dictionary",
+}
 
 
 def draw_sweeps(name, runs, part):

@@ -12,6 +12,7 @@ import statistics
 
 import numpy as np
 
+from benchmarks import figure_style
 from benchmarks import measure
 
 FOLDER = os.path.join(measure.RESULTS, "comparison")
@@ -222,64 +223,82 @@ def _save(name, rows, curves, out):
     print(measure.table(rows))
 
 
+#: The methods whose curves are drawn; the table has all.
+_SHOWN = ("full", "uniform", "auto", "forest", "lsh", "forest_paper")
+_COMPARED = ("auto", "forest", "lsh")
+_ENCODER_MS = 5
+
+
 def _figure(curves, path):
     """Left the curves of the first setting, right the speed-ups against v."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2))
+    figure, (left, right) = figure_style.new_figure(2)
     _curves(left, curves)
-    _points(right, curves)
-    for axes, place in ((left, "lower right"), (right, "upper left")):
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc=place)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    gains = {name: _speed_ups(curves, name) for name in _COMPARED}
+    _points(right, gains)
+    figure_style.save(figure, path, _conclusion(gains))
 
 
 def _curves(axes, curves):
     first = next(iter(curves))[0]
-    for (setting, method, seed), curve in curves.items():
-        if setting == first and seed == 0:
-            seconds = [point["cpu_s"] for point in curve]
-            reached = [point["accuracy"] for point in curve]
-            axes.plot(seconds, reached, ".-", label=method)
-    title = "{:,} classes, groups of {}, {} negatives".format(*first)
-    axes.set(title=title, xlabel="seconds of the CPU", ylabel="accuracy")
-
-
-_STYLES = {"forest": "o", "lsh": "s", "auto": "^"}
-
-
-def _points(axes, curves):
-    """Speed-ups in steps (hollow) and in time, with an encoder of 5 ms."""
-    for method, marker in _STYLES.items():
-        found = [
-            (mean(uniform, "v"), uniform, curves[setting, method, seed])
-            for (setting, name, seed), uniform in sorted(curves.items())
-            if name == "uniform" and (setting, method, seed) in curves
-        ]
-        if not found:
-            continue
-        v = [each[0] for each in found]
-        steps = [speed_up(*each[1:]) for each in found]
-        times = [speed_up(*each[1:], 5) for each in found]
-        (line,) = axes.plot(v, times, marker, label=f"{method}, time, 5 ms")
-        axes.plot(
-            v,
-            steps,
-            marker,
-            color=line.get_color(),
-            fillstyle="none",
-            label=f"{method}, steps",
-        )
-    axes.axhline(1.0, color="black", linewidth=0.8, label="uniform")
+    for name in _SHOWN:
+        curve = curves.get((first, name, 0))
+        if curve is not None:
+            axes.plot(
+                [point["cpu_s"] for point in curve],
+                [100 * point["accuracy"] for point in curve],
+                ".-",
+                color=figure_style.COLORS[name],
+                label=figure_style.NAMES[name],
+            )
+    title = "{:,} classes in groups of {}, {} sampled".format(*first)
     axes.set(
-        xlabel="v = N / (m k_eff), mean over uniform's training",
+        title=title,
+        xlabel="CPU seconds of training",
+        ylabel="accuracy in percent",
+    )
+    axes.legend(loc="lower right")
+
+
+def _speed_ups(curves, name):
+    """`[(v, times faster)]` of a method, with an encoder of 5 ms."""
+    return [
+        (mean(uniform, "v"), speed_up(uniform, other, _ENCODER_MS))
+        for (setting, of, seed), uniform in sorted(curves.items())
+        if of == "uniform"
+        and (other := curves.get((setting, name, seed))) is not None
+    ]
+
+
+def _points(axes, gains):
+    for name, marker in zip(gains, "^os"):
+        if gains[name]:
+            axes.plot(
+                *zip(*gains[name]),
+                marker,
+                color=figure_style.COLORS[name],
+                alpha=0.7,
+                label=figure_style.NAMES[name],
+            )
+    axes.axhline(1.0, color=figure_style.COLORS["uniform"], label="uniform")
+    axes.set(
+        title=f"each point is a training, encoder of {_ENCODER_MS} ms",
+        xlabel="noise of uniform sampling (v, mean over training)",
         ylabel="times faster than uniform to the same accuracy",
         xscale="log",
         yscale="log",
+    )
+    axes.set_ylim(top=8)  # room for the legend
+    for axis in (axes.xaxis, axes.yaxis):
+        figure_style.plain_ticks(axis)
+    axes.legend(loc="upper left", ncols=2)
+
+
+def _conclusion(gains):
+    found = [gain for _, gain in gains["auto"]]
+    if not found:
+        return "Classes in groups"
+    faster = sum(gain > 1 for gain in found)
+    return (
+        f"Classes in groups: auto is faster than uniform in {faster} of "
+        f"{len(found)} trainings"
     )

@@ -22,12 +22,17 @@ from tfxclass import cli
 DOCS = ROOT / "docs"
 
 
-def site():
-    """The module docs/site.py."""
-    spec = importlib.util.spec_from_file_location("site", DOCS / "site.py")
+def script(name):
+    """A module of docs/."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def site():
+    """The module docs/site.py."""
+    return script("site")
 
 
 def pages_of(nav):
@@ -81,6 +86,21 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path):
     assert site().links_of(page) == ["page.md", "missing.md"]
     with pytest.raises(FileNotFoundError, match="missing.md"):
         site().linked_files([page])
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ('[project]\nname = "a"\n', None),
+        ('[project.urls]\nIssues = "http://a/b"\n[x]\nSource = "c"\n', None),
+        (
+            '[project.urls]\n\nIssues = "x"\nRepository = "http://a"\n',
+            "http://a",
+        ),
+    ],
+)
+def test_the_repository_is_linked_if_there_is_one(text, expected):
+    assert script("site_hooks").repository_of(text) == expected
 
 
 def anchors_of(page):

@@ -1,0 +1,79 @@
+"""What the figures of the project share: colors, sizes, ticks.
+
+A title states the conclusion. A panel has six lines at most. Text has 10 pt.
+"""
+
+#: One color for each method, in all figures.
+COLORS = {
+    "full": "black",
+    "uniform": "tab:blue",
+    "auto": "tab:orange",
+    "forest": "tab:green",
+    "lsh": "tab:purple",
+    "forest_paper": "tab:brown",
+    "random": "tab:gray",
+    "keras_dense_adam": "dimgray",
+    "tf_sampled_softmax_adam": "tab:red",
+    "sampled_head_adam": "tab:orange",  # its sampler is "auto"
+}
+#: How methods are called in figures.
+NAMES = {
+    "full": "exact softmax",
+    "uniform": "uniform",
+    "auto": "auto",
+    "forest": "forest",
+    "lsh": "LSH",
+    "forest_paper": "the paper's forest",
+    "random": "the papers' random",
+}
+_SIZE = 10
+
+
+def new_figure(columns=1, rows=1, width=5.4, height=4.4, **options):
+    """`(figure, axes)`, axes a list, panel by panel."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+    with pyplot.rc_context({"font.size": _SIZE, "axes.titlesize": _SIZE}):
+        figure, axes = pyplot.subplots(
+            rows,
+            columns,
+            figsize=(width * columns, height * rows),
+            squeeze=False,
+            **options,
+        )
+    for one in axes.flat:
+        one.grid(alpha=0.3)
+    return figure, list(axes.flat)
+
+
+def save(figure, path, title):
+    """Writes a figure, the conclusion above it."""
+    figure.suptitle(title, fontsize=_SIZE + 2)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def plain_ticks(axis):
+    """1, 10, 100: numbers in place of powers, and none that overlap.
+
+    Args:
+        axis: an x or y axis with a log scale.
+    """
+    from matplotlib import ticker
+
+    low, high = axis.get_view_interval()
+    subs = (1, 2, 5) if high < 300 * low else (1,)
+    axis.set_major_locator(ticker.LogLocator(subs=subs))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: _number(x)))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _number(value):
+    for size, name in ((1e9, " billion"), (1e6, " million")):
+        if value >= size:
+            return f"{value / size:g}{name}"
+    return f"{value:,g}"
