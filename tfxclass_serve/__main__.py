@@ -7,11 +7,6 @@ import signal
 import sys
 import threading
 
-# First: TensorFlow's notes bury what a user reads. The server's own log tells
-# what fails.
-from tfxclass_serve import quiet  # noqa: F401
-
-# isort: split
 from tfxclass_serve.batching import Batching
 from tfxclass_serve.c_loader import TensorFlowError
 
@@ -158,6 +153,10 @@ def _make_server(arguments):
 
 def main(argv=None):
     arguments = parse_arguments(argv)
+    # It loads TensorFlow, without the notes that bury what a user reads. The
+    # server's own log tells what fails.
+    from tfxclass_serve import quiet  # noqa: F401
+
     server = _make_server(arguments)
     print(_NOTE, flush=True)
     log = logging.getLogger("tfxclass_serve")
