@@ -1,4 +1,15 @@
-"""Keras output layers for classifiers with 10^4 to 10^7 classes."""
+"""Output layers ("heads") for Keras classifiers with very many classes.
+
+Most models need three names: `tfxclass.layers.SampledSoftmax` as the last
+layer, `tfxclass.optimizers.HeadAdam` as the optimizer, and `tfxclass.top_k` for
+predictions. `tfxclass.text.Tagger` tags texts and needs no model.
+
+```python
+head = tfxclass.layers.SampledSoftmax(num_classes=1_000_000)
+model = keras.Sequential([keras.layers.Dense(128), head])
+model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+```
+"""
 
 from tfxclass import advice
 from tfxclass import calibration

@@ -1,4 +1,4 @@
-"""Callbacks for `fit`."""
+"""Callbacks for `model.fit`."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Initial values of a head's weights."""
+"""Initializers for the weights of heads."""
 
 import math
 

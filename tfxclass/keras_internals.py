@@ -684,7 +684,7 @@ _USES = {
     # Row gradients: what a step does in which order, and where.
     **_methods(keras.optimizers.Optimizer, *_METHODS, *_DECAY),
     **_attributes(keras.optimizers.Optimizer, *_STATE, _SUMS),
-    # Slots, which the fused updates write.
+    # Optimizer state, which the fused updates write.
     **_attributes(
         keras.optimizers.Adam, "_momentums", "_velocities", "_velocity_hats"
     ),

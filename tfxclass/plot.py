@@ -1,6 +1,6 @@
-"""Figures of a training, of probabilities and of an approximate search.
+"""Figures of training runs, probabilities and approximate searches.
 
-They need matplotlib, which tfxclass does not: `pip install matplotlib`.
+They need matplotlib: `pip install matplotlib`.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def plot_accuracy(
         runs: dict from a run's label to the result of its `fit`, or to the
             `history` of the result, a dict of lists.
         metric: str, the name in the logs, such as `"val_top10"`.
-        ax: matplotlib axes. Defaults to those of a new figure.
+        ax: matplotlib axes. Defaults to a new figure.
 
     Returns:
         The axes.
@@ -96,7 +96,7 @@ def plot_reliability(
         model: as in `tfxclass.calibrate`.
         data: held-out examples, as in `tfxclass.calibrate`.
         num_bins: int, number of bins.
-        ax: matplotlib axes. Defaults to those of a new figure.
+        ax: matplotlib axes. Defaults to a new figure.
 
     Returns:
         `tfxclass.calibration.Reliability`, the values in the diagram.
@@ -168,7 +168,7 @@ def plot_recall(
         k: int, number of classes in an answer.
         search: `tfxclass.export.InvertedLists`, of which `num_lists` and `seed`
             are used. Defaults to `InvertedLists()`.
-        ax: matplotlib axes. Defaults to those of a new figure.
+        ax: matplotlib axes. Defaults to a new figure.
 
     Returns:
         `RecallCurve`, the values in the figure.

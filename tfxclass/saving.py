@@ -1,4 +1,4 @@
-"""Saves that are whole, or that leave the old file as it was."""
+"""Saving models completely or not at all."""
 
 import contextlib
 import os

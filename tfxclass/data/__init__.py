@@ -1,4 +1,4 @@
-"""Data sets on disk as `tf.data` pipelines, and files of word vectors."""
+"""Readers of data sets on disk and of word vectors."""
 
 from tfxclass.data.word_vectors import word_vectors
 from tfxclass.data.xc_file import XCFile

@@ -1,4 +1,4 @@
-"""Training with strategies that Keras' `fit` does not take, and more."""
+"""Training under distribution strategies that Keras' `fit` cannot use."""
 
 from tfxclass.distribute.fit import fit
 

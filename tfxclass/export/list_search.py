@@ -44,7 +44,7 @@ class ListSearch(tf.Module):
         probabilities: bool = False,
     ) -> None:
         super().__init__()
-        #: Of the scores; None where they are logits.
+        #: Activation of the scores; None where they are logits.
         self.activation = head.activation if probabilities else None
         order = np.argsort(lists, kind="stable")
         order = order[~np.isin(order, head.removed)]

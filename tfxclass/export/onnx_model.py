@@ -180,7 +180,7 @@ def _convert(encoder, head):
         queries = tf.identity(queries, name="queries")
         if features.shape.rank == 2:
             return queries
-        # Of the answers, which are computed row by row.
+        # For the answers, which are computed row by row.
         leading = tf.shape(features, tf.int64)[:-1]
         return queries, tf.identity(leading, name="leading")
 

@@ -90,7 +90,7 @@ def _digits(nodes, queries):
     """`(digits, unit)`: uint8 `[2 batch, dim]`, and float32 `[batch, 1]`."""
     last = nodes.constant([1])
     most = nodes.add("ReduceMax", nodes.add("Abs", queries), last, keepdims=1)
-    # Of a query of zeros, any.
+    # A query of zeros may have any scale.
     most = nodes.add("Max", most, nodes.constant(1e-30, "float32"))
     unit = nodes.add("Div", most, nodes.constant(_STEPS, "float32"))
     steps = nodes.add("Div", queries, unit)

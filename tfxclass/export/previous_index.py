@@ -10,7 +10,7 @@ from tfxclass.types import Path
 
 # Rows at a time: the temporaries stay small.
 _BLOCK = 16_384
-# Of a row's greatest number: as much as int8 and bfloat16 round off.
+# Relative to a row's greatest number: the rounding of int8 and bfloat16.
 _ROUNDING = 1 / 128
 
 

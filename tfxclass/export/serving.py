@@ -110,7 +110,7 @@ def saved_model(
             classes out, and no signature is added.
         only: bool, whether to write the signature of that name. For all heads
             but trees. An `AdaptiveSoftmax` reads all class vectors for it.
-            Scores are those of `tfxclass.top_k(model, only=True)`, and exact
+            Scores equal `tfxclass.top_k(model, only=True)`, and exact
             with `search`, too.
         quantize: `"int8"` to store class vectors in int8 with one scale each: a
             quarter of the bytes on disk and in each request. For all heads but

@@ -31,7 +31,7 @@ from tfxclass.inference.thresholds import above
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 CLASSIFY, EMBED, FULL_SCORES = "classify", "embed", "full_scores"
 EXAMPLES = tf.saved_model.CLASSIFY_INPUTS
-# Of scores that are exact also where a search gives logits.
+# The activation of exact scores, even if a search gives logits.
 _HEAD_ACTIVATION = operator.attrgetter("head.activation")
 
 
@@ -268,7 +268,7 @@ class SavedSignatures(tf.Module):
     ) -> None:
         super().__init__()
         # The variables and tables only: a Keras layer as an attribute would be
-        # saved with copies of its variables beside those that are read.
+        # saved with copies of its variables in addition to those in use.
         self.state = [resources.of(encoder)]
         self.state += [
             resources.of(signature.excluded)

@@ -1,4 +1,4 @@
-"""Output layers ("heads") for very many classes, and one for inputs."""
+"""Output layers ("heads") for very many classes, and `SparseDense`."""
 
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax

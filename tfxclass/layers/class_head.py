@@ -179,7 +179,7 @@ class ClassHead(PartitionedHead):
         return super().__call__(features, *args, **kwargs)
 
     def build_from_config(self, config: Config) -> None:
-        # Of a file; what is tied is found when the model is put together.
+        # From a file; the owner is found when the model is put together.
         if self.tie is None or self.tie.is_found:
             super().build_from_config(config)
 

@@ -392,7 +392,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     @property
     def _saves_samplers(self):
-        # Of several workers none knows all indexes.
+        # With several workers, none knows all indexes.
         local = self.shards.components(self.kernel)
         return self.sampler is not None and len(local) == self.shards.count
 

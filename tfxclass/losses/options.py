@@ -16,9 +16,9 @@ from tfxclass.types import Config
 
 #: Options of a row's labels: they weigh the loss, whatever it is.
 LABEL_OPTIONS = ("class_weight", "propensities", "teacher_weight")
-#: Those of a row's cross-entropy, too.
+#: These, and options of the cross-entropy of an example.
 LOSS_OPTIONS = (*LABEL_OPTIONS, "focal_gamma")
-#: Those of the logits, too.
+#: These, and options of the logits.
 ALL_OPTIONS = (
     *LOSS_OPTIONS,
     "label_smoothing",

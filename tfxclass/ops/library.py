@@ -43,7 +43,7 @@ _NEEDS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
 _NEEDS["x86-64-v4"] |= _NEEDS["x86-64-v3"]
-#: Of a checkout; not there where tfxclass is installed.
+#: In a checkout only; missing where tfxclass is installed.
 SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
     "Rebuild: pip install --force-reinstall --no-cache-dir --no-deps "

@@ -1,4 +1,4 @@
-"""Keras' optimizers with steps that cost only the rows they touch."""
+"""Keras optimizers that update only the rows that occur in a batch."""
 
 from tfxclass.optimizers.adagrad import LazyAdagrad
 from tfxclass.optimizers.adam import LazyAdam

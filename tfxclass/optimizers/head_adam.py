@@ -153,7 +153,7 @@ class HeadAdam(LazyAdam):
         if is_first_moment and class_matrix.is_of_head(reference_variable):
             if shards_lib.shards_of(reference_variable) is not None:
                 # Each replica takes the scale of its own classes in a step.
-                # Keras, too, has None where a variable needs no slot.
+                # Keras, too, has None where a variable needs no such state.
                 return None
             is_trained = class_matrix.is_trained(reference_variable)
             initializer = keras.initializers.Constant([[0, 0, is_trained]])

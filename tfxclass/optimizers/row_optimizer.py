@@ -31,7 +31,7 @@ from tfxclass.types import Initializer
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
-# Names of Keras' slots.
+# Names of Keras' optimizer state.
 _FIRST_MOMENTS = ("momentum",)
 _SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
 # Options that need the whole gradient before the first row is updated.
@@ -204,7 +204,7 @@ class RowOptimizer(OptimizerHooks):
         """Whether second moments have one number for each row."""
         if self.second_moment == "row" and _are_narrow(variable):
             return True
-        # The op has no bfloat16 first moments beside full second ones.
+        # The op has no bfloat16 first moments with full second ones.
         return self._has_bfloat16_moments(variable)
 
     def _storage(self, index):

@@ -154,7 +154,7 @@ def plan(
         optimizer: as in `tfxclass.estimate`, for example
             `LazyAdam(second_moment="row")`. Defaults to `HeadAdam()`.
         machine: `Machine` with measurements, from
-            `tfxclass.planning.measure_machine`. By default those of a machine
+            `tfxclass.planning.measure_machine`. By default a machine
             with two cores.
         servers: int, number of parameter servers. Defaults to `machines`.
 

@@ -1,4 +1,4 @@
-"""The full class matrix of a model that was trained in a projection."""
+"""Full-width class vectors for models with a `ProjectedSoftmax`."""
 
 from tfxclass.recovery.dual_recovery import DualRecovery
 from tfxclass.recovery.recover import recover

@@ -52,9 +52,9 @@ class DualRecovery(RecoverySums):
             ValueError: if `l2` is not positive, or there were no examples.
         """
         factor = self._dual_factor(l2, reduction)
-        # Of the mean of losses, whatever the reduction is.
+        # For the mean of the losses, whatever the reduction is.
         step, smoothness = factor * self.total_weight, self.smoothness()
-        # Of features that are all zero any step is as good.
+        # If all features are zero, any step is as good.
         longest = 2 / smoothness if smoothness else float("inf")
         if step > longest:
             warnings.warn(

@@ -1,4 +1,4 @@
-"""Splits and measures of recommenders: what comes next, and for whom."""
+"""Splits and metrics for recommenders and next-item models."""
 
 from tfxclass.retrieval.evaluate import evaluate
 from tfxclass.retrieval.sequences import next_items

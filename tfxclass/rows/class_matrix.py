@@ -144,7 +144,7 @@ def check_rounded(
 
     Optimizers of Keras round to nearest, and small steps to none.
     """
-    # That of a LossScaleOptimizer.
+    # The optimizer within a LossScaleOptimizer.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if getattr(optimizer, "rounds_bfloat16_rows", False):
         return

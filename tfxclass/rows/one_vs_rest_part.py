@@ -49,7 +49,7 @@ class OneVsRestPart:
                 self._columns(start),
                 self._weights(start),
             )
-            # Of a block float32 sums in pairs; between blocks it would not.
+            # TensorFlow sums a block in pairs; sums over blocks need float64.
             return [total + tf.cast(tf.reduce_sum(losses, axis=1), tf.float64)]
 
         zeros = tf.zeros([self.blocks.batch], tf.float64)

@@ -10,7 +10,7 @@ from tfxclass.types import Shape
 
 #: Numbers drawn at a time.
 BLOCK_NUMBERS = 1 << 21
-#: Initializers that draw nothing.
+#: Initializers that are not random.
 CONSTANTS = (
     keras.initializers.Zeros,
     keras.initializers.Ones,

@@ -111,7 +111,7 @@ class BatchSampler(Sampler):
         shape = (self.num_buckets,)
         self.last_step = self._add("last_step", shape, "int32", -1)
         self.interval = self._add("interval", shape, "float32", _NEVER)
-        # Of the labels that a full memory holds, in how many steps they came.
+        # In how many steps the labels of a full memory came.
         self.span = self._add("span", (), "float32", 1)
         self.recent = self._add("recent", (self.memory,), "int64", -1)
         self.built = True

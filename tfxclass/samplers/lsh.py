@@ -87,7 +87,7 @@ class LSHSampler(IndexedSampler):
             replaced. None is never. Defaults to 20.
         incremental: bool, whether a refresh hashes only the class vectors that
             were sampled since the last one. Use True for optimizers that do not
-            update others, such as those of `tfxclass.optimizers` and plain SGD.
+            update others: `tfxclass.optimizers` and plain SGD.
             Defaults to True.
         negatives: `"batch"`: the softmax of an example is over the classes of
             the whole batch. `"sample"`: it is over its own labels and buckets

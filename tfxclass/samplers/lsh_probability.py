@@ -56,7 +56,7 @@ def log_not_found(
     least = tf.cast(least_votes, tf.float32)
     found = last_fraction * _at_least(least, tables, in_table)
     found += (1.0 - last_fraction) * _at_least(least + 1.0, tables, in_table)
-    # Of one vote exactly, also where float32 takes P for 1.
+    # Exact for one vote, even where float32 rounds P to 1.
     whole = tf.math.multiply_no_nan(tf.math.log1p(-in_table), tables)
     return tf.where(
         tf.logical_and(least <= 1.0, last_fraction >= 1.0),

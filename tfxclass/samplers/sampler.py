@@ -123,7 +123,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.follows_batch = num_sampled is None
         self.seed = seed
         self.head_name = None
-        #: Of the head.
+        #: How many hard negatives come with the labels of the head.
         self.num_negatives = 0
         #: What `sample` measures of itself: float32 weights by name.
         self.measured = {}

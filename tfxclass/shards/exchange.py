@@ -73,7 +73,7 @@ class Batch:
         """Raises unless all replicas have as many rows."""
 
 
-#: Of a head whose rows are not shared out.
+#: For a head that is not sharded.
 SINGLE_REPLICA = Batch(None)
 
 

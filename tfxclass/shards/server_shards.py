@@ -54,7 +54,7 @@ class ServerShards(Shards):
         if self.count == 1:
             return add_weight(shape, initializer)
         parts = [
-            # Of the strategy each goes to the next server.
+            # The strategy puts each on the next server.
             add_weight((size, *shape[1:]), "zeros", f"_{number}")
             for number, size in enumerate(self.sizes)
         ]

@@ -67,7 +67,7 @@ def _merge(weights):
     for node in range(count, 2 * count - 1):
         total = 0.0
         for _ in range(2):
-            # Of equals the leaf: it keeps the tree shallow.
+            # Among equal counts the leaf is first: this keeps the tree shallow.
             if leaf < count and (
                 merged == node or weights[leaf] <= weights[merged]
             ):

@@ -67,7 +67,7 @@ def _strength(old, means, part, apart):
     rows, counts = means.seen.rows, means.counts
     mean = means.seen.totals[part] / rows
     covariance = means.seen.seconds[part] / rows - np.outer(mean, mean)
-    # Of a class's own rows no more than their mean is known.
+    # Only the mean of a class's own examples is known.
     own = counts * np.sum(apart**2, axis=1)
     of_new = rows * _energy(directions(apart), covariance) - own
     of_new = of_new[counts > 0] / np.maximum(rows - counts[counts > 0], 1)

@@ -29,7 +29,7 @@ def tree_log_probabilities(
 def _logs_of_classes(logits, nodes, num_classes, independent):
     tree = class_tree.Nodes(nodes, independent)
     own = _own_logs(tree, tf.transpose(logits), independent)
-    # Each node's own is added to that of twice as many nodes above it.
+    # Doubles, in each round, the number of nodes above that are summed.
     _, sums = tf.while_loop(
         lambda above, _: tf.reduce_any(above > 0),
         lambda above, sums: (
