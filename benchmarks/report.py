@@ -23,6 +23,7 @@ TITLES = {
     "step_time_large": "A training step, 670,091 classes",
     "step_time": "A training step, fewer classes",
     "exact_step": "The exact softmax: a training step in both policies",
+    "fallback": "Compiled and fallback ops: CPU seconds of the same work",
     "growth": "Growth with the number of classes",
     "loss_memory": "The exact loss: time and memory",
     "growing_trees": "New classes in trees, before any training",
