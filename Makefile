@@ -7,10 +7,13 @@
 #   make gpu-test        the CUDA kernels on this machine's GPU, and their times
 #   make docs            the site, in build/site, from .docs; counts long
 #                        sentences first, and stops above a bound
-#   make notebooks       the examples as notebooks, in build/notebooks
+#   make notebooks       executes notebooks/*.ipynb, with their outputs
 #   make test-versions   smoke and contract tests with TensorFlow 2.20 to 2.22,
 #                        their exports in 2.19 to 2.22; half an hour; writes
 #                        docs/versions.json and the tables of docs/install.md
+#   make test-works-with OpenVINO, LiteRT, ONNX Runtime, Annif, PyTorch and clients of
+#                        servers with our models, each in build/works_with/NAME
+#                        (NAMES="litert annif"); what they say: docs/works_with.md
 #   make wheels          dist/: tfxclass and tfxclass-serve, for any processor
 #                        and TensorFlow (WHEEL_TENSORFLOWS="2.20 2.21 2.22")
 #   make wheels-cuda     dist/: tfxclass-cuda, the ops for GPUs; needs nvcc
@@ -27,6 +30,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 DIST ?= dist
+NAMES ?=
 TENSORFLOW ?= 2.21
 WHEEL_TENSORFLOWS ?= 2.20 2.21 2.22
 OPS := tfxclass/ops/compiled/$(TENSORFLOW)/_tfxclass_ops.so
@@ -34,15 +38,12 @@ SOURCES := $(shell find custom_ops -name '*.py' -o -name '*.h' -o -name '*.cc')
 FORMATTED := $(shell find custom_ops tests \
     -name '*.h' -o -name '*.cc' -o -name '*.cu.cc')
 
-EXAMPLES := $(filter-out __init__,$(basename \
-    $(notdir $(wildcard examples/*.py))))
-
 # TensorFlow turns oneDNN on by itself only on AVX-512 processors; on AVX2
 # ones products are 3 times slower without (measured).
 export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo demo-compare test test-all test-versions bench gpu-test docs notebooks \
+.PHONY: setup demo demo-compare test test-all test-versions test-works-with bench gpu-test docs notebooks \
     wheels wheels-cuda peers lint format clean
 
 setup: $(OPS)
@@ -65,6 +66,9 @@ test-all: lint $(OPS)
 # In environments of its own, .versions; needs nothing of .venv.
 test-versions:
 	@$(PYTHON) -m tests.versions
+
+test-works-with: $(OPS)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.works_with $(NAMES)
 
 bench: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m benchmarks $(BENCH_ARGS)
@@ -127,16 +131,15 @@ docs: .docs/installed
 	@NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --quiet --strict
 	@echo "build/site/index.html"
 
-notebooks: .docs/installed
-	@mkdir -p build/notebooks
-	@for page in $(EXAMPLES); do .docs/bin/jupytext --quiet --to notebook \
-	    -o build/notebooks/$$page.ipynb examples/$$page.py || exit 1; done
-	@echo "build/notebooks"
+# Executes notebooks/*.ipynb in place. Jupyter is in an environment of its own,
+# which sees what is in .venv.
+notebooks: $(OPS) .notebooks/installed
+	@TF_CPP_MIN_LOG_LEVEL=3 .notebooks/bin/python notebooks/execute.py
 
 peers: .peers/installed
 
 clean:
-	@rm -rf .venv .docs .peers .versions build dist *.egg-info \
+	@rm -rf .venv .docs .notebooks .peers .versions build dist *.egg-info \
 	    tfxclass_serve/*.egg-info tfxclass/ops/compiled
 
 .venv/created:
@@ -174,9 +177,18 @@ $(OPS): $(SOURCES) | .venv/installed
 	    TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python custom_ops/build.py; fi
 
 .docs/installed: docs/requirements.txt
-	@echo "Making .docs (mkdocs-material, mkdocstrings, jupytext) ..."
+	@echo "Making .docs (mkdocs-material, mkdocstrings) ..."
 	@rm -rf .docs && $(PYTHON) -m venv .docs
 	@.docs/bin/python $(PIP) install --no-compile -r $<
+	@touch $@
+
+.notebooks/installed: .venv/installed
+	@echo "Making .notebooks (Jupyter's kernel) ..."
+	@rm -rf .notebooks && $(BIN)/python -m venv .notebooks
+	@.notebooks/bin/python $(PIP) install nbclient nbformat ipykernel
+	@echo "$(CURDIR)" > $$(echo .notebooks/lib/python3*/site-packages)/tfxclass.pth
+	@echo $(CURDIR)/.venv/lib/python3*/site-packages >> \
+	    $$(echo .notebooks/lib/python3*/site-packages)/tfxclass.pth
 	@touch $@
 
 .peers/installed: benchmarks/peers/requirements.txt

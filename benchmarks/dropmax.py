@@ -30,7 +30,9 @@ class SetUp(NamedTuple):
 
     Attributes:
         read: function of the arguments and a seed; a `DataSet`.
-        steps: int, until the curves are flat; half a minute or two.
+        steps: int, half a minute or two. The learning rate falls to a
+            hundredth over them, so that curves are flat at their ends
+            whether or not the model could learn more.
         batch: int.
         rate: float, the first learning rate.
     """
@@ -45,6 +47,10 @@ SETS = {
     "mnist_1k": SetUp(lambda a, s: data_lib.mnist(a.data, 1_000, s), 1000),
     "mnist_5k": SetUp(lambda a, s: data_lib.mnist(a.data, 5_000, s), 1200),
     "mnist_55k": SetUp(lambda a, s: data_lib.mnist(a.data, 55_000, s), 2000),
+    # 5.5 epochs instead of 1.8.
+    "mnist_55k_long": SetUp(
+        lambda a, s: data_lib.mnist(a.data, 55_000, s), 6000
+    ),
     "omniglot": SetUp(lambda a, s: data_lib.omniglot(a.data, s), 3000),
     # From 1e-3, or after half as many, methods are not done.
     "eurlex": SetUp(lambda a, s: data_lib.eurlex(a.data, s), 3000, rate=1e-2),
@@ -204,14 +210,19 @@ _PLAIN = ("base", "sampled", "sparsemax")
 
 
 def _with_earlier(rows, path):
-    """And those of the table at `path` whose jobs are not here any more."""
+    """And those of the table at `path` whose jobs are not here any more.
+
+    Each row says when and where it was measured.
+    """
     from benchmarks import dropmax_jobs
     from benchmarks import dropmax_methods
 
     def key(row):
         return row["set"], row["method"], row["setting"]
 
-    found = {key(r): r for r in (dropmax_jobs.read(path) or {}).get("rows", ())}
+    record = dropmax_jobs.read(path) or {"rows": ()}
+    told = {k: record.get(k) for k in ("date", "machine", "command")}
+    found = {key(r): {"measured": told, **r} for r in record["rows"]}
     for row in rows:
         earlier = found.get(key(row))
         if earlier is None or earlier["seeds"] <= row["seeds"]:
@@ -238,13 +249,15 @@ def tabulate(args):
     if not rows:
         return
     path = os.path.join(args.out, "dropmax.json")
-    record = {
+    told = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
         "command": "python -m benchmarks.dropmax" + " --usual" * args.usual,
-        "rows": rows if args.smoke else _with_earlier(rows, path),
     }
-    measure.write(path, record)
+    rows = [{"measured": told, **row} for row in rows]
+    if not args.smoke:
+        rows = _with_earlier(rows, path)
+    measure.write(path, {**told, "rows": rows})
     dropmax_figures.draw_curves(args)
     dropmax_figures.draw_retain(args)
 

@@ -136,6 +136,8 @@ def train(method, setting, data, seed, steps, batch=50, rate=1e-3):
             result["scores"][f"{part} {name}"] = found
     if method in ("attention", "adaptive", "posterior"):
         result["retain"] = mean_retain(model, data)
+    if method == "base":
+        result["probabilities"] = class_means(model.predict_on_batch, data)
     return result
 
 
@@ -145,13 +147,24 @@ def _order(random, count, wanted):
     return np.concatenate(passes)[:wanted]
 
 
-def mean_retain(model, data, most=10):
+def mean_retain(model, data):
     """Mean rho of the commonest classes, a row for each class of test rows."""
+    both = tfxclass.retain_probabilities(model)
+    return class_means(lambda x: both.predict(x, verbose=0)[1], data)
+
+
+def class_means(answers, data, most=10):
+    """Means over test rows of a class, `[classes, classes]` as lists.
+
+    Args:
+        answers: function of rows; float `[rows, num_classes]`.
+        data: `DataSet`.
+        most: int, classes, the commonest.
+    """
     x, y = data.test
     common = np.argsort(-np.bincount(y), kind="stable")[:most]
     common.sort()
     few = np.concatenate([np.flatnonzero(y == c)[:100] for c in common])
-    both = tfxclass.retain_probabilities(model)
-    _, rho = both.predict(x[few], verbose=0)
-    rows = [rho[y[few] == c].mean(axis=0)[common] for c in common]
+    found = np.asarray(answers(x[few]))
+    rows = [found[y[few] == c].mean(axis=0)[common] for c in common]
     return np.array(rows).astype(float).round(4).tolist()

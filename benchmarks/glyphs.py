@@ -38,7 +38,7 @@ METHODS = (
     "full",
     "random",
     "forest_paper",
-    "lsh_paper",
+    "lsh_uncorrected",
 )
 STEPS = 4000
 _POINT = ("step", "cpu_s", "accuracy", "v", "noise", "k_eff")

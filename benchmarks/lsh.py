@@ -1,12 +1,17 @@
 """LSH tables: sampling a batch, building and refreshing, and a step with them.
 
     python benchmarks/lsh.py [num_classes ...]
+    python benchmarks/lsh.py --probability
 
 Sampling: `LSHSampler.sample` for 256 queries in 128 dimensions, 6,700 classes
 a step whatever the number of classes, 50 tables; rows and queries are normal.
 A refresh hashes 100,000 touched rows again (half of the rows at most). Steps
 are step_time.py's, at 670,091 classes or the greatest size asked for up to
 that, mean over 1,000 steps with all refreshes.
+
+`--probability` compares how often tables find a vector with the papers'
+formula 1 - (1 - p^K)^L, where p is measured, too: 64 pairs of normal vectors
+in 128 dimensions at each cosine, 40 draws of the functions.
 """
 
 import json
@@ -90,6 +95,63 @@ def child(kind, num_classes):
     }
 
 
+def pairs(cosine, count, random):
+    """Two float32 `[count, DIM]` whose rows have this cosine."""
+    import numpy as np
+
+    a, b = random.normal(size=(2, count, DIM))
+    a /= np.linalg.norm(a, axis=1, keepdims=True)
+    b -= (a * b).sum(axis=1, keepdims=True) * a
+    b /= np.linalg.norm(b, axis=1, keepdims=True)
+    b = cosine * a + (1 - cosine**2) ** 0.5 * b
+    return a.astype(np.float32), b.astype(np.float32)
+
+
+def found_by_tables(family, num_hashes, num_tables, cosine):
+    """How often one of the tables has two vectors in a bucket, a row."""
+    import numpy as np
+
+    from tfxclass.ops import lsh
+
+    a, b = pairs(cosine, 64, np.random.default_rng(0))
+    single, tables = [], []
+    for seed in range(40):
+        both = [
+            lsh.hash_codes(x, 1, 2_000, hash=family, seed=seed).numpy()
+            for x in (a, b)
+        ]
+        single.append((both[0] == both[1]).mean(axis=0))
+        both = [
+            lsh.hash_codes(
+                x, num_hashes, num_tables, hash=family, seed=100 + seed
+            ).numpy()
+            for x in (a, b)
+        ]
+        tables.append((both[0] == both[1]).any(axis=0))
+    # p depends on the pair for "dwta", and on its cosine alone for "simhash".
+    p = np.mean(single, axis=0)
+    formula = np.mean(1 - (1 - p**num_hashes) ** num_tables)
+    return {"found": float(np.mean(tables)), "formula": float(formula)}
+
+
+def probabilities():
+    rows = []
+    for family, hashes, tables in (
+        ("simhash", 9, 50),
+        ("dwta", 5, 350),
+        ("dwta", 6, 400),
+    ):
+        for cosine in (0.0, 0.2, 0.4, 0.6, 0.8):
+            row = found_by_tables(family, hashes, tables, cosine)
+            row["difference"] = row["found"] - row["formula"]
+            rows.append(
+                {"family": family, "K": hashes, "L": tables, "cosine": cosine}
+                | row
+            )
+            print(rows[-1], flush=True)
+    measure.save("lsh_probability", rows)
+
+
 def main(sizes):
     rows = []
     for num_classes in sizes:
@@ -113,5 +175,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         found = child(sys.argv[2], int(sys.argv[3]))
         print(json.dumps({**found, "peak_gb": measure.peak_gb()}))
+    elif sys.argv[1:2] == ["--probability"]:
+        probabilities()
     else:
         main([int(n) for n in sys.argv[1:]] or [100_000, 670_091, 2_000_000])

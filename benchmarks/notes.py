@@ -1,4 +1,4 @@
-"""The text under a title of RESULTS.md: results/<name>.md, and only there.
+"""The text under a title of a results page: results/<name>.md, and only there.
 
 A figure that compares rows of the table is not written by hand but computed
 from them when the page is made:
@@ -8,9 +8,13 @@ from them when the page is made:
     {{cpu_s: method=dense / wall_s: method=dense}}
 
 is the cell of the one row with these values, or the ratio of two cells. The
-column of the second one may be left out where it is that of the first.
+column of the second one may be left out where it is that of the first. A page
+that has no table of its own names the file first, and perhaps a factor:
+
+    {{100 * comparison/verses_steps precision@1: method=uniform}}
 """
 
+import json
 import os
 import re
 import textwrap
@@ -35,12 +39,13 @@ def note(name, rows):
         return None
     with open(path) as f:
         text = filled(f.read().strip(), rows)
-    return "\n\n".join(map(_wrapped, text.split("\n\n")))
+    return "\n\n".join(map(wrapped, text.split("\n\n")))
 
 
-def _wrapped(paragraph):
-    # Lists are as they are written, and no line begins one with a plus.
-    if paragraph.startswith("- "):
+def wrapped(paragraph):
+    """A paragraph in lines of 80 characters."""
+    # Lists and tables stay as they are; no line begins a list with a plus.
+    if paragraph.startswith(("- ", "|", "#", "```", "1. ")):
         return paragraph
     lines = textwrap.wrap(
         " ".join(paragraph.split()).replace(" + ", "\0+ "),
@@ -58,13 +63,59 @@ def filled(text, rows):
 
 def figure(expression, rows):
     """What stands for `expression`, the inside of two pairs of braces."""
+    value = number(expression, rows)
+    if " / " in expression:
+        return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 1000 else measure.cell(value)
+
+
+def results(name):
+    """Rows of results/<name>.json, which must name its command and machine.
+
+    Raises:
+        ValueError: there is no such file, or it does not name them.
+    """
+    path = os.path.join(measure.RESULTS, name + ".json")
+    if not os.path.exists(path):
+        raise ValueError(f"No results file for {name!r}: {path}")
+    with open(path) as f:
+        record = json.load(f)
+    told = [row.get("measured", record) for row in record["rows"]]
+    if not all(one.get("command") and one.get("machine") for one in told):
+        raise ValueError(f"{path} must name its command and machine.")
+    return record["rows"]
+
+
+def value(expression):
+    """The number of `FACTOR * FILE CELL`; the factor may be left out."""
+    expression = " ".join(expression.split())
+    factor, times, rest = expression.partition(" * ")
+    name, _, cell = (rest if times else expression).partition(" ")
+    found = number(cell, results(name))
+    return float(factor) * found if times else found
+
+
+def filled_from_files(text):
+    """A page's text, with the figures of results files, in lines of 80."""
+
+    def shown(found):
+        number = value(found[1])
+        return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+
+    text = _FIGURE.sub(shown, text.strip())
+    return "\n\n".join(map(wrapped, text.split("\n\n")))
+
+
+def number(expression, rows):
+    """The cell that `expression` names, or the ratio of two.
+
+    Raises:
+        ValueError: it names no cell, or several.
+    """
     expression = " ".join(expression.split())
     first, slash, second = expression.partition(" / ")
     column, value = _cell(first, None, rows)
-    if not slash:
-        return f"{value:,.0f}" if value >= 1000 else measure.cell(value)
-    ratio = value / _cell(second, column, rows)[1]
-    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
+    return value / _cell(second, column, rows)[1] if slash else value
 
 
 def _cell(text, column, rows):

@@ -1,11 +1,15 @@
-"""Writes RESULTS.md from results/*.json: python benchmarks/report.py.
+"""Writes RESULTS.md, pages/*.md and docs/papers: python benchmarks/report.py.
 
-What the figures say is in a file beside them, results/<name>.md, as notes.py
-reads it; for a figure <name>_<part>.png of the comparison, in <name>_<part>.md.
+RESULTS.md is the index. Each page of pages/ answers a question: its answer is
+in pages/answers/<page>.md, its tables are results/*.json. What a table says is
+in a file with it, results/<name>.md, as notes.py reads it; for a figure
+<name>_<part>.png of the comparison, in <name>_<part>.md. A table that no page
+names is in the appendix. papers/*.md are the texts of docs/papers.
 """
 
 import json
 import os
+import re
 
 import measure
 import notes
@@ -19,6 +23,7 @@ TITLES = {
     "step_time_large": "A training step, 670,091 classes",
     "step_time": "A training step, fewer classes",
     "exact_step": "The exact softmax: a training step in both policies",
+    "fallback": "Compiled and fallback ops: CPU seconds of the same work",
     "growth": "Growth with the number of classes",
     "loss_memory": "The exact loss: time and memory",
     "growing_trees": "New classes in trees, before any training",
@@ -30,6 +35,7 @@ TITLES = {
     "exact_answers": "Exact answers of exports, by the layout of the rows",
     "reader": "Reading the extreme-classification text format",
     "lsh": "LSH tables: sampling, refreshing, and a step with them",
+    "lsh_probability": "LSH tables: how often they find a vector",
     "hierarchical/eurlex57k": (
         "Hierarchical softmax, its trees and fastText: the n most frequent "
         "labels of EU law"
@@ -66,6 +72,7 @@ TITLES = {
     "small_rows": "Half-size rows and compact slots: accuracy",
     "catch_up": "Lazy Adam with skipped steps applied later: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
+    "dropmax_retained": "DropMax: which classes are retained",
     "long_tail/eurlex57k": "Losses for long tails: EU law, 4,271 labels",
     "long_tail/reverse_dictionary": (
         "Losses for long tails: reverse dictionary, 147,306 words"
@@ -83,6 +90,7 @@ TITLES = {
         "How few classes carry the softmax and its gradient (HF-A, Fig. 1)"
     ),
     "comparison/groups": "Classes in groups: selection and uniform draws",
+    "comparison/groups_lsh": "Classes in groups: the LSH paper's rule",
     "comparison/groups_sweeps": "Classes in groups: trees, tables, rebuilds",
     "comparison/groups_optimizers": (
         "Classes in groups: optimizers of class rows"
@@ -95,6 +103,15 @@ TITLES = {
     "glyphs_8000": "Characters as classes, twice as many steps",
     "comparison/verses": "The papers' methods: verses, 31,077 classes",
     "comparison/verses_steps": "The papers' methods in equal steps: verses",
+    "comparison/verses_steps_papers": (
+        "The papers' own settings in equal steps: verses"
+    ),
+    "comparison/eurlex57k_steps_papers": (
+        "The papers' own settings in equal steps: EU law"
+    ),
+    "comparison/word2vec_steps_papers": (
+        "The papers' own settings in equal steps: skip-gram"
+    ),
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
     "comparison/eurlex57k_steps": "The papers' methods in equal steps: EU law",
     "comparison/word2vec": "The papers' methods: skip-gram, 12,261 words",
@@ -107,9 +124,9 @@ TITLES = {
     "comparison/reverse_dictionary_steps": (
         "The papers' methods in equal steps: reverse dictionary"
     ),
-    "defaults/cells": "The default optimizer on 30 tasks",
+    "defaults/cells": "The default optimizer on 32 tasks",
     "defaults/kept_back": "The default optimizer on tasks that were kept back",
-    "defaults/rates": "Fixed optimizers and rates on 30 tasks",
+    "defaults/rates": "Fixed optimizers and rates on 32 tasks",
     "defaults/rates_kept_back": (
         "Fixed optimizers and rates on tasks that were kept back"
     ),
@@ -135,7 +152,122 @@ PARTS = {
     "overlap": "Against the overlap with the optimal selection",
     "index": "Against the settings of the indexes",
 }
-PAGE = os.path.join(measure.FOLDER, "RESULTS.md")
+#: Pages: their title, and the tables that they have, in this order.
+PAGES = {
+    "which_head": (
+        "Which head, optimizer and sampler",
+        (
+            "defaults/cells",
+            "defaults/kept_back",
+            "defaults/tuned",
+            "defaults/rates",
+            "defaults/rates_kept_back",
+            "defaults/frequency",
+            "defaults/embeddings",
+            "defaults/samplers",
+            "readme_optimizers",
+            "comparison/groups",
+            "glyphs",
+            "jobs/identities",
+            "jobs/demo",
+        ),
+    ),
+    "how_fast": (
+        "How fast",
+        (
+            "step_time_large",
+            "step_time",
+            "growth",
+            "exact_step",
+            "gpu_steps",
+            "gpu",
+            "lsh",
+            "projected_steps",
+            "hierarchical/step_time",
+            "serving",
+            "exact_answers",
+            "hierarchical/serving",
+            "selection",
+            "forest",
+            "cluster",
+            "reader",
+        ),
+    ),
+    "memory": (
+        "How much memory",
+        ("loss_memory", "small_rows", "widening", "sharded"),
+    ),
+    "tagging": (
+        "Tagging",
+        (
+            "jobs/job_titles",
+            "jobs/library_titles",
+            "tagging/bibtex",
+            "tagging/delicious",
+            "tagging/eurlex57k",
+            "tagging/eurlex57k_xc",
+            "tagging/reverse_dictionary",
+            "long_tail/eurlex57k",
+            "long_tail/reverse_dictionary",
+        ),
+    ),
+    "recommendation": (
+        "Recommendation and retrieval",
+        ("jobs/next_item", "jobs/two_towers"),
+    ),
+    "scale": (
+        "Many classes, devices and processes",
+        (
+            "ten_million",
+            "scale",
+            "mirrored",
+            "processes",
+            "local_sgd_processes",
+            "growing_trees",
+        ),
+    ),
+    "papers": (
+        "The papers' own experiments",
+        (
+            "comparison/concentration",
+            "comparison/verses_steps",
+            "comparison/verses_steps_papers",
+            "comparison/eurlex57k_steps",
+            "comparison/eurlex57k_steps_papers",
+            "comparison/word2vec_steps",
+            "comparison/word2vec_steps_papers",
+            "comparison/reverse_dictionary_steps",
+            "lsh_probability",
+            "comparison/groups_lsh",
+            "verification",
+            "verification_small",
+            "language_model",
+            "language_model_small",
+            "recovery",
+            "recovery_digits",
+            "recovery_trigram",
+            "recovery_trigram_epochs",
+            "recovery_million",
+            "local_sgd",
+            "local_sgd_loss",
+            "local_sgd_accuracy",
+            "hierarchical/eurlex57k",
+            "hierarchical/reverse_dictionary",
+            "dropmax",
+            "dropmax_retained",
+        ),
+    ),
+}
+APPENDIX = "appendix", "Other tables"
+INDEX = os.path.join(measure.FOLDER, "RESULTS.md")
+FOLDER = os.path.join(measure.FOLDER, "pages")
+PAPERS = os.path.join(measure.FOLDER, "papers")
+DOCS = os.path.join(os.path.dirname(measure.FOLDER), "docs", "papers")
+_CIRCUMSTANCES = (
+    "Medians, each method of a table in the same run, TensorFlow 2.21 with "
+    "oneDNN on, unless a table says otherwise. The machines are shared: "
+    "compare the rows of one table, not two tables."
+)
 
 
 def section(name, title):
@@ -177,35 +309,94 @@ def file_of(name, ending):
 
 def note(name, rows):
     text = notes.note(name, rows)
-    return [] if text is None else [text, ""]
+    if text is None:
+        return []
+    # Notes link to tables by their titles, which the index has, and to docs
+    # as the index does.
+    text = text.replace("](#", "](../RESULTS.md#")
+    return [text.replace("](../docs/", "](../../docs/"), ""]
 
 
 def picture(name, title):
     if not os.path.exists(file_of(name, ".png")):
         return []
-    return [f"![{title}](results/{name}.png)", ""]
+    return [f"![{title}](../results/{name}.png)", ""]
 
 
-def page():
-    """What RESULTS.md holds."""
-    lines = [
-        "# Measured",
-        "",
-        "Medians, each method of a table in the same run, TensorFlow 2.21 "
-        "with oneDNN on. The machine is a shared one: read the ratios. "
-        "What the figures mean, and what fell short, is under each title "
-        "where it needs saying.",
-        "",
-    ]
-    for name, title in TITLES.items():
-        lines += section(name, title)
+def tables_of(page):
+    """The tables of a page, names in `TITLES`."""
+    if page != APPENDIX[0]:
+        return tuple(name for name in PAGES[page][1] if name in TITLES)
+    placed = {name for _, names in PAGES.values() for name in names}
+    return tuple(name for name in TITLES if name not in placed)
+
+
+def answer(page):
+    """The text of pages/answers/<page>.md, if there is one."""
+    path = os.path.join(FOLDER, "answers", page + ".md")
+    return [written(path), ""] if os.path.exists(path) else []
+
+
+def written(path):
+    """A text with its figures computed."""
+    with open(path) as f:
+        return notes.filled_from_files(f.read())
+
+
+def page_text(page, title):
+    lines = [f"# {title}", "", *answer(page), _CIRCUMSTANCES, ""]
+    for name in tables_of(page):
+        lines += section(name, TITLES[name])
     return "\n".join(lines)
 
 
+def index():
+    """What RESULTS.md holds: a title for each table, and where it is."""
+    lines = [
+        "# Measured",
+        "",
+        "Each page answers a question, and has the tables behind the answer. "
+        "Each table names its command, its machine and its date. What the five "
+        "papers claim, and how our runs agree, is in "
+        "[docs/papers](../docs/papers/selective_softmax.md).",
+        "",
+    ]
+    for page, title in _titles().items():
+        lines += [f"## {title}", "", f"[Page](pages/{page}.md)", ""]
+        for name in tables_of(page):
+            if section(name, TITLES[name]):
+                link = f"pages/{page}.md#{anchor(TITLES[name])}"
+                lines += [f"### {TITLES[name]}", "", f"[Table]({link})", ""]
+    return "\n".join(lines)
+
+
+def _titles():
+    titles = {page: title for page, (title, _) in PAGES.items()}
+    return titles | dict([APPENDIX])
+
+
+def anchor(title):
+    """What a heading is linked by."""
+    kept = re.sub(r"[^\w\- ]", "", title.lower())
+    return kept.strip().replace(" ", "-")
+
+
+def pages():
+    """`{path: text}` of the index, of all pages, and of docs/papers."""
+    found = {INDEX: index()}
+    for page, title in _titles().items():
+        found[os.path.join(FOLDER, page + ".md")] = page_text(page, title)
+    for name in sorted(os.listdir(PAPERS)):
+        text = written(os.path.join(PAPERS, name))
+        found[os.path.join(DOCS, name)] = text + "\n"
+    return found
+
+
 def main():
-    text = page()
-    with open(PAGE, "w") as f:
-        f.write(text)
+    for path, text in pages().items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as f:
+            f.write(text)
 
 
 if __name__ == "__main__":

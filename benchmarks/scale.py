@@ -130,6 +130,7 @@ def planned(name, machines, machine):
         machines,
         link,
         num_sampled=None if exact else ACTIVE,
+        optimizer=tfxclass.optimizers.LazyAdam(),
         machine=machine,
         servers=SERVERS,
     )[strategy]

@@ -36,7 +36,8 @@ def planned(num_classes, machines=MACHINES, dim=DIM, batch=BATCH, **options):
     import tfxclass
     from tfxclass.planning import Link
 
-    options = {"num_sampled": SAMPLED, **options}
+    adam = tfxclass.optimizers.LazyAdam()
+    options = {"num_sampled": SAMPLED, "optimizer": adam, **options}
     link = Link(**LINK)
     return tfxclass.plan(num_classes, dim, batch, machines, link, **options)
 

@@ -2,8 +2,9 @@
 
     python benchmarks/ten_million.py [row ...]
 
-Rows as in `ROWS`, "selective", "lsh", "sampled", "sampled_30m", "save",
-"recall" and "export"; those in results/ten_million.json are not run again.
+Rows as in `ROWS`, "selective", "lsh", "sampled", "sampled_fit", "sampled_30m",
+"save", "recall" and "export"; those in results/ten_million.json are not run
+again.
 Each in a fresh process: 128 dimensions, batch 256, 4,096 classes a step, class
 rows in bfloat16, one Dense(128) before the head, LazyAdam(1e-3,
 second_moment="row", slot_dtype="bfloat16"); labels and features are drawn anew
@@ -12,6 +13,9 @@ they took (`cpu`): before a refresh of the index and, with an index, while one
 is under way; the step that begins it is `begin_ms`.
 `peak_gb` is the process's, TensorFlow's own 0.6 GB included; `estimate_gb` is
 what `tfxclass.estimate` says.
+
+"sampled_fit" is "sampled" as most people write it: without an Input, built by
+`fit`.
 
 "save" trains "selective" for some steps, saves it, and loads it in another
 process, where it takes a step: `saved_gb` is the file, `peak_gb` of the process
@@ -42,6 +46,7 @@ ROWS = {
     "selective": ("SelectiveSoftmax", 10 * MILLION, ["train"]),
     "lsh": ("LSHSoftmax", 10 * MILLION, ["train"]),
     "sampled": ("SampledSoftmax", 10 * MILLION, ["train"]),
+    "sampled_fit": ("SampledSoftmax", 10 * MILLION, ["fit"]),
     "sampled_30m": ("SampledSoftmax", 30 * MILLION, ["train"]),
     "save": ("SelectiveSoftmax", 10 * MILLION, ["save", "load"]),
     "recall": ("SelectiveSoftmax", 10 * MILLION, ["recall"]),
@@ -56,7 +61,7 @@ def say(text):
     print(text, flush=True)
 
 
-def make_model(kind, num_classes):
+def make_model(kind, num_classes, has_input=True):
     import keras
 
     import tfxclass
@@ -70,11 +75,11 @@ def make_model(kind, num_classes):
         1e-3, second_moment="row", slot_dtype="bfloat16"
     )
     estimate = tfxclass.estimate(head, DIM, BATCH, optimizer)
-    model = keras.Sequential(
-        [keras.Input([DIM]), keras.layers.Dense(DIM), head]
-    )
+    inputs = [keras.Input([DIM])] if has_input else []
+    model = keras.Sequential([*inputs, keras.layers.Dense(DIM), head])
     model.compile(optimizer, loss=head.loss)
-    optimizer.build(model.trainable_variables)
+    if has_input:
+        optimizer.build(model.trainable_variables)
     return model, estimate
 
 
@@ -128,6 +133,18 @@ def train(kind, num_classes, path):
     found["peak_gb"] = measure.peak_gb()
     found["estimate_gb"] = estimate.total_bytes / 1e9
     return found
+
+
+def fit(kind, num_classes, path):
+    model, estimate = make_model(kind, num_classes, has_input=False)
+    random = numpy.random.default_rng(0)
+    x = random.normal(size=(STEPS * BATCH, DIM)).astype(numpy.float32)
+    y = random.integers(0, num_classes, len(x))
+    model.fit(x, y, batch_size=BATCH, verbose=0)
+    return {
+        "peak_gb": measure.peak_gb(),
+        "estimate_gb": estimate.total_bytes / 1e9,
+    }
 
 
 def save(kind, num_classes, path):

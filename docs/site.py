@@ -4,7 +4,8 @@
 
 Copies README.md and all that it and other pages link to, each at its own path,
 so that links hold as they do in the repository; and writes a page of the API
-for each public module, from its `__all__`. Needs no TensorFlow.
+for tfxclass and for each public module, whose names docs/api_groups.py lists by
+task. Needs no TensorFlow.
 """
 
 import ast
@@ -14,25 +15,24 @@ import shutil
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-#: Modules of the API, a page each.
-MODULES = (
-    "layers",
-    "optimizers",
-    "samplers",
-    "losses",
-    "metrics",
-    "callbacks",
-    "plot",
-    "data",
-    "text",
-    "trees",
-    "calibration",
-    "recovery",
-    "retrieval",
-    "distribute",
-    "export",
-    "planning",
-)
+# The folder of this file is not on the path where a test loads it.
+sys.path.insert(0, str(ROOT / "docs"))
+from api_groups import GROUPS  # noqa: E402
+from api_groups import LEFT_OUT  # noqa: E402, F401
+from api_groups import MEMBERS  # noqa: E402
+from api_groups import TOP_LEVEL  # noqa: E402
+
+#: Modules of the API, a page each; `TOP_LEVEL` is the page "tfxclass".
+MODULES = tuple(GROUPS)
+_IMPORTS = """Examples assume these imports:
+
+```python
+import keras
+import numpy as np
+import tensorflow as tf
+import tfxclass
+```
+"""
 
 
 def links_of(page: pathlib.Path) -> list[str]:
@@ -62,11 +62,15 @@ def linked_files(first: list[pathlib.Path]) -> set[pathlib.Path]:
     return found
 
 
+def module_file(module: str) -> pathlib.Path:
+    """The file of a module of tfxclass, such as "layers" or "growth.carry"."""
+    path = ROOT / "tfxclass" / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
 def public_names(module: str) -> list[str]:
     """Names in `__all__` of a module, or of its classes and functions."""
-    path = ROOT / "tfxclass" / module
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    tree = ast.parse(path.read_text(encoding="utf8"))
+    tree = ast.parse(module_file(module).read_text(encoding="utf8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
             return ast.literal_eval(node.value)
@@ -75,16 +79,56 @@ def public_names(module: str) -> list[str]:
     return [name for name in names if not name.startswith("_")]
 
 
-def api_page(module: str) -> str:
-    """Markdown that mkdocstrings fills with the docstrings of a module."""
-    entries = [f"::: tfxclass.{module}.{x}" for x in public_names(module)]
-    return "\n\n".join([f"# tfxclass.{module}", *entries]) + "\n"
+def summary(module: str, name: str) -> str:
+    """The first line of the docstring of a name, "" without one."""
+    tree = ast.parse(module_file(module).read_text(encoding="utf8"))
+    for node in tree.body:
+        if getattr(node, "name", None) == name:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                source = node.module.removeprefix("tfxclass.")
+                if alias.name == name and source != node.module:
+                    return summary(source, name)
+    return ""
+
+
+def entry(path: str) -> str:
+    """What mkdocstrings replaces by the docstring of `path`."""
+    if path.startswith("text."):
+        return f"::: tfxclass.{path}"
+    # Other methods are for subclasses and for the library itself.
+    members = MEMBERS.get(path, False)
+    return f"::: tfxclass.{path}\n    options:\n      members: {members}"
+
+
+def api_page(title: str, groups: dict[str, list[str]], module: str) -> str:
+    """Markdown of a page: a table of its names, then their docstrings.
+
+    Args:
+        title: of the page.
+        groups: names by task.
+        module: the module of the names, "" for tfxclass itself.
+    """
+    prefix = f"{module}." if module else ""
+    parts = [f"# {title}", _IMPORTS]
+    for group, names in groups.items():
+        rows = [
+            f"| [`{name}`][tfxclass.{prefix}{name}] | "
+            f"{summary(module or '__init__', name)} |"
+            for name in names
+        ]
+        parts.append("\n".join([f"| {group} | |", "| --- | --- |", *rows]))
+    for group, names in groups.items():
+        parts.append(f"## {group}")
+        parts += [entry(prefix + name) for name in names]
+    return "\n\n".join(parts) + "\n"
 
 
 def write(folder: pathlib.Path) -> None:
     """Writes all pages into `folder`, anew."""
     shutil.rmtree(folder, ignore_errors=True)
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for path in linked_files(pages):
         if path.is_dir():
             continue
@@ -94,8 +138,11 @@ def write(folder: pathlib.Path) -> None:
     shutil.copyfile(ROOT / "docs" / "site.css", folder / "site.css")
     api = folder / "api"
     api.mkdir()
-    for module in MODULES:
-        (api / f"{module}.md").write_text(api_page(module), encoding="utf8")
+    pages = {"tfxclass": api_page("tfxclass", TOP_LEVEL, "")}
+    for module, groups in GROUPS.items():
+        pages[module] = api_page(f"tfxclass.{module}", groups, module)
+    for name, text in pages.items():
+        (api / f"{name}.md").write_text(text, encoding="utf8")
 
 
 if __name__ == "__main__":

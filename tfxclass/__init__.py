@@ -1,4 +1,15 @@
-"""Keras output layers for classifiers with 10^4 to 10^7 classes."""
+"""Output layers ("heads") for Keras classifiers with very many classes.
+
+Most models need three names: `tfxclass.layers.SampledSoftmax` as the last
+layer, `tfxclass.optimizers.HeadAdam` as the optimizer, and `tfxclass.top_k` for
+predictions. `tfxclass.text.Tagger` tags texts and needs no model.
+
+```python
+head = tfxclass.layers.SampledSoftmax(num_classes=1_000_000)
+model = keras.Sequential([keras.layers.Dense(128), head])
+model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+```
+"""
 
 from tfxclass import advice
 from tfxclass import calibration
@@ -24,8 +35,11 @@ from tfxclass.advice import check
 from tfxclass.calibration import calibrate
 from tfxclass.growth.add_classes import add_classes
 from tfxclass.growth.add_classes import next_class_ids
+from tfxclass.growth.class_vectors import set_class_vectors
 from tfxclass.growth.initialize_classes import initialize_classes
 from tfxclass.growth.remove_classes import remove_classes
+from tfxclass.growth.replace_head import replace_head
+from tfxclass.growth.replace_head import to_dense
 from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.memory import Estimate
@@ -66,13 +80,20 @@ __all__ = [
     "plot_reliability",
     "recovery",
     "remove_classes",
+    "replace_head",
     "retain_probabilities",
     "retrieval",
     "samplers",
     "save_model",
     "save_weights",
+    "set_class_vectors",
     "show_build",
     "text",
+    "to_dense",
     "top_k",
     "trees",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

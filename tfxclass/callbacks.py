@@ -1,4 +1,4 @@
-"""Callbacks for `fit`."""
+"""Callbacks for `model.fit`."""
 
 import time
 from typing import Any
@@ -10,11 +10,34 @@ from tfxclass import saving
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
+__all__ = [
+    "AtomicModelCheckpoint",
+    "SamplerLog",
+    "SecondsLog",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class SecondsLog(keras.callbacks.Callback):
-    """Adds `seconds` to the epochs' logs: of training, evaluation left out.
+    """Adds `seconds` of training to the logs, without evaluation.
 
-    With it `tfxclass.plot.plot_accuracy` draws accuracy against time.
+    Use it with `tfxclass.plot.plot_accuracy`, which draws accuracy against
+    time.
+
+    Example:
+
+    ```python
+    seconds = tfxclass.callbacks.SecondsLog()
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.layers.Dense(16), head])
+    model.compile("adam", loss=head.loss)
+    x, y = np.ones([64, 20]), np.arange(64)
+    history = model.fit(x, y, callbacks=[seconds], verbose=0)
+    print(history.history["seconds"])
+    ```
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -34,30 +57,31 @@ class SecondsLog(keras.callbacks.Callback):
 
 
 class SamplerLog(keras.callbacks.Callback):
-    """Adds what the heads' samplers measure of themselves to the epochs' logs.
+    """Adds the measurements of the heads' samplers to the logs of each epoch.
 
-    Names and values, as the sampler has them:
+    The logs get these names, if the sampler has them:
 
-    - `recall`: of the ten greatest logits of a few rows, the share that the
-      index found at its last probe; `rebuilds`, how many indexes were built
-      since the program began, and `rebuild_seconds`, the time of the last;
-    - `fill_rate`: the fraction of the sample reserved for similar classes that
-      such classes filled at the last step;
-    - `k_eff`, `v`, `noise` and `choice` of an `AutoSampler`;
+    - `recall`: fraction of the ten greatest logits of a few examples that the
+      index found in its last check; `rebuilds`, number of indexes that were
+      built; `rebuild_seconds`, time of the last one.
+    - `fill_rate`: fraction of the places reserved for similar classes that were
+      filled in the last step.
+    - `k_eff`, `v`, `noise` and `choice` of an `AutoSampler`.
     - `tables_probed` and `table_hit_rate` of an `LSHSampler`.
 
-    With several heads that have samplers a name begins with the head's,
-    `"words/recall"`. Callbacks after it have them in `logs`, and so has
-    `History`: put it before `keras.callbacks.TensorBoard`, which writes each as
-    a scalar (`epoch_recall`). Within an epoch: `tfxclass.metrics.SamplerState`.
+    With several heads that have samplers, a name begins with the name of the
+    head, such as `"words/recall"`. Put it before `keras.callbacks.TensorBoard`,
+    which then writes each value as a scalar (`epoch_recall`). For values within
+    an epoch use `tfxclass.metrics.SamplerState`.
 
     Example:
 
-    >>> callbacks = [
-    ...     tfxclass.callbacks.SamplerLog(),
-    ...     keras.callbacks.TensorBoard("logs"),
-    ... ]
-    >>> model.fit(x, y, callbacks=callbacks)
+    ```python
+    callbacks = [
+        tfxclass.callbacks.SamplerLog(),
+        keras.callbacks.CSVLogger("log.csv"),
+    ]
+    ```
     """
 
     def on_epoch_end(
@@ -79,16 +103,22 @@ class SamplerLog(keras.callbacks.Callback):
 class AtomicModelCheckpoint(keras.callbacks.ModelCheckpoint):
     """`keras.callbacks.ModelCheckpoint` whose files are always complete.
 
-    Each save is `save_model` or `save_weights`: a run that is killed while it
-    saves leaves the checkpoint before.
+    Use it if a run may be killed while it saves: the previous checkpoint stays.
+    It saves with `tfxclass.save_model` or `tfxclass.save_weights`.
 
     Args:
         filepath: str, ends in `.keras`, or in `.weights.h5` with
             `save_weights_only=True`.
-        **options: those of `ModelCheckpoint`.
+        **options: as for `ModelCheckpoint`.
 
     Raises:
-        ValueError: another ending.
+        ValueError: if `filepath` has another ending.
+
+    Example:
+
+    ```python
+    callback = tfxclass.callbacks.AtomicModelCheckpoint("model.keras")
+    ```
     """
 
     def __init__(self, filepath: Path, **options: Any) -> None:

@@ -1,82 +1,31 @@
-"""`tfxclass tag fit` and `tfxclass tag ask`."""
+"""The commands of `tfxclass`; `tfxclass_cli` reads their arguments."""
 
 import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+
+from tfxclass_cli import main
+from tfxclass_cli import parser
+
+__all__ = ["main", "parser", "run"]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; 0, or 1 after a message for what the user can mend."""
-    options = parser().parse_args(arguments)
+def run(options: argparse.Namespace) -> int:
+    """Runs the command of parsed options.
+
+    Args:
+        options: from `parser().parse_args()`.
+
+    Returns:
+        0, or 1 after a message about something that the user can correct.
+    """
     try:
-        options.run(options)
+        _COMMANDS[options.command](options)
     except (ValueError, ImportError, OSError) as e:
         print(f"tfxclass: {e}", file=sys.stderr)
         return 1
     return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """Of all commands."""
-    found = argparse.ArgumentParser(prog="tfxclass")
-    commands = found.add_subparsers(required=True)
-    tag = commands.add_parser("tag", help="texts in, names out")
-    verbs = tag.add_subparsers(required=True)
-    _add_fit(verbs)
-    _add_ask(verbs)
-    return found
-
-
-def _add_fit(verbs):
-    fit = verbs.add_parser("fit", help="learn from a file")
-    fit.add_argument(
-        "data", help=".jsonl, .csv, .tsv, .parquet, .txt (XC), also .gz, .xz"
-    )
-    fit.add_argument(
-        "--text", nargs="+", default=["text"], help="columns of the texts"
-    )
-    fit.add_argument("--tags", default="tags", help="column of the tags")
-    fit.add_argument("--out", required=True, help="folder of the tagger")
-    fit.add_argument("--test", help="file to evaluate on")
-    fit.add_argument("--effort", choices=["best", "fast"], default="best")
-    fit.add_argument("--seed", type=int, default=0)
-    fit.add_argument("--export", help="folder of servable versions, too")
-    fit.add_argument(
-        "--separator",
-        default="|",
-        help='between the tags of a CSV or TSV field; "" for one tag',
-    )
-    _add_encoding(fit)
-    fit.set_defaults(run=_fit)
-
-
-def _add_ask(verbs):
-    ask = verbs.add_parser("ask", help="tags of texts: of lines, or a file")
-    ask.add_argument("model", help="folder of the tagger")
-    ask.add_argument("--data", help="file of texts; else lines of the input")
-    ask.add_argument("-k", type=int, help="most tags of a text")
-    ask.add_argument(
-        "--threshold",
-        type=_threshold,
-        help='least probability, or "calibrated"',
-    )
-    _add_encoding(ask)
-    ask.set_defaults(run=_ask)
-
-
-def _add_encoding(command):
-    command.add_argument(
-        "--encoding",
-        default="utf-8",
-        help="of CSV, TSV and JSON lines, such as cp1252",
-    )
-
-
-def _threshold(text):
-    # "learned" is the former name.
-    return text if text in ("calibrated", "learned") else float(text)
 
 
 def _fit(options):
@@ -101,7 +50,7 @@ def _fit(options):
 
 
 def _read(path, options):
-    """`(texts, tags)` of a file, in which a row has a tag."""
+    """Reads `(texts, tags)`; ValueError for a file without any tag."""
     from tfxclass.text import columns
     from tfxclass.text import readers
 
@@ -121,7 +70,7 @@ def _read(path, options):
 
 
 def _read_test(options, fields):
-    """`(texts, tags)` of --test, checked before the training."""
+    """Reads `(texts, tags)` of --test, before the training begins."""
     from tfxclass.text import readers
 
     test = _read(options.test, options)
@@ -152,7 +101,7 @@ def _save(tagger, folder):
     print(f"saved {folder}")
 
 
-def _ask(options):
+def _predict(options):
     from tfxclass.text import Tagger
     from tfxclass.text import readers
 
@@ -174,6 +123,8 @@ def _answer(tagger, texts, options):
         tags = [{"tag": tag, "probability": round(p, 4)} for tag, p in answer]
         print(json.dumps(tags, ensure_ascii=False), flush=True)
 
+
+_COMMANDS = {"fit": _fit, "predict": _predict}
 
 if __name__ == "__main__":
     sys.exit(main())

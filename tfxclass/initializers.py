@@ -1,4 +1,4 @@
-"""Initial values of a head's weights."""
+"""Initializers for the weights of heads."""
 
 import math
 
@@ -11,32 +11,42 @@ from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Shape
 
+__all__ = [
+    "LogOdds",
+    "rms_of",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 @keras.saving.register_keras_serializable("tfxclass")
 class LogOdds(keras.initializers.Initializer):
-    """Biases with which each label's probability is its frequency.
+    """Biases that start each label at its frequency in the training data.
 
-    For `bias_initializer` of a head with `loss="sigmoid"`: the log odds of
-    (count + 1/2) / (num_rows + 1). Biases of zero begin at probability 1/2 for
-    all labels, and the first steps learn nothing but that most are rare.
+    Use it as `bias_initializer` of a head with `loss="sigmoid"`. Biases of zero
+    start at probability 1/2 for every label, and the first training steps only
+    learn that most labels are rare. The bias is the log odds of (count + 1/2) /
+    (num_rows + 1).
 
     Args:
-        label_counts: numbers >= 0, `[num_classes]`, training rows of each
-            label.
-        num_rows: int, training rows.
+        label_counts: numbers >= 0, `[num_classes]`, number of training examples
+            with each label.
+        num_rows: int, number of training examples.
+
+    Raises:
+        ValueError: if an argument is out of range, or, in `build`, if there are
+            not `num_classes` counts.
 
     Example:
 
-    >>> _, counts = train.counts()  # a tfxclass.data.XCFile
-    >>> bias = tfxclass.initializers.LogOdds(counts, train.num_rows)
-    >>> head = tfxclass.layers.FullSoftmax(
-    ...     train.num_classes, loss="sigmoid", use_bias=True,
-    ...     bias_initializer=bias,
-    ... )
-
-    Raises:
-        ValueError: an argument out of range; in `build`, counts of another
-            length than `num_classes`.
+    ```python
+    bias = tfxclass.initializers.LogOdds([90, 5, 1], num_rows=100)
+    head = tfxclass.layers.FullSoftmax(
+        3, loss="sigmoid", use_bias=True, bias_initializer=bias
+    )
+    ```
     """
 
     def __init__(self, label_counts: ArrayLike, num_rows: int) -> None:
@@ -78,7 +88,7 @@ def rms_of(initializer: Initializer, shape: Shape) -> float | None:
         shape: `(rows, dim)` of the matrix.
 
     Returns:
-        float; None for an initializer that does not tell it.
+        float, or None for an initializer of unknown scale.
     """
     kinds = keras.initializers
     if isinstance(initializer, str):

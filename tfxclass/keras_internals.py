@@ -57,7 +57,7 @@ _SUMS = "_accumulated_gradients"
 
 @_AS_IT_IS
 def missing(*names: str) -> list[str]:
-    """Those of the private names `names`, keys of `_USES`, that are gone."""
+    """Which private names out of `names`, keys of `_USES`, are gone."""
     return [name for name in names if not _is_there(name)]
 
 
@@ -184,7 +184,7 @@ class OptimizerHooks:
 
     @property
     def _gradient_sums(self):
-        """With `gradient_accumulation_steps` that of each variable."""
+        """The accumulators of `gradient_accumulation_steps`, or none."""
         return self._accumulated_gradients
 
     def _track(self, variable):
@@ -209,7 +209,7 @@ class OptimizerHooks:
         return self._get_variable_index(variable)
 
     def _key_of(self, variable):
-        """What tells variables apart, the same for a replica's copy."""
+        """A key of a variable, the same for its copies on replicas."""
         return self._var_key(variable)
 
 
@@ -271,7 +271,7 @@ def merge_call(
 
 
 def eager_mode() -> contextlib.AbstractContextManager[None]:
-    """Where ops run at once, whatever graph is being built around it.
+    """A scope in which ops run at once, even while a graph is built.
 
     `tf.init_scope` leaves functions, but not a plain `tf.Graph`.
     """
@@ -292,7 +292,7 @@ def tf_variable(variable: Variable) -> tf.Variable:
 
 
 def dtype_of_handle(handle: tf.Tensor) -> tf.DType | None:
-    """Of the variable behind a handle; None of one that no variable made."""
+    """The dtype of the variable behind a handle, or None."""
     data = getattr(handle, "_handle_data", None)
     if data is None or not data.is_set:
         return None
@@ -313,6 +313,12 @@ def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     """The symbolic tensors that a symbolic tensor was computed from."""
     operation, node_index, _ = tensor._keras_history
     return operation._inbound_nodes[node_index].input_tensors
+
+
+@_needs("`replace_head`", _HISTORY)
+def maker_of(tensor: keras.KerasTensor) -> keras.Operation:
+    """The layer or operation that a symbolic tensor was computed by."""
+    return tensor._keras_history[0]
 
 
 def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
@@ -678,7 +684,7 @@ _USES = {
     # Row gradients: what a step does in which order, and where.
     **_methods(keras.optimizers.Optimizer, *_METHODS, *_DECAY),
     **_attributes(keras.optimizers.Optimizer, *_STATE, _SUMS),
-    # Slots, which the fused updates write.
+    # Optimizer state, which the fused updates write.
     **_attributes(
         keras.optimizers.Adam, "_momentums", "_velocities", "_velocity_hats"
     ),

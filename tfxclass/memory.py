@@ -1,4 +1,4 @@
-"""What a head will need of memory, before it is built."""
+"""Estimates the memory of a head before it is built."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.recovery.passes import pass_bytes
@@ -26,21 +26,23 @@ _UPDATE_COPIES = 2
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """Memory of a head in training, on one device.
+    """Memory that a head needs for training, on one device.
 
     Attributes:
-        parameters: int, trainable numbers.
-        fixed_parameters: int, numbers that are saved but not trained.
-        weight_bytes: int, of both.
-        slot_bytes: int, of the optimizer, for the head's weights.
-        gradient_bytes: int, gradients of the weights and their update.
-        activation_bytes: int, logits and gathered rows of a step.
-        index_bytes: int, the sampler's index and its refresh, or the tree.
-        initialization_bytes: int, the most that an initializer holds for a
-            moment beside what it fills, before slots and steps.
-        recovery_bytes: int, what `tfxclass.recovery.recover` holds at most
-            beside the model, after training, so not in the total; 0 for
-            heads that it does not take.
+        parameters: int, number of trainable weights.
+        fixed_parameters: int, number of weights that are saved but not trained.
+        weight_bytes: int, bytes of all weights.
+        slot_bytes: int, bytes of the optimizer state for the head's weights.
+        gradient_bytes: int, bytes of the gradients and their update.
+        activation_bytes: int, bytes of logits and gathered class vectors of a
+            step.
+        index_bytes: int, bytes of the sampler's index and its refresh, or of
+            the tree.
+        initialization_bytes: int, the most that an initializer needs in
+            addition to the weights, before training starts.
+        recovery_bytes: int, the most that `tfxclass.recovery.recover` needs in
+            addition, after training. It is not in the total. It is 0 for heads
+            without recovery.
     """
 
     parameters: int
@@ -55,12 +57,12 @@ class Estimate:
 
     @property
     def total_bytes(self) -> int:
-        """The most at one time, int; TensorFlow itself is not counted.
+        """The largest memory at any one time, in bytes, for the head alone.
 
-        Nor is what malloc keeps of freed blocks: where TensorFlow leaves oneDNN
-        and its allocator off (processors without AVX-512) a third more with
-        `FullSoftmax` and twice as much with `DropMax` (measured), and nothing
-        with `MALLOC_MMAP_THRESHOLD_=262144` in the environment.
+        It does not include TensorFlow itself, or memory that malloc keeps after
+        it was freed. On processors without AVX-512, this was a third more with
+        `FullSoftmax` and twice as much with `DropMax`.
+        `MALLOC_MMAP_THRESHOLD_=262144` in the environment avoids it.
         """
         step = self.gradient_bytes + self.activation_bytes + self.index_bytes
         step += self.slot_bytes
@@ -80,29 +82,35 @@ def estimate(
     optimizer: keras.optimizers.Optimizer | str | None = None,
     replicas: int = 1,
 ) -> Estimate:
-    """Memory that training `head` takes, without building it.
+    """Estimates the memory for training a head, without building it.
+
+    Use it to find out whether a head fits, before you start. `print` shows the
+    result.
 
     Args:
-        head: a head of `tfxclass.layers`; it is not built.
+        head: a head of `tfxclass.layers`. It is not built.
         dim: int, width of the features.
-        batch: int, rows a step.
-        optimizer: a Keras or tfxclass optimizer, or a name as in `compile`;
-            `LazyAdam()` by default. With Keras' own, row gradients are made
-            dense, as Keras does. Of a `MultiOptimizer` that of the group which
-            names the head.
-        replicas: int, of a strategy, to each of which `batch` rows go: with
-            several the gradient of an exact head is a tensor, to be summed.
+        batch: int, number of examples in a training step.
+        optimizer: a Keras or tfxclass optimizer, or a name as in `compile`.
+            Defaults to `HeadAdam()`. Optimizers of Keras need dense gradients.
+            For a `MultiOptimizer` it is the optimizer of the group with the
+            head.
+        replicas: int, number of replicas of a strategy, each with `batch`
+            examples. With several, an exact head needs its whole gradient.
 
     Returns:
         An `Estimate`.
 
     Raises:
-        ValueError: no head, no optimizer, or sizes that are not positive.
+        ValueError: if an argument is not a head, not an optimizer, or not
+            positive.
 
     Example:
 
-    >>> head = tfxclass.layers.ProjectedSoftmax(1_000_000, 100)
-    >>> print(tfxclass.estimate(head, dim=2048, batch=256))
+    ```python
+    head = tfxclass.layers.ProjectedSoftmax(1_000_000, 100)
+    print(tfxclass.estimate(head, dim=2048, batch=256))
+    ```
     """
     if not isinstance(head, OutputHead):
         raise ValueError(
@@ -112,7 +120,7 @@ def estimate(
     batch = check_positive_int("batch", batch)
     replicas = check_positive_int("replicas", replicas)
     optimizer = keras.optimizers.get(
-        LazyAdam() if optimizer is None else optimizer
+        HeadAdam() if optimizer is None else optimizer
     )
     if isinstance(optimizer, MultiOptimizer):
         optimizer = optimizer.optimizer_of(head)
@@ -149,7 +157,7 @@ def _initializer_bytes(weight):
 
 
 def _slots_of(optimizer, dtype="float32", are_class_rows=True):
-    """The slots of a small variable, and its shape."""
+    """Optimizer state of a small variable, and its shape."""
     copy = type(optimizer).from_config(optimizer.get_config())
     variable = keras.Variable(np.zeros((3, 2)), dtype=dtype)
     if are_class_rows:

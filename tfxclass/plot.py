@@ -1,6 +1,6 @@
-"""Figures of a training, of probabilities and of an approximate search.
+"""Figures of training runs, probabilities and approximate searches.
 
-They need matplotlib, which tfxclass does not: `pip install matplotlib`.
+They need matplotlib: `pip install matplotlib`.
 """
 
 from collections.abc import Mapping
@@ -20,29 +20,47 @@ from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.types import Array
 
+__all__ = [
+    "RecallCurve",
+    "plot_accuracy",
+    "plot_recall",
+    "plot_reliability",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def plot_accuracy(
     runs: Mapping[str, Any],
     metric: str,
     ax: Any = None,
 ) -> Any:
-    """Draws a metric of some runs against the seconds that they trained.
+    """Draws a metric of several runs against their training time.
 
-    The seconds are those of `tfxclass.callbacks.SecondsLog`, which belongs in
-    the `callbacks` of each run.
+    Each run needs `tfxclass.callbacks.SecondsLog` in its `callbacks`. It needs
+    matplotlib.
 
     Args:
-        runs: dict from a run's label to what its `fit` returned, or to its
-            `history`, a dict of lists.
-        metric: str, the name in the logs, `"val_top10"`.
-        ax: matplotlib axes; those of a new figure by default.
+        runs: dict from a run's label to the result of its `fit`, or to the
+            `history` of the result, a dict of lists.
+        metric: str, the name in the logs, such as `"val_top10"`.
+        ax: matplotlib axes. Defaults to a new figure.
 
     Returns:
         The axes.
 
     Raises:
-        ImportError: there is no matplotlib.
-        ValueError: a run without the metric or without seconds.
+        ImportError: if matplotlib is not installed.
+        ValueError: if a run does not have the metric or the seconds.
+
+    Example:
+
+    ```python
+    run = {"seconds": [1.0, 1.1], "val_accuracy": [0.4, 0.6]}
+    axes = tfxclass.plot.plot_accuracy({"full": run}, "val_accuracy")
+    ```
     """
     histories = {
         label: getattr(run, "history", run) for label, run in runs.items()
@@ -69,23 +87,32 @@ def plot_reliability(
     num_bins: int = 15,
     ax: Any = None,
 ) -> Reliability:
-    """Draws the reliability diagram of `model` on held-out rows.
+    """Draws a reliability diagram of a model on held-out examples.
 
-    Of a softmax: the best class of each row, and whether it is a label. Where
-    labels are independent: the 20 best classes of each row.
+    For a softmax, it takes the best class of each example. For independent
+    labels, it takes the 20 best classes of each example. It needs matplotlib.
 
     Args:
         model: as in `tfxclass.calibrate`.
-        data: held-out rows, likewise.
-        num_bins: int.
-        ax: matplotlib axes; those of a new figure by default.
+        data: held-out examples, as in `tfxclass.calibrate`.
+        num_bins: int, number of bins.
+        ax: matplotlib axes. Defaults to a new figure.
 
     Returns:
-        `tfxclass.calibration.Reliability`, what is drawn.
+        `tfxclass.calibration.Reliability`, the values in the diagram.
 
     Raises:
-        ImportError: there is no matplotlib.
-        ValueError: as `tfxclass.calibrate`.
+        ImportError: if matplotlib is not installed.
+        ValueError: as in `tfxclass.calibrate`.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(10)
+    model = keras.Sequential([keras.Input([20]), head])
+    x = np.random.default_rng(0).normal(size=[100, 20])
+    found = tfxclass.plot_reliability(model, (x, np.arange(100) % 10))
+    ```
     """
     ax = _axes(ax)
     found = reliability_of(model, data, num_bins)
@@ -108,12 +135,12 @@ def plot_reliability(
 
 
 class RecallCurve(NamedTuple):
-    """What an approximate search finds, by what it reads.
+    """Recall of an approximate search, by the number of lists it reads.
 
     Attributes:
-        probes: int64 `[n]`, lists read for a question.
-        recall: float64 `[n]`, of the k best classes the share found.
-        num_lists: int, lists of the index.
+        probes: int64 `[n]`, number of lists read for a question.
+        recall: float64 `[n]`, fraction of the k best classes that is found.
+        num_lists: int, number of lists of the index.
     """
 
     probes: np.ndarray
@@ -128,25 +155,27 @@ def plot_recall(
     search: InvertedLists | None = None,
     ax: Any = None,
 ) -> RecallCurve:
-    """Draws the recall of an export's inverted lists against lists read.
+    """Draws the recall of inverted lists against the number of lists read.
 
-    Probes are 1, 2, 4 and so on up to all lists, where recall is 1; fewer than
-    are sure to hold k classes are left out.
+    Use it to choose `num_probes` for an export. It tries 1, 2, 4 and so on, up
+    to all lists, where the recall is 1. Numbers of lists that may hold fewer
+    than k classes are left out. It needs matplotlib.
 
     Args:
-        model: a built model that ends in a head with one row a class.
-        x: inputs that recall is measured on, real ones; as for `predict`.
-        k: int, classes in an answer.
-        search: `tfxclass.export.InvertedLists`, whose `num_lists` and `seed`
-            count; by default as it comes.
-        ax: matplotlib axes; those of a new figure by default.
+        model: a built model that ends in a head with one class vector for each
+            class.
+        x: real inputs on which the recall is measured, as for `predict`.
+        k: int, number of classes in an answer.
+        search: `tfxclass.export.InvertedLists`, of which `num_lists` and `seed`
+            are used. Defaults to `InvertedLists()`.
+        ax: matplotlib axes. Defaults to a new figure.
 
     Returns:
-        `RecallCurve`, what is drawn.
+        `RecallCurve`, the values in the figure.
 
     Raises:
-        ImportError: there is no matplotlib.
-        ValueError: another kind of head.
+        ImportError: if matplotlib is not installed.
+        ValueError: if the head is of another kind.
     """
     ax = _axes(ax)
     inputs, features, head = encoder_of(model)
@@ -179,7 +208,7 @@ def _recalls(lists, head, k, features):
 
 
 def _axes(ax):
-    """`ax`, or those of a new figure."""
+    """`ax`, or the axes of a new figure."""
     try:
         from matplotlib import pyplot
     except ImportError as e:

@@ -7,7 +7,7 @@ from tfxclass.types import Store
 
 
 class SavedRandom:
-    """Mixin of layers that draw: Keras leaves a seed generator out of files.
+    """Mixin for layers with random state, which Keras does not save.
 
     A subclass calls `make_random` in its constructor, and derives from
     `keras.layers.Layer` after this.

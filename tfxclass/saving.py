@@ -1,4 +1,4 @@
-"""Saves that are whole, or that leave the old file as it was."""
+"""Saving models completely or not at all."""
 
 import contextlib
 import os
@@ -14,40 +14,60 @@ MODEL, WEIGHTS = ".keras", ".weights.h5"
 
 
 def save_model(model: keras.Model, path: Path) -> None:
-    """`model.save(path)`, complete or not at all.
+    """Saves a model to a `.keras` file, completely or not at all.
 
-    Keras writes into the file itself: where the disk is full or the process is
-    killed, the last good model is gone as well. Here the file is written beside
-    `path` (`.<name>.unfinished...`), synchronised with the disk and renamed. A
-    later save takes the place of what a killed one left.
+    Use it instead of `model.save(path)`, which overwrites the last good file
+    while it writes. If the disk is full or the process is killed, `path` stays
+    as it was. The model is written to a file next to `path`
+    (`.<name>.unfinished...`), synchronized with the disk and renamed. The next
+    save removes the file that a killed one left.
 
     Args:
         model: `keras.Model`.
         path: str, ends in `.keras`. Missing folders are made.
 
     Raises:
-        ValueError: another ending.
-        OSError: it cannot be written; `path` is as it was.
+        ValueError: if `path` has another ending.
+        OSError: if it cannot be written. `path` is then as it was.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    tfxclass.save_model(model, "model.keras")
+    model = keras.saving.load_model("model.keras")
+    ```
     """
     _replace(path, MODEL, model.save)
 
 
 def save_weights(model: keras.Model, path: Path) -> None:
-    """`model.save_weights(path)`, complete or not at all; see `save_model`.
+    """Saves weights to a `.weights.h5` file, completely or not at all.
+
+    See `save_model` for the reason.
 
     Args:
         model: `keras.Model`.
         path: str, ends in `.weights.h5`. Missing folders are made.
 
     Raises:
-        ValueError: another ending.
-        OSError: it cannot be written; `path` is as it was.
+        ValueError: if `path` has another ending.
+        OSError: if it cannot be written. `path` is then as it was.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    tfxclass.save_weights(model, "model.weights.h5")
+    ```
     """
     _replace(path, WEIGHTS, model.save_weights)
 
 
 def check_ending(name: str, path: str, wanted: str) -> None:
-    """Raises ValueError unless `path`, the argument `name`, ends so."""
+    """Raises ValueError unless `path` (argument `name`) has this ending."""
     if not path.endswith(wanted):
         raise ValueError(f"`{name}` must end in {wanted}. Received: {path!r}")
 

@@ -21,7 +21,7 @@ Columns = dict[str, list[bytes]]
 Config = dict[str, Any]
 #: Batches, or a function that takes the number of an epoch and returns them.
 Data = tf.data.Dataset | Callable[[int], tf.data.Dataset]
-#: Of a variable; `tf.IndexedSlices` holds the touched rows alone.
+#: Gradient of a variable; `tf.IndexedSlices` has only touched rows.
 Gradient = tf.Tensor | tf.IndexedSlices
 #: As `keras.initializers.get` takes it.
 Initializer = str | keras.initializers.Initializer | Callable[..., tf.Tensor]
@@ -34,7 +34,7 @@ Margin = Callable[[tf.Tensor], tf.Tensor]
 Path = str | os.PathLike
 #: A number, or a tensor of shape [].
 Scalar = int | tf.Tensor
-#: Of a tensor; None is any size.
+#: Shape of a tensor; None is any size.
 Shape = Sequence[int | None]
 #: What `save_own_variables` fills.
 Store = MutableMapping[str, Any]

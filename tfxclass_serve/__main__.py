@@ -7,11 +7,6 @@ import signal
 import sys
 import threading
 
-# First: TensorFlow's notes bury what a user reads. The server's own log tells
-# what fails.
-from tfxclass_serve import quiet  # noqa: F401
-
-# isort: split
 from tfxclass_serve.batching import Batching
 from tfxclass_serve.c_loader import TensorFlowError
 
@@ -23,25 +18,74 @@ tensorflow/serving on the same folder; see serving/README.md."""
 def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         prog="tfxclass-serve",
-        description="Serves SavedModels over REST and gRPC as TensorFlow "
-        "Serving does.",
+        description="Serves SavedModels over REST and gRPC, as TensorFlow "
+        "Serving does, with a page to try them at the REST port.",
         epilog=_NOTE,
     )
     add = parser.add_argument
-    add("folder", nargs="?", help="of models, or of one model's versions")
-    add("--model_config_file", help="a ModelServerConfig instead of a folder")
-    add("--host", default="127.0.0.1", help="0.0.0.0 for all networks")
-    add("--rest_api_port", type=int, default=8501, help="0 for no REST")
-    add("--port", type=int, default=8500, help="of gRPC; 0 for no gRPC")
-    add("--poll_seconds", type=float, default=1.0)
-    add("--batch_sizes", help="turns batching on: rising sizes, as 1,4,16")
-    add("--max_request_bytes", type=int, default=1 << 26)
-    add("--timeout_seconds", type=float, default=30.0, help="for a request")
+    add(
+        "folder",
+        nargs="?",
+        help="folder of models, or of the versions of one model",
+    )
+    add(
+        "--model_config_file",
+        metavar="FILE",
+        help="a ModelServerConfig, instead of a folder",
+    )
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen at; 0.0.0.0 is for all networks (default: "
+        "%(default)s)",
+    )
+    add(
+        "--rest_api_port",
+        type=int,
+        default=8501,
+        metavar="PORT",
+        help="port of the REST API and of the page; 0 for none (default: "
+        "%(default)s)",
+    )
+    add(
+        "--port",
+        type=int,
+        default=8500,
+        help="port of the gRPC API; 0 for none (default: %(default)s)",
+    )
+    add(
+        "--poll_seconds",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="time between two looks for new versions (default: %(default)s)",
+    )
+    add(
+        "--batch_sizes",
+        metavar="SIZES",
+        help="runs requests together, padded to the next of these rising "
+        "sizes, such as 1,4,16 (default: no batching)",
+    )
+    add(
+        "--max_request_bytes",
+        type=int,
+        default=1 << 26,
+        metavar="BYTES",
+        help="largest request (default: %(default)s)",
+    )
+    add(
+        "--timeout_seconds",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="time limit of a request (default: %(default)s)",
+    )
     add(
         "--grace_seconds",
         type=float,
         default=10.0,
-        help="after SIGTERM, for the requests under way",
+        metavar="SECONDS",
+        help="time for running requests after SIGTERM (default: %(default)s)",
     )
     arguments = parser.parse_args(argv)
     if (arguments.folder is None) == (arguments.model_config_file is None):
@@ -109,6 +153,10 @@ def _make_server(arguments):
 
 def main(argv=None):
     arguments = parse_arguments(argv)
+    # It loads TensorFlow, without the notes that bury what a user reads. The
+    # server's own log tells what fails.
+    from tfxclass_serve import quiet  # noqa: F401
+
     server = _make_server(arguments)
     print(_NOTE, flush=True)
     log = logging.getLogger("tfxclass_serve")

@@ -227,7 +227,7 @@ class Model:
         self.api.call("TF_DeleteGraph", self.graph)
 
     def run(self, inputs, outputs):
-        """Values of the tensors `outputs`, given those of `inputs`.
+        """Computes the tensors `outputs` from values of `inputs`.
 
         Args:
             inputs: list of `(tensor name, array)`.

@@ -1,4 +1,4 @@
-"""Where TensorFlow's shared objects are, found without importing it."""
+"""Finds TensorFlow's shared objects without importing it."""
 
 import glob
 import importlib.util
@@ -6,7 +6,7 @@ import os
 
 
 def library_folder():
-    """Where TensorFlow's library is."""
+    """The folder of TensorFlow's library."""
     found = importlib.util.find_spec("tensorflow")
     if found is None:
         raise ImportError(

@@ -221,6 +221,9 @@ class Models:
             for number, entry in self._versions.get(name, {}).items()
             if entry.state == AVAILABLE
         ]
+        if version == 0 and 0 not in available:
+            # ovmsclient asks for version 0 where it means the latest.
+            version = None
         if version is None and available:
             return max(available)
         if version not in available:
@@ -243,6 +246,8 @@ class Models:
             if label is not None:
                 version = self._choose(name, version, label)
             known = self._versions.get(name, {})
+            if version == 0 and 0 not in known:
+                version = None
             rows = [
                 (number, entry.state, entry.error)
                 for number, entry in sorted(known.items(), reverse=True)

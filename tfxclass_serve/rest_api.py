@@ -8,6 +8,7 @@ from google.protobuf import json_format
 
 from tfxclass_serve import errors
 from tfxclass_serve import json_codec
+from tfxclass_serve import kserve
 from tfxclass_serve.c_loader import TensorFlowError
 from tfxclass_serve.folders import to_version
 from tfxclass_serve.models import STATES
@@ -35,6 +36,8 @@ class RestApi:
 
     def answer(self, method, path, body):
         """The document that answers; TensorFlowError if there is none."""
+        if path == "/v2" or path.startswith("/v2/"):
+            return self._kserve(method, path, body)
         pattern = _PREDICTION if method == "POST" else _STATUS
         found = pattern.fullmatch(path)
         if not found:
@@ -57,13 +60,29 @@ class RestApi:
         where = name, version, label
         if method == "GET":
             return self._metadata(where) if what else self._status(where)
-        return self._timed(what.lower(), where, body)
+        what = what.lower()
+        return self._timed(
+            what, where, lambda servable, _: _ANSWERS[what](servable, body)
+        )
 
-    def _timed(self, what, where, body):
+    def _kserve(self, method, path, body):
+        if kserve.is_server_path(method, path):
+            return kserve.about_server()
+        name, version, what = kserve.parse(method, path)
+        if what == "infer":
+            return self._timed(
+                "predict",
+                (name, version),
+                lambda servable, used: kserve.infer(servable, name, used, body),
+            )
+        with self.models.use(name, version) as (servable, used):
+            return kserve.describe(servable, name, used)
+
+    def _timed(self, what, where, answer):
         begin, status = time.perf_counter(), "INTERNAL"
-        with self.models.use(*where) as (servable, _):
+        with self.models.use(*where) as (servable, version):
             try:
-                result = _ANSWERS[what](servable, body)
+                result = answer(servable, version)
                 status = "OK"
                 return result
             except TensorFlowError as e:

@@ -17,7 +17,7 @@ set, into benchmarks/results/comparison:
 
 `--figures` draws them again, from the CSV where there are no jobs' files.
 What a figure says is written by hand into a file beside it, SET.md or
-SET_curves.md; `python benchmarks/report.py` puts all into RESULTS.md.
+SET_curves.md; `python benchmarks/report.py` puts all into the pages of results.
 
 The data are in `rows.py`, `readers.py` and `sets.py`; the table of methods in
 `methods.py`, what is varied in `sweeps.py`; a job is `model.py` and `train.py`,

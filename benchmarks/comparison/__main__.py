@@ -41,6 +41,7 @@ def parse_arguments(argv=None):
     add("--quick", action="store_true", help="tiny, two minutes, for a look")
     add("--jobs", help="folder of their results (benchmarks/cache/...)")
     add("--out", help="folder of the figures (benchmarks/results/comparison)")
+    add("--suffix", help="of the files' names, for a part of the methods")
     args = parser.parse_args(argv)
     jobs, out = os.path.join(CACHE, "jobs"), results.FOLDER
     if args.quick:
@@ -95,7 +96,7 @@ def main(argv=None):
     errors = {} if args.figures else run(args, jobs)
     for name in args.sets:
         first = jobs[name][0]
-        file = results.file_of(name, first)
+        file = results.file_of(name, first, args.suffix)
         folder = os.path.join(args.jobs, name, first.budget)
         results.collect(file, folder, args.out)
         figures.draw(file, name, args.out)

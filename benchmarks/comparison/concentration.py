@@ -3,11 +3,12 @@
     python -m benchmarks.comparison.concentration [--sets ...] [--epochs 2]
 
 Fig. 1 of Zhang et al. (AAAI 2018) on the sets of the comparison, on classes in
-groups of 50 and on glyphs: CP_K, the sum of the K greatest probabilities, and
-NCG_K, the part of the gradient's energy, the sum of (p - y)^2, that K classes
-carry. Means over 512 training rows, exact, of the model that uniform draws
-train. Into benchmarks/results/comparison: concentration.json and
-concentration.png. A set is a process of its own and is kept in
+groups of 50 and on glyphs. CP_K is the sum of the K highest probabilities.
+NCG_K (eq. 5) is the part of the gradient's energy, the sum of (p - y)^2, that
+the K classes with the highest responses carry. Both are exact means over 512
+training rows of a model that is trained with uniform samples. The results are
+benchmarks/results/comparison/concentration.json and concentration.png. Each
+set runs in a process of its own; its result is kept in
 benchmarks/cache/concentration.
 """
 
@@ -33,16 +34,22 @@ SHOWN = (1, 10, 100, 1000)
 
 
 def curves(probabilities, targets):
-    """`(CP, NCG)`, float64 `[num_classes]`: at K, the means of the rows.
+    """CP_K and NCG_K for every K, means over the rows.
 
     Args:
         probabilities, targets: float `[rows, num_classes]`.
+
+    Returns:
+        `(CP, NCG)`, float64 `[num_classes]`; index K - 1 holds the value at K.
     """
     p = np.asarray(probabilities, np.float64)
     energy = (p - targets) ** 2
     whole = np.maximum(energy.sum(axis=1, keepdims=True), 1e-300)
+    # Both sums run over the classes with the highest responses (eq. 5). The
+    # responses rank the classes as the probabilities do.
+    order = np.argsort(-p, axis=1, kind="stable")
     return tuple(
-        np.cumsum(-np.sort(-part, axis=1), axis=1).mean(axis=0)
+        np.cumsum(np.take_along_axis(part, order, 1), axis=1).mean(axis=0)
         for part in (p, energy / whole)
     )
 
@@ -124,13 +131,13 @@ def draw(rows, out):
         figure_style.plain_ticks(axis.xaxis)
     axes[1].legend(loc="lower right")
     least, most = (
-        f(100 * row["CP_10"] for row in last.values()) for f in (min, max)
+        f(100 * row["NCG_10"] for row in last.values()) for f in (min, max)
     )
     figure_style.save(
         figure,
         os.path.join(out, "concentration.png"),
-        "Ten classes carry the gradient, but only "
-        f"{least:.0f} to {most:.0f} % of the probability",
+        f"In trained models, ten classes carry {least:.0f} to {most:.0f} % "
+        "of the gradient",
     )
 
 

@@ -34,7 +34,7 @@ METHODS = ("uniform", "auto", "lsh", "forest")
 CONSTANT = ("neighbors",)
 #: What is recommended: one second moment for all class rows.
 SHARED = "second_moment='matrix'"
-PAPERS = ("full", "random", "forest_paper", "lsh_paper")
+PAPERS = ("full", "random", "forest_paper", "lsh_uncorrected", "lsh_paper")
 
 
 class GroupsJob(NamedTuple):

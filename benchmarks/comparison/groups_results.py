@@ -23,6 +23,7 @@ LABELS = {
     "full": "full softmax",
     "random": "the papers' random",
     "forest_paper": "the paper's forest",
+    "lsh_uncorrected": "LSH, uncorrected",
     "lsh_paper": "the paper's LSH",
 }
 # Fewer do not tell one constant from another.

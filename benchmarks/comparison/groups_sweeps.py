@@ -19,7 +19,7 @@ from benchmarks.comparison import groups_command
 from benchmarks.comparison.groups_results import LABELS
 from benchmarks.comparison.groups_results import ms_a_step
 
-FORESTS, TABLES = ("forest_paper", "forest"), ("lsh_paper", "lsh")
+FORESTS, TABLES = ("forest_paper", "forest"), ("lsh_uncorrected", "lsh")
 SWEEPS = {
     "num_trees": (FORESTS, (2, 5, 10, 20, 50)),
     "leaf_size": (FORESTS, (25, 50, 100, 200, 400)),

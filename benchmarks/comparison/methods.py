@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 import tfxclass
+from tfxclass.rows import search
 
 
 class Method(NamedTuple):
@@ -17,7 +18,8 @@ class Method(NamedTuple):
         sampler: str, class in `tfxclass.samplers`, or a class, or None.
         options: dict, of the sampler if there is one, else of the head. A
             value that is a function is called with `(data, set_up)`; `tau_cp`
-            is the threshold of an `AdaptiveAllocation`.
+            is the threshold of an `AdaptiveAllocation`, a number or its first
+            and last value.
     """
 
     label: str
@@ -34,6 +36,23 @@ class RandomSampler(tfxclass.samplers.UniformSampler):
         sample = super().sample(*arguments)
         count = tf.zeros_like(sample.log_expected_count)
         return sample._replace(log_expected_count=count)
+
+
+@keras.saving.register_keras_serializable("benchmarks")
+class CosineTopKSampler(tfxclass.samplers.TopKSampler):
+    """The optimal selection by cosine, as the selective softmax paper ranks.
+
+    `TopKSampler` ranks by logits, which the loss is made of.
+    """
+
+    def neighbors(self, queries, kernel, num_neighbors):
+        count = tf.cast(num_neighbors, tf.int32)
+        kernel = tf.convert_to_tensor(kernel)
+        return search.top_k(queries, kernel, count, normalize=True)
+
+
+def _every_class(data, set_up):
+    return data.num_classes
 
 
 def _num_sampled(data, set_up):
@@ -91,12 +110,26 @@ def _lsh(label, scheme, **options):
 # The softmax restricted to the classes that were chosen, not an estimate of
 # the full one.
 _PAPER = {"neighbor_fraction": 1.0, "correct_fill": False}
-_LSH_PAPER = {
+# One set for the whole batch, buckets of 128, the rest of the sample uniform:
+# near the paper, and not the paper.
+_LSH_UNCORRECTED = {
     "neighbor_fraction": 1.0,
     "correction": "none",
     "num_tables": 50,
     "num_hashes": 9,
 }
+# Daghaghi et al.: each row has a softmax over its labels and its own buckets.
+# No bucket is cut and nothing is filled, so a step must have room for all.
+_LSH_PAPER = {
+    "num_sampled": _every_class,
+    "bucket_size": None,
+    "negatives": "sample",
+    "neighbor_fraction": 1.0,
+    "correction": "none",
+    "redraw_interval": None,
+    "rebuild_interval": 50,
+}
+_SIMHASH_PAPER = {"num_hashes": 9, "num_tables": 50, **_LSH_PAPER}
 METHODS = {
     "full": Method("full softmax", "FullSoftmax"),
     "uniform": _sampled("uniform", "UniformSampler"),
@@ -124,11 +157,11 @@ METHODS = {
     "cluster": _sampled("cluster index", "ClusterSampler", **_INTERVAL),
     "lsh_embedding": _lsh("LSH embedding", "embedding"),
     "lsh_label": _lsh("LSH label", "label"),
-    "lsh_embedding_paper": _lsh(
-        "LSH embedding, as in the paper", "embedding", **_LSH_PAPER
+    "lsh_embedding_uncorrected": _lsh(
+        "LSH embedding, uncorrected", "embedding", **_LSH_UNCORRECTED
     ),
-    "lsh_label_paper": _lsh(
-        "LSH label, as in the paper", "label", **_LSH_PAPER
+    "lsh_label_uncorrected": _lsh(
+        "LSH label, uncorrected", "label", **_LSH_UNCORRECTED
     ),
     "lsh_dwta": _lsh("LSH embedding, DWTA", "embedding", hash_family="dwta"),
     "nce": Method(
@@ -159,6 +192,39 @@ METHODS = {
         "hierarchical softmax (Huffman)",
         "HierarchicalSoftmax",
         options={"tree": "huffman", "counts": _counts},
+    ),
+    # The papers' own settings. A number of a figure's color is a place here,
+    # so that these come last.
+    "forest_adaptive_paper": _forest(
+        "forest, adaptive (HF-A), threshold raised",
+        num_candidates=None,
+        **_PAPER,
+        tau_cp=(0.6, 0.95),
+    ),
+    "top_k_cosine_paper": _sampled(
+        "optimal by cosine, as in the paper", CosineTopKSampler, **_PAPER
+    ),
+    "lsh_embedding_paper": _lsh(
+        "LSH embedding, SimHash K=9 L=50", "embedding", **_SIMHASH_PAPER
+    ),
+    "lsh_label_paper": _lsh(
+        "LSH label, SimHash K=9 L=50", "label", **_SIMHASH_PAPER
+    ),
+    "lsh_dwta_6_paper": _lsh(
+        "LSH embedding, DWTA K=6 L=400",
+        "embedding",
+        hash_family="dwta",
+        num_hashes=6,
+        num_tables=400,
+        **_LSH_PAPER,
+    ),
+    "lsh_dwta_5_paper": _lsh(
+        "LSH embedding, DWTA K=5 L=350",
+        "embedding",
+        hash_family="dwta",
+        num_hashes=5,
+        num_tables=350,
+        **_LSH_PAPER,
     ),
 }
 
@@ -195,10 +261,11 @@ def make_head(method, options, data, set_up, seed, steps=1000):
 
 
 def _allocation(tau_cp, steps):
-    """HF-A with a threshold that stays, in five phases."""
+    """HF-A in five phases, with a threshold that stays or is raised."""
+    ends = tau_cp if isinstance(tau_cp, tuple) else (tau_cp, tau_cp)
     return tfxclass.samplers.AdaptiveAllocation(
         phase_steps=max(steps // 5, 1),
-        cumulative_probability=(tau_cp, tau_cp),
+        cumulative_probability=ends,
         ramp_steps=steps,
         num_trees=(10, 50),
         rebuild_interval=(50, 200),

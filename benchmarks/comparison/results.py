@@ -19,9 +19,10 @@ GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
 _TEXT = ("set", "method", "setting", "budget", "date", "machine")
 
 
-def file_of(set_name, job):
+def file_of(set_name, job, suffix=None):
     """Name of the files of a set: those of equal steps are apart."""
-    return set_name if job.seconds else f"{set_name}_steps"
+    parts = set_name, None if job.seconds else "steps", suffix
+    return "_".join(part for part in parts if part)
 
 
 def collect(name, jobs_folder, out):
@@ -157,6 +158,9 @@ def save_table(name, runs, out):
         f"--sets {first['set']} {first['budget']}"
     )
     seeds = sorted({int(seed) for _, _, seed in runs.curves})
+    if "_steps_" in name:
+        command += f" --suffix {name.rpartition('_')[2]} --methods "
+        command += " ".join(runs.methods)
     if len(seeds) > 1:
         command += " --seeds " + " ".join(map(str, seeds))
     # Rows that were merged may be of several days, and machines.

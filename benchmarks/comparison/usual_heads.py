@@ -41,6 +41,8 @@ def make_head(method, num_classes, num_sampled, scale, seed, **options):
         return layers.LSHSoftmax(
             num_classes, num_sampled, sampler_options=options, **common
         )
+    if method == "lsh_paper":  # no class of a bucket is left out
+        num_sampled = num_classes
     sampler = _SAMPLERS[method](num_sampled, seed=seed, **options)
     return layers.SampledSoftmax(num_classes, sampler=sampler, **common)
 
@@ -54,8 +56,19 @@ _SAMPLERS = {
         neighbor_fraction=1.0,
         correct_fill=False,
     ),
-    "lsh_paper": functools.partial(
+    "lsh_uncorrected": functools.partial(
         tfxclass.samplers.LSHSampler, neighbor_fraction=1.0, correction="none"
+    ),
+    "lsh_paper": functools.partial(
+        tfxclass.samplers.LSHSampler,
+        num_hashes=9,
+        num_tables=50,
+        bucket_size=None,
+        negatives="sample",
+        neighbor_fraction=1.0,
+        correction="none",
+        redraw_interval=None,
+        rebuild_interval=50,
     ),
 }
 

@@ -75,4 +75,7 @@ CELLS = [
     Cell("subjects", "bag", 20, 512, 0.3, 500, False, True),
     Cell("tmall", "tied", None, 256, 1, 800, is_kept_back=True),
     Cell("language_model", "transformer", None, 256, 1, 600, False, True),
+    # Added last, since files of results are numbered.
+    Cell("glyphs", "layers", None, 128, 1, 1500),
+    Cell("glyphs", "layers", 24, 256, 1, 1000, falls=False),
 ]

@@ -164,7 +164,7 @@ class TestSets:
             assert len(np.unique(labels)) <= least
 
 
-SOME_METHODS = ["full", "uniform", "forest_adaptive", "lsh_label_paper"]
+SOME_METHODS = ["full", "uniform", "forest_adaptive", "lsh_label_uncorrected"]
 SOME_METHODS += ["nce", "adaptive", "sparsemax"]
 
 
@@ -500,13 +500,13 @@ class TestFreshProcess:
 
 
 def test_concentration_is_the_papers():
-    """CP_K of p, and NCG_K of (p - y)^2, by their definitions."""
+    """CP_K of p, and NCG_K of (p - y)^2 along the highest responses (eq. 5)."""
     p = np.array([[0.5, 0.2, 0.3], [0.1, 0.8, 0.1]])
     targets = concentration.targets_of(np.array([[1, -1], [0, 2]]), 3)
     assert targets.tolist() == [[0, 1, 0], [0.5, 0, 0.5]]
     cp, ncg = concentration.curves(p, targets)
     np.testing.assert_allclose(cp, [0.65, 0.85, 1.0])
-    # 0.25, 0.64, 0.09 and 0.16, 0.64, 0.16.
-    expected = [[0.64, 0.89, 0.98], [0.64, 0.8, 0.96]]
+    # By falling p: 0.25, 0.09, 0.64 and 0.64, 0.16, 0.16.
+    expected = [[0.25, 0.34, 0.98], [0.64, 0.8, 0.96]]
     expected = np.array(expected) / [[0.98], [0.96]]
     np.testing.assert_allclose(ncg, expected.mean(axis=0))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.comparison import groups
+from benchmarks.comparison import groups_lsh
 from benchmarks.comparison import groups_results as results
 from benchmarks.comparison.groups import GroupsJob
 
@@ -145,3 +146,23 @@ def test_rows_lie_about_their_classes_in_groups(group):
     spread = math.sqrt(((made.means - centres) ** 2).mean())
     expected = groups_train.WITHIN * math.sqrt(1 - 1 / group)
     assert abs(spread - expected) < 0.03
+
+
+def test_the_lsh_papers_rule_in_a_table():
+    jobs = [
+        GroupsJob(100, 10, 5, 8, 300, method, seed)
+        for seed in (0, 1)
+        for method in ("random", "lsh_paper")
+    ]
+    ends = (0.5, 0.7, 0.6, 0.9)
+    found = [
+        (job, stored(job, curve_of([0.1, end])))
+        for job, end in zip(jobs, ends, strict=True)
+    ]
+    random, lsh = groups_lsh.rows_of(found)
+    assert (random["method"], lsh["method"]) == (
+        "the papers' random",
+        "the paper's LSH",
+    )
+    assert math.isclose(random["accuracy"], 0.55)
+    assert (lsh["least"], lsh["most"], lsh["seeds"]) == (0.7, 0.9, 2)

@@ -13,6 +13,7 @@ from benchmarks import dropmax
 from benchmarks import dropmax_data
 from benchmarks import dropmax_jobs
 from benchmarks import dropmax_methods
+from benchmarks import dropmax_retained
 from benchmarks import dropmax_train
 from tests.support.contract import BATCH
 from tests.support.contract import built
@@ -322,3 +323,16 @@ class TestReaders:
         np.testing.assert_allclose(
             np.linalg.norm(found.test[0], axis=1), 1.0, rtol=1e-5
         )
+
+
+def test_retained_and_confused_classes():
+    """A correlation of 1 where confused classes are retained the most."""
+    retain = np.array([[0.9, 0.2, 0.4], [0.3, 0.9, 0.5], [0.6, 0.7, 0.8]])
+    scores = {"test 18": {"error": 2.0}}
+    result = {"retain": retain.tolist(), "scores": scores}
+    base = {"probabilities": (retain**2).tolist()}
+    row = dropmax_retained.row_of([result, result], [base, base])
+    assert row["correlation"] == pytest.approx(1.0)
+    assert (row["least"], row["most"]) == (0.2, 0.7)
+    assert row["of the label"] == pytest.approx(retain.diagonal().mean())
+    assert row["error_%"] == 2.0

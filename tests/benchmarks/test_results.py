@@ -49,7 +49,18 @@ def strict_json(text):
 
 class TestPage:
     def test_is_what_the_results_say(self, report):
-        assert (FOLDER / "RESULTS.md").read_text() == report.page()
+        pages = report.pages()
+        for path, text in pages.items():
+            assert pathlib.Path(path).read_text() == text, path
+        folders = FOLDER / "pages", ROOT / "docs" / "papers"
+        there = {str(p) for folder in folders for p in folder.glob("*.md")}
+        assert there | {str(FOLDER / "RESULTS.md")} == pages.keys()
+
+    def test_each_table_is_on_one_page(self, report):
+        pages = [*report.PAGES, report.APPENDIX[0]]
+        names = [name for page in pages for name in report.tables_of(page)]
+        assert len(set(names)) == len(names)
+        assert set(report.TITLES) <= set(names)
 
     def test_notes_are_in_files_of_their_own(self):
         paths = sorted((FOLDER / "results").rglob("*.json"))
@@ -91,6 +102,36 @@ class TestFigures:
     def test_several_cells(self, report):
         with pytest.raises(ValueError, match="with 2 cells"):
             report.notes.filled("{{ms: other=None}}", ROWS)
+
+
+class TestTexts:
+    """Texts without a table of their own name the file."""
+
+    @pytest.fixture
+    def notes(self, report, tmp_path, monkeypatch):
+        monkeypatch.setattr(report.notes.measure, "RESULTS", str(tmp_path))
+        record = {"command": "c", "machine": "m", "rows": ROWS}
+        (tmp_path / "x.json").write_text(json.dumps(record))
+        (tmp_path / "bad.json").write_text(json.dumps({"rows": ROWS}))
+        return report.notes
+
+    def test_a_figure_of_a_file(self, notes):
+        text = "a {{x ms: method=a}}, {{100 * x\nms: method=a}} and\n"
+        text += "{{x mb: classes=10}}"
+        assert notes.filled_from_files(text) == "a 2, 200 and 5"
+
+    def test_tables_and_lists_stay_as_they_are(self, notes):
+        table = "| a | b |\n| --- | --- |"
+        text = f"one\ntwo\n\n{table}\n\n- x\n  y\n"
+        assert (
+            notes.filled_from_files(text) == f"one two\n\n{table}\n\n- x\n  y"
+        )
+
+    def test_a_file_must_be_there_and_name_its_command(self, notes):
+        with pytest.raises(ValueError, match="No results file for 'no'"):
+            notes.value("no ms: method=a")
+        with pytest.raises(ValueError, match="must name its command"):
+            notes.value("bad ms: method=a")
 
 
 class TestPaths:

@@ -142,7 +142,7 @@ def test_refused(tmp_path):
     model = make_model(activation=None)
     with pytest.raises(ValueError, match="`probabilities` needs a head .*None"):
         InvertedLists(probabilities=True).build(model.layers[-1], 5)
-    with pytest.raises(ValueError, match="`base` has as many lists as it has"):
+    with pytest.raises(ValueError, match="must be left out with `base`"):
         InvertedLists(20, base=tmp_path)
     with pytest.raises(ValueError, match="threshold=0.5 with a search. Fix"):
         tfxclass.export.saved_model(

@@ -22,7 +22,7 @@ def test_jobs_are_told_apart_by_their_option():
 
 
 @pytest.mark.parametrize(
-    "method", ["forest", "forest_paper", "lsh", "lsh_paper"]
+    "method", ["forest", "forest_paper", "lsh", "lsh_uncorrected"]
 )
 def test_an_option_is_the_samplers(method):
     for name, (methods, values) in groups_sweeps.SWEEPS.items():

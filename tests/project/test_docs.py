@@ -56,11 +56,29 @@ def test_every_page_is_in_the_nav_once(tmp_path):
 
 
 def test_names_of_the_api_are_there():
-    for module in site().MODULES:
-        names = site().public_names(module)
-        assert names, module
+    pages = site()
+    for module, groups in pages.GROUPS.items():
+        names = [name for group in groups.values() for name in group]
+        hidden = pages.LEFT_OUT.get(module, set())
+        assert sorted(names) == sorted({*pages.public_names(module)} - hidden)
         for name in names:
             assert hasattr(getattr(tfxclass, module), name), (module, name)
+            assert pages.summary(module, name), (module, name)
+
+
+def test_all_modules_and_functions_have_a_page():
+    pages = site()
+    names = {name for group in pages.TOP_LEVEL.values() for name in group}
+    assert {*tfxclass.__all__} == {*names, *pages.MODULES}
+
+
+def test_members_of_the_api_are_there():
+    for path, members in site().MEMBERS.items():
+        target = tfxclass
+        for part in path.split("."):
+            target = getattr(target, part)
+        for name in members:
+            assert getattr(target, name).__doc__, (path, name)
 
 
 def test_a_link_that_leads_nowhere_is_told(tmp_path):
@@ -93,7 +111,7 @@ def anchors_of(page):
 
 
 def test_anchors_are_there():
-    for page in [ROOT / "README.md", *DOCS.glob("*.md")]:
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         text = page.read_text(encoding="utf8")
         for path, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
             target = page.parent / path if path else page
@@ -132,6 +150,15 @@ def reverse_dictionary():
     return {**names, "vocabulary_path": None, "idf": None}
 
 
+def works_with():
+    pytest.importorskip("sklearn")
+    vector = " ".join(["0.5"] * 16)
+    pathlib.Path("wiki.en.vec").write_text(f"1 16\npear {vector}\n")
+    random = np.random.default_rng(0)
+    weight, bias = random.normal(size=(1_000, 16)), np.zeros(1_000)
+    return {"linear": types.SimpleNamespace(weight=weight, bias=bias)}
+
+
 #: Pages with Python, and the names that it begins with.
 PAGES = {
     "docs/addons.md": dict,
@@ -152,6 +179,7 @@ PAGES = {
     "docs/tagging.md": dict,
     "docs/two_towers.md": dict,
     "docs/watching.md": dict,
+    "docs/works_with.md": works_with,
     "examples/reverse_dictionary/README.md": reverse_dictionary,
 }
 #: Those of tests/project/test_readme.py.
@@ -160,7 +188,7 @@ OTHERS = {"README.md", "serving/README.md"}
 
 def pages():
     """Paths of the site's pages but the API, from the root."""
-    first = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    first = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
     files = site().linked_files(first)
     found = [path for path in files if path.suffix == ".md"]
     return sorted(str(path.relative_to(ROOT)) for path in found)
@@ -248,13 +276,6 @@ def test_commands_that_are_not_there():
         check_commands("tfxclass tag fit a.jsonl \\\n  --no b")
 
 
-EXAMPLES = [
-    path.name
-    for path in sorted((ROOT / "examples").glob("*.py"))
-    if path.name != "__init__.py"
-]
-
-
 def docs_tool(name):
     """A command of `make docs`' environment; skips where it is not made."""
     folder = ROOT / ".docs" / "bin"
@@ -272,21 +293,3 @@ def test_the_site_is_built_without_a_warning():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (ROOT / "build" / "site" / "api" / "layers" / "index.html").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_a_notebook(name, tmp_path):
-    """Text and code in turn, and all code runs but the call of `main`."""
-    path = tmp_path / "example.ipynb"
-    command = [docs_tool("jupytext"), "--quiet", "--to", "notebook"]
-    source = pathlib.Path(ROOT, "examples", name)
-    subprocess.run([*command, "-o", path, source], check=True)
-    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
-    kinds = [cell["cell_type"] for cell in cells]
-    assert {"markdown", "code"} <= set(kinds)
-    module = types.ModuleType("notebook")
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), vars(module))  # noqa: S102
-    assert callable(module.main)

@@ -137,3 +137,39 @@ def test_tuner(tmp_path):
     best.compile(loss=head.loss, metrics=[top])
     found = best.evaluate(x, y, verbose=0, return_dict=True)["top10"]
     assert found == pytest.approx(trial.score)
+
+
+def test_scikit_learn():
+    """A head in Keras' own wrapper: pipeline, folds and a search."""
+    pytest.importorskip("sklearn")
+    from sklearn import model_selection
+    from sklearn import pipeline
+    from sklearn import preprocessing
+
+    def build(X, y, rate=1e-2):  # noqa: N803
+        head = tfxclass.layers.SampledSoftmax(y.shape[1], y.shape[1])
+        model = keras.Sequential([keras.Input([8]), head])
+        model.compile(
+            tfxclass.optimizers.LazyAdam(rate),
+            loss=lambda y, y_pred: head.loss(keras.ops.argmax(y, -1), y_pred),
+            run_eagerly=True,
+        )
+        return model
+
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 20)
+    x = random.normal(size=(6, 8))[y] + 0.1 * random.normal(size=(120, 8))
+    names = np.array(list("abcdef"))[y]
+    wrapper = keras.wrappers.SKLearnClassifier(build, model_kwargs={})
+    estimator = pipeline.make_pipeline(preprocessing.StandardScaler(), wrapper)
+    search = model_selection.GridSearchCV(
+        estimator,
+        {"sklearnclassifier__model_kwargs": [{"rate": 1e-6}, {"rate": 0.1}]},
+        cv=2,
+    )
+    search.fit(
+        x, names, sklearnclassifier__epochs=3, sklearnclassifier__verbose=0
+    )
+    assert search.best_params_["sklearnclassifier__model_kwargs"]["rate"] == 0.1
+    assert search.score(x, names) > 0.9
+    assert search.predict(x[:1]).tolist() == ["a"]

@@ -16,6 +16,7 @@ from concurrent import futures
 import pytest
 import setuptools
 import tensorflow as tf
+import yaml
 
 import tfxclass
 from custom_ops import build
@@ -45,6 +46,11 @@ def built(tmp_path):
         (folder / "_tfxclass_ops.so").write_bytes(b"")
         (folder / "build_info.json").write_text(json.dumps(info))
     return tmp_path
+
+
+def tomllib_of(path):
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    return tomllib.loads(path.read_text())
 
 
 def change_info(compiled, **changes):
@@ -319,6 +325,7 @@ def test_sdist_can_be_built_from(tmp_path):
     assert [name for name in sources if name.endswith(".cu.cc")]
     assert set(sources) <= names
     assert {"setup.py", "tfxclass/export/_c_loader.py"} <= names
+    assert {"tfxclass_cli.py", "CITATION.cff", "SECURITY.md"} <= names
     assert not [name for name in names if name.startswith("tests")]
 
 
@@ -342,7 +349,7 @@ def test_wheel(tmp_path):
     assert "tfxclass/py.typed" in names
     folders = {name.split("/")[0] for name in names}
     folders = {name for name in folders if not name.endswith(".dist-info")}
-    assert folders == {"tfxclass"}
+    assert folders == {"tfxclass", "tfxclass_cli.py"}
     assert not [name for name in names if name.endswith((".cc", ".h"))]
 
 
@@ -370,6 +377,20 @@ def test_wheel_of_the_server(tmp_path):
 def test_distributions_are_of_one_version(folder):
     text = (ROOT / folder / "pyproject.toml").read_text()
     assert f'\nversion = "{tfxclass.__version__}"\n' in text
+
+
+def test_project_files():
+    """The citation is of this version; the workflow runs what there is."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == tfxclass.__version__
+    flow = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text())
+    commands = [step.get("run") for step in flow["jobs"]["checks"]["steps"]]
+    assert ".ci/run" in commands and (ROOT / ".ci/run").exists()
+    project = tomllib_of(ROOT / "pyproject.toml")["project"]
+    minors = {f"3.{minor}" for minor in range(10, 14)}
+    classifiers = project["classifiers"]
+    assert minors <= {x.rpartition(" :: ")[2] for x in classifiers}
+    assert project["authors"] and project["keywords"]
 
 
 def test_tensorflows_are_those_that_are_tested():

@@ -4,6 +4,7 @@ import ast
 import os
 import pathlib
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -24,6 +25,20 @@ def test_bad_command_line(arguments, capsys):
         main.parse_arguments(arguments)
     assert e.value.code == 2
     assert "tfxclass-serve: error" in capsys.readouterr().err
+
+
+def test_help_does_not_load_tensorflow():
+    code = (
+        "import sys\n"
+        "from tfxclass_serve import __main__\n"
+        "try: __main__.parse_arguments(['--help'])\n"
+        "finally: assert 'tensorflow' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and not done.stderr
+    assert "(default: 8501)" in done.stdout
 
 
 @pytest.mark.parametrize(

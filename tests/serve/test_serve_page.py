@@ -70,7 +70,7 @@ def test_a_click(page, url, tmp_path):
     page.goto(url + "?model=words")
     assert page.get_by_label("Model").input_value() == "words"
     page.get_by_label("text").fill("a tool <b>")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Predict").click()
     page.get_by_text("3 answers, best first.").wait_for()
     answers = page.get_by_role("list", name="Answers, best first")
     assert answers.get_by_role("listitem").count() == 3
@@ -78,7 +78,9 @@ def test_a_click(page, url, tmp_path):
     assert scores == sorted(scores, reverse=True)
     assert set(page.locator(".label").all_inner_texts()) <= set(NAMES)
     widths = [x.bounding_box()["width"] for x in page.locator(".bar").all()]
-    assert widths == sorted(widths, reverse=True) and widths[-1] > 0
+    # A whole bar is a probability of 1.
+    whole = page.locator(".track").first.bounding_box()["width"]
+    assert [x / whole for x in widths] == pytest.approx(scores, abs=0.01)
     shot = tmp_path / "page.png"
     page.screenshot(path=shot)
     assert shot.stat().st_size > 5_000
@@ -94,7 +96,7 @@ def test_keyboard_and_status(page, url):
     page.keyboard.press("Enter")
     page.get_by_role("status").get_by_text("3 answers, best").wait_for()
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Ask"
+    assert page.evaluate("document.activeElement.textContent") == "Predict"
     assert page.locator(".bar").first.get_attribute("aria-hidden") == "true"
 
 
@@ -110,12 +112,12 @@ def test_the_form_is_that_of_the_model(page, url):
     field = page.get_by_label("x float, 3")
     assert field.input_value() == "[0,0,0]"
     field.fill("[1, 2.5, -3]")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Predict").click()
     page.get_by_text("3 answers, best first.").wait_for()
     # Another signature, without a ranking.
     page.get_by_label("Signature").select_option("embed")
-    page.get_by_role("button", name="Ask").click()
-    page.get_by_text("Answered.").wait_for()
+    page.get_by_role("button", name="Predict").click()
+    page.get_by_text("Done.").wait_for()
     text = page.get_by_label("Other outputs").inner_text()
     assert len(text.split(",")) == 8
     # Another model, with two inputs.
@@ -134,19 +136,19 @@ def test_classes_are_excluded(page, url):
     assert field.input_value() == "[-1]"
     page.get_by_label("a float, 2").fill("[1, 2]")
     page.get_by_label("b int64").fill("3")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Predict").click()
     page.get_by_text("2 answers, best first.").wait_for()
     first, second = page.locator(".label").all_inner_texts()
     field.fill(f"[{first}]")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Predict").click()
     page.locator(".label").first.filter(has_text=second).wait_for()
     # A filter may leave fewer than are asked for.
     page.get_by_label("Signature").select_option("only")
     page.get_by_label("only_ids int64, any").fill("[7]")
     page.get_by_label("a float, 2").fill("[1, 2]")
     page.get_by_label("b int64").fill("3")
-    page.get_by_role("button", name="Ask").click()
-    page.get_by_text("1 answers, best first.").wait_for()
+    page.get_by_role("button", name="Predict").click()
+    page.get_by_text("1 answer.").wait_for()
     assert page.locator(".label").all_inner_texts() == ["7"]
 
 
@@ -171,7 +173,7 @@ def test_signatures_that_a_form_can_ask(page, url):
 def test_what_is_wrong_is_told(page, url, text, told):
     page.goto(url + "?model=numbers")
     page.get_by_label("x float, 3").fill(text)
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Predict").click()
     page.get_by_role("alert").get_by_text(told).wait_for()
 
 
@@ -179,3 +181,17 @@ def test_no_such_model(page, url):
     page.goto(url + "?model=<b>no")
     told = "No answer: Servable not found for request: Latest(<b>no)"
     page.get_by_role("alert").get_by_text(told).wait_for()
+
+
+def test_an_empty_text_is_refused(page, url):
+    page.goto(url + "?model=words")
+    field = page.get_by_label("text")
+    field.fill(" ")
+    page.get_by_role("button", name="Predict").click()
+    page.get_by_role("alert").get_by_text("Type a text first.").wait_for()
+    assert not page.locator(".label").count()
+    # Shift and Enter begin a new line, and send nothing.
+    field.fill("a tool")
+    page.keyboard.press("Shift+Enter")
+    assert field.input_value() == "a tool\n"
+    assert not page.locator(".label").count()

@@ -1,14 +1,21 @@
 """The clients and the manifests of serving/."""
 
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import threading
+from http import server
+from urllib import parse
+from urllib import request
 
 import pytest
+import tensorflow as tf
 
 import tfxclass
+from serving import annif_backend
 
 SERVING = pathlib.Path(__file__).resolve().parents[2] / "serving"
 
@@ -61,3 +68,24 @@ def test_manifests_name_the_files_that_are_written(name, tmp_path):
     assert container["image"].startswith("tensorflow/serving:")
     flags = container.get("args") or container["command"]
     assert "--enable_batching=true" in flags
+
+
+def test_annif_backend():
+    """What Annif sends to its `http` backend, and what it takes."""
+    http = server.HTTPServer(("127.0.0.1", 0), annif_backend.Handler)
+    http.model = lambda text: {
+        "labels": tf.constant([["uri:a", "uri:b", ""]]),
+        "scores": tf.constant(
+            [[0.75, 0.5 if text[0] == b"a & b" else 0.0, 0.0]]
+        ),
+    }
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{http.server_port}/suggest"
+    form = parse.urlencode({"text": "a & b", "project": "p", "limit": 2})
+    with http, request.urlopen(url) as told:
+        with request.urlopen(url, form.encode()) as answer:
+            found = json.load(answer)
+        assert json.load(told) == {"is_trained": True}
+        http.shutdown()
+    best = [{"uri": "uri:a", "score": 0.75}, {"uri": "uri:b", "score": 0.5}]
+    assert found == {"results": best}

@@ -1,4 +1,4 @@
-"""Which head, optimizer and rate a model needs, measured on the model."""
+"""Recommends a head, an optimizer and a learning rate for a model."""
 
 from tfxclass.advice.advise import advise
 from tfxclass.advice.model_checks import check
@@ -7,3 +7,7 @@ from tfxclass.advice.report import Choice
 from tfxclass.advice.report import RateTrial
 
 __all__ = ["Advice", "Choice", "RateTrial", "advise", "check"]
+
+
+def __dir__() -> list[str]:
+    return __all__

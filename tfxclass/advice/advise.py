@@ -33,38 +33,40 @@ def advise(
     seconds: float = 60.0,
     verbose: int = 1,
 ) -> Advice:
-    """Recommend a head, an optimizer and a learning rate for a model.
+    """Recommends a head, an optimizer and a learning rate for a model.
 
-    `advise` works on a copy of the model and tries what it recommends on your
-    data. The model itself stays as it is. Three steps follow each other:
+    Use it before a long training. `advise` works on a copy of the model and
+    tries what it recommends on your data. The model itself stays as it is.
+    Three steps follow each other:
 
-    1. The copy is trained with uniform samples. The softmax of a few rows is
-       then computed in full, which tells how noisy uniform samples are.
+    1. The copy is trained with uniform samples. The softmax of a few examples
+       is then computed over all classes, which tells how noisy uniform samples
+       are.
     2. Training steps of each head are timed.
     3. The recommended head is trained from the model's weights with several
-       learning rates, under the model's optimizer and under `HeadAdam`. Rows
-       that are held out of training judge them by their loss over all classes.
+       learning rates, under the model's optimizer and under `HeadAdam`.
+       Held-out examples judge them by their loss over all classes.
 
-    Use it before a long training. The noise grows as a model learns: the advice
-    for a trained model is about the model as it is, and more time gives better
-    advice. The learning rates are compared as constants over short trainings;
-    a schedule that ends low often allows a larger one.
+    The noise grows as a model learns: the advice for a trained model is about
+    the model as it is, and more time gives better advice. The learning rates
+    are compared as constants over short trainings. A schedule that ends low
+    often allows a larger one.
 
     Args:
         model: a built Sequential or functional model that ends in a
-            `FullSoftmax`, `SampledSoftmax`, `SelectiveSoftmax` or
-            `LSHSoftmax`. If it is compiled, its optimizer is tried, too.
+            `FullSoftmax`, `SampledSoftmax`, `SelectiveSoftmax` or `LSHSoftmax`.
+            If it is compiled, its optimizer is tried, too.
         data: `(x, y)`, arrays (`x` may be a structure of them) as for
-            `model.fit`; or a `tf.data.Dataset` of such batches. A tenth of the
-            rows, and at most 512, is held out of training.
-        batch_size: int, rows of a training batch; a dataset has its own.
-            Defaults to 256.
-        num_sampled: int, classes that a step of a sampled head computes. By
-            default the head's own number, or 1 % of the classes and at least
-            twice the labels of a batch.
-        seconds: float > 0, how long it may take. What there is no time for is
-            left out, and the advice says so. At least one training step and
-            the softmax of a few rows are computed. Defaults to 60.
+            `model.fit`, or a `tf.data.Dataset` of such batches. A tenth of the
+            examples, and at most 512, is held out of training.
+        batch_size: int, number of examples in a training batch. A dataset has
+            its own. Defaults to 256.
+        num_sampled: int, number of classes in a training step of a sampled
+            head. By default the head's own number, or 1 % of the classes and at
+            least twice the labels of a batch.
+        seconds: float > 0, time limit. What there is no time for is left out,
+            and the advice says so. At least one training step and the softmax
+            of a few examples are computed. Defaults to 60.
         verbose: 0 or 1, whether the advice is printed. Defaults to 1.
 
     Returns:
@@ -73,13 +75,20 @@ def advise(
         text.
 
     Raises:
-        ValueError: another kind of model, no data, numbers out of range, or a
-            training loss that is not finite.
+        ValueError: if the model is of another kind, there are no data, numbers
+            are out of range, or a training loss is not finite.
 
     Example:
 
-    >>> advice = tfxclass.advise(model, (x, y))
-    >>> head, optimizer = advice.head(), advice.optimizer()
+    ```python
+    head = tfxclass.layers.FullSoftmax(500)
+    model = keras.Sequential([keras.Input([16]), head])
+    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    x = np.random.default_rng(0).normal(size=[1024, 16]).astype("float32")
+    y = np.arange(1024) % 500
+    advice = tfxclass.advise(model, (x, y), seconds=2, verbose=0)
+    head, optimizer = advice.head(), advice.optimizer()
+    ```
     """
     batch_size = check_positive_int("batch_size", batch_size)
     if not 0 < seconds < math.inf:

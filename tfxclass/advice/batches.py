@@ -1,4 +1,4 @@
-"""Batches of the user's data, and rows that are held out of training."""
+"""Batches of the user's data, and held-out examples."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Batches = Iterator[tuple[Any, tf.Tensor]]
 
 
 class Split(NamedTuple):
-    """Training batches, and rows that no batch has.
+    """Training batches, and examples that are held out of them.
 
     Attributes:
         batches: function without arguments that returns training batches,

@@ -1,4 +1,4 @@
-"""What a training step of each head takes."""
+"""Measures the time of a training step with each head."""
 
 import contextlib
 import dataclasses
@@ -62,7 +62,7 @@ class HeadTimes:
                 runner = trial.runner(name)
                 choice = self._measure(runner, name, x, y)
             advice = _with_choice(advice, choice)
-            # The class vectors and slots of others are not needed any more.
+            # Class vectors and optimizer state of others are no longer needed.
             if advice.recommended == name:
                 self.runner = runner
         self._note_late([name for name in late if name != "auto"])

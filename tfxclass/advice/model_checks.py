@@ -1,4 +1,4 @@
-"""What is slow or wrong about a compiled model and its head, before `fit`."""
+"""Checks a compiled model and its head before `fit`."""
 
 from collections.abc import Mapping
 
@@ -18,27 +18,32 @@ def check(
 ) -> list[str]:
     """Looks for settings of a model that make training slow or wrong.
 
-    `fit` says the same when it begins; this function says it before. It finds
-    class vectors in bfloat16 with an optimizer that cannot move them, an
-    optimizer that updates all classes of a large sampled head, metrics that
-    make a sampled head compute all classes, and a `class_weight` for rows with
-    several labels.
+    Use it before `fit`, which reports the same when it begins. It finds:
+
+    - class vectors in bfloat16 with an optimizer that cannot update them,
+    - an optimizer that updates all classes of a large sampled head,
+    - metrics that make a sampled head compute all classes,
+    - a `class_weight` for examples with several labels.
 
     Args:
         model: a compiled Keras model that ends in a head.
-        labels: labels as in `fit`, or anything with their `shape`; or None.
+        labels: labels as in `fit`, or anything with their `shape`, or None.
         class_weight: the argument of `fit`, or None.
 
     Returns:
-        List of str, a problem and its fix each; empty if there are none.
+        List of str, a problem and its fix each. It is empty if there are none.
 
     Raises:
-        ValueError: the model has no head, or is not compiled.
+        ValueError: if the model has no head, or is not compiled.
 
     Example:
 
-    >>> problems = tfxclass.check(model)
-    >>> assert not problems, problems
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    problems = tfxclass.check(model)
+    ```
     """
     head = find_head(model)
     if getattr(model, "optimizer", None) is None:

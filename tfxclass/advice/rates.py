@@ -24,7 +24,7 @@ _FEW, _GOOD_STEPS = 4, 100
 # Fewer steps in the first round say nothing; more passes over the data are
 # about overfitting.
 _LEAST_STEPS, _MOST_PASSES = 10, 30
-# Of the time left, for the search, and of this, for held-out losses.
+# Fractions: of the time left, for the search; of this, for held-out losses.
 _SPENT, _JUDGED = 0.9, 0.4
 # Above so many times the loss at the start, training has diverged.
 _RISE = 1.1
@@ -83,7 +83,7 @@ def candidates_of(rates: dict[str, list[float]]) -> list[Candidate]:
 def plan(
     count: int, step: float, check: float, seconds: float, most: float
 ) -> Plan:
-    """As many candidates as there is time for.
+    """Plans as many candidates as there is time for.
 
     Args:
         count: int, candidates.
@@ -324,7 +324,7 @@ class RateSearch:
 
 
 def _learning(trials):
-    """Those that did not diverge, the lowest loss first."""
+    """Trials that did not diverge, the lowest loss first."""
     good = [trial for trial in trials if not trial.diverged]
     return sorted(good, key=lambda trial: trial.loss)
 

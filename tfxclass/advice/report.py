@@ -1,4 +1,4 @@
-"""What `advise` found: the numbers, and what follows from them."""
+"""The result of `advise`: the numbers, and what follows from them."""
 
 import dataclasses
 import math
@@ -58,10 +58,10 @@ class RateTrial:
     Attributes:
         optimizer: str, the class name of the optimizer.
         rate: float, the constant learning rate.
-        loss: float, the lowest loss over all classes on rows that were held
-            out of training; NaN where the training loss was not finite.
-        diverged: bool, whether a loss was not finite, or the held-out loss
-            rose by 10 % together with the training loss.
+        loss: float, the lowest loss over all classes on held-out examples, or
+            NaN if the training loss was not finite.
+        diverged: bool, whether a loss was not finite, or the held-out loss rose
+            by 10 % together with the training loss.
         steps: int, training steps. The best two are trained twice, the second
             time for longer.
     """
@@ -75,33 +75,33 @@ class RateTrial:
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What `tfxclass.advise` found. As a string: the recommendation.
+    """The result of `tfxclass.advise`. `print` shows the recommendation.
 
     Attributes:
         choices: tuple of `Choice`, the heads whose steps were timed.
         trained_steps: int, training steps before the noise was measured.
-        k_eff: float, the effective number of classes that share the
-            probability mass of the negatives, (sum p)^2 / sum p^2; geometric
-            mean over rows.
+        k_eff: float, the effective number of classes that share the probability
+            mass of the negatives, (sum p)^2 / sum p^2, geometric mean over
+            examples.
         v: float, the relative variance of the uniform estimate of this mass,
-            num_classes / (negatives k_eff); mean over rows.
+            num_classes / (negatives * k_eff), mean over examples.
         noise: float, v in proportion to the model's uncertainty about the
-            labels, v (1 - p_y); mean over rows.
-        constant: float. Uniform sampling is too noisy where the noise is above
-            this constant.
-        num_classes: int.
-        num_sampled: int, classes that a step of a sampled head computes.
-        batch: int, rows of a training batch.
+            labels, v (1 - p_y), mean over examples.
+        constant: float. Uniform sampling is too noisy if `noise` is larger.
+        num_classes: int, number of classes.
+        num_sampled: int, number of classes in a training step of a sampled
+            head.
+        batch: int, number of examples in a training batch.
         config: dict, the arguments of the model's head that a new head gets.
-        rates: tuple of `RateTrial`, what was tried; empty where there was no
+        rates: tuple of `RateTrial`, what was tried. It is empty if there was no
             time.
-        best: `RateTrial` or None, the one that is recommended; None where no
-            trial lowered the loss.
+        best: `RateTrial` or None, the recommended one. None if no trial lowered
+            the loss.
         own_optimizer: str, class name of the model's optimizer.
         own_rate: float, its learning rate.
         optimizers: dict of optimizer configurations by class name.
-        held_out_rows: int, the rows that `rates` were judged by; 0 where they
-            were training rows.
+        held_out_rows: int, number of examples that `rates` were judged by. 0 if
+            they were training examples.
         notes: tuple of str, sentences about what could not be tried.
     """
 
@@ -124,10 +124,10 @@ class Advice:
     notes: tuple[str, ...] = ()
 
     def time_to_learn(self, name: str) -> float:
-        """The time of a step, in ms, as if it had no noise.
+        """The time of a step, in ms, corrected for its noise.
 
-        Uniform sampling needs `noise / constant` times as many steps, where
-        that is more than 1.
+        Uniform sampling needs `noise / constant` times as many steps, if that
+        is more than 1.
         """
         (choice,) = [each for each in self.choices if each.name == name]
         noise = self.noise / self.constant if name == "uniform" else 1.0
@@ -148,7 +148,7 @@ class Advice:
         return self._ranked()[0]
 
     def head(self) -> keras.layers.Layer:
-        """A new head as recommended; `"uniform"` with `sampler="auto"`."""
+        """Makes the recommended head; `"uniform"` has `sampler="auto"`."""
         options = {} if self.recommended == "full" else self._sampled()
         return new_head(self.recommended, {**self.config, **options})
 
@@ -160,7 +160,7 @@ class Advice:
 
     @property
     def learning_rate(self) -> float:
-        """The recommended rate; the optimizer's own where none was tried."""
+        """The recommended rate, or the optimizer's own if none was tried."""
         return self.own_rate if self.best is None else self.best.rate
 
     @property
@@ -169,7 +169,7 @@ class Advice:
         return self.own_optimizer if self.best is None else self.best.optimizer
 
     def optimizer(self) -> keras.optimizers.Optimizer:
-        """A new optimizer as recommended, with the recommended rate."""
+        """Makes the recommended optimizer, with the recommended rate."""
         config = self.optimizers.get(self.optimizer_name)
         if config is None:
             return HeadAdam(self.learning_rate)
@@ -177,7 +177,7 @@ class Advice:
 
     @property
     def reason(self) -> str:
-        """Why this head is recommended, one sentence."""
+        """Why this head is recommended, in one sentence."""
         name, ms = self.recommended, self.time_to_learn
         noise = f"{self.noise:.2g}; below {self.constant:g} is fine"
         if name == "full":
@@ -207,7 +207,7 @@ class Advice:
         return f"Uniform sampling is too noisy here ({noise})."
 
     def step_ms(self, name: str) -> float:
-        """Milliseconds of a training step of a choice."""
+        """Time of a training step with a choice, in ms."""
         (choice,) = [each for each in self.choices if each.name == name]
         return choice.step_ms
 

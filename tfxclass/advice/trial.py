@@ -54,7 +54,7 @@ _KEPT = (
 
 
 def _copy_of(encoder):
-    """A model with the layers of `encoder`, and weights of its own."""
+    """A model with the layers of `encoder` and new weights."""
     try:
         copy = keras.models.clone_model(encoder)
     except (TypeError, NotImplementedError) as e:
@@ -100,8 +100,8 @@ class Trial:
         loss = head.get_config()["loss"]
         if loss != "softmax":
             raise ValueError(
-                "`advise` compares softmax heads: v is of a sum over all "
-                f'classes. Received: a head with loss="{loss}".'
+                '`advise` needs a head with loss="softmax". Received: '
+                f'loss="{loss}"'
             )
         self.head, self.time = head, time
         self.config: Config = {name: head.get_config()[name] for name in _KEPT}
@@ -203,9 +203,9 @@ class Trial:
             )
         else:
             raise ValueError(
-                f"The loss of `model` on `data` was {loss} after {self.steps} "
-                "steps. Fix: a lower learning rate, or features that are "
-                "finite."
+                "The training loss of `model` on `data` must be finite. "
+                f"Received: {loss} after {self.steps} steps. Fix: a lower "
+                "learning rate, or look for NaN and infinity in `data`"
             )
         self.trained = runner.state()
         self.step_times = seconds[1:] or seconds

@@ -1,4 +1,4 @@
-"""Probabilities that are meant, and thresholds on them."""
+"""Calibrated probabilities, and thresholds for them."""
 
 from tfxclass.calibration.calibrate import Calibration
 from tfxclass.calibration.calibrate import calibrate
@@ -13,3 +13,7 @@ __all__ = [
     "reliability_of",
     "reliability",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,15 +19,15 @@ from tfxclass.types import Array
 
 
 class Calibration(NamedTuple):
-    """What `calibrate` found.
+    """The result of `calibrate`.
 
     Attributes:
-        temperature: float.
-        loss_before: float, mean negative log-likelihood of the held-out
-            labels, with the temperature that the head had.
-        loss: float, the same with the new one.
+        temperature: float, by which logits are divided.
+        loss_before: float, mean negative log-likelihood of the held-out labels
+            with the previous temperature.
+        loss: float, the same with the new temperature.
         thresholds: float32 `[num_classes]`, or None.
-        f1: float, on the held-out rows with these thresholds, or None.
+        f1: float, F1 on the held-out examples with these thresholds, or None.
     """
 
     temperature: float
@@ -45,38 +45,51 @@ def calibrate(
     k: int = 100,
     shrinkage: float = label_thresholds.SHRINKAGE,
 ) -> Calibration:
-    """Calibrates the probabilities of `model` on held-out rows.
+    """Calibrates the probabilities of a model on held-out examples.
 
-    The head that ends `model` gets a temperature: probabilities become the
-    softmax, or each label's sigmoid, of logits / temperature. Logits, their
-    order and the training loss stay as they are. With `thresholds` the head
-    also gets a threshold for each class, which `threshold="calibrated"` of
-    `tfxclass.top_k`, `tfxclass.export.saved_model` and
-    `tfxclass.metrics.F1Score` uses. Both are saved with the model and
-    exported.
+    Use it after training, if probabilities should be right on average, or if
+    each class needs a threshold. The head gets a temperature: probabilities
+    become the softmax (or the sigmoid of each label) of logits / temperature.
+    Logits, their order and the training loss do not change. With `thresholds`,
+    the head also gets a threshold for each class. `tfxclass.top_k`,
+    `tfxclass.export.saved_model` and `tfxclass.metrics.F1Score` use it with
+    `threshold="calibrated"`. Both are saved with the model and exported.
 
-    Make models of `tfxclass.top_k` again afterwards: they keep the former
-    temperature.
+    Models of `tfxclass.top_k` keep the previous temperature: make them again.
 
     Args:
-        model: a built Keras model that ends in a head with
-            one row a class.
-        data: `(x, y)` or a `tf.data.Dataset` of batches of them, labels as in
-            `fit`; no weights. Features are kept in memory, `[rows, dim]`.
-        temperature: whether to fit it; otherwise it stays as it is.
-        thresholds: None, or the F1 to maximize: `"micro"` or `"macro"`.
-        k: int, the best classes of each row that thresholds are chosen by.
+        model: a built Keras model that ends in a head with one class vector for
+            each class.
+        data: `(x, y)` or a `tf.data.Dataset` of batches of them, with labels as
+            in `fit` and without weights. All features are kept in memory,
+            `[rows, dim]`.
+        temperature: bool, whether to fit the temperature. False keeps it.
+            Defaults to True.
+        thresholds: None (default), or the F1 that thresholds maximize,
+            `"micro"` or `"macro"`.
+        k: int, thresholds are chosen on the k best classes of each example.
         shrinkage: float >= 0. The threshold of a class is averaged with the
-            one that is best for all classes, which counts as much as
-            `shrinkage` rows of the class. 0 leaves each class its own, which
-            is worse on other rows where classes have few rows.
+            best common threshold, which counts as much as `shrinkage` examples
+            of the class. 0 gives each class its own threshold, which is worse
+            on new data for classes with few examples.
 
     Returns:
         A `Calibration`.
 
     Raises:
-        ValueError: another kind of head, `activation=None`, no labels, data
-            that are no pairs, or logits that are not finite.
+        ValueError: if the head is of another kind or has `activation=None`, if
+            there are no labels, or if logits are not finite.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(10)
+    model = keras.Sequential([keras.Input([20]), head])
+    x = np.random.default_rng(0).normal(size=[100, 20])
+    y = np.arange(100) % 10
+    found = tfxclass.calibrate(model, (x, y))
+    print(found.temperature, found.loss_before, found.loss)
+    ```
 
     References:
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
@@ -98,9 +111,9 @@ def calibrate(
     before = after = loss(head.answer_temperature)
     if not math.isfinite(before):
         raise ValueError(
-            "Calibration needs finite logits of the held-out rows. Received: a "
-            f"mean loss of {before}. Fix: look for NaN or infinity in the "
-            "weights of the model and in `data`."
+            "Calibration needs finite logits of the held-out examples. "
+            f"Received: a mean loss of {before}. Fix: look for NaN or "
+            "infinity in the weights of the model and in `data`."
         )
     if temperature:
         with progress.log_if_slow("Fitting the temperature"):

@@ -81,11 +81,11 @@ def _batches(data):
 def _check_head(head):
     if not isinstance(head, ClassHead) or not head.has_plain_logits:
         raise ValueError(
-            "Calibration needs a head with one row a class, and softmax or "
-            f"sigmoid of its logits. Received: {type(head).__name__}"
+            "Calibration needs a head with one class vector for each class, "
+            f"and a softmax or sigmoid. Received: {type(head).__name__}"
         )
     if head.activation is None:
         raise ValueError(
-            "Calibration is of probabilities. Received: the head "
+            "Calibration needs probabilities. Received: the head "
             f"{head.name!r} with activation=None"
         )

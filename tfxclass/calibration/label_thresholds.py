@@ -168,7 +168,7 @@ class _Groups:
             last = scores[cut - 1] if cut else 1.0
             below = scores[cut] if cut < len(scores) else last
             found[g] = (np.float64(last) + below) / 2
-            # Of neighbours the mean may be the lower one.
+            # The mean of two neighbors may be rounded to the lower one.
             if cut and np.float32(found[g]) <= below:
                 found[g] = last
             elif not cut:

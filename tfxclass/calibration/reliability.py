@@ -17,13 +17,13 @@ _PAIRS = 20
 
 
 class Reliability(NamedTuple):
-    """Bins of equal width by probability.
+    """Confidence and accuracy in bins of equal width.
 
     Attributes:
-        edges: float64 `[bins + 1]`.
-        confidence: float64 `[bins]`, mean probability; NaN where none fell.
-        accuracy: float64 `[bins]`, share that was right; NaN likewise.
-        counts: int64 `[bins]`.
+        edges: float64 `[bins + 1]`, limits of the bins.
+        confidence: float64 `[bins]`, mean probability, NaN in empty bins.
+        accuracy: float64 `[bins]`, fraction that was right, NaN in empty bins.
+        counts: int64 `[bins]`, number of answers in the bin.
     """
 
     edges: np.ndarray
@@ -33,7 +33,7 @@ class Reliability(NamedTuple):
 
     @property
     def expected_calibration_error(self) -> float:
-        """Mean gap between confidence and accuracy, weighed by counts."""
+        """Mean gap between confidence and accuracy, weighted by counts."""
         used = self.counts > 0
         gap = np.abs(self.confidence - self.accuracy)[used]
         return float(gap @ self.counts[used] / max(self.counts.sum(), 1))
@@ -42,15 +42,25 @@ class Reliability(NamedTuple):
 def reliability(
     probabilities: ArrayLike, hits: ArrayLike, num_bins: int = 15
 ) -> Reliability:
-    """`Reliability` of probabilities and whether each came true.
+    """Compares probabilities with whether each answer was right.
 
     Args:
         probabilities: floats in [0, 1], `[n]`.
-        hits: bools `[n]`.
-        num_bins: int.
+        hits: bools `[n]`, whether each answer was right.
+        num_bins: int, number of bins.
+
+    Returns:
+        A `Reliability`.
 
     Raises:
-        ValueError: shapes that differ, probabilities out of range, or NaN.
+        ValueError: if shapes differ, or probabilities are out of range or NaN.
+
+    Example:
+
+    ```python
+    found = tfxclass.calibration.reliability([0.9, 0.6], [True, False], 10)
+    print(found.expected_calibration_error)
+    ```
     """
     num_bins = check_positive_int("num_bins", num_bins)
     p = np.asarray(probabilities, np.float64)
@@ -85,18 +95,21 @@ def reliability_of(
     data: tf.data.Dataset | tuple[Array, Array],
     num_bins: int = 15,
 ) -> Reliability:
-    """`Reliability` of `model` on held-out rows.
+    """Compares the probabilities of a model with held-out labels.
 
-    Of a softmax: the best class of each row, and whether it is a label. Where
-    labels are independent: the 20 best classes of each row.
+    For a softmax, it takes the best class of each example. For independent
+    labels, it takes the 20 best classes of each example.
 
     Args:
         model: as in `tfxclass.calibrate`.
-        data: held-out rows, likewise.
-        num_bins: int.
+        data: held-out examples, as in `tfxclass.calibrate`.
+        num_bins: int, number of bins.
+
+    Returns:
+        A `Reliability`.
 
     Raises:
-        ValueError: as `tfxclass.calibrate`.
+        ValueError: as in `tfxclass.calibrate`.
     """
     rows = held_out(model, data)
     is_one = rows.head.objective.needs_logsumexp

@@ -9,14 +9,14 @@ from tfxclass.calibration.held_out import HeldOut
 from tfxclass.core.targets import uniform_targets
 from tfxclass.losses.objectives import OBJECTIVES
 
-# Of the temperature; at an end of it the rows tell nothing of one.
+# Range of the temperature; at its ends the data do not determine one.
 LEAST, MOST = 1 / 64, 64.0
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def loss_of(rows: HeldOut) -> Callable[[float], float]:
     """The mean negative log-likelihood of the labels by the temperature."""
-    # Of probabilities, also where a hinge loss made the logits.
+    # For probabilities, even if a hinge loss made the logits.
     objective = OBJECTIVES[rows.head.activation]
 
     @tf.function
@@ -41,7 +41,7 @@ def loss_of(rows: HeldOut) -> Callable[[float], float]:
 def fit_temperature(
     loss: Callable[[float], float], tolerance: float = 1e-3
 ) -> float:
-    """Where `loss` is least, to a relative `tolerance`: a golden section.
+    """Minimizes `loss` to a relative `tolerance`, by golden-section search.
 
     The likelihood of softmax and sigmoid is concave in 1 / temperature, so
     there is one such place.

@@ -1,4 +1,5 @@
-"""What losses, rows, heads and tools share.
+"""Code that losses, heads and tools share.
 
-Targets, the forward pass, losses of given logits, and changes of the classes.
+It has the targets, the forward pass, losses of given logits, and changes of the
+classes.
 """

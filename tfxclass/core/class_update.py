@@ -1,4 +1,4 @@
-"""What becomes of the classes of a head that grows, or shrinks."""
+"""Changes of a head's classes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 
 class ClassUpdate(NamedTuple):
-    """What becomes of the classes of a head.
+    """A change of a head's classes: which are kept, new or removed.
 
     Attributes:
         num_classes: int, after it.

@@ -24,7 +24,7 @@ _features_only = contextvars.ContextVar("features_only", default=False)
 
 
 class Ranking(NamedTuple):
-    """What metrics rank the labels of a training step by.
+    """The logits by which metrics rank the labels of a training step.
 
     Attributes:
         logits: float32 `[rows, n]`, of the classes that the step computed.
@@ -39,7 +39,7 @@ class Ranking(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a training step computes.
+    """The results of a training step.
 
     Attributes:
         losses: float32 `[rows]`.

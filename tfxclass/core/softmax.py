@@ -47,7 +47,7 @@ def softmax_cross_entropy(
     targets: targets_lib.Targets,
     margin: Margin | None = None,
 ) -> tf.Tensor:
-    """Cross-entropy of each row against the mean of its targets.
+    """Cross-entropy of each example against the mean of its targets.
 
     Args:
         logits: float32 `[batch, n]`.

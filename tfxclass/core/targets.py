@@ -22,11 +22,11 @@ class Targets(NamedTuple):
     """Labels of a batch, padded.
 
     Attributes:
-        ids: int64 `[batch, p]`, -1 where there is none; no row repeats one.
-        weights: float32 `[batch, p]`: 1 / (labels of the row), or 1 where
-            labels are independent, 0 at padding.
-        negatives: int64 `[batch, m]`, -1 where there is none: classes that a
-            step on a sample computes beside the labels; or None.
+        ids: int64 `[batch, p]`, padded with -1, distinct in each row.
+        weights: float32 `[batch, p]`: 1 / (number of labels), or 1 if labels
+            are independent. 0 for padding.
+        negatives: int64 `[batch, m]`, padded with -1, hard negatives that a
+            sampled step includes, or None.
     """
 
     ids: tf.Tensor
@@ -34,12 +34,12 @@ class Targets(NamedTuple):
     negatives: tf.Tensor | None = None
 
     def map(self, function: Callable[[tf.Tensor], tf.Tensor]) -> "Targets":
-        """`Targets` of a function of each tensor."""
+        """Applies a function to each tensor."""
         return Targets(*(x if x is None else function(x) for x in self))
 
     @property
     def is_labelled(self) -> tf.Tensor:
-        """float32 `[batch]`: 1 for rows with a label, else 0."""
+        """float32 `[batch]`: 1 for examples with a label, else 0."""
         return tf.cast(tf.reduce_any(self.ids >= 0, axis=1), tf.float32)
 
 
@@ -52,21 +52,21 @@ def as_targets(
     """Checks labels and pads them.
 
     Args:
-        labels: integers, `[batch]`, or `[batch, p]` padded with -1. A row
+        labels: integers, `[batch]`, or `[batch, p]` padded with -1. An example
             without labels has loss 0. A repeated label counts once.
         num_classes: int.
         leading_shape: int32 tensor, shape of the features without their last
-            dimension, where it is not `[batch]`: labels have this shape, or
-            one dimension more, and become `[rows, p]`.
-        mask: bool of that shape, or None: where there are no labels.
+            dimension, if it is not `[batch]`. Labels have this shape, or one
+            dimension more, and become `[rows, p]`.
+        mask: bool of that shape, or None: False where there are no labels.
 
     Returns:
         `Targets`.
 
     Raises:
-        ValueError: labels that are not integers, or of another rank.
-        InvalidArgumentError: ids outside `[-1, num_classes)`, labels of
-            another length than the features, one-hot labels.
+        ValueError: if labels are not integers, or have another rank.
+        InvalidArgumentError: if ids are outside `[-1, num_classes)`, labels
+            have another length than the features, or are one-hot.
     """
     labels = as_tensor(labels)
     if not labels.dtype.is_integer:
@@ -132,7 +132,7 @@ def _as_rows(labels, leading_shape):
 
 
 def _check_static_shape(labels, leading):
-    """What is known while a step is traced is told there, as a ValueError."""
+    """Raises ValueError for a wrong shape that is known while tracing."""
     if tf.executing_eagerly():
         return
     # Never computed: it has the shape that is known of `leading`.
@@ -183,7 +183,7 @@ def _check_one_hot(ids, num_classes):
 
 
 def uniform_targets(ids: tf.Tensor) -> Targets:
-    """`Targets` of ids without repeats: those of a row weigh the same."""
+    """`Targets` of distinct ids, with equal weights in each row."""
     present = tf.cast(ids >= 0, tf.float32)
     count = tf.reduce_sum(present, axis=1, keepdims=True)
     return Targets(ids, tf.math.divide_no_nan(present, count))
@@ -234,12 +234,12 @@ def pick_one(targets: Targets, seed: tf.Tensor) -> Targets:
 
 
 def take_columns(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """`logits[i, ids[i, j]]`, that of column 0 for padding; `[batch, p]`."""
+    """`logits[i, ids[i, j]]`, column 0 for padding; `[batch, p]`."""
     return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
 
 
 def places_of(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where labels are, and in which columns, padding left out.
+    """Positions and columns of the labels, without padding.
 
     Returns:
         `(places, at)`: int64 `[n, 2]`, (row, position) in `ids` and (row,
@@ -269,7 +269,7 @@ def cosface(logits: tf.Tensor, margin: float, scale: float) -> tf.Tensor:
 def arcface(logits: tf.Tensor, margin: float, scale: float) -> tf.Tensor:
     """ArcFace (Deng et al., CVPR 2019, eq. 3): cos(angle + margin).
 
-    Past pi the angle would come round again; from there on the cosine falls
+    Past pi the angle would decrease again. From there on the cosine falls
     linearly, as in the authors' code.
     """
     cosine = tf.clip_by_value(logits / scale, -1.0, 1.0)

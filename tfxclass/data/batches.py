@@ -84,7 +84,7 @@ def _length(name, array):
 
 
 def _check_elements(name, element):
-    """Of `(x, y)` or `(x, y, weight)`, y a batch."""
+    """Checks that the elements are `(x, y)` or `(x, y, weight)`."""
     found = f"elements {element}"
     if not isinstance(element, (tuple, list)) or len(element) not in (2, 3):
         raise ValueError(_wanted(name, found))

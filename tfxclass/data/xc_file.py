@@ -19,34 +19,40 @@ _MOST_LINE_BYTES = 1 << 26
 
 
 class XCFile:
-    """A data set in the text format of the Extreme Classification Repository.
+    r"""A data set in the text format of the Extreme Classification Repository.
 
-    The first line is `rows features labels`. Then there is one row a line,
-    `l1,l2,... f:v f:v ...`: its class ids, then its features and their values,
-    all ids from 0. A row without labels starts with a space.
+    Use it to train on large sparse data sets. The first line is `rows features
+    labels`. Each other line is one example, `l1,l2,... f:v f:v ...`: its class
+    ids, and its features with their values. All ids start at 0. An example
+    without labels starts with a space.
 
-    The file is streamed: memory holds the shuffle buffer and a few batches,
-    whatever its size is. Lines are parsed by a compiled op, and each is
-    checked; a malformed one ends the reading with an error that names the
-    file, the line (the header is line 1) and what is wrong.
+    The file is streamed, so memory holds only the shuffle buffer and a few
+    batches. A compiled op parses and checks each line. A malformed line raises
+    an error that names the file, the line (the header is line 1) and what is
+    wrong.
 
     Args:
-        path: the file, UTF-8 or ASCII; `.gz`, `.xz` and `.bz2` are
+        path: str, the file, UTF-8 or ASCII. `.gz`, `.xz` and `.bz2` files are
             decompressed.
 
     Attributes:
-        num_rows: int, from the header.
-        num_features: int.
-        num_classes: int.
+        num_rows: int, number of examples, from the header.
+        num_features: int, number of features.
+        num_classes: int, number of classes.
 
     Raises:
-        ValueError: the first line is not a header, or the file is damaged.
+        ValueError: if the first line is not a header, or the file is damaged.
 
     Example:
 
-    >>> train = tfxclass.data.XCFile("train.txt.xz")
-    >>> batches = train.batches(256, shuffle_buffer_size=10_000)
-    >>> model.fit(batches, epochs=5, shuffle=False)  # shuffled already
+    ```python
+    with open("train.txt", "w") as f:
+        f.write("2 5 3\n0,2 1:0.5 4:1.0\n1 0:2.0\n")
+    train = tfxclass.data.XCFile("train.txt")
+    batches = train.batches(2, num_epochs=1)
+    for features, labels in batches:
+        print(features["feature_ids"], labels)
+    ```
 
     References:
         Bhatia et al., The Extreme Classification Repository, 2016,
@@ -72,31 +78,34 @@ class XCFile:
         """Batches for `fit`, `evaluate` and `predict`.
 
         Args:
-            batch_size: int.
-            shuffle_buffer_size: int, rows to draw the next one from; None
-                keeps the order of the file. Each pass draws anew.
+            batch_size: int, number of examples in a batch.
+            shuffle_buffer_size: int, number of examples from which the next one
+                is chosen at random, in a new order in each pass. None keeps the
+                order of the file.
             seed: int, seed of the shuffle.
-            num_epochs: int, passes over the file; None is without end.
-            max_labels: int, labels a row keeps, the first ones; None keeps
-                all.
-            shard: `(index, count)`: this worker reads every `count`-th row,
-                from row `index` on. Every worker reads through the file.
-            drop_remainder: whether a last batch that is not full is left out.
+            num_epochs: int, number of passes over the file. None is without
+                end.
+            max_labels: int, number of labels that an example keeps, the first
+                ones. None keeps all.
+            shard: `(index, count)`: this worker gets every `count`-th example,
+                starting at `index`. Every worker reads the whole file.
+            drop_remainder: bool, whether a last batch that is not full is left
+                out.
 
         Returns:
-            A `tf.data.Dataset` of `(features, labels)`. `features` is a dict
-            of `"feature_ids"`, int64, and `"feature_values"`, float32, both
-            `[batch, n]`, n the longest row's; padding is feature 0 with value
-            0, which adds nothing to a weighted sum. `labels` is int64
-            `[batch, p]` padded with -1, as the heads take them; p is
-            `max_labels`, or the greatest number of labels in the batch.
+            A `tf.data.Dataset` of `(features, labels)`. `features` is a dict of
+            `"feature_ids"`, int64, and `"feature_values"`, float32, both
+            `[batch, n]` for the longest example of the batch. Padding is
+            feature 0 with value 0. `labels` is int64 `[batch, p]`, padded with
+            -1, as heads take them. p is `max_labels`, or the largest number of
+            labels in the batch.
 
-            Iterating it raises `InvalidArgumentError` at a malformed line, at
-            a number of rows that is not the header's, and if the file is
+            Iterating it raises `InvalidArgumentError` for a malformed line, if
+            the number of lines differs from the header, or if the file is
             damaged.
 
         Raises:
-            ValueError: an argument out of range.
+            ValueError: if an argument is out of range.
         """
         for name, value in (
             ("batch_size", batch_size),
@@ -127,8 +136,8 @@ class XCFile:
 
         Returns:
             `(feature_counts, label_counts)`: int64 `[num_features]` and
-            `[num_classes]`, in how many rows (a row that repeats one counts
-            each time).
+            `[num_classes]`, number of examples with each. A repetition within
+            an example counts again.
         """
         feature_counts = np.zeros(self.num_features, np.int64)
         label_counts = np.zeros(self.num_classes, np.int64)

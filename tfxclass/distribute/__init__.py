@@ -1,5 +1,9 @@
-"""Training with strategies that Keras' `fit` does not take, and more."""
+"""Training under distribution strategies that Keras' `fit` cannot use."""
 
 from tfxclass.distribute.fit import fit
 
 __all__ = ["fit"]
+
+
+def __dir__() -> list[str]:
+    return __all__

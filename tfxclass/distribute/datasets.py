@@ -10,7 +10,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import Batches
 from tfxclass.types import Data
 
-# Of arrays: equal in all workers, and in each start of a job.
+# Seed for arrays: equal in all workers, and in each start of a job.
 _SEED = 0
 
 

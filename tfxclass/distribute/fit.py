@@ -37,67 +37,78 @@ def fit(
 ) -> keras.callbacks.History:
     """Trains a compiled Keras model under the strategy it was made in.
 
-    Keras' own `fit` fails under `MultiWorkerMirroredStrategy` (keras #20585)
-    and `ParameterServerStrategy` (keras #18624).
+    Use it with `MultiWorkerMirroredStrategy` and `ParameterServerStrategy`,
+    where Keras' own `fit` fails (keras #20585 and #18624).
 
-    With `MultiWorkerMirroredStrategy` every worker calls this with the same
-    arguments; workers read their part of the data (`tf.data`'s
-    auto-sharding), and a batch is a global one. A job that is started again
-    with the same `checkpoint` goes on where the last state was written, bit
-    for bit, if the data come in the same order: shuffle with a seed, and give
-    `dataset` and `validation_data` shuffles of their own.
+    With `MultiWorkerMirroredStrategy`, every worker calls this function with
+    the same arguments. Workers read their part of the data (`tf.data`'s
+    auto-sharding), and batches are global batches. A job that is started again
+    with the same `checkpoint` continues where the last state was written. It
+    continues bit for bit if the data come in the same order: shuffle with a
+    seed, and give `dataset` and `validation_data` shuffles of their own.
 
-    With `ParameterServerStrategy` the coordinator calls this. The class
-    matrix stays in the memory of the servers, whose processes have to import
-    tfxclass (its ops run there). With a head that has a sampler, and with a
-    sampled `ShardedSoftmax`, a step fetches the active rows and sends their
-    gradients back; the paths of a `HierarchicalSoftmax` are computed on the
-    server of its rows. Each step of another head sends whole matrices.
-    Evaluation and `top_k` leave the matrix on its server, but for heads with
-    several of different width.
+    With `ParameterServerStrategy`, the coordinator calls this function. The
+    class matrix stays in the memory of the servers. Their processes have to
+    import tfxclass, since its ops run there. With a sampler, or a sampled
+    `ShardedSoftmax`, a step fetches the sampled class vectors and sends their
+    gradients back. The paths of a `HierarchicalSoftmax` are computed on the
+    server that holds them. Other heads send whole matrices in each step.
+    Evaluation and `top_k` run on the servers, except for heads with matrices of
+    different widths.
 
-    Workers take their steps asynchronously, each on every n-th batch of
-    `dataset`, n workers; one that is lost is replaced by the others. `logs`
-    have the staleness: how many updates of others came between a step's
-    reading of the weights and its own update.
+    Workers take their steps asynchronously, each on every n-th batch for n
+    workers. If a worker is lost, the others take its place. `logs` contain the
+    staleness: the number of updates by other workers between reading the
+    weights and updating them.
 
     Args:
         model: compiled `keras.Model`, made within `strategy.scope()`.
-        dataset: `tf.data.Dataset` of `(x, y)` in global batches, a function
-            that takes the number of an epoch and returns one, a
-            `keras.utils.PyDataset` (not with parameter servers, whose workers
-            are other processes; one that shuffles in `on_epoch_end` begins
-            with its first order where a job is started again), or arrays
-            `(x, y)` or `(x, y, sample_weight)`, which every worker holds.
+        dataset: training data. A `tf.data.Dataset` of `(x, y)` in global
+            batches, a function that takes the number of an epoch and returns
+            one, a `keras.utils.PyDataset`, or arrays `(x, y)` or `(x, y,
+            sample_weight)`, which every worker holds. A `PyDataset` does not
+            work with parameter servers. If it shuffles in `on_epoch_end`, it
+            begins with its first order when a job is started again.
         epochs: int, the number of the last epoch.
-        batch_size: int, rows in a global batch of arrays.
-        shuffle: bool, whether arrays come in a new order in each epoch, the
-            same in all workers and in each start.
+        batch_size: int, number of examples in a global batch of arrays.
+        shuffle: bool, whether arrays come in a new order in each epoch. The
+            order is the same in all workers and in each start.
         steps_per_epoch: int, or None for all of the data. With it an epoch
-            goes on where the last one ended, and the data begin anew where
-            they end; but a function of the epoch gives each its own.
-        validation_data: as `dataset`; it is evaluated after each epoch.
+            continues where the last one ended, and the data start again at
+            their end. A function of the epoch gives each epoch its own data.
+        validation_data: as `dataset`. It is evaluated after each epoch.
         validation_steps: int, or None for all of it.
-        callbacks: list of `keras.callbacks.Callback`. They run in every
-            worker; those that write files belong in the first one's alone.
-        verbose: 0, 1 (progress bar) or 2 (a line an epoch). `"auto"` is 1 in
-            the first worker and 0 in the others.
-        checkpoint: str, folder that all workers see, or None.
-        checkpoint_interval: int, steps between two states; one is written at
-            the end of each epoch too, and where `stop_training` cuts it short.
-        log_interval: int, steps between two readings of the metrics, for
-            which the workers have to meet.
-        max_staleness: int, steps of a round with parameter servers: the
-            coordinator waits for all of them before it schedules more, so that
-            the staleness of a step is less.
+        callbacks: list of `keras.callbacks.Callback`. They run in every worker.
+            Use those that write files in the first worker only.
+        verbose: 0, 1 (progress bar) or 2 (one line for each epoch). `"auto"` is
+            1 in the first worker and 0 in the others.
+        checkpoint: str, folder that all workers can access, or None.
+        checkpoint_interval: int, steps between two saved states. A state is
+            also saved at the end of each epoch and after `stop_training`.
+        log_interval: int, steps between two readings of the metrics, for which
+            the workers synchronize.
+        max_staleness: int, for parameter servers: the coordinator waits for all
+            scheduled steps after so many, so the staleness stays below it.
 
     Returns:
         `keras.callbacks.History`, of the epochs since the first start.
 
     Raises:
-        ValueError: an argument out of range, a model made outside of the
-            strategy, or workers whose models differ.
-        RuntimeError: a worker, or a parameter server, was lost.
+        ValueError: if an argument is out of range, the model was made outside
+            of the strategy, or the models of the workers differ.
+        RuntimeError: if a worker or a parameter server was lost.
+
+    Example:
+
+    ```python
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        head = tfxclass.layers.FullSoftmax(100)
+        model = keras.Sequential([keras.Input([20]), head])
+        model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    x, y = np.ones([64, 20], "float32"), np.arange(64)
+    tfxclass.distribute.fit(model, (x, y), batch_size=32, verbose=0)
+    ```
     """
     epochs = check_positive_int("epochs", epochs)
     log_interval = check_positive_int("log_interval", log_interval)

@@ -1,4 +1,4 @@
-"""What the steps of all strategies share."""
+"""Code that the steps of all strategies share."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Trained classifiers for TensorFlow Serving and ONNX Runtime."""
+"""Exports of trained models, for TensorFlow Serving and ONNX Runtime."""
 
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.onnx_model import onnx
@@ -15,3 +15,7 @@ __all__ = [
     "vector_queries",
     "vectors",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -29,7 +29,7 @@ def check_quantize(quantize: str | None, head: OutputHead) -> bool:
         )
     if not hasattr(head, "part_queries"):
         raise ValueError(
-            "`quantize` needs a head with class rows. Received: "
+            "`quantize` needs a head with class vectors. Received: "
             f"{type(head).__name__}. Leave it out."
         )
     return True

@@ -1,4 +1,4 @@
-"""The rows that an export is checked and warmed up with."""
+"""Example inputs for the checks and the warm-up of an export."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -17,36 +17,44 @@ from tfxclass.types import Path
 
 
 class InvertedLists:
-    """How an export searches a part of the classes only.
+    """Approximate search for an export, which reads only some of the classes.
 
-    Class rows are kept in the clusters of a spherical k-means. A query is
-    answered from the `num_probes` lists whose mean rows answer it most: a
-    product with these, a gather, a product, a top_k, all TensorFlow's own
-    ops. For half a million classes and more, where reading every row is too
-    slow. The rows are in the export once, in the order of the lists.
+    Use it for 500,000 classes and more, if reading every class vector is too
+    slow. Class vectors are kept in clusters of a spherical k-means. A query
+    reads the `num_probes` clusters whose mean vectors have the greatest
+    products with it. The graph uses TensorFlow's own ops only. The class
+    vectors are in the export once, in the order of the clusters.
 
-    Scores are logits, exact for the classes found (of int8 rows, for these), or
-    with `probabilities` the head's. The log-sum-exp of a softmax is that of the
-    lists read, and for the others estimated from their mean rows and the
-    spread about these; its error is measured, and so is that of the scores.
+    Scores are exact logits of the classes that were found, or probabilities
+    with `probabilities=True`. The log-sum-exp of the other clusters is then
+    estimated from their mean vectors and spread. The errors of the scores and
+    of this estimate are measured.
 
     Args:
-        num_lists: int, by default four times the root of the classes.
-        num_probes: int, lists read for a query; by default the fewest that
-            hold `top_k` classes, doubled until the recall is `min_recall`.
-        min_recall: float in (0, 1]. Recall at `top_k` is measured at export
-            on the features of `example_inputs` or, without, on class rows,
-            which flatters it; below `min_recall` the export is refused.
-        seed: int. Same seed and rows, same lists.
-        probabilities: bool, for answers with probabilities, which `threshold`
-            needs.
-        base: folder of an earlier version, one with lists, whose lists these
-            begin as: a class whose row has not changed stays in its list, and
-            new classes and other rows join the list whose mean row is
-            nearest. Recall is measured as always.
+        num_lists: int, number of clusters. Defaults to four times the square
+            root of the number of classes.
+        num_probes: int, number of clusters that a query reads. By default the
+            fewest that hold `top_k` classes, doubled until the recall is
+            `min_recall`.
+        min_recall: float in (0, 1]. The export is refused if the recall at
+            `top_k` is lower. It is measured on the features of
+            `example_inputs`, or on class vectors, which overestimates it.
+        seed: int. The same seed and class vectors give the same clusters.
+        probabilities: bool, whether answers have probabilities, which
+            `threshold` needs.
+        base: str, folder of an earlier version with clusters. Classes with
+            unchanged vectors stay in their clusters, and other classes join the
+            nearest one. The recall is measured as usual.
 
     Raises:
-        ValueError: an argument out of range, or `base` with `num_lists`.
+        ValueError: if an argument is out of range, or `base` is used with
+            `num_lists`.
+
+    Example:
+
+    ```python
+    search = tfxclass.export.InvertedLists(min_recall=0.95)
+    ```
     """
 
     def __init__(
@@ -68,8 +76,8 @@ class InvertedLists:
             )
         if base is not None and num_lists is not None:
             raise ValueError(
-                "`base` has as many lists as it has. Received: it and "
-                f"num_lists={num_lists}"
+                "`num_lists` must be left out with `base`, which has its own "
+                f"number of lists. Received: num_lists={num_lists}"
             )
         self.num_lists = num_lists
         self.num_probes = num_probes
@@ -86,18 +94,19 @@ class InvertedLists:
         max_excluded: int = 0,
         quantize: bool = False,
     ) -> ListSearch:
-        """`ListSearch` of a head; see `saved_model`.
+        """Builds the `ListSearch` of a head; see `saved_model`.
 
         Args:
-            head: a head with one row a class.
-            k: int, classes in an answer.
-            features: float `[n, dim]` that recall is measured on, or None.
-            max_excluded: int, classes that a question may exclude: the lists
-                that are read have so many more.
-            quantize: whether rows are kept in int8.
+            head: a head with one class vector for each class.
+            k: int, number of classes in an answer.
+            features: float `[n, dim]` on which the recall is measured, or None.
+            max_excluded: int, number of classes that a question may exclude.
+                Answers are searched among as many more.
+            quantize: whether class vectors are kept in int8.
 
         Raises:
-            ValueError: another kind of head, or a recall below `min_recall`.
+            ValueError: if the head is of another kind, or the recall is below
+                `min_recall`.
         """
         search, queries, best = self.prepared(head, k, features, quantize)
         most = min(k + max_excluded, head.num_answers)
@@ -121,7 +130,7 @@ class InvertedLists:
         features: Array | None,
         quantize: bool = False,
     ) -> tuple[ListSearch, tf.Tensor, servable_ops.Best]:
-        """`(search, queries, best)`: what is asked, and the `k` best of it."""
+        """`(search, queries, best)`: queries and their `k` best classes."""
         self._check_head(head)
         (served,) = head.export_weights()
         rows = tf.convert_to_tensor(served.kernel)
@@ -151,7 +160,7 @@ class InvertedLists:
         return kmeans.clusters(rows, count, self.seed).numpy()
 
     def _best(self, head, queries, served, k, sums):
-        """`Best` of logits or, with `probabilities`, of those of answers."""
+        """`Best` by logits or, with `probabilities`, by answers."""
         if self.probabilities:
             parts = head.scaled([(queries, served)], head.answer_scale)
             ((queries, served),) = parts
@@ -187,13 +196,13 @@ class InvertedLists:
         check_plain_logits("`search`", head, "Leave it out for exact search.")
         if self.probabilities and head.activation is None:
             raise ValueError(
-                "`probabilities` needs a head that has them. Received: "
+                "`probabilities` needs a head with probabilities. Received: "
                 f"{head.name!r} with activation=None"
             )
 
 
 def _scores(search, head, best):
-    """`(ids, scores)` of `Best`, as those of a search."""
+    """Turns `Best` into the `(ids, scores)` of a search."""
     if search.activation is None:
         return best[:2]
     return best.ids, head.objective.probabilities(best.logits, best.logsumexp)

@@ -1,4 +1,4 @@
-"""Class names in an export: a text file beside the graph, one a line."""
+"""Class names in an export: a text file with one name in each line."""
 
 import os
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def read(
 def of_head(
     labels: Sequence[str] | Path | None, head: keras.layers.Layer
 ) -> list[str] | None:
-    """As `read`; by default the names that the head has of its classes."""
+    """As `read`, with the class names of the head as default."""
     labels = head.class_names if labels is None else labels
     return read(labels, head.num_classes)
 

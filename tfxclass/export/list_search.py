@@ -44,7 +44,7 @@ class ListSearch(tf.Module):
         probabilities: bool = False,
     ) -> None:
         super().__init__()
-        #: Of the scores; None where they are logits.
+        #: Activation of the scores; None where they are logits.
         self.activation = head.activation if probabilities else None
         order = np.argsort(lists, kind="stable")
         order = order[~np.isin(order, head.removed)]
@@ -93,7 +93,7 @@ class ListSearch(tf.Module):
         return list_sums.ListSums(variances, masses, scale)
 
     def report(self) -> Config:
-        """What was measured, a dict."""
+        """The measurements, a dict."""
         is_int8 = isinstance(self.rows, int8_rows.Int8Rows)
         errors = {
             "quantize": accuracy.INT8 if is_int8 else None,

@@ -12,7 +12,7 @@ _STEPS, _MAX_FACTOR = 24, 4.0
 
 
 class Seen(NamedTuple):
-    """What was read for some queries.
+    """What some queries have read.
 
     Attributes:
         total: float32 `[batch]`, log-sum-exp of `scale` times the logits of
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
 
 class ListSums(tf.Module):
-    """What is known of a list whose rows are not read.
+    """Statistics of a list whose class vectors are not read.
 
     Where the logits of a list are normally distributed, the log of their
     mean exponential is their mean and half their variance. That of a query q

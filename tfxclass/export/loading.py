@@ -1,6 +1,7 @@
 """The model that is exported: its parts, and what an export needs of them."""
 
 import os
+import re
 
 import keras
 
@@ -8,6 +9,9 @@ from tfxclass.inference.graph import encoder_of
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.paths import local_path
 from tfxclass.types import Path
+
+# Names that Keras gives to inputs without one.
+_NAMES_OF_KERAS = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 
 def parts_of(
@@ -21,6 +25,44 @@ def parts_of(
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(local_path(model, "model"))
     return encoder_of(model)
+
+
+def served_encoder(
+    inputs: list[keras.KerasTensor], features: keras.KerasTensor
+) -> keras.Model:
+    """Model from inputs with names for a client to `features`.
+
+    An input that nobody named is called `text` if it has strings, and
+    `features` otherwise; several of a kind `features_1`, `features_2`.
+
+    Args:
+        inputs: symbolic inputs of a model.
+        features: symbolic tensor that is computed from them.
+    """
+    encoder = keras.Model(inputs, features)
+    names = _served_names(inputs)
+    if names == [x.name for x in inputs]:
+        return encoder
+    named = [
+        keras.Input(batch_shape=x.shape, dtype=x.dtype, name=name)
+        for x, name in zip(inputs, names)
+    ]
+    return keras.Model(named, encoder(named))
+
+
+def _served_names(inputs):
+    kinds = {}
+    for x in inputs:
+        kind = x.name
+        if _NAMES_OF_KERAS.fullmatch(kind):
+            kind = "text" if x.dtype == "string" else "features"
+        kinds.setdefault(kind, []).append(id(x))
+    names = {
+        i: kind if len(ids) == 1 else f"{kind}_{number}"
+        for kind, ids in kinds.items()
+        for number, i in enumerate(ids, 1)
+    }
+    return [names[id(x)] for x in inputs]
 
 
 def check_plain_logits(what: str, head: OutputHead, instead: str) -> None:

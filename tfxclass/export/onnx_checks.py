@@ -56,7 +56,7 @@ def verify(
     if is_int8:
         error = _logit_error(search, reference.features)
         options["score_error"] = lambda scores: (
-            # Of a probability, and of the sum that it is divided by.
+            # The probability, and the sum by which it is divided.
             2 * error * np.abs(scores) if head.activation else error
         )
     expected = reference.expect(best_classes(k, kind), *ids, **options)
@@ -70,6 +70,6 @@ def _logit_error(search, features):
     queries = head.answer_scale * head.queries(flatten(features))
     finite = tf.where(tf.math.is_finite(queries), queries, 0.0)
     most = float(tf.reduce_max(tf.abs(finite)))
-    # Of a row, at most.
+    # An upper bound of the norm of a row.
     norm = 127 * rows.kernel.shape[1] * tf.reduce_max(rows.kernel.scales)
     return onnx_rows.query_error(most, float(norm))

@@ -46,7 +46,7 @@ class Nodes:
     def add_several(
         self, count: int, op: str, *inputs: str, **attributes: Any
     ) -> list[str]:
-        """As `add`, of a node with several outputs."""
+        """As `add`, for a node with several outputs."""
         from onnx import helper
 
         outputs = [self._new() for _ in range(count)]
@@ -55,7 +55,7 @@ class Nodes:
         return outputs
 
     def name(self, tensor: str, name: str) -> None:
-        """Gives a tensor a name of its own."""
+        """Gives a tensor a unique name."""
         from onnx import helper
 
         node = helper.make_node("Identity", [tensor], [name])

@@ -28,6 +28,7 @@ from tfxclass.export import signatures
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.export.loading import new_path
 from tfxclass.export.loading import parts_of
+from tfxclass.export.loading import served_encoder
 from tfxclass.export.onnx_classifier import own
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
@@ -52,49 +53,54 @@ def onnx(
     quantize: str | None = None,
     min_recall: float = 0.95,
 ) -> str:
-    """Writes `model` as an ONNX model with the best classes of each request.
+    """Exports a model to ONNX, with the best classes of each request.
 
-    The folder `path` gets `model.onnx` (opset 18): the model's inputs by
-    their Keras names to `ids` (int64) and `scores` (float32), `[batch,
-    top_k]`, best first; `classes.bin`, the class matrix, which may be larger
-    than the 2 GB that a protocol buffer holds; and, with `labels`,
-    `labels.txt`, the name of class i in line i. An answer holds `[batch,
-    num_classes]` logits. What the model computes in float16 or bfloat16 is
-    float32 here. Where a score is NaN, the id is -1 and the score 0. The folder
-    appears whole or not at all. Needs the
-    extra `tfxclass[onnx]`.
+    Use it to answer requests with ONNX Runtime, without TensorFlow. The folder
+    `path` gets these files:
+
+    - `model.onnx` (opset 18), from the inputs by their Keras names to `ids`
+      (int64) and `scores` (float32), `[batch, top_k]`, best first.
+    - `classes.bin`, the class matrix, which may be larger than the 2 GB limit
+      of a protocol buffer.
+    - `labels.txt`, with `labels`: the name of class i in line i.
+
+    A request needs memory for `[batch, num_classes]` logits. Layers that
+    compute in float16 or bfloat16 are float32 in the export. Where a score is
+    NaN, the id is -1 and the score 0. The folder appears complete or not at
+    all. It needs the extra `tfxclass[onnx]`.
 
     Args:
-        model: a built Keras model that ends in a head with
-            one row a class, or the path of one in a `.keras` file. ONNX has
-            no ops for text: begin it where there are numbers.
-        path: folder to make; it must not exist.
+        model: a built Keras model that ends in a head with one class vector for
+            each class, or the path of a `.keras` file. ONNX has no ops for
+            text, so the inputs have to be numbers.
+        path: str, folder to make. It must not exist.
         top_k: int, number of classes in an answer.
-        labels: the name of each class, a sequence of str, or the path of a
-            text file with one a line; by default the head's `class_names`.
-        verify: whether to compare the answers of ONNX Runtime with the
+        labels: sequence of str, the name of each class, or the path of a text
+            file with one name in each line. Defaults to the head's
+            `class_names`.
+        verify: bool, whether to compare the answers of ONNX Runtime with the
             model's.
-        example_inputs: what `verify` asks; see `saved_model`.
-        exclude: whether the model has an input more, `exclude_ids`, int64
-            `[batch, p]` padded with -1: classes that are no answers to the
-            question; see `tfxclass.top_k`. Not for features of sequences.
-        only: whether it has `only_ids` instead, in the same way: the classes
-            that may be answers, whose rows alone are read.
-        quantize: `"int8"` for class rows in int8 with a scale each: a quarter
-            of the bytes, multiplied by `MatMulInteger`. Recall and the error
-            of the scores are measured as by `saved_model`, and in
-            `search.json`.
-        min_recall: float in [0, 1]; below it `quantize` is refused.
+        example_inputs: inputs for `verify`; see `saved_model`.
+        exclude: bool, whether to add an input `exclude_ids`, int64 `[batch, p]`
+            padded with -1: classes that are not answers to the question. See
+            `tfxclass.top_k`. Not for sequences of features.
+        only: bool, whether to add an input `only_ids` instead: the classes that
+            may be answers. Only their class vectors are read.
+        quantize: `"int8"` to store class vectors in int8 with one scale each: a
+            quarter of the bytes, multiplied by `MatMulInteger`. The recall and
+            the error of the scores are measured as by `saved_model`, and
+            written to `search.json`.
+        min_recall: float in [0, 1]. A lower recall of `quantize` is refused.
 
     Returns:
         The path of `model.onnx`, str.
 
     Raises:
-        ValueError: an argument out of range, another kind of head, an input
-            that is named as an output, an op that ONNX does not have, or a
-            recall too low.
-        RuntimeError: the export answers otherwise.
-        ImportError: the extra is not installed.
+        ValueError: if an argument is out of range, the head is of another kind,
+            an input has the name of an output, ONNX does not have an op, or the
+            recall is too low.
+        RuntimeError: if the export answers differently.
+        ImportError: if the extra is not installed.
     """
     check_extra()
     path = new_path(path)
@@ -103,6 +109,8 @@ def onnx(
     check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
     quantize = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
+    encoder = served_encoder(inputs, features)
+    inputs = encoder.inputs
     _check_names(inputs)
     kind = filters.kind_of(exclude, only, inputs)
     if kind is not None and len(features.shape) > 2:
@@ -112,7 +120,6 @@ def onnx(
         )
     names = labels_lib.of_head(labels, head)
     examples = example_inputs_lib.examples(inputs, example_inputs)
-    encoder = keras.Model(inputs, features)
     search = searches.ExactSearch(
         head, int8_rows.quantize if quantize else None
     )
@@ -157,8 +164,8 @@ def _check_names(inputs):
     taken = {x.name for x in inputs} & {"ids", "scores"}
     if taken:
         raise ValueError(
-            "An input of an ONNX model may not have the name of an output, "
-            f"'ids' or 'scores'. Received: {sorted(taken)}. Name it with "
+            "An input of an ONNX model must not be named as an output, 'ids' "
+            f"or 'scores'. Received: {sorted(taken)}. Name it with "
             "keras.Input(..., name=...)."
         )
 
@@ -173,7 +180,7 @@ def _convert(encoder, head):
         queries = tf.identity(queries, name="queries")
         if features.shape.rank == 2:
             return queries
-        # Of the answers, which are computed row by row.
+        # For the answers, which are computed row by row.
         leading = tf.shape(features, tf.int64)[:-1]
         return queries, tf.identity(leading, name="leading")
 
@@ -247,7 +254,7 @@ def _check_no_text(graph):
 
 
 def _ops_of(graph):
-    """All ops of a FuncGraph, with those of the functions that it calls."""
+    """All ops of a FuncGraph and of the functions that it calls."""
     yield from graph.get_operations()
     for called in called_graphs(graph):
         yield from called.get_operations()

@@ -24,7 +24,7 @@ class FloatRows:
         self.kernel, *self.bias = names
 
     def logits(self, nodes: Any, queries: str) -> str:
-        """Those of all classes, `[batch, n]`."""
+        """Logits of all classes, `[batch, n]`."""
         return nodes.add("Gemm", queries, self.kernel, *self.bias, transB=1)
 
     def take(self, nodes: Any, at: str) -> str:
@@ -48,7 +48,7 @@ class Int8Rows:
         self.codes, self.scales, *self.bias = names
 
     def logits(self, nodes: Any, queries: str) -> str:
-        """Those of all classes, `[batch, n]`."""
+        """Logits of all classes, `[batch, n]`."""
         digits, unit = _digits(nodes, queries)
         zero = nodes.constant(_ZERO, "uint8")
         sums = nodes.add("MatMulInteger", digits, self.codes, zero)
@@ -90,7 +90,7 @@ def _digits(nodes, queries):
     """`(digits, unit)`: uint8 `[2 batch, dim]`, and float32 `[batch, 1]`."""
     last = nodes.constant([1])
     most = nodes.add("ReduceMax", nodes.add("Abs", queries), last, keepdims=1)
-    # Of a query of zeros, any.
+    # A query of zeros may have any scale.
     most = nodes.add("Max", most, nodes.constant(1e-30, "float32"))
     unit = nodes.add("Div", most, nodes.constant(_STEPS, "float32"))
     steps = nodes.add("Div", queries, unit)

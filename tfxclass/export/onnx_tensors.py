@@ -1,4 +1,4 @@
-"""The tensors of an ONNX model that lie beside it, of any size."""
+"""Tensors of an ONNX model in a file of their own, of any size."""
 
 import os
 from typing import Any
@@ -16,7 +16,7 @@ _BLOCK = 65_536
 
 
 def tensors_of(rows: ClassRows, scale: float) -> dict[str, Any]:
-    """What is written of served rows, by name, in the order of the nodes.
+    """The tensors of served class vectors, by name, in node order.
 
     Args:
         rows: `ClassRows` of variables, in int8 or not.

@@ -10,7 +10,7 @@ from tfxclass.types import Path
 
 # Rows at a time: the temporaries stay small.
 _BLOCK = 16_384
-# Of a row's greatest number: as much as int8 and bfloat16 round off.
+# Relative to a row's greatest number: the rounding of int8 and bfloat16.
 _ROUNDING = 1 / 128
 
 
@@ -41,7 +41,7 @@ def lists_of(
 
 
 class _Earlier:
-    """What a version has of lists."""
+    """The lists of an earlier version."""
 
     def __init__(self, folder, dim):
         path = os.path.join(os.fspath(folder), "variables", "variables")

@@ -1,4 +1,4 @@
-"""What a Keras model reads when it runs: variables and lookup tables."""
+"""The resources that a Keras model reads: variables and lookup tables."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Searches that read all classes: the model's own, and that of an export."""
+"""Searches that read all classes: by the model, and in an export."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from tfxclass.types import Config
 
 
 class ModelSearch:
-    """A head's own answers, which those of its export have to be.
+    """The answers of the head itself, which an export has to match.
 
     Args:
         head: the head.
@@ -72,7 +72,7 @@ class ExactSearch(tf.Module):
 
     @property
     def weights(self) -> Any:
-        """What is read: `export_weights`, as they are stored."""
+        """The weights that it reads: `export_weights`, as they are stored."""
         return self._head()[1]
 
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -90,7 +90,7 @@ class ExactSearch(tf.Module):
 
     @property
     def activation(self) -> str | None:
-        """Of the scores; None where they are logits."""
+        """The activation of the scores; None for logits."""
         return self.head.activation
 
     def measure(
@@ -118,5 +118,5 @@ class ExactSearch(tf.Module):
         self.measured = {"quantize": accuracy.INT8, **found, "measured_on": of}
 
     def report(self) -> Config | None:
-        """What was measured, a dict; None where it answers as the head."""
+        """The measurements, a dict; None if it answers as the head does."""
         return self.measured

@@ -20,26 +20,28 @@ def server_config(
     versions: Mapping[str, Sequence[int] | str] | None = None,
     labels: Mapping[str, Mapping[str, int]] | None = None,
 ) -> None:
-    """Writes `models.config`, `batching.config` and `monitoring.config`.
+    """Writes configuration files for TensorFlow Serving.
 
-    They are what the flags `--model_config_file`, `--batching_parameters_file`
-    (with `--enable_batching`) and `--monitoring_config_file` take; see
-    `serving/README.md`. Needs the extra `tfxclass[serving]`.
+    They are `models.config`, `batching.config` and `monitoring.config`, for the
+    flags `--model_config_file`, `--batching_parameters_file` (with
+    `--enable_batching`) and `--monitoring_config_file`. See
+    `serving/README.md`. It needs the extra `tfxclass[serving]`.
 
     Args:
-        folder: where to write; made if need be.
+        folder: str, where to write. It is made if needed.
         models: dict of base paths, as the server sees them, by model name.
-        batch_sizes: rising ints; batches are padded to the next one, and no
-            larger ones are made. Export with them as `warmup_batch_sizes`.
-        versions: dict of lists of ints by model name: serve these, to roll
-            back or to run two beside each other; or `"all"`, those that are in
-            the folder; by default the latest.
-        labels: dict by model name of dicts of versions by label, as
-            `{"products": {"stable": 3, "canary": 4}}`. They are served.
+        batch_sizes: rising ints. Batches are padded to the next size, and no
+            larger ones are made. Pass the same to `warmup_batch_sizes`.
+        versions: dict by model name of lists of ints, the versions to serve (to
+            roll back, or to run two at a time), or of `"all"`, all versions in
+            the folder. Defaults to the latest.
+        labels: dict by model name of dicts of versions by label, such as
+            `{"products": {"stable": 3, "canary": 4}}`. These versions are
+            served.
 
     Raises:
-        ValueError: an argument out of range.
-        ImportError: the extra is not installed.
+        ValueError: if an argument is out of range.
+        ImportError: if the extra is not installed.
     """
     folder = local_path(folder, "folder")
     text = _models_config(models, dict(versions or {}), dict(labels or {}))

@@ -23,6 +23,7 @@ from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.loading import parts_of
+from tfxclass.export.loading import served_encoder
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference import filters
 from tfxclass.inference.thresholds import check_threshold
@@ -53,80 +54,97 @@ def saved_model(
     min_recall: float = 0.95,
     boost: float | None = None,
 ) -> str:
-    """Writes `model` as the next version of a servable model.
+    """Exports a model as a SavedModel, for TensorFlow Serving.
 
-    `path/<version>/` gets these signatures, for all of which dimension 0 is
-    the batch:
+    The model is written as the next version, `path/<version>/`. The graph has
+    TensorFlow's own ops only, and contains the class matrix once (normalized,
+    for cosine). The folder appears complete or not at all. In all signatures,
+    dimension 0 is the batch:
 
-    - `serving_default`: the model's inputs by their Keras names to `ids`
-      (int64), `scores` (float32) and, with `labels`, `labels` (string), each
-      `[batch, top_k]`, best first.
-    - `classify`: `inputs`, serialised tf.Examples with the inputs as features,
-      to `classes` (string: names, or ids where there are none) and `scores`.
-      An input whose dimension 1 is of unknown size is padded with zeros (or
-      empty strings) to the longest of the batch; not where another one is.
-    - `embed`: the inputs to `features`, what the head reads, float32.
-    - `exclude`, if asked for: the inputs and `exclude_ids`, int64 `[batch, p]`
-      padded with -1, to the outputs of `serving_default` without these classes.
-      `[1, p]` is for all rows, and a gRPC request may leave them out.
-    - `only`, if asked for: the same with `only_ids`, among these classes alone.
+    - `serving_default`: from the inputs by their Keras names to `ids` (int64),
+      `scores` (float32) and, with `labels`, `labels` (string), each `[batch,
+      top_k]`, best first.
+    - `classify`: from `inputs`, serialized tf.Examples with the inputs as
+      features, to `classes` (string: names, or ids without names) and `scores`.
+      An input of unknown size in dimension 1 is padded with zeros or empty
+      strings.
+    - `embed`: from the inputs to `features`, the input of the head, float32.
+    - `exclude`, on request: from the inputs and `exclude_ids`, int64 `[batch,
+      p]` padded with -1, to the outputs of `serving_default` without these
+      classes. `[1, p]` applies to all examples, and a gRPC request may leave
+      the input out.
+    - `only`, on request: the same with `only_ids`, among these classes only.
       See `tfxclass.top_k`.
-    - `boost`, if asked for: the same with `boost_ids`, whose logits are raised.
-    - `full_scores`, if asked for: the inputs to `scores` of all classes.
-
-    The graph has TensorFlow's own ops only; the class matrix is in it once
-    (normalised, for cosine). The folder appears whole or not at all.
+    - `boost`, on request: the same with `boost_ids`, whose logits are raised.
+    - `full_scores`, on request: from the inputs to `scores` of all classes.
 
     Args:
-        model: a built Keras model that ends in a head, or
-            the path of one in a `.keras` file.
-        path: folder of the model's versions; made if need be.
-        top_k: int, number of classes in an answer.
-        labels: the name of each class, a sequence of str, or the path of a
-            text file with one a line; by default the head's `class_names`.
-        verify: whether to load the result through TensorFlow's C API in a
-            process without tfxclass, to compare the answers of each signature
-            with the model's, and to replay the warm-up.
-        example_inputs: what `verify` and the warm-up ask: an array, or a list
-            or dict by input name of arrays, `[batch, ...]`. By default a few
-            made-up rows.
-        full_scores: whether to write the signature of that name.
-        search: `InvertedLists` for approximate answers, from a part of the
-            classes; by default all are read. Its recall is in
-            `assets.extra/search.json`.
-        warmup_batch_sizes: ints, sizes of the batches that a server runs
-            before a version is available, each with each signature. Those that
-            its batching allows. Needs the extra `tfxclass[serving]`.
-        threshold: float in [0, 1], least probability of a class in an answer,
-            `"calibrated"` for each class's own, from `tfxclass.calibrate`, or
-            None; below it ids are -1 and scores 0. Not with `search`.
-        exclude: whether to write the signature of that name, or the most ids
-            of a request, int; True is 64. It searches for so many more.
-            Or a Keras tensor as in `tfxclass.top_k`: then `serving_default`
-            and `classify` leave these classes out, and no signature is added.
-        only: whether to write the signature of that name. For all heads but
-            trees; an `AdaptiveSoftmax` reads all rows for it. Scores are those
-            of `tfxclass.top_k(model, only=True)`, exact with `search`, too.
-        quantize: `"int8"` for class rows in int8 with a scale each: a quarter
-            of the bytes, on disk and read for an answer. For all heads but
-            trees. Recall at `top_k` and the error of the scores are measured
-            on the features of `example_inputs` or, without, on normal ones
-            against the model's, and written to `assets.extra/search.json`.
-        min_recall: float in [0, 1]; below it `quantize` is refused. With
-            `search`, its own counts.
-        boost: float > 0, what the signature of that name adds to the logits of
-            the classes in `boost_ids`, as `tfxclass.top_k(boost=...)` does; or
+        model: a built Keras model that ends in a head, or the path of a
+            `.keras` file.
+        path: str, folder of the model's versions. It is made if needed.
+        top_k: int, number of classes in an answer. Defaults to 10.
+        labels: sequence of str, the name of each class, or the path of a text
+            file with one name in each line. Defaults to the head's
+            `class_names`.
+        verify: bool, whether to load the export through TensorFlow's C API in a
+            process without tfxclass, and to compare the answers of each
+            signature with the model's.
+        example_inputs: inputs for `verify` and for the warm-up: an array, or a
+            list or dict by input name of arrays, `[batch, ...]`. Defaults to a
+            few made-up examples.
+        full_scores: bool, whether to write the signature of that name.
+        search: `InvertedLists` for approximate answers from some of the
+            classes. Its recall is written to `assets.extra/search.json`. By
+            default all classes are read.
+        warmup_batch_sizes: ints, batch sizes that a server runs with each
+            signature before a version is available. It needs the extra
+            `tfxclass[serving]`.
+        threshold: float in [0, 1], lowest probability of a class in an answer,
+            `"calibrated"` for the threshold of each class from
+            `tfxclass.calibrate`, or None. Below it ids are -1 and scores 0. Not
+            with `search`.
+        exclude: bool, whether to write the signature of that name, or int, the
+            largest number of ids in a request (True is 64). Answers are
+            searched among as many more. Or a Keras tensor as in
+            `tfxclass.top_k`: then `serving_default` and `classify` leave these
+            classes out, and no signature is added.
+        only: bool, whether to write the signature of that name. For all heads
+            but trees. An `AdaptiveSoftmax` reads all class vectors for it.
+            Scores equal `tfxclass.top_k(model, only=True)`, and exact
+            with `search`, too.
+        quantize: `"int8"` to store class vectors in int8 with one scale each: a
+            quarter of the bytes on disk and in each request. For all heads but
+            trees. The recall at `top_k` and the error of the scores are
+            measured on the features of `example_inputs`, or on random features,
+            and written to `assets.extra/search.json`.
+        min_recall: float in [0, 1]. A lower recall of `quantize` is refused.
+            With `search`, the `min_recall` of `search` counts.
+        boost: float > 0, which the signature of that name adds to the logits of
+            the classes in `boost_ids`, as `tfxclass.top_k(boost=...)` does, or
             None. Not with `search`.
 
     Returns:
-        The folder written, str.
+        The folder that was written, str.
 
     Raises:
-        ValueError: an argument out of range, no single head, an unbuilt
-            model, a recall too low, or an op in the graph that is not
-            TensorFlow's.
-        RuntimeError: the export does not load, or answers otherwise.
-        ImportError: a warm-up without the extra.
+        ValueError: if an argument is out of range, there is no single head, the
+            model is not built, the recall is too low, or the graph has an op
+            that is not TensorFlow's.
+        RuntimeError: if the export does not load, or answers differently.
+        ImportError: if the extra for the warm-up is not installed.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20], name="features"), head])
+    names = [f"class {i}" for i in range(100)]
+    folder = tfxclass.export.saved_model(
+        model, "models/products", top_k=5, labels=names, verify=False
+    )
+    serve = tf.saved_model.load(folder).signatures["serving_default"]
+    print(serve(features=tf.ones([1, 20]))["labels"])
+    ```
     """
     path = local_path(path)
     inputs, features, head = parts_of(model)
@@ -134,7 +152,7 @@ def saved_model(
     check_threshold(threshold, head)
     if threshold is not None and search and not search.probabilities:
         raise ValueError(
-            "`threshold` is of probabilities, and the scores of `search` are "
+            "`threshold` needs probabilities, but the scores of `search` are "
             f"logits. Received: threshold={threshold} with a search. Fix: "
             "InvertedLists(probabilities=True)."
         )
@@ -145,13 +163,15 @@ def saved_model(
     if isinstance(exclude, keras.KerasTensor):
         filters.check_excluded(exclude, inputs)
         excluded, exclude = keras.Model(inputs, exclude), False
+    encoder = served_encoder(inputs, features)
+    inputs = encoder.inputs
     max_excluded = _max_excluded(exclude)
     _check_only(only, head)
     boost = filters.check_boost(boost, head)
     if boost is not None and search is not None:
         raise ValueError(
-            "`boost` needs exact answers: the best classes without it. "
-            f"Received: boost={boost} with a search"
+            "`boost` needs exact answers, without `search`. Received: "
+            f"boost={boost} with a search"
         )
     _check_names(inputs)
     kinds = {
@@ -163,7 +183,6 @@ def saved_model(
     names = labels_lib.of_head(labels, head)
     warmup.check(warmup_batch_sizes)
     examples = example_inputs_lib.examples(inputs, example_inputs)
-    encoder = keras.Model(inputs, features)
     measured_on = None
     if example_inputs is not None and (search or quantize):
         measured_on = encoder([tf.constant(x) for x in examples])
@@ -259,7 +278,7 @@ def _write(folder, signatures, model, search):
 
 
 def _finish(folder):
-    """What TensorFlow does not write of signatures: method and defaults.
+    """Adds methods and defaults to signatures, which TensorFlow omits.
 
     It writes each as one of the Predict API.
     """

@@ -31,12 +31,12 @@ from tfxclass.inference.thresholds import above
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 CLASSIFY, EMBED, FULL_SCORES = "classify", "embed", "full_scores"
 EXAMPLES = tf.saved_model.CLASSIFY_INPUTS
-# Of scores that are exact also where a search gives logits.
+# The activation of exact scores, even if a search gives logits.
 _HEAD_ACTIVATION = operator.attrgetter("head.activation")
 
 
 class Reference:
-    """A model, and the rows that it and its export are compared on.
+    """A model, and the examples on which it is compared to its export.
 
     Args:
         encoder: `keras.Model` from the inputs to the features.
@@ -63,7 +63,7 @@ class Reference:
     # When the export has answered: it tells of bad inputs more clearly.
     @functools.cached_property
     def features(self) -> tf.Tensor:
-        """What the head reads, float `[..., dim]`."""
+        """The input of the head, float `[..., dim]`."""
         examples = [tf.constant(x) for x in self._examples]
         return self.encoder(examples, training=False)
 
@@ -247,7 +247,7 @@ def _scores(search, features):
 
 
 class SavedSignatures(tf.Module):
-    """What is saved: variables, the labels, and a function a signature.
+    """What is saved: variables, labels, and a function per signature.
 
     Args:
         encoder: `keras.Model` from the inputs to the features.
@@ -268,7 +268,7 @@ class SavedSignatures(tf.Module):
     ) -> None:
         super().__init__()
         # The variables and tables only: a Keras layer as an attribute would be
-        # saved with copies of its variables beside those that are read.
+        # saved with copies of its variables in addition to those in use.
         self.state = [resources.of(encoder)]
         self.state += [
             resources.of(signature.excluded)

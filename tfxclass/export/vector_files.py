@@ -31,27 +31,44 @@ _INSTEAD = "Use tfxclass.export.saved_model."
 def vectors(
     model: keras.Model | Path, path: Path, labels: Labels | Path | None = None
 ) -> str:
-    """Writes the class rows of `model` for a search by inner product.
+    """Writes class vectors to files, for a nearest neighbor search.
 
-    The folder `path` gets `rows.npy`, float32 `[n, dim]`, which may be mapped
-    into memory; `ids.npy`, int64 `[n]`, the class of each row (removed ones
-    and those with a bias of -inf are left out); with `labels`, `labels.txt`,
-    the name of the class of row i in line i; and `vectors.json`, what the
-    columns mean. With a bias, the last column is that. The inner product of a
-    row with one of `vector_queries` is the logit of its class. The folder
-    appears whole or not at all.
+    Use it to load the classes into a vector database or a library such as
+    Faiss. The inner product of a class vector with a query from
+    `vector_queries` is the logit of the class. The folder `path` gets these
+    files and appears complete or not at all:
+
+    - `rows.npy`, float32 `[n, dim]`, which can be memory-mapped. If the head
+      has a bias, it is the last column.
+    - `ids.npy`, int64 `[n]`, the class of each vector. Removed classes and
+      those with a bias of -inf are left out.
+    - `labels.txt`, with `labels`: the name of the class of vector i in line i.
+    - `vectors.json`, the meaning of the columns.
 
     Args:
-        model: as for `saved_model`; its head has one row a class.
-        path: folder to make; it must not exist.
-        labels: the name of each class, a sequence of str, or the path of a
-            text file with one a line; by default the head's `class_names`.
+        model: as for `saved_model`, with one class vector for each class.
+        path: str, folder to make. It must not exist.
+        labels: sequence of str, the name of each class, or the path of a text
+            file with one name in each line. Defaults to the head's
+            `class_names`.
 
     Returns:
         `path`, str.
 
     Raises:
-        ValueError: a path that exists, another kind of head, or wrong labels.
+        ValueError: if the path exists, the head is of another kind, or labels
+            do not fit.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    tfxclass.export.vectors(model, "class_vectors")
+    rows = np.load("class_vectors/rows.npy")
+    queries = tfxclass.export.vector_queries(model, np.ones([2, 20], "float32"))
+    logits = queries @ rows.T
+    ```
     """
     path = new_path(path)
     _, _, head = parts_of(model)
@@ -80,18 +97,19 @@ def vectors(
 
 
 def vector_queries(model: keras.Model, inputs: Array) -> np.ndarray:
-    """What to ask a search in the file of `vectors`.
+    """Queries for a search in the files of `vectors`.
 
     Args:
-        model: the model.
-        inputs: its inputs, `[batch, ...]`.
+        model: the model that was passed to `vectors`.
+        inputs: inputs of the model, `[batch, ...]`.
 
     Returns:
         float32 `[batch, columns]`: the features as the head multiplies them
-        and, with a bias, a column of ones. Positions of a sequence are rows.
+        and, with a bias, a column of ones. Each position of a sequence is a
+        row.
 
     Raises:
-        ValueError: another kind of head.
+        ValueError: if the head is of another kind.
     """
     symbols, features, head = encoder_of(model)
     check_plain_logits("`vector_queries`", head, _INSTEAD)

@@ -1,1 +1,1 @@
-"""Classes that come and go: `add_classes`, `remove_classes`."""
+"""Adding, removing and initializing classes of a model."""

@@ -26,15 +26,23 @@ _NO_IDS = np.zeros(0, np.int64)
 def next_class_ids(model: keras.Model, count: int) -> np.ndarray:
     """The ids that `add_classes` gives to `count` new classes.
 
-    Those of removed classes first, in rising order, then those after the last
-    one.
+    The ids of removed classes come first, in rising order, and then the ids
+    after the last class.
 
     Args:
         model: a model that ends in a head.
-        count: int.
+        count: int, number of new classes.
 
     Returns:
         int64 `[count]`, rising.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    new = tfxclass.next_class_ids(model, 2)  # [100, 101]
+    ```
     """
     count = check_positive_int("count", count)
     head = find_head(model)
@@ -51,54 +59,65 @@ def add_classes(
     batch_size: int = 32,
     class_features: Any = None,
 ) -> keras.Model:
-    """A model with `count` more classes, and everything else as it was.
+    """A model with `count` more classes; everything else stays the same.
 
-    Old classes keep their ids, rows and optimizer slots; the model is compiled
-    as `model` is, so `fit` goes on, with old and new data. The layers before
-    the head are shared with `model`, which is left as it is.
+    Use it when new classes arrive after training. Old classes keep their ids,
+    class vectors and optimizer state. The new model is compiled as `model` is,
+    so `fit` can continue with old and new data. It shares the layers before the
+    head with `model`, which is not changed.
 
-    The row of a new class is what the mean of its normalised features has
-    beside the mean of the other rows of `data`, as strong as the other class
-    rows are, with the median of their biases: it is found before any training,
-    and old classes still are. Without data it is what the initializer draws
-    (with a warning, if others have data).
-    In heads with groups of classes, new ones go to the last group, that of the
-    rarest. In a tree, wide nodes (and all of `multi_label="plt"`) get more
-    children; where a node has two, the leaf of the nearest class is split.
-    Counts of samplers and of `LossOptions` grow by the rows in `data`, without
-    it by the least count; indexes of samplers are built again by the next
-    step. `thresholds` of new classes are the median of the others'.
+    With `data`, new classes are found before any further training. The vector
+    of a new class is the difference between its mean normalized features and
+    the mean of the others in `data`, scaled to the length of the other class
+    vectors. Its bias is the median of their biases. Without data, the
+    initializer sets the vector (with a warning if some of the classes have
+    data).
+
+    In heads with groups of classes, new classes go to the last group, the group
+    of the rarest classes. In a tree, wide nodes (and all nodes with
+    `multi_label="plt"`) get more children. A node with two children splits the
+    leaf of the nearest class. Counts of samplers and of `LossOptions` get the
+    number of examples in `data`, or else the lowest count. The next training
+    step builds the indexes of samplers again. `thresholds` of new classes are
+    the median of the others.
 
     Args:
         model: a built Keras model that ends in a head.
-        count: int, number of new classes. Their ids are
-            `next_class_ids(model, count)`.
-        data: rows of the new classes as `fit` takes them, `(x, y)` or batches
-            of them, y with these ids; or None. Rows of old classes among them
-            tell what features have in common, and how they are spread: with
-            fewer new classes than features have dimensions give some.
+        count: int, number of new classes. Their ids are `next_class_ids(model,
+            count)`.
+        data: examples of the new classes as for `fit`, `(x, y)` or batches of
+            them, where y has the new ids. Or None. Add examples of old classes
+            if there are fewer new classes than feature dimensions: they show
+            what all features have in common.
         labels: names of the new classes, for a head with `class_names`, which
             needs them.
-        batch_size: int, rows of arrays whose features are computed at a time.
-        class_features: for a `TwoTowerSoftmax`, which needs them and takes no
-            `data`: the features of the new classes, like those of the head,
-            with `count` rows. Row i is of class `next_class_ids(...)[i]`.
+        batch_size: int, number of examples whose features are computed at a
+            time.
+        class_features: only for a `TwoTowerSoftmax`, instead of `data`:
+            features of the new classes, in the structure of the head's, with
+            `count` rows. Row i belongs to class `next_class_ids(...)[i]`.
 
     Returns:
         A built `keras.Model` of the same kind.
 
     Raises:
-        ValueError: `count` < 1, names that exist already, or are missing or
-            too many; no single head; a step whose gradients are being summed.
-        InvalidArgumentError: labels out of range.
-
-    References:
-        Qi, Brown and Lowe, Low-Shot Learning with Imprinted Weights, CVPR 2018.
+        ValueError: if `count` < 1, names exist already or are missing, there is
+            no single head, or gradients are being accumulated.
+        InvalidArgumentError: if labels are out of range.
 
     Example:
 
-    >>> new = tfxclass.next_class_ids(model, 2)
-    >>> model = tfxclass.add_classes(model, 2, (x, new[y]), ["cat", "dog"])
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    x = np.random.default_rng(0).normal(size=[10, 20])
+    y = np.arange(10) % 2
+    new = tfxclass.next_class_ids(model, 2)
+    model = tfxclass.add_classes(model, 2, (x, new[y]))
+    ```
+
+    References:
+        Qi, Brown and Lowe, Low-Shot Learning with Imprinted Weights, CVPR 2018.
     """
     inputs, features, head = encoder_of(model)
     added = next_class_ids(model, count)

@@ -1,4 +1,4 @@
-"""Weights and optimizer slots of a head, row by row, in another one."""
+"""Copies weights and optimizer state of a head into another one."""
 
 import keras
 import numpy as np
@@ -32,7 +32,7 @@ def check_can_change(model: keras.Model) -> None:
 
 
 def _optimizers(model):
-    """That of a model, those in it, and those of its groups; a list."""
+    """Lists an optimizer, the ones within it, and those of its groups."""
     pending, found = [getattr(model, "optimizer", None)], []
     while pending:
         optimizer = pending.pop()
@@ -81,7 +81,7 @@ def carry(
 
 
 def _carry_state(before, after):
-    """What is drawn next, and counts of a sampler; its index is new."""
+    """Copies seeds and counts of a sampler; its index is built again."""
     pairs = [(before, after)]
     samplers = [getattr(head, "sampler", None) for head in (before, after)]
     if samplers[0] is not None:
@@ -136,7 +136,7 @@ def _carry_slots(pairs, head, sources):
 
 
 def _slot_of(variable, head, sources):
-    """`(name of the weight, name of the slot)`, of a weight by rows."""
+    """`(name of the weight, name of the optimizer state)` of a weight."""
     best = None
     for name in sources:
         for part in shards_lib.parts_of(head.weights_by_name[name]):
@@ -148,7 +148,7 @@ def _slot_of(variable, head, sources):
 
 
 def _carry_rows(parts, rows, weight):
-    """A slot, in one part or in several; averages of new rows are the rows."""
+    """Copies optimizer state; for new rows, averages get their values."""
     was, values = (
         np.concatenate([np.atleast_1d(read(x)) for x in variables])
         for variables in zip(*parts)

@@ -19,40 +19,54 @@ def initialize_classes(
     labels: Labels | None = None,
     batch_size: int = 256,
 ) -> keras.Model:
-    """Sets class rows to the features of the classes' names or descriptions.
+    """Sets class vectors to the features of class names or descriptions.
 
-    Where rows begin at random, training first has to find out which class is
-    which; with an encoder that knows words, or even one of random embeddings
-    (then this is TF-IDF in a random projection), it begins with an answer. A
-    row is the mean of the normalised features of the class's texts: of length
-    1 in cosine heads, in others as long as the rows are in the median. Biases
-    stay. Rows of a tree's nodes are those of the classes below their children.
-    Call it before training: indexes of samplers are built by the first step.
+    Use it before training, if classes have texts or examples. With random class
+    vectors, training first has to find out which class is which. With an
+    encoder that knows words, or even with random embeddings, it starts from a
+    useful model.
 
-    For new classes, `tfxclass.add_classes(model, count, (texts, ids))`.
+    The vector of a class is the mean of the normalized features of its texts.
+    In cosine heads it has length 1, and in others the median length of the
+    class vectors. Biases stay. In a tree, a node gets the vectors of the
+    classes below its children. To add new classes, use
+    `tfxclass.add_classes(model, count, (texts, ids))`.
 
     Args:
-        model: a built Keras model that ends in a head.
-            Changed in place.
-        texts: what the model reads: an array (of str, for an encoder of text),
-            a sequence of str, or a dict or tuple of arrays. Row i is of class
-            i, or of `labels`. Or batches of texts with their labels, a
+        model: a built Keras model that ends in a head. It is changed in place.
+        texts: inputs of the model: an array (str for an encoder of text), a
+            sequence of str, or a dict or tuple of arrays. Row i describes class
+            i, or class `labels[i]`. Or batches of inputs with labels, a
             `tf.data.Dataset` or a `keras.utils.PyDataset`.
         labels: integers `[n]`, or `[n, p]` padded with -1, the classes that
-            each row of `texts` describes. Classes without a text stay.
-        batch_size: int, texts whose features are computed at a time.
+            each row of `texts` describes. Classes without a text stay as they
+            are. Defaults to None, one row for each class.
+        batch_size: int, number of texts whose features are computed at a time.
 
     Returns:
         `model`.
 
     Raises:
-        ValueError: no single head, texts for another number of classes, or
-            labels that are no integers.
-        InvalidArgumentError: labels out of range.
+        ValueError: if there is no single head, `texts` has another number of
+            classes, or labels are not integers.
+        InvalidArgumentError: if labels are out of range.
 
     Example:
 
-    >>> tfxclass.initialize_classes(model, ["a small bird", "a large cat"])
+    ```python
+    names = ["a small bird", "a large cat"]
+    vectorize = keras.layers.TextVectorization()
+    vectorize.adapt(names)
+    head = tfxclass.layers.FullSoftmax(2)
+    model = keras.Sequential([
+        keras.Input([], dtype="string"),
+        vectorize,
+        keras.layers.Embedding(vectorize.vocabulary_size(), 16),
+        keras.layers.GlobalAveragePooling1D(),
+        head,
+    ])
+    tfxclass.initialize_classes(model, names)
+    ```
     """
     inputs, features, head = encoder_of(model)
     if not isinstance(texts, (tf.data.Dataset, keras.utils.PyDataset)):
@@ -66,7 +80,7 @@ def initialize_classes(
 
 
 def _with_labels(texts, labels, num_classes):
-    """`(texts, labels)`, arrays; without labels those of all classes."""
+    """`(texts, labels)` as arrays; by default a label for each class."""
     if isinstance(texts, list):
         texts = np.asarray(texts)
     count = len(tf.nest.flatten(texts)[0])

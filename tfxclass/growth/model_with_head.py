@@ -13,7 +13,7 @@ from tfxclass.layers.output_head import OutputHead
 
 
 def with_head(model: keras.Model, head: OutputHead) -> keras.Model:
-    """`model` with `head` in the place of its own; other layers are shared.
+    """Replaces the head of `model`; other layers are shared.
 
     Args:
         model: a built Keras model that ends in a head.
@@ -52,7 +52,7 @@ def _wrapped(model, inputs, features, head):
 
 def _cloned(model, old, head):
     compiled, model.compiled = model.compiled, False
-    # Keras would compile the clone, with slots as large as the classes.
+    # Keras would compile the clone, with optimizer state for all classes.
     try:
         return keras.models.clone_model(
             model, clone_function=lambda layer: head if layer is old else layer

@@ -11,26 +11,35 @@ from tfxclass.inference.graph import encoder_of
 
 
 def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
-    """A model that never answers with some classes; the others keep their ids.
+    """A model that never answers with some classes; others keep their ids.
 
-    The probability of a removed class is 0, and the others' are what a model
-    without it says. Labels of removed classes count as padding in training, so
-    old data may still have them. `num_classes` is as it was; the next
-    `tfxclass.add_classes` takes the free ids and their rows first. In a tree
-    the leaf goes.
+    Use it to take classes out of service without training. The probability of a
+    removed class is 0, and the others are renormalized. Labels of removed
+    classes count as padding in training, so old data may still have them.
+    `num_classes` does not change. The next `tfxclass.add_classes` uses the free
+    ids and their class vectors first. In a tree, the leaves are removed.
 
     Args:
-        model: a built Keras model that ends in a head. It
-            is left as it is; the layers before the head are shared.
-        ids: integers `[n]`, classes.
+        model: a built Keras model that ends in a head. It is not changed. The
+            layers before the head are shared.
+        ids: integers `[n]`, classes to remove.
 
     Returns:
         A built `keras.Model`, compiled as `model`, with its optimizer's state.
 
     Raises:
-        ValueError: no ids, ids out of range or removed already, or all
-            classes; `label_smoothing`; all classes of a cluster of an
-            `AdaptiveSoftmax`; a step whose gradients are being summed.
+        ValueError: if there are no ids, ids are out of range or removed
+            already, all classes or all of a cluster of an `AdaptiveSoftmax`
+            would be removed, the head has `label_smoothing`, or gradients are
+            being accumulated.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    model = tfxclass.remove_classes(model, [3, 17])
+    ```
     """
     _, _, head = encoder_of(model)
     removed = _checked(ids, head)

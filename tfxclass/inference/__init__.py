@@ -1,1 +1,1 @@
-"""Models that answer: the best classes, features, retain probabilities."""
+"""Models for predictions: best classes, features, retain probabilities."""

@@ -87,8 +87,8 @@ def check_free(
     taken = sorted(wanted & {x.name for x in inputs})
     if taken:
         raise ValueError(
-            "No input of the model may have the name of that of a filter. "
-            f"Received: {taken}"
+            "An input of the model must not have the name of a filter. "
+            f"Received: {taken!r}"
         )
 
 

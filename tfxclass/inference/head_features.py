@@ -1,4 +1,4 @@
-"""What the head of a subclassed model reads, found by calling the model."""
+"""Finds the input of a subclassed model's head, by calling the model."""
 
 import itertools
 from collections.abc import Iterator
@@ -152,7 +152,7 @@ def _names(shapes, name) -> Iterator[tuple[str, tuple]]:
 
 
 def _inputs(shapes, specs):
-    """What `call` is given: the structure of the shapes, with inputs."""
+    """The arguments of `call`: the structure of the shapes, with inputs."""
     return _packed(shapes, iter([_input(spec) for spec in specs]))
 
 
@@ -203,7 +203,7 @@ def _as_cast(layer, shapes, specs, graph):
 
 
 def _type_of(x):
-    """Of an input: int64 or string where a float is cast to these."""
+    """The dtype of an input: int64 or string if a float is cast to it."""
     casts = [op.outputs[0] for op in x.consumers() if op.type == "Cast"]
     if not x.dtype.is_floating:
         return x.dtype

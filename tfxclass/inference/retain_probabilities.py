@@ -1,4 +1,4 @@
-"""A model that gives the retain probabilities of DropMax beside its output."""
+"""A model that also returns the retain probabilities of DropMax."""
 
 import keras
 import tensorflow as tf
@@ -27,20 +27,31 @@ class RetainProbabilities(HeadLayer):
 
 
 def retain_probabilities(model: keras.Model) -> keras.Model:
-    """A model of the same inputs and weights with a second output, rho.
+    """A model with the retain probabilities of `DropMax` as second output.
 
-    The probability with which a class is retained shows which classes a row
-    is confused with (the paper's figure 4).
+    It has the inputs and weights of `model`. A class with a higher probability
+    is one that the example is easily confused with (figure 4 of the paper). At
+    the default weights of `DropMax` the differences are small.
 
     Args:
         model: a Sequential or functional model that ends in a `DropMax`.
 
     Returns:
-        A `keras.Model` with outputs `(output, rho)`, each float32
-        `[batch, num_classes]`.
+        A `keras.Model` with outputs `(output, rho)`, each float32 `[batch,
+        num_classes]`.
 
     Raises:
-        ValueError: no single head, another head, or an unbuilt model.
+        ValueError: if there is no single head, the head is of another kind, or
+            the model is not built.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.DropMax(10)
+    model = keras.Sequential([keras.Input([20]), head])
+    both = tfxclass.retain_probabilities(model)
+    output, rho = both.predict(np.ones([2, 20]), verbose=0)
+    ```
     """
     inputs, features, head = encoder_of(model)
     if not isinstance(head, DropMax):

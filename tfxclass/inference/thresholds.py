@@ -17,8 +17,8 @@ def check_threshold(threshold: float | str | None, head: OutputHead) -> None:
         return
     if head.activation is None:
         raise ValueError(
-            "`threshold` is of probabilities. Received: "
-            f"{threshold} with activation={head.activation!r}"
+            f"`threshold` needs probabilities. Received: {threshold} with "
+            f"activation={head.activation}"
         )
     if isinstance(threshold, str) and threshold == CALIBRATED:
         if getattr(head, "thresholds", None) is None:

@@ -148,6 +148,19 @@ class BoostedTopK(FilteredTopK):
         return {**super().get_config(), "boost": self.boost}
 
 
+@keras.saving.register_keras_serializable("tfxclass")
+class TopKModel(keras.Model):
+    """The model of `top_k`; Keras cannot export its compiled ops."""
+
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        raise ValueError(
+            "Keras' `export` cannot write a model of tfxclass.top_k, which "
+            "computes with ops of tfxclass. Fix: give the model itself to "
+            "tfxclass.export.saved_model(model, path, top_k=10), or to "
+            "tfxclass.export.onnx. Its own `export` writes all scores"
+        )
+
+
 def top_k(
     model: keras.Model,
     k: int = 10,
@@ -156,55 +169,64 @@ def top_k(
     only: bool | int = False,
     boost: float | None = None,
 ) -> keras.Model:
-    """A model of the same inputs and weights that returns the k best classes.
+    """A model that returns the k best classes instead of all probabilities.
 
-    Its memory is O(batch x block): the [batch, num_classes] output is never
-    made.
+    Use it for predictions. It has the inputs and weights of `model`, and never
+    computes the [batch, num_classes] output.
 
     Args:
         model: a built Keras model that ends in a head, also a subclassed one.
         k: int, at most the number of classes that were not removed.
-        threshold: float in [0, 1], least probability of a class, or
-            `"calibrated"`: each class's own, from `tfxclass.calibrate`; or
-            None. Where fewer than `k` reach it, ids are -1 and scores 0.
-        exclude: whether questions name classes that are no answers to them:
-            the model then has an input more, `exclude_ids`, int64 `[batch, p]`
-            padded with -1, and answers with the best of the others, with the
-            scores that they have without it. It searches for the k + p best.
-            Or p itself, int; with True batches of several widths may have 64.
-            Or a Keras tensor that is computed from the inputs of the model,
-            integers `[batch, p]` padded with -1: there is no input more.
-        only: whether questions name the classes that may be answers, `only_ids`
-            in the same way: their rows alone are read (in heads whose logits
-            are no products with one row a class, all are). A softmax is that
-            among them. Repeated ids count once.
-        boost: float > 0, what is added to the logits of classes that questions
-            name, or None. The model then has an input more, `boost_ids`, int64
-            `[batch, p]` padded with -1; repeated ids count once. Use it where
-            an answer is often something that the question has already, as
-            items that a visitor has looked at. Choose it on validation data.
+        threshold: float in [0, 1], lowest probability of an answer,
+            `"calibrated"` for the threshold of each class from
+            `tfxclass.calibrate`, or None (default). If fewer than `k` classes
+            reach it, the remaining ids are -1 and scores 0.
+        exclude: whether questions name classes that are not answers, such as
+            items that a user has already seen. True adds an input
+            `exclude_ids`, int64 `[batch, p]` padded with -1. Answers are the
+            best of the other classes, with unchanged scores. The search is for
+            the k + p best. An int gives p itself, and True allows p up to 64 in
+            batches of several widths. A Keras tensor that is computed from the
+            inputs, integers `[batch, p]` padded with -1, adds no input.
+            Defaults to False.
+        only: bool, whether questions name the classes that may be answers, in
+            an input `only_ids`, int64 `[batch, p]` padded with -1. Only their
+            class vectors are read (in heads without one class vector for each
+            class, all are). A softmax is normalized over these classes.
+            Repeated ids count once. Defaults to False.
+        boost: float > 0 or None (default), which is added to the logits of
+            classes that questions name, in an input `boost_ids`, int64 `[batch,
+            p]` padded with -1. Repeated ids count once. Use it if an answer is
+            often part of the question, such as items that a visitor has looked
+            at. Choose it on validation data.
 
     Returns:
-        A `keras.Model` with outputs `(ids, scores)`, int64 and float32
-        `[batch, k]`, or `[batch, time, k]` of sequences, best first. Where
-        fewer than `k` classes are left by a filter, or a score is NaN, ids
-        are -1 and scores 0.
+        A `keras.Model` with outputs `(ids, scores)`, int64 and float32 `[batch,
+        k]`, or `[batch, time, k]` for sequences, best first. If a filter leaves
+        fewer than `k` classes, or a score is NaN, ids are -1 and scores 0.
 
     Raises:
-        ValueError: no single head, `k` out of range, an unbuilt model, several
-            filters, an input of their name, or a `boost` for a head without
-            plain logits.
-        InvalidArgumentError: in a call, ids of a filter out of range.
+        ValueError: if there is no single head, `k` is out of range, the model
+            is not built, several filters are used, an input has the name of a
+            filter, or `boost` is used with a head without plain logits.
+        InvalidArgumentError: in a call, if ids of a filter are out of range.
 
     Example:
 
-    >>> best = tfxclass.top_k(model, 10, exclude=True)
-    >>> ids, scores = best.predict([x, seen])
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    best = tfxclass.top_k(model, 5)
+    ids, scores = best.predict(np.ones([2, 20]), verbose=0)
+    ```
 
-    A model whose input `seen` holds the items so far, `[batch, p]`:
+    Without the classes 3 and 7 for the first question, and 4 for the second:
 
-    >>> best = tfxclass.top_k(model, 10, exclude=model.inputs[0])
-    >>> ids, scores = best.predict(seen)
+    ```python
+    best = tfxclass.top_k(model, 5, exclude=True)
+    seen = np.array([[3, 7], [4, -1]])
+    ids, scores = best.predict([np.ones([2, 20]), seen], verbose=0)
+    ```
     """
     inputs, features, head = encoder_of(model)
     k = check_k(k, head.num_answers)
@@ -214,11 +236,11 @@ def top_k(
     kind = filters.kind_of(exclude, only, inputs, boost)
     if kind is None:
         best = TopK(head, k, threshold)(features)
-        return keras.Model(given, best)
+        return TopKModel(given, best)
     if isinstance(exclude, keras.KerasTensor):
         filters.check_excluded(exclude, inputs)
         best = FilteredTopK(head, k, threshold, kind)(features, exclude)
-        return keras.Model(given, best)
+        return TopKModel(given, best)
     width = boost is not None or exclude or only
     width = None if width is True else check_positive_int(kind, width)
     name = filters.INPUTS[kind]
@@ -229,5 +251,5 @@ def top_k(
         layer = FilteredTopK(head, k, threshold, kind)
     best = layer(features, ids)
     if isinstance(given, dict):
-        return keras.Model({**given, name: ids}, best)
-    return keras.Model([*inputs, ids], best)
+        return TopKModel({**given, name: ids}, best)
+    return TopKModel([*inputs, ids], best)

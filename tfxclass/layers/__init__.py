@@ -1,4 +1,4 @@
-"""Output layers ("heads") for very many classes, and one for inputs."""
+"""Output layers ("heads") for very many classes, and `SparseDense`."""
 
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
@@ -50,3 +50,7 @@ __all__ = [
     "TwoTowerSoftmax",
     "split_by_frequency",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,28 +24,43 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class AdaptiveProjectedSoftmax(PartitionedHead):
-    """Exact softmax over random projections, wide for frequent classes: RP-A.
+    """Exact softmax over random projections, wider for frequent classes (RP-A).
 
-    Classes are numbered by falling frequency and lie in groups; the rows of a
-    group have its `projection_dims` m. All groups read the same projected
-    features, `features . projection`, each its first m columns over sqrt(m):
-    the projection is computed once. A step costs four products of [batch, m]
-    by [m, size] for each group and moves every row.
+    Use it to compress the class matrix when a few classes are much more
+    frequent than the others. Classes are numbered by falling frequency and lie
+    in groups. The class vectors of group i have `projection_dims[i]` numbers.
+    The features are projected once, by one random matrix. A group of width m
+    reads the first m columns of the result, divided by sqrt(m).
+
+    Each training step computes four matrix products of [batch, m] by [m, size]
+    for each group, and updates all class vectors. Afterwards,
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
     Args:
         num_classes: int, number of classes.
         counts: numbers >= 0, `[num_classes]`, falling: how often each class
-            occurs. The groups get about equal shares of all occurrences.
-        group_sizes: list of ints >= 1, classes of each group, instead.
-        projection_dims: ints, width of a row in each group.
-        l2: float >= 0: `l2 / 2` times the squares of all rows is added to the
-            training loss.
-        **kwargs: `OutputHead`'s arguments.
+            occurs. The groups are cut so that each has about the same number of
+            occurrences.
+        group_sizes: list of ints >= 1, number of classes in each group. Give
+            either `counts` or `group_sizes`.
+        projection_dims: list of ints, width of the class vectors of each group.
+        l2: float >= 0. `l2 / 2` times the sum of all squared weights is added
+            to the training loss.
+        **kwargs: arguments of `OutputHead`.
 
     Raises:
-        ValueError: neither or both of `counts` and `group_sizes`, or sizes
-            that do not fit.
+        ValueError: if neither or both of `counts` and `group_sizes` are given,
+            or the sizes do not fit each other.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.AdaptiveProjectedSoftmax(
+        10_000, group_sizes=[1_000, 9_000], projection_dims=[64, 16]
+    )
+    model = keras.Sequential([keras.layers.Dense(256), head])
+    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    ```
 
     References:
         Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
@@ -95,7 +110,7 @@ class AdaptiveProjectedSoftmax(PartitionedHead):
         return [self.projection.value]
 
     def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """List of `(projection, rows)`: logits are `x . projection . rows`."""
+        """Lists `(projection, rows)`: logits are `x . projection . rows`."""
         projection = tf.convert_to_tensor(self.projection)
         return [
             (projection[:, :m] / m**0.5, _floats(rows))

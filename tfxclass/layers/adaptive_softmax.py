@@ -25,37 +25,40 @@ from tfxclass.types import Margin
 
 @keras.saving.register_keras_serializable("tfxclass")
 class AdaptiveSoftmax(PartitionedHead):
-    """Softmax in two steps: the frequent classes and the clusters of others.
+    """Exact softmax in two steps: frequent classes first, then clusters.
 
-    The head holds the first `cutoffs[0]` classes and one entry for each
-    cluster of rarer ones; the probability of a rare class is that of its
-    cluster times that within it. A cluster reads the features through a
-    projection to a width that falls by `div_value` from one to the next.
+    Use it for classes numbered by falling frequency, such as words, when most
+    batches need few classes of the last clusters. The first step chooses among
+    the `cutoffs[0]` most frequent classes and one entry for each cluster of
+    rarer classes. The probability of a rare class is the probability of its
+    cluster times its probability within the cluster. Each cluster reads a
+    projection of the features, and the width of these projections falls by
+    `div_value` from cluster to cluster.
 
-    For classes numbered by falling frequency, where most batches need few
-    rows of the last clusters: a step costs products of the whole batch with
-    the head, and of the rows that have a label in a cluster with all classes
-    of that one, which all move. A cluster without a label in the batch costs
-    next to nothing. So a step costs O(num_classes) whenever the last cluster
-    is touched, but with narrow rows and few of the batch. The loss is exact
-    in training, too; logits (`activation=None`) are log-probabilities.
+    Each training step computes the frequent classes for the whole batch. For
+    each cluster, it computes and updates all classes of the cluster, but only
+    for the examples with a label in it. A cluster without a label in the batch
+    costs almost nothing. The loss is exact. Logits (`activation=None`) are
+    log-probabilities.
 
     Args:
         num_classes: int, number of classes.
-        cutoffs: rising ints in (0, num_classes): where the clusters begin.
-            The first classes, below `cutoffs[0]`, are in the head. Without
-            any it is a full softmax. `split_by_frequency` finds some.
-        div_value: float >= 1: cluster i = 1, 2, ... has rows of width
-            `dim // div_value**i`, 1 at least.
-        **kwargs: `OutputHead`'s arguments.
+        cutoffs: rising ints in (0, num_classes), the first class of each
+            cluster. Classes below `cutoffs[0]` have no cluster. An empty list
+            gives a full softmax. `split_by_frequency` finds good values.
+        div_value: float >= 1. The class vectors of cluster i = 1, 2, ... have
+            `dim // div_value**i` numbers, at least 1. Defaults to 4.
+        **kwargs: arguments of `OutputHead`.
 
     Example:
 
-    >>> head = tfxclass.layers.AdaptiveSoftmax(
-    ...     1_000_000, cutoffs=[5_000, 50_000, 250_000]
-    ... )
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```python
+    head = tfxclass.layers.AdaptiveSoftmax(
+        1_000_000, cutoffs=[5_000, 50_000, 250_000]
+    )
+    model = keras.Sequential([keras.layers.Dense(256), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
 
     References:
         Grave et al., Efficient softmax approximation for GPUs, ICML 2017.
@@ -142,7 +145,7 @@ class AdaptiveSoftmax(PartitionedHead):
     def adjust_logits(
         self, features: tf.Tensor, logits: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Logits become log-probabilities, block by block."""
+        """Turns logits into log-probabilities, block by block."""
         sums = [tf.reduce_logsumexp(x, 1, keepdims=True) for x in logits]
         offsets = self._offsets(features, sums)
         return [x + y for x, y in zip(logits, offsets)]

@@ -14,7 +14,7 @@ from tfxclass.trees.new_rows import new_rows
 
 
 class ClassGrowth:
-    """Where the rows of new and of kept classes come from.
+    """Tells where the class vectors of new and kept classes come from.
 
     `tfxclass.add_classes` and its like call it.
 
@@ -28,7 +28,7 @@ class ClassGrowth:
     def row_sources(
         self, old: Any, change: ClassUpdate
     ) -> dict[str, np.ndarray]:
-        """Where the rows of weights were in the head that this comes from.
+        """The positions of weights in the head that they come from.
 
         Args:
             old: the head before `change`, of the same configuration but for

@@ -32,38 +32,41 @@ _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
 class ClassHead(PartitionedHead):
-    """Base class of the heads with a matrix `kernel`, a row for each class.
+    """Base class of heads with one class vector for each class.
 
-    A subclass overrides `training_step`.
+    The class vectors are the rows of the weight `kernel`. A subclass overrides
+    `training_step`. The call arguments and the output shape are described in
+    `OutputHead`.
 
     Args:
         num_classes: int, number of classes.
-        similarity: `"dot"`: logits are dot products of features and class
-            vectors. `"cosine"`, or a `tfxclass.layers.Cosine` with its scale
-            and margin: both sides are normalized first.
-        use_bias: whether logits have a bias. Not for cosines.
-        bias_initializer: initializer of the bias, as
-            `tfxclass.initializers.LogOdds` of the labels' frequencies.
-        tied_to: a `keras.layers.Embedding`, or a `keras.Variable`, float32
-            `[num_classes, dim]`: class rows are its rows. They are saved with
-            it, and its gradients and the head's are summed. Or None.
-        **kwargs: `OutputHead`'s arguments: `activation`, `kernel_initializer`,
-            `seed`, `loss_options`, `loss`, `kernel_dtype`, and
-            `keras.layers.Layer`'s.
-
-    Call arguments and output shape are `OutputHead`'s.
+        similarity: `"dot"`, where logits are dot products of features and class
+            vectors, or `"cosine"`, where both are normalized first. Or a
+            `tfxclass.layers.Cosine` with a scale and a margin. Defaults to
+            `"dot"`.
+        use_bias: bool, whether logits have a bias. Not for cosines.
+        bias_initializer: initializer of the bias, for example
+            `tfxclass.initializers.LogOdds` with the frequencies of the labels.
+        tied_to: a `keras.layers.Embedding`, or a float32 `keras.Variable`
+            `[num_classes, dim]`, whose rows are the class vectors (tied
+            weights). They are saved with their owner. Gradients of both uses
+            are summed. Defaults to None.
+        **kwargs: arguments of `OutputHead`, such as `activation`,
+            `kernel_initializer`, `seed`, `loss_options`, `loss` and
+            `kernel_dtype`, and of `keras.layers.Layer`.
 
     Attributes:
-        answer_temperature: float > 0, divides logits before they become
-            probabilities, but not in losses; 1 by default.
+        answer_temperature: float > 0. Logits are divided by it before they
+            become probabilities, but not in losses. It is 1 until
             `tfxclass.calibrate` sets it.
-        thresholds: float32 `[num_classes]` in [0, 1], the least probability of
-            each class in an answer, for `threshold="calibrated"`; None by
-            default. `tfxclass.calibrate` sets them: to the float after 1 for a
-            class that is never to be an answer.
+        thresholds: float32 `[num_classes]` in [0, 1], the lowest probability
+            with which each class is an answer, for `threshold="calibrated"`. It
+            is None until `tfxclass.calibrate` sets it. A class that should
+            never be an answer gets the float after 1.
 
     Raises:
-        ValueError: an argument out of range, or features that are not rank 2.
+        ValueError: if an argument is out of range, or features do not have rank
+            2 or more.
     """
 
     has_plain_logits = True
@@ -98,8 +101,8 @@ class ClassHead(PartitionedHead):
         self.tie = None if tied_to is None else Tie(tied_to)
         if self.tie is not None and self.kernel_dtype != "float32":
             raise ValueError(
-                "Rows of a head with `tied_to` are float32. Received: "
-                f'kernel_dtype="{self.kernel_dtype}"'
+                "The class vectors of a head with `tied_to` are float32. "
+                f'Received: kernel_dtype="{self.kernel_dtype}"'
             )
         self._check_bias()
         self._check_options()
@@ -116,10 +119,9 @@ class ClassHead(PartitionedHead):
         margin = self.cosine.margin if self.cosine is not None else 0
         if margin and others & set(used):
             raise ValueError(
-                "`margin` must be 0 with `class_counts`, `label_smoothing` or "
-                "`teacher_weight` in `loss_options`: a margin is of plain "
-                "cosine logits, against labels. "
-                f"Received: margin={margin}, loss_options={used}"
+                "`margin` must be 0 with `class_counts`, `label_smoothing` "
+                "or `teacher_weight` in `loss_options`, which change logits "
+                f"or labels. Received: margin={margin}, loss_options={used}"
             )
 
     @property
@@ -177,7 +179,7 @@ class ClassHead(PartitionedHead):
         return super().__call__(features, *args, **kwargs)
 
     def build_from_config(self, config: Config) -> None:
-        # Of a file; what is tied is found when the model is put together.
+        # From a file; the owner is found when the model is put together.
         if self.tie is None or self.tie.is_found:
             super().build_from_config(config)
 
@@ -213,7 +215,7 @@ class ClassHead(PartitionedHead):
 
     @property
     def row_bias(self) -> Any:
-        """What is added to logits, a variable `[num_classes]` or None."""
+        """The bias, a variable `[num_classes]`, or None."""
         return self.offsets if self.bias is None else self.bias
 
     def class_weights(self) -> list[ClassWeight]:
@@ -243,11 +245,11 @@ class ClassHead(PartitionedHead):
 
     @property
     def logit_scale(self) -> float:
-        """Factor of the logits, float."""
+        """The factor of the logits, float."""
         return 1.0 if self.cosine is None else float(self.cosine.scale)
 
     def target_margin(self) -> Margin | None:
-        """The margin as a function of target logits, or None."""
+        """The margin as a function of the labels' logits, or None."""
         return None if self.cosine is None else self.cosine.target_margin()
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
@@ -255,7 +257,7 @@ class ClassHead(PartitionedHead):
         return self.objective.activate(self.answer_scale * logits)
 
     def queries(self, features: tf.Tensor) -> tf.Tensor:
-        """float32 `[rows, dim]`: logits are `queries . class rows`."""
+        """float32 `[rows, dim]`: logits are `queries . class vectors`."""
         features = super().queries(features)
         if self.cosine is None:
             return features
@@ -274,7 +276,7 @@ class ClassHead(PartitionedHead):
 
     @property
     def is_exact_softmax(self) -> bool:
-        """Whether the exact loss has no gradient in memory: on a CPU."""
+        """Whether the exact loss avoids a gradient matrix (on a CPU only)."""
         options = self.loss_options
         plain = options is None or set(options.used) <= set(LOSS_OPTIONS)
         is_softmax = self.objective.name == "softmax"

@@ -17,27 +17,31 @@ _SCALE = 24.0
 
 @dataclasses.dataclass(frozen=True)
 class Cosine:
-    """Logits that are the cosine of features and class vector, times `scale`.
+    """Logits that are the cosine of features and class vector, times a scale.
 
-    Use it as `similarity` of a head to learn identities, words or other
-    embeddings. `similarity="cosine"` is the same as `similarity=Cosine()`.
+    Pass it as `similarity` of a head to learn embeddings, for example of faces,
+    products or words. `similarity="cosine"` is short for `similarity=Cosine()`.
 
     Args:
-        scale: float > 0, factor of the cosines.
-        margin: float >= 0, subtracted from the label's similarity in training
-            only, so that classes move further apart; 0 is no margin.
+        scale: float > 0, factor of the cosines. Defaults to 24.
+        margin: float >= 0, subtracted from the similarity of the label in
+            training only, which moves classes further apart. Defaults to 0,
+            which is no margin.
         margin_type: `"cosface"` subtracts the margin from the cosine (Wang et
-            al. 2018). `"arcface"` adds it to the angle, in radians (Deng et
-            al. 2019).
+            al., CVPR 2018, equation 4). `"arcface"` adds it to the angle, in
+            radians (Deng et al., CVPR 2019, equation 3). Defaults to
+            `"cosface"`.
 
     Raises:
-        ValueError: an argument out of range.
+        ValueError: if an argument is out of range.
 
     Example:
 
-    >>> head = tfxclass.layers.SampledSoftmax(
-    ...     100_000, similarity=tfxclass.layers.Cosine(scale=16.0, margin=0.2)
-    ... )
+    ```python
+    head = tfxclass.layers.SampledSoftmax(
+        100_000, similarity=tfxclass.layers.Cosine(scale=16.0, margin=0.2)
+    )
+    ```
     """
 
     scale: float = _SCALE
@@ -74,7 +78,7 @@ def as_cosine(
     arguments: dict[str, Any],
     num_constructors: int,
 ) -> Cosine | None:
-    """What a head's `similarity` means; None is the dot product.
+    """Reads a head's `similarity`; None is the dot product.
 
     Args:
         head: str, name of the head's class.

@@ -19,29 +19,33 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class DifferentiatedSoftmax(PartitionedHead):
-    """Exact softmax whose rows are as wide as a class deserves: D-Softmax.
+    """Exact softmax with longer class vectors for frequent classes (D-Softmax).
 
-    The features are cut into slices, one for each block of classes, and the
-    logits of a block are products with its slice alone. A baseline that saves
-    arithmetic and memory rather than classes: a step costs four products of
-    [batch, width] by [width, size] for each block and moves every row, `sum
-    size * width` numbers where a `FullSoftmax` has `num_classes * dim`.
+    Use it as a baseline that saves arithmetic and memory without sampling. The
+    features are cut into slices, one for each block of classes. The logits of a
+    block are products with its slice alone. Each training step computes four
+    matrix products of [batch, width] by [width, size] for each block, and
+    updates all class vectors. The head has `sum(size * width)` weights, and
+    `FullSoftmax` has `num_classes * dim`.
 
     Args:
         num_classes: int, number of classes.
-        blocks: list of `(size, width)`, ints: how many classes a block has,
-            and how many features it reads. Sizes sum up to `num_classes`,
-            widths to the number of features. Classes are numbered block by
-            block, so by falling frequency; `split_by_frequency` finds sizes.
-        **kwargs: `OutputHead`'s arguments.
+        blocks: list of `(size, width)`, ints: the number of classes in each
+            block, and the number of features that the block reads. The sizes
+            sum to `num_classes`, and the widths to the number of features.
+            Classes are numbered block by block, frequent classes first.
+            `split_by_frequency` finds good sizes.
+        **kwargs: arguments of `OutputHead`.
 
     Example:
 
-    >>> head = tfxclass.layers.DifferentiatedSoftmax(
-    ...     100_000, blocks=[(2_000, 128), (18_000, 64), (80_000, 32)]
-    ... )
-    >>> model = keras.Sequential([keras.layers.Dense(224), head])
-    >>> model.compile("adam", loss=head.loss)
+    ```python
+    head = tfxclass.layers.DifferentiatedSoftmax(
+        100_000, blocks=[(2_000, 128), (18_000, 64), (80_000, 32)]
+    )
+    model = keras.Sequential([keras.layers.Dense(224), head])
+    model.compile("adam", loss=head.loss)
+    ```
 
     References:
         Chen, Grangier & Auli, Strategies for Training Large Vocabulary Neural
@@ -58,7 +62,7 @@ class DifferentiatedSoftmax(PartitionedHead):
 
     @property
     def widths(self) -> list[int]:
-        """Features that each block reads; list of ints."""
+        """Number of features that each block reads, a list of int."""
         return [width for _, width in self.blocks]
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:

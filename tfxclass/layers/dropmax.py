@@ -62,79 +62,93 @@ _MATRICES = {"adaptive": 5, "posterior": 7, "random": 3, "attention": 5}
 
 @keras.saving.register_keras_serializable("tfxclass")
 class DropMax(SavedRandom, SampledHead):
-    """Softmax that drops each class but the label with its own probability.
+    """Softmax that randomly drops classes in training, as a regularizer.
 
-    A regulariser for some thousand classes and few rows: a second class
-    matrix gives each class a probability rho of being retained, for each row
-    of features; training draws masks of classes by it, so that a row is told
-    from the classes it is confused with rather than from all. A step costs
-    three products of [batch, dim] by [dim, num_classes] for each class matrix
-    (two; three for "posterior"; one for "random"), holds their [batch,
-    num_classes] logits and the gradients of these, masks for some rows at a
-    time, and moves every row. With a `sampler` all
-    of it is over `num_sampled` classes, at a cost that does not depend on
-    `num_classes`: the sum of exponentials and the regularisers are then
-    unbiased estimates of those over all.
+    Use it with up to some thousand classes and few examples for each. A second
+    class matrix predicts, for each example, the probability rho with which each
+    class is retained. Training samples masks of classes with these
+    probabilities and never drops the label. Classes that an example is easily
+    confused with are retained more often; at the default weights the
+    differences are small (docs/papers/dropmax.md).
 
-    The modes, where z is the mask of a class, 1 for labels:
+    Each training step computes three matrix products of [batch, dim] by [dim,
+    num_classes] for each class matrix, and updates all class vectors. There is
+    one class matrix in mode `"random"`, three in `"posterior"` and two
+    otherwise. The step holds all [batch, num_classes] logits and their
+    gradients. With a `sampler`, everything is computed over `num_sampled`
+    classes. The sum of exponentials and the regularizers are then unbiased
+    estimates of the sums over all classes.
 
-    * `"adaptive"`: z is drawn by rho (concrete relaxation). The loss is
-      cross-entropy + `kl_weight` (-log rho of the label) - `entropy_weight`
-      (entropy of the other classes' rho): equation 15 of the first version.
-    * `"posterior"`: z is drawn by q, whose logit is that of rho (taken for
-      constant) plus one of its own, r. The loss is cross-entropy + `kl_weight`
-      KL(q || rho) + `auxiliary_weight` (binary cross-entropy of sigmoid(r)
-      with the labels) - `entropy_weight` (entropy of rho): NeurIPS 2018.
+    The modes, where z is the mask of a class (1 for labels):
+
+    * `"adaptive"`: z is sampled with probability rho (concrete relaxation). The
+      loss is cross-entropy, plus `kl_weight` times -log rho of the label, minus
+      `entropy_weight` times the entropy of the other classes' rho (equation 15
+      of the first version).
+    * `"posterior"`: z is sampled with a probability q. The logit of q is the
+      logit of rho, without gradient, plus a learned logit r. The loss is
+      cross-entropy, plus `kl_weight` times KL(q || rho), plus
+      `auxiliary_weight` times the binary cross-entropy of sigmoid(r) with the
+      labels, minus `entropy_weight` times the entropy of rho (NeurIPS 2018).
     * `"random"`: rho is the number `retain_probability`.
-    * `"attention"`: z is rho itself, for labels too; nothing is drawn. The
-      loss is cross-entropy - `entropy_weight` (entropy of rho).
+    * `"attention"`: z is rho itself, for labels too, and nothing is sampled.
+      The loss is cross-entropy minus `entropy_weight` times the entropy of rho.
 
-    The regularisers are sums over classes, so they grow with `num_classes`
-    while cross-entropy does not. For a class that is no label they have a
-    stationary point that depends on the three weights alone, and there the
-    biases of "posterior" begin: with 1, 1 and 3 rho is 0.40 and q 0.12, with
-    1, 1 and 1 they are 0.23 and 0.01. (From zeros every class would first
-    learn to be dropped, in a gradient that grows with `num_classes` and
-    drowns the features.) That q is the share of the other classes that a step
-    keeps: raise `entropy_weight` where too few are left to learn from. The
-    other modes have theirs at rho = 1/2, a bias of zero.
+    The regularizers are sums over classes. They grow with `num_classes`, and
+    cross-entropy does not. In mode `"posterior"` the biases start where the
+    three regularizers are in balance for a class that is not a label. With
+    weights 1, 1 and 3, this is rho = 0.40 and q = 0.12. With weights 1, 1 and
+    1, it is rho = 0.23 and q = 0.01. This q is the fraction of the other
+    classes that a step keeps. Raise `entropy_weight` if too few classes are
+    left to learn from. The other modes start at rho = 1/2.
 
-    Prediction is deterministic: with rho in place of z (equation 18), or with
-    `predict_samples` the mean softmax over that many masks (equation 17),
-    whose draws are the same for all rows and calls and which holds
-    [batch, num_classes] numbers; `predict_samples` may be set on a trained
-    head. `tfxclass.retain_probabilities(model)` gives rho beside the output.
+    Prediction is deterministic. It puts rho in place of z (equation 18). With
+    `predict_samples` it is the mean softmax over that many masks (equation 17),
+    which needs [batch, num_classes] numbers of memory. The masks are the same
+    for all examples and calls. `predict_samples` may be set on a trained head.
+    `tfxclass.retain_probabilities(model)` returns rho together with the output.
 
     Args:
         num_classes: int, number of classes.
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
-        num_sampled: int, classes a step; only with a sampler's name. By
-            default, and for batches with more labels, as in `SampledSoftmax`.
-        sampler: None for all classes, or as in `SampledSoftmax`.
-        mode_options: dict, options of the mode by name, or None:
-            `"num_samples"`, int, masks a step, 1 by default;
-            `"temperature"`, float > 0, of the concrete relaxation, 0.1 by
-            default; `"kl_weight"`, float >= 0, for "adaptive" and "posterior",
-            1 by default; `"auxiliary_weight"`, float >= 0, for "posterior"
-            alone, 1 by default; `"entropy_weight"`, float >= 0, for all but
-            "random", by default 3 with "posterior", 1 with "adaptive" and 0
-            with "attention"; `"retain_probability"`, float in (0, 1], rho of
-            every class, for `"random"`, which needs it; `"predict_samples"`,
-            int, masks of a prediction, None (equation 18) by default.
-        **kwargs: `ClassHead`'s arguments.
+        num_sampled: int, number of classes in a training step. Only with the
+            name of a sampler. Defaults, and the rule for batches with more
+            labels, are described in `SampledSoftmax`.
+        sampler: None for all classes (the default), or a sampler as in
+            `SampledSoftmax`.
+        mode_options: dict of the options of the mode, or None for their
+            defaults. See the list below.
+        **kwargs: arguments of `ClassHead`.
+
+    Keys of `mode_options`:
+
+    * `"num_samples"`: int, number of masks in a training step. Defaults to 1.
+    * `"temperature"`: float > 0, of the concrete relaxation. Defaults to 0.1.
+    * `"kl_weight"`: float >= 0, for `"adaptive"` and `"posterior"`. Defaults to
+      1.
+    * `"auxiliary_weight"`: float >= 0, for `"posterior"`. Defaults to 1.
+    * `"entropy_weight"`: float >= 0, for all modes but `"random"`. Defaults to
+      3 for `"posterior"`, 1 for `"adaptive"` and 0 for `"attention"`.
+    * `"retain_probability"`: float in (0, 1], the rho of every class. Required
+      for `"random"`.
+    * `"predict_samples"`: int, number of masks in a prediction. Defaults to
+      None, which is equation 18.
 
     Raises:
-        ValueError: an argument out of range, or one that the mode has not.
+        ValueError: if an argument is out of range, or the mode does not have an
+            option.
 
     Example:
 
-    >>> head = tfxclass.layers.DropMax(1_000, mode="posterior")
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile("adam", loss=head.loss)
+    ```python
+    head = tfxclass.layers.DropMax(1_000, mode="posterior")
+    model = keras.Sequential([keras.layers.Dense(256), head])
+    model.compile("adam", loss=head.loss)
+    ```
 
     References:
-        Lee et al., DropMax: Adaptive Variational Softmax, NeurIPS 2018, and
-        its first version, DropMax: Adaptive Stochastic Softmax.
+        Lee et al., DropMax: Adaptive Variational Softmax, NeurIPS 2018, and its
+        first version, DropMax: Adaptive Stochastic Softmax.
     """
 
     sampler_is_optional = True
@@ -222,7 +236,7 @@ class DropMax(SavedRandom, SampledHead):
         return specs
 
     def _first_biases(self):
-        """Of the class matrices beside `kernel`, whose rows begin as zeros."""
+        """Initial biases of the other class matrices, which begin as zeros."""
         if self.mode == "random":
             return {}
         if self.mode != "posterior":
@@ -248,7 +262,7 @@ class DropMax(SavedRandom, SampledHead):
 
     @property
     def retained(self) -> Retained:
-        """What predicts: `tfxclass.layers.retained.Retained`."""
+        """The `tfxclass.layers.retained.Retained` that predictions use."""
         p, logit = self.retain_probability, None
         if p is not None:
             logit = math.log(p) - math.log1p(-p) if p < 1 else 1e4
@@ -262,7 +276,7 @@ class DropMax(SavedRandom, SampledHead):
 
     @do_not_convert
     def retain_probabilities(self, features: Array) -> tf.Tensor:
-        """rho, float32 `[..., num_classes]`."""
+        """The retain probabilities rho, float32 `[..., num_classes]`."""
         features = self.as_features(features)
         queries = self.queries(flatten(features))
         logits = self.retained.all_retain_logits(queries)
@@ -285,9 +299,9 @@ class DropMax(SavedRandom, SampledHead):
         targets: Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
-        """Cross-entropy of the prediction; float32 `[rows]`.
+        """Cross-entropy of the prediction, float32 `[rows]`.
 
-        With a sampler it is streamed in blocks, and has no gradient.
+        With a sampler it is computed in blocks and has no gradient.
         """
         if self.sampler is None or self.predict_samples is not None:
             logits = self.all_logits(features)
@@ -300,7 +314,7 @@ class DropMax(SavedRandom, SampledHead):
         )
 
     def export_weights(self) -> Retained:
-        """`Retained` of variables, not to be normalised."""
+        """`Retained` of variables that need no further normalization."""
         found = self.retained
         retain = (
             None
@@ -401,7 +415,7 @@ class DropMax(SavedRandom, SampledHead):
 
     @staticmethod
     def _draws(seed, start, shape):
-        """Uniform draws for the rows from `start`, float32."""
+        """Uniform random numbers for the rows from `start`, float32."""
         seed = tf.random.experimental.stateless_fold_in(seed, start)
         return dropmax.uniform(shape, seed)
 

@@ -10,33 +10,40 @@ from tfxclass.losses.objectives import ALL_OBJECTIVES
 class FullSoftmax(ClassHead):
     """Exact softmax that never holds the [batch, num_classes] matrix.
 
-    Or, with `loss="sigmoid"` or `"squared_hinge"`, exact independent labels.
+    Use it up to some ten thousand classes, and as the baseline for the other
+    heads. With `loss="sigmoid"` or `"squared_hinge"` it learns independent
+    labels, also exactly.
 
-    The honest baseline, and the right head up to some ten thousand classes. A
-    step costs four products of [batch, dim] by [dim, num_classes] and moves
-    every row. On a CPU a training step with an optimizer of
-    `tfxclass.optimizers` holds neither logits nor the gradient of `kernel`:
-    rows move as soon as their part of it is there. Where the gradient has to be
-    whole (clipping, accumulation, constraints, a loss scale, a strategy,
-    `run_eagerly`; options of the loss that change logits) and with Keras'
-    optimizers it is one tensor, with the same numbers but for rounding.
-    Products are float32 under every policy: see `docs/exact.md`.
-    Other losses hold a block of logits (8 MiB, and from 2,048 rows on 4 KiB a
-    row) beside the gradient.
+    Each training step computes four matrix products of [batch, dim] by [dim,
+    num_classes], and updates all class vectors. With an optimizer of
+    `tfxclass.optimizers` on a CPU, a step holds neither the logits nor the
+    gradient of `kernel`. Class vectors are updated as soon as their part of the
+    gradient is known.
+
+    In some cases the whole gradient is one tensor, with the same numbers up to
+    rounding: with an optimizer of Keras, gradient clipping, gradient
+    accumulation, constraints, loss scaling, a distribution strategy,
+    `run_eagerly`, or loss options that change logits. Losses other than the
+    softmax hold a block of logits in addition to the gradient: 8 MiB, and 4 KiB
+    for each example if there are 2,048 or more. Products are computed in
+    float32 under every dtype policy (see `docs/exact.md`).
 
     Args:
         num_classes: int, number of classes.
-        **kwargs: `ClassHead`'s arguments.
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 
-    >>> head = tfxclass.layers.FullSoftmax(num_classes=10_000)
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile("adam", loss=head.loss)
+    ```python
+    head = tfxclass.layers.FullSoftmax(num_classes=10_000)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    model.fit(np.ones([32, 20]), np.arange(32), verbose=0)
+    ```
 
     References:
         Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models,
-        2024 (blocks in both passes).
+        2024 (computation in blocks, forward and backward).
     """
 
     loss_kinds = ALL_OBJECTIVES

@@ -99,8 +99,10 @@ def add_weight(
     if spec.dtype == "bfloat16":
         initializer = Rounded(keras.initializers.get(initializer))
     try:
-        # Without autocast, which would copy every row in each step.
-        with _colocated_with(kernel):
+        # Autocast would copy every row in each step. As for the scope: `fit`
+        # builds a model without an Input while it traces a step, and a variable
+        # of a traced function keeps a second copy of its initial value.
+        with tf.init_scope(), _colocated_with(kernel):
             return head.add_weight(
                 name=spec.name,
                 shape=spec.shape,

@@ -40,60 +40,73 @@ _TREES = ("balanced", "huffman")
 
 @keras.saving.register_keras_serializable("tfxclass")
 class HierarchicalSoftmax(SavedRandom, OutputHead):
-    """Softmax as decisions on the way from the root of a tree to the class.
+    """Softmax as a series of decisions from the root of a tree to the class.
 
-    Each node with two children is a logistic regression, a wider one a softmax
-    among its children; the probability of a class is the product along its
-    path. A training step computes and moves the O(log(num_classes)) rows of the
-    paths to its labels, nothing else, and its loss is exact: the step to take
-    where full softmax hurts and negatives are hard to find. What it costs in
-    accuracy depends on the tree: nodes must tell apart classes that differ, so
-    `trees.clustered` is better than `"huffman"`, which is best in time alone.
-    Closest to the full softmax, with several labels a row, came `"plt"` over a
-    clustered tree of wide nodes (`arity=16, leaf_size=32`).
+    Use it when the exact loss is needed but a full softmax is too slow. A node
+    with two children is a logistic regression, and a wider node is a softmax
+    over its children. The probability of a class is the product of the
+    probabilities along its path. Each training step computes and updates only
+    the O(log(num_classes)) nodes on the paths to its labels, and its loss is
+    exact.
 
-    The best classes are found by best-first search: a few nodes a class where
-    the model is sure, at worst all of them. Logits (`activation=None`) are
-    log-probabilities.
+    The accuracy depends on the tree. Nodes must separate classes that differ,
+    so `trees.clustered` is more accurate than `"huffman"`, and `"huffman"` is
+    faster. With several labels for each example, `"plt"` on a clustered tree of
+    wide nodes (`arity=16, leaf_size=32`) was closest to the full softmax.
+
+    The best classes are found by best-first search. It visits a few nodes for
+    each class if the model is confident, and all nodes in the worst case.
+    Logits (`activation=None`) are log-probabilities.
 
     Args:
         num_classes: int, number of classes.
-        tree: `trees.Tree`, or `"huffman"` (needs `counts`) or `"balanced"`.
-        counts: numbers `[num_classes]`, how often each class occurs; for
-            `tree="huffman"` alone.
-        multi_label: what rows with several labels are trained on:
-            `"all"`, with equal mass;
-            `"pick_one"`, one label drawn in each step, as fastText does;
-            `"plt"`, a probabilistic label tree: each child of a node is there
-            or not by itself, given the node. Probabilities are then those of
-            each label, which do not sum to 1, and the best labels are the ones
-            that precision at k asks for. They are those of a row that has a
-            label: rows without one have loss 0, and teach nothing.
-        has_root: bool, for `"plt"` alone: whether the root is there or not by
-            itself, too, as any other node. Rows without labels are then
-            trained on (with all of `-1` for labels; positions that a Keras
-            mask leaves out are not), and probabilities are a label's own:
-            those of `has_root=False` times `root_probability(features)`, that
-            of any label. For data in which rows without labels mean something.
-        use_bias: whether each row of weights has a bias.
-        beam_width: int, nodes that an export keeps a level; `num_classes` of
-            them miss nothing. At least `k` of the answer are kept.
-        **kwargs: `OutputHead`'s arguments; `kernel_initializer` is that of
-            `kernel`, `[num_node_rows, dim]`, rows of nodes whose last column
-            is the bias.
+        tree: a `tfxclass.trees.Tree`, `"huffman"` (which needs `counts`) or
+            `"balanced"`.
+        counts: numbers `[num_classes]`, how often each class occurs. Only for
+            `tree="huffman"`.
+        multi_label: `"all"`, `"pick_one"` or `"plt"`, how examples with several
+            labels are trained. See the list below.
+        has_root: bool, only for `"plt"`: whether the root is a binary decision
+            as any other node. Use it if examples without labels mean something.
+            They are then trained on, with only `-1` as labels (positions left
+            out by a Keras mask are not). The probability of each label is
+            multiplied by `root_probability(features)`, the probability that
+            there is any label. Defaults to False.
+        use_bias: bool, whether each node vector has a bias.
+        beam_width: int, number of nodes that an export keeps at each level.
+            `num_classes` of them miss nothing. At least `k` are kept.
+        **kwargs: arguments of `OutputHead`. `kernel_initializer` initializes
+            `kernel`, `[num_node_rows, dim]`, the vectors of the nodes. Its last
+            column is the bias.
+
+    Values of `multi_label`:
+
+    * `"all"`: all labels of an example have the same weight.
+    * `"pick_one"`: each step samples one label of each example, as fastText
+      does.
+    * `"plt"`: a probabilistic label tree. Each child of a node is a binary
+      decision, given the node. Each label has its own probability, so
+      probabilities do not sum to 1, and the best labels maximize precision at
+      k. Probabilities are conditional on having a label: examples without
+      labels have loss 0.
 
     Example:
 
-    >>> tree = tfxclass.trees.clustered(class_vectors)
-    >>> head = tfxclass.layers.HierarchicalSoftmax(147_306, tree)
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```python
+    class_vectors = np.random.default_rng(0).normal(size=[500, 16])
+    tree = tfxclass.trees.clustered(class_vectors)
+    head = tfxclass.layers.HierarchicalSoftmax(500, tree)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
 
     References:
         Morin & Bengio, Hierarchical probabilistic neural network language
-        model, AISTATS 2005. Joulin et al., Bag of tricks for efficient text
-        classification, 2016 (fastText). Jasinska et al., Extreme F-measure
-        maximization using sparse probability estimates, ICML 2016 (PLT).
+        model, AISTATS 2005.
+        Joulin et al., Bag of tricks for efficient text classification, 2016
+        (fastText).
+        Jasinska et al., Extreme F-measure maximization using sparse probability
+        estimates, ICML 2016 (PLT).
         Wydmuch et al., A no-regret generalization of hierarchical softmax to
         extreme multi-label classification, NeurIPS 2018.
     """
@@ -117,14 +130,13 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         if self.loss_options is not None and multi_label == "plt":
             raise ValueError(
                 '`loss_options` must be None with multi_label="plt", whose '
-                "loss is of nodes, which several labels share. Received: "
-                f"{self.loss_options.used}"
+                f"loss is a sum over nodes. Received: {self.loss_options.used}"
             )
         if self.teacher_weight and multi_label == "pick_one":
             raise ValueError(
-                '`teacher_weight` must be 0 with multi_label="pick_one", whose '
-                "loss is of one label. Received: teacher_weight="
-                f"{self.teacher_weight}"
+                '`teacher_weight` must be 0 with multi_label="pick_one", '
+                "which trains on one label. Received: "
+                f"teacher_weight={self.teacher_weight}"
             )
         if has_root and multi_label != "plt":
             raise ValueError(
@@ -205,7 +217,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return tf.linalg.matvec(self.queries(features), root)
 
     def _times_root(self, logs, features, root):
-        """`logs` `[rows, n]` with that of the root, if there is one, added."""
+        """Adds the log-probability of the root, if any, to `[rows, n]`."""
         if root is None:
             return logs
         log_root = tf.math.log_sigmoid(self._root_logits(features, root))
@@ -213,7 +225,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
 
     @do_not_convert
     def root_probability(self, features: Array) -> tf.Tensor:
-        """Probability that a row has any label, of a head with `has_root`.
+        """Probability that an example has any label, for `has_root=True`.
 
         Args:
             features: float `[..., dim]`.
@@ -222,7 +234,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             float32 `[...]`.
 
         Raises:
-            ValueError: a head without `has_root`.
+            ValueError: if the head has `has_root=False`.
         """
         features = self.as_features(features)
         if self.root is None:
@@ -278,18 +290,18 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
     def top_k(
         self, features: Array, k: int, threshold: float = 0.0
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The best classes of each row, exactly.
+        """The exact best classes of each example, by best-first search.
 
         Args:
             features: float `[..., dim]`.
             k: int, at most `num_answers`.
-            threshold: float in [0, 1], least probability of a class.
+            threshold: float in [0, 1], lowest probability of a class.
 
         Returns:
-            `(ids, scores)`: int64 and float32 `[..., k]`, best first;
-            scores are probabilities, or their logarithms with
-            `activation=None`. Where fewer than `k` classes reach `threshold`,
-            or features are NaN, ids are -1 and probabilities 0.
+            `(ids, scores)`, int64 and float32 `[..., k]`, best first. Scores
+            are probabilities, or log-probabilities with `activation=None`. If
+            fewer than `k` classes reach `threshold`, or features are NaN, the
+            remaining ids are -1 and probabilities 0.
         """
         k = self._check_search(k, threshold)
         features = self.as_features(features)
@@ -338,17 +350,17 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         weights: Any = None,
         threshold: float = 0.0,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` with stock ops alone, by a beam of `beam_width` nodes.
+        """`top_k` with TensorFlow's own ops only, by beam search.
 
         Args:
             features: float `[..., dim]`.
             k: int, at most `num_answers`.
-            weights: what `export_weights` returned; by default it is called.
+            weights: the result of `export_weights`. Defaults to calling it.
             threshold: as in `top_k`.
 
         Returns:
-            As `top_k`, but that a class whose path falls out of the beam is
-            missed.
+            The same as `top_k`, without classes whose path is not among the
+            best `beam_width` nodes of a level.
         """
         k = self._check_search(k, threshold)
         weights = self.export_weights() if weights is None else weights
@@ -380,7 +392,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return self._of_all_classes(scores, none)
 
     def _of_all_classes(self, values, none):
-        """`[rows, num_classes]` of those of the classes with a leaf."""
+        """`[rows, num_classes]` from the classes with a leaf."""
         if not self.removed:
             return values
         places = np.full(self.num_classes, self.num_answers)
@@ -414,7 +426,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         return TreeGrowth(self)
 
     def class_weights(self) -> list[ClassWeight]:
-        """None: rows belong to nodes."""
+        """None, since the weights belong to nodes."""
         return []
 
     def changed_config(self, change: ClassUpdate) -> Config:

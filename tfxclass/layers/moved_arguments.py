@@ -33,7 +33,7 @@ def take_with_warning(
     options: Mapping[str, Any] | None,
     arguments: dict[str, Any],
 ) -> Mapping[str, Any]:
-    """As `take`, with a warning; refuses options with other names.
+    """As `take`, with a warning; refuses unknown options.
 
     Args:
         head: str, name of the head's class.

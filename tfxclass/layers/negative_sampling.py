@@ -17,50 +17,55 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class NegativeSampling(SampledHead):
-    """word2vec's loss: the label up, the sampled classes down.
+    """The loss of word2vec and gSASRec: a sigmoid for label and negatives.
 
-    `-log sigmoid(s(label)) - sum log sigmoid(-s(c))` over the classes c of the
-    sampler's set that are no labels of the row; with several labels the first
-    term is the mean over them. A baseline of `SampledSoftmax`, at the same
-    cost. Nothing is corrected for the sampler's law: logits learn log p(c) -
-    log k q(c), p times a constant for a uniform sampler, and a mere score for
-    others.
+    Use it to reproduce these models. In most cases `SampledSoftmax` is more
+    accurate at the same cost.
 
-    With `calibration` it is gBCE, the loss of gSASRec: with few negatives of
-    many classes, the plain loss is overconfident. There the probability of the
-    label is raised to the power
+    The loss is `-log sigmoid(s(label)) - sum log sigmoid(-s(c))`, where s are
+    logits and the sum is over the sampled classes c that are not labels of the
+    example. With several labels, the first term is their mean. Logits are not
+    corrected for the sampler's distribution q. They learn log p(c) - log k q(c)
+    for k negatives, which ranks as p does only for a uniform sampler.
 
-        beta = 1 - calibration (1 - alpha)
+    With few negatives out of many classes, the plain loss is overconfident.
+    `calibration` corrects this (gBCE, the loss of gSASRec). It raises the
+    probability of the label to the power
 
-    where alpha is the fraction of the classes that a step computes. At 0 it is
-    the plain loss. At 1 a sigmoid of the logits is a probability.
+        beta = 1 - calibration * (1 - alpha)
 
-    Training apart, the head is a softmax: `predict` gives softmax
-    probabilities, the right ones for a uniform sampler, and the loss of an
-    evaluation is the exact cross-entropy, on the scale of the other heads'.
+    where alpha is the fraction of the classes in a training step. 0 is the
+    plain loss. At 1, the sigmoid of a logit is a probability.
+
+    Outside of training the head is a softmax. `predict` gives softmax
+    probabilities, which are right for a uniform sampler. The loss of an
+    evaluation is the exact cross-entropy, which can be compared with other
+    heads.
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step, labels included, shared by the batch,
-            where word2vec has 5 to 20 a row; by default, and for batches with
-            more labels, as in `SampledSoftmax`.
-        sampler: as in `SampledSoftmax`, by default `"uniform"`. word2vec's is
-            `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
-        calibration: float in [0, 1], t of gBCE, for a uniform sampler.
-            Defaults to 0; Petrov and Macdonald recommend 0.75.
-        **kwargs: `ClassHead`'s arguments.
+        num_sampled: int, number of classes in a training step, labels included.
+            They are shared by the batch (word2vec has 5 to 20 for each
+            example). The default is described in `SampledSoftmax`.
+        sampler: a sampler as in `SampledSoftmax`. Defaults to `"uniform"`.
+            word2vec's is `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
+        calibration: float in [0, 1], t in the gSASRec paper, for a uniform
+            sampler. Defaults to 0. Petrov & Macdonald recommend 0.75.
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 
-    >>> head = tfxclass.layers.NegativeSampling(1_000_000, num_sampled=4096)
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```python
+    head = tfxclass.layers.NegativeSampling(1_000_000, num_sampled=4096)
+    model = keras.Sequential([keras.layers.Dense(128), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
 
     References:
         Mikolov et al., Distributed Representations of Words and Phrases and
         their Compositionality, NeurIPS 2013.
-        Levy & Goldberg, Neural Word Embedding as Implicit Matrix
-        Factorization, NeurIPS 2014 (what the logits learn).
+        Levy & Goldberg, Neural Word Embedding as Implicit Matrix Factorization,
+        NeurIPS 2014 (what the logits learn).
         Petrov & Macdonald, gSASRec: Reducing Overconfidence in Sequential
         Recommendation Trained with Negative Sampling, RecSys 2023 (gBCE).
     """

@@ -17,46 +17,49 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class NoiseContrastive(SampledHead):
-    """Tells the label of a row from classes of noise: NCE.
+    """Noise-contrastive estimation (NCE): tells the label from noise classes.
 
-    A baseline of `SampledSoftmax`, at the same cost: a step computes and
-    moves `num_sampled` rows. The loss is a logistic regression on `s(c) - log
-    Z - log k q(c)`, where s is the logit and k q(c) the expected count of
-    class c among the k classes of noise: without ever being normalised, s(c) -
-    log Z learns to be the log odds log p(c) / (1 - p(c)), which is log p(c)
-    for all but the likeliest classes.
+    Use it to reproduce models that were trained with NCE. In most cases
+    `SampledSoftmax` is more accurate at the same cost. Each training step
+    computes and updates `num_sampled` class vectors.
 
-    The noise of a row is the sampler's set without the row's labels, which
-    are no noise where they are drawn (accidental hits; with them in, NCE
-    would learn log p(c) itself, and labels would pull both ways). A
-    sampler of this library draws without replacement and puts the labels of
-    the whole batch in, so k q(c) is the probability that c is in the set,
-    given the labels of the other rows: 1 for those, for a class that was
-    drawn the exp of the sampler's log expected count, and for the row's own
-    label that of the same draw, were it no label. A sampler that searches an
-    index does not know the last; it counts as 1, as if a label were always
-    found. With `num_sampled >= num_classes` the loss is the binary
+    The loss is a logistic regression on `s(c) - log Z - log k q(c)`. Here s is
+    the logit, Z the normalizer, and k q(c) the expected number of times that
+    class c is among the k noise classes. Without ever being normalized, s(c) -
+    log Z learns the log odds log p(c) / (1 - p(c)). This is close to log p(c),
+    except for the most likely classes.
+
+    The noise of an example is the sampled set without the example's labels. (If
+    accidental hits stayed in, labels would be pulled both ways.) The samplers
+    of this library sample without replacement and include the labels of the
+    whole batch. So k q(c) is the probability that c is in the set: 1 for labels
+    of other examples, and exp(log expected count) for sampled classes. For the
+    example's own label it is the probability to be sampled if it were not a
+    label. A sampler that searches an index does not know this probability, and
+    1 is used. With `num_sampled >= num_classes` the loss is the binary
     cross-entropy over all classes.
 
-    Training apart, the head is a softmax: `predict` gives softmax
+    Outside of training the head is a softmax. `predict` gives softmax
     probabilities, and the loss of an evaluation is the exact cross-entropy.
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step, labels included; by default, and for
-            batches with more labels, as in `SampledSoftmax`.
-        sampler: as in `SampledSoftmax`, by default `"uniform"`.
-        log_normalizer: float, log Z, fixed. By default log(num_classes), with
-            which logits of 0 are the uniform distribution; 0 is Mnih & Teh's
-            and `tf.nn.nce_loss`'s, where an untrained model takes each class
-            for certain.
-        **kwargs: `ClassHead`'s arguments.
+        num_sampled: int, number of classes in a training step, labels included.
+            The default is described in `SampledSoftmax`.
+        sampler: a sampler as in `SampledSoftmax`. Defaults to `"uniform"`.
+        log_normalizer: float, log Z, which is fixed. Defaults to
+            log(num_classes), so logits of 0 are the uniform distribution. 0 is
+            the value of Mnih & Teh and of `tf.nn.nce_loss`. With 0, an
+            untrained model is certain of every class.
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 
-    >>> head = tfxclass.layers.NoiseContrastive(1_000_000, num_sampled=4096)
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```python
+    head = tfxclass.layers.NoiseContrastive(1_000_000, num_sampled=4096)
+    model = keras.Sequential([keras.layers.Dense(128), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
 
     References:
         Gutmann & Hyvarinen, Noise-contrastive estimation, AISTATS 2010.

@@ -18,6 +18,7 @@ from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import class_set
 from tfxclass.layers import head_weights
+from tfxclass.layers import public_names
 from tfxclass.layers.class_growth import ClassGrowth
 from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
@@ -43,69 +44,81 @@ do_not_convert = tf.autograph.experimental.do_not_convert
 
 
 class OutputHead(keras.layers.Layer):
-    """Base class of the output layers over `num_classes` classes.
+    """Base class of the output layers ("heads") over `num_classes` classes.
 
-    A head is the last layer of a model. `call` gives the full output; `loss`,
-    passed to `compile`, gives the head's own training loss, which never
-    computes that output.
+    A head is the last layer of a model. `call` returns the probabilities of all
+    classes. `loss` is the training loss of the head, to be passed to `compile`.
+    It never computes the full output.
 
     A subclass declares its weights in `weight_specs` and defines
     `training_step`, `exact_loss`, `all_logits`, `best`, `export_weights`,
-    `servable_best` and `servable_scores`, as a tree does. `PartitionedHead`
-    defines all but the first two from its partitions of class vectors;
+    `servable_best` and `servable_scores`. `PartitionedHead` defines all but the
+    first two, for heads whose logits are products with class vectors.
     `ClassHead` is the base of heads with one class vector for each class.
 
     Args:
         num_classes: int, number of classes.
-        activation: `"auto"`, the probabilities of `loss`: `"softmax"`, or
-            `"sigmoid"` where labels are independent; or None for logits.
-        kernel_initializer: initializer of the class rows.
-        seed: int, seed of all that the head draws.
-        loss_options: `tfxclass.losses.LossOptions`: class weights, label
-            smoothing, logit adjustment and the like, in training.
-        kernel_dtype: `"float32"`, or `"bfloat16"` for the class vectors alone:
-            half the memory. They are read as float32, and rounded
-            stochastically after each step, which needs an optimizer of
-            `tfxclass.optimizers`: others round small steps to none
-            (`tfxclass.check` tells). For all heads but those of trees, on a
-            CPU.
-        loss: `"softmax"`, cross-entropy over all classes; or for labels that
-            are independent of each other, one vs. rest: `"sigmoid"` (logistic)
-            or `"squared_hinge"`, a binary loss for each class, summed over all
-            of them (on a sample an unbiased estimate of the sum). A label of
-            a row then weighs 1, and a probability is its label's own; of a
-            squared hinge's margins it is the sigmoid, which ranks right and
-            is a probability after `tfxclass.calibrate`.
-        class_names: sequence of str, the name of each class, which exports
-            answer with; or None.
-        num_negatives: int, classes that come with the labels of a row, in the
-            last columns: labels are `[batch, ..., p + num_negatives]`, padded
-            with -1. A training step on a sample has them in it beside the
-            labels, for all rows of the batch, as labels of other rows are: for
-            sure, so their weight is 1 (the log of the expected count is 0),
-            and the loss estimates what it did. What computes all classes
-            anyway, evaluations and metrics pass them by.
-        **kwargs: `keras.layers.Layer`'s arguments; in a configuration also
-            `removed`.
+        activation: `"auto"` for the probabilities that belong to `loss`,
+            `"softmax"`, `"sigmoid"` where labels are independent, or None for
+            logits. Defaults to `"auto"`.
+        kernel_initializer: initializer of the class vectors. Defaults to
+            `"glorot_uniform"`.
+        seed: int or None, seed of the initial weights and of all sampling.
+        loss_options: a `tfxclass.losses.LossOptions` with class weights, label
+            smoothing, logit adjustment and more, for training. Defaults to
+            None.
+        kernel_dtype: `"float32"`, or `"bfloat16"` to store the class vectors in
+            half the memory. They are read as float32 and rounded stochastically
+            after each step. This needs an optimizer of `tfxclass.optimizers`,
+            since others lose small updates to rounding (`tfxclass.check`
+            reports this). Not for trees, and only on a CPU. Defaults to
+            `"float32"`.
+        loss: `"softmax"`, which is cross-entropy over all classes, or a binary
+            loss for each class (one-vs-rest), for independent labels:
+            `"sigmoid"` (logistic) or `"squared_hinge"`. Binary losses are
+            summed over all classes, and a sampled head estimates the sum
+            without bias. Each label of an example then has weight 1 and a
+            probability of its own. For `"squared_hinge"` the probability is the
+            sigmoid of the margin: it ranks correctly, and `tfxclass.calibrate`
+            makes it a probability. Defaults to `"softmax"`.
+        class_names: sequence of str, the name of each class, for the answers of
+            exported models. Defaults to None.
+        num_negatives: int, number of hard negatives that come with the labels,
+            in the last columns. Labels are then `[batch, ..., p +
+            num_negatives]`, padded with -1. A sampled training step includes
+            these classes for all examples of the batch, with weight 1 (expected
+            count 1), so the loss estimates the same value. Exact losses,
+            evaluations and metrics ignore them. Defaults to 0.
+        **kwargs: arguments of `keras.layers.Layer`, and `removed` in a
+            configuration.
 
     Attributes:
         removed: list of int, classes that are never an answer. Their labels
             count as padding. `tfxclass.remove_classes` makes a head with them.
 
     Call arguments:
-        features: float tensor `[batch, dim]`, or with more dimensions, as
-            `[batch, time, dim]`; a Keras mask of them leaves positions out of
-            the loss.
-        labels: optional integers `[batch, ...]` like the features without
-            their last dimension, or with one more, padded with -1; with them
-            the head adds its mean loss to the model (`add_loss`).
-        training: bool.
+        features: float tensor `[batch, dim]`, or with more dimensions, such as
+            `[batch, time, dim]`. A Keras mask leaves positions out of the loss.
+        labels: optional integers, of the shape of the features without their
+            last dimension, or with one more dimension, padded with -1. With
+            labels, the head adds its mean loss to the model (`add_loss`).
+        training: bool, whether the training loss is computed.
 
     Output shape:
         float32 `[batch, ..., num_classes]`.
 
     Raises:
-        ValueError: an argument out of range, or features of another shape.
+        ValueError: if an argument is out of range, or features have another
+            shape.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(num_classes=100)
+    model = keras.Sequential([keras.Input([20]), head])
+    model.compile("adam", loss=head.loss)
+    ids, scores = head.top_k(np.ones([2, 20]), k=5)
+    ```
     """
 
     #: Names that `kernel_dtype` may have.
@@ -178,6 +191,9 @@ class OutputHead(keras.layers.Layer):
         self.supports_jit = False
         self.supports_masking = True
 
+    def __dir__(self) -> list[str]:
+        return public_names.without_internals(self, super().__dir__())
+
     def _check_loss(self, loss):
         check_choice("loss", loss, tuple(OBJECTIVES))
         if loss not in self.loss_kinds:
@@ -190,7 +206,7 @@ class OutputHead(keras.layers.Layer):
 
     @property
     def own_activation(self) -> str:
-        """What makes probabilities of logits, str."""
+        """The activation that turns logits into probabilities, str."""
         return self.objective.activation
 
     def _check_kernel_dtype(self):
@@ -211,7 +227,7 @@ class OutputHead(keras.layers.Layer):
         raise NotImplementedError
 
     def device_specs(self, dim: int) -> list[WeightSpec]:
-        """As `weight_specs`, of the part that lies on one device."""
+        """The part of `weight_specs` that lies on one device."""
         return self.weight_specs(dim)
 
     def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
@@ -219,11 +235,11 @@ class OutputHead(keras.layers.Layer):
         return {}
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        """Sets the attributes of weights, a dict by name."""
+        """Sets the attributes of weights from a dict by name."""
         raise NotImplementedError
 
     def check_features(self, shape: Shape) -> None:
-        """Raises ValueError unless `shape` is that of features."""
+        """Raises ValueError unless `shape` is a valid shape of features."""
         if len(shape) < 2 or shape[-1] is None:
             raise ValueError(
                 "The features of a head must have shape [batch, dim], or "
@@ -255,12 +271,12 @@ class OutputHead(keras.layers.Layer):
     def add_rows(
         self, spec: WeightSpec, kernel: keras.Variable | None = None
     ) -> keras.Variable:
-        """Makes a weight whose rows are gathered; see `head_weights`."""
+        """Makes a weight whose rows are gathered (see `head_weights`)."""
         variable, self._is_apart = head_weights.add_rows(self, spec, kernel)
         return variable
 
     def is_on_host(self) -> bool:
-        """Whether rows lie in host memory while the step is elsewhere."""
+        """Whether class vectors lie in host memory, and the step does not."""
         reason = placement.why_not_on_gpu(self)
         if reason is None:
             return False
@@ -269,7 +285,7 @@ class OutputHead(keras.layers.Layer):
 
     @property
     def rows_device(self) -> str | None:
-        """The device that computes with all rows, str; None is the step's."""
+        """The device that reads all class vectors, str; None is the step's."""
         kernel = getattr(self, "kernel", None)
         if kernel is None or not self._is_apart:
             return None
@@ -294,7 +310,7 @@ class OutputHead(keras.layers.Layer):
         return forward_lib.attach(self.guard(output, training), forward)
 
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
-        """`output` as `call` returns it."""
+        """Returns `output` in the form that `call` returns."""
         return output
 
     def compute_output_shape(
@@ -304,27 +320,27 @@ class OutputHead(keras.layers.Layer):
 
     @property
     def loss(self) -> HeadLoss:
-        """The loss for `compile`: a `HeadLoss`."""
+        """The loss to pass to `compile`, a `HeadLoss`."""
         return HeadLoss(self.name)
 
     @do_not_convert
     def compute_loss(
         self, features: Array, labels: Labels, training: bool | None = None
     ) -> tf.Tensor:
-        """Loss of each row: the head's estimate, or exact if not training.
+        """Loss of each example: the training loss, or the exact loss.
 
         Args:
-            features: float `[batch, dim]`, or with more dimensions before
-                the last, as `[batch, time, dim]`.
-            labels: integers like the features without their last dimension,
-                `[batch]`, or with one more, `[batch, p]`, padded with -1. The
-                loss of a row is against the mean of its labels.
-            training: bool.
+            features: float `[batch, dim]`, or with more dimensions, such as
+                `[batch, time, dim]`.
+            labels: integers of the shape of the features without their last
+                dimension, `[batch]`, or with one more, `[batch, p]`, padded
+                with -1. The loss of an example is against the mean of its
+                labels.
+            training: bool. False computes the exact loss over all classes.
 
         Returns:
-            float32 `[batch]`, or `[batch, time]`; where a Keras mask of the
-            features leaves a position out, 0 or a penalty of the head (`l2`),
-            which is in every row.
+            float32 `[batch]`, or `[batch, time]`. Positions that a Keras mask
+            leaves out have loss 0, plus a penalty (`l2`) if the head has one.
         """
         return self.compute_step(features, labels, training).losses
 
@@ -332,7 +348,7 @@ class OutputHead(keras.layers.Layer):
     def compute_step(
         self, features: Array, labels: Labels, training: bool | None = None
     ) -> Step:
-        """As `compute_loss`: a `Step`, with what metrics rank by."""
+        """As `compute_loss`, as a `Step` with the ranks for metrics."""
         features = self.as_features(features)
         targets = self.targets(features, labels)
         flat = flatten(features)
@@ -370,7 +386,7 @@ class OutputHead(keras.layers.Layer):
         return step._replace(ranking=step.ranking._replace(positions=own))
 
     def may_skip_rows(self) -> bool:
-        """Whether a step may be computed without the rows of padding."""
+        """Whether a step may leave out the examples without labels."""
         return False
 
     def _labelled_step(self, flat, targets):
@@ -395,12 +411,12 @@ class OutputHead(keras.layers.Layer):
 
     @property
     def teacher_weight(self) -> float:
-        """Mass of a teacher in the training loss; 0 without `loss_options`."""
+        """Weight of the teacher in the loss, 0 without `loss_options`."""
         options = self.loss_options
         return 0.0 if options is None else options.teacher_weight
 
     def as_features(self, features: Array) -> tf.Tensor:
-        """A tensor of what was given; ValueError while there are no weights."""
+        """Converts features to a tensor; ValueError if not built."""
         if not self.built:
             raise ValueError(
                 f"The head {self.name!r} is not built, so it has no weights. "
@@ -412,7 +428,7 @@ class OutputHead(keras.layers.Layer):
     def targets(
         self, features: tf.Tensor, labels: Labels
     ) -> targets_lib.Targets:
-        """`Targets` of labels for the flattened features."""
+        """Returns the `Targets` of labels, for flattened features."""
         labels, _ = self._split(features, labels)
         if self.teacher_weight:
             labels = teacher.labels_alone(labels)
@@ -439,28 +455,28 @@ class OutputHead(keras.layers.Layer):
 
     @property
     def num_answers(self) -> int:
-        """Classes that can be answers: all but the removed ones; int."""
+        """Number of classes that can be answers: all but the removed ones."""
         return self.num_classes - len(self.removed)
 
     def live_ids(self, ids: tf.Tensor) -> tf.Tensor:
-        """Ids, int64 of any shape, with -1 for those of removed classes."""
+        """Replaces the ids of removed classes by -1 (int64, any shape)."""
         return class_set.live_ids(ids, self.removed)
 
     # How classes come and go.
 
     def class_weights(self) -> list[ClassWeight]:
-        """The weights with a row a class."""
+        """The weights that have one row for each class."""
         raise NotImplementedError
 
     @property
     def growth(self) -> ClassGrowth:
-        """Where the rows of a head after a change of classes come from."""
+        """Describes where the weights come from after a change of classes."""
         return ClassGrowth(self)
 
     def changed_config(self, change: ClassUpdate) -> Config:
         """The configuration of this head after `change`.
 
-        A subclass adds what its configuration has for each class.
+        A subclass adds the values that its configuration has for each class.
         """
         removed = set(self.removed) - set(change.added.tolist())
         names = self.class_names
@@ -479,26 +495,28 @@ class OutputHead(keras.layers.Layer):
 
     @do_not_convert
     def logits(self, features: Array) -> tf.Tensor:
-        """All logits, float32 `[..., num_classes]`."""
+        """Logits of all classes, float32 `[..., num_classes]`."""
         features = self.as_features(features)
         return unflatten(self.all_logits(flatten(features)), features)
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
-        """Probabilities of logits `[..., num_classes]`."""
+        """Turns logits `[..., num_classes]` into probabilities."""
         return self.objective.activate(logits)
 
     @do_not_convert
     def top_k(self, features: Array, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """The best classes of each row, exactly, in blocks.
+        """The exact best classes of each example, computed in blocks.
 
         Args:
-            features: float `[..., dim]`.
-            k: int, at most `num_answers`: `num_classes` but the removed ones.
+            features: float `[..., dim]`, the input of the head. For the inputs
+                of a model, use `tfxclass.top_k`.
+            k: int, at most `num_answers`, the classes that were not removed.
 
         Returns:
-            `(ids, scores)`: int64 and float32 `[..., k]`, best first; scores
+            `(ids, scores)`, int64 and float32 `[..., k]`, best first. Scores
             are probabilities, or logits with `activation=None`. Where a score
-            is NaN, as of features that are NaN, the id is -1 and the score 0.
+            is NaN, for example because features are NaN, the id is -1 and the
+            score 0.
         """
         k = check_k(k, self.num_answers)
         features = self.as_features(features)
@@ -509,16 +527,16 @@ class OutputHead(keras.layers.Layer):
     def export_top_k(
         self, features: Array, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` with stock TensorFlow ops alone, for an exported graph.
+        """`top_k` with TensorFlow's own ops only, for an exported graph.
 
         Args:
             features: float `[..., dim]`.
             k: int, at most `num_answers`.
-            weights: what `export_weights` returned; by default it is called,
-                which may make variables: not in a `tf.function`.
+            weights: the result of `export_weights`. Defaults to calling it,
+                which may create variables, so not in a `tf.function`.
 
         Returns:
-            As `top_k`.
+            The same as `top_k`.
         """
         k = check_k(k, self.num_answers)
         weights = self.export_weights() if weights is None else weights
@@ -529,7 +547,7 @@ class OutputHead(keras.layers.Layer):
 
     @do_not_convert
     def export_scores(self, features: Array, weights: Any = None) -> tf.Tensor:
-        """All scores with stock ops alone, float32 `[..., num_classes]`."""
+        """Scores of all classes with TensorFlow's own ops only."""
         weights = self.export_weights() if weights is None else weights
         features = self.as_features(features)
         scores = self.servable_scores(flatten(features), weights)
@@ -538,19 +556,19 @@ class OutputHead(keras.layers.Layer):
     # What a head is made of. Features here are float32 `[rows, dim]`.
 
     def queries(self, features: tf.Tensor) -> tf.Tensor:
-        """float32 `[rows, dim]`: what class rows are multiplied with."""
+        """float32 `[rows, dim]`: logits are `queries . class vectors`."""
         return flatten(features)
 
     def query_weights(self) -> list[tf.Variable]:
-        """The variables that `part_queries` reads; an export saves them."""
+        """The variables that `part_queries` reads, which an export saves."""
         return []
 
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> Step:
-        """`Step` of a training step; the one place where heads differ.
+        """Returns the `Step` of a training step. Heads differ here alone.
 
-        By default the exact loss, with the loss options.
+        By default it computes the exact loss, with the loss options.
         """
         targets, finish = self.apply_class_weights(targets)
         return Step(finish(self.exact_loss(features, targets)))
@@ -558,14 +576,14 @@ class OutputHead(keras.layers.Layer):
     def apply_class_weights(
         self, targets: targets_lib.Targets
     ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
-        """What `loss_options` make of labels, and of a loss on them.
+        """Applies `loss_options` to labels and to their losses.
 
         Args:
             targets: `Targets` whose ids are classes.
 
         Returns:
-            `(targets, finish)`: `Targets` with their masses, and a function
-            of the rows' losses `[rows]`, without penalties.
+            `(targets, finish)`: `Targets` with their weights, and a function
+            that is applied to the losses `[rows]`, without penalties.
         """
         options = self.loss_options
         if options is None:
@@ -577,69 +595,69 @@ class OutputHead(keras.layers.Layer):
     def exact_loss(
         self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> tf.Tensor:
-        """Loss over all classes; float32 `[rows]`."""
+        """Loss over all classes, float32 `[rows]`."""
         raise NotImplementedError
 
     def all_logits(self, features: tf.Tensor) -> tf.Tensor:
-        """float32 `[rows, num_classes]`."""
+        """Logits of all classes, float32 `[rows, num_classes]`."""
         raise NotImplementedError
 
     def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(ids, scores)`, `[rows, k]`: see `top_k`."""
+        """The best classes, `(ids, scores)`, `[rows, k]` (see `top_k`)."""
         raise NotImplementedError
 
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Logits of some classes, int64 `[rows, q]`, of each row.
+        """Logits of some classes, int64 `[rows, q]`, of each example.
 
-        They are float32 `[rows, q]`, of any class where an id is -1. Here
-        taken from those of all classes.
+        The result is float32 `[rows, q]`. Where an id is -1, it is any number.
+        By default the logits of all classes are computed first.
         """
         logits = self.all_logits(features)
         return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
 
     def export_weights(self) -> Any:
-        """What `export_top_k` reads and an export saves."""
+        """The weights that `export_top_k` reads and an export saves."""
         raise NotImplementedError
 
     def servable_best(
         self, features: tf.Tensor, k: int, weights: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`best` with stock ops alone."""
+        """`best` with TensorFlow's own ops only."""
         raise NotImplementedError
 
     def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        """All scores with stock ops alone, float32 `[rows, num_classes]`."""
+        """Scores of all classes, `[rows, num_classes]`, with stock ops only."""
         raise NotImplementedError
 
     def sorted_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        """`servable_scores` of a head whose search is the only way to them."""
+        """`servable_scores` for heads that can only search for the best."""
         ids, scores = self.servable_best(features, self.num_classes, weights)
         places = tf.argsort(ids, axis=1)
         return tf.gather(scores, places, axis=1, batch_dims=1)
 
     def step_rows(self, batch: int) -> int | None:
-        """Rows of the weights that a training step moves, int; None is all."""
+        """Number of class vectors that a training step updates; None is all."""
         return None
 
     @property
     def steps_by_class(self) -> bool:
-        """Whether an optimizer gets the kernel's gradient class by class."""
+        """Whether the optimizer gets the gradient class by class."""
         return False
 
     @property
     def is_sampled(self) -> bool:
-        """Whether a training step computes some of the classes alone."""
+        """Whether a training step computes only some of the classes."""
         return self.step_rows(1) is not None
 
     def activation_bytes(self, batch: int, dim: int) -> int:
-        """Bytes of logits and the like that a training step holds, int."""
+        """Memory of the logits and other activations of a step, in bytes."""
         # A block of logits and its gradient.
         on_gpu = placement.on_gpu(self.rows_device)
         classes = blocks.classes_of(batch, on_gpu)
         return 8 * batch * min(classes, self.num_classes)
 
     def index_bytes(self, dim: int) -> int:
-        """Bytes of a sampler's index and of its refresh, int."""
+        """Memory of a sampler's index and of its refresh, in bytes."""
         return 0
 
     def __repr__(self):

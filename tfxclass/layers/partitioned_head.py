@@ -1,4 +1,4 @@
-"""What all heads of class rows share: logits, loss and search over parts."""
+"""Logits, loss and search of all heads with class vectors, in parts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,11 +28,11 @@ from tfxclass.types import Scalar
 
 
 class PartitionedHead(OutputHead):
-    """Base class of the heads whose logits are products with class rows.
+    """Base class of heads whose logits are products with class vectors.
 
-    A subclass says in `class_rows` and `part_queries` which rows are multiplied
-    with what, and gives its `training_step`. Features here are float32
-    `[rows, dim]`.
+    A subclass tells in `class_rows` and `part_queries` which class vectors are
+    multiplied by which features, and defines `training_step`. Features are
+    float32 `[rows, dim]` in all methods.
     """
 
     supported_options = ALL_OPTIONS
@@ -43,19 +43,19 @@ class PartitionedHead(OutputHead):
     answer_temperature = 1.0
 
     def class_rows(self) -> list[ClassRows]:
-        """List of `ClassRows`: those of all classes, in their order."""
+        """Lists the `ClassRows` of all classes, in their order."""
         raise NotImplementedError
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
-        """The queries of each of `class_rows`, or those of all; a list."""
+        """Lists the queries of each entry of `class_rows`, or one for all."""
         return [self.queries(features)]
 
     def kernel_specs(
         self, sizes: Sequence[int], widths: Sequence[int]
     ) -> list[WeightSpec]:
-        """Of matrices `[sizes[i], widths[i]]`, which `take_kernels` takes.
+        """Specifies matrices `[sizes[i], widths[i]]`, for `take_kernels`.
 
-        And of the offsets of their classes, where some were removed.
+        If classes were removed, it also specifies the offsets of their logits.
         """
         kernels = [
             WeightSpec(
@@ -77,7 +77,7 @@ class PartitionedHead(OutputHead):
         self.offsets = offsets or None
 
     def class_weights(self) -> list[ClassWeight]:
-        """Of heads with `kernels`; those with one matrix have their own."""
+        """The weights of heads with `kernels`; others override it."""
         found = []
         for i, rows in enumerate(self.class_rows()):
             found.append(ClassWeight(f"kernel_{i}", rows.first, rows.size, i))
@@ -86,11 +86,11 @@ class PartitionedHead(OutputHead):
         return found
 
     def exchange(self, features: tf.Tensor) -> Batch:
-        """What the replicas tell each other: of `tfxclass.shards`."""
+        """Communication between the replicas (see `tfxclass.shards`)."""
         return SINGLE_REPLICA
 
     def parts(self, features: tf.Tensor) -> list[tuple[tf.Tensor, ClassRows]]:
-        """List of `(queries, ClassRows)` whose logits are all classes'."""
+        """Lists `(queries, ClassRows)`: together they give all logits."""
         return self._paired(flatten(features), self.class_rows())
 
     def _paired(self, features, class_rows):
@@ -102,7 +102,7 @@ class PartitionedHead(OutputHead):
     def scaled(
         self, parts: list[tuple[tf.Tensor, ClassRows]], factor: Scalar
     ) -> list[tuple[tf.Tensor, ClassRows]]:
-        """Parts whose logits are those of `parts` times a number."""
+        """Parts whose logits are the logits of `parts` times a number."""
         scaled = []
         for queries, rows in parts:
             if rows.bias is not None:
@@ -113,24 +113,25 @@ class PartitionedHead(OutputHead):
 
     @property
     def answer_scale(self) -> float:
-        """What logits are multiplied by in answers."""
+        """The factor of logits in answers."""
         return 1.0 if self.activation is None else 1.0 / self.answer_temperature
 
     def _answering(self, parts):
-        """`parts` whose logits are those of the answers."""
+        """The `parts` of the logits in answers."""
         scale = self.answer_scale
         return parts if scale == 1.0 else self.scaled(parts, scale)
 
     def target_margin(self) -> Margin | None:
-        """The margin as a function of target logits, or None."""
+        """The margin as a function of the labels' logits, or None."""
         return None
 
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> Step:
-        """`Step` of a training step.
+        """Returns the `Step` of a training step.
 
-        By default the exact loss, with the margin and the loss options.
+        By default it computes the exact loss, with the margin and the loss
+        options.
         """
         options, margin = self.loss_options, self.target_margin()
         targets, finish = self.apply_class_weights(targets)
@@ -159,7 +160,7 @@ class PartitionedHead(OutputHead):
         targets: targets_lib.Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
-        """Loss over all classes, streamed in blocks; float32 `[rows]`."""
+        """Loss over all classes, computed in blocks, float32 `[rows]`."""
         exchange = self.exchange(features)
         return self.objective.streamed(
             self.parts(features),
@@ -169,7 +170,7 @@ class PartitionedHead(OutputHead):
         )
 
     def all_logits(self, features: tf.Tensor) -> tf.Tensor:
-        """float32 `[rows, num_classes]`."""
+        """Logits of all classes, float32 `[rows, num_classes]`."""
         exchange = self.exchange(features)
         logits = [
             _all_products(exchange.gather(queries), rows)
@@ -189,10 +190,10 @@ class PartitionedHead(OutputHead):
     def servable_logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any
     ) -> tf.Tensor:
-        """`logits_of` with stock ops alone.
+        """`logits_of` with TensorFlow's own ops only.
 
-        Where the logit of a class is more than a product with its row, all rows
-        are read, block by block, for the sums that it needs.
+        If a logit needs more than its own class vector, such as a log-sum-exp,
+        all class vectors are read, block by block.
         """
         parts = self._paired(features, weights)
         if self.has_own_logits:
@@ -209,7 +210,7 @@ class PartitionedHead(OutputHead):
         return logits
 
     def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(ids, scores)`, `[rows, k]`: see `top_k`."""
+        """The best classes, `(ids, scores)`, `[rows, k]` (see `top_k`)."""
         exchange = self.exchange(features)
         found = [
             search.best(exchange.gather(queries), rows, k, self.needs_logsumexp)
@@ -234,28 +235,28 @@ class PartitionedHead(OutputHead):
     def adjust_logits(
         self, features: tf.Tensor, logits: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """The logits of the parts, a list, from their products."""
+        """Computes the logits of the parts, a list, from their products."""
         return logits
 
     def adjust_best(
         self, features: tf.Tensor, found: list[search.Best]
     ) -> list[search.Best]:
-        """As `adjust_logits`, of the `Best` of each part."""
+        """The same as `adjust_logits`, for the `Best` of each part."""
         return found
 
     def export_weights(self) -> Any:
-        """What `export_top_k` reads and an export saves.
+        """The weights that `export_top_k` reads and an export saves.
 
-        By default a list of `ClassRows` of variables, not to be normalised: the
-        kernels themselves or, for cosine, normalised copies, so that a request
-        does not normalise them.
+        By default they are a list of `ClassRows` of variables that need no
+        further normalization. For cosines they are normalized copies, which
+        saves time in each request.
         """
         return [servable_ops.servable(rows) for rows in self.class_rows()]
 
     def servable_best(
         self, features: tf.Tensor, k: int, weights: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`best` with stock ops alone."""
+        """`best` with TensorFlow's own ops only."""
         found = [
             servable_ops.best(queries, rows, k, self.needs_logsumexp)
             for queries, rows in self._answering(
@@ -265,7 +266,7 @@ class PartitionedHead(OutputHead):
         return self._answer(features, found, k)
 
     def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        """All scores with stock ops alone, float32 `[rows, num_classes]`."""
+        """Scores of all classes, `[rows, num_classes]`, with stock ops only."""
         logits = [
             servable_ops.all_logits(queries, rows)
             for queries, rows in self._paired(features, weights)
@@ -275,7 +276,7 @@ class PartitionedHead(OutputHead):
 
 
 def _logits_of(parts, ids):
-    """Of the classes `ids` `[rows, q]`, each from its part."""
+    """Logits of the classes `ids` `[rows, q]`, each from its part."""
     logits = tf.zeros(tf.shape(ids))
     for queries, rows in parts:
         local = rows.local_ids(ids)

@@ -26,36 +26,43 @@ def check_penalty(l2: float) -> None:
 
 @keras.saving.register_keras_serializable("tfxclass")
 class ProjectedSoftmax(SampledSoftmax):
-    """Softmax whose class rows live in a random projection of the features.
+    """Softmax with short class vectors, over a random projection of features.
 
-    Features `[batch, dim]` go through a fixed Gaussian matrix `projection`
-    `[dim, projection_dim]` with entries N(0, 1 / projection_dim), which keeps
-    inner products on average. The class matrix, its slots and each product
-    with it shrink by `dim / projection_dim`. After training,
+    Use it to train with a smaller class matrix. Features `[batch, dim]` are
+    multiplied by a fixed Gaussian matrix `projection`, `[dim, projection_dim]`,
+    with entries N(0, 1 / projection_dim), which keeps inner products on
+    average. The class matrix, its optimizer state and the products with it
+    shrink by `dim / projection_dim`. After training,
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
-    Without a sampler the loss is exact, in blocks, as `FullSoftmax`'s; with
-    one, a step computes `num_sampled` classes, as `SampledSoftmax`'s.
+    Without a sampler the loss is exact, as in `FullSoftmax`. With a sampler, a
+    training step computes `num_sampled` classes, as in `SampledSoftmax`.
 
     Args:
         num_classes: int, number of classes.
-        projection_dim: int m, width of a class row.
-        num_sampled: int, classes a step; only with a sampler's name. By
-            default, and for batches with more labels, as in `SampledSoftmax`.
-        sampler: None for all classes, or as in `SampledSoftmax`.
-        l2: float >= 0: `l2 / 2 * |kernel|^2` is added to the training loss.
-            With a sampler, over the rows of a step, weighted by the inverse of
-            their chance to be in it: the same on average, and as sparse. Not
-            with one whose counts are not corrected (`correct_fill=False`).
-        **kwargs: `ClassHead`'s arguments.
+        projection_dim: int, width of a class vector.
+        num_sampled: int, number of classes in a training step. Only with the
+            name of a sampler. The default is described in `SampledSoftmax`.
+        sampler: None for all classes (the default), or a sampler as in
+            `SampledSoftmax`.
+        l2: float >= 0. `l2 / 2 * |kernel|^2` is added to the training loss.
+            With a sampler, it is estimated from the class vectors of the step,
+            each divided by its probability to be in the step. The mean is the
+            same, and the gradient stays sparse. Not for samplers whose counts
+            are not corrected (`correct_fill=False`). Defaults to 0.
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 
-    >>> head = tfxclass.layers.ProjectedSoftmax(1_000_000, 100, l2=1e-6)
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
-    >>> model.fit(data)
-    >>> full = tfxclass.recovery.recover(model, data)
+    ```python
+    head = tfxclass.layers.ProjectedSoftmax(500, 16, l2=1e-6)
+    model = keras.Sequential([keras.Input([64]), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    x = np.random.default_rng(0).normal(size=[1000, 64])
+    y = np.arange(1000) % 500
+    model.fit(x, y, verbose=0)
+    full = tfxclass.recovery.recover(model, (x, y))
+    ```
 
     References:
         Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
@@ -82,7 +89,7 @@ class ProjectedSoftmax(SampledSoftmax):
         if l2 and self.similarity == "cosine":
             raise ValueError(
                 '`l2` needs similarity="dot": cosine logits do not depend on '
-                f"the length of a row. Received: l2={l2}"
+                f"the length of a class vector. Received: l2={l2}"
             )
         self.check_estimates("l2", l2)
         self.projection_dim = projection_dim
@@ -101,14 +108,14 @@ class ProjectedSoftmax(SampledSoftmax):
         self.projection = weights_by_name["projection"]
 
     def queries(self, features: tf.Tensor) -> tf.Tensor:
-        """float32 `[rows, projection_dim]`: logits are `queries . rows`."""
+        """Projected features, float32 `[rows, projection_dim]`."""
         return super().queries(tf.matmul(flatten(features), self.projection))
 
     def query_weights(self) -> list[tf.Variable]:
         return [self.projection.value]
 
     def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """List of `(projection, rows)`: logits are `x . projection . rows`."""
+        """Lists `(projection, rows)`: logits are `x . projection . rows`."""
         return [(tf.convert_to_tensor(self.projection), self.class_matrix())]
 
     @property

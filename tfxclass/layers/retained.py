@@ -40,7 +40,7 @@ class Retained(NamedTuple):
     seed: int
 
     def here(self) -> "Retained":
-        """The same of tensors without padding."""
+        """A copy with tensors, without padding."""
         retain = None if self.retain is None else whole(self.retain)
         return self._replace(rows=whole(self.rows), retain=retain)
 
@@ -143,7 +143,7 @@ class Retained(NamedTuple):
         return self.expected(logits, logits_at(queries, here.retain, ids))
 
     def _stock_logits(self, queries, start, size):
-        """Of the prediction, of a block; of what `here` is."""
+        """Logits of the prediction, for a block of what `here` returns."""
         logits = servable_ops.block_logits(queries, self.rows, start, size)
         retain = tf.constant(self.retain_logit or 0.0)
         if self.retain is not None:

@@ -1,4 +1,4 @@
-"""What the heads that train on the classes of a sampler share."""
+"""Code that all heads with a sampler share."""
 
 from typing import Any
 
@@ -27,32 +27,35 @@ from tfxclass.types import Shape
 
 
 class SampledHead(ClassHead):
-    """Base class of the heads whose training step computes `num_sampled` rows.
+    """Base class of heads that sample `num_sampled` classes in each step.
 
-    The classes are shared by the batch: its labels, then the sampler's choice.
-    A subclass overrides `sampled_loss`.
+    The sampled classes are shared by the batch. They are the labels of the
+    batch, and classes chosen by the sampler. A subclass overrides
+    `sampled_loss`.
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step, labels included; not with a
-            `Sampler`, which has its own. By default 1 % of the classes and at
-            least twice the labels of each batch. A batch with more distinct
-            labels computes all of its labels and no other classes; the first
-            such step prints a warning.
-        sampler: a `tfxclass.samplers.Sampler`, or the name of one with its
-            defaults: `"uniform"`, `"log_uniform"` (for classes numbered by
+        num_sampled: int, number of classes in a training step, labels included.
+            With a `Sampler` object leave it out, since the sampler has its own.
+            Defaults to 1 % of the classes, and at least twice the labels of
+            each batch. A batch with more distinct labels computes all of its
+            labels and no other classes, and the first such step prints a
+            warning.
+        sampler: a `tfxclass.samplers.Sampler`, or the name of one with default
+            arguments: `"uniform"`, `"log_uniform"` (for classes numbered by
             falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"batch"` (the batch's
-            own labels, `BatchSampler`), or `"auto"` (uniform, plus similar
-            classes when that helps, `AutoSampler`).
-        placement: None, or `"host"`, for a class matrix that the device cannot
-            hold. The class matrix, its optimizer state and the sampler's index
-            then lie in the memory of the host. A step brings the sampled class
-            vectors to the device and their gradients back. Evaluation and
-            `top_k`, which need all class vectors, run on the host. It needs an
-            optimizer of `tfxclass.optimizers`, and no strategy: with several
-            devices, see `ShardedSoftmax` and `tfxclass.distribute.fit`.
-        **kwargs: `ClassHead`'s arguments.
+            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"batch"` (the labels of
+            the batch, see `BatchSampler`), or `"auto"` (uniform, plus similar
+            classes when that helps, see `AutoSampler`).
+        placement: None, or `"host"` for a class matrix that is too large for
+            the device. The class matrix, its optimizer state and the sampler's
+            index then lie in host memory. A training step copies the sampled
+            class vectors to the device, and their gradients back. Evaluation
+            and `top_k` need all class vectors and run on the host. It needs an
+            optimizer of `tfxclass.optimizers`, and no distribution strategy.
+            For several devices see `ShardedSoftmax` and
+            `tfxclass.distribute.fit`. Defaults to None.
+        **kwargs: arguments of `ClassHead`.
     """
 
     #: Whether `sampler` may be None: no sampling, all classes.
@@ -77,8 +80,8 @@ class SampledHead(ClassHead):
         check_choice("placement", placement, (None, "host"))
         if placement is not None and self.tie is not None:
             raise ValueError(
-                "Rows of a head with `tied_to` lie where their layer is. "
-                f'Received: placement="{placement}"'
+                "`placement` must be None with `tied_to`: class vectors lie "
+                f'where their layer is. Received: placement="{placement}"'
             )
         if placement is not None and self.sampler is None:
             raise ValueError(
@@ -98,11 +101,11 @@ class SampledHead(ClassHead):
         return by_name.get(sampler, num_sampled, self.seed, self.num_classes)
 
     def check_estimates(self, name: str, is_used: Any) -> None:
-        """Refuses what sums over all classes, if the sampler cannot.
+        """Refuses an option that sums over all classes, if the sampler cannot.
 
         Args:
-            name: str, of the argument.
-            is_used: its value, 0 where it is not used.
+            name: str, name of the argument.
+            is_used: value of the argument, 0 if it is not used.
         """
         sampler = self.sampler
         if is_used and sampler is not None and not sampler.estimates_sums:
@@ -116,11 +119,11 @@ class SampledHead(ClassHead):
 
     @property
     def measured(self) -> dict[str, keras.Variable]:
-        """What the sampler measures of itself, by name."""
+        """The sampler's measurements of itself, by name."""
         return {} if self.sampler is None else self.sampler.gauges
 
     def sampler_figures(self) -> dict[str, float]:
-        """What the sampler measures of itself, as it is now, by name."""
+        """The current values of the sampler's measurements, by name."""
         return {} if self.sampler is None else self.sampler.figures()
 
     @property
@@ -170,7 +173,7 @@ class SampledHead(ClassHead):
         return context is not None and context.num_replicas_in_sync == 1
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
-        """`Step` on the classes of the sampler; of all without one."""
+        """The `Step` on the sampled classes, or on all without a sampler."""
         if self.sampler is None:
             return super().training_step(features, targets)
         queries = self.queries(features)
@@ -183,7 +186,7 @@ class SampledHead(ClassHead):
         return Step(losses, ranking)
 
     def sample(self, queries: tf.Tensor, targets: Targets) -> Sample:
-        """The `tfxclass.samplers.Sample` of a step."""
+        """The `tfxclass.samplers.Sample` of a training step."""
         with placement_lib.on(self.rows_device):
             sample = sample_for_replicas(
                 self.sampler,
@@ -196,7 +199,7 @@ class SampledHead(ClassHead):
     def sampled_rows(
         self, sample: Sample
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """`(kernel, bias)` of a step's classes, as `read.gather` has them."""
+        """`(kernel, bias)` of the classes of a step; see `read.gather`."""
         return read.gather(self.rows, sample.ids)
 
     def sampled_logits(
@@ -205,14 +208,14 @@ class SampledHead(ClassHead):
         sample: Sample,
         rows: tuple[tf.Tensor, tf.Tensor | None],
     ) -> tf.Tensor:
-        """Logits of a step's classes, float32 `[rows, num_sampled]`.
+        """Logits of the classes of a step, float32 `[rows, num_sampled]`.
 
         They are -inf where the sample's mask leaves a class out.
 
         Args:
             queries: float32 `[rows, dim]`.
             sample: `tfxclass.samplers.Sample`.
-            rows: `sampled_rows` of it.
+            rows: the `sampled_rows` of `sample`.
         """
         kernel, bias = rows
         logits = row_products(queries, kernel)
@@ -224,7 +227,7 @@ class SampledHead(ClassHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Loss of each row on the classes of a step.
+        """Loss of each example over the classes of a step.
 
         Args:
             logits: float32 `[rows, num_sampled]`.
@@ -232,24 +235,24 @@ class SampledHead(ClassHead):
             targets: `tfxclass.losses.Targets`.
 
         Returns:
-            `(losses, ranked)`: float32 `[rows]`, and `[rows, num_sampled]`,
-            the logits that metrics rank the labels by.
+            `(losses, ranked)`: float32 `[rows]`, and `[rows, num_sampled]`, the
+            logits by which metrics rank the labels.
         """
         raise NotImplementedError
 
     def sampled_penalty(
         self, kernel: tf.Tensor, sample: Sample
     ) -> tf.Tensor | float:
-        """What is added to the loss of each row; a float, or `[rows]`.
+        """Penalty that is added to each loss, a float or `[rows]`.
 
         Args:
-            kernel: float32 `[num_sampled, dim]`, the rows of the step.
+            kernel: float32 `[num_sampled, dim]`, class vectors of the step.
             sample: `tfxclass.samplers.Sample`.
         """
         return 0.0
 
     def target_logits(self, logits: tf.Tensor, sample: Sample) -> tf.Tensor:
-        """Logits of the labels, the margin taken off; `[rows, p]`."""
+        """Logits of the labels with the margin subtracted, `[rows, p]`."""
         of_targets = take_columns(logits, sample.positions)
         margin = self.target_margin()
         return of_targets if margin is None else margin(of_targets)

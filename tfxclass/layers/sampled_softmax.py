@@ -14,46 +14,52 @@ from tfxclass.samplers.sampler import Sampler
 
 @keras.saving.register_keras_serializable("tfxclass")
 class SampledSoftmax(SampledHead):
-    """Softmax whose training step computes `num_sampled` classes.
+    """Softmax that computes `num_sampled` classes in a training step.
 
-    A step costs a product of [batch, dim] by [dim, num_sampled] and moves
-    `num_sampled` rows, whatever `num_classes` is. The classes are shared by
-    the batch: its labels, then the sampler's choice; logits are corrected by
-    the log expected count. With `num_sampled >= num_classes` the loss is the
-    full softmax's.
+    Use it from some ten thousand classes on. A training step costs a product of
+    [batch, dim] by [dim, num_sampled] and updates `num_sampled` class vectors,
+    whatever `num_classes` is. The sampled classes are shared by the batch. They
+    are the labels of the batch, and classes chosen by the sampler. The log
+    expected count of each class is subtracted from its logit, so the loss
+    estimates the full softmax. With `num_sampled >= num_classes` it is the full
+    softmax.
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step, labels included; not with a
-            `Sampler`, which has its own. By default 1 % of the classes and at
-            least twice the labels of each batch. A batch with more distinct
-            labels computes all of its labels and no other classes; the first
-            such step prints a warning.
-        sampler: a `tfxclass.samplers.Sampler`, or the name of one with its
-            defaults: `"uniform"`, `"log_uniform"` (for classes numbered by
+        num_sampled: int, number of classes in a training step, labels included.
+            With a `Sampler` object leave it out, since the sampler has its own.
+            Defaults to 1 % of the classes, and at least twice the labels of
+            each batch. A batch with more distinct labels computes all of its
+            labels and no other classes, and the first such step prints a
+            warning.
+        sampler: a `tfxclass.samplers.Sampler`, or the name of one with default
+            arguments: `"uniform"`, `"log_uniform"` (for classes numbered by
             falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"batch"` (the batch's
-            own labels, `BatchSampler`), or `"auto"` (uniform, plus similar
-            classes when that helps, `AutoSampler`), the default.
-        loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in
-            `OutputHead`. The binary losses of negatives are divided by their
-            expected counts, so the sum and its gradient are unbiased, while
-            the softmax's estimate is consistent. Not with a sampler whose
-            counts are not corrected (`correct_fill=False`,
+            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"batch"` (the labels of
+            the batch, see `BatchSampler`), or `"auto"` (uniform, plus similar
+            classes when that helps, see `AutoSampler`). Defaults to `"auto"`.
+        loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in `OutputHead`.
+            The binary losses of negatives are divided by their expected counts,
+            so their sum and its gradient are unbiased. The estimate of the
+            softmax is consistent. Binary losses do not work with a sampler
+            whose counts are not corrected (`correct_fill=False`,
             `correction="none"`). `sampler="auto"` always measures the softmax
             of the logits.
         placement: None or `"host"`, as in `SampledHead`.
-        **kwargs: `ClassHead`'s arguments.
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 
-    >>> head = tfxclass.layers.SampledSoftmax(1_000_000, num_sampled=4096)
-    >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.HeadAdam()
-    >>> model.compile(optimizer, loss=head.loss)
+    ```python
+    head = tfxclass.layers.SampledSoftmax(100_000, num_sampled=1024)
+    model = keras.Sequential([keras.layers.Dense(32), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    model.fit(np.ones([32, 20]), np.arange(32), verbose=0)
+    ```
 
     References:
-        Jean et al., On Using Very Large Target Vocabulary, ACL 2015.
+        Jean et al., On Using Very Large Target Vocabulary for Neural Machine
+        Translation, ACL 2015.
     """
 
     loss_kinds = ALL_OBJECTIVES

@@ -10,39 +10,43 @@ from tfxclass.samplers.hashing_forest import HashingForestSampler
 class SelectiveSoftmax(IndexSoftmax):
     """Softmax over the active classes that a hashing forest finds.
 
-    The head for 10^5 classes and more: `SampledSoftmax` with a
-    `tfxclass.samplers.HashingForestSampler`. A step costs a product of
-    [batch, dim] by [dim, num_sampled] and moves `num_sampled` rows. For a
-    sixteenth of the rows it also costs `num_trees` walks of
-    log2(num_classes / leaf_size) products; the other rows take their neighbors
-    from a cache. A drifted forest is rebuilt in the background, which takes
-    about a twentieth of the time of the steps at most. Besides the class
-    matrix there is a forest and a rounded copy of the class vectors: about
-    dim + 80 + num_trees (4 + 4 dim / leaf_size) bytes a class, 2 GB at most
-    unless `num_trees` is given.
+    Use it for 100,000 classes and more. It is a `SampledSoftmax` with a
+    `tfxclass.samplers.HashingForestSampler`, which finds the classes whose
+    vectors are near the features. A training step costs a product of [batch,
+    dim] by [dim, num_sampled] and updates `num_sampled` class vectors. One
+    sixteenth of the examples also search the forest, with `num_trees` *
+    log2(num_classes / leaf_size) products each. The other examples take their
+    neighbors from a cache.
 
-    All of it works under plain `fit`: the index refreshes itself, its state
-    is saved with the model, and a resumed run goes on bit for bit.
+    A forest that has drifted is rebuilt in the background, which takes at most
+    about 5 % of the training time. The forest and a rounded copy of the class
+    vectors take about dim + 80 + num_trees * (4 + 4 * dim / leaf_size) bytes
+    for each class. They take at most 2 GB unless `num_trees` is given.
+
+    The head works with plain `fit`. Its forest is saved with the model, and a
+    resumed training continues bit for bit.
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, classes a step, labels included. By default 1 % of
-            the classes and at least twice the labels of each batch; see
-            `SampledSoftmax` for batches with more labels.
-        sampler_options: dict, other arguments of the
-            `tfxclass.samplers.HashingForestSampler` by name, or None. The
-            paper's own method is `{"neighbor_fraction": 1.0, "correct_fill":
-            False, "num_candidates": None}`; with `"allocation":
-            tfxclass.samplers.AdaptiveAllocation(...)` it is the paper's HF-A.
-        seed: int, seed of all that the head draws.
-        **kwargs: `ClassHead`'s arguments, as `similarity`, and `placement`.
+        num_sampled: int, number of classes in a training step, labels included.
+            Defaults to 1 % of the classes, and at least twice the labels of
+            each batch. `SampledSoftmax` describes batches with more labels.
+        sampler_options: dict of other arguments of the
+            `tfxclass.samplers.HashingForestSampler`, or None. The method of the
+            paper is `{"neighbor_fraction": 1.0, "correct_fill": False,
+            "num_candidates": None}`. With `"allocation":
+            tfxclass.samplers.AdaptiveAllocation(...)` it is HF-A of the paper.
+        seed: int, seed of the initial weights and of all sampling.
+        **kwargs: arguments of `ClassHead`, such as `similarity`, and
+            `placement`.
 
     Example:
 
-    >>> head = tfxclass.layers.SelectiveSoftmax(670_091, num_sampled=6_700)
-    >>> model = keras.Sequential([encoder, head])
-    >>> optimizer = tfxclass.optimizers.HeadAdam()
-    >>> model.compile(optimizer, loss=head.loss)
+    ```python
+    head = tfxclass.layers.SelectiveSoftmax(670_091, num_sampled=6_700)
+    model = keras.Sequential([keras.layers.Dense(128), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via

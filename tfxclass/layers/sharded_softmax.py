@@ -41,63 +41,66 @@ _SAMPLER = "sampler_state_"
 class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
     """Softmax with a contiguous range of classes on each replica.
 
-    For a class matrix that one device cannot hold, or a step that one cannot
-    do fast enough. Built within `strategy.scope()`, each replica holds the
-    rows of its classes, with their optimizer slots, and computes the logits of
-    these classes for the whole batch. Features and labels are gathered, 12
-    bytes a row and shard of softmax statistics are exchanged, and the
-    gradients of the features are summed: gradients of rows never leave their
-    replica. The loss is `FullSoftmax`'s on the whole batch, without a strategy
-    also its cost. Train it with an optimizer of `tfxclass.optimizers`.
+    Use it for a class matrix that is too large or too slow for one device.
+    Build it within `strategy.scope()`. Each replica holds the vectors of its
+    classes and their optimizer state, and computes their logits for the whole
+    batch. Replicas exchange features, labels, 12 bytes of softmax statistics
+    for each example and shard, and gradients of features. Gradients of class
+    vectors never leave their replica. The loss is `FullSoftmax`'s loss on the
+    whole batch. Train it with an optimizer of `tfxclass.optimizers`.
 
-    With `sample_rate` (or `num_sampled`) it is Partial FC: each shard computes
-    the labels of the batch that are its classes, always, and others drawn
-    uniformly, and moves these rows only.
+    With `sample_rate` or `num_sampled` it is Partial FC. Each shard computes
+    the labels of the batch that are among its classes, and other classes
+    sampled uniformly. It updates only these class vectors.
 
-    Under a `ParameterServerStrategy` the ranges are those of the servers, and a
-    worker fetches rows of all; what needs every row is computed on the
-    servers. Optimizer slots in a file are then for as many servers.
+    Under a `ParameterServerStrategy` each server holds a range of classes, and
+    a worker fetches class vectors from all servers. Computations that need all
+    class vectors run on the servers. A file with optimizer state then loads
+    only with the same number of servers.
 
-    Files hold the class matrix and slots in the order of the classes: they
-    load on any number of replicas, or without a strategy. The initial matrix
-    is drawn on the host, so it does not depend on the number either.
+    Otherwise, files hold the class matrix and the optimizer state in the order
+    of the classes, so they load on any number of replicas, or without a
+    strategy. The initial class matrix does not depend on the number of replicas
+    either.
 
-    With several workers, the full output (`predict`) is not made: it is NaN.
-    Load the file in one process, or use `top_k`.
+    With several workers, the full output (`predict`) is not computed: it is
+    NaN. Load the file in one process, or use `top_k`.
 
     Args:
-        num_classes: int, number of classes; need not be a multiple of the
-            replicas.
+        num_classes: int, number of classes. It need not be a multiple of the
+            number of replicas.
         sampler: a `tfxclass.samplers.Sampler`, a name as in `SampledSoftmax`,
-            or None: uniform. Each shard gets a copy for its classes, with an
-            index of its own, and an equal part of its `num_sampled`.
-            Indexes are saved for as many replicas; on others they are built
-            again.
-        num_sampled: int, classes of all shards together that a training step
-            computes, each an equal share of its own, labels included; a shard
-            with more labels of the batch computes all of these. Not with a
-            `Sampler`, which has its own. By default all classes without a
-            `sampler`; with one, each shard computes 1 % of its classes and at
+            or None for uniform samples. Each shard gets a copy with its own
+            index and an equal part of `num_sampled`. Indexes are saved for the
+            same number of replicas, and are built again on another number.
+            Defaults to None.
+        num_sampled: int, number of classes in a training step, of all shards
+            together, labels included. Each shard computes an equal part. A
+            shard with more labels than that computes all of them. Not with a
+            `Sampler`, which has its own. The default without a `sampler` is all
+            classes. With one, each shard computes 1 % of its classes, and at
             least twice its labels of each batch.
-        sample_rate: float in (0, 1], the same as a share; instead of
+        sample_rate: float in (0, 1], fraction of the classes, instead of
             `num_sampled`.
-        correct_fill: whether drawn classes get the weight of all that they
-            stand for; `loss="sigmoid"` and `label_smoothing` need it. Without
-            it the softmax is restricted to the classes of the step, as Partial
-            FC's.
-        **kwargs: `ClassHead`'s arguments.
+        correct_fill: bool, whether sampled classes stand for the classes that
+            were not sampled. Required for `loss="sigmoid"` and
+            `label_smoothing`. False restricts the softmax to the classes of the
+            step, as Partial FC does.
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 
-    >>> with strategy.scope():
-    ...     head = tfxclass.layers.ShardedSoftmax(
-    ...         10_000_000,
-    ...         similarity=tfxclass.layers.Cosine(margin=0.3),
-    ...         sample_rate=0.1,
-    ...     )
-    ...     model = keras.Sequential([keras.Input([512]), encoder, head])
-    ...     optimizer = tfxclass.optimizers.LazySGD(0.1, momentum=0.9)
-    ...     model.compile(optimizer, loss=head.loss)
+    ```python
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        head = tfxclass.layers.ShardedSoftmax(
+            10_000,
+            similarity=tfxclass.layers.Cosine(margin=0.3),
+            sample_rate=0.1,
+        )
+        model = keras.Sequential([keras.Input([64]), head])
+        optimizer = tfxclass.optimizers.LazySGD(0.1, momentum=0.9)
+        model.compile(optimizer, loss=head.loss)
+    ```
 
     References:
         An et al., Killing Two Birds with One Stone: Efficient and Robust
@@ -118,8 +121,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         super().__init__(num_classes, **kwargs)
         if self.tie is not None:
             raise ValueError(
-                "Rows of a ShardedSoftmax are its own. Received: tied_to="
-                f"{self.tie.name!r}"
+                "`tied_to` must be None for a ShardedSoftmax. Received: "
+                f"tied_to={self.tie.name!r}"
             )
         num_sampled = self._check_sampling(sampler, num_sampled, sample_rate)
         self.sampler = None
@@ -146,16 +149,14 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         is_counted = sampler is not None or num_sampled is not None
         if is_counted and sample_rate != 1:
             raise ValueError(
-                "`sampler` with its `num_sampled`, `num_sampled` and "
-                "`sample_rate` each say how many classes a step computes: "
-                "give one. Received: "
-                f"sampler={sampler!r}, num_sampled={num_sampled}, "
-                f"sample_rate={sample_rate}."
+                "Give one of `num_sampled`, `sample_rate` and a `sampler` "
+                f"with its own `num_sampled`. Received: sampler={sampler!r}, "
+                f"num_sampled={num_sampled}, sample_rate={sample_rate}."
             )
         return num_sampled
 
     def _check_sum(self):
-        """A sum over all classes needs what drawn ones stand for."""
+        """Refuses sums over all classes if samples are not corrected."""
         sampler = self.sampler
         is_estimate = self.correct_fill and (
             sampler is None or sampler.estimates_sums
@@ -177,7 +178,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether a training step leaves classes out."""
+        """Whether a training step computes only some of the classes."""
         return self.sampler is not None or self._rate < 1
 
     @property
@@ -188,11 +189,11 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     @property
     def measured(self) -> dict[str, tf.Tensor]:
-        """What the shards' samplers measure of themselves, by name."""
+        """The measurements of the shards' samplers, by name."""
         return {} if self.sampler is None else self._samplers.measured
 
     def sampler_figures(self) -> dict[str, float]:
-        """Means over this worker's shards of what samplers measure."""
+        """Mean values of the measurements over this worker's shards."""
         return {} if self.sampler is None else self._samplers.figures()
 
     def build(self, input_shape: Shape) -> None:
@@ -223,7 +224,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         return shards_lib.batch_of(self.shards, features)
 
     def class_rows(self) -> list[ClassRows]:
-        """Those of this replica's shard; outside of the replicas, of all."""
+        """The class vectors of this replica, or all of them outside of one."""
         return list(self._numbered_rows().values())
 
     def _numbered_rows(self):
@@ -257,7 +258,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         return super().all_logits(features)
 
     def class_matrix(self) -> tf.Tensor:
-        """The rows of all shards as one tensor: for exports and diagnoses."""
+        """The class vectors of all shards as one tensor, for exports."""
         exchange = shards_lib.batch_of(self.shards)
         parts = [read.whole(rows).kernel for rows in self.class_rows()]
         return tf.concat([exchange.gather(x) for x in parts], axis=0)
@@ -343,7 +344,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         return (queries, part), columns, sample.ids + rows.first
 
     def _partial(self, number, rows, local):
-        """Partial FC's choice: the labels, and others drawn uniformly."""
+        """The sample of Partial FC: labels, and others chosen uniformly."""
         return active_classes(
             local,
             num_sampled=self._share(rows.num_classes),
@@ -391,7 +392,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     @property
     def _saves_samplers(self):
-        # Of several workers none knows all indexes.
+        # With several workers, none knows all indexes.
         local = self.shards.components(self.kernel)
         return self.sampler is not None and len(local) == self.shards.count
 

@@ -19,40 +19,43 @@ from tfxclass.types import Shape
 
 @keras.saving.register_keras_serializable("tfxclass")
 class SparseDense(keras.layers.Layer):
-    """`keras.layers.Dense` on sparse features, given as ids and values.
+    """`keras.layers.Dense` for sparse features, given as ids and values.
 
-    The first layer of a model on bags of words: `activation(sum over the
-    features of a row of value * kernel[id] + bias)`. A step reads and moves
-    only the rows of `kernel` whose features occur in the batch, whatever
-    `num_features` is: with an optimizer of `tfxclass.optimizers` it costs two
-    products of a sparse matrix of the batch by those rows. Stock TensorFlow
-    ops alone, so that it can be exported.
+    Use it as the first layer of a model on bags of words. It computes
+    `activation(sum of value * kernel[id] + bias)` over the features of each
+    example. Each training step reads and updates only the rows of `kernel`
+    whose features occur in the batch, whatever `num_features` is. This needs an
+    optimizer of `tfxclass.optimizers`. The layer uses TensorFlow's own ops
+    only, so it can be exported.
 
     Args:
-        num_features: int, ids are below it.
+        num_features: int, number of features. Ids are below it.
         units: int, width of the output.
-        activation: as in `keras.layers.Dense`.
-        use_bias: whether a bias is added.
+        activation: as in `keras.layers.Dense`. Defaults to None.
+        use_bias: bool, whether a bias is added.
         kernel_initializer: initializer of `kernel`, `[num_features, units]`.
-            Glorot's, the default, is scaled for rows that have all features;
-            for rows of norm 1, as after TF-IDF, `RandomNormal(units**-0.5)`
-            gives outputs of norm 1.
+            The default, Glorot's, is scaled for examples that have all
+            features. For examples of norm 1, as after TF-IDF,
+            `RandomNormal(units**-0.5)` gives outputs of norm 1.
         bias_initializer: initializer of `bias`, `[units]`.
-        **kwargs: `keras.layers.Layer`'s arguments.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         ids: integers `[batch, n]`.
-        values: floats `[batch, n]`; where they are 0 there is no feature,
-            whatever the id. A repeated id counts each time.
+        values: floats `[batch, n]`. A value of 0 means that there is no
+            feature, whatever the id. A repeated id counts each time.
 
     Output shape:
         `[batch, units]`.
 
     Example:
 
-    >>> ids = keras.Input([None], dtype="int64", name="feature_ids")
-    >>> values = keras.Input([None], name="feature_values")
-    >>> hidden = SparseDense(train.num_features, 256, "relu")(ids, values)
+    ```python
+    ids = keras.Input([None], dtype="int64", name="feature_ids")
+    values = keras.Input([None], name="feature_values")
+    layer = tfxclass.layers.SparseDense(10_000, 256, "relu")
+    hidden = layer(ids, values)
+    ```
     """
 
     def __init__(

@@ -26,27 +26,29 @@ _SUPPORT = 64
 
 @keras.saving.register_keras_serializable("tfxclass")
 class Sparsemax(ClassHead):
-    """A distribution with exact zeros: most classes have no probability.
+    """Sparsemax: a distribution in which most classes have probability zero.
 
-    A baseline for some ten thousand classes: the support of a row shows only
-    when all of its logits are known, so a step costs three products of
-    [batch, dim] by [dim, num_classes], holds [batch, num_classes] logits and
-    as many gradients, and moves every row. `top_k` works in blocks all the
-    same.
+    Use it with up to some ten thousand classes, if you want sparse
+    probabilities. All logits of an example are needed to find its nonzero
+    probabilities. Each training step computes three matrix products of [batch,
+    dim] by [dim, num_classes], holds [batch, num_classes] logits and as many
+    gradients, and updates all class vectors. `top_k` works in blocks.
 
-    The loss against the uniform distribution on a row's labels has the
-    gradient `sparsemax(logits) - q`; `predict` gives sparsemax probabilities.
+    The gradient of the loss with respect to the logits is `sparsemax(logits) -
+    q`, where q is the uniform distribution on the labels.
 
     Args:
         num_classes: int, number of classes.
         activation: `"sparsemax"` (the default), or None for logits.
-        **kwargs: `ClassHead`'s arguments.
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 
-    >>> head = tfxclass.layers.Sparsemax(num_classes=10_000)
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile("adam", loss=head.loss)
+    ```python
+    head = tfxclass.layers.Sparsemax(num_classes=10_000)
+    model = keras.Sequential([keras.layers.Dense(256), head])
+    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    ```
 
     References:
         Martins & Astudillo, From Softmax to Sparsemax, ICML 2016.
@@ -67,7 +69,7 @@ class Sparsemax(ClassHead):
         targets: Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
-        """The sparsemax loss; holds `[rows, num_classes]` logits."""
+        """The sparsemax loss, which holds `[rows, num_classes]` logits."""
         logits = self.all_logits(features)
         if margin is not None:
             moved = margin(take_columns(logits, targets.ids))

@@ -1,4 +1,4 @@
-"""Class rows that are another layer's: the input embedding as the output."""
+"""Class vectors that belong to another layer: tied weights."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tfxclass.keras_internals import without_autocast
 
 
 class Tie:
-    """What `tied_to` names: a layer, a variable, or in a file its name.
+    """The owner of tied weights: a layer, a variable, or its name.
 
     No layer, and not the variable itself: Keras would save it with the head,
     too.
@@ -31,7 +31,7 @@ class Tie:
 
     @property
     def name(self) -> str:
-        """What a file has of it."""
+        """The name under which a file refers to it."""
         given = self._given
         if isinstance(given, str):
             return given

@@ -12,7 +12,7 @@ from tfxclass.trees.tree_rows import rows_to_new
 
 
 class TreeGrowth:
-    """As `ClassGrowth`, where a class is a leaf and rows belong to nodes.
+    """As `ClassGrowth`, for trees, whose vectors belong to nodes.
 
     Args:
         head: a built `HierarchicalSoftmax`.
@@ -39,7 +39,7 @@ class TreeGrowth:
         rows = growing.rows_of(
             changed_tree(old, change), self._head.independent
         )
-        # Slots of a difference of rows are of neither.
+        # Optimizer state of a difference of vectors belongs to neither.
         sources = {"kernel": np.where(rows.minus < 0, rows.plus, -1)}
         for name in ("nodes", "leaves"):
             sources[name] = np.full(

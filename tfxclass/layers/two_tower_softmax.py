@@ -41,23 +41,23 @@ class TwoTowerSoftmax(SampledSoftmax):
     Use it where classes have a title, a description, a picture or attributes,
     and where new classes come often. The layers before the head encode the
     query. `class_encoder` encodes the features of a class to its class vector.
-    Both are trained together, with any sampler. Each training step encodes
-    only the sampled classes.
+    Both are trained together, with any sampler. Each training step encodes only
+    the sampled classes.
 
     `kernel` keeps the class vector of every class as it was last encoded.
     Samplers search it, and evaluation, `top_k`, saving and exports read it.
     They encode all classes again before they do, if a training step came in
-    between. Call `refresh()` yourself after you set weights in another way.
-    An export has the finished class vectors and no class encoder.
+    between. Call `refresh()` yourself after you set weights in another way. An
+    export has the finished class vectors and no class encoder.
 
     Args:
         num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels
-            included, as in `SampledSoftmax`. With a `sampler` of its own size
-            leave it out.
+        num_sampled: int, number of classes in a training step, labels included,
+            as in `SampledSoftmax`. Leave it out with a `Sampler` object, which
+            has its own.
         sampler: a `tfxclass.samplers.Sampler` or the name of one, as in
-            `SampledSoftmax`. Defaults to `"uniform"`. `"batch"` is the
-            usual two-tower training, with negatives from the batch.
+            `SampledSoftmax`. Defaults to `"uniform"`. `"batch"` is the usual
+            two-tower training, with negatives from the batch.
         class_encoder: `keras.Model` from features of classes, `[n, ...]`, to
             vectors `[n, dim]`, as wide as the features of the query. It may
             share layers with the encoder of the query.
@@ -65,39 +65,40 @@ class TwoTowerSoftmax(SampledSoftmax):
             tuple or dict of them: the input of `class_encoder`, one row for
             each class. It is saved with the model.
         use_residual: bool, whether each class also has a trainable vector of
-            its own, which is added to the encoded one. It starts at zero. So
-            frequent classes are learned exactly, and rare ones follow their
+            its own, which is added to the encoded one. It starts at zero. With
+            it, frequent classes are learned exactly, and rare ones follow their
             features. Defaults to False.
         refresh_interval: int or None, number of steps in which all class
             vectors are encoded again, a few in each step, for samplers that
             search them. Defaults to 1,000. None encodes only the sampled
             classes. Samplers that do not read class vectors need no refresh.
-        **kwargs: `ClassHead`'s arguments, except `tied_to` and
-            `kernel_dtype`. `similarity` is `"dot"`, or `"cosine"` to
-            normalize both sides.
+        **kwargs: arguments of `ClassHead`, except `tied_to` and `kernel_dtype`.
+            `similarity` is `"dot"`, or `"cosine"` to normalize both sides.
 
-    Call arguments and output shape are `OutputHead`'s.
+    The call arguments and the output shape are described in `OutputHead`.
 
     Raises:
-        ValueError: an argument out of range, class features of another number
-            of rows, or a class encoder of another width than the query.
+        ValueError: if an argument is out of range, `class_features` has another
+            number of rows, or `class_encoder` another width than the query.
 
     Example:
 
-    >>> words = keras.Input([8], dtype="int64")
-    >>> embedding = keras.layers.Embedding(10_000, 64)
-    >>> mean = keras.layers.GlobalAveragePooling1D()
-    >>> encoder = keras.Model(words, mean(embedding(words)))
-    >>> titles = np.zeros([50_000, 8], "int64")
-    >>> head = tfxclass.layers.TwoTowerSoftmax(
-    ...     50_000, class_encoder=encoder, class_features=titles
-    ... )
-    >>> model = keras.Sequential([encoder, head])
-    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```python
+    words = keras.Input([8], dtype="int64")
+    embedding = keras.layers.Embedding(10_000, 64)
+    mean = keras.layers.GlobalAveragePooling1D()
+    encoder = keras.Model(words, mean(embedding(words)))
+    titles = np.zeros([50_000, 8], "int64")
+    head = tfxclass.layers.TwoTowerSoftmax(
+        50_000, class_encoder=encoder, class_features=titles
+    )
+    model = keras.Sequential([encoder, head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
 
     References:
-        Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus
-        Item Recommendations, RecSys 2019.
+        Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+        Recommendations, RecSys 2019.
     """
 
     kernel_dtypes = ("float32",)
@@ -185,22 +186,23 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     @property
     def class_features(self) -> Any:
-        """The features of all classes, NumPy arrays; before `build` None."""
+        """The features of all classes, NumPy arrays; None before `build`."""
         if not self.built:
             return None
         return self.table.read()
 
     def set_class_features(self, ids: Array, class_features: Any) -> None:
-        """Sets the features of some classes, and their class vectors.
+        """Sets the features of some classes, and encodes their class vectors.
 
         Args:
             ids: integers `[n]`, distinct classes.
-            class_features: like those of the constructor, with a row for each
-                of `ids`.
+            class_features: features of these classes, in the structure of the
+                constructor's argument, with `n` rows.
 
         Raises:
-            ValueError: a head that is not built, ids that are out of range or
-                repeated, another number of rows, or other shapes.
+            ValueError: if the head is not built, ids are out of range or
+                repeated, or the features have another number of rows or another
+                shape.
         """
         if not self.built:
             raise ValueError(
@@ -213,7 +215,7 @@ class TwoTowerSoftmax(SampledSoftmax):
             self._encode_all(tf.constant(ids, tf.int64))
 
     def encode(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Class vectors of classes `ids`, encoded now.
+        """Encodes the class vectors of `ids` with the current weights.
 
         Args:
             ids: int64 `[n]`.
@@ -231,10 +233,9 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     @do_not_convert
     def refresh(self) -> None:
-        """Encodes all classes, 512 at a time.
+        """Encodes the class vectors of all classes, 512 at a time.
 
-        Evaluation, `top_k`, saving and exports do it themselves after training
-        steps.
+        Evaluation, `top_k`, saving and exports call it after training steps.
         """
         self._encode_all(tf.range(self.num_classes, dtype=tf.int64))
         self.state.assign(_FRESH)

@@ -1,4 +1,4 @@
-"""Stateless losses, and the loss class that hands a head its labels."""
+"""Options of a head's loss, and losses as functions."""
 
 from tfxclass.core.softmax import softmax_cross_entropy
 from tfxclass.core.targets import Targets
@@ -31,3 +31,7 @@ __all__ = [
     "sparsemax_loss",
     "with_teacher",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -11,22 +11,23 @@ from tfxclass.types import Scalar
 def noise_contrastive_loss(
     logits: tf.Tensor, targets: Targets, target_logits: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Tells each row's label from noise, by logistic regression.
+    """Noise-contrastive estimation: tells labels from noise classes.
 
-    `-log sigmoid(s_label) - sum log sigmoid(-s_noise)` for logits `s` less the
-    log of the expected count of their class in the noise. A label that is
-    drawn for its own row is no noise. With several labels it is the mean over
-    them, where the other labels are noise too: each counts as a target with
-    weight 1 / labels and as noise with the rest, as in `tf.nn.nce_loss`.
+    The loss is `-log sigmoid(s_label) - sum log sigmoid(-s_noise)`. The logits
+    `s` have the log of the expected count of their class in the noise
+    subtracted. A label that is sampled for its own example is not noise. With
+    several labels the loss is the mean over them. The other labels then count
+    as targets with weight 1 / labels, and as noise with the rest, as in
+    `tf.nn.nce_loss`.
 
     Args:
-        logits: float32 `[batch, n]` of the classes as noise.
+        logits: float32 `[batch, n]`, of the classes as noise.
         targets: `Targets` whose ids are columns of `logits`.
-        target_logits: float32 `[batch, p]` of the labels as targets; by
-            default their columns.
+        target_logits: float32 `[batch, p]`, of the labels as targets. Defaults
+            to their columns of `logits`.
 
     Returns:
-        float32 `[batch]`, 0 for rows without labels.
+        float32 `[batch]`, 0 for examples without labels.
 
     References:
         Gutmann & Hyvarinen, Noise-contrastive estimation, AISTATS 2010.
@@ -44,21 +45,22 @@ def negative_sampling_loss(
     target_logits: tf.Tensor | None = None,
     label_power: Scalar = 1.0,
 ) -> tf.Tensor:
-    """word2vec's: `-log sigmoid(s_label) - sum log sigmoid(-s_negative)`.
+    """The loss of word2vec, with a sigmoid for label and negatives.
 
-    Negatives are all columns but the row's labels; with several labels the
-    first term is the mean over them.
+    The loss is `-log sigmoid(s_label) - sum log sigmoid(-s_negative)`.
+    Negatives are all columns except the labels of the example. With several
+    labels, the first term is their mean.
 
     Args:
         logits: float32 `[batch, n]`.
         targets: `Targets` whose ids are columns of `logits`.
-        target_logits: float32 `[batch, p]` of the labels; by default their
-            columns.
-        label_power: float or float32 scalar, beta of gBCE: a factor of the
+        target_logits: float32 `[batch, p]`, of the labels. Defaults to their
+            columns of `logits`.
+        label_power: float or float32 scalar, beta of gBCE, a factor of the
             labels' terms.
 
     Returns:
-        float32 `[batch]`, 0 for rows without labels.
+        float32 `[batch]`, 0 for examples without labels.
 
     References:
         Mikolov et al., Distributed Representations of Words and Phrases and

@@ -61,7 +61,7 @@ class Masking(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a step computed of its classes.
+    """What a step computed for its classes.
 
     Attributes:
         logits: float32 `[batch, n]`, o, corrected for a sample's expected
@@ -340,7 +340,7 @@ def negative_entropy(retain_logits: tf.Tensor) -> tf.Tensor:
 def stationary_logits(
     kl_weight: float, auxiliary_weight: float, entropy_weight: float
 ) -> tuple[float, float]:
-    """Where the regularisers of a class that is no label are in balance.
+    """The logits at which the regularizers of a class are in balance.
 
     With rho = sigmoid(p) and q = sigmoid(p + r) their gradients are zero for
 

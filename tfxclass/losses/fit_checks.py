@@ -1,4 +1,4 @@
-"""What a head's loss has to say about the `fit` that it is called in."""
+"""Checks the arguments of the `fit` that a head's loss is called in."""
 
 import warnings
 import weakref
@@ -55,7 +55,7 @@ def _check_class_weight(shape):
 
 
 def class_weight_error(shape: tf.TensorShape) -> str:
-    """What to do instead of `class_weight` with labels of a shape."""
+    """The message about `class_weight` with labels `[batch, p]`."""
     return (
         "`class_weight` of `fit` is for labels of shape [batch]: of others "
         "Keras takes the place of the greatest id as the class. Give the "

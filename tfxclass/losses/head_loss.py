@@ -15,24 +15,25 @@ from tfxclass.types import Labels
 
 @keras.saving.register_keras_serializable("tfxclass")
 class HeadLoss(keras.losses.Loss):
-    """The loss of the head that made `y_pred`.
+    """The training loss of a head, for `compile`.
 
-    `y_pred` itself is not read, only the forward pass that travels with it,
-    so in a `tf.function` the [batch, num_classes] product that would make it
-    is pruned. Labels keep their integer dtype (Keras' own losses cast them to
-    float32, where id 16,777,217 becomes 16,777,216). Positions that a Keras
-    mask leaves out have loss 0 and do not count in the mean.
+    Get it as `head.loss`. The values of `y_pred` are not read. The loss uses
+    the forward pass that comes with `y_pred`, so a `tf.function` never computes
+    the [batch, num_classes] output. Labels keep their integer dtype (Keras' own
+    losses cast them to float32, where id 16,777,217 becomes 16,777,216).
+    Positions that a Keras mask leaves out have loss 0 and do not count in the
+    mean.
 
     Args:
-        head_name: name of the head. Use `head.loss`.
+        head_name: str, name of the head.
         reduction: as in `keras.losses.Loss`.
-        name: name of the loss.
+        name: str, name of the loss.
         dtype: as in `keras.losses.Loss`.
 
     Raises:
-        ValueError: when called with a `y_pred` that is not the head's output,
-            or in a `fit` or `train_on_batch` with `class_weight` and labels
-            `[batch, p]`.
+        ValueError: if it is called with a `y_pred` that is not the output of
+            the head, or in a `fit` or `train_on_batch` with `class_weight` and
+            labels `[batch, p]`.
     """
 
     def __init__(

@@ -19,19 +19,19 @@ def linear_cross_entropy(
     normalize: bool = False,
     margin: Margin | None = None,
 ) -> tf.Tensor:
-    """Cross-entropy over all rows of a matrix in O(batch x block) memory.
+    """Cross-entropy over all classes in O(batch x block) memory.
 
     Args:
         queries: float32 `[batch, dim]`.
         kernel: float32 tensor `[num_classes, dim]`.
         targets: `Targets`.
         bias: float32 `[num_classes]` or None.
-        normalize: whether rows of `kernel` are normalised (cosine).
+        normalize: bool, whether rows of `kernel` are normalized (cosine).
         margin: function of the target logits, or None.
 
     Returns:
-        float32 `[batch]`, 0 for rows without labels. Gradients are of first
-        order.
+        float32 `[batch]`, 0 for examples without labels. It has first-order
+        gradients only.
     """
     rows = ClassRows(kernel, bias, normalize)
     return loss.cross_entropy([(queries, rows)], targets, margin=margin)
@@ -42,12 +42,13 @@ def block_cross_entropy(
 ) -> tf.Tensor:
     """Cross-entropy of one softmax over the classes of all `kernels`.
 
-    Classes are numbered through: those of the second matrix follow the first's.
+    Classes are numbered consecutively, so the classes of the second matrix
+    follow those in the first.
 
     Args:
-        queries: list of float32 `[batch, width_i]`: the logits of matrix i are
+        queries: list of float32 `[batch, width_i]`. The logits of matrix i are
             `queries[i] . rows`.
-        kernels: list of float32 tensors `[size_i, width_i]`, sizes known.
+        kernels: list of float32 tensors `[size_i, width_i]` of known sizes.
         targets: `Targets`.
 
     Returns:

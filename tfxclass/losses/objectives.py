@@ -47,13 +47,13 @@ class Softmax:
         return set(options.used) <= set(LOSS_OPTIONS)
 
     def targets(self, targets: Targets) -> Targets:
-        """`Targets` whose weights sum up to 1, with those of this loss."""
+        """`Targets` with the weights of this loss, from ones that sum to 1."""
         return targets
 
     def apply_class_weights(
         self, options: LossOptions, targets: Targets, num_classes: int
     ) -> tuple[Targets, Finish]:
-        """What `options` make of labels, and of a loss on them.
+        """Applies `options` to labels and to their losses.
 
         Args:
             options: `LossOptions`.
@@ -137,7 +137,7 @@ class Softmax:
     def probabilities(
         self, logits: tf.Tensor, logsumexp: tf.Tensor
     ) -> tf.Tensor:
-        """Those of some logits `[rows, k]`, given the sum `[rows, 1]`."""
+        """Probabilities of logits `[rows, k]`, given the sum `[rows, 1]`."""
         return probabilities(logits, logsumexp)
 
 
@@ -172,7 +172,7 @@ class OneVsRest:
     def apply_class_weights(
         self, options: LossOptions, targets: Targets, num_classes: int
     ) -> tuple[Targets, Finish]:
-        """As in `Softmax`, but the weight is of a label's own loss alone."""
+        """As in `Softmax`, but only the loss of a label is weighted."""
         masses = options.masses(targets, num_classes)
         return Targets(targets.ids, masses), lambda losses: losses
 
@@ -232,7 +232,7 @@ class OneVsRest:
     def probabilities(
         self, logits: tf.Tensor, logsumexp: tf.Tensor
     ) -> tf.Tensor:
-        """As `Softmax.probabilities`; the sum is not read."""
+        """As `Softmax.probabilities`, without the sum."""
         return tf.sigmoid(tf.cast(logits, tf.float32))
 
 

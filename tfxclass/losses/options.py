@@ -16,9 +16,9 @@ from tfxclass.types import Config
 
 #: Options of a row's labels: they weigh the loss, whatever it is.
 LABEL_OPTIONS = ("class_weight", "propensities", "teacher_weight")
-#: Those of a row's cross-entropy, too.
+#: These, and options of the cross-entropy of an example.
 LOSS_OPTIONS = (*LABEL_OPTIONS, "focal_gamma")
-#: Those of the logits, too.
+#: These, and options of the logits.
 ALL_OPTIONS = (
     *LOSS_OPTIONS,
     "label_smoothing",
@@ -40,83 +40,91 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 @keras.saving.register_keras_serializable("tfxclass")
 class LossOptions:
-    """How a head's training loss differs from plain cross-entropy.
+    """Options of a head's training loss, for rare classes and noisy labels.
 
-    For data with few rows for most classes. A head takes it as
-    `loss_options`; predictions and the loss of an evaluation are the plain
-    ones, so that runs can be compared. Penalties of a head (`l2`, DropMax's
-    regularisers) are not weighed. Heads whose loss is no cross-entropy of one
-    softmax refuse what has no meaning there, by name: a class that `DropMax`
-    drops has no share of `label_smoothing`, a cluster of an `AdaptiveSoftmax`
-    no one count, trees, NCE and sparsemax no logits to adjust. With a sampler,
-    what is a function of a row's own labels (`class_weight`, `propensities`)
-    is exact; `focal_gamma` takes the probability that the sample estimates,
-    and `label_smoothing` an unbiased estimate of the mean logit of all
-    classes; `class_counts` and `temperature` change the logits that are
-    computed, exactly.
+    Pass it to a head as `loss_options`. It changes the training loss only.
+    Predictions and the loss of an evaluation stay plain cross-entropy, so runs
+    can be compared. Penalties of a head (`l2`, DropMax's regularizers) are not
+    weighted.
 
-    With z the logits, and the mean over the labels l of a row:
+    With z the logits, and the mean over the labels of an example:
 
-    * `class_weight`: a row's loss is times the mean of its labels' weights,
-      and is against its labels in the ratio of these.
-    * `propensities`: each label weighs 1 / its propensity, as above: labels
-      that are often missed count for those that were.
-    * `focal_gamma`: times (1 - p)^gamma, where -log p is the row's loss.
-    * `label_smoothing`: (1 - s) of the mass is the labels', s uniform on all
-      classes, as in `keras.losses.CategoricalCrossentropy`.
-    * `class_counts`: cross-entropy of z + `logit_adjustment` log(share of the
-      class): predictions by z then do not favour frequent classes.
+    * `class_weight`: the loss of an example is multiplied by the mean weight of
+      its labels. Each label counts in proportion to its weight.
+    * `propensities`: each label has weight 1 / propensity, as above. Labels
+      that are often missing count more.
+    * `focal_gamma`: the loss is multiplied by (1 - p)^gamma, where -log p is
+      the loss of the example.
+    * `label_smoothing`: the labels have weight 1 - s, and weight s is spread
+      over all classes, as in `keras.losses.CategoricalCrossentropy`.
+    * `class_counts`: cross-entropy of z + `logit_adjustment` * log(frequency of
+      the class). Predictions by z then do not favor frequent classes.
     * `temperature`: cross-entropy of z / temperature.
-    * `teacher_weight`: w of the mass is that of a teacher's best classes, by
-      their probabilities, and 1 - w the labels': with labels that carry them
-      (`tfxclass.losses.with_teacher`). Those classes are targets like labels:
-      a sample holds them, class weights weigh them, `DropMax` retains them. A
-      teacher at a temperature T is learned with `temperature=T`, and gradients
-      fall as 1 / T.
+    * `teacher_weight`: the best classes of a teacher have weight w, in
+      proportion to their probabilities, and the labels have weight 1 - w. The
+      labels have to come from `tfxclass.losses.with_teacher`. The teacher's
+      classes are then treated as labels: samples include them, class weights
+      apply to them, and `DropMax` retains them. For a teacher with temperature
+      T, set `temperature=T`. Gradients are then 1 / T of their size.
 
-    Where labels are independent (`loss="sigmoid"` or `"squared_hinge"`),
-    `class_weight` and `propensities` multiply the loss of a label itself, not
-    that of classes that are no labels. With `"sigmoid"`, for each class:
+    With independent labels (`loss="sigmoid"` or `"squared_hinge"`),
+    `class_weight` and `propensities` multiply the loss of the labels, but not
+    the loss of other classes. With `"sigmoid"`, these options apply to each
+    class:
 
-    * `focal_gamma`: its loss is times (1 - p)^gamma, p what it gives the truth.
-    * `label_smoothing`: a label is one with 1 - s / 2, others with s / 2.
-    * `temperature`: the same.
-    * `teacher_weight`: its probability is w times the teacher's, plus 1 - w if
-      it is a label; not with weights of classes. Classes that the teacher does
-      not name have 0 of it.
+    * `focal_gamma`: the loss is multiplied by (1 - p)^gamma, where p is the
+      probability of the correct decision.
+    * `label_smoothing`: labels have the target 1 - s / 2, other classes s / 2.
+    * `temperature`: as above.
+    * `teacher_weight`: the target is w times the teacher's probability, plus 1
+      - w for labels. Classes that the teacher does not name have probability 0.
+      Not together with class weights.
 
-    Others are refused.
+    A head refuses options that have no meaning for its loss. Examples are
+    `label_smoothing` for `DropMax`, and `class_counts` for `AdaptiveSoftmax`,
+    trees, NCE and sparsemax. With a sampler, `class_weight`, `propensities`,
+    `class_counts` and `temperature` are exact. `focal_gamma` uses the
+    probability estimated from the sample, and `label_smoothing` an unbiased
+    estimate of the mean logit.
 
     Args:
-        class_weight: numbers >= 0, `[num_classes]`, or a dict by class, of
-            which others weigh 1; as in `fit`, but for any number of labels.
-        propensities: numbers in (0, 1], `[num_classes]`, as
-            `tfxclass.metrics.propensities` gives.
-        focal_gamma: float >= 0; not with `label_smoothing`.
-        label_smoothing: float in [0, 1); not with a sampler whose counts are
-            not corrected (`correct_fill=False`, `correction="none"`).
-        class_counts: numbers >= 0, `[num_classes]`, training rows of each
-            class; a count of 0 counts as the least above it.
-        logit_adjustment: float, tau of `class_counts`; 1 without them.
-        temperature: float > 0. With cosine logits use `scale`.
-        teacher_weight: float in [0, 1]; not with `focal_gamma`.
+        class_weight: numbers >= 0, `[num_classes]`, or a dict by class, where
+            other classes have weight 1. As in `fit`, for any number of labels.
+        propensities: numbers in (0, 1], `[num_classes]`, from
+            `tfxclass.metrics.propensities`.
+        focal_gamma: float >= 0. Not with `label_smoothing`. Defaults to 0.
+        label_smoothing: float in [0, 1). Not with a sampler whose counts are
+            not corrected (`correct_fill=False`, `correction="none"`). Defaults
+            to 0.
+        class_counts: numbers >= 0, `[num_classes]`, number of training examples
+            of each class. 0 is replaced by the least positive count.
+        logit_adjustment: float, factor tau for `class_counts`. Defaults to 1.
+        temperature: float > 0. With cosine logits use `scale` instead. Defaults
+            to 1.
+        teacher_weight: float in [0, 1]. Not with `focal_gamma`. Defaults to 0.
 
     Raises:
-        ValueError: an argument out of range.
+        ValueError: if an argument is out of range.
 
     Example:
 
-    >>> options = tfxclass.losses.LossOptions(class_counts=counts)
-    >>> head = tfxclass.layers.FullSoftmax(10_000, loss_options=options)
+    ```python
+    counts = np.arange(10_000, 0, -1)
+    options = tfxclass.losses.LossOptions(class_counts=counts)
+    head = tfxclass.layers.FullSoftmax(10_000, loss_options=options)
+    ```
 
     References:
         Menon et al., Long-tail learning via logit adjustment, ICLR 2021,
-        equation 10 (`class_counts`). Lin et al., Focal loss for dense object
-        detection, ICCV 2017, equation 4. Jain, Prabhu and Varma, Extreme
-        Multi-label Loss Functions, KDD 2016, section 4 (`propensities`).
+        equation 10 (`class_counts`).
+        Lin et al., Focal loss for dense object detection, ICCV 2017, equation 4
+        (`focal_gamma`).
+        Jain, Prabhu and Varma, Extreme Multi-label Loss Functions, KDD 2016,
+        section 4 (`propensities`).
         Szegedy et al., Rethinking the Inception architecture, CVPR 2016,
-        section 7 (`label_smoothing`). Hinton et al., Distilling the Knowledge
-        in a Neural Network, 2015 (`teacher_weight`).
+        section 7 (`label_smoothing`).
+        Hinton et al., Distilling the Knowledge in a Neural Network, 2015
+        (`teacher_weight`).
     """
 
     def __init__(
@@ -173,14 +181,13 @@ class LossOptions:
             value = getattr(self, name)
             if self.focal_gamma and value:
                 raise ValueError(
-                    f"`focal_gamma` and `{name}` exclude each other: their "
-                    "loss is no -log p. Received: focal_gamma="
-                    f"{self.focal_gamma}, {name}={value}"
+                    f"`focal_gamma` and `{name}` exclude each other. "
+                    f"Received: focal_gamma={self.focal_gamma}, {name}={value}"
                 )
 
     @property
     def used(self) -> list[str]:
-        """Names of the options that are not as they are by default."""
+        """Names of the options that differ from their defaults."""
         return [
             name
             for name, plain in _PLAIN.items()
@@ -189,7 +196,7 @@ class LossOptions:
         ]
 
     def check_for(self, head: keras.layers.Layer) -> None:
-        """Raises ValueError unless `head`, an `OutputHead`, has the options."""
+        """Raises ValueError unless `head` supports the options in use."""
         own, reason = head.objective.options, ""
         allowed = [x for x in head.supported_options if x in own]
         if len(allowed) < len(head.supported_options):
@@ -236,23 +243,23 @@ class LossOptions:
         used = [x for x in ("class_weight", "propensities") if x in self.used]
         if used:
             raise ValueError(
-                f"`{used[0]}` and `teacher_weight` exclude each other where "
-                "labels are independent: the weight of a label is its "
-                f"probability. Received: teacher_weight={self.teacher_weight}"
+                f"`{used[0]}` and `teacher_weight` exclude each other for "
+                "independent labels. Received: "
+                f"teacher_weight={self.teacher_weight}"
             )
 
     def apply_class_weights(
         self, targets: Targets, num_classes: int
     ) -> tuple[Targets, tf.Tensor]:
-        """The labels of rows with their masses, and the weights of rows.
+        """Applies class weights to labels and to the losses of examples.
 
         Args:
             targets: `Targets` whose ids are classes.
             num_classes: int.
 
         Returns:
-            `(targets, row_weights)`: `Targets` whose weights sum up to 1 -
-            `label_smoothing`; float32 `[batch, 1]`, for `finish`.
+            `(targets, row_weights)`: `Targets` whose weights sum to 1 -
+            `label_smoothing`, and float32 `[batch, 1]`, for `finish`.
         """
         weights = self.masses(targets, num_classes)
         of_rows = tf.ones_like(weights[:, :1])
@@ -263,7 +270,7 @@ class LossOptions:
         return Targets(targets.ids, weights), of_rows
 
     def masses(self, targets: Targets, num_classes: int) -> tf.Tensor:
-        """Weights of `Targets` times those of their classes, `[batch, p]`."""
+        """Weights of `Targets` times their class weights, `[batch, p]`."""
         ids, weights = targets.ids, targets.weights
         table = self._of_classes("weights", num_classes)
         if table is None:
@@ -271,15 +278,15 @@ class LossOptions:
         return weights * tf.gather(table, tf.maximum(ids, 0))
 
     def finish(self, losses: tf.Tensor, row_weights: tf.Tensor) -> tf.Tensor:
-        """Losses `[batch]` of cross-entropies and weights `[batch, 1]`."""
+        """Losses `[batch]` from cross-entropies and weights `[batch, 1]`."""
         return finished(losses, row_weights, self.focal_gamma)
 
     def shape(
         self, logits: tf.Tensor, ids: tf.Tensor | None, num_classes: int
     ) -> tf.Tensor:
-        """`logits` `[batch, n]` of the classes `ids` `[n]`, as trained on.
+        """Adjusts `logits` `[batch, n]` of classes `ids` `[n]` for training.
 
-        None is all classes.
+        `ids=None` means all classes.
         """
         table = self._of_classes("shares", num_classes)
         if self.temperature != 1:
@@ -294,13 +301,13 @@ class LossOptions:
         num_classes: int,
         ids: Sequence[tf.Tensor] | None = None,
     ) -> list[tuple[tf.Tensor, ClassRows]]:
-        """Parts of tensors whose logits are those of `shape`.
+        """Adjusts parts so that their logits are the logits of `shape`.
 
         Args:
             parts: list of `(queries, ClassRows)`.
             num_classes: int.
-            ids: of parts that are samples, the classes of their rows, each
-                int64 `[n]`; what rows of padding get does not matter.
+            ids: for sampled parts, the classes of their rows, each int64 `[n]`.
+                The ids of padding do not matter.
         """
         table = self._of_classes("shares", num_classes)
         shaped = []
@@ -325,14 +332,14 @@ class LossOptions:
         class_weights: tf.Tensor,
         num_classes: int,
     ) -> tf.Tensor:
-        """`losses` with the uniform share of `label_smoothing`, on a sample.
+        """Adds the uniform part of `label_smoothing` to losses on a sample.
 
         Args:
             losses: float32 `[batch]`.
             logits: float32 `[batch, n]`, not corrected for the sampling.
-            targets: `Targets`; rows without labels keep their loss of 0.
+            targets: `Targets`. Examples without labels keep their loss of 0.
             class_weights: float32 `[n]` or `[batch, n]`, inverse expected
-                counts; 0 where a logit is infinite.
+                counts, 0 where a logit is infinite.
             num_classes: int.
         """
         if not self.label_smoothing:
@@ -354,7 +361,7 @@ class LossOptions:
         return self._tables[key]
 
     def _weights(self, num_classes):
-        """What labels weigh, or None."""
+        """The weights of labels, or None."""
         if self.class_weight is None and self.propensities is None:
             return None
         weights = np.ones(num_classes)
@@ -370,7 +377,7 @@ class LossOptions:
         )
 
     def _log_shares(self, num_classes):
-        """What is added to the logits, or None."""
+        """The numbers that are added to the logits, or None."""
         counts = self.class_counts
         if counts is None:
             return None
@@ -378,10 +385,10 @@ class LossOptions:
         return self.logit_adjustment * np.log(counts / counts.sum())
 
     def changed(self, change: ClassUpdate) -> "LossOptions":
-        """The options of a head after `change`.
+        """The options for a head after `change`.
 
-        New classes weigh 1, or the median of given weights, are as often
-        missed as the rarest, and count as often as they occur.
+        A new class gets weight 1 or the median of given weights, the propensity
+        of the rarest class, and a count from the data.
         """
         config = self.get_config()
         if isinstance(self.class_weight, dict):
@@ -429,7 +436,7 @@ def finished(
 def as_loss_options(
     given: LossOptions | dict[str, Any] | None,
 ) -> LossOptions | None:
-    """What a head's `loss_options` may be, deserialised if need be."""
+    """Reads a head's argument `loss_options`, also a serialized one."""
     if isinstance(given, dict):
         given = keras.saving.deserialize_keras_object(given)
     if given is not None and not isinstance(given, LossOptions):

@@ -11,23 +11,29 @@ tf.no_gradient("Tfxclass>SparsemaxThreshold")
 
 
 def sparsemax(logits: Array, axis: int = -1) -> tf.Tensor:
-    """Euclidean projection of logits onto the probability simplex.
+    """Projects logits onto the probability simplex (Euclidean distance).
 
-    `max(z - tau, 0)` with the tau that makes it sum to 1. In float32 it is
-    found in one pass without a sort: 12 ms of CPU time for 256 rows of 100,000,
-    where a sort takes 3.1 s and `tf.math.top_k` with k=256 alone 0.16 s; in
-    float64 by a sort. Rows with a NaN or an infinite maximum are NaN.
+    The result is `max(z - tau, 0)`, with the tau that makes it sum to 1. In
+    float32 it is computed in one pass without a sort: 12 ms of CPU time for 256
+    rows of 100,000 logits, and 3.1 s with a sort. In float64 it is computed by
+    a sort. Rows with a NaN or an infinite maximum become NaN.
 
     Args:
-        logits: floats of any rank but 0; other types than float64 are computed
-            in float32, integers become float32.
-        axis: int, the dimension of the classes.
+        logits: floats of rank 1 or more. float64 is computed in float64, and
+            other types in float32. Integers become float32.
+        axis: int, the dimension of the classes. Defaults to -1.
 
     Returns:
-        Shape and type of `logits`.
+        Tensor of the shape and type of `logits`.
 
     Raises:
-        ValueError: `axis` out of range, or `logits` that are no numbers.
+        ValueError: if `axis` is out of range, or `logits` are not numbers.
+
+    Example:
+
+    ```python
+    probabilities = tfxclass.losses.sparsemax(tf.constant([[2.0, 1.5, -1.0]]))
+    ```
 
     References:
         Martins & Astudillo, From Softmax to Sparsemax, ICML 2016, algorithm 1.
@@ -108,15 +114,15 @@ def sparsemax_loss(
 ) -> tf.Tensor:
     """The loss whose gradient is `sparsemax(z) - q`.
 
-    q is uniform on the labels of a row. The loss is 0 where each label leads
-    all other classes by enough (1, for one label), else positive.
+    q is uniform on the labels of an example. The loss is 0 if the logit of each
+    label is large enough (1 above all other classes, for a single label).
 
     Args:
         logits: float32 `[batch, num_classes]`.
         targets: `Targets`.
 
     Returns:
-        float32 `[batch]`, 0 for rows without labels.
+        float32 `[batch]`, 0 for examples without labels.
 
     References:
         Martins & Astudillo, From Softmax to Sparsemax, ICML 2016, section 3.

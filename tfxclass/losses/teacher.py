@@ -25,39 +25,45 @@ _MOST_ID = (1 << (_BITS - 1)) - 1
 def with_teacher(
     labels: Labels, ids: Array, probabilities: Array
 ) -> np.ndarray | tf.Tensor:
-    """Labels that carry a teacher's best classes, for `fit`.
+    """Labels that carry a teacher's best classes, for distillation with `fit`.
 
-    Heads with `LossOptions(teacher_weight=...)` learn from both; metrics and
-    evaluations read the labels alone. A row of labels -1 is learned from the
-    teacher alone, one of `ids` -1 from its labels.
+    Heads with `LossOptions(teacher_weight=...)` learn from labels and teacher.
+    Metrics and evaluations read the labels only. An example whose labels are
+    all -1 is learned from the teacher alone, and one whose `ids` are all -1
+    from its labels alone.
 
     Args:
         labels: integers `[batch, ...]` or `[batch, ..., p]`, padded with -1.
-        ids: integers `[batch, ..., k]` below 2^31, padded with -1 and without
-            repeats in a row, as `tfxclass.top_k(teacher, k)` gives them.
-        probabilities: float `[batch, ..., k]` in [0, 1], of `ids`. A softmax
-            learns them over their sum, `loss="sigmoid"` as they are. Classes
-            of probability 0 are left out.
+        ids: integers `[batch, ..., k]` below 2^31, distinct in each row and
+            padded with -1, as `tfxclass.top_k(teacher, k)` returns them.
+        probabilities: float `[batch, ..., k]` in [0, 1], of `ids`. For a
+            softmax they are divided by their sum, and for `loss="sigmoid"` they
+            are used as they are. Classes of probability 0 are left out.
 
     Returns:
-        int64 `[batch, ..., p + k]`, p = 1 for one label a row: a NumPy array
-        of NumPy arrays, else a tensor (in `tf.data`'s `map`, say).
+        int64 `[batch, ..., p + k]`, with p = 1 for one label per example. A
+        NumPy array if the arguments are NumPy arrays, else a tensor, for
+        example in `tf.data.Dataset.map`.
 
     Raises:
-        ValueError: shapes that do not fit; of NumPy arrays ids and
-            probabilities out of range, too.
-        InvalidArgumentError: of tensors, probabilities out of range.
+        ValueError: if shapes do not fit each other, or if ids or probabilities
+            in NumPy arrays are out of range.
+        InvalidArgumentError: if probabilities in tensors are out of range.
 
     Example:
 
-    >>> ids, scores = tfxclass.top_k(teacher, k=10).predict(x)
-    >>> head = tfxclass.layers.SampledSoftmax(
-    ...     100_000, 4096,
-    ...     loss_options=tfxclass.losses.LossOptions(teacher_weight=0.5),
-    ... )
-    >>> student = keras.Sequential([encoder, head])
-    >>> student.compile("adam", loss=head.loss)
-    >>> student.fit(x, tfxclass.losses.with_teacher(y, ids, scores))
+    ```python
+    x, y = np.ones([64, 20], "float32"), np.arange(64)
+    teacher_head = tfxclass.layers.FullSoftmax(100)
+    teacher = keras.Sequential([keras.Input([20]), teacher_head])
+    ids, scores = tfxclass.top_k(teacher, k=10).predict(x, verbose=0)
+    options = tfxclass.losses.LossOptions(teacher_weight=0.5)
+    head = tfxclass.layers.SampledSoftmax(100, 80, loss_options=options)
+    student = keras.Sequential([keras.Input([20]), head])
+    student.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    labels = tfxclass.losses.with_teacher(y, ids, scores)
+    student.fit(x, labels, verbose=0)
+    ```
 
     References:
         Hinton et al., Distilling the Knowledge in a Neural Network, 2015.

@@ -1,12 +1,12 @@
-"""Metrics that never make the [batch, num_classes] output.
+"""Metrics that never compute the [batch, num_classes] output.
 
-A Keras metric that reads `y_pred` is right with a head of tfxclass, but makes
-the full output live again in every step. These read the forward pass that
-travels with `y_pred` instead: in training they rank the labels among the
-classes that the step computed anyway (where the head computes all, or in
-evaluation, among all classes, streamed in blocks).
+A Keras metric that reads `y_pred` gives right values with a head of tfxclass,
+but it makes every training step compute all classes. The metrics here read the
+forward pass behind `y_pred` instead. In training, they rank the labels among
+the classes that the step computed anyway. In evaluation, they rank among all
+classes, block by block.
 
-`RankingScores` and `F1Scores`, which take answers instead of a head, are not
+`RankingScores` and `F1Scores` take answers instead of a head and are not
 listed: `Tagger.evaluate` computes them.
 """
 
@@ -53,3 +53,7 @@ __all__ = [
     "true_positive_rate",
     "verification_accuracy",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,18 +13,26 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class ExpectedCalibrationError(HeadMetric):
-    """ECE: the gap between confidence and accuracy, averaged over bins.
+    """ECE: the mean gap between confidence and accuracy, over bins.
 
-    Rows go to `num_bins` bins of equal width by the probability of their best
-    class; a bin's gap is |mean of that probability - share of rows whose best
-    class is a label|, weighed by its rows. All classes are searched for the
-    best one, in blocks. The result is NaN where a row has a NaN logit.
+    Examples are put into `num_bins` bins of equal width by the probability of
+    their best class. The gap of a bin is the difference between its mean
+    probability and the fraction of examples whose best class is a label. Gaps
+    are weighted by the number of examples. All classes are searched, in blocks.
+    The result is NaN if an example has a NaN logit.
 
     Args:
-        head: the head, or its name; its activation must give probabilities.
-        num_bins: int.
-        name: name of the metric; `expected_calibration_error` by default.
+        head: the head, or its name. Its activation must give probabilities.
+        num_bins: int, number of bins. Defaults to 15.
+        name: str, name of the metric. Defaults to `expected_calibration_error`.
         dtype: as in `keras.metrics.Metric`.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(1_000)
+    metric = tfxclass.metrics.ExpectedCalibrationError(head)
+    ```
 
     References:
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017.

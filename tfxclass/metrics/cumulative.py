@@ -14,19 +14,21 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class CumulativeProbability(HeadMetric):
-    """CP_K: the sum of the k greatest probabilities, all classes counted.
+    """CP_K: the sum of the k greatest probabilities.
 
-    How few classes carry the softmax; what adaptive allocation goes by. A
-    diagnosis, as dear as the full softmax.
+    It tells how few classes share the probability mass, which is what adaptive
+    allocation uses. Use it for diagnosis only, since it costs as much as the
+    full softmax.
 
     Args:
         head: the head, or its name.
-        k: int.
-        name: name of the metric; `cumulative_probability_<k>` by default.
+        k: int, number of classes.
+        name: str, name of the metric. Defaults to `cumulative_probability_<k>`.
         dtype: as in `keras.metrics.Metric`.
 
     References:
-        Zhang et al., AAAI 2018.
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018.
     """
 
     _prefix = "cumulative_probability"
@@ -54,19 +56,22 @@ class CumulativeProbability(HeadMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class NormalizedCumulativeGain(CumulativeProbability):
-    """Probability of the k classes a forest finds over that of the k best.
+    """Probability of the k classes that a forest finds, relative to the best.
 
-    1 when the forest finds the k best classes; 0 before a first forest is
-    ready. A diagnosis, as dear as the full softmax.
+    It is 1 if the forest finds the k best classes, and 0 before a first forest
+    is ready. Use it for diagnosis only, since it costs as much as the full
+    softmax.
 
     Args:
         head: a `SelectiveSoftmax`, or its name.
-        k: int.
-        name: name of the metric; `normalized_cumulative_gain_<k>` by default.
+        k: int, number of classes.
+        name: str, name of the metric. Defaults to
+            `normalized_cumulative_gain_<k>`.
         dtype: as in `keras.metrics.Metric`.
 
     References:
-        Zhang et al., AAAI 2018.
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018.
     """
 
     _prefix = "normalized_cumulative_gain"
@@ -90,21 +95,22 @@ class NormalizedCumulativeGain(CumulativeProbability):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class NormalizedCumulativeGradient(CumulativeProbability):
-    """NCG_K: the part of the gradient's energy that k classes carry.
+    """NCG_K: the fraction of the gradient's energy in the top k classes.
 
-    The sum of the k greatest (p - y)^2 of a row over that of all classes, p
-    its probabilities and y its labels' weights (1, or 1 over their number). A
-    diagnosis, as dear as the full softmax.
+    It is the sum of the k greatest (p - y)^2 of an example over their sum over
+    all classes. p are the probabilities and y the weights of the labels. Use it
+    for diagnosis only, since it costs as much as the full softmax.
 
     Args:
         head: the head, or its name.
-        k: int.
-        name: name of the metric; `normalized_cumulative_gradient_<k>` by
-            default.
+        k: int, number of classes.
+        name: str, name of the metric. Defaults to
+            `normalized_cumulative_gradient_<k>`.
         dtype: as in `keras.metrics.Metric`.
 
     References:
-        Zhang et al., AAAI 2018, Fig. 1.
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018, Fig. 1.
     """
 
     _prefix = "normalized_cumulative_gradient"

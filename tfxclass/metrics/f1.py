@@ -18,20 +18,30 @@ from tfxclass.types import Config
 class F1Score(ClassCounts):
     """F1 of the classes whose probability reaches a threshold.
 
-    `average="micro"` counts all pairs of row and class together, `"macro"` is
-    the mean over the classes that were a label or an answer of 2 tp / (2 tp +
-    fp + fn). Answers are the k best classes at most: never [rows, classes].
-    In training, too, all classes are searched.
+    Use it for independent labels. `average="micro"` counts all pairs of example
+    and class together. `"macro"` is the mean of 2 tp / (2 tp + fp + fn) over
+    the classes that were a label or an answer. The answers are among the `k`
+    best classes, so no [batch, num_classes] matrix is needed. All classes are
+    searched in training, too.
 
     Args:
         head: the head, or its name.
-        threshold: float in [0, 1], or `"calibrated"`: those of the head, from
-            `tfxclass.calibrate`.
-        average: `"micro"` or `"macro"`.
-        k: int, answers of a row at most.
-        num_classes: int; that of `head` where it is one.
-        name: name of the metric; `<average>_f1` by default.
+        threshold: float in [0, 1], or `"calibrated"` for the thresholds that
+            `tfxclass.calibrate` found. Defaults to 0.5.
+        average: `"micro"` or `"macro"`. Defaults to `"micro"`.
+        k: int, largest number of answers for an example.
+        num_classes: int. Not needed if `head` is a head.
+        name: str, name of the metric. Defaults to `<average>_f1`.
         dtype: as in `keras.metrics.Metric`.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100, loss="sigmoid")
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    f1 = tfxclass.metrics.F1Score(head, threshold=0.5, average="micro")
+    model.compile("adam", loss=head.loss, metrics=[f1])
+    ```
     """
 
     _prefix = "f1"
@@ -55,7 +65,7 @@ class F1Score(ClassCounts):
     def values_of(
         self, forward: Forward, targets: Targets
     ) -> tuple[tf.Tensor, ...]:
-        """Labels `[rows, p]`; classes, answers and hits `[rows, k]`."""
+        """Labels `[rows, p]`, and classes, answers and hits `[rows, k]`."""
         head, k = forward.head, min(self.k, forward.head.num_answers)
         check_threshold(self.threshold, head)
         ids, scores = self.best(forward, k)

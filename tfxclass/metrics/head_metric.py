@@ -1,4 +1,4 @@
-"""What the metrics share: they read the forward pass that made `y_pred`."""
+"""Base of the metrics, which read the forward pass behind `y_pred`."""
 
 import keras
 import tensorflow as tf
@@ -13,11 +13,11 @@ from tfxclass.types import Labels
 
 
 class HeadMetric(keras.metrics.Mean):
-    """Base class: the mean of `values_of`, each row weighed by `weights_of`.
+    """Base class: the mean of `values_of`, weighted by `weights_of`.
 
     Args:
         head: the head, or its name.
-        name: name of the metric.
+        name: str, name of the metric.
         dtype: as in `keras.metrics.Metric`.
     """
 
@@ -67,22 +67,25 @@ class HeadMetric(keras.metrics.Mean):
         targets: Targets,
         weight: tf.Tensor | None,
     ) -> tuple[forward_lib.Forward, Targets, tf.Tensor | None]:
-        """The rows of a batch that count, and their sample weights: all."""
+        """Examples that count, with sample weights; by default all."""
         return forward, targets, weight
 
     def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
-        """Takes in what `values_of` gave, and weights `[rows]`."""
+        """Adds the result of `values_of`, with weights `[rows]`."""
         # A row that does not count may be NaN.
         super().update_state(tf.where(weight > 0, values, 0.0), weight)
 
     def values_of(
         self, forward: forward_lib.Forward, targets: Targets
     ) -> tf.Tensor:
-        """float32 `[rows]`: of a `Forward` and the `Targets` of its rows."""
+        """Value of each example, float32 `[rows]`.
+
+        Args are the `Forward` of a batch and the `Targets` of its rows.
+        """
         raise NotImplementedError
 
     def weights_of(self, targets: Targets) -> tf.Tensor:
-        """float32 `[rows]`: those without a label count for nothing."""
+        """Weight of each example, float32 `[rows]`; 0 without a label."""
         return targets.is_labelled
 
     def best(
@@ -90,8 +93,8 @@ class HeadMetric(keras.metrics.Mean):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The k best of all classes: ids and scores, `[rows, k]`.
 
-        Ids are -1 and scores NaN in rows with a NaN logit, so that a model
-        that diverged is never right.
+        Rows with a NaN logit have ids -1 and scores NaN, so a diverged model is
+        never right.
         """
         found = forward.head.top_k(forward.features, k)
         ids, scores = (tf.reshape(x, [-1, k]) for x in found)

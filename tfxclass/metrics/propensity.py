@@ -15,22 +15,30 @@ from tfxclass.types import Config
 def propensities(
     label_counts: ArrayLike, num_rows: int, a: float = 0.55, b: float = 1.5
 ) -> np.ndarray:
-    """How likely a label that applies to a row is among its labels.
+    """Probability that an applicable label is really among the labels.
 
-    `p = 1 / (1 + C (N_l + b)^-a)` with `C = (log N - 1) (b + 1)^a`, where
-    N_l is the number of training rows with label l, of N rows.
+    Use it for data sets in which rare labels are often missing. The formula is
+    `p = 1 / (1 + C (N_l + b)^-a)` with `C = (log N - 1) (b + 1)^a`. N is the
+    number of training examples, and N_l of them have label l.
 
     Args:
-        label_counts: integers `[num_classes]`, training rows of each class.
-        num_rows: int, training rows; at least 3.
-        a: float > 0. Published: 0.55; Wikipedia 0.5, Amazon 0.6.
-        b: float > 0. Published: 1.5; Wikipedia 0.4, Amazon 2.6.
+        label_counts: integers `[num_classes]`, number of training examples with
+            each label.
+        num_rows: int, number of training examples, at least 3.
+        a: float > 0. Published values are 0.55, Wikipedia 0.5, Amazon 0.6.
+        b: float > 0. Published values are 1.5, Wikipedia 0.4, Amazon 2.6.
 
     Returns:
         float64 array `[num_classes]`, in (0, 1).
 
     Raises:
-        ValueError: an argument out of range.
+        ValueError: if an argument is out of range.
+
+    Example:
+
+    ```python
+    p = tfxclass.metrics.propensities([900, 50, 1], num_rows=1_000)
+    ```
 
     References:
         Jain, Prabhu and Varma, Extreme Multi-label Loss Functions, KDD 2016,
@@ -39,8 +47,8 @@ def propensities(
     counts = np.asarray(label_counts, np.float64)
     if counts.ndim != 1 or not np.all(counts >= 0):
         raise ValueError(
-            "`label_counts` must be a list of counts >= 0, one a class. "
-            f"Received: {label_counts}"
+            "`label_counts` must be a list of counts >= 0, one for each "
+            f"class. Received: {label_counts}"
         )
     if not num_rows >= 3:
         raise ValueError(
@@ -58,8 +66,8 @@ def check_propensities(propensities: ArrayLike) -> np.ndarray:
     values = np.asarray(propensities, np.float64)
     if values.ndim != 1 or not np.all((values > 0) & (values <= 1)):
         raise ValueError(
-            "`propensities` must be numbers in (0, 1], one a class. Received: "
-            f"{propensities!r}"
+            "`propensities` must be numbers in (0, 1], one for each class. "
+            f"Received: {propensities}"
         )
     return values
 
@@ -68,31 +76,33 @@ def check_propensities(propensities: ArrayLike) -> np.ndarray:
 class PropensityScoredPrecisionAtK(RankingMetric):
     """PSP@k: precision where a label counts 1 / its propensity.
 
-    The sum over all rows, divided by the sum that the best possible ranking
-    of each row reaches, as published results are. Rare labels weigh more: a
-    model that only knows the frequent ones has a high P@k and a low PSP@k.
+    Rare labels count more: a model that only knows frequent labels has a high
+    P@k and a low PSP@k. The sum over all examples is divided by the sum for the
+    best possible ranking, as in published results.
 
     In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among
-    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    Training values are then higher than validation values, which rank among all
+    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
     so that both can be compared.
 
     Args:
         head: the head, or its name.
-        propensities: floats in (0, 1], one a class; see
-            `tfxclass.metrics.propensities`. A saved model holds them.
-        k: int.
-        name: name of the metric; `psp_at_<k>` by default.
+        propensities: floats in (0, 1], `[num_classes]`, from
+            `tfxclass.metrics.propensities`. They are saved with the model.
+        k: int, number of answers.
+        name: str, name of the metric. Defaults to `psp_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, the number of rows of each training batch that are
-            ranked among all classes; None (default) ranks all rows among the
-            sample.
+        train_rows: int, number of examples of each training batch that are
+            ranked among all classes. None (default) ranks all examples among
+            the sample.
 
     Example:
 
-    >>> _, label_counts = train.counts()  # a tfxclass.data.XCFile
-    >>> p = tfxclass.metrics.propensities(label_counts, train.num_rows)
-    >>> metric = tfxclass.metrics.PropensityScoredPrecisionAtK(head, p, k=5)
+    ```python
+    head = tfxclass.layers.FullSoftmax(3)
+    p = tfxclass.metrics.propensities([900, 50, 1], num_rows=1_000)
+    metric = tfxclass.metrics.PropensityScoredPrecisionAtK(head, p, k=1)
+    ```
 
     References:
         Jain, Prabhu and Varma, Extreme Multi-label Loss Functions, KDD 2016.
@@ -121,7 +131,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         )
 
     def weights_of(self, targets: Targets) -> tf.Tensor:
-        """What the best ranking of each row gains, float32 `[batch]`."""
+        """The gain of each example's best ranking, float32 `[batch]`."""
         gains = self._gains(targets)
         k = tf.minimum(self.k, tf.shape(gains)[1])
         return tf.reduce_sum(tf.math.top_k(gains, k).values, axis=1)

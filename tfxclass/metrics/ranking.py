@@ -146,26 +146,31 @@ def _ranks_in(ranking):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class TopKAccuracy(RankingMetric):
-    """Fraction of rows with a label among the k best classes.
+    """Fraction of examples with a label among the k best classes.
 
     In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among
-    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    Training values are then higher than validation values, which rank among all
+    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
     so that both can be compared.
 
     Args:
         head: the head, or its name.
-        k: int.
-        name: name of the metric; `accuracy_at_<k>` by default.
+        k: int, number of answers.
+        name: str, name of the metric. Defaults to `accuracy_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, the number of rows of each training batch that are
-            ranked among all classes; None (default) ranks all rows among the
-            sample.
+        train_rows: int, number of examples of each training batch that are
+            ranked among all classes. None (default) ranks all examples among
+            the sample.
 
     Example:
 
-    >>> accuracy = tfxclass.metrics.TopKAccuracy(head, k=10, train_rows=32)
-    >>> model.compile(optimizer, loss=head.loss, metrics=[accuracy])
+    ```python
+    head = tfxclass.layers.SampledSoftmax(10_000)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    accuracy = tfxclass.metrics.TopKAccuracy(head, k=10, train_rows=32)
+    optimizer = tfxclass.optimizers.HeadAdam()
+    model.compile(optimizer, loss=head.loss, metrics=[accuracy])
+    ```
     """
 
     _prefix = "accuracy_at"
@@ -176,21 +181,28 @@ class TopKAccuracy(RankingMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class PrecisionAtK(RankingMetric):
-    """Fraction of the k best classes that are labels, P@k.
+    """P@k: fraction of the k best classes that are labels.
 
     In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among
-    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    Training values are then higher than validation values, which rank among all
+    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
     so that both can be compared.
 
     Args:
         head: the head, or its name.
-        k: int.
-        name: name of the metric; `precision_at_<k>` by default.
+        k: int, number of answers.
+        name: str, name of the metric. Defaults to `precision_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, the number of rows of each training batch that are
-            ranked among all classes; None (default) ranks all rows among the
-            sample.
+        train_rows: int, number of examples of each training batch that are
+            ranked among all classes. None (default) ranks all examples among
+            the sample.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(1_000, loss="sigmoid")
+    metric = tfxclass.metrics.PrecisionAtK(head, k=5)
+    ```
     """
 
     _prefix = "precision_at"
@@ -201,27 +213,34 @@ class PrecisionAtK(RankingMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class NDCGAtK(RankingMetric):
-    """Normalised discounted cumulative gain of the k best classes, nDCG@k.
+    """nDCG@k: normalized discounted cumulative gain of the k best classes.
 
-    A label at rank r, from 1, gains 1 / log2(r + 1); the sum is divided by
-    that of a ranking with all labels of the row in front.
+    A label at rank r = 1, 2, ... gains 1 / log2(r + 1). The sum is divided by
+    the sum of a ranking with all labels first.
 
     In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among
-    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    Training values are then higher than validation values, which rank among all
+    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
     so that both can be compared.
 
     Args:
         head: the head, or its name.
-        k: int.
-        name: name of the metric; `ndcg_at_<k>` by default.
+        k: int, number of answers.
+        name: str, name of the metric. Defaults to `ndcg_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, the number of rows of each training batch that are
-            ranked among all classes; None (default) ranks all rows among the
-            sample.
+        train_rows: int, number of examples of each training batch that are
+            ranked among all classes. None (default) ranks all examples among
+            the sample.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(1_000, loss="sigmoid")
+    metric = tfxclass.metrics.NDCGAtK(head, k=5)
+    ```
 
     References:
-        Jarvelin and Kekalainen, ACM TOIS 2002; with binary gains as in the
+        Jarvelin and Kekalainen, ACM TOIS 2002, with binary gains as in the
         Extreme Classification Repository.
     """
 

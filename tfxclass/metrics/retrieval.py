@@ -13,21 +13,28 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class RecallAtK(RankingMetric):
-    """Fraction of a row's labels that are among the k best classes.
+    """Fraction of the labels that are among the k best classes.
 
     In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among
-    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    Training values are then higher than validation values, which rank among all
+    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
     so that both can be compared.
 
     Args:
         head: the head, or its name.
-        k: int.
-        name: name of the metric; `recall_at_<k>` by default.
+        k: int, number of answers.
+        name: str, name of the metric. Defaults to `recall_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, the number of rows of each training batch that are
-            ranked among all classes; None (default) ranks all rows among the
-            sample.
+        train_rows: int, number of examples of each training batch that are
+            ranked among all classes. None (default) ranks all examples among
+            the sample.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(10_000)
+    metric = tfxclass.metrics.RecallAtK(head, k=20)
+    ```
     """
 
     _prefix = "recall_at"
@@ -39,24 +46,24 @@ class RecallAtK(RankingMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class RPrecisionAtK(RankingMetric):
-    """Labels among the k best classes, over the most that can be there.
+    """Labels among the k best classes, divided by min(k, number of labels).
 
-    That is min(k, labels of the row): recall for short rows, precision for
-    long ones.
+    It is recall for examples with few labels, and precision for examples with
+    many.
 
     In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among
-    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    Training values are then higher than validation values, which rank among all
+    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
     so that both can be compared.
 
     Args:
         head: the head, or its name.
-        k: int.
-        name: name of the metric; `r_precision_at_<k>` by default.
+        k: int, number of answers.
+        name: str, name of the metric. Defaults to `r_precision_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, the number of rows of each training batch that are
-            ranked among all classes; None (default) ranks all rows among the
-            sample.
+        train_rows: int, number of examples of each training batch that are
+            ranked among all classes. None (default) ranks all examples among
+            the sample.
 
     References:
         Chalkidis et al., Large-Scale Multi-Label Text Classification on EU
@@ -73,21 +80,28 @@ class RPrecisionAtK(RankingMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class MeanReciprocalRank(RankingMetric):
-    """1 / rank of the best label, 0 past rank k.
+    """Mean of 1 / rank of the best label, with 0 past rank k.
 
     In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among
-    all classes. `train_rows=32` ranks 32 rows of each batch among all classes,
+    Training values are then higher than validation values, which rank among all
+    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
     so that both can be compared.
 
     Args:
         head: the head, or its name.
-        k: int, ranks that are looked at.
-        name: name of the metric; `mean_reciprocal_rank_<k>` by default.
+        k: int, largest rank that counts.
+        name: str, name of the metric. Defaults to `mean_reciprocal_rank_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, the number of rows of each training batch that are
-            ranked among all classes; None (default) ranks all rows among the
-            sample.
+        train_rows: int, number of examples of each training batch that are
+            ranked among all classes. None (default) ranks all examples among
+            the sample.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(10_000)
+    metric = tfxclass.metrics.MeanReciprocalRank(head, k=100)
+    ```
     """
 
     _prefix = "mean_reciprocal_rank"
@@ -162,18 +176,18 @@ class ClassCounts(RankingMetric):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class CoverageAtK(ClassCounts):
-    """Share of the classes among the labels that were found at least once.
+    """Fraction of the classes in the data that were found at least once.
 
-    Found is a label among the k best classes of its row: a model that answers
-    the frequent classes alone has a high P@k and a low coverage. In training, a
-    head that samples classes ranks the labels among the sample: training values
-    are higher than validation values.
+    A class is found if it is a label and among the k best classes of the same
+    example. A model that answers only frequent classes has a high P@k and a low
+    coverage. In training, a head that samples classes ranks the labels among
+    the sample, so training values are higher than validation values.
 
     Args:
         head: the head, or its name.
-        k: int.
-        num_classes: int; that of `head` where it is one.
-        name: name of the metric; `coverage_at_<k>` by default.
+        k: int, number of answers.
+        num_classes: int. Not needed if `head` is a head.
+        name: str, name of the metric. Defaults to `coverage_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
     """
 
@@ -183,7 +197,7 @@ class CoverageAtK(ClassCounts):
     def values_of(
         self, forward: Forward, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The labels, and 1 where one is found; `[rows, p]`."""
+        """The labels, and 1 for each one that is found; `[rows, p]`."""
         return targets.ids, self.hits(forward, targets)
 
     def add_values(

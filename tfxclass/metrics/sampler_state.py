@@ -1,4 +1,4 @@
-"""What a head's sampler measures of itself, in `logs`."""
+"""The measurements of a head's sampler, in `logs`."""
 
 import warnings
 
@@ -18,28 +18,38 @@ _RENAMED = {"places_used": "fill_rate", "yield": "table_hit_rate"}
 
 @keras.saving.register_keras_serializable("tfxclass")
 class SamplerState(HeadMetric):
-    """A number that the sampler of a head measures, as it is now.
+    """A measurement that the sampler of a head makes of itself.
+
+    Use it in `compile` to watch a sampler during training. `docs/watching.md`
+    explains the values.
 
     Args:
         head: a head with a sampler, or its name.
-        measure: str. For every sampler: `"overflow_steps"`, the number of
-            steps whose batch had more distinct labels than `num_sampled`, and
-            `"overflow_labels"`, the most labels of such a batch. For an index:
-            `"recall"`, the fraction of the ten greatest logits that the index
-            finds, measured on a few rows every few steps, and
-            `"fill_rate"`, the fraction of the sample reserved for classes
-            found by the index that such classes fill. For LSH tables:
-            `"tables_probed"`, the tables that a query reads, and
-            `"table_hit_rate"`, the fraction of the classes found by the batch
-            that is sampled. For a head in shards the mean over the shards of
-            the worker is given.
-        name: name of the metric; `measure` by default.
+        measure: str, name of the measurement. See the list below.
+        name: str, name of the metric. Defaults to `measure`.
         dtype: as in `keras.metrics.Metric`.
+
+    Values of `measure`:
+
+    * `"overflow_steps"`: number of steps whose batch had more distinct labels
+      than `num_sampled`. For every sampler.
+    * `"overflow_labels"`: the largest number of labels in such a batch.
+    * `"recall"`, for an index: fraction of the ten greatest logits that the
+      index finds. It is measured on a few examples every few steps.
+    * `"fill_rate"`, for an index: fraction of the places reserved for similar
+      classes that similar classes fill.
+    * `"tables_probed"`, for LSH: number of tables that a query reads.
+    * `"table_hit_rate"`, for LSH: fraction of the found classes that is
+      sampled.
+
+    For a sharded head the value is the mean over the worker's shards.
 
     Example:
 
-    >>> metrics = [tfxclass.metrics.SamplerState(head, "recall")]
-    >>> model.compile(optimizer, loss=head.loss, metrics=metrics)
+    ```python
+    head = tfxclass.layers.SelectiveSoftmax(10_000)
+    metric = tfxclass.metrics.SamplerState(head, "recall")
+    ```
     """
 
     def __init__(

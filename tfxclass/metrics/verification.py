@@ -11,20 +11,31 @@ _BLOCK_ROWS = 1024
 def verification_accuracy(
     similarities: ArrayLike, same: ArrayLike, folds: int = 10
 ) -> float:
-    """Share of pairs that a threshold judges right, as LFW measures it.
+    """Accuracy of same-or-different decisions, measured as on LFW.
 
-    Of each fold the threshold is the one that is best on all other folds.
+    Use it to evaluate embeddings of faces and other identities. For each fold,
+    the threshold is the best one on all other folds.
 
     Args:
-        similarities: float `[pairs]`, e.g. cosines.
-        same: bool `[pairs]`, whether a pair is of one identity.
-        folds: int >= 2, consecutive parts of the pairs.
+        similarities: float `[pairs]`, for example cosines.
+        same: bool `[pairs]`, whether a pair shows the same identity.
+        folds: int >= 2, number of consecutive parts. Defaults to 10.
 
     Returns:
-        float, the mean over folds.
+        float, mean accuracy over the folds.
 
     Raises:
-        ValueError: shapes that differ, fewer pairs than folds, NaN.
+        ValueError: if shapes differ, there are fewer pairs than folds, or a
+            similarity is NaN.
+
+    Example:
+
+    ```python
+    similarities = [0.9, 0.8, 0.1, 0.2]
+    accuracy = tfxclass.metrics.verification_accuracy(
+        similarities, [True, True, False, False], folds=2
+    )
+    ```
 
     References:
         Huang et al., Labeled Faces in the Wild, 2007.
@@ -47,19 +58,29 @@ def verification_accuracy(
 def true_positive_rate(
     similarities: ArrayLike, same: ArrayLike, false_positive_rate: float = 1e-3
 ) -> float:
-    """Share of equal pairs above the threshold that few unequal ones pass.
+    """Fraction of same pairs accepted at a given false positive rate (TAR@FAR).
 
     Args:
         similarities: float `[pairs]`.
         same: bool `[pairs]`, with both kinds of pairs.
-        false_positive_rate: float in [0, 1), most of the unequal pairs that
-            may pass; there should be several times its inverse of them.
+        false_positive_rate: float in [0, 1), largest fraction of the different
+            pairs that may be accepted. There should be several times 1 /
+            `false_positive_rate` different pairs.
 
     Returns:
-        float.
+        float in [0, 1].
 
     Raises:
-        ValueError: one kind of pair alone, or a rate out of range.
+        ValueError: if there is only one kind of pairs, or the rate is out of
+            range.
+
+    Example:
+
+    ```python
+    rate = tfxclass.metrics.true_positive_rate(
+        [0.9, 0.8, 0.1, 0.2], [True, True, False, False], 0.01
+    )
+    ```
     """
     similarities, same = _check_pairs(similarities, same)
     if not 0 <= false_positive_rate < 1:
@@ -85,10 +106,10 @@ def hit_rate(
     gallery_labels: ArrayLike,
     k: int = 1,
 ) -> float:
-    """Share of queries whose label is among the k nearest of the gallery.
+    """Fraction of queries with their label among the k nearest neighbors.
 
-    Identification by cosine, exactly, in blocks; equal cosines rank by place
-    in the gallery.
+    Neighbors are the gallery vectors with the greatest cosine. The search is
+    exact and runs in blocks. Equal cosines rank in the order of the gallery.
 
     Args:
         queries: float `[n, dim]`.
@@ -98,11 +119,18 @@ def hit_rate(
         k: int, at most m.
 
     Returns:
-        float.
+        float in [0, 1].
 
     Raises:
-        ValueError: `k` out of range, sizes that do not fit, or features that
-            are not finite.
+        ValueError: if `k` is out of range, sizes do not fit each other, or
+            features are not finite.
+
+    Example:
+
+    ```python
+    gallery = np.eye(4, dtype="float32")
+    rate = tfxclass.metrics.hit_rate(gallery, gallery, range(4), range(4), k=1)
+    ```
     """
     queries = _normalized("queries", queries)
     gallery = _normalized("gallery", gallery)

@@ -11,7 +11,7 @@ tf.no_gradient("Tfxclass>ActiveClasses")
 
 
 class ActiveClasses(NamedTuple):
-    """What `active_classes` returns.
+    """The result of `active_classes`.
 
     Attributes:
         ids: int64 `[num_sampled]`, distinct: targets, candidates, fill.

@@ -25,7 +25,7 @@ tf.no_gradient("Tfxclass>ExactSoftmaxGrad")
 
 
 class ClassGradient(NamedTuple):
-    """What the gradient of a kernel is computed from, row by row.
+    """The inputs from which the gradient of a kernel is computed.
 
     That of a logit is factor * (softmax - uniform), at the targets
     target_grads - factor * uniform.
@@ -49,12 +49,12 @@ class ClassGradient(NamedTuple):
 
     @property
     def dtype(self) -> tf.DType:
-        """That of the gradient."""
+        """The dtype of the gradient."""
         return tf.float32
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Those of an op, by name."""
+        """The inputs of the op, by name."""
         return {
             "queries": self.queries,
             "bias": _listed(self.bias),

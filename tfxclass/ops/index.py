@@ -1,4 +1,4 @@
-"""What the refreshing indexes of class rows share: handle and saved state."""
+"""Base of the indexes of class vectors: handle and saved state."""
 
 import uuid
 import weakref
@@ -56,7 +56,7 @@ class RefreshingIndex:
         return getattr(library.ops, f"tfxclass_{self.prefix}_{name}")
 
     def mark(self, ids: tf.Tensor) -> Any:
-        """Notes rows that change, int64, for the next refresh."""
+        """Records rows that change, int64, for the next refresh."""
         return self.op("mark")(self.handle, ids)
 
     def times(self) -> tuple[int, float]:

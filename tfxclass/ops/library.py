@@ -43,7 +43,7 @@ _NEEDS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
 _NEEDS["x86-64-v4"] |= _NEEDS["x86-64-v3"]
-#: Of a checkout; not there where tfxclass is installed.
+#: In a checkout only; missing where tfxclass is installed.
 SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
     "Rebuild: pip install --force-reinstall --no-cache-dir --no-deps "
@@ -114,7 +114,7 @@ def _source_digest():
 
 
 def cuda_version() -> str | None:
-    """Of the CUDA that the ops were built with, "12.5"; None without."""
+    """The CUDA version of the build, such as "12.5", or None."""
     return build().get("cuda")
 
 
@@ -177,7 +177,7 @@ def _info(path):
 
 
 def _features():
-    """Of this processor, a set; empty where Linux does not tell."""
+    """The features of this processor, a set; empty if unknown."""
     try:
         with open("/proc/cpuinfo") as f:
             flags = next((line for line in f if line.startswith("flags")), "")
@@ -222,7 +222,7 @@ def load(wanted: str) -> tuple[Any, str | None]:
 
 
 def _load_cuda(spec):
-    """As `load`, of an installed tfxclass-cuda; None, or a warning, without."""
+    """As `load`, for tfxclass-cuda; None, or a warning, without it."""
     if spec is None or spec.origin is None:
         return None
     compiled = os.path.dirname(spec.origin)

@@ -34,7 +34,11 @@ def hash_codes(
             vector; equal with probability 1 - angle / pi),
             `"sparse_simhash"` (with +-1 at a third of the coordinates), or
             `"dwta"` (the place of the greatest of `bin_size` coordinates,
-            ceil(log2(bin_size)) bits; zeros count as absent).
+            ceil(log2(bin_size)) bits; zeros count as absent). Functions of
+            `"dwta"` are not independent: dim // bin_size of them, in a row,
+            are disjoint parts of one permutation. Tables therefore find a
+            vector less often than 1 - (1 - p^K)^L, in 128 dimensions by up to
+            0.1 (`python benchmarks/lsh.py --probability`).
         bin_size: int, for `"dwta"`.
         seed: int. Same seed, same functions.
 
@@ -58,7 +62,7 @@ def sparse_hash_codes(
     bin_size: int = 8,
     seed: Scalar = 0,
 ) -> tf.Tensor:
-    """DWTA codes of sparse vectors, those of `hash_codes` of the dense ones.
+    """DWTA codes of sparse vectors, equal to `hash_codes` of dense ones.
 
     Args:
         vectors: float32 `tf.SparseTensor` `[n, dim]` in row-major order, no
@@ -85,6 +89,11 @@ def sparse_hash_codes(
 
 class LSHTables(RefreshingIndex):
     """Hash tables of the rows of a class matrix.
+
+    A table has as many buckets as a code has values, but at most 2^18 and about
+    16 for each class. Codes of more bits are hashed to these buckets, so that
+    different codes may share a bucket: those of 18 bits (`"dwta"` with K = 6)
+    do with 2^13 classes or fewer.
 
     Args:
         num_hashes, num_tables, hash, bin_size: as for `hash_codes`.

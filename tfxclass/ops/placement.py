@@ -32,7 +32,7 @@ def colocate_with(variable: Variable) -> contextlib.AbstractContextManager[Any]:
 
 
 def host_of(variable: Any) -> str | None:
-    """Name of a CPU: that of `variable`, or of the machine that it is on.
+    """The name of the CPU on the machine of `variable`.
 
     None where the variable is a mere shape, in an estimate of the memory.
     """

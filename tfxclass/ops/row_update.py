@@ -249,7 +249,7 @@ def shared_adam_update(
 def sum_duplicate_rows(
     ids: tf.Tensor, grads: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sums the rows that belong to the same id.
+    """Sums the rows with the same id.
 
     Args:
         ids: int64 [n], not negative.

@@ -1,4 +1,4 @@
-"""What class rows of an export have in common that are no matrix of rows."""
+"""Base of class vectors that an export stores in another form."""
 
 import abc
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class StoredRows(tf.Module, abc.ABC):
     @property
     @abc.abstractmethod
     def dtype(self) -> tf.DType:
-        """As they are stored."""
+        """The dtype in which they are stored."""
 
     @property
     @abc.abstractmethod
@@ -40,7 +40,7 @@ class StoredRows(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def read(self) -> "StoredRows":
-        """The same of tensors."""
+        """A copy with tensors in place of variables."""
 
     @abc.abstractmethod
     def count(self) -> tf.Tensor:

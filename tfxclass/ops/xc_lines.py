@@ -10,7 +10,7 @@ tf.no_gradient("Tfxclass>ParseXcLines")
 
 
 class XCRows(NamedTuple):
-    """What `parse_xc_lines` returns, for n lines.
+    """The result of `parse_xc_lines` for n lines.
 
     Attributes:
         feature_splits: int64 `[n + 1]`; row i has the features

@@ -1,4 +1,4 @@
-"""Keras' optimizers with steps that cost only the rows they touch."""
+"""Keras optimizers that update only the rows that occur in a batch."""
 
 from tfxclass.optimizers.adagrad import LazyAdagrad
 from tfxclass.optimizers.adam import LazyAdam
@@ -27,3 +27,7 @@ __all__ = [
     "growing_stages",
     "keeps_shards",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,31 +1,47 @@
 """Adagrad on touched rows."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfxclass.keras_internals import adagrad_slots
 from tfxclass.ops import row_update
 from tfxclass.optimizers.row_optimizer import RowOptimizer
+from tfxclass.types import LearningRate
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
 class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
-    """`keras.optimizers.Adagrad` whose step costs only the rows it touches.
+    """Adagrad that updates only the rows that occur in a batch.
 
-    Adagrad does not move rows without a gradient, so the result equals
-    Keras' own. Only weight decay differs: it applies to touched rows alone.
+    Use it as `keras.optimizers.Adagrad` for models with large class matrices or
+    embeddings. Adagrad does not move rows without a gradient, so the result
+    equals Keras' own. Weight decay is different: it applies only to rows that
+    occur in the batch.
 
     Args:
-        *args: as for `keras.optimizers.Adagrad`.
-        second_moment: str, `"element"` (default) or `"row"`: one sum of
-            squares for each class vector; see `LazyAdam`.
+        learning_rate: float or a schedule. Defaults to 0.001.
+        initial_accumulator_value: float, start of the sum of squares. Defaults
+            to 0.1.
+        epsilon: float, added to the root of the sum. Defaults to 1e-7.
+        weight_decay: float, decoupled weight decay of touched rows. Defaults
+            to None.
+        clipnorm: float, as for `keras.optimizers.Adagrad`.
+        clipvalue: float, as for `keras.optimizers.Adagrad`.
+        global_clipnorm: float, as for `keras.optimizers.Adagrad`.
+        second_moment: str, `"element"` (default) or `"row"`, which keeps one
+            sum of squares for each class vector; see `LazyAdam`.
         l2: float, coupled L2 regularization; see `LazyAdam`.
         **kwargs: as for `keras.optimizers.Adagrad`; see `LazyAdam`.
 
     Example:
 
-    >>> optimizer = tfxclass.optimizers.LazyAdagrad(0.1)
-    >>> model.compile(optimizer, loss=head.loss)
+    ```python
+    head = tfxclass.layers.FullSoftmax(10_000)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    model.compile(tfxclass.optimizers.LazyAdagrad(0.1), loss=head.loss)
+    ```
 
     References:
 
@@ -33,6 +49,33 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
     """
 
     SECOND_MOMENTS = ("element", "row")
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        initial_accumulator_value: float = 0.1,
+        epsilon: float = 1e-7,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        *,
+        second_moment: str = "element",
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate=learning_rate,
+            initial_accumulator_value=initial_accumulator_value,
+            epsilon=epsilon,
+            weight_decay=weight_decay,
+            clipnorm=clipnorm,
+            clipvalue=clipvalue,
+            global_clipnorm=global_clipnorm,
+            second_moment=second_moment,
+            l2=l2,
+            **kwargs,
+        )
 
     def _slots(self, index):
         return adagrad_slots(self, index)

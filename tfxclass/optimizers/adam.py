@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -9,6 +10,7 @@ import tensorflow as tf
 from tfxclass.keras_internals import adam_slots
 from tfxclass.ops import row_update
 from tfxclass.optimizers.row_optimizer import RowOptimizer
+from tfxclass.types import LearningRate
 
 
 def _check_epsilon(epsilon):
@@ -23,62 +25,79 @@ def _check_epsilon(epsilon):
 
 @keras.saving.register_keras_serializable(package="tfxclass")
 class LazyAdam(RowOptimizer, keras.optimizers.Adam):
-    """`keras.optimizers.Adam` whose step costs only the rows it touches.
+    """Adam that updates only the rows that occur in a batch.
 
-    Use it with any layer whose gradient is `tf.IndexedSlices`: heads of
-    tfxclass, embeddings. A row that a batch did not touch stays as it is, and
-    so do its moments. The bias correction counts all steps. TensorFlow Addons'
-    LazyAdam does the same. Adam itself goes on moving a row after its last
-    gradient, while the moments of the row decay.
+    Use it as `keras.optimizers.Adam` for models with large class matrices or
+    embeddings: for any layer whose gradient is `tf.IndexedSlices`. A row that a
+    batch did not touch stays as it is, and so do its moments. Keras' Adam keeps
+    moving a row after its last gradient, and its step costs time for every row.
+    The bias correction counts all steps. TensorFlow Addons' LazyAdam computes
+    the same.
 
     Args:
-        *args: as for `keras.optimizers.Adam`.
-        second_moment: str, what shares one second moment. It applies to class
-            vectors (the matrices of tfxclass's heads); other variables have
-            one second moment for each element.
-            - `"element"` (default): Adam's rule.
+        learning_rate: float or a schedule of `keras.optimizers.schedules`.
+            Defaults to 0.001.
+        beta_1: float, decay rate of the first moment. Defaults to 0.9.
+        beta_2: float, decay rate of the second moment. Defaults to 0.999.
+        epsilon: float, added to the root of the second moment. Defaults to
+            1e-7.
+        amsgrad: bool, whether the AMSGrad variant is used. Defaults to False.
+        weight_decay: float, decoupled weight decay of touched rows. Defaults
+            to None.
+        clipnorm: float, as for `keras.optimizers.Adam`.
+        clipvalue: float, as for `keras.optimizers.Adam`.
+        global_clipnorm: float, as for `keras.optimizers.Adam`.
+        second_moment: str, which numbers share one second moment. It applies to
+            class vectors (the matrices of tfxclass's heads). Other variables
+            have one second moment for each element.
+
+            - `"element"` (default): the rule of Adam.
             - `"row"`: one float for each class vector, the mean of its squared
               gradients, as in Adafactor or LAMB. It saves 4 bytes for each
               number.
             - `"matrix"`: one float for all class vectors of a matrix, the mean
               square of the gradients of a step's class vectors. An unlikely
-              negative then moves by its own small gradient, where Adam moves
-              it as far as a label's class vector. This helps with cosine
+              negative then moves by its own small gradient, where Adam moves it
+              as far as a label's class vector. This helps with cosine
               similarity and a good encoder. It hurts most models with
               `similarity="dot"`: compare both on validation data
-              (`docs/choosing.md`). The gradient is divided by the moment
-              before it enters the first moment, as in NovoGrad. An embedding
-              that a head is `tied_to` keeps one second moment for each
-              element. Not with `amsgrad=True` or class vectors in shards.
-        slot_dtype: str, dtype of the first moment of class vectors:
-            `"float32"` (default) or `"bfloat16"`, which takes half the bytes
-            and is rounded stochastically. `"bfloat16"` needs
-            `second_moment="row"` or `"matrix"`.
+              (`docs/choosing.md`). The gradient is divided by the moment before
+              it enters the first moment, as in NovoGrad. An embedding that a
+              head is `tied_to` keeps one second moment for each element. Not
+              with `amsgrad=True` or sharded class vectors.
+        slot_dtype: str, dtype of the first moment of class vectors: `"float32"`
+            (default) or `"bfloat16"`, which takes half the memory and is
+            rounded stochastically. `"bfloat16"` needs `second_moment="row"` or
+            `"matrix"`.
         l2: float, coupled L2 regularization: `l2 * row` is added to the
             gradient of each touched row after clipping, and goes through the
             moments and the step size. Dense gradients get it, too. Variables
-            that are excluded from weight decay do not. A linear tool's
-            `l2 / 2 * |w|^2` in the loss is the same. `weight_decay` is
-            decoupled (AdamW): it shrinks touched rows by
-            `learning_rate * weight_decay`, whatever their gradients are.
+            that are excluded from weight decay do not. `l2 / 2 * |w|^2` in the
+            loss of a linear classifier is the same. `weight_decay` is decoupled
+            (AdamW): it shrinks touched rows by `learning_rate * weight_decay`,
+            whatever their gradients are. Defaults to 0.
         **kwargs: as for `keras.optimizers.Adam`, without `use_ema`. Clipping,
             weight decay, loss scale and learning rate schedules apply to the
-            touched rows. `gradient_accumulation_steps` works with row
-            gradients on one replica, and needs Keras' accumulators, which are
-            as large as the variables.
+            touched rows. `gradient_accumulation_steps` works with row gradients
+            on one replica, and needs Keras' accumulators, which are as large as
+            the variables.
 
-    Variables may be float32, float64, float16 or bfloat16 (on a GPU float32
-    where they have row gradients); 16-bit rows are computed in float32.
+    Variables may be float32, float64, float16 or bfloat16. On a GPU, variables
+    with row gradients have to be float32. 16-bit rows are computed in float32.
+
+    Raises:
+        ValueError: if an argument is out of range or `use_ema=True`. At the
+            first step: if a variable with a row gradient has a constraint, or
+            if `gradient_accumulation_steps` is used with row gradients on
+            several replicas.
 
     Example:
 
-    >>> model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
-
-    Raises:
-        ValueError: an argument that is not as above, `use_ema=True`; at the
-            first step, a constraint on a variable with a row gradient, or
-            `gradient_accumulation_steps` with row gradients on several
-            replicas.
+    ```python
+    head = tfxclass.layers.SampledSoftmax(100_000, num_sampled=1024)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
+    ```
 
     References:
 
@@ -92,6 +111,39 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
 
     SECOND_MOMENTS = ("element", "row", "matrix")
     SLOT_DTYPES = ("float32", "bfloat16")
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        *,
+        second_moment: str = "element",
+        slot_dtype: str = "float32",
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate=learning_rate,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            amsgrad=amsgrad,
+            weight_decay=weight_decay,
+            clipnorm=clipnorm,
+            clipvalue=clipvalue,
+            global_clipnorm=global_clipnorm,
+            second_moment=second_moment,
+            slot_dtype=slot_dtype,
+            l2=l2,
+            **kwargs,
+        )
 
     def _check_arguments(self):
         _check_epsilon(self.epsilon)
@@ -158,21 +210,72 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
 
 @keras.saving.register_keras_serializable(package="tfxclass")
 class LazyAdamW(LazyAdam, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW` whose step costs only the rows it touches.
+    """AdamW that updates only the rows that occur in a batch.
 
-    As `LazyAdam`. Weight decay shrinks a row in the steps that touch it.
+    Use it as `keras.optimizers.AdamW`. It is `LazyAdam` with decoupled weight
+    decay, which shrinks a row only in the steps that touch it.
 
     Args:
-        *args: as for `keras.optimizers.AdamW`.
-        second_moment, slot_dtype, l2: see `LazyAdam`.
+        learning_rate: float or a schedule of `keras.optimizers.schedules`.
+            Defaults to 0.001.
+        weight_decay: float, factor by which touched rows shrink, times the
+            learning rate. Defaults to 0.004.
+        beta_1: float, decay rate of the first moment. Defaults to 0.9.
+        beta_2: float, decay rate of the second moment. Defaults to 0.999.
+        epsilon: float, added to the root of the second moment. Defaults to
+            1e-7.
+        amsgrad: bool, whether the AMSGrad variant is used. Defaults to False.
+        clipnorm: float, as for `keras.optimizers.AdamW`.
+        clipvalue: float, as for `keras.optimizers.AdamW`.
+        global_clipnorm: float, as for `keras.optimizers.AdamW`.
+        second_moment: as for `LazyAdam`.
+        slot_dtype: as for `LazyAdam`.
+        l2: as for `LazyAdam`.
         **kwargs: as for `keras.optimizers.AdamW`; see `LazyAdam`.
 
     Example:
 
-    >>> optimizer = tfxclass.optimizers.LazyAdamW(1e-3, weight_decay=0.01)
-    >>> model.compile(optimizer, loss=head.loss)
+    ```python
+    optimizer = tfxclass.optimizers.LazyAdamW(1e-3, weight_decay=0.01)
+    head = tfxclass.layers.FullSoftmax(10_000)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    model.compile(optimizer, loss=head.loss)
+    ```
 
     References:
 
     - [Loshchilov and Hutter, 2019](https://arxiv.org/abs/1711.05101)
     """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        weight_decay: float = 0.004,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        *,
+        second_moment: str = "element",
+        slot_dtype: str = "float32",
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            amsgrad=amsgrad,
+            clipnorm=clipnorm,
+            clipvalue=clipvalue,
+            global_clipnorm=global_clipnorm,
+            second_moment=second_moment,
+            slot_dtype=slot_dtype,
+            l2=l2,
+            **kwargs,
+        )

@@ -6,18 +6,20 @@ from tfxclass.types import Config
 
 
 class AverageReplicas(keras.callbacks.Callback):
-    """Averages a model under `LocalSGD` before evaluations and epochs' ends.
+    """Averages the replicas of a `LocalSGD` model before each evaluation.
 
-    Put it first in the list: callbacks after it see the mean, those that save
-    or compare the model at the end of an epoch among them. The intervals of
-    the optimizer go on as they would without it.
+    It also averages at the end of each epoch. Put it first in the list of
+    callbacks, so that later callbacks save and compare the mean. The
+    optimizer's own averages are not shifted by it.
 
     Example:
 
-    >>> saving = keras.callbacks.ModelCheckpoint("model.keras")
-    >>> model.fit(
-    ...     data, callbacks=[tfxclass.optimizers.AverageReplicas(), saving]
-    ... )
+    ```python
+    callbacks = [
+        tfxclass.optimizers.AverageReplicas(),
+        keras.callbacks.ModelCheckpoint("model.keras"),
+    ]
+    ```
     """
 
     def set_model(self, model: keras.Model) -> None:

@@ -1,5 +1,6 @@
 """Arguments and functions of earlier versions, removed or renamed."""
 
+import sys
 import warnings
 from typing import Any
 
@@ -69,8 +70,17 @@ def _warn(old, new):
     warnings.warn(
         f"`{old}=True` is deprecated. Use {text}.",
         DeprecationWarning,
-        stacklevel=4,
+        stacklevel=_first_level_outside(),
     )
+
+
+def _first_level_outside():
+    """The `stacklevel` with which a warning names the user's line."""
+    # _warn is 1, as it calls this function.
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals["__name__"].startswith("tfxclass."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def translated(kind: type, config: Config) -> Config:
@@ -90,7 +100,7 @@ def translated(kind: type, config: Config) -> Config:
 
 
 def catch_up(variable: Variable, ids: Array | None = None) -> None:
-    """Does nothing: class vectors are never behind their optimizer.
+    """Does nothing. It is kept for programs written for earlier versions.
 
     Args:
         variable: ignored.

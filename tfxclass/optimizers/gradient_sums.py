@@ -1,4 +1,4 @@
-"""Gradient accumulation at the cost of the rows that have a gradient."""
+"""Gradient accumulation that costs only the rows with a gradient."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -50,13 +50,13 @@ class HeadAdam(LazyAdam):
     Adam updates the dense weights of the encoder. Adagrad updates the rows that
     a step touches: class vectors, and the embeddings of words or items. Its
     steps get shorter the more a row has moved. All follow one `learning_rate`.
-    The rates of rows are fixed multiples of it, because Adagrad needs larger
-    rates than Adam.
+    The learning rates of rows are fixed multiples of it, because Adagrad needs
+    larger ones than Adam.
 
-    Why not Adam for rows: Adam divides a gradient by the size of recent
+    Why not Adam for rows? Adam divides a gradient by the size of recent
     gradients of the same element. A sampled negative whose probability is tiny
-    then moves as far as the class vector of a label. A rare word has few
-    steps, each as long as those of a frequent word. Why not plain Adagrad: its
+    then moves as far as the class vector of a label. A rare word has few steps,
+    each as long as the steps of a frequent word. Why not plain Adagrad? Its
     first steps depend on `initial_accumulator_value`, and the best value
     depends on the batch size and the scale of the features. Here it is
     measured:
@@ -74,37 +74,42 @@ class HeadAdam(LazyAdam):
     | embeddings | 200 `learning_rate` | 4 |
 
     Adagrad's first steps are its longest. A new optimizer for a model that was
-    trained before takes a twentieth of these rates. So does a model whose class
-    vectors come from data (`tfxclass.initialize_classes`). The optimizer sees
-    it when it is built: class vectors are over 1.3 times as large as those
-    of their initializer. Class vectors in shards always count as new.
-
-    `docs/choosing.md` compares this optimizer with others on many tasks.
+    trained before takes a twentieth of these rates. The same holds for a model
+    whose class vectors come from data (`tfxclass.initialize_classes`). The
+    optimizer detects both cases when it is built: class vectors are then over
+    1.3 times as large as their initializer makes them. Sharded class vectors
+    always count as new.
 
     The optimizer state of class vectors takes 4 bytes for each number, where
-    Adam needs 8.
+    Adam needs 8. `docs/choosing.md` compares this optimizer with others on many
+    tasks.
 
     Args:
         learning_rate: float or a schedule of `keras.optimizers.schedules`.
             Defaults to 1e-3.
         class_rate: float > 0 or None, the learning rate of class vectors
-            relative to `learning_rate`. `None` (default) is as above.
+            relative to `learning_rate`. None (default) is as above.
         embedding_rate: float > 0, None or `"adam"`, the learning rate of
-            embeddings relative to `learning_rate`. `None` (default) is as
-            above. With `"adam"`, Adam updates them, as `LazyAdam` does it.
-        second_moment: str, what shares one accumulator of class vectors:
-            `"element"` (default), or `"row"`: one float for each class vector,
-            which takes almost no memory.
+            embeddings relative to `learning_rate`. None (default) is as above.
+            With `"adam"`, Adam updates them, as in `LazyAdam`.
+        second_moment: str, which numbers share one accumulator of class
+            vectors: `"element"` (default), or `"row"` for one float for each
+            class vector, which takes almost no memory.
         **kwargs: as for `LazyAdam`. Clipping, weight decay, `l2`, loss scale
             and gradient accumulation apply to class vectors as well.
             `amsgrad=True` and `slot_dtype` are not supported.
 
+    Raises:
+        ValueError: if an argument is out of range.
+
     Example:
 
-    >>> model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
-
-    Raises:
-        ValueError: an argument that is not as above.
+    ```python
+    head = tfxclass.layers.SampledSoftmax(100_000, num_sampled=1024)
+    model = keras.Sequential([keras.layers.Dense(32), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    model.fit(np.ones([32, 20]), np.arange(32), verbose=0)
+    ```
 
     References:
 
@@ -148,7 +153,7 @@ class HeadAdam(LazyAdam):
         if is_first_moment and class_matrix.is_of_head(reference_variable):
             if shards_lib.shards_of(reference_variable) is not None:
                 # Each replica takes the scale of its own classes in a step.
-                # Keras, too, has None where a variable needs no slot.
+                # Keras, too, has None where a variable needs no such state.
                 return None
             is_trained = class_matrix.is_trained(reference_variable)
             initializer = keras.initializers.Constant([[0, 0, is_trained]])

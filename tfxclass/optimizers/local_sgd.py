@@ -26,65 +26,67 @@ _FOR_EVER = 2**62
 
 @keras.saving.register_keras_serializable(package="tfxclass")
 class LocalSGD(LocalSteps, LazySGD):
-    """SGD on each replica by itself, with models averaged now and then.
+    """SGD on each replica by itself; models are averaged now and then.
 
-    Algorithms 1 and 2 of the RP paper. Under a `tf.distribute` strategy with K
-    replicas, each takes steps along the gradient of its own part of the batch,
+    Use it to save network traffic with several devices. It is Algorithms 1 and
+    2 of the RP paper. Under a `tf.distribute` strategy with K replicas, each
+    replica takes steps along the gradient of its own part of the batch:
 
         z <- z - eta_s (g + (z - z_0) / gamma)
 
-    and every I_s steps, and at the end of a stage, the K models are replaced by
-    their mean. z_0 is the mean at the start of the stage. Between two averages
-    nothing crosses: bytes a step are the model's divided by I_s. With
-    `interval=1` it is synchronous SGD (but for the momentum of a row that only
-    some of the replicas touched: with the others it stands still); with one
-    replica, plain SGD. Works through `fit` under `MirroredStrategy`, and under
-    `MultiWorkerMirroredStrategy` in `strategy.run(model.train_step, ...)`.
+    Every I_s steps, and at the end of a stage, the K models are replaced by
+    their mean. z_0 is the mean at the start of the stage. Replicas exchange
+    nothing between two averages, so the traffic per step is the size of the
+    model divided by I_s. With `interval=1` it is synchronous SGD, except for
+    the momentum of rows that only some of the replicas touched. With one
+    replica it is plain SGD. It works with `fit` under `MirroredStrategy`, and
+    under `MultiWorkerMirroredStrategy` in `strategy.run(model.train_step,
+    ...)`.
 
-    Row gradients (`tf.IndexedSlices`) move only their rows, as in `LazySGD`;
-    z_0 then pulls only the rows of the step. Of such a matrix, only the rows
-    that some replica touched since the last average cross, and one float for
-    each row of the matrix, to agree on them. Momentum is local, and averaged
-    with the model (Yu et al., 2019), which doubles the bytes. Clipping and
-    weight decay are local. So are a sampler's draws, by the features, labels
-    and class rows of the replica. A sampler with an index keeps one in each
-    worker, from the rows of its first replica, for the features of the
-    worker's replicas; it is told which rows an average moved. (With an average
-    after every step classes are drawn once for all replicas, as with other
-    optimizers.) Rows of a head with `tied_to` are those of its embedding, and
-    are averaged once. What an interval costs in accuracy: docs/local_sgd.md.
+    Row gradients (`tf.IndexedSlices`) update only their rows, as in `LazySGD`,
+    and z_0 then pulls only these rows. An average exchanges the rows that some
+    replica touched since the last one, and one float for each row of the
+    matrix, to agree on them. Momentum is local and averaged with the model (Yu
+    et al., 2019), which doubles the traffic. Clipping and weight decay are
+    local. Samples are local, too, from the features, labels and class vectors
+    of the replica. A sampler with an index keeps one index in each worker.
+    Embeddings that a head is `tied_to` are averaged once. `docs/local_sgd.md`
+    shows the accuracy for several intervals.
 
-    Between averages the replicas differ, and what is read outside a step (an
-    evaluation, a file) is not the mean. So:
+    Between averages the replicas differ, and an evaluation or a file would not
+    see the mean. Therefore:
 
     - `fit` averages at its end by itself.
     - For evaluations and files during `fit`, put
       `tfxclass.optimizers.AverageReplicas()` first in the list of callbacks.
-    - In a loop of your own, call `optimizer.average()` first.
+    - In a training loop of your own, call `optimizer.average()` first.
     - Saving a model whose replicas differ raises a `ValueError`.
 
     Args:
         learning_rate: float or Keras schedule, for one stage without end.
             Defaults to 0.01.
-        interval: int >= 1, steps between averages, for one stage without end.
-            Defaults to 1.
-        stages: in place of both: list of `tfxclass.optimizers.Stage` or of
-            `(learning_rate, steps, interval)`, for instance that of
-            `tfxclass.optimizers.growing_stages`. After the last stage it is
-            repeated: same rate and interval, a new z_0.
-        gamma: float > 0, the proximal term's; None or infinity leave it out.
-            Needs `stages`, and memory for a copy of the model on each replica.
+        interval: int >= 1, number of steps between averages, for one stage
+            without end. Defaults to 1.
+        stages: list of `tfxclass.optimizers.Stage` or of `(learning_rate,
+            steps, interval)`, instead of the arguments above. See
+            `tfxclass.optimizers.growing_stages`. The last stage is repeated,
+            with the same rate and interval and a new z_0.
+        gamma: float > 0, of the proximal term. None (default) or infinity leave
+            the term out. It needs `stages`, and memory for a copy of the model
+            on each replica.
         **kwargs: as for `LazySGD`, without `slot_dtype` and
             `gradient_accumulation_steps`.
 
     Example:
 
-    >>> stages = tfxclass.optimizers.growing_stages(0.1, 1000, 4, num_stages=5)
-    >>> with tf.distribute.MirroredStrategy().scope():
-    ...     model = keras.Sequential([encoder, head])
-    ...     optimizer = tfxclass.optimizers.LocalSGD(stages=stages, gamma=100.0)
-    ...     model.compile(optimizer, loss=head.loss)
-    >>> model.fit(data, callbacks=[tfxclass.optimizers.AverageReplicas()])
+    ```python
+    stages = tfxclass.optimizers.growing_stages(0.1, 1000, 4, num_stages=5)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        head = tfxclass.layers.FullSoftmax(100)
+        model = keras.Sequential([keras.Input([20]), head])
+        optimizer = tfxclass.optimizers.LocalSGD(stages=stages, gamma=100.0)
+        model.compile(optimizer, loss=head.loss)
+    ```
 
     References:
 
@@ -199,8 +201,8 @@ def _check_stages(learning_rate, interval, stages):
     for name, value in given.items():
         if stages is not None and value is not None:
             raise ValueError(
-                f"`{name}` is part of `stages` and cannot be given beside "
-                f"them. Received: {name}={value} and stages={stages}"
+                f"`{name}` must be left out with `stages`, which have their "
+                f"own. Received: {name}={value} and stages={stages}"
             )
 
 

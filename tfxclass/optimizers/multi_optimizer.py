@@ -22,46 +22,55 @@ from tfxclass.types import Variable
 
 @keras.saving.register_keras_serializable(package="tfxclass")
 class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
-    """One optimizer for several parts of a model, each with its own.
+    """One optimizer that gives each part of a model its own optimizer.
 
-    TensorFlow Addons' `MultiOptimizer` for Keras 3: an encoder that is
-    fine-tuned at 2e-5 under class rows that learn at 5e-3, in one `fit` and one
-    file. Each group keeps its schedule, decay, clipping, average and
-    accumulated gradients. (`keras.optimizers.MultiOptimizer` finds an optimizer
-    by patterns of paths, which are others when a model comes back from a file;
-    it keeps the state of each group twice in it, and cannot clip over groups.)
+    Use it to fine-tune an encoder with a learning rate of 2e-5 while class
+    vectors learn with 5e-3, in one `fit` and one file. It is TensorFlow Addons'
+    `MultiOptimizer` for Keras 3. Each group keeps its own schedule, weight
+    decay, clipping, average and gradient accumulation.
+    (`keras.optimizers.MultiOptimizer` selects variables by patterns of paths,
+    which change when a model is loaded from a file. It saves the state of each
+    group twice, and cannot clip over all groups.)
 
-    All groups count all steps, also those in which a group had no gradient.
-    A dynamic loss scale goes around it: `keras.optimizers.LossScaleOptimizer(
-    MultiOptimizer(...))`, as `compile` does under "mixed_float16".
+    All groups count all steps, also steps in which a group had no gradient. A
+    dynamic loss scale goes around it:
+    `keras.optimizers.LossScaleOptimizer(MultiOptimizer(...))`, as `compile`
+    does under "mixed_float16".
 
-    `learning_rates` is a list. `learning_rate` is that of the first group; to
-    set it moves the rates of all by one factor, and raises a `TypeError` if a
-    group has a schedule. Callbacks of Keras (`ReduceLROnPlateau`,
-    `LearningRateScheduler`, `SwapEMAWeights`) go through the `optimizers`.
+    `learning_rates` is a list. `learning_rate` is the learning rate of the
+    first group. Setting it multiplies the rates of all groups by one factor,
+    and raises a `TypeError` if a group has a schedule. Keras' callbacks
+    `ReduceLROnPlateau`, `LearningRateScheduler` and `SwapEMAWeights` work on
+    each of the `optimizers`.
 
     Args:
         optimizers_and_layers: list of pairs `(optimizer, layers)`, where
-            `layers` is a layer, model, variable or path of a variable
+            `layers` is a layer, a model, a variable or the path of a variable
             (`variable.path`), or a list of these. Layers may be built later.
         global_clipnorm: float, greatest norm of the gradients of all groups
-            together. That of a group's optimizer is of the group alone.
-        loss_scale_factor: float, as for Keras' optimizers; not to be set for
+            together. The argument of the same name of a group's optimizer is
+            for its group only.
+        loss_scale_factor: float, as for Keras' optimizers. Do not set it for
             the optimizers of the groups.
-        name: str.
+        name: str, name of the optimizer.
 
     Raises:
-        ValueError: a variable in two groups; when training begins, a trainable
-            variable in none. (Addons applies both optimizers to the first, and
-            leaves the second untrained.)
+        ValueError: if a variable is in two groups, or, when training begins, if
+            a trainable variable is in none. (Addons applies both optimizers in
+            the first case, and does not train the variable in the second.)
 
     Example:
 
-    >>> optimizer = tfxclass.optimizers.MultiOptimizer([
-    ...     (keras.optimizers.AdamW(2e-5), encoder),
-    ...     (tfxclass.optimizers.LazyAdam(5e-3), head),
-    ... ])
-    >>> model.compile(optimizer, loss=head.loss)
+    ```python
+    encoder = keras.layers.Dense(64)
+    head = tfxclass.layers.FullSoftmax(10_000)
+    model = keras.Sequential([encoder, head])
+    optimizer = tfxclass.optimizers.MultiOptimizer([
+        (keras.optimizers.AdamW(2e-5), encoder),
+        (tfxclass.optimizers.LazyAdam(5e-3), head),
+    ])
+    model.compile(optimizer, loss=head.loss)
+    ```
 
     References:
 
@@ -104,10 +113,10 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         super().build(variables)
 
     def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
-        """The optimizer of the group that names a layer, built or not.
+        """The optimizer of the group that contains a layer, built or not.
 
         Raises:
-            ValueError: no group names the layer, or a model that has it.
+            ValueError: if no group contains the layer, or a model that has it.
         """
         number = self._groups.number_of(layer)
         if number is None:
@@ -180,7 +189,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             )
 
     def _clip_over_groups(self, grads):
-        """As Keras, with the sums of the rows: a norm counts each row once."""
+        """Clips over all groups, with duplicate rows summed first."""
         if not self.global_clipnorm:
             return grads
         grads = list(map(row_gradients.summed_rows, grads))
@@ -239,7 +248,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         return self.config_for(self._built_for if self.built else None)
 
     def config_for(self, variables: Sequence[Variable] | None) -> Config:
-        """The configuration, for a model with like variables in this order.
+        """The configuration for a model with similar variables in this order.
 
         Args:
             variables: trainable variables of a model, or None if unknown.

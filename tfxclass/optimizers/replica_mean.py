@@ -43,7 +43,7 @@ def assign_means(
 
 
 def _union(strategy, masks):
-    """Ids of the rows that some replica touched, for each mask."""
+    """Ids of the rows that any replica touched, for each mask."""
     counts = strategy.run(lambda: [tf.cast(m, tf.float32) for m in masks])
     counts = _all_reduce(strategy, "SUM", counts, masks)
     return strategy.run(
@@ -53,7 +53,7 @@ def _union(strategy, masks):
 
 
 def _read(whole, tables, ids):
-    """What a replica sends."""
+    """The values that a replica sends."""
     # The read itself has no device, and would be reduced the slow way.
     parts = [tf.identity(tf.convert_to_tensor(v)) for v in whole]
     # Not gathers from variables: they would make each read a copy.

@@ -31,7 +31,7 @@ from tfxclass.types import Initializer
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
-# Names of Keras' slots.
+# Names of Keras' optimizer state.
 _FIRST_MOMENTS = ("momentum",)
 _SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
 # Options that need the whole gradient before the first row is updated.
@@ -102,7 +102,7 @@ class RowOptimizer(OptimizerHooks):
         """Raises ValueError for arguments that a subclass cannot combine."""
 
     def _slots(self, index: int) -> list[Variable]:
-        """The slots of a variable that row updates write."""
+        """The optimizer state of a variable that row updates write."""
         raise NotImplementedError
 
     def _update_op(
@@ -135,7 +135,10 @@ class RowOptimizer(OptimizerHooks):
         if any(map(class_matrix.holds_bfloat16, variables)):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
         sharded_slots.take_charge(self, variables)
-        super().build(variables)
+        # `fit` builds an optimizer while it traces a step. A variable of a
+        # traced function keeps a second copy of its initial value.
+        with tf.init_scope():
+            super().build(variables)
         if self.gradient_accumulation_steps and not self._is_replicated:
             self._sums = GradientSums(self, variables)
 
@@ -172,7 +175,7 @@ class RowOptimizer(OptimizerHooks):
                 )
 
     def _slot_format(self, variable, name):
-        """Shape and dtype of a slot; None where they are the variable's."""
+        """Shape and dtype of optimizer state; None if the variable's own."""
         if name == "velocity" and self._has_matrix_moment(variable):
             is_double = tf.as_dtype(variable.dtype) == tf.float64
             # A weighted sum of mean squares, and the sum of the weights. A
@@ -201,11 +204,11 @@ class RowOptimizer(OptimizerHooks):
         """Whether second moments have one number for each row."""
         if self.second_moment == "row" and _are_narrow(variable):
             return True
-        # The op has no bfloat16 first moments beside full second ones.
+        # The op has no bfloat16 first moments with full second ones.
         return self._has_bfloat16_moments(variable)
 
     def _storage(self, index):
-        """How a variable and its slots are stored, for `row_update`."""
+        """How a variable and its state are stored, for `row_update`."""
         variable = self._built_for[index]
         dtype = tf.as_dtype(variable.dtype)
         is_half = class_matrix.holds_bfloat16(variable)
@@ -319,14 +322,14 @@ class RowOptimizer(OptimizerHooks):
         self._sums.clear()
 
     def _row_steps(self, grads, variables):
-        """As Keras, but row updates apply weight decay themselves."""
+        """As Keras' step, with weight decay in the row updates."""
         grads = self._on_clip(grads)
         is_dense = [not isinstance(g, tf.IndexedSlices) for g in grads]
         self._decay_all([v for d, v in zip(is_dense, variables) if d])
         self._update_all(grads, variables)
 
     def _on_clip(self, grads):
-        """As Keras, on sums: a norm counts each row once."""
+        """Clips as Keras does, with duplicate rows summed first."""
         if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
             return grads
         grads = list(map(row_gradients.summed_rows, grads))
@@ -396,7 +399,7 @@ class RowOptimizer(OptimizerHooks):
 
 
 def _are_narrow(variable):
-    """Whether class vectors may have slots of another shape or dtype."""
+    """Whether optimizer state may have another shape or dtype."""
     dtype = tf.as_dtype(variable.dtype)
     is_narrow = dtype in (tf.float32, tf.bfloat16)
     return is_narrow and class_matrix.holds_class_vectors(variable)
@@ -414,7 +417,7 @@ def _with_l2(gradient, variable, l2):
 
 
 def _device_of(variable):
-    """The scope of a slot; a strategy places slots by itself."""
+    """The device scope of optimizer state; strategies place their own."""
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()
     return placement.colocate_with(variable)

@@ -19,7 +19,7 @@ _NEED_ALL_ROWS = ("clipnorm", "global_clipnorm", "gradient_accumulation_steps")
 
 
 def keeps_shards(variable: Variable) -> bool:
-    """Whether an optimizer that keeps shards apart was built for it."""
+    """Whether the optimizer was built with sharded optimizer state."""
     return class_matrix.of(variable).keeps_shards
 
 
@@ -45,7 +45,7 @@ def check(optimizer: Any, variable: Variable) -> None:
 
 
 def add(reference: Variable, make: Callable[[], Any]) -> Any:
-    """The slot that `make()` returns, in the shards of `reference`."""
+    """Adds the state that `make()` returns, in the shards of `reference`."""
     shards = shards_lib.shards_of(reference)
     if shards is None:
         return make()

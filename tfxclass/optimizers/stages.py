@@ -15,12 +15,12 @@ from tfxclass.types import Scalar
 
 
 class Stage(typing.NamedTuple):
-    """A stage of `LocalSGD`: eta_s, T_s and I_s of RP's Algorithm 1.
+    """A stage of `LocalSGD` (Algorithm 1 of the RP paper).
 
     Args:
         learning_rate: float, eta_s.
-        steps: int, T_s.
-        interval: int, I_s: models are averaged every `interval` steps, and at
+        steps: int, T_s, number of steps of the stage.
+        interval: int, I_s. Models are averaged every `interval` steps, and at
             the end of the stage.
     """
 
@@ -37,7 +37,7 @@ def growing_stages(
     growth: float = 2.0,
     rule: str = "theorem_2",
 ) -> list[Stage]:
-    """Stages whose rate falls and whose length and interval grow.
+    """Stages whose rate falls while their length and interval grow.
 
     Stage s = 1, 2, ... has, with f = growth^(s - 1),
 
@@ -46,28 +46,33 @@ def growing_stages(
         I_s = max(1, interval * sqrt(f))    rule="theorem_2"
         I_s = max(1, interval * f)          rule="stl_sgd"
 
-    `"theorem_2"` is the RP paper's: its Theorem 2 has eta_s and T_s of that
-    growth and I_s of order 1 / sqrt(K eta_s) for K replicas, whatever data
-    they have. `"stl_sgd"` is that of STL-SGD for replicas that draw from one
-    distribution, as those of a shuffled data set that `fit` splits; models
-    meet less often. (Where distributions differ, STL-SGD has the root, too.)
-    The theorems' constants come from the smoothness and the Polyak-Lojasiewicz
-    constant of the loss, which nobody knows of a deep network: the first stage
-    and `growth` are yours to choose.
+    `"theorem_2"` is the rule of the RP paper, for any data. Its Theorem 2 has
+    these eta_s and T_s, and I_s of order 1 / sqrt(K eta_s) for K replicas.
+    `"stl_sgd"` is the rule of STL-SGD for replicas whose examples have the same
+    distribution, as in a shuffled data set that `fit` splits. Models are
+    averaged less often. (For other data, STL-SGD has the root, too.) The
+    constants of the theorems are unknown for deep networks, so choose the first
+    stage and `growth` yourself.
 
     Args:
         learning_rate: float > 0, eta_1.
         steps: int >= 1, T_1.
         interval: int >= 1, I_1.
         num_stages: int >= 1.
-        growth: float > 1.
+        growth: float > 1. Defaults to 2.
         rule: `"theorem_2"` or `"stl_sgd"`.
 
     Returns:
         List of `Stage`. T_s is rounded to the nearest integer, I_s down.
 
     Raises:
-        ValueError: an argument out of range.
+        ValueError: if an argument is out of range.
+
+    Example:
+
+    ```python
+    stages = tfxclass.optimizers.growing_stages(0.1, 1000, 4, num_stages=5)
+    ```
 
     References:
 
@@ -125,7 +130,7 @@ def _check_stage(number, stage):
 
 
 class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Where a step is in the stages; the last one is repeated for ever."""
+    """The stage of a step; the last stage is repeated without end."""
 
     def __init__(
         self, stages: Sequence[Stage | tuple[float, int, int]]

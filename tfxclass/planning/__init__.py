@@ -1,4 +1,4 @@
-"""Memory, bytes and time of a training step on many machines."""
+"""Memory, network traffic and time of training on many machines."""
 
 from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
@@ -17,3 +17,7 @@ __all__ = [
     "measure_machine",
     "plan",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

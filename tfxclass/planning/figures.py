@@ -1,4 +1,4 @@
-"""What a plan is computed from: measured figures of a machine and a link."""
+"""Measurements of a machine and a link, from which plans are made."""
 
 import dataclasses
 import math
@@ -24,12 +24,11 @@ def _check_positive(figures, may_be_zero=()):
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What connects a machine with the others.
+    """The network connection of a machine.
 
     Attributes:
-        bytes_per_s: float, what goes out of a machine, and comes in, in a
-            second.
-        latency_s: float, seconds that the least message takes.
+        bytes_per_s: float, bandwidth in bytes per second, in each direction.
+        latency_s: float, time of the smallest message, in seconds.
     """
 
     bytes_per_s: float
@@ -39,7 +38,7 @@ class Link:
         _check_positive(self, may_be_zero=("latency_s",))
 
     def seconds(self, num_bytes: float, messages: float = 1) -> float:
-        """Of `messages` one after the other with `num_bytes` in all."""
+        """Time of `messages` one after the other, with `num_bytes` in all."""
         return messages * self.latency_s + num_bytes / self.bytes_per_s
 
 
@@ -48,14 +47,14 @@ class StepCosts:
     """Time of a training step of one machine, on its own classes.
 
     It is `step_s + rows * classes * dim * product_s + classes * dim *
-    number_s`, where classes are those that the step computes.
+    number_s`, where `classes` is the number of classes that the step computes.
 
     Attributes:
-        step_s: float, seconds of a step that has nothing to do.
+        step_s: float, fixed seconds of a step.
         product_s: float, seconds for each multiplication of the logits, with
-            all that follows from it.
-        number_s: float, seconds for each number of a class row that is read
-            and moved.
+            everything that follows from it.
+        number_s: float, seconds for each number of a class vector that is read
+            and updated.
     """
 
     step_s: float
@@ -66,12 +65,12 @@ class StepCosts:
         _check_positive(self, may_be_zero=("step_s", "product_s", "number_s"))
 
     def seconds(self, rows: float, classes: float, dim: int) -> float:
-        """Of a step on `rows` of a batch and `classes`."""
+        """Time of a step on `rows` examples and `classes` classes."""
         products = self.product_s * rows * classes * dim
         return self.step_s + products + self.number_s * classes * dim
 
     def moving_seconds(self, classes: float, dim: int) -> float:
-        """What moving `classes` more takes."""
+        """Time for updating `classes` more classes."""
         return self.number_s * classes * dim
 
 
@@ -81,9 +80,9 @@ class Machine:
 
     Attributes:
         exact: `StepCosts` of an exact softmax.
-        sampled: `StepCosts` of a sampled one.
-        memory_bytes: float, of what computes: the device, or the machine.
-        host_bytes: float, of the host beside it.
+        sampled: `StepCosts` of a sampled softmax.
+        memory_bytes: float, memory of the device (or of the machine).
+        host_bytes: float, memory of the device's host.
         host_link: `Link` between the device and its host.
         name: str.
     """

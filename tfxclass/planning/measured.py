@@ -1,4 +1,4 @@
-"""Figures of machines: those of two cores, and how to measure others."""
+"""Measures machines; has the numbers of one with two cores."""
 
 import itertools
 import os
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass.checks import check_positive_int
-from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import HeadAdam
 from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
 from tfxclass.planning.figures import StepCosts
@@ -35,33 +35,33 @@ def measure_machine(
     num_sampled: int = 4096,
     repeats: int = 9,
     name: str = "",
-    optimizer: Callable[[], keras.optimizers.Optimizer] = LazyAdam,
+    optimizer: Callable[[], keras.optimizers.Optimizer] = HeadAdam,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Machine:
-    """Measures what `plan` needs to know of this machine; some seconds.
+    """Measures this machine for `plan`, in some seconds.
 
-    Steps of `FullSoftmax` and of `SampledSoftmax` on a whole and an eighth of
-    the batch, and an eighth of the classes: three times, three figures each.
-    The memory is that of the host, the link to it that of its memory: for a
-    device with a memory of its own give another with `dataclasses.replace`.
+    It times steps of `FullSoftmax` and `SampledSoftmax` on the whole batch, on
+    an eighth of it, and on an eighth of the classes. Memory is the memory of
+    the host. For a device with memory of its own, replace the values with
+    `dataclasses.replace`.
 
     Args:
         dim: int, width of the features.
-        batch: int, rows a step; at least 8.
-        num_classes: int, of which the sampled head draws; at least twice
-            `num_sampled`.
-        num_sampled: int, classes of a sampled step; at least 8 times `batch`.
-        repeats: int, steps of which the median is taken.
-        name: str, of the machine.
-        optimizer: function that makes one.
-        clock: function that tells seconds; `time.process_time` for those of
-            all cores together.
+        batch: int, number of examples in a step, at least 8.
+        num_classes: int, at least twice `num_sampled`.
+        num_sampled: int, number of classes in a sampled step, at least 8 times
+            `batch`.
+        repeats: int, number of steps of which the median is taken.
+        name: str, name of the machine.
+        optimizer: function that makes an optimizer.
+        clock: function that returns seconds. `time.process_time` sums over all
+            cores.
 
     Returns:
         A `Machine`.
 
     Raises:
-        ValueError: sizes too small to be told apart.
+        ValueError: if sizes are too small to be told apart.
     """
     for given, value, least in (
         ("dim", dim, 1),

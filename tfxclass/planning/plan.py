@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import HeadAdam
 from tfxclass.planning import strategies
 from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
@@ -18,21 +18,22 @@ _GB = 1e9
 
 @dataclasses.dataclass(frozen=True)
 class PlanRow:
-    """A step by one strategy. What is impossible is None, and `note` says why.
+    """A training step with one strategy.
+
+    Values that are impossible are None, and `note` says why.
 
     Attributes:
         strategy: `"mirrored"`, `"sharded"`, `"servers"` or `"host"`.
-        machine_bytes: int, memory of what computes, on each machine, in a
-            step.
-        variable_bytes: int, of it that of class rows and slots.
+        machine_bytes: int, memory on each machine in a step.
+        variable_bytes: int, its part for class vectors and optimizer state.
         host_or_server_bytes: int, memory of each server, or of the host.
         start_bytes: int, the most that a process holds on the host while the
-            class matrix is initialised.
-        sent_bytes, received_bytes: int, of a machine in a step.
+            class matrix is initialized.
+        sent_bytes, received_bytes: int, network traffic of a machine per step.
         compute_s: float, seconds of a step that a machine computes.
-        link_s: float, seconds of a step that its link takes.
-        fits: bool, whether all that is in the memory there is.
-        note: str, what to know.
+        link_s: float, seconds of a step for network traffic.
+        fits: bool, whether everything fits into memory.
+        note: str, what else to know.
     """
 
     strategy: str
@@ -54,11 +55,11 @@ class PlanRow:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step of the whole batch; nothing overlaps."""
+        """Seconds of a step of the whole batch, without overlap."""
         return self.compute_s + self.link_s
 
     def cells(self) -> list[str]:
-        """What `Plan` prints of it, a list of str."""
+        """The cells of its row in the printed table, a list of str."""
         if self.machine_bytes is None:
             return [self.strategy, *7 * ["-"], self.note]
         return [
@@ -89,11 +90,11 @@ _TITLES = (
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A training step by each strategy; printed, it is a Markdown table.
+    """Training steps with each strategy; `print` shows a Markdown table.
 
     Attributes:
-        title: str, what was asked.
-        rows: tuple of `PlanRow`, one a strategy.
+        title: str, the sizes that were asked for.
+        rows: tuple of `PlanRow`, one for each strategy.
     """
 
     title: str
@@ -124,51 +125,55 @@ def plan(
     machine: Machine = TWO_CORES,
     servers: int | None = None,
 ) -> Plan:
-    """What a training step needs of memory, links and time, by strategy.
+    """Compares strategies for many machines: memory, traffic and time.
 
-    Memory is `tfxclass.estimate`'s, bytes are counted from what a step sends,
-    and time is computed from measured figures of one machine and the link:
-    nothing is built. The encoder is left out: its gradient crosses under every
-    strategy, its time is on each machine. docs/scale.md says how it was
-    checked.
+    Use it before you rent machines. Memory comes from `tfxclass.estimate`,
+    traffic is counted, and time is computed from measurements of one machine
+    and the bandwidth of the link. Nothing is built. The encoder is not
+    included. `docs/scale.md` shows how the results were checked.
 
-    - `"mirrored"`: every machine has all rows (`distribute.fit` under
+    - `"mirrored"`: every machine has all class vectors (`distribute.fit` under
       `MultiWorkerMirroredStrategy`).
-    - `"sharded"`: each has a range of the classes (`ShardedSoftmax`, the same).
-    - `"servers"`: rows lie on parameter servers, every machine is a worker
-      with a part of the batch (`ShardedSoftmax` under
+    - `"sharded"`: each machine has a range of the classes (`ShardedSoftmax`
+      under the same strategy).
+    - `"servers"`: class vectors are on parameter servers, and every machine is
+      a worker with a part of the batch (`ShardedSoftmax` under
       `ParameterServerStrategy`). Workers do not wait for each other.
-    - `"host"`: one machine, rows in its host's memory (`placement="host"`).
+    - `"host"`: one machine, with class vectors in host memory
+      (`placement="host"`).
 
     Args:
-        num_classes: int.
+        num_classes: int, number of classes.
         dim: int, width of the features.
-        batch: int, rows a step, of all machines together.
-        machines: int, how many there are; each is one replica.
+        batch: int, number of examples in a step, over all machines.
+        machines: int, number of machines. Each is one replica.
         link: `Link` of a machine to the others.
-        num_sampled: int, classes a step; None is the exact softmax.
-        kernel_dtype: `"float32"` or `"bfloat16"`, of the class rows.
-        optimizer: as in `tfxclass.estimate`, e.g. `LazyAdam(
-            second_moment="row")`; `LazyAdam()` by default.
-        machine: `Machine`, measured figures; by default those of two cores
-            (`tfxclass.planning.measure_machine` makes others).
-        servers: int, how many parameter servers; by default as many as
-            machines.
+        num_sampled: int, number of classes in a training step. None (default)
+            is the exact softmax.
+        kernel_dtype: `"float32"` or `"bfloat16"`, dtype of the class vectors.
+        optimizer: as in `tfxclass.estimate`, for example
+            `LazyAdam(second_moment="row")`. Defaults to `HeadAdam()`.
+        machine: `Machine` with measurements, from
+            `tfxclass.planning.measure_machine`. By default a machine
+            with two cores.
+        servers: int, number of parameter servers. Defaults to `machines`.
 
     Returns:
-        A `Plan`. What a strategy cannot do is in the note of its row.
+        A `Plan`. If a strategy is impossible, the note of its row says why.
 
     Raises:
-        ValueError: sizes that are not positive, a batch or classes that
-            are fewer than the machines, or a call within `strategy.scope()`.
+        ValueError: if sizes are not positive, there are fewer examples or
+            classes than machines, or it is called within `strategy.scope()`.
 
     Example:
 
-    >>> link = tfxclass.planning.Link(bytes_per_s=1.2e9, latency_s=5e-5)
-    >>> found = tfxclass.plan(
-    ...     100_000_000, 128, 4096, machines=16, link=link, num_sampled=16_384
-    ... )
-    >>> print(found)
+    ```python
+    link = tfxclass.planning.Link(bytes_per_s=1.2e9, latency_s=5e-5)
+    found = tfxclass.plan(
+        100_000_000, 128, 4096, machines=16, link=link, num_sampled=16_384
+    )
+    print(found)
+    ```
     """
     sizes = {
         "num_classes": num_classes,
@@ -188,7 +193,7 @@ def plan(
         num_sampled=num_sampled,
         kernel_dtype=kernel_dtype,
         optimizer=keras.optimizers.get(
-            LazyAdam() if optimizer is None else optimizer
+            HeadAdam() if optimizer is None else optimizer
         ),
         servers=check_positive_int("servers", servers),
     )

@@ -71,7 +71,7 @@ class Asked:
         return estimate(head, self.dim, batch, self.optimizer, replicas)
 
     def whole_start_bytes(self) -> int:
-        """Of a process that draws the rows of all classes at once."""
+        """Memory of a process that initializes all class vectors at once."""
         whole = layers.FullSoftmax(self.num_classes)
         found = self.estimate(whole, 1)
         return found.weight_bytes + found.initialization_bytes
@@ -96,7 +96,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a step needs.
+    """The needs of a training step.
 
     Attributes:
         machine_bytes, variable_bytes, host_or_server_bytes, start_bytes,
@@ -129,7 +129,7 @@ class Needs:
         return used.seconds(max(self.server_load, 1.0) * size, self.messages)
 
     def fits(self, machine: Machine) -> bool:
-        """Whether memory of the machine and beside it is enough."""
+        """Whether the memory of the machine and of its host is enough."""
         beside = max(self.host_or_server_bytes, self.start_bytes)
         is_enough = self.machine_bytes <= machine.memory_bytes
         return is_enough and beside <= machine.host_bytes
@@ -255,7 +255,7 @@ def host(asked: Asked) -> Needs:
 
 
 def _step_bytes(found):
-    """Of an `Estimate` what a step holds; the start is told apart."""
+    """The part of an `Estimate` that a step holds, without the start."""
     step = found.gradient_bytes + found.activation_bytes + found.index_bytes
     return found.weight_bytes + found.slot_bytes + step
 

@@ -14,7 +14,7 @@ _BLOCK = 1 << 21
 
 
 def row_blocks(count: int, dim: int) -> Iterator[slice]:
-    """`[count, dim]` in blocks of rows that are small beside it."""
+    """`[count, dim]` in blocks of rows that need little memory."""
     size = max(_BLOCK // dim, 1)
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

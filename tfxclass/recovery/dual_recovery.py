@@ -8,25 +8,29 @@ from tfxclass.recovery.recovery_sums import RecoverySums
 
 
 class DualRecovery(RecoverySums):
-    """The sums from which the full class matrix follows by its dual.
+    """Collects the sums for dual recovery, the method of the paper.
 
-    The best class matrix of `mean loss + l2 / 2 |W|^2` has a gradient of zero:
-    `l2 W = (Y - P)^T X / n`, with features X `[n, dim]`, labels Y and
-    probabilities P `[n, num_classes]`, the dual variables. P is taken from the
-    slim model; the paper prints the factor both as 1 / (n l2) and as 1 / l2.
-    Rows with weights w count w times, and n is the sum of the weights.
+    Use `recover(method="dual")`, which does it for a whole data set. The best
+    class matrix for `mean loss + l2 / 2 |W|^2` has a gradient of zero:
 
-    The slim model has the logits of the lifted matrix `V R^T`, so the dual is
-    one gradient step of length 1 / l2 from there:
+        l2 W = (Y - P)^T X / n
+
+    with features X `[n, dim]`, labels Y and probabilities P `[n, num_classes]`,
+    the dual variables. P is taken from the projected model. (The paper prints
+    the factor both as 1 / (n l2) and as 1 / l2.) Examples with weight w count w
+    times, and n is the sum of the weights.
+
+    The projected model has the logits of the lifted matrix `V R^T`. So the dual
+    is one gradient step of length 1 / l2 from there:
 
         (Y - P)^T X / (n l2) = V R^T - grad(V R^T) / l2
 
-    It improves the objective for sure only below 2 / (L + l2), L as in
-    `smoothness`. A longer step recovers the optimum where the features have a
-    low rank against the projected width (the paper's Theorem 1), and
-    overshoots elsewhere. `StepRecovery` searches the length instead.
+    The step is sure to improve the objective only below 2 / (L + l2), with L as
+    in `smoothness`. A longer step recovers the optimum if the rank of the
+    features is low relative to the projected width (Theorem 1). Otherwise it
+    overshoots. `StepRecovery` searches for the length instead.
 
-    Arguments and attributes are those of `RecoverySums`.
+    The arguments and attributes are described in `RecoverySums`.
 
     References:
         Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
@@ -38,19 +42,19 @@ class DualRecovery(RecoverySums):
     def result(self, l2: float, reduction: str = "mean") -> np.ndarray:
         """The class matrix, float32 `[num_classes, dim]`.
 
-        Warns where the step of 1 / l2 is longer than 2 / L.
+        It warns if the step of 1 / l2 is longer than 2 / L.
 
         Args:
-            l2: float > 0, weight of `|W|^2 / 2` in what was minimised.
-            reduction: `"mean"` where the losses were averaged, or `"sum"`.
+            l2: float > 0, weight of `|W|^2 / 2` in the loss.
+            reduction: `"mean"` if losses were averaged, or `"sum"`.
 
         Raises:
-            ValueError: `l2` is not positive, or there were no rows.
+            ValueError: if `l2` is not positive, or there were no examples.
         """
         factor = self._dual_factor(l2, reduction)
-        # Of the mean of losses, whatever the reduction is.
+        # For the mean of the losses, whatever the reduction is.
         step, smoothness = factor * self.total_weight, self.smoothness()
-        # Of features that are all zero any step is as good.
+        # If all features are zero, any step is as good.
         longest = 2 / smoothness if smoothness else float("inf")
         if step > longest:
             warnings.warn(

@@ -45,7 +45,7 @@ class FeatureMoments:
         return float(sum(map(np.trace, self.blocks))) / self.dim
 
     def greatest_eigenvalue(self) -> float:
-        """Of S; of blocks the sum of theirs, which is no less."""
+        """The greatest eigenvalue of S; for blocks an upper bound."""
         return float(sum(np.linalg.eigvalsh(x)[-1] for x in self.blocks))
 
     def inverse(self, ridge: float, count: float) -> list[np.ndarray]:
@@ -77,6 +77,6 @@ class FeatureMoments:
 
 
 def block_ends(dim: int) -> list[int]:
-    """Where the diagonal blocks of S end, for features of width `dim`."""
+    """The ends of the diagonal blocks of S, for `dim` features."""
     count = 1 if dim < WIDE else -(-dim // BLOCK)
     return [dim * (n + 1) // count for n in range(count)]

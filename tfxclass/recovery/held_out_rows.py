@@ -35,7 +35,7 @@ class HeldOutRows:
         return len(self._keys)
 
     def keys(self, count: int, number: int) -> np.ndarray:
-        """Of `count` rows of batch `number`, float64; chosen are the least."""
+        """Random keys of `count` examples of batch `number`, float64."""
         return np.random.default_rng([self.seed, number]).random(count)
 
     def is_kept(self, keys: np.ndarray) -> np.ndarray:
@@ -61,7 +61,7 @@ class HeldOutRows:
         return self._kept[0] if self._kept else None
 
     def surplus(self) -> Rows | None:
-        """Gives up the rows that are too many, for the sums; or None."""
+        """Returns the examples that are too many, for the sums, or None."""
         if len(self) <= self.most:
             return None
         rows, order = self.rows(), np.argsort(self._keys, kind="stable")

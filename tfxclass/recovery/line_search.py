@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """What a step goes along.
+    """The direction of a step.
 
     Attributes:
         gradient: float32 `[num_classes, dim]`, a multiple of G.

@@ -62,7 +62,7 @@ class Passes:
         reduction: str,
         **options: int | None,
     ) -> FullSoftmax:
-        """The head after `count` steps, each with a pass of its own.
+        """The head after `count` steps, each with its own pass.
 
         `options` are `StepRecovery`'s.
 
@@ -169,7 +169,7 @@ def full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
 
 
 def pass_bytes(head: keras.layers.Layer, dim: int, batch: int) -> int:
-    """The most that recovery by a step holds beside the model, int.
+    """The most memory that recovery by a step adds to the model, int.
 
     Args:
         head: any head; 0 where `recover` takes none of its kind.

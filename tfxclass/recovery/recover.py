@@ -37,69 +37,83 @@ def recover(
     """A model with class vectors in full width, after one pass over the data.
 
     Use it after training with a `ProjectedSoftmax`, whose class vectors are
-    slim. docs/recovery.md compares the methods. Train the result further with
-    `fit`: the paper's second stage.
+    short. `docs/recovery.md` compares the methods. Train the result further
+    with `fit`, which is the second stage of the paper.
 
-    - `"step"` begins with the slim class vectors times the projection, V R^T,
-      which has exactly the slim model's answers. One preconditioned gradient
-      step of the full objective follows. Its length is searched on rows that
-      the step does not see, where it is never worse than the slim model
-      (`StepRecovery`).
-    - `"dual"`, the paper's, is `W = (Y - P)^T X / (n l2)` with the slim model's
-      probabilities P (`DualRecovery`): a gradient step of length 1 / l2. A
-      warning says where it may overshoot.
+    - `"step"` starts with the short class vectors times the projection, V R^T,
+      which gives exactly the same answers. One preconditioned gradient step of
+      the full objective follows. Its length is chosen on held-out examples,
+      where it is never worse than the projected model (`StepRecovery`).
+    - `"dual"`, the method of the paper, is `W = (Y - P)^T X / (n l2)` with the
+      probabilities P of the projected model (`DualRecovery`). This is a
+      gradient step of length 1 / l2. A warning says where it may overshoot.
     - `"lift"` is V R^T alone, and needs no data.
 
     Memory: `tfxclass.estimate(head, dim, batch).recovery_bytes`, plus the
-    model. Each batch is multiplied once by `[dim, num_classes]`, unless there
-    is a `top_k`, twice in the projected width and once by `[dim, dim]`.
+    model. Each batch costs one product with `[dim, num_classes]` (unless
+    `top_k` is given), two products in the projected width, and one with `[dim,
+    dim]`.
 
-    Cosine heads are refused, because no head in full width has their answers:
-    their logits are divided by the length of the projected features.
+    Cosine heads are refused: their logits are divided by the length of the
+    projected features, which no head in full width does.
 
     Args:
         model: a Sequential or functional model that ends in a
-            `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`; for a step
-            also in a `FullSoftmax`, whose own matrix it begins at. It is left
-            as it is; its encoder is shared.
-        dataset: the training data, in any order; not for the lift. As
-            `fit` takes them: arrays `(inputs, labels)` or `(inputs, labels,
+            `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`. For a further
+            step, also in a `FullSoftmax`, whose own matrix is the start. It is
+            not changed, and its encoder is shared.
+        dataset: the training data, in any order. Not for the lift. As for
+            `fit`: arrays `(inputs, labels)` or `(inputs, labels,
             sample_weight)`, or batches of them, a `tf.data.Dataset` or a
             `keras.utils.PyDataset`.
-        l2: float > 0, for the dual and the stationarity error; that of the
-            head by default.
-        reduction: `"mean"` of the losses, as Keras trains, or `"sum"`; goes
-            with `l2`.
-        method: `"step"`, `"dual"` or `"lift"`.
-        top_k: int, probabilities kept of a row; None keeps all.
-        checkpoint: path of a file (.npz) that keeps the sums every
-            `checkpoint_interval` batches; a run that finds it goes on from
-            there (with the same head, arguments and batches), and removes it
-            at the end.
+        l2: float > 0, for the dual and the stationarity error. Defaults to the
+            head's own.
+        reduction: `"mean"` of the losses, as Keras trains, or `"sum"`. It
+            belongs to `l2`.
+        method: `"step"` (default), `"dual"` or `"lift"`.
+        top_k: int, number of probabilities kept for each example. None
+            (default) keeps all.
+        checkpoint: str, path of a file (.npz) that keeps the sums every
+            `checkpoint_interval` batches. A run that finds it continues from
+            there (with the same head, arguments and batches), and removes it at
+            the end.
         checkpoint_interval: int, in batches.
-        verbose: 1 shows a progress bar, what was chosen for the step with its
-            loss on held-out rows, and the stationarity error of the slim
-            model (0 at the optimum of its loss with `l2`); 0 shows nothing.
-        batch_size: int, rows of arrays that are computed at a time; a dataset
-            has batches of its own.
-        steps: int >= 1, for `method="step"`: passes over the data, each of
-            them with a step from where the one before it ended. From the
-            second one on, a pass costs two products in full width. Keep the
-            order of the data: the rows that are held out are then the same.
+        verbose: 1 shows a progress bar, the chosen step with its loss on
+            held-out examples, and the stationarity error of the projected model
+            (0 at the optimum of its loss with `l2`). 0 shows nothing.
+        batch_size: int, number of examples that are computed at a time. A
+            dataset has batches of its own.
+        steps: int >= 1, for `method="step"`: number of passes over the data,
+            each with one step. From the second one on, a pass costs two
+            products in full width. Keep the order of the data, so that the same
+            examples are held out.
         num_sampled: int, for millions of classes: probabilities are estimated
-            from a batch's labels and so many classes, drawn uniformly for each
-            batch, so give large ones (`batch_size=1024`). The pass costs what
-            sampled training of the slim head does; the search of the step
-            still needs all classes, for 1,024 rows or more. Not beside
-            `top_k`.
+            from the labels of a batch and so many classes, sampled uniformly
+            for each batch. Use large batches (`batch_size=1024`). The pass
+            costs as much as a sampled training epoch of the projected head. The
+            search of the step still needs all classes, for 1,024 examples or
+            more. Not with `top_k`.
 
     Returns:
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
 
     Raises:
-        ValueError: another head, cosine logits, `l2` of the dual not positive,
-            a dataset without labels, batches or rows, numbers that are not
-            finite, or a checkpoint of something else.
+        ValueError: if the head is of another kind or has cosine logits, `l2` of
+            the dual is not positive, the dataset has no labels, batches or
+            examples, numbers are not finite, or a checkpoint belongs to
+            something else.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.ProjectedSoftmax(500, 16)
+    model = keras.Sequential([keras.Input([64]), head])
+    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    x = np.random.default_rng(0).normal(size=[1000, 64])
+    y = np.arange(1000) % 500
+    model.fit(x, y, verbose=0)
+    full = tfxclass.recovery.recover(model, (x, y), verbose=0)
+    ```
 
     References:
         Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV

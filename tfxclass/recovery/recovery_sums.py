@@ -194,7 +194,7 @@ class RecoverySums:
         return (squares / total) ** 0.5 if total else float("inf")
 
     def _dual_factor(self, l2, reduction):
-        """What the dual multiplies `(Y - P)^T X` by."""
+        """The factor of `(Y - P)^T X` in the dual."""
         check_choice("reduction", reduction, ("mean", "sum"))
         check_l2(l2)
         self._check_rows()
@@ -203,11 +203,11 @@ class RecoverySums:
 
     def _check_rows(self):
         if not self.num_rows:
-            raise ValueError("There were no rows to recover from.")
+            raise ValueError("`dataset` must have examples. Received: none.")
         if not self.total_weight > 0:
             raise ValueError(
-                "The rows must have weights whose sum is > 0. Received: "
-                f"{self.total_weight}, of {self.num_rows} rows."
+                "The weights of the examples must have a sum > 0. Received: "
+                f"{self.total_weight}, of {self.num_rows} examples."
             )
 
     def save(self, path: Path) -> None:
@@ -230,7 +230,7 @@ class RecoverySums:
         }
 
     def _settings(self):
-        """What has to be the same where sums go on, a dict of ints."""
+        """Settings that must not change when sums continue, a dict of ints."""
         return {
             "top_k": -1 if self.top_k is None else self.top_k,
             "num_sampled": self.num_sampled or -1,

@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     weights: tf.Tensor
 
     def at(self, chosen: np.ndarray) -> "Rows":
-        """Those of a bool mask `[n]`, or of places."""
+        """The examples of a bool mask `[n]`, or of positions."""
         if chosen.dtype == bool:
             chosen = np.flatnonzero(chosen)
         return Rows(

@@ -29,7 +29,7 @@ _FINER = 10.0 ** (np.arange(-3, 4) / 12)
 
 
 class Report(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         eta, mu, q, keep: floats, of the step (`Step`).
@@ -59,7 +59,7 @@ class Report(NamedTuple):
 
 
 def rows_held_out(num_classes: int) -> int:
-    """Most rows that are held out for the search, 1,024 to 4,096."""
+    """How many examples are held out for the search, 1,024 to 4,096."""
     return _within(_HELD_OUT, _LOGITS // num_classes)
 
 
@@ -68,45 +68,51 @@ def _within(bounds, number):
 
 
 class StepRecovery(RecoverySums):
-    """The sums for one step from the lifted class matrix towards the full one.
+    """Collects the sums for one step from the lifted to the full matrix.
+
+    Use `recover(method="step")`, which does it for a whole data set. The result
+    is
 
         W = keep V R^T + eta diag(1 / (p + q)) G (S + mu I)^-1
         G = (Y - P)^T X / n,  S = X^T X / n,  p = class frequencies
 
-    with slim rows V, projection R, features X, labels Y and the slim model's
-    probabilities P. -G is the gradient of the mean loss at the lifted matrix,
-    which has the slim model's logits; the two other factors stand for the
-    inverse of its second derivative, as in natural gradient methods: class c's
-    is about `p_c S`. It needs neither an optimum of the slim model nor `l2`.
-    eta, mu, q and keep are those with the least loss on rows that were held
-    out: a uniform sample of a tenth of all rows, at most 4,096
-    (`rows_held_out`), which the sums leave out. eta = 0 and keep = 1 are the
-    lift, so on these rows the step is never worse. keep is 1 unless the slim
-    model is overconfident, so that less of it alone has a smaller loss.
+    with short class vectors V, projection R, features X, labels Y and the
+    probabilities P of the projected model. -G is the gradient of the mean loss
+    at the lifted matrix, which has the logits of the projected model. The two
+    other factors approximate the inverse of its second derivative, as in
+    natural gradient methods: the derivative for class c is about `p_c S`. It
+    does not need an optimum of the projected model, or `l2`.
 
-    The search costs at most 277,504 rows of logits (5 and 117 or 234 steps on
-    1,024 rows, 8 on 4,096; a sixth of it for a million classes), whatever the
-    data's number, and memory for a few blocks of them.
+    eta, mu, q and keep are chosen by the loss on held-out examples: a uniform
+    sample of a tenth of all examples, at most 4,096 (`rows_held_out`). They are
+    not part of the sums. eta = 0 and keep = 1 are the lift, so on these
+    examples the step is never worse. keep is 1 unless the projected model is
+    overconfident, so that a smaller keep alone lowers the loss.
+
+    The search costs the logits of at most 277,504 examples (a sixth for a
+    million classes), whatever the size of the data, and memory for a few blocks
+    of them.
 
     Args:
-        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`; or a
+        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`, or a
             `FullSoftmax` with dot products, for one more step.
         top_k, num_sampled: as in `RecoverySums`.
-        held_out: int, most rows that are held out; None for
+        held_out: int, largest number of held-out examples. None is
             `rows_held_out(num_classes)`.
-        seed: int, of their choice and of the classes that are drawn.
-        number: int, steps that were made before; a file keeps it, and from the
-            first one on the class matrix that this one begins at.
+        seed: int, for the choice of held-out examples and sampled classes.
+        number: int, number of steps that were made before. It is saved in a
+            file and, from the first step on, so is the class matrix at the
+            start.
 
     Attributes:
         report: `Report` of the last `result`, or None.
 
-    Other attributes are those of `RecoverySums`.
+    Other attributes are described in `RecoverySums`.
 
     References:
-        The dual of Yuan et al. (ECCV 2020) with the length of its step
-        searched; Martens & Grosse, Optimizing Neural Networks with
-        Kronecker-factored Approximate Curvature, ICML 2015 (the factors).
+        The dual of Yuan et al. (ECCV 2020) with a searched step length.
+        Martens & Grosse, Optimizing Neural Networks with Kronecker-factored
+        Approximate Curvature, ICML 2015 (the factors).
     """
 
     method = "step"
@@ -137,13 +143,13 @@ class StepRecovery(RecoverySums):
             self._settle()
 
     def _settle(self):
-        """Sums the rows that were held out for a while."""
+        """Adds the examples that were held out for a while to the sums."""
         surplus = self.held_out.surplus()
         if surplus is not None:
             self._sum(surplus)
 
     def merge(self, other: "StepRecovery") -> None:
-        """Adds the sums of `other`, of the same head over other rows."""
+        """Adds the sums of `other`, of the same head over other examples."""
         super().merge(other)
         self.held_out.merge(other.held_out)
         self._settle()
@@ -151,11 +157,10 @@ class StepRecovery(RecoverySums):
     def result(self) -> np.ndarray:
         """The class matrix, float32 `[num_classes, dim]`; sets `report`.
 
-        Without labelled rows that were held out (of a handful of rows none
-        is) it is the lifted one.
+        Without labeled held-out examples, it is the lifted matrix.
 
         Raises:
-            ValueError: there were no rows.
+            ValueError: if there were no examples.
         """
         self._settle()
         self._check_rows()
@@ -169,7 +174,7 @@ class StepRecovery(RecoverySums):
         return kernel
 
     def _moves(self, step, at):
-        """What the step adds to the classes `at`, but for the inverse."""
+        """The change of the classes `at`, before the inverse is applied."""
         factor = step.eta / self.total_weight / (self._frequencies[at] + step.q)
         return self.kernel[at] * factor.astype(np.float32)[:, np.newaxis]
 
@@ -205,21 +210,20 @@ class StepRecovery(RecoverySums):
         return steps[int(np.argmin(self._losses(rows, steps, inverses)))]
 
     def _warn_of_lone(self, rows):
-        """Where most of the search is of classes that the sums lack."""
+        """Warns if most held-out examples are alone in their class."""
         ids = rows.targets.ids.numpy()
         seen = (ids >= 0) & (self.counts[ids] > 0)
         lone = len(ids) - np.count_nonzero(seen.any(axis=1))
         if 2 * lone > len(ids):
             warnings.warn(
-                f"{lone:,} of the {len(ids):,} rows that were held out for the "
-                "search of the step are the only ones of their class, which a "
-                "step cannot help: it will be too short. Give two or more rows "
-                "a class.",
+                f"{lone} of the {len(ids)} held-out examples are the only "
+                "ones of their class. A step cannot help them, so it will be "
+                "too short. Give two or more examples for each class.",
                 stacklevel=2,
             )
 
     def _inverses(self):
-        """Of `S + mu I`, a dict by mu."""
+        """Inverses of `S + mu I`, a dict by mu."""
         mean = self.moments.mean_eigenvalue() / self.total_weight
         # Features that are all zero leave nothing to divide by.
         ridges = [ridge * mean for ridge in _RIDGES] if mean > 0 else [1.0]

@@ -1,4 +1,4 @@
-"""Splits and measures of recommenders: what comes next, and for whom."""
+"""Splits and metrics for recommenders and next-item models."""
 
 from tfxclass.retrieval.evaluate import evaluate
 from tfxclass.retrieval.sequences import next_items
@@ -19,3 +19,7 @@ __all__ = [
     "split_at",
     "split_sessions",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

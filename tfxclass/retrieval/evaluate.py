@@ -12,44 +12,48 @@ def evaluate(
     k: int | None = None,
     train: Sequence[Sequence[int]] | None = None,
 ) -> dict[str, float]:
-    """Measures of answers, as recommender papers report them.
+    """Ranking metrics of answers, as recommender papers report them.
 
-    Which items may be answered is decided where the answers are made: see
-    `tfxclass.top_k(exclude=True)` for answers without items already seen.
+    Use it on the answers of `tfxclass.top_k`. Use
+    `tfxclass.top_k(exclude=True)` for answers without the items that a user has
+    already seen.
 
     Args:
-        ids: integers `[questions, n]`, the answers, best first; -1 where there
-            are fewer. As `tfxclass.top_k` gives them.
-        labels: integers `[questions]`, the right item; or `[questions, p]`
-            padded with -1, where any of several counts.
-        k: int, answers that count. Defaults to `n`.
-        train: item ids of each training sequence, for `coverage` and
-            `novelty`.
+        ids: integers `[questions, n]`, the answers, best first, -1 where there
+            are fewer. As `tfxclass.top_k` returns them.
+        labels: integers `[questions]`, the right item, or `[questions, p]`
+            padded with -1 if there are several.
+        k: int, number of answers that count. Defaults to `n`.
+        train: item ids of each training sequence, for `coverage` and `novelty`.
+            Defaults to None.
 
     Returns:
         A dict of floats:
 
         - `"hit_rate"`: fraction of the questions with a label among the k
           answers (HR@k; with one label it is recall).
-        - `"mrr"`: 1 / rank of the first label, 0 past rank k; averaged.
-        - `"ndcg"`: 1 / log2(rank + 1) of each label, over the best possible
-          sum; averaged.
+        - `"mrr"`: mean of 1 / rank of the first label, 0 past rank k.
+        - `"ndcg"`: mean of the sum of 1 / log2(rank + 1) over the labels,
+          divided by the best possible sum.
         - `"coverage"`: fraction of the training items that are in an answer.
         - `"novelty"`: mean of -log2 of the fraction of training sequences that
-          have the item. It is higher for answers that fewer users know.
+          contain the item. It is higher for answers that fewer users know.
 
     Raises:
-        ValueError: shapes that do not agree, or `k` out of range.
+        ValueError: if shapes do not agree, or `k` is out of range.
 
     Example:
 
-    >>> ids, _ = tfxclass.top_k(model, 20).predict(x)
-    >>> tfxclass.retrieval.evaluate(ids, labels, k=20)
+    ```python
+    ids = np.array([[3, 1, 2], [0, 2, 1]])
+    values = tfxclass.retrieval.evaluate(ids, labels=[1, 0], k=2)
+    ```
 
     References:
         Järvelin and Kekäläinen, Cumulated gain-based evaluation of IR
-        techniques, ACM TOIS 2002 (NDCG). Zhou et al., Solving the apparent
-        diversity-accuracy dilemma of recommender systems, PNAS 2010 (novelty).
+        techniques, ACM TOIS 2002 (NDCG).
+        Zhou et al., Solving the apparent diversity-accuracy dilemma of
+        recommender systems, PNAS 2010 (novelty).
     """
     ids, labels = np.asarray(ids), np.asarray(labels)
     if labels.ndim == 1:

@@ -14,22 +14,29 @@ def pad(
     value: int = 0,
     latest: str = "last",
 ) -> np.ndarray:
-    """The latest items of each sequence, in rows of one length.
+    """The latest items of each sequence, in rows of equal length.
 
     Args:
         sequences: item ids of each sequence, in the order of time.
-        length: int, items of a row. Of a longer sequence, the latest are kept.
-        value: int, the padding: 0 for inputs, where no item has the id 0; -1
-            for labels and for the ids of `top_k(exclude=True)`.
+        length: int, number of items in a row. The latest items of a longer
+            sequence are kept.
+        value: int, the padding. Use 0 for inputs if no item has the id 0, and
+            -1 for labels and for the ids of `top_k(exclude=True)`.
         latest: `"last"`: padding comes first, as causal transformers need it.
-            `"first"`: the latest item is in column 0, so a column says how long
-            ago an item was.
+            `"first"`: the latest item is in column 0, so a column tells how
+            long ago an item was.
 
     Returns:
         int64 `[sequences, length]`.
 
     Raises:
-        ValueError: an argument that is not as above.
+        ValueError: if an argument is out of range.
+
+    Example:
+
+    ```python
+    x = tfxclass.retrieval.pad([[5, 7], [1, 2, 3, 4]], length=3)
+    ```
     """
     length = check_positive_int("length", length)
     check_choice("latest", latest, ("last", "first"))
@@ -44,13 +51,19 @@ def pad(
 def next_items(
     sequences: Sequence[Sequence[int]],
 ) -> tuple[list[Sequence[int]], np.ndarray]:
-    """Each beginning of each sequence, and the item that comes next.
+    """Every beginning of every sequence, with the item that comes next.
 
     Args:
         sequences: item ids of each sequence, in the order of time.
 
     Returns:
         `(beginnings, labels)`: a list of item ids, and int64 `[questions]`.
+
+    Example:
+
+    ```python
+    beginnings, labels = tfxclass.retrieval.next_items([[5, 7, 9], [1, 2]])
+    ```
     """
     pairs = [(s[:i], s[i]) for s in sequences for i in range(1, len(s))]
     labels = np.array([label for _, label in pairs], np.int64)

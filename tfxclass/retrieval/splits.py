@@ -1,4 +1,4 @@
-"""What to train on, to choose by, and to test on."""
+"""Splits data into training, validation and test sets."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ Sequences = Sequence[Sequence[int]]
 
 
 class Questions(NamedTuple):
-    """Questions of a validation or a test.
+    """Questions of a validation or test set.
 
     Attributes:
         histories: list of item ids, in the order of time.
@@ -27,8 +27,8 @@ class Split(NamedTuple):
 
     Attributes:
         train: list of item ids of each sequence.
-        validation: `Questions`, to choose a model and its options by.
-        test: `Questions`, to report.
+        validation: `Questions`, to choose a model and its options.
+        test: `Questions`, to report results.
     """
 
     train: list[Sequence[int]]
@@ -37,11 +37,11 @@ class Split(NamedTuple):
 
 
 def leave_one_out(sequences: Sequences) -> Split:
-    """The last item of each user is for the test, the one before to validate.
+    """Splits off the last item of each user for test, and one for validation.
 
-    The usual split of papers about sequences of users. It lets a model see what
-    other users did later, so its figures are higher than those of a service:
-    `split_at` has no such leak.
+    It is the usual split of papers about sequences of users. A model sees what
+    other users did later, so results are higher than in production. `split_at`
+    has no such leak.
 
     Args:
         sequences: item ids of each user, in the order of time. Users with fewer
@@ -49,6 +49,12 @@ def leave_one_out(sequences: Sequences) -> Split:
 
     Returns:
         A `Split`.
+
+    Example:
+
+    ```python
+    split = tfxclass.retrieval.leave_one_out([[1, 2, 3, 4], [2, 3, 5]])
+    ```
     """
     long = [s for s in sequences if len(s) >= 3]
     train = [s[:-2] if len(s) >= 3 else s for s in sequences]
@@ -65,23 +71,30 @@ def split_sessions(
     validation: float = 0.1,
     test: float = 0.1,
 ) -> Split:
-    """The latest sessions are for the test, those before to validate.
+    """Splits off the latest sessions for test, and earlier ones for validation.
 
-    Each beginning of a session is a question, as long as the item that comes
-    next is in a training session.
+    Every beginning of a session is a question, if the item that comes next is
+    in a training session.
 
     Args:
         sessions: item ids of each session, in the order of time.
-        times: a number for each session, when it began. By default sessions
-            are in the order of time.
+        times: numbers `[sessions]`, when each session began. By default
+            sessions are in the order of time.
         validation, test: floats in [0, 1), fractions of the sessions.
 
     Returns:
         A `Split`.
 
     Raises:
-        ValueError: fractions that leave no session to train on, or another
-            number of times than of sessions.
+        ValueError: if the fractions leave no session to train on, or there are
+            not as many times as sessions.
+
+    Example:
+
+    ```python
+    sessions = [[1, 2, 3], [2, 3], [3, 1, 2], [1, 3]] * 10
+    split = tfxclass.retrieval.split_sessions(sessions, test=0.1)
+    ```
     """
     if not (validation >= 0 and test >= 0 and validation + test < 1):
         raise ValueError(
@@ -109,22 +122,31 @@ def split_at(
     validation_time: float,
     test_time: float,
 ) -> Split:
-    """What users do after a point in time is for the test.
+    """Splits at points in time, as in production.
 
-    A user's question is the first item at or after that time, and all earlier
-    items are the history. Users without items before and after have none.
+    The question for a user is the first item at or after the point in time. All
+    earlier items are the history. Users without items before and after have no
+    question.
 
     Args:
         sequences: item ids of each user, in the order of time.
         times: the time of each of these items.
-        validation_time: float. What is earlier is for training.
+        validation_time: float. Earlier items are for training.
         test_time: float >= `validation_time`.
 
     Returns:
         A `Split`.
 
     Raises:
-        ValueError: times that do not belong to the items, or not in order.
+        ValueError: if times do not belong to the items, or are not in order.
+
+    Example:
+
+    ```python
+    sequences = [[1, 2, 3, 4], [2, 3, 5]]
+    times = [[0, 5, 12, 20], [1, 11, 21]]
+    split = tfxclass.retrieval.split_at(sequences, times, 10, 20)
+    ```
     """
     if not validation_time <= test_time:
         raise ValueError(

@@ -1,5 +1,6 @@
-"""Class rows: where they lie, how they are read, and what is computed of them.
+"""Class vectors: where they are, how they are read, what is computed.
 
-Every head but the trees is made of parts, `(queries, ClassRows)`: its logits,
-exact loss, best classes and export are written here, once, over parts.
+Every head but the trees consists of parts, `(queries, ClassRows)`. The logits,
+the exact loss, the best classes and the export of all of them are computed
+here.
 """

@@ -85,7 +85,7 @@ class Blocks:
         return bfloat16_rows.widen(rows)
 
     def logits(self, start: Scalar, rows: tf.Tensor | None = None) -> tf.Tensor:
-        """float32 `[batch, size]`; `rows` are those of `start`, if at hand."""
+        """float32 `[batch, size]`; `rows` are the block's rows, if known."""
         kernel = self.class_rows.kernel
         if isinstance(kernel, StoredRows):  # never normalised
             logits = kernel.products(self.queries, start, kernel.block)
@@ -124,7 +124,7 @@ class Blocks:
     def kernel_grad(
         self, start: Scalar, rows: tf.Tensor, rows_grad: tf.Tensor
     ) -> tf.Tensor:
-        """Gradient of the kernel's rows from that of the normalised ones."""
+        """Gradient of the kernel from the one of the normalized rows."""
         if not self.class_rows.normalize:
             return rows_grad
         raw = self._read(start)

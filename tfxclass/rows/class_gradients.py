@@ -52,7 +52,7 @@ class Watch:
 
 @dataclasses.dataclass(eq=False)
 class DeferredGradient:
-    """What the gradient of a kernel is, and when its rows may be written.
+    """A gradient of a kernel, and when its rows may be written.
 
     Attributes:
         gradient: `ClassGradient`.

@@ -27,7 +27,7 @@ _SAMPLED_ROWS = 1000
 
 
 class ClassMatrix:
-    """What is known of a variable, beside its values.
+    """What is known about a variable in addition to its values.
 
     Attributes:
         seed: int, of the stochastic rounding of class vectors; None where the
@@ -96,7 +96,7 @@ def register(variable: Variable, seed: int | None) -> None:
 
 
 def is_trained(variable: Variable) -> bool:
-    """Whether values are much larger now than those of the initializer.
+    """Whether values are much larger than their initializer makes them.
 
     They come from training, from a file, or from data such as class means.
     """
@@ -121,7 +121,7 @@ def holds_class_vectors(variable: Variable) -> bool:
 
 
 def is_of_head(variable: Variable) -> bool:
-    """Whether it holds class vectors, of its own or of a tied embedding."""
+    """Whether it holds class vectors, or a tied embedding."""
     found = _MATRICES.get(variable)
     return found is not None and (found.seed is not None or found.is_tied)
 
@@ -144,7 +144,7 @@ def check_rounded(
 
     Optimizers of Keras round to nearest, and small steps to none.
     """
-    # That of a LossScaleOptimizer.
+    # The optimizer within a LossScaleOptimizer.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if getattr(optimizer, "rounds_bfloat16_rows", False):
         return

@@ -39,7 +39,7 @@ class ColumnRows(StoredRows):
 
     @property
     def dtype(self) -> tf.DType:
-        """Of the columns."""
+        """The dtype of the columns."""
         return self.columns.dtype
 
     @property
@@ -48,7 +48,7 @@ class ColumnRows(StoredRows):
         return self.columns.shape[2]
 
     def read(self) -> "ColumnRows":
-        """The same of tensors."""
+        """A copy with tensors in place of variables."""
         return ColumnRows(tf.convert_to_tensor(self.columns), self.num_classes)
 
     def count(self) -> tf.Tensor:

@@ -86,7 +86,7 @@ class ExactPart:
         """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
         with self._there():
             self._top, total, self._sum_of_rows = self._sums(self._is_recorded)
-            # Of a finished sum float32 loses nothing that shows.
+            # Rounding a finished sum to float32 makes no visible difference.
             total = tf.cast(total, tf.float32)
             target = self._terms.weighted()
             if self.uniform:

@@ -43,7 +43,7 @@ class Int8Rows(StoredRows):
 
     @property
     def dtype(self) -> tf.DType:
-        """Of the codes."""
+        """The dtype of the codes."""
         return self.codes.dtype
 
     @property
@@ -52,7 +52,7 @@ class Int8Rows(StoredRows):
         return _PARTS * _multiple(_PART_FLOATS // self.shape[1])
 
     def read(self) -> "Int8Rows":
-        """The same of tensors."""
+        """A copy with tensors in place of variables."""
         values = self.codes, self.scales
         return Int8Rows(*map(tf.convert_to_tensor, values))
 

@@ -198,7 +198,7 @@ def streamed_loss(
 
 
 def _watch(rows):
-    """Of the kernel, where all its rows are the part's.
+    """Watches the kernel, if the part has all its rows.
 
     A GPU has no steps by class.
     """
@@ -222,7 +222,7 @@ def _promise(parts, watches, grads, losses):
 
 
 def _common_device(parts):
-    """That of all parts, str; None where they have several."""
+    """The device of all parts, str; None if there are several."""
     devices = {rows.device for rows in parts}
     return devices.pop() if len(devices) == 1 else None
 

@@ -11,7 +11,7 @@ from tfxclass.types import Margin
 
 
 class OneVsRestPart:
-    """What `tfxclass.rows.loss.streamed_loss` computes of a part's blocks.
+    """One-vs-rest losses of a part's blocks, for `streamed_loss`.
 
     Stock ops: a block is read and written some times more than a softmax's.
 
@@ -49,7 +49,7 @@ class OneVsRestPart:
                 self._columns(start),
                 self._weights(start),
             )
-            # Of a block float32 sums in pairs; between blocks it would not.
+            # TensorFlow sums a block in pairs; sums over blocks need float64.
             return [total + tf.cast(tf.reduce_sum(losses, axis=1), tf.float64)]
 
         zeros = tf.zeros([self.blocks.batch], tf.float64)

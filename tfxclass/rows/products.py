@@ -21,7 +21,7 @@ def normalize(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def inverse_norms(vectors: tf.Tensor) -> tf.Tensor:
-    """What `normalize` multiplies by, float32 `[...]` of `[..., dim]`."""
+    """The factors of `normalize`, float32 `[...]` for `[..., dim]`."""
     squares = tf.reduce_sum(tf.square(vectors), axis=-1)
     return tf.math.rsqrt(tf.maximum(squares, EPSILON))
 

@@ -10,7 +10,7 @@ from tfxclass.types import Shape
 
 #: Numbers drawn at a time.
 BLOCK_NUMBERS = 1 << 21
-#: Initializers that draw nothing.
+#: Initializers that are not random.
 CONSTANTS = (
     keras.initializers.Zeros,
     keras.initializers.Ones,
@@ -24,7 +24,7 @@ _PLAIN = (
 
 
 class Rounded(keras.initializers.Initializer):
-    """Numbers of another initializer, drawn in float32 and rounded.
+    """Values of another initializer, made in float32 and rounded.
 
     Independent ones are drawn in blocks of rows, each from a seed of its own;
     others, as `Orthogonal`'s, or with a seed that is no int, all at once.
@@ -85,7 +85,7 @@ class Rounded(keras.initializers.Initializer):
 
 
 def _fans(shape, mode):
-    """What `VarianceScaling` divides by, of a matrix."""
+    """The divisor of `VarianceScaling` for a matrix."""
     fans = {
         "fan_in": shape[0],
         "fan_out": shape[1],

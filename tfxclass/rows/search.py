@@ -105,11 +105,11 @@ def best_of_logits(logits: tf.Tensor, k: int) -> Best:
 
 
 def merge(found: Sequence[Best], k: int) -> Best:
-    """One `Best` of those of consecutive parts, a list."""
+    """Merges the `Best` of consecutive parts, a list, into one."""
     if len(found) == 1:
         return found[0]
     ids, logits, sums = (tf.concat(x, axis=1) for x in zip(*found))
-    # Of equals top_k puts the first one first: the one of the lower id.
+    # Among equal scores top_k takes the first one, with the lower id.
     _, places = tf.math.top_k(nan_last(logits), k)
     ids, logits = (
         tf.gather(x, places, axis=1, batch_dims=1) for x in (ids, logits)

@@ -281,7 +281,7 @@ def _best_columns(logits, k):
 
 
 def _merge(best, block, k):
-    """`best` of the lower classes with that of a block of higher ones."""
+    """Merges the `Best` of lower classes with a block of higher ones."""
     # top_k puts the first of equals first, and here that is the lower id.
     scores = tf.concat([best[1], block[1]], axis=1)
     ids = tf.concat([best[0], block[0]], axis=1)

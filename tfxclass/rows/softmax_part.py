@@ -15,7 +15,7 @@ from tfxclass.types import Margin
 
 
 class SoftmaxPart:
-    """What `tfxclass.rows.loss.streamed_loss` computes of a part's blocks.
+    """Softmax losses of a part's blocks, for `streamed_loss`.
 
     Args:
         blocks: `Blocks` of the part, on the batch of all.
@@ -51,7 +51,7 @@ class SoftmaxPart:
             )
 
         top, total = self.blocks.fold(step, empty_stats(self.blocks.batch))
-        # Of a finished sum float32 loses nothing that shows.
+        # Rounding a finished sum to float32 makes no visible difference.
         total = tf.cast(total, tf.float32)
         target = terms.weighted() + self._uniform_logits()
         return tf.stack([top, total, target], axis=1)

@@ -9,7 +9,7 @@ from tfxclass.types import Margin
 
 
 class UniformPart:
-    """What `tfxclass.rows.loss.streamed_loss` computes of a sampled part.
+    """Uniform part of a sampled loss, for `streamed_loss`.
 
     A product with the sum of the rows, each over its expected count: no
     logits.

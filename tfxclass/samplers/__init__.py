@@ -33,3 +33,7 @@ __all__ = [
     "UniformSampler",
     "get",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,18 +10,19 @@ from tfxclass.types import Scalar
 
 @keras.saving.register_keras_serializable("tfxclass")
 class AdaptiveAllocation:
-    """Grows the number of classes, the trees and the interval as training goes.
+    """Grows the sample, the trees and the rebuild interval during training.
 
-    All of it is set at the start of each phase and stays until the next. The
-    number of active classes M becomes the least one whose mean cumulative
-    probability (the sum of the M greatest probabilities of a row) passes a
-    threshold; the threshold, the number of trees L and the rebuild interval T
-    grow linearly between their two ends over `ramp_steps`, the whole training.
+    Use it to reproduce HF-A of the paper. All values change at the start of a
+    phase. The number of active classes becomes the smallest M for which the M
+    greatest probabilities of an example have, on average, at least a given sum.
+    This threshold, the number of trees and the rebuild interval grow linearly
+    over `ramp_steps`.
 
     Args:
-        phase_steps: int, steps of a phase.
+        phase_steps: int, number of steps in a phase.
         cumulative_probability: `(first, last)` thresholds in (0, 1].
-        ramp_steps: int, steps of the training, over which all of it grows.
+        ramp_steps: int, number of steps over which all values grow, usually the
+            whole training.
         num_trees: `(first, last)` ints.
         rebuild_interval: `(first, last)` ints, in steps.
 
@@ -65,7 +66,7 @@ class AdaptiveAllocation:
         )
 
     def threshold(self, step: Scalar) -> tf.Tensor:
-        """The cumulative probability asked for at `step`, float32 scalar."""
+        """The required cumulative probability at `step`, float32 scalar."""
         low, high = self.cumulative_probability
         return low + (high - low) * self._done(step)
 
@@ -80,8 +81,8 @@ class AdaptiveAllocation:
 
         Args:
             step: int64 scalar.
-            probabilities: float32 `[rows, most]`, the greatest probabilities
-                of some rows, falling.
+            probabilities: float32 `[rows, most]`, the greatest probabilities of
+                some examples, falling.
         """
         reached = tf.reduce_mean(tf.cumsum(probabilities, axis=1), axis=0)
         short = tf.cast(reached < self.threshold(step), tf.int64)

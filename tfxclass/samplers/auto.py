@@ -42,42 +42,51 @@ _KEPT = 0.5
 
 @keras.saving.register_keras_serializable("tfxclass")
 class AutoSampler(IndexedSampler):
-    """Uniform samples, plus neighbors of the labels where these pay.
+    """Uniform samples, plus similar classes when that helps (`"auto"`).
 
-    The relative variance of the uniform estimate of the negatives' mass is
-    v = N / (m k_eff), for m negatives of N classes. k_eff is (sum p)^2 /
-    sum p^2 over the classes that are not labels: the effective number of
-    classes that share the mass. It matters for a row in proportion to the
-    model's uncertainty about the labels, 1 - p_y. Now and then both are
-    computed exactly for 16 rows of the batch. Neighbors are used (`choice` 1)
-    while v (1 - p_y), averaged over probes, exceeds half the ratio of the
-    costs of a step with neighbors and a step without. A model gives these
-    costs, so that a run can be repeated. Neighbors then get half of the sample
-    (`neighbor_fraction`), and the other half is uniform. Below half of that
-    threshold all of the sample is uniform again (`choice` 0).
+    It is the default of `SampledSoftmax`, and needs no tuning. It measures how
+    noisy uniform samples are, and adds classes similar to the labels while the
+    noise costs more than the search.
 
-    Neighbors come from a `NeighborCache`: the best classes that were seen for
-    each label, neighbors of these, and labels of recent rows with similar
-    features. So no index is built, and none is out of date. A hashing forest
-    finds the neighbors on GPUs, in shards and on parameter servers, where
-    there is no cache.
+    The measure is v = N / (m k_eff), the relative variance of the uniform
+    estimate from m negatives of N classes. k_eff is (sum p)^2 / sum p^2 over
+    the classes that are not labels: the effective number of classes that share
+    the probability mass. The variance matters in proportion to the model's
+    uncertainty about the labels, 1 - p_y. Both are computed exactly for 16
+    examples of a batch from time to time. Similar classes are used (`choice` 1)
+    while the mean of v (1 - p_y) exceeds half the relative cost of a step with
+    them. The costs come from a model, not from a clock, so a run can be
+    repeated. Similar classes then get half of the sample (`neighbor_fraction`).
+    Below half of the threshold, the whole sample is uniform again (`choice` 0).
 
-    Metrics, by `tfxclass.metrics.SamplerState`: `"k_eff"` and `"v"` (geometric
-    mean, mean), `"noise"` (v (1 - p_y), averaged), `"choice"` and `"recall"`.
-    The recall is the cached fraction of a row's eight best classes that are
-    not its labels. With a forest it is the forest's, as in
-    `HashingForestSampler`, and there is none where the forest is rebuilt at
-    fixed intervals.
+    Similar classes come from a `NeighborCache`: the best classes seen for each
+    label, the neighbors of these, and labels of recent examples with similar
+    features. No index has to be built. On GPUs, in shards and on parameter
+    servers a hashing forest is used instead.
+
+    `tfxclass.metrics.SamplerState` shows `"k_eff"` (geometric mean), `"v"`
+    (mean), `"noise"` (mean of v (1 - p_y)), `"choice"` and `"recall"`. The
+    recall is the fraction of an example's eight best other classes that are
+    cached. With a forest it is as in `HashingForestSampler`, and is left out if
+    the forest is rebuilt at fixed intervals.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
+        num_sampled: int, number of classes in a training step, labels included.
         num_trees, leaf_size: of the forest, if one is used. There are fewer
-            trees and smaller cells than in `HashingForestSampler`, so a query
+            trees and smaller leaves than in `HashingForestSampler`, so a query
             takes a third of the time.
         num_neighbors, num_candidates, rebuild_interval, neighbor_fraction,
             correct_fill, seed: as in `HashingForestSampler`.
-        query_fraction: float in (0, 1], fraction of the rows that a forest is
-            searched for as well. By default none is, where there is a cache.
+        query_fraction: float in (0, 1], fraction of the examples that also
+            search a forest. By default none do if there is a cache.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(
+        1_000_000, sampler=tfxclass.samplers.AutoSampler(4096)
+    )
+    ```
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -105,8 +114,8 @@ class AutoSampler(IndexedSampler):
         allocation = kwargs.pop("allocation", None)
         if allocation is not None:
             raise ValueError(
-                "`allocation` belongs to a HashingForestSampler; an "
-                f"AutoSampler decides by itself. Received: {allocation!r}"
+                "`allocation` is for a HashingForestSampler, and an "
+                f"AutoSampler has none. Received: {allocation!r}"
             )
         earlier = renamed_arguments.take(
             type(self).__name__, self.renamed, kwargs
@@ -169,7 +178,7 @@ class AutoSampler(IndexedSampler):
         return tf.convert_to_tensor(self.measured[name])
 
     def cost_ratio(self, batch: Scalar) -> Scalar:
-        """The cost of a step with neighbors over one without, by a model."""
+        """Modeled relative cost of a step with similar classes."""
         step = step_nanoseconds(batch, self.size_for(batch), self.dim)
         rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
         search = 0.0
@@ -287,11 +296,11 @@ class AutoSampler(IndexedSampler):
         return tf.math.divide_no_nan(*count)
 
     def candidate_share(self) -> tf.Tensor:
-        """The fraction of the classes that labels leave, for neighbors."""
+        """Fraction of the non-label places kept for similar classes."""
         return self._state("choice") * self.neighbor_fraction
 
     def candidate_budget(self, num_sampled: Scalar) -> tf.Tensor:
-        """How many neighbors to look for, int64 scalar."""
+        """How many similar classes to look for, int64 scalar."""
         # A constant times the choice, instead of eight ops.
         chosen = part_of(num_sampled, self.neighbor_fraction)
         return chosen * tf.cast(self._state("choice"), tf.int64)

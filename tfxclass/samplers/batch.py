@@ -21,44 +21,56 @@ _NEVER = 1e6
 
 @keras.saving.register_keras_serializable("tfxclass")
 class BatchSampler(Sampler):
-    """The labels of the batch, each a negative for the other rows.
+    """In-batch negatives: the labels of the other examples in the batch.
 
     Use it to train a retrieval model with two towers. A class is in the batch
     as often as it is a label, so frequent classes would be pushed down.
-    Therefore the loss subtracts the log of the fraction of batches that have
-    the class (log-Q correction). That fraction is estimated from the stream:
-    the steps between two batches with the class, as a moving average. No
-    count is needed beforehand, and the estimate follows changes.
+    Therefore the loss subtracts the log of the fraction of batches that contain
+    the class (log-Q correction). This fraction is estimated during training,
+    from a moving average of the steps between two batches with the class. No
+    counts are needed beforehand, and the estimate follows changes.
 
-    The labels of a row are in its sample with probability 1. So nothing is
+    The labels of an example are in its sample with probability 1. Nothing is
     subtracted from their logits, and the expected gradient is close to the
-    full softmax's (Khrylchenko et al., 2025). `correct_labels=True` subtracts
-    the log of their fraction, too, as Yi et al. (2019) do it. Rare labels are
-    then pulled up too little once the model knows them.
+    gradient of the full softmax (Khrylchenko et al., 2025).
+    `correct_labels=True` subtracts the log of their fraction, too, as Yi et al.
+    (2019) do. Rare labels are then pulled up too little once the model knows
+    them.
 
-    With a memory, the last labels of earlier batches are negatives too; their
-    rows are read as they are now. Negatives that a row brings along
-    (`num_negatives`) are in for sure, and counted once: nothing is subtracted.
+    With `memory`, the last labels of earlier batches are negatives, too, with
+    their current class vectors. Hard negatives that come with an example
+    (`num_negatives`) are always included and counted once, so nothing is
+    subtracted.
 
     Args:
-        num_sampled: int, number of classes a step, labels included; what
-            labels and memory do not fill is left out of the loss. A batch with
-            more distinct labels computes all of its labels. By default as many
-            as the labels of each batch and the memory need.
-        memory: int >= 0, how many of the last labels are negatives.
-        rate: float in (0, 1], of the moving average.
-        num_buckets: int; classes with the same id modulo it share an estimate
-            (8 bytes each).
-        correct_labels: bool, whether the log of the fraction is subtracted from
-            the logits of a row's own labels, too. Defaults to False; a file
-            of an earlier version means True.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+            Places that labels and memory do not fill are left out of the loss.
+            A batch with more distinct labels computes all of its labels. By
+            default it is as large as the labels of each batch and the memory
+            need.
+        memory: int >= 0, number of recent labels that are negatives. Defaults
+            to 0.
+        rate: float in (0, 1], rate of the moving average. Defaults to 0.05.
+        num_buckets: int. Classes with the same id modulo `num_buckets` share an
+            estimate. Each takes 8 bytes. Defaults to 2^20.
+        correct_labels: bool, whether the log of the fraction is also subtracted
+            from the logits of an example's own labels. Defaults to False. For
+            files of an earlier version it is True.
+        seed: int, seed of the sampling.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(
+        1_000_000, sampler=tfxclass.samplers.BatchSampler(memory=8192)
+    )
+    ```
 
     References:
         Khrylchenko et al., Correcting the LogQ Correction: Revisiting Sampled
         Softmax for Large-Scale Retrieval, RecSys 2025 (arXiv 2507.09331).
-        Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus
-        Item Recommendations, RecSys 2019 (Algorithm 2).
+        Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+        Recommendations, RecSys 2019 (Algorithm 2).
         Wang et al., Cross-Batch Negative Sampling for Training Two-Tower
         Recommenders, SIGIR 2021.
     """
@@ -99,7 +111,7 @@ class BatchSampler(Sampler):
         shape = (self.num_buckets,)
         self.last_step = self._add("last_step", shape, "int32", -1)
         self.interval = self._add("interval", shape, "float32", _NEVER)
-        # Of the labels that a full memory holds, in how many steps they came.
+        # In how many steps the labels of a full memory came.
         self.span = self._add("span", (), "float32", 1)
         self.recent = self._add("recent", (self.memory,), "int64", -1)
         self.built = True
@@ -203,8 +215,8 @@ class BatchSampler(Sampler):
         seed: int | None,
     ) -> Sampler:
         raise ValueError(
-            "A BatchSampler is of whole batches, not of a part of the classes. "
-            "Fix: take a SampledSoftmax. Received: one of a ShardedSoftmax"
+            "A BatchSampler does not work in a ShardedSoftmax, which samples "
+            "a part of the classes at a time. Fix: use SampledSoftmax."
         )
 
     def index_bytes(self, num_classes: int, dim: int) -> int:

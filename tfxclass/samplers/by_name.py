@@ -38,19 +38,20 @@ def get(
     seed: int | None = None,
     num_classes: int | None = None,
 ) -> Sampler:
-    """The sampler that an argument of a head means.
+    """Returns the sampler for an argument of a head.
 
     Args:
-        sampler: a `Sampler`, its serialised form, or one of `NAMES`.
-        num_sampled: int, classes a step; with a name, or the sampler's own.
-            None is 1 % of the classes and at least twice the labels of each
-            batch.
-        seed: int, of a sampler by its name.
-        num_classes: int, of which a sampler by its name takes no more.
+        sampler: a `Sampler`, its serialized form, or one of `NAMES`.
+        num_sampled: int, number of classes in a training step. For a `Sampler`
+            it must equal the sampler's own. None is 1 % of the classes and at
+            least twice the labels of each batch.
+        seed: int, for a sampler given by name.
+        num_classes: int, upper limit of `num_sampled` for a sampler given by
+            name.
 
     Raises:
-        ValueError: none of these, or a `num_sampled` that is no size or not
-            the sampler's own.
+        ValueError: if `sampler` is none of these, or `num_sampled` is not a
+            size or not the sampler's own.
     """
     if isinstance(sampler, dict):
         sampler = keras.saving.deserialize_keras_object(sampler)

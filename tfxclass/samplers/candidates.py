@@ -1,4 +1,4 @@
-"""What the samplers share that propose classes, and fill up at random."""
+"""Base of the samplers that find similar classes and add random ones."""
 
 import math
 from typing import Any

@@ -17,32 +17,46 @@ from tfxclass.types import Variable
 
 @keras.saving.register_keras_serializable("tfxclass")
 class ClusterSampler(NeighborSampler, IndexedSampler):
-    """The labels of the batch, the classes nearest to its features, a fill.
+    """Labels, the nearest classes by inverted lists, and uniform samples.
 
-    An index of inverted lists: class rows by their nearest k-means centre. A
-    step reads, for every row of the batch, the `num_probes` lists whose
-    centres answer it most and scores their classes by the rows as they are;
-    the rest of the sample is uniform, which keeps the estimate sound
-    where the index is stale. A search costs a product a centre and one a class
-    of the lists read, about `num_probes / num_clusters` of all.
+    Use it to find hard negatives with less memory than a forest. Class vectors
+    are kept in lists, by their nearest k-means center. For each example, a step
+    reads the `num_probes` lists with the greatest products with the features,
+    and scores their classes with the current class vectors. The rest of the
+    sample is uniform, so the estimate stays right if the index is out of date.
+    A search costs one product for each center and for each class of the lists:
+    about `num_probes / num_clusters` of all classes.
 
-    Every `rebuild_interval` steps new centres are begun from a snapshot of
-    the class rows, in the background, and take their place a quarter of it
-    later; then, every `update_interval` steps, the rows that steps touched are
-    assigned again in the same way. The first step builds an index. Memory: two
-    indexes of 8 bytes a class and a copy of the class matrix.
+    Every `rebuild_interval` steps, new centers are computed in the background
+    from a snapshot of the class vectors. They replace the old ones a quarter of
+    the interval later. Every `update_interval` steps, the class vectors that
+    were updated are assigned to lists again. The first step builds an index.
+    Memory: two indexes of 8 bytes for each class, and a copy of the class
+    matrix.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        num_clusters: int, by default four times the root of the classes.
-        num_probes: int, lists read for a row of the batch.
-        num_neighbors: int Q, classes taken for a row of the batch;
-            by default as many as fill the candidates' part of the sample.
-        update_interval: int, in steps.
-        rebuild_interval: int, in steps; at least 4.
-        neighbor_fraction: float in (0, 1], their part of what labels leave.
-        correct_fill: whether the fill is weighted.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+        num_clusters: int. Defaults to four times the square root of the number
+            of classes.
+        num_probes: int, number of lists that are read for each example.
+            Defaults to 8.
+        num_neighbors: int, number of classes that each example contributes. By
+            default as many as fill the places reserved for similar classes.
+        update_interval: int, in steps. Defaults to 50.
+        rebuild_interval: int, in steps, at least 4. Defaults to 500.
+        neighbor_fraction: float in (0, 1], fraction of the non-label places
+            that is reserved for similar classes. Defaults to 0.5.
+        correct_fill: bool, whether the uniform samples stand for all classes
+            that were not found.
+        seed: int, seed of the sampling.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(
+        1_000_000, sampler=tfxclass.samplers.ClusterSampler(4096)
+    )
+    ```
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Of how many classes the mass of the negatives is: what a probe measures."""
+"""The effective number of classes that share the negatives' mass."""
 
 from typing import Any
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from tfxclass.types import Scalar
 
 
 class Effective(NamedTuple):
-    """What `effective_classes` returns.
+    """The result of `effective_classes`.
 
     Attributes:
         k_eff: float32 `[n]`, (sum p)^2 / sum p^2 over the classes that are no

@@ -27,51 +27,61 @@ _ALLOCATION_ROWS = 32
 
 @keras.saving.register_keras_serializable("tfxclass")
 class HashingForestSampler(NeighborSampler, IndexedSampler):
-    """The labels of the batch, the classes nearest to its features, a fill.
+    """Labels, the nearest classes by a forest, and uniform samples.
 
-    A step searches the forest for a fraction of the batch's rows, those whose
-    labels were searched for longest ago. For all rows, the classes that were
-    found are compared with the cached neighbors of the label and of one of its
-    neighbors, and with the labels of recent rows with similar features. The
-    best eight are cached, so each step has neighbors of all rows
-    (`NeighborCache`). Where the union of all neighbors is more than
-    `neighbor_fraction` of the classes that labels leave, the classes stay to
-    which a row gives the most probability. The rest of the sample is uniform.
-    `correct_fill` gives these classes the weight of all classes that they
-    stand for, which makes the sum of exponentials an unbiased estimate.
-    Without it, and with `neighbor_fraction=1`, the softmax is the paper's,
-    restricted to the sample.
+    It is the sampler of `SelectiveSoftmax`. A step searches the forest for a
+    fraction of the examples: those whose labels were searched for longest ago.
+    Every example compares the classes that were found, the cached neighbors of
+    its label and of one of the neighbors, and the labels of recent examples
+    with similar features. The best eight are cached, so each step has neighbors
+    of all examples (`NeighborCache`).
 
-    The first step builds a forest of the class vectors as they are. A new
-    forest is built in the background from a snapshot of the class vectors, and
-    its trees replace the old ones one by one over `rebuild_interval` steps (on
-    a GPU, all at the end). With `"auto"` a rebuild begins when the forest has
-    drifted. That is measured by the ten greatest logits of a few rows, which
-    are computed exactly now and then: the forest has drifted when it finds
-    less than nine tenths of what it found when it was new, by more than
-    chance. Refreshes then take about a twentieth of the time of the steps, or
-    a quarter where the forest is searched for all rows.
+    Similar classes get at most `neighbor_fraction` of the non-label places. If
+    there are more, the classes with the highest probability for an example
+    stay. The rest of the sample is uniform. With `correct_fill`, the uniform
+    samples stand for all classes that were not found, which makes the sum of
+    exponentials an unbiased estimate. Without it, and with
+    `neighbor_fraction=1`, the softmax is restricted to the sample, as in the
+    paper.
+
+    The first step builds a forest. A new forest is built in the background from
+    a snapshot of the class vectors. Its trees replace the old ones one by one
+    over `rebuild_interval` steps (on a GPU, all at the end). With `"auto"` a
+    rebuild begins when the forest has drifted. To measure drift, the ten
+    greatest logits of a few examples are computed exactly from time to time.
+    The forest has drifted when it finds significantly less than nine tenths of
+    what it found when it was new. Refreshes then take about 5 % of the training
+    time, or 25 % if the forest is searched for all examples.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        num_trees: int; by default 50, or as many as a forest of 2 GB has, its
-            refresh included (24 at 10M classes).
-        leaf_size: int, most rows of a cell.
-        num_neighbors: int Q, classes looked for a row of the batch;
-            by default as many as fill the candidates' part of the sample, and
-            its labels.
-        num_candidates: int, most classes that a query scores, those that most
-            trees agree on; None scores all that the trees give, as the paper
-            does.
-        query_fraction: float in (0, 1], fraction of the rows that the forest is
-            searched for; 1 is all rows, as in the paper. By default a
-            sixteenth with `correct_fill`, and else 1. Always 1 for shards, on
+        num_sampled: int, number of classes in a training step, labels included.
+        num_trees: int. Defaults to 50, or to the number of trees that fit into
+            2 GB, refresh included (24 for 10 million classes).
+        leaf_size: int, largest number of classes in a leaf. Defaults to 100.
+        num_neighbors: int, number of classes to look for, for each example. By
+            default as many as fill the places reserved for similar classes,
+            plus the labels.
+        num_candidates: int, largest number of classes that a query scores,
+            those that most trees agree on. None scores all that the trees
+            return, as in the paper. Defaults to 64.
+        query_fraction: float in (0, 1], fraction of the examples that the
+            forest is searched for. 1 is all, as in the paper. Defaults to 1/16
+            with `correct_fill`, and else 1. It is always 1 in shards, on
             parameter servers and on GPUs.
-        rebuild_interval: int, in steps, or `"auto"`.
-        neighbor_fraction: float in (0, 1], their part of what labels leave.
-        correct_fill: whether the fill is weighted.
-        allocation: `AdaptiveAllocation` or None.
-        seed: int.
+        rebuild_interval: int, in steps, or `"auto"`. Defaults to `"auto"`.
+        neighbor_fraction: float in (0, 1], fraction of the non-label places
+            that is reserved for similar classes. Defaults to 0.5.
+        correct_fill: bool, whether the uniform samples stand for all classes
+            that were not found.
+        allocation: `AdaptiveAllocation` or None. Defaults to None.
+        seed: int, seed of the sampling.
+
+    Example:
+
+    ```python
+    sampler = tfxclass.samplers.HashingForestSampler(4096, num_trees=20)
+    head = tfxclass.layers.SampledSoftmax(1_000_000, sampler=sampler)
+    ```
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -134,7 +144,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
 
     @property
     def drift(self) -> Drift | None:
-        """What measures the recall; None with a fixed `rebuild_interval`."""
+        """The recall measurement; None with a fixed `rebuild_interval`."""
         return self.forest.drift
 
     def may_cache(self) -> bool:

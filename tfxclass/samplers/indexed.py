@@ -77,7 +77,7 @@ class IndexedSampler(Sampler):
             self.build_index(kernel)
 
     def build_index(self, kernel: Variable) -> None:
-        """What `rebuild` does in each kind of index."""
+        """Builds the index; called by `rebuild`."""
         raise NotImplementedError
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
@@ -101,7 +101,7 @@ class IndexedSampler(Sampler):
                 self.neighbor_cache = NeighborCache(self, *kernel_shape)
 
     def searched_fraction(self) -> float:
-        """The fraction of the rows that a step searches the index for.
+        """The fraction of the examples for which a step searches the index.
 
         It is 1 on a GPU, which searches for all rows at once.
         """

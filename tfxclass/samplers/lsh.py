@@ -31,90 +31,104 @@ from tfxclass.types import Variable
 
 @keras.saving.register_keras_serializable("tfxclass")
 class LSHSampler(IndexedSampler):
-    """The labels of the batch, the classes in its hash buckets, a fill.
+    """Labels, classes that hash tables find, and uniform samples.
 
-    Class rows are kept in `num_tables` hash tables of `num_hashes` functions
-    each. The negatives of a sample are the union of its buckets: those of its
-    features (`scheme="embedding"`) or of its labels' rows (`"label"`). A class
-    whose functions collide with probability p is found with probability
-    1 - (1 - p^K)^L, which follows the weights as they are trained.
+    It is the sampler of `LSHSoftmax`. Class vectors are kept in `num_tables`
+    hash tables with `num_hashes` functions each. The negatives of an example
+    are the classes in the buckets of its features (`scheme="embedding"`) or of
+    its labels' class vectors (`"label"`). A class whose functions collide with
+    probability p is found with probability 1 - (1 - p^K)^L, for K functions and
+    L tables. With `"dwta"` it is found less often: see
+    `tfxclass.ops.lsh.hash_codes`.
 
-    Labels come first. The batch's union gets at most `neighbor_fraction` of
-    the rest of the sample. Each query reads all tables, and each table that
-    gives a class is a vote for it. A larger union is cut by votes: classes with
-    the most (of one query) stay, and of those with the least votes that stay a
-    uniform sample. A class is then kept with the probability of so many votes,
-    which are Binomial(L, p^K): the more similar, the more surely. Votes are
-    rough: of 10,000 classes in groups of 50, the 101 with the most are a
-    quarter of the 101 nearest. So votes give `rerank_factor` times as many
-    classes, the logits of those are computed, and the classes that the batch
-    gives the most probability stay. The rest of the sample is uniform.
+    Labels come first. The classes found for the batch get at most
+    `neighbor_fraction` of the other places. Each table that returns a class is
+    a vote for it. If too many classes are found, those with the most votes
+    (from a single query) stay, and ties are sampled uniformly. Votes are
+    Binomial(L, p^K), so more similar classes are kept with higher probability.
+    Votes are a rough measure. Therefore votes select `rerank_factor` times as
+    many classes as fit, the logits of these are computed, and the classes with
+    the highest probability for the batch stay. The rest of the sample is
+    uniform.
 
-    The first step builds tables of the rows as they are. New ones are begun
-    from the rows that were sampled since: the step that begins them hashes
-    these rows, and the tables are merged in the background. When the functions
-    are drawn anew, or over an eighth of the rows was sampled, that step makes
-    tables of all rows, read where they lie. New tables take the old ones' place
-    some steps later: when the tables have drifted,
-    `rebuild_interval="auto"` (as `HashingForestSampler` says), or every
-    `rebuild_interval` steps, growing by `decay`.
+    The first step builds the tables. New tables are begun from the class
+    vectors that were sampled since, and are merged in the background. When hash
+    functions are replaced, or over an eighth of the class vectors was sampled,
+    tables are made of all class vectors. New tables replace the old ones some
+    steps later. This happens when the tables have drifted
+    (`rebuild_interval="auto"`, see `HashingForestSampler`), or every
+    `rebuild_interval` steps, an interval that grows by `decay`.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        scheme: `"embedding"` or `"label"`.
-        hash_family: `"simhash"`, `"sparse_simhash"` (its functions look at a
-            third of the coordinates) or `"dwta"` (winner take all; zeros count
-            as absent, so it suits sparse features).
-        num_hashes: int K, functions a table; by default such that a query
-            visits about twice as many ids as a step computes classes.
-        num_tables: int L, at most 65,535 (12,287 on a GPU); by default 16 to
-            50, so that hashing costs about what the products of a step do, or
-            as many as tables of 1 GB are, their refresh included (8 at least).
-        bin_size: int, coordinates that a function of `"dwta"` compares.
-        bucket_size: int, most classes of a bucket, a random sample of those
-            that hash there; None keeps all, and the cost of a step then grows
-            with them.
-        measure: what functions collide by: `"cosine"`, or `"inner_product"`
-            (the rows get a coordinate with which their norms are equal).
-        rebuild_interval: int, in steps, the first interval; or `"auto"`.
-        decay: float >= 0: refresh r comes exp(decay r) times the first
-            interval after the one before it. 0 keeps the interval.
-        redraw_interval: int, in refreshes: how often hash functions are drawn
-            anew; None is never.
-        incremental: whether a refresh hashes only the rows that were sampled
-            since. Right for optimizers that move no other row (those of
-            `tfxclass.optimizers`, plain SGD); False hashes all of them.
-        negatives: `"batch"`: a sample's softmax covers the classes of the
-            whole batch. `"sample"`: its own labels and buckets only, as in the
-            paper, or, if these give nothing, the classes of the batch. Where
-            not all samples' buckets have room, those classes that have the
-            votes to be kept.
-        neighbor_fraction: float in (0, 1], its part of what labels leave.
-        correction: `"fill"`: classes of the fill stand for all that were not
-            found, which makes the sum of exponentials an unbiased estimate,
-            given the tables. `"sampling"`: classes are weighted by the
-            probability with which they are found, 1 - (1 - p^K)^L (or filled),
-            at least 1 / num_classes; for `"simhash"` without `bucket_size`;
-            nearly unbiased over hash functions where the union fits.
-            `"none"`: the softmax is restricted to the set, as in the paper.
-        rerank_factor: int, how many times the classes that fit votes may
-            give. Their logits decide which stay; 1 is votes alone, as in the
-            paper. By default 8 with `correction="fill"`, or as many as make
-            4,096 classes (more would cost more than the step). With the other
-            corrections it is 1.
-        query_fraction: float in (0, 1], fraction of the rows that tables are
-            read for: the rows whose labels were searched for longest ago. The
-            others take their neighbors from a `NeighborCache`. By default a
-            sixteenth with `correction="fill"`, `negatives="batch"` and
-            `rerank_factor=None`. With other options it is 1, and always in
-            shards, on parameter servers and on GPUs.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+        scheme: `"embedding"` or `"label"`. Defaults to `"embedding"`.
+        hash_family: `"simhash"`, `"sparse_simhash"` (each function reads a
+            third of the coordinates) or `"dwta"` (winner take all, where zeros
+            count as absent, for sparse features). Defaults to `"simhash"`.
+        num_hashes: int, K, functions in a table. By default a query visits
+            about twice as many ids as a step computes classes.
+        num_tables: int, L, at most 65,535 (12,287 on a GPU). Defaults to 16 to
+            50, so that hashing costs about as much as the products of a step.
+            It is lower if the tables would take more than 1 GB, refresh
+            included, but at least 8.
+        bin_size: int, number of coordinates that a function of `"dwta"`
+            compares. Defaults to 8.
+        bucket_size: int, largest number of classes in a bucket, a random sample
+            of all in it. None keeps all, so the cost of a step is not limited.
+            Defaults to 128.
+        measure: `"cosine"`, or `"inner_product"`, where class vectors get an
+            additional coordinate that makes their norms equal. Defaults to
+            `"cosine"`.
+        rebuild_interval: int, the first interval in steps, or `"auto"`.
+            Defaults to `"auto"`.
+        decay: float >= 0. Interval r is exp(decay * r) times the first one. 0
+            keeps the interval. Defaults to 0.05.
+        redraw_interval: int, number of refreshes after which hash functions are
+            replaced. None is never. Defaults to 20.
+        incremental: bool, whether a refresh hashes only the class vectors that
+            were sampled since the last one. Use True for optimizers that do not
+            update others: `tfxclass.optimizers` and plain SGD.
+            Defaults to True.
+        negatives: `"batch"`: the softmax of an example is over the classes of
+            the whole batch. `"sample"`: it is over its own labels and buckets
+            only, as in the paper, or the classes of the batch if these are
+            empty. If not all buckets fit, the classes with the most votes stay.
+            Defaults to `"batch"`.
+        neighbor_fraction: float in (0, 1], fraction of the non-label places
+            that is reserved for similar classes. Defaults to 0.5.
+        correction: `"fill"`: uniform samples stand for all classes that were
+            not found, so the sum of exponentials is an unbiased estimate, given
+            the tables. `"sampling"`: classes are weighted by the probability of
+            being found, 1 - (1 - p^K)^L, or of being a uniform sample, at least
+            1 / num_classes. It is for `"simhash"` without `bucket_size`, and
+            nearly unbiased if all found classes fit. `"none"`: the softmax is
+            restricted to the sample, as in the paper. Defaults to `"fill"`.
+        rerank_factor: int, how many times more classes votes select than fit,
+            before logits decide. 1 uses votes only, as in the paper. Defaults
+            to 8 with `correction="fill"`, or less, so that at
+            most 4,096 classes are reranked.
+            With other corrections it is 1.
+        query_fraction: float in (0, 1], fraction of the examples that read the
+            tables: those whose labels were searched for longest ago. The others
+            take their neighbors from a `NeighborCache`. Defaults to 1/16 with
+            `correction="fill"`, `negatives="batch"` and `rerank_factor=None`,
+            and else 1. It is always 1 in shards, on parameter servers and on
+            GPUs.
+        seed: int, seed of the hash functions and of the sampling.
+
+    Example:
+
+    ```python
+    sampler = tfxclass.samplers.LSHSampler(4096, scheme="label")
+    head = tfxclass.layers.SampledSoftmax(1_000_000, sampler=sampler)
+    ```
 
     References:
         Daghaghi et al., A Tale of Two Efficient and Informative Negative
-        Sampling Distributions, ICML 2021 (A Constant-Time Adaptive Negative
-        Sampling). Chen et al., SLIDE, MLSys 2020. Neyshabur and Srebro, On
-        Symmetric and Asymmetric LSHs for Inner Product Search, ICML 2015.
+        Sampling Distributions, ICML 2021.
+        Chen et al., SLIDE, MLSys 2020.
+        Neyshabur and Srebro, On Symmetric and Asymmetric LSHs for Inner Product
+        Search, ICML 2015.
     """
 
     has_gpu_ops = LSHTables.has_gpu_ops
@@ -209,7 +223,7 @@ class LSHSampler(IndexedSampler):
         return num_classes * num_tables * (5 + num_hashes * dim / 60)
 
     def functions(self, num_classes: int) -> tuple[int, int]:
-        """`(num_hashes, num_tables)`, chosen where they are not given."""
+        """`(num_hashes, num_tables)`, with their defaults resolved."""
         return lsh_options.functions_of(self, num_classes)
 
     def prepare(self, num_classes: int) -> None:
@@ -253,8 +267,9 @@ class LSHSampler(IndexedSampler):
     def interval(self, step: Scalar) -> tf.Tensor:
         """Steps from a refresh at `step` to the next, int64 scalar.
 
-        With refresh r at rebuild_interval (e^(decay r) - 1) / (e^decay - 1),
-        the r-th interval, rebuild_interval e^(decay r), is linear in the step.
+        Refresh r is at step rebuild_interval * (e^(decay r) - 1) / (e^decay -
+        1). So interval r, rebuild_interval * e^(decay r), is linear in the
+        step.
         """
         grown = tf.cast(step, tf.float64) * math.expm1(self.decay)
         return self.rebuild_interval + tf.cast(grown, tf.int64)
@@ -347,7 +362,7 @@ class LSHSampler(IndexedSampler):
     def hashed_queries(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """What buckets are looked up for.
+        """The vectors whose buckets are looked up.
 
         Returns:
             `(queries, valid)`: float32 `[batch, p, dim]`, bool `[batch, p]`.

@@ -92,7 +92,7 @@ def _from_votes(
 def _from_cache(
     sampler, asked, valid, queries, target_ids, kernel, room, budget
 ):
-    """As `_from_votes`: tables for some rows, the cache for the others."""
+    """As `_from_votes`: tables for some examples, the cache for others."""
     times, batch = _times(sampler), tf.shape(queries, tf.int64)[0]
     wanted = times * (budget // tf.maximum(batch, 1) + 1)
     pool = sampler.searched_fraction() * tf.cast(times * budget, tf.float32)

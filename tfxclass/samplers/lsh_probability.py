@@ -1,4 +1,4 @@
-"""With which probability hash tables find a class, and what it then counts."""
+"""The probability that hash tables find a class, and its weight."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from tfxclass.types import Scalar
 
 
 def collision_probability(cosine: tf.Tensor) -> tf.Tensor:
-    """Of one SimHash function: 1 - angle / pi."""
+    """Collision probability of a SimHash function: 1 - angle / pi."""
     return 1.0 - tf.acos(tf.clip_by_value(cosine, -1.0, 1.0)) / math.pi
 
 
@@ -56,7 +56,7 @@ def log_not_found(
     least = tf.cast(least_votes, tf.float32)
     found = last_fraction * _at_least(least, tables, in_table)
     found += (1.0 - last_fraction) * _at_least(least + 1.0, tables, in_table)
-    # Of one vote exactly, also where float32 takes P for 1.
+    # Exact for one vote, even where float32 rounds P to 1.
     whole = tf.math.multiply_no_nan(tf.math.log1p(-in_table), tables)
     return tf.where(
         tf.logical_and(least <= 1.0, last_fraction >= 1.0),
@@ -153,7 +153,7 @@ def per_sample(
 
 
 def _own_targets(positions, shape):
-    """Where the labels of each row are, bool of that shape."""
+    """A mask of the labels of each example, bool."""
     rows = tf.where(positions >= 0)
     columns = tf.gather_nd(positions, rows)
     return tf.tensor_scatter_nd_update(

@@ -33,7 +33,7 @@ def tables_of(num_classes: int) -> int:
 
 
 def bits_of(num_classes: int) -> int:
-    """Of a table's codes: with them a table has a place for each class."""
+    """Bits of a table's codes, so that each class has a place."""
     bits = math.ceil(math.log2(max(num_classes / _PLACES, 2)))
     return min(bits, _MOST_BITS)
 

@@ -39,15 +39,24 @@ class _RandomSampler(Sampler):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class UniformSampler(_RandomSampler):
-    """The labels of the batch, then classes drawn uniformly.
+    """The labels of the batch, and other classes sampled uniformly.
 
-    Draws are without replacement among the classes that are no label of the
-    batch, so the loss's estimate of the sum of exponentials is unbiased
-    (Horvitz-Thompson), and every other label serves as a negative for free.
+    Use it as a fast default, when classes are not very similar. Classes are
+    sampled without replacement among those that are not labels of the batch.
+    The estimate of the sum of exponentials is unbiased (Horvitz-Thompson), and
+    the labels of other examples are negatives, too.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+        seed: int, seed of the sampling.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(
+        1_000_000, sampler=tfxclass.samplers.UniformSampler(4096)
+    )
+    ```
     """
 
     _fill = "uniform"
@@ -55,15 +64,24 @@ class UniformSampler(_RandomSampler):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class LogUniformSampler(_RandomSampler):
-    """The labels of the batch, then classes by a log-uniform law.
+    """The labels of the batch, and classes sampled log-uniformly.
 
-    For classes numbered by falling frequency: P(c) = log((c + 2) / (c + 1)) /
-    log(num_classes + 1), drawn until `num_sampled` are distinct. The loss's
-    estimate of the sum of exponentials is unbiased, as `FrequencySampler`'s.
+    Use it for classes numbered by falling frequency, such as words, if counts
+    are not known. The probability is P(c) = log((c + 2) / (c + 1)) /
+    log(num_classes + 1), sampled until `num_sampled` classes are distinct. The
+    estimate of the sum of exponentials is unbiased, as with `FrequencySampler`.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+        seed: int, seed of the sampling.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(
+        50_000, sampler=tfxclass.samplers.LogUniformSampler(1024)
+    )
+    ```
     """
 
     _fill = "log_uniform"
@@ -75,7 +93,7 @@ class LogUniformSampler(_RandomSampler):
         num_sampled: int | None,
         seed: int | None,
     ) -> Sampler:
-        """By the same law, restricted to the rows."""
+        """A copy with this distribution, for the given classes only."""
         if not first:
             return super().for_rows(first, num_rows, num_sampled, seed)
         ranks = np.arange(first, first + num_rows, dtype=np.float64)
@@ -85,24 +103,33 @@ class LogUniformSampler(_RandomSampler):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class FrequencySampler(_RandomSampler):
-    """The labels of the batch, then classes by their frequency.
+    """The labels of the batch, and classes sampled by their frequency.
 
-    P(c) is proportional to `counts[c] ** power`; draws go on until
-    `num_sampled` are distinct. Given the others, a class is in with
-    probability 1 - exp(-P(c) t), where t is when the first class that is left
-    out would have come; with it the loss's estimate of the sum of exponentials
-    is unbiased. A draw is a binary search among `num_classes` running sums (8
-    bytes a class). For that every class must be drawn now and then: a count
-    below `min_count`, and zero above all, counts as `min_count`.
+    Use it for classes with very different frequencies, if counts are known.
+    P(c) is proportional to `counts[c] ** power`, and sampling continues until
+    `num_sampled` classes are distinct. A class is then in the sample with
+    probability 1 - exp(-P(c) t), where t is the time at which the first
+    left-out class would have come. With this probability the estimate of the
+    sum of exponentials is unbiased (bottom-k sampling). Every class must have a
+    positive probability, so counts below `min_count`, such as zero, are
+    replaced by it. The sampler takes 8 bytes for each class.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        counts: numbers >= 0, `[num_classes]`, how frequent the classes are.
-        power: float >= 0; 0.75 is word2vec's, 0 draws uniformly.
-        min_count: float > 0, the least that a class counts; by default the
-            least count above zero: a class that never occurred is drawn as
-            often as the rarest that did.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+        counts: numbers >= 0, `[num_classes]`, frequencies of the classes.
+        power: float >= 0. 0.75 is word2vec's, and 0 is uniform. Defaults to 1.
+        min_count: float > 0, lowest count of a class. Defaults to the lowest
+            positive count, so a class that never occurred is sampled as often
+            as the rarest class that did.
+        seed: int, seed of the sampling.
+
+    Example:
+
+    ```python
+    counts = np.arange(10_000, 0, -1)
+    sampler = tfxclass.samplers.FrequencySampler(1024, counts, power=0.75)
+    head = tfxclass.layers.SampledSoftmax(10_000, sampler=sampler)
+    ```
 
     References:
         Mikolov et al., Distributed Representations of Words and Phrases and
@@ -138,7 +165,7 @@ class FrequencySampler(_RandomSampler):
         return np.cumsum((counts / counts.max()) ** self.power)
 
     def _at_least(self):
-        """What each class counts, float64 above 0."""
+        """The effective counts, float64 above 0."""
         least = self.min_count
         if least is None:
             least = self.counts[self.counts > 0].min()
@@ -161,7 +188,7 @@ class FrequencySampler(_RandomSampler):
         num_sampled: int | None,
         seed: int | None,
     ) -> Sampler:
-        """By the same law, restricted to the rows."""
+        """A copy with this distribution, for the given classes only."""
         counts = self._at_least()[first : first + num_rows]
         # Padding is drawn now and then, and counts nothing.
         short = num_rows - len(counts)

@@ -15,7 +15,7 @@ _SINGLE, _RUNNING = 3.0, 2.0
 
 
 class RecallWatch(NamedTuple):
-    """What is known of an index since it was new; float32 scalars.
+    """Measurements of an index since it was new; float32 scalars.
 
     Attributes:
         fresh: mean recall of its first probes.
@@ -55,7 +55,7 @@ class RecallWatch(NamedTuple):
         return (1 - _WEIGHT) * mean + _WEIGHT * value
 
     def fell(self, recall: tf.Tensor) -> tf.Tensor:
-        """Whether the recall is below nine tenths of that of the new index.
+        """Whether the recall is below 0.9 times the one of the new index.
 
         By the last probe, `recall`, alone, which tells a sudden fall, or by the
         running mean, which tells a slow one; each by more than noise is.

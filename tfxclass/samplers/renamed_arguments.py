@@ -6,7 +6,7 @@ from typing import Any
 
 #: The former name of the argument of every sampler with an index.
 INDEXED = {"query_share": "query_fraction"}
-#: Those of an `LSHSampler`.
+#: Renamed arguments of an `LSHSampler`.
 LSH = {**INDEXED, "hash": "hash_family", "rescored": "rerank_factor"}
 
 

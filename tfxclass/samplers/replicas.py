@@ -99,7 +99,7 @@ def _padded(ids, width):
 
 
 def _part(sample, shapes, number):
-    """What a replica needs of the sample of all."""
+    """The part of the whole sample that a replica needs."""
     start = tf.reduce_sum(shapes[:number, 0])
     end = start + shapes[number, 0]
     width = shapes[number, 1]

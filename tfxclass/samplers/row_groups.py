@@ -73,21 +73,24 @@ class _GroupSampler(CandidateSampler, IndexedSampler):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class KMeansSampler(_GroupSampler):
-    """The labels of the batch, classes of their clusters, a fill.
+    """Labels, classes of the labels' clusters, and uniform samples.
 
-    Class rows are clustered by direction; the negatives are the classes that
-    share a cluster with a label of the batch, drawn uniformly where they are
-    too many. The first step clusters the rows as they are; every
-    `rebuild_interval` steps a new clustering is begun from a snapshot, in the
-    background, and takes the old one's place `rebuild_interval` steps later.
+    Use it to reproduce the paper's comparison. Class vectors are clustered by
+    direction. The negatives are the classes in the clusters of the batch's
+    labels, sampled uniformly if there are too many. The first step clusters the
+    class vectors. Every `rebuild_interval` steps a new clustering is begun in
+    the background, and replaces the old one `rebuild_interval` steps later.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        num_groups: int, clusters; no more than classes are made.
-        rebuild_interval: int, in steps.
-        neighbor_fraction: float in (0, 1], their part of what labels leave.
-        correct_fill: whether the fill is weighted.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+        num_groups: int, number of clusters, at most the number of classes.
+            Defaults to 1024.
+        rebuild_interval: int, in steps. Defaults to 500.
+        neighbor_fraction: float in (0, 1], fraction of the non-label places
+            that is reserved for similar classes. Defaults to 0.5.
+        correct_fill: bool, whether the uniform samples stand for all classes
+            that were not found.
+        seed: int, seed of the sampling.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -117,20 +120,23 @@ class KMeansSampler(_GroupSampler):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class PCAHashSampler(_GroupSampler):
-    """The labels of the batch, classes that share their PCA code, a fill.
+    """Labels, classes with the labels' PCA codes, and uniform samples.
 
-    A class row's code is the signs of its projections on the `num_bits`
-    principal axes of all rows; the negatives are the classes that share the
-    code of a label of the batch, drawn uniformly where they are too many.
-    Refreshed as `KMeansSampler`.
+    Use it to reproduce the paper's comparison. The code of a class is the signs
+    of its vector's projections on the `num_bits` principal axes. The negatives
+    are the classes with the codes of the batch's labels, sampled uniformly if
+    there are too many. Codes are refreshed as in `KMeansSampler`.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        num_bits: int in [1, 30]; no more than the rows' dimensions are used.
-        rebuild_interval: int, in steps.
-        neighbor_fraction: float in (0, 1], their part of what labels leave.
-        correct_fill: whether the fill is weighted.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+        num_bits: int in [1, 30], at most the width of the class vectors.
+            Defaults to 10.
+        rebuild_interval: int, in steps. Defaults to 500.
+        neighbor_fraction: float in (0, 1], fraction of the non-label places
+            that is reserved for similar classes. Defaults to 0.5.
+        correct_fill: bool, whether the uniform samples stand for all classes
+            that were not found.
+        seed: int, seed of the sampling.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via

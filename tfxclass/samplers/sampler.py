@@ -21,22 +21,23 @@ from tfxclass.types import Variable
 
 
 class Sample(NamedTuple):
-    """Classes of a step.
+    """The classes of a training step.
 
-    They are `num_sampled`, or all targets of the batch where these are more.
+    There are `num_sampled` of them, or more if the batch has more distinct
+    labels.
 
     Attributes:
-        ids: int64 `[num_sampled]`, distinct, all targets among them.
-        log_expected_count: float32 `[num_sampled]`, or `[batch,
-            num_sampled]`; the loss subtracts it from the logits.
-        positions: int64, shape of the targets' ids: columns of the targets,
-            -1 for padding.
-        target_log_expected_count: float32, shape of the targets' ids: log of
-            the expected count of each target, were it none of its row's; what
-            noise contrastive estimation subtracts. None counts as 0, as if
+        ids: int64 `[num_sampled]`, distinct, with all targets.
+        log_expected_count: float32 `[num_sampled]`, or `[batch, num_sampled]`,
+            which the loss subtracts from the logits.
+        positions: int64, in the shape of the targets' ids: columns of the
+            targets, -1 for padding.
+        target_log_expected_count: float32, in the shape of the targets' ids:
+            log of the expected count of each target if it were not a target.
+            Noise-contrastive estimation subtracts it. None counts as 0, as if
             the sampler always found the class.
-        mask: bool `[batch, num_sampled]`, which classes count for a row, its
-            targets among them; None is all.
+        mask: bool `[batch, num_sampled]`, which classes count for an example,
+            with its targets. None means all.
     """
 
     ids: Any
@@ -47,10 +48,10 @@ class Sample(NamedTuple):
 
     @property
     def inverse_counts(self) -> tf.Tensor:
-        """1 / expected count of each class; 0 for those the mask leaves out.
+        """1 / expected count of each class, 0 for masked classes.
 
-        float32, `[num_sampled]` or `[batch, num_sampled]`: with these weights
-        a sum over the sample is an estimate of that over all classes.
+        It is float32, `[num_sampled]` or `[batch, num_sampled]`. With these
+        weights, a sum over the sample estimates the sum over all classes.
         """
         inverse = tf.exp(-self.log_expected_count)
         return (
@@ -58,7 +59,7 @@ class Sample(NamedTuple):
         )
 
     def of_labels(self, num_negatives: int) -> "Sample":
-        """Without the columns of negatives in what is of targets."""
+        """A copy without the columns of hard negatives."""
         if not num_negatives:
             return self
         log_count = self.target_log_expected_count
@@ -71,21 +72,23 @@ class Sample(NamedTuple):
 
 
 class Sampler(SavedRandom, keras.layers.Layer):
-    """Chooses the classes that a training step computes.
+    """Base class: chooses the classes that a training step computes.
 
-    A head builds its sampler, so a sampler belongs to one head. State that it
-    keeps is saved with the model.
+    A head builds its sampler, so a sampler belongs to one head. The state of a
+    sampler is saved with the model.
 
     Args:
-        num_sampled: int, number of classes a step, labels included. A batch
-            with more distinct labels computes all of its labels. By default
-            1 % of the classes and at least twice the labels of each batch.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+            A batch with more distinct labels computes all of its labels.
+            Defaults to 1 % of the classes, and at least twice the labels of
+            each batch.
+        seed: int, seed of the sampling.
 
     Attributes:
-        num_sampled: int; by default the 1 %, once a head has the sampler.
-        follows_batch: bool, whether steps with many labels compute more, since
-            `num_sampled` was not given.
+        num_sampled: int. If it was not given, the head sets it to 1 % of the
+            classes.
+        follows_batch: bool, whether steps with many labels compute more
+            classes, since `num_sampled` was not given.
     """
 
     #: Whether `sample` returns exactly what its definition says, rather than
@@ -120,7 +123,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.follows_batch = num_sampled is None
         self.seed = seed
         self.head_name = None
-        #: Of the head.
+        #: How many hard negatives come with the labels of the head.
         self.num_negatives = 0
         #: What `sample` measures of itself: float32 weights by name.
         self.measured = {}
@@ -147,30 +150,30 @@ class Sampler(SavedRandom, keras.layers.Layer):
             self.build((head.num_classes, head.kernel.shape[1]))
 
     def resolve_size(self, num_classes: int) -> None:
-        """Sets `num_sampled`, if it was not given, for so many classes."""
+        """Sets `num_sampled` for a number of classes, if it was not given."""
         if self.follows_batch:
             self.num_sampled = min_sample(num_classes)
         self.num_classes = num_classes
         self.num_sampled = min(self.num_sampled, num_classes)
 
     def size_for(self, num_labels: Scalar) -> Scalar:
-        """How many classes a step with so many labels computes.
+        """How many classes a step with `num_labels` labels computes.
 
-        An int where `num_sampled` was given or `num_labels` is an int, else an
-        int64 scalar.
+        It is an int if `num_sampled` was given or `num_labels` is an int, else
+        an int64 scalar.
         """
         if not self.follows_batch:
             return self.num_sampled
         return sample_size(self.num_classes, num_labels)
 
     def get_build_config(self) -> None:
-        """None: a loaded head builds its sampler, beside its rows."""
+        """Returns None, since a loaded head builds its sampler."""
 
     def build_from_config(self, config: Config) -> None:
-        """Does nothing, for files that have one: see `get_build_config`."""
+        """Does nothing, since a loaded head builds its sampler."""
 
     def check_for(self, num_classes: int) -> None:
-        """Raises ValueError unless this can sample so many classes."""
+        """Raises ValueError unless it can sample from so many classes."""
 
     def for_rows(
         self,
@@ -179,16 +182,17 @@ class Sampler(SavedRandom, keras.layers.Layer):
         num_sampled: int | None,
         seed: int | None,
     ) -> "Sampler":
-        """A copy that samples some rows of the class matrix: a shard.
+        """A copy that samples from a range of classes: a shard.
 
         Args:
-            first: int, the class of the first row.
-            num_rows: int; rows behind the last class are padding.
+            first: int, the first class.
+            num_rows: int, number of classes. Those after the last class are
+                padding.
             num_sampled: int or None, of the copy.
             seed: int, of the copy.
 
         Raises:
-            ValueError: what a subclass cannot cut.
+            ValueError: if a subclass cannot be restricted.
         """
         config = {"num_sampled": num_sampled, "seed": seed}
         return type(self).from_config({**self.get_config(), **config})
@@ -199,11 +203,11 @@ class Sampler(SavedRandom, keras.layers.Layer):
 
     @property
     def persistent_weights(self) -> list[keras.Variable]:
-        """The weights that stay as they are when classes come and go."""
+        """The weights that are kept when classes are added or removed."""
         return self.weights
 
     def weight(self, name: str, value: float) -> keras.Variable:
-        """A float32 weight that is not trained."""
+        """Makes a float32 weight that is not trained."""
         return self.add_weight(
             name=name,
             shape=(),
@@ -213,33 +217,33 @@ class Sampler(SavedRandom, keras.layers.Layer):
         )
 
     def gauge(self, name: str, value: float = 0.0) -> keras.Variable:
-        """A weight in `measured`, for `metrics.SamplerState`."""
+        """Makes a weight in `measured`, for `metrics.SamplerState`."""
         self.measured[name] = self.weight(name, value)
         return self.measured[name]
 
     def note_fill_rate(self, used: tf.Tensor) -> None:
-        """Notes which part of the candidate budget is used, float32."""
+        """Records which fraction of the candidate budget is used, float32."""
 
     @property
     def gauges(self) -> dict[str, Variable]:
-        """All that it measures: `measured`, and labels beyond the sample."""
+        """All measurements: `measured`, and the labels beyond the sample."""
         overflow = {} if self.overflow is None else self.overflow.gauges
         return {**self.measured, **overflow}
 
     def figures(self) -> dict[str, float]:
-        """What it measures of itself, as it is now, by name."""
+        """The current values of the measurements, by name."""
         return {name: float(value) for name, value in self.gauges.items()}
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
-        """Classes for a batch.
+        """Chooses the classes for a batch.
 
         Args:
-            queries: float32 `[batch, dim]`, logits are `queries . rows`.
-            target_ids: int64 `[batch, p]`, -1 is padding. The first
-                `num_negatives` columns are no labels, but negatives that were
-                given.
+            queries: float32 `[batch, dim]`; logits are `queries . class
+                vectors`.
+            target_ids: int64 `[batch, p]`, padded with -1. The first
+                `num_negatives` columns are hard negatives, the others labels.
             kernel: the class matrix, a Keras variable.
 
         Returns:
@@ -248,10 +252,10 @@ class Sampler(SavedRandom, keras.layers.Layer):
         raise NotImplementedError
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
-        """Keeps the index current; called each step after `sample`."""
+        """Keeps the index current; called in each step after `sample`."""
 
     def rows_moved(self, ids: tf.Tensor) -> None:
-        """Told of rows, int64 `[n]`, that moved without being sampled."""
+        """Receives classes, int64 `[n]`, that moved without being sampled."""
 
     def next_seed(self) -> tf.Tensor:
         seed = super().next_seed()
@@ -264,10 +268,10 @@ class Sampler(SavedRandom, keras.layers.Layer):
         return seed + tf.stack([tf.zeros_like(number), number * 2**32])
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        """Bytes of the index for `[num_classes, dim]` rows, refresh included.
+        """Bytes of the index for `[num_classes, dim]` vectors, with refresh.
 
-        An index that is refreshed in the background is there twice while the
-        next one is built, beside a copy of the rows.
+        An index that is refreshed in the background exists twice while the next
+        one is built, together with a copy of the class vectors.
         """
         return 0
 
@@ -277,7 +281,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         num_sampled: Scalar | None = None,
         **options: Any,
     ) -> ActiveClasses:
-        """`active_classes` for this sampler's sizes."""
+        """Calls `active_classes` with this sampler's sizes."""
         if num_sampled is None:
             num_sampled = self.size_for(count_labels(target_ids))
         chosen = active_classes(

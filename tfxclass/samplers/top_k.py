@@ -11,20 +11,24 @@ from tfxclass.types import Variable
 
 @keras.saving.register_keras_serializable("tfxclass")
 class TopKSampler(NeighborSampler):
-    """The labels of the batch, the classes with the greatest logits, a fill.
+    """Labels, the classes with the greatest logits, and uniform samples.
 
-    The selection that an index approximates: "optimal" in the paper. A step
-    costs a product of [batch, dim] by [dim, num_classes], in blocks, as
-    prediction does: for comparisons, not for speed. Where a row finds too many,
-    the greatest logits of the batch stay; biases do not count.
+    Use it to compare other samplers with: it finds exactly what an index
+    approximates ("optimal" in the paper). A training step costs a product of
+    [batch, dim] by [dim, num_classes], in blocks. If the batch finds too many
+    classes, the greatest logits stay. Biases do not count. Classes are ranked
+    by logits, because the loss and its gradient are made of them. The paper
+    ranks by cosine: docs/papers/selective_softmax.md compares both.
 
     Args:
-        num_sampled: int, number of classes a step, labels included.
-        num_neighbors: int Q, classes taken for a row of the batch;
-            by default as many as fill the candidates' part of the sample.
-        neighbor_fraction: float in (0, 1], their part of what labels leave.
-        correct_fill: whether the fill is weighted.
-        seed: int.
+        num_sampled: int, number of classes in a training step, labels included.
+        num_neighbors: int, number of classes that each example contributes. By
+            default as many as fill the places reserved for similar classes.
+        neighbor_fraction: float in (0, 1], fraction of the non-label places
+            that is reserved for similar classes. Defaults to 0.5.
+        correct_fill: bool, whether the uniform samples stand for all classes
+            that were not found.
+        seed: int, seed of the sampling.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via

@@ -1,4 +1,4 @@
-"""Variables whose rows are shared out among replicas or servers."""
+"""Variables whose rows are divided among replicas or servers."""
 
 from tfxclass.shards.exchange import batch_of
 from tfxclass.shards.server_shards import SplitRows

@@ -14,10 +14,10 @@ from tfxclass.shards.shards import Shards
 def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "Batch":
     """A `Batch` for tensors of the size of `rows`, `[batch, ...]`.
 
-    Without `rows` it gathers only.
+    Without `rows` it only gathers.
 
     Raises:
-        ValueError: in a replica of another strategy than that of `shards`.
+        ValueError: in a replica of a strategy other than the shards' own.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -50,7 +50,7 @@ class Batch:
         self.shards = shards
 
     def gather(self, x: tf.Tensor) -> tf.Tensor:
-        """Rows of all replicas, from those of each, `[batch, ...]`."""
+        """Gathers rows `[batch, ...]` from all replicas."""
         return x
 
     def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -58,11 +58,11 @@ class Batch:
         return values
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        """As `all_gather`, the rows of this replica only."""
+        """As `all_gather`, for the rows of this replica only."""
         return values
 
     def own(self, x: tf.Tensor) -> tf.Tensor:
-        """The rows of this replica, from those of all."""
+        """Takes the rows of this replica out of all rows."""
         return x
 
     def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
@@ -73,7 +73,7 @@ class Batch:
         """Raises unless all replicas have as many rows."""
 
 
-#: Of a head whose rows are not shared out.
+#: For a head that is not sharded.
 SINGLE_REPLICA = Batch(None)
 
 
@@ -134,7 +134,7 @@ class MirroredBatch(_ReplicaBatch):
         ]
 
     def _exchange(self, outgoing):
-        """What each replica has for this one: item j goes to replica j."""
+        """Sends item j to replica j, and returns what the others sent."""
         items = [parts(self._context, x) for x in outgoing]
         return items[self.shard]
 

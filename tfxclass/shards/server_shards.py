@@ -13,11 +13,11 @@ from tfxclass.types import Variable
 
 
 class SplitRows:
-    """A matrix of rows in parts, a Keras variable on each server.
+    """A matrix in parts, with one Keras variable on each server.
 
     Attributes:
         parts: list of Keras variables `[size, ...]`.
-        shape: tuple, of the whole.
+        shape: tuple, shape of the whole matrix.
         path: str.
     """
 
@@ -54,7 +54,7 @@ class ServerShards(Shards):
         if self.count == 1:
             return add_weight(shape, initializer)
         parts = [
-            # Of the strategy each goes to the next server.
+            # The strategy puts each on the next server.
             add_weight((size, *shape[1:]), "zeros", f"_{number}")
             for number, size in enumerate(self.sizes)
         ]
@@ -81,7 +81,7 @@ class ServerShards(Shards):
 
 
 def parts_of(variable: Variable | SplitRows) -> list[Variable]:
-    """The variables of a `SplitRows`, or a variable alone; a list."""
+    """Lists the variables of a `SplitRows`, or a single variable."""
     return getattr(variable, "parts", [variable])
 
 

@@ -20,22 +20,23 @@ _SHARDS = WeakRegistry()
 class Shards:
     """Contiguous ranges of rows, one for each replica of the current strategy.
 
-    The first `num_rows mod count` have one row more, as Partial FC's. A
-    variable in shards has one component a replica, all of `capacity` rows:
-    where a range is shorter, the last row is padding. Without a strategy, or
-    with one replica, there is one shard, and its variables are plain ones.
+    The first `num_rows mod count` ranges have one more row, as in Partial FC. A
+    sharded variable has one component on each replica, all with `capacity`
+    rows. In shorter ranges the last row is padding. Without a strategy, or with
+    one replica, there is one shard, and variables are ordinary ones.
 
     Args:
-        num_rows: int.
+        num_rows: int, number of rows.
 
     Attributes:
         strategy: `tf.distribute.Strategy`.
         count: int, number of shards.
         sizes, starts: lists of int, the range of each shard.
-        capacity: int, rows of a component.
+        capacity: int, number of rows of a component.
 
     Raises:
-        ValueError: fewer rows than replicas, or a call within a replica.
+        ValueError: if there are fewer rows than replicas, or it is made within
+            a replica.
     """
 
     #: Whether each replica owns a shard.
@@ -59,7 +60,7 @@ class Shards:
         return self.strategy.num_replicas_in_sync
 
     def rows_of(self, number: int) -> int:
-        """Rows of a component, int."""
+        """Number of rows of a component."""
         return self.capacity
 
     def _check(self, num_rows):
@@ -86,16 +87,16 @@ class Shards:
         shape: tuple[int, ...],
         initializer: Initializer,
     ) -> Variable:
-        """A Keras variable whose rows are in shards.
+        """Makes a Keras variable whose rows are sharded.
 
-        The initial rows are drawn once on the host for all shards, so that
-        they do not depend on the number of replicas.
+        All initial values are drawn once on the host, so they do not depend on
+        the number of replicas.
 
         Args:
-            add_weight: function of `(shape, initializer, suffix="")`, the
-                last one of its name.
+            add_weight: function of `(shape, initializer, suffix="")`, where
+                `suffix` is appended to the name.
             shape: tuple of ints, `(num_rows, ...)`.
-            initializer: Keras initializer of the whole, or its name.
+            initializer: Keras initializer of the whole matrix, or its name.
         """
         if self.count == 1:
             return add_weight(shape, initializer)
@@ -120,13 +121,13 @@ class Shards:
         return tf.variable_creator_scope(create)
 
     def mark(self, variable: Any) -> None:
-        """Makes `shards_of` find these shards for a variable."""
+        """Makes `shards_of` return these shards for a variable."""
         _SHARDS.set(variable, self)
         if isinstance(variable, keras.Variable):
             _SHARDS.set(variable.value, self)
 
     def components(self, variable: Variable) -> list[tuple[int, Variable]]:
-        """`[(shard, tf.Variable)]`: those of this worker's devices."""
+        """Lists `(shard, tf.Variable)` for this worker's devices."""
         parts = self.strategy.experimental_local_results(variable.value)
         return list(zip(self.local_numbers(len(parts)), parts, strict=True))
 
@@ -140,9 +141,9 @@ class Shards:
         return self._numbers
 
     def read(self, variable: Variable) -> np.ndarray:
-        """All rows in their order, a NumPy array.
+        """Reads all rows in their order, as a NumPy array.
 
-        With several workers all of them have to call it.
+        With several workers, all of them have to call it.
         """
         parts = [part for _, part in self.components(variable)]
         if len(parts) < self.count:
@@ -153,7 +154,7 @@ class Shards:
         )
 
     def _run(self, function, *args):
-        """What `function` returns in the replicas of this worker."""
+        """The results of `function` in the replicas of this worker."""
         run = tf.function(
             lambda: self.strategy.run(function, args), autograph=False
         )
@@ -184,13 +185,24 @@ def shards_of(variable: Any) -> Shards | None:
 
 
 def memory_per_replica(model: keras.Model) -> list[int]:
-    """Bytes of the variables on each replica of this worker, a list of int.
+    """Memory of the variables on each replica of this worker, in bytes.
 
-    Those of the model and, once it is built, of its optimizer. A row-wise
-    split head has about 1 / replicas of its bytes on each.
+    It counts the variables of the model and, once it is built, of its
+    optimizer. A sharded head has about 1 / replicas of its bytes on each.
 
     Args:
         model: a built `keras.Model`.
+
+    Returns:
+        List of int.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    print(tfxclass.memory_per_replica(model))
+    ```
     """
     variables = list(model.variables)
     if getattr(model, "optimizer", None) is not None:
@@ -199,7 +211,7 @@ def memory_per_replica(model: keras.Model) -> list[int]:
 
 
 def bytes_per_replica(variables: Sequence[Variable]) -> list[int]:
-    """As `memory_per_replica`, of a list of Keras variables."""
+    """As `memory_per_replica`, for a list of Keras variables."""
     values = [variable.value for variable in variables]
     parts = [getattr(value, "values", None) or (value,) for value in values]
     count = max(map(len, parts), default=1)

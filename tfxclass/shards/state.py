@@ -28,7 +28,7 @@ def write(variable: Variable | SplitRows, values: np.ndarray) -> None:
 
 
 def save(variables: Sequence[Variable | SplitRows], store: Store) -> None:
-    """Puts variables into `store` by number, rows in their global order."""
+    """Writes variables into `store` by number, rows in their global order."""
     for number, variable in enumerate(variables):
         shards = shards_of(variable)
         store[str(number)] = (
@@ -37,7 +37,7 @@ def save(variables: Sequence[Variable | SplitRows], store: Store) -> None:
 
 
 def load(variables: Sequence[Variable | SplitRows], store: Store) -> None:
-    """Gives variables what `save` wrote, for any number of shards."""
+    """Reads what `save` wrote, for any number of shards."""
     for number, variable in enumerate(variables):
         shards = shards_of(variable)
         if shards is None:

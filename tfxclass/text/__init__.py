@@ -21,3 +21,7 @@ __all__ = [
     "TextFeatures",
     "train_linear",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""Trees whose leaves are the classes, for `layers.HierarchicalSoftmax`."""
+"""Trees with the classes as leaves, for `layers.HierarchicalSoftmax`."""
 
 from tfxclass.trees.balanced import balanced
 from tfxclass.trees.class_vectors import class_vectors
@@ -15,3 +15,7 @@ __all__ = [
     "hierarchy",
     "huffman",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

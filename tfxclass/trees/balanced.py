@@ -7,14 +7,20 @@ from tfxclass.trees.tree import Tree
 
 
 def balanced(num_classes: int, arity: int = 2) -> Tree:
-    """A tree of least depth, classes in their order from left to right.
+    """A tree of least depth, with classes in their order from left to right.
 
     Args:
-        num_classes: int.
-        arity: int >= 2, most children of a node.
+        num_classes: int, number of classes.
+        arity: int >= 2, largest number of children of a node. Defaults to 2.
 
     Returns:
         A `Tree`.
+
+    Example:
+
+    ```python
+    tree = tfxclass.trees.balanced(1_000, arity=2)
+    ```
     """
     num_classes = check_positive_int("num_classes", num_classes)
     arity = check_positive_int("arity", arity)

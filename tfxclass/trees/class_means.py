@@ -9,7 +9,7 @@ _SAMPLE = 100_000
 
 
 class Seen(NamedTuple):
-    """What is known of all features in the data, whatever their classes.
+    """Statistics of all features in the data, of whatever class.
 
     Attributes:
         rows: int, how many have a class.
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 class ClassMeans(NamedTuple):
-    """What is known of the features of new classes.
+    """Statistics of the features of new classes.
 
     Attributes:
         of_parts: list, for each of a head's `part_queries` float32 `[n, dim]`:
@@ -55,7 +55,7 @@ def sampled(rows: np.ndarray) -> np.ndarray:
 
 
 def median_norm(rows: np.ndarray) -> float:
-    """Of rows `[n, dim]`, or of a part of many; 1 of none."""
+    """Median norm of rows `[n, dim]`, or of some of many; 1 for none."""
     norms = np.linalg.norm(np.asarray(sampled(rows), np.float32), axis=1)
     norms = norms[norms > 0]
     return float(np.median(norms)) if len(norms) else 1.0

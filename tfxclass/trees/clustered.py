@@ -16,27 +16,33 @@ def clustered(
     num_iterations: int = 10,
     seed: int = 0,
 ) -> Tree:
-    """A tree of least depth that keeps classes with like vectors together.
+    """A tree of least depth that keeps classes with similar vectors together.
 
-    Groups are halved, level by level, by a spherical 2-means with parts of
-    equal size. Time O(C log C dim num_iterations): 2 s for 147,306 classes
-    and 64 dimensions.
+    Groups are halved, level by level, by spherical 2-means with parts of equal
+    size. It takes 2 s for 147,306 classes and 64 dimensions.
 
     Args:
-        vectors: floats `[num_classes, dim]`: the mean of the features of each
-            class' rows, or class rows of a short training.
-        arity: int, a power of 2: children of a node.
-        leaf_size: int: a node of at most this many classes has them all as
-            its children (Parabel: 100).
-        num_iterations: int, most rounds of a 2-means.
-        seed: int.
+        vectors: floats `[num_classes, dim]`: the mean features of each class's
+            examples, or class vectors of a short training.
+        arity: int, a power of 2, number of children of a node. Defaults to 2.
+        leaf_size: int. A node of at most this many classes has all of them as
+            its children (Parabel uses 100).
+        num_iterations: int, largest number of rounds of 2-means.
+        seed: int, seed of the clustering.
 
     Returns:
         A `Tree`.
 
+    Example:
+
+    ```python
+    vectors = np.random.default_rng(0).normal(size=[1_000, 32])
+    tree = tfxclass.trees.clustered(vectors, arity=16, leaf_size=32)
+    ```
+
     References:
-        Prabhu et al., Parabel, WWW 2018, section 3.2. Khandagale et al.,
-        Bonsai, 2020, of wider and shallower trees.
+        Prabhu et al., Parabel, WWW 2018, section 3.2.
+        Khandagale et al., Bonsai, 2020 (wider and shallower trees).
     """
     _check(arity, leaf_size, num_iterations)
     vectors = _checked(vectors)

@@ -7,21 +7,27 @@ from tfxclass.checks import check_positive_int
 
 
 def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
-    """Sizes of blocks that hold about equal shares of all occurrences.
+    """Sizes of blocks with about equal numbers of occurrences.
 
-    For `DifferentiatedSoftmax` (`blocks=zip(sizes, widths)`) and
+    Use it for `DifferentiatedSoftmax` (`blocks=zip(sizes, widths)`) and
     `AdaptiveSoftmax` (`cutoffs=np.cumsum(sizes)[:-1]`).
 
     Args:
-        counts: numbers >= 0, `[num_classes]`, how often each class occurs,
-            falling: number the classes by frequency first.
+        counts: numbers >= 0, `[num_classes]`, falling: how often each class
+            occurs. Number the classes by frequency first.
         num_blocks: int, at most `num_classes`.
 
     Returns:
         List of `num_blocks` ints >= 1 whose sum is `num_classes`.
 
     Raises:
-        ValueError: counts that are not falling, not finite or below zero.
+        ValueError: if counts are not falling, not finite or below zero.
+
+    Example:
+
+    ```python
+    sizes = tfxclass.layers.split_by_frequency([90, 50, 9, 4, 2, 1], 2)
+    ```
     """
     counts = np.asarray(counts, np.float64)
     num_blocks = check_positive_int("num_blocks", num_blocks)

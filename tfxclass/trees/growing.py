@@ -28,7 +28,7 @@ class ChangedTree(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Where the rows of weights of a changed tree come from.
+    """Tells where the weights of a changed tree come from.
 
     Attributes:
         plus: int64 `[num_rows]`, row of the old tree; -1 of a new one.
@@ -142,7 +142,7 @@ def rows_of(changed: ChangedTree, independent: bool) -> Rows:
 
 
 def _old_rows(changed, children, independent):
-    """The rows that led to children, -1 of new ones."""
+    """The rows that led to children, or -1 for new ones."""
     old = changed.old
     was = changed.inner[changed.tree.parents[children]]
     edges = changed.edges[children]
@@ -180,7 +180,7 @@ def path_directions(
 def row_directions(
     tree: Tree, of_nodes: np.ndarray, children: np.ndarray, independent: bool
 ) -> np.ndarray:
-    """Directions of the rows that lead to nodes, float32 `[n, dim]`.
+    """Directions of the vectors that lead to nodes, float32 `[n, dim]`.
 
     Args:
         tree: `Tree`.

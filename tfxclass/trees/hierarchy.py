@@ -19,25 +19,33 @@ def hierarchy(
 ) -> Tree:
     """A tree of classes from the parent of each node.
 
-    Several roots get a common one. A class that has others below it gets a
-    leaf of its own beside them: "this one, and no narrower one". Nodes
-    without classes below them are left out, and nodes with one child give
-    their place to it.
+    Use it if a taxonomy of the classes is known. Several roots get a common
+    one. A class with other classes below it gets a leaf of its own next to
+    them, which means "this class, and no narrower one". Nodes without classes
+    below them are left out, and nodes with one child are replaced by it.
 
     Args:
-        parents: for each node the number of its parent, -1 (or an empty list)
-            for a root; or a list of parents.
-        classes: ints `[num_classes]`, the node of each class; by default the
-            nodes without children, by rising number.
-        several_parents: `"refuse"` raises where a node has more than one
-            parent; `"first"` keeps the first of them.
+        parents: for each node the number of its parent, or a list of parents.
+            -1 or an empty list for a root.
+        classes: ints `[num_classes]`, the node of each class. Defaults to the
+            nodes without children, in rising order.
+        several_parents: `"refuse"` raises if a node has several parents.
+            `"first"` keeps the first of them.
 
     Returns:
         A `Tree`.
 
     Raises:
-        ValueError: a cycle, a parent that is no node, several parents, or
-            classes that are no nodes or share one.
+        ValueError: if there is a cycle, a parent is not a node, a node has
+            several parents, or classes are not nodes or share one.
+
+    Example:
+
+    ```python
+    # Node 0 is the root, 1 and 2 are groups, 3 to 6 are the classes.
+    tree = tfxclass.trees.hierarchy([-1, 0, 0, 1, 1, 2, 2])
+    print(tree.text(["cat", "dog", "oak", "fir"]))
+    ```
     """
     check_choice("several_parents", several_parents, ("refuse", "first"))
     parents = _single(parents, several_parents)
@@ -68,8 +76,8 @@ def _single(parents, several_parents):
         given = np.atleast_1d(given).tolist()
         if len(set(given)) > 1 and several_parents == "refuse":
             raise ValueError(
-                "`parents` must have one parent a node. Received: node "
-                f"{node} with parents {given}. Choose one, or pass "
+                f"Each node must have one parent. Received: node {node} with "
+                f"parents {given}. Choose one, or pass "
                 'several_parents="first".'
             )
         single.append(given[0] if given else -1)

@@ -9,21 +9,28 @@ from tfxclass.trees.tree import from_parents
 
 
 def huffman(counts: ArrayLike) -> Tree:
-    """The binary tree with the least mean path, counted by occurrence.
+    """The binary tree with the least mean depth over all occurrences.
 
-    Time O(C log C): two seconds for 2M classes.
+    Use it for the fastest training step. It takes two seconds for 2 million
+    classes.
 
     Args:
         counts: numbers >= 0, `[num_classes]`, how often each class occurs, in
-            any order. Of equal ones any shape of least depth is as good.
+            any order.
 
     Returns:
         A `Tree`.
 
+    Example:
+
+    ```python
+    tree = tfxclass.trees.huffman([90, 50, 9, 4, 2, 1])
+    ```
+
     References:
         Huffman, A method for the construction of minimum-redundancy codes,
-        1952; two queues: van Leeuwen, On the construction of Huffman trees,
-        1976.
+        1952.
+        van Leeuwen, On the construction of Huffman trees, 1976 (two queues).
     """
     counts = check_counts(counts)
     order = np.argsort(counts, kind="stable")
@@ -60,7 +67,7 @@ def _merge(weights):
     for node in range(count, 2 * count - 1):
         total = 0.0
         for _ in range(2):
-            # Of equals the leaf: it keeps the tree shallow.
+            # Among equal counts the leaf is first: this keeps the tree shallow.
             if leaf < count and (
                 merged == node or weights[leaf] <= weights[merged]
             ):

@@ -1,4 +1,4 @@
-"""Rows of new classes that are as strong as those of the others."""
+"""Vectors of new classes that are as long as the others."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def new_rows(
 
 
 def _apart(means, part):
-    """Means of classes less that of the rows of all others, `[n, dim]`."""
+    """Means of classes minus the mean of all others, `[n, dim]`."""
     counts = np.maximum(means.counts, 1)[:, None]
     total, sums = means.seen.totals[part], means.sums[part]
     num_others = np.maximum(means.seen.rows - means.counts, 1)[:, None]
@@ -61,13 +61,13 @@ def _shows_enough(means, part):
 
 
 def _strength(old, means, part, apart):
-    """What rows as long as the others have to be shortened by, at most 1."""
+    """The factor, at most 1, that shortens rows of the others' length."""
     if not _shows_enough(means, part):
         return 1.0
     rows, counts = means.seen.rows, means.counts
     mean = means.seen.totals[part] / rows
     covariance = means.seen.seconds[part] / rows - np.outer(mean, mean)
-    # Of a class's own rows no more than their mean is known.
+    # Only the mean of a class's own examples is known.
     own = counts * np.sum(apart**2, axis=1)
     of_new = rows * _energy(directions(apart), covariance) - own
     of_new = of_new[counts > 0] / np.maximum(rows - counts[counts > 0], 1)

@@ -19,16 +19,16 @@ PARENT, FIRST_CHILD, NUM_CHILDREN, FIRST_ROW, CLASS = range(5)
 class Tree:
     """A tree with one leaf for each class.
 
-    Nodes are numbered level by level from the root, node 0, and the children
-    of a node follow each other. So the number of children of each node is the
-    whole shape. Make one by `huffman`, `balanced`, `clustered` or `hierarchy`.
+    Make one with `huffman`, `balanced`, `clustered` or `hierarchy`. Nodes are
+    numbered level by level from the root, node 0, and the children of a node
+    follow each other. The number of children of each node therefore determines
+    the shape.
 
     Args:
         num_children: ints `[num_nodes]`: 0 for a leaf, else 2 or more.
-        classes: ints, one for each leaf, in the order of the leaves: its
-            class.
-        num_classes: int; by default that of the leaves. Where it is greater,
-            classes have no leaf: those that were removed.
+        classes: ints, the class of each leaf, in the order of the leaves.
+        num_classes: int. Defaults to the number of leaves. If it is greater,
+            some classes have no leaf, since they were removed.
 
     Attributes:
         num_classes: int.
@@ -36,11 +36,11 @@ class Tree:
         num_children: int64 `[num_nodes]`.
         classes: int64 `[number of leaves]`, as given.
         parents: int64 `[num_nodes]`, -1 for the root.
-        first_children: int64 `[num_nodes]`; of no meaning for a leaf.
-        leaves: int64 `[num_classes]`: the leaf of each class, -1 for none.
+        first_children: int64 `[num_nodes]`, undefined for leaves.
+        leaves: int64 `[num_classes]`, the leaf of each class, or -1.
 
     Raises:
-        ValueError: arrays that are no such tree.
+        ValueError: if the arrays do not describe such a tree.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class Tree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays, int."""
+        """Memory of the arrays, in bytes."""
         arrays = (self.num_children, self.first_children, self.parents)
         return sum(x.nbytes for x in (*arrays, self.classes, self.leaves))
 
     @property
     def live(self) -> np.ndarray:
-        """int64 `[number of leaves]`: the classes that have a leaf, rising."""
+        """Classes that have a leaf, in rising order, int64."""
         return np.flatnonzero(self.leaves >= 0)
 
     def depths(self) -> np.ndarray:
-        """int64 `[num_classes]`: edges to each class; 0 without a leaf."""
+        """Number of edges to each class, int64 `[num_classes]`."""
         depths = np.zeros(self.num_nodes, np.int64)
         begin, end = 0, 1
         while end < self.num_nodes:
@@ -116,26 +116,28 @@ class Tree:
         return np.where(self.leaves < 0, 0, depths[self.leaves])
 
     def path(self, class_id: int) -> list[int]:
-        """Nodes from the root to the leaf of `class_id`; a list of ints."""
+        """Nodes from the root to the leaf of `class_id`, a list of ints."""
         path = [int(self.leaves[class_id])]
         while path[-1]:
             path.append(int(self.parents[path[-1]]))
         return path[::-1]
 
     def num_rows(self, independent: bool = False) -> int:
-        """Rows of weights: one for a node with two children, else one a child.
+        """Number of weight vectors.
 
-        With `independent`, as for a probabilistic label tree, each child of
-        any node has its own.
+        It is one for a node with two children, and else one for each child.
+        With `independent`, as for a probabilistic label tree, it is one for
+        each child of every node.
         """
         return int(self._rows_of_nodes(independent).sum())
 
     def nodes(self, independent: bool = False) -> np.ndarray:
-        """What the compiled ops read; int64 `[num_nodes, 5]`.
+        """The tree in the form that compiled ops read; int64 `[num_nodes, 5]`.
 
-        Columns: parent, first child, number of children, first row of weights
-        (see `num_rows`), and the class of a leaf, -1 for other nodes. Where
-        classes have no leaf, the others are numbered through: `live`.
+        The columns are the parent, the first child, the number of children, the
+        first weight vector (see `num_rows`), and the class of a leaf, or -1 for
+        other nodes. If some classes have no leaf, the others are numbered as in
+        `live`.
         """
         first_rows = self.first_rows(independent)
         nodes = np.zeros((self.num_nodes, 5), np.int64)
@@ -149,7 +151,7 @@ class Tree:
         return nodes
 
     def first_rows(self, independent: bool = False) -> np.ndarray:
-        """int64 `[num_nodes]`: the first row of weights of each inner node."""
+        """The first weight vector of each inner node, int64 `[num_nodes]`."""
         rows = self._rows_of_nodes(independent)
         return np.cumsum(rows) - rows
 
@@ -160,11 +162,14 @@ class Tree:
     def text(
         self, names: Sequence[str] | None = None, max_nodes: int = 200
     ) -> str:
-        """The tree drawn as text, a line a node.
+        """Draws the tree as text, one node in each line.
 
         Args:
             names: sequence of str, the name of each class, or None.
-            max_nodes: int; a tree of more nodes is refused.
+            max_nodes: int. A tree with more nodes is refused.
+
+        Returns:
+            str.
         """
         if self.num_nodes > max_nodes:
             raise ValueError(

@@ -23,7 +23,7 @@ def rows_to_new(
     means: ClassMeans,
     independent: bool,
 ) -> np.ndarray:
-    """Rows that lead to new leaves, and to the old one beside them.
+    """The vectors that lead to new leaves and to the old one.
 
     In a node with a row for each child a new one is made as that of a new
     class among the classes (`new_rows`), but half as strong: it is the mean of

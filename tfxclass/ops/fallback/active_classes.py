@@ -163,7 +163,7 @@ def _kept(targets, candidates, scores, room, num_classes, sample, draws):
 
 
 def _law(fill, cumulative, num_classes):
-    """float64 [num_classes], the probability of each class in a draw."""
+    """float64 [num_classes], the probability to sample each class."""
     if fill == "log_uniform":
         ids = tf.range(num_classes, dtype=tf.float64)
         return tf.math.log1p(1 / (ids + 1)) / np.log(num_classes + 1.0)

@@ -120,7 +120,7 @@ class _Blocks:
         return rows, logits
 
     def through_norms(self, start, normalized, grads):
-        """The gradient of the rows, given that of the normalised ones."""
+        """The gradient of the rows from the one of the normalized rows."""
         if not self.epsilon > 0:
             return grads
         rows = self._rows(start)

@@ -129,7 +129,7 @@ def _train(rows, row_labels, ids, members, num_features, options):
 
 
 def _log_odds(row_labels, ids, members):
-    """Of each label among the rows, where the penalty of its bias is 0."""
+    """Log-odds of each label, where the penalty of its bias is 0."""
     positives = np.zeros(len(ids), np.float32)
     for member in members:
         positives += np.isin(ids, _of(row_labels, member))

@@ -47,8 +47,16 @@ def refusal(feature: str, op: str | None = None) -> NeedsCompiledOps:
         feature: str, as users call it.
         op: str, the op without "tfxclass_"; None for several.
     """
-    version = ".".join(tf.__version__.split(".")[:2])
     which = "the compiled ops" if op is None else f"the compiled op {op}"
+    return NeedsCompiledOps(
+        f"{feature} needs {which} of tfxclass; this process has only the "
+        f"fallback ops. Fix: {how_to_compile()}."
+    )
+
+
+def how_to_compile() -> str:
+    """What to do in a process that has only the fallback ops."""
+    version = ".".join(tf.__version__.split(".")[:2])
     fix = (
         "on Linux x86-64, install the wheel (pip install tfxclass) for "
         f"TensorFlow {version}; elsewhere, install g++ and run `make setup` "
@@ -56,12 +64,8 @@ def refusal(feature: str, op: str | None = None) -> NeedsCompiledOps:
     )
     for name in ("TFXCLASS_FALLBACK", "TFXCLASS_STOCK"):
         if os.environ.get(name) == "1":
-            fix = f"unset {name}. If no ops are installed: {fix}"
-            break
-    return NeedsCompiledOps(
-        f"{feature} needs {which} of tfxclass; this process has only the "
-        f"fallback ops. Fix: {fix}."
-    )
+            return f"unset {name}. If no ops are installed: {fix}"
+    return fix
 
 
 def refusing(op: str) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import keras_internals
+from tfxclass.ops.fallback import slow
 
 #: The fallbacks, by the names of the ops in Python.
 FALLBACKS = {}
@@ -34,8 +35,8 @@ Strings = Annotated[Any, tf.string]
 
 class _Scopes(threading.local):
     def __init__(self):
-        #: For each fallback that is running: its graph, and a stack of contexts
-        #: in which later ops wait for its checks.
+        #: For each fallback that is running: its name, its graph, and a stack
+        #: of contexts in which later ops wait for its checks.
         self.stack = []
 
 
@@ -74,7 +75,8 @@ def fallback(
         for key, dtype in types.items():
             if key in given:
                 given[key] = _tensor(given[key], dtype, has_gradient)
-        with tf.name_scope(name or function.__name__), _checks_first():
+        own_name = function.__name__
+        with tf.name_scope(name or own_name), _checks_first(own_name):
             return function(**given)
 
     FALLBACKS[f"tfxclass_{function.__name__}"] = call
@@ -82,13 +84,14 @@ def fallback(
 
 
 @contextlib.contextmanager
-def _checks_first():
+def _checks_first(name):
     """In a graph, ops wait for each `require` before them.
 
     Otherwise another op could fail first, with a message that says less.
     """
     with contextlib.ExitStack() as waiting:
-        _scopes.stack.append((tf.compat.v1.get_default_graph(), waiting))
+        graph = tf.compat.v1.get_default_graph()
+        _scopes.stack.append((name, graph, waiting))
         try:
             yield
         finally:
@@ -112,7 +115,7 @@ def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
     check = tf.debugging.Assert(condition, [text])
     if check is None or not _scopes.stack:  # eagerly, or in no fallback
         return
-    graph, waiting = _scopes.stack[-1]
+    _, graph, waiting = _scopes.stack[-1]
     # No op outside of the branch of a condition can wait for a check in it.
     if graph is tf.compat.v1.get_default_graph():
         waiting.enter_context(tf.control_dependencies([check]))
@@ -139,13 +142,21 @@ def on_host(
 ) -> list[tf.Tensor]:
     """Runs a function of arrays in this process, with Python's lock held.
 
+    Where that takes long, a warning says so.
+
     Args:
         function: takes the `inputs` as arrays; returns a tuple of arrays.
         types: those of the results.
         inputs: tensors.
         shapes: of the results, None for what is not known.
     """
-    found = tf.numpy_function(function, inputs, types)
+    name = _scopes.stack[-1][0] if _scopes.stack else "unknown"
+
+    def run(*arrays):
+        with slow.warning_if_slow(name):
+            return function(*arrays)
+
+    found = tf.numpy_function(run, inputs, types)
     if len(types) == 1:  # eagerly it is no list
         found = found if isinstance(found, list) else [found]
     return [tf.ensure_shape(x, s) for x, s in zip(found, shapes, strict=True)]

@@ -137,7 +137,7 @@ def _adam(number):
 
 
 def _rule(kind, wide, given):
-    """Function of `[rows, *slots]` and gradients that returns the new ones."""
+    """A function of `[rows, *state]` and gradients that updates them."""
 
     def number(name: str, of: Callable[[Any], Any] = lambda x: x) -> Any:
         value = tf.convert_to_tensor(given[name], tf.float64)

@@ -91,7 +91,7 @@ def _loss(tree, steps, queries, kernel, independent):
 
 
 def _edge_places(tree, steps, starts):
-    """Where the children of the edges are, of all children of the groups."""
+    """Positions of the edges' children among all children."""
     first = tf.gather(tree.first_child, steps.parents)
     return steps.children - tf.gather(first - starts, steps.groups)
 

@@ -7,10 +7,14 @@ nodes alone.
 import tensorflow as tf
 
 from tfxclass.ops.fallback import class_tree
+from tfxclass.ops.fallback import slow
 from tfxclass.ops.fallback.registry import Floats
 from tfxclass.ops.fallback.registry import Ids
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import require
+
+# Nodes of a tree from which on a search takes 20 times as long.
+_MANY_NODES = 100_000
 
 
 @fallback(has_gradient=True)
@@ -25,7 +29,7 @@ def tree_log_probabilities(
 def _logs_of_classes(logits, nodes, num_classes, independent):
     tree = class_tree.Nodes(nodes, independent)
     own = _own_logs(tree, tf.transpose(logits), independent)
-    # Each node's own is added to that of twice as many nodes above it.
+    # Doubles, in each round, the number of nodes above that are summed.
     _, sums = tf.while_loop(
         lambda above, _: tf.reduce_any(above > 0),
         lambda above, sums: (
@@ -91,6 +95,8 @@ def tree_top_k(
     independent: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """See `tfxclass.ops.class_tree.top_k`."""
+    if (kernel.shape[0] or 0) >= _MANY_NODES:
+        slow.warn_once("tree_top_k")
     num_classes = tf.math.count_nonzero(nodes[:, 2] == 0)
     logits = tf.matmul(queries, kernel, transpose_b=True)
     logs = _logs_of_classes(logits, nodes, num_classes, independent)

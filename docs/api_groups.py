@@ -1,0 +1,232 @@
+"""The names of the API by task, in the order of its pages."""
+
+#: Functions and classes of tfxclass itself.
+TOP_LEVEL = {
+    "Predictions": ["top_k", "calibrate", "plot_reliability"],
+    "Classes that come and go": [
+        "initialize_classes",
+        "add_classes",
+        "next_class_ids",
+        "remove_classes",
+    ],
+    "Class vectors from elsewhere": [
+        "replace_head",
+        "set_class_vectors",
+        "to_dense",
+    ],
+    "Choosing a head": ["advise", "Advice", "check", "estimate", "Estimate"],
+    "Many devices": ["plan", "memory_per_replica"],
+    "Saving": ["save_model", "save_weights"],
+    "Diagnosis": ["retain_probabilities", "show_build"],
+}
+
+#: Names of each module.
+GROUPS = {
+    "layers": {
+        "Sampled heads": [
+            "SampledSoftmax",
+            "SelectiveSoftmax",
+            "LSHSoftmax",
+            "TwoTowerSoftmax",
+            "NegativeSampling",
+            "NoiseContrastive",
+        ],
+        "Exact heads": [
+            "FullSoftmax",
+            "HierarchicalSoftmax",
+            "AdaptiveSoftmax",
+            "Sparsemax",
+            "DropMax",
+        ],
+        "Smaller class matrices": [
+            "ProjectedSoftmax",
+            "AdaptiveProjectedSoftmax",
+            "DifferentiatedSoftmax",
+            "split_by_frequency",
+        ],
+        "Many devices": ["ShardedSoftmax"],
+        "Options and inputs": ["Cosine", "SparseDense"],
+        "Base classes": [
+            "OutputHead",
+            "ClassHead",
+            "SampledHead",
+            "PartitionedHead",
+        ],
+    },
+    "optimizers": {
+        "Optimizers": [
+            "HeadAdam",
+            "LazyAdam",
+            "LazyAdamW",
+            "LazySGD",
+            "LazyAdagrad",
+            "MultiOptimizer",
+        ],
+        "Local SGD": ["LocalSGD", "AverageReplicas", "growing_stages", "Stage"],
+    },
+    "samplers": {
+        "Without an index": [
+            "UniformSampler",
+            "LogUniformSampler",
+            "FrequencySampler",
+            "BatchSampler",
+            "AutoSampler",
+        ],
+        "With an index": [
+            "HashingForestSampler",
+            "LSHSampler",
+            "ClusterSampler",
+            "AdaptiveAllocation",
+        ],
+        "For comparisons": ["TopKSampler", "KMeansSampler", "PCAHashSampler"],
+        "Base classes": ["Sampler", "Sample"],
+    },
+    "losses": {
+        "Options of a head": ["LossOptions", "with_teacher"],
+        "Functions": [
+            "sparsemax",
+            "sparsemax_loss",
+            "softmax_cross_entropy",
+            "linear_cross_entropy",
+            "block_cross_entropy",
+            "noise_contrastive_loss",
+            "negative_sampling_loss",
+            "cosface",
+            "arcface",
+        ],
+        "Base classes": ["HeadLoss", "Targets", "as_targets"],
+    },
+    "metrics": {
+        "Ranking": [
+            "TopKAccuracy",
+            "RecallAtK",
+            "MeanReciprocalRank",
+            "PrecisionAtK",
+            "NDCGAtK",
+            "RPrecisionAtK",
+            "CoverageAtK",
+            "PropensityScoredPrecisionAtK",
+            "propensities",
+        ],
+        "Probabilities": ["F1Score", "ExpectedCalibrationError"],
+        "Identities": [
+            "verification_accuracy",
+            "true_positive_rate",
+            "hit_rate",
+        ],
+        "Diagnosis": [
+            "SamplerState",
+            "CumulativeProbability",
+            "NormalizedCumulativeGain",
+            "NormalizedCumulativeGradient",
+        ],
+        "Base classes": ["HeadMetric"],
+    },
+    "callbacks": {
+        "Callbacks": ["AtomicModelCheckpoint", "SamplerLog", "SecondsLog"]
+    },
+    "export": {
+        "Servers": ["saved_model", "InvertedLists", "onnx", "server_config"],
+        "Vector search": ["vectors", "vector_queries"],
+    },
+    "text": {
+        "Tagging": ["Tagger", "Field"],
+        "Parts of a tagger": [
+            "SparseLinear",
+            "NeighborVotes",
+            "KernelScores",
+            "MixedScores",
+            "SparseRows",
+            "TextFeatures",
+            "train_linear",
+        ],
+    },
+    "data": {"Files": ["XCFile", "word_vectors"]},
+    "retrieval": {
+        "Sequences": ["pad", "next_items"],
+        "Splits": [
+            "leave_one_out",
+            "split_sessions",
+            "split_at",
+            "Split",
+            "Questions",
+        ],
+        "Evaluation": ["evaluate"],
+    },
+    "calibration": {
+        "Calibration": ["calibrate", "Calibration"],
+        "Reliability": ["reliability_of", "reliability", "Reliability"],
+    },
+    "trees": {
+        "Trees": ["clustered", "huffman", "balanced", "hierarchy", "Tree"],
+        "Class vectors": ["class_vectors"],
+    },
+    "recovery": {
+        "Recovery": ["recover"],
+        "Its sums": ["StepRecovery", "DualRecovery"],
+    },
+    "distribute": {"Training": ["fit"]},
+    "planning": {
+        "Plans": ["plan", "Plan", "PlanRow"],
+        "Measurements": ["measure_machine", "Machine", "Link", "StepCosts"],
+    },
+    "advice": {
+        "Advice": ["advise", "check"],
+        "Results": ["Advice", "Choice", "RateTrial"],
+    },
+    "plot": {
+        "Figures": [
+            "plot_accuracy",
+            "plot_reliability",
+            "plot_recall",
+            "RecallCurve",
+        ]
+    },
+    "initializers": {"Initializers": ["LogOdds"]},
+}
+
+#: Public names that the pages leave out, by module.
+LEFT_OUT = {
+    "optimizers": {"catch_up", "keeps_shards"},
+    "samplers": {"get"},
+    "initializers": {"rms_of"},
+}
+
+#: Methods and properties that a page shows, by class. Others are for
+#: subclasses and for the library itself.
+MEMBERS = {
+    "Advice": ["head", "optimizer", "learning_rate", "recommended", "reason"],
+    "Estimate": ["total_bytes"],
+    "advice.Advice": [
+        "head",
+        "optimizer",
+        "learning_rate",
+        "recommended",
+        "reason",
+        "step_ms",
+        "time_to_learn",
+    ],
+    "calibration.Reliability": ["expected_calibration_error"],
+    "data.XCFile": ["batches", "counts"],
+    "layers.HierarchicalSoftmax": ["root_probability", "top_k"],
+    "layers.OutputHead": [
+        "loss",
+        "compute_loss",
+        "logits",
+        "top_k",
+        "num_answers",
+        "is_sampled",
+    ],
+    "layers.TwoTowerSoftmax": ["set_class_features", "encode", "refresh"],
+    "losses.Targets": ["is_labelled"],
+    "optimizers.LocalSGD": ["average"],
+    "optimizers.MultiOptimizer": ["learning_rates", "optimizer_of"],
+    "planning.Link": ["seconds"],
+    "planning.PlanRow": ["step_s"],
+    "planning.StepCosts": ["seconds"],
+    "recovery.DualRecovery": ["result"],
+    "recovery.StepRecovery": ["merge", "result"],
+    "samplers.Sample": ["inverse_counts"],
+    "samplers.Sampler": ["sample", "update", "figures"],
+    "trees.Tree": ["live", "depths", "path", "text", "nbytes"],
+}

@@ -1,0 +1,57 @@
+"""`dir` and `help` show what is public, and the arguments of it."""
+
+import inspect
+import types
+
+import keras
+import pytest
+
+import tfxclass
+
+MODULES = [
+    name
+    for name in tfxclass.__all__
+    if isinstance(getattr(tfxclass, name), types.ModuleType)
+]
+
+
+@pytest.mark.parametrize("name", ["", *MODULES])
+def test_a_module_lists_its_public_names(name):
+    module = getattr(tfxclass, name) if name else tfxclass
+    listed = {*dir(module)} - {"__version__"}
+    assert listed == {*module.__all__}
+    assert all(hasattr(module, x) for x in listed)
+
+
+def test_a_head_lists_its_public_names():
+    head = tfxclass.layers.SampledSoftmax(100, num_sampled=10)
+    head.build([None, 4])
+    names = {*dir(head)}
+    assert {"top_k", "loss", "compute_loss", "kernel", "num_classes"} <= names
+    # Keras finds by `dir` what it saves.
+    assert vars(head).keys() <= names
+    assert {"call", "get_config", "weights"} <= names
+    for internal in ("guard", "servable_best", "sampled_rows", "part_queries"):
+        assert hasattr(head, internal) and internal not in names
+
+
+def test_names_of_a_subclass_are_listed():
+    class Own(tfxclass.layers.FullSoftmax):
+        def explain(self):
+            pass
+
+    assert "explain" in dir(Own(3))
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
+def test_optimizers_have_the_arguments_of_keras(name):
+    """With the same defaults, in the same order."""
+    own = inspect.signature(getattr(tfxclass.optimizers, f"Lazy{name}"))
+    other = inspect.signature(getattr(keras.optimizers, name))
+    positional = [
+        x for x in own.parameters.values() if x.kind == x.POSITIONAL_OR_KEYWORD
+    ]
+    expected = [*other.parameters.values()][: len(positional)]
+    for mine, theirs in zip(positional, expected):
+        assert (mine.name, mine.default) == (theirs.name, theirs.default)
+    assert "l2" in own.parameters

@@ -1,0 +1,79 @@
+"""The command `tfxclass`, as a process and without TensorFlow."""
+
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+
+import pytest
+
+import tfxclass
+import tfxclass_cli
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def run(*arguments):
+    """Runs the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "tfxclass_cli", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def seconds_of_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["tag"], ["tag", "fit"], ["tag", "predict"], ["tag", "ask"]],
+)
+def test_help_does_not_load_tensorflow(arguments):
+    """It took four seconds and began with TensorFlow's log lines."""
+    start = seconds_of_children()
+    done = run(*arguments, "--help")
+    # 0.1 s; processor time, since other tests run as well.
+    assert seconds_of_children() - start < 1
+    assert done.returncode == 0 and not done.stderr
+    assert done.stdout.startswith("usage: tfxclass")
+
+
+def test_help_tells_defaults():
+    text = run("tag", "fit", "--help").stdout
+    for default in ("text", "tags", "best", "0", "|", "utf-8"):
+        assert f"(default: {default})" in text
+    assert "(default: None)" not in text
+    assert "calibrated" in run("tag", "predict", "--help").stdout
+
+
+def test_version():
+    done = run("--version")
+    assert done.stdout == f"tfxclass {tfxclass.__version__}\n"
+    assert not done.stderr
+
+
+def test_wrong_arguments_are_told_at_once():
+    done = run("tag", "fit", "data.csv")
+    assert done.returncode == 2
+    assert "--out" in done.stderr
+    done = run("tag", "predict", "model", "--threshold", "high")
+    assert done.returncode == 2
+    assert "--threshold" in done.stderr
+
+
+def test_ask_is_the_former_name_of_predict():
+    for word in ("ask", "predict"):
+        options = tfxclass_cli.parser().parse_args(["tag", word, "m"])
+        assert options.command == "predict" and options.model == "m"
+
+
+def test_a_missing_file_is_told_without_log_lines():
+    done = run("tag", "fit", "no.jsonl", "--out", "model")
+    assert done.returncode == 1
+    assert done.stderr.startswith("tfxclass: ")
+    assert "no.jsonl" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -1,0 +1,25 @@
+"""LiteRT answers with its own ops."""
+
+import pathlib
+import sys
+
+import agreement
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+
+FOLDER = pathlib.Path(sys.argv[1])
+
+agreement.versions("ai-edge-litert")
+head = np.load(FOLDER / "head.npz")
+for path in sorted(FOLDER.glob("* *.tflite")):
+    serve = Interpreter(str(path)).get_signature_runner("serving_default")
+    found = serve(features=head["x"])
+    agreement.report(path.stem, found["ids"], head["ids"])
+    error = np.abs(found["scores"] - head["scores"]).max()
+    print(f"    scores differ by {error:.1e} at most")
+interpreter = Interpreter(str(FOLDER / "keras.tflite"))
+serve = interpreter.get_signature_runner()
+(name,) = serve.get_input_details()
+(scores,) = serve(**{name: head["x"]}).values()
+best = np.argsort(-scores, axis=1)[:, : head["ids"].shape[1]]
+agreement.report("Keras' own export", best, head["ids"])

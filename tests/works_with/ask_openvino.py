@@ -1,0 +1,39 @@
+"""OpenVINO reads SavedModels and ONNX models, and answers on a CPU."""
+
+import pathlib
+import sys
+
+import agreement
+import numpy as np
+import openvino
+
+FOLDER = pathlib.Path(sys.argv[1])
+PRECISIONS = {
+    "by default": {},
+    "float32": {"INFERENCE_PRECISION_HINT": "f32"},
+}
+
+
+def ask(what, path, inputs, expected):
+    for name, options in PRECISIONS.items():
+        try:
+            model = openvino.Core().read_model(FOLDER / path)
+            compiled = openvino.compile_model(model, "CPU", options)
+            agreement.report(
+                f"{what}, {name}", compiled(inputs)["ids"], expected
+            )
+        except RuntimeError as e:
+            agreement.refused(what, e)
+            return
+
+
+agreement.versions("openvino")
+head, tagger = (np.load(FOLDER / f"{x}.npz") for x in ("head", "tagger"))
+features = {"features": head["x"]}
+for path in ("head/1", "head_int8/1", "lists/1"):
+    ask(f"SavedModel {path[:-2]}", path, features, head["ids"])
+for path in ("head", "head_int8"):
+    ask(f"ONNX {path}", f"{path}_onnx/model.onnx", features, head["ids"])
+terms = {"feature_ids": tagger["ids"], "feature_values": tagger["values"]}
+ask("ONNX tagger", "tagger_onnx/model.onnx", terms, tagger["best"])
+ask("SavedModel tagger", "tagger/1", {"text": tagger["texts"]}, tagger["best"])

@@ -1,0 +1,169 @@
+"""`set_class_vectors`: class vectors that another program trained."""
+
+import keras
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfxclass.checks import check_choice
+from tfxclass.inference.graph import find_head
+from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.two_tower_softmax import TwoTowerSoftmax
+from tfxclass.shards.state import read
+from tfxclass.shards.state import write
+
+
+def set_class_vectors(
+    model: keras.Model,
+    vectors: ArrayLike,
+    bias: ArrayLike | None = None,
+    ids: ArrayLike | None = None,
+    class_axis: int | None = None,
+) -> keras.Model:
+    """Sets the class vectors of a head, and its bias, to given numbers.
+
+    Use it to start from the vectors of another program: NumPy arrays, the
+    weight of a linear layer of PyTorch, or word vectors from
+    `tfxclass.data.word_vectors`. Call it before training, since samplers build
+    their indexes in the first step.
+
+    Args:
+        model: a built Keras model that ends in a head with one class vector for
+            each class. It is changed in place.
+        vectors: array of numbers, `[num_classes, dim]` as the `weight` of
+            `torch.nn.Linear`, or `[dim, num_classes]` as the `kernel` of
+            `keras.layers.Dense`. A PyTorch tensor is copied.
+        bias: array `[num_classes]`, for a head with `use_bias=True`. By default
+            the bias stays as it is.
+        ids: integers `[n]`, distinct classes. `vectors` and `bias` are then for
+            these classes only, and other classes keep their vectors. Defaults
+            to all classes.
+        class_axis: int, the axis of `vectors` with the classes: 0 for
+            `[num_classes, dim]`, 1 for `[dim, num_classes]`. By default the
+            shape decides. A square matrix needs it.
+
+    Returns:
+        `model`.
+
+    Raises:
+        ValueError: if vectors have another shape, a square matrix comes without
+            `class_axis`, numbers are not finite, the head has no class vectors
+            of its own, or a bias is given for a head without one.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    vectors = np.random.default_rng(0).normal(size=[100, 20])
+    tfxclass.set_class_vectors(model, vectors)
+    ```
+    """
+    head = find_head(model)
+    check_has_vectors(head)
+    count, dim = head.kernel.shape
+    ids = None if ids is None else _checked_ids(ids, count)
+    given = count if ids is None else len(ids)
+    values = _classes_first(_floats("vectors", vectors), class_axis, given, dim)
+    _assign(head.kernel, values, ids)
+    if bias is not None:
+        _set_bias(head, _floats("bias", bias), ids, given)
+    return model
+
+
+def check_has_vectors(head: keras.layers.Layer) -> None:
+    """Raises ValueError unless the class vectors of a head may be set."""
+    if not isinstance(head, ClassHead):
+        raise ValueError(
+            "The head must have one class vector for each class, such as "
+            f"FullSoftmax and SampledSoftmax. Received: {type(head).__name__}"
+        )
+    if isinstance(head, TwoTowerSoftmax) or head.tie is not None:
+        owner = "`class_encoder` makes" if head.tie is None else "`tied_to` has"
+        raise ValueError(
+            f"{owner} the class vectors of {head.name!r}, a "
+            f"{type(head).__name__}. Fix: set the weights of that layer"
+        )
+    if not head.built:
+        raise ValueError(
+            f"The head {head.name!r} is not built, so it has no class vectors. "
+            "Fix: call the model on a batch first, or begin it with a "
+            "keras.Input"
+        )
+
+
+def _floats(name, values):
+    """float32 array, also of a tensor of PyTorch; ValueError for others."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().float().numpy()
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiu":
+        raise ValueError(
+            f"`{name}` must be an array of numbers. Received: dtype "
+            f"{values.dtype}"
+        )
+    values = values.astype(np.float32)
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"`{name}` must be finite. Received: NaN or infinity")
+    return values
+
+
+def _checked_ids(ids, num_classes):
+    """Distinct class ids, int64 `[n]`."""
+    ids = np.asarray(ids)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise ValueError(
+            "`ids` must be integers [n]. Received: "
+            f"dtype={ids.dtype} of shape {ids.shape}"
+        )
+    is_known = (ids >= 0) & (ids < num_classes)
+    if not np.all(is_known) or len(np.unique(ids)) != len(ids):
+        raise ValueError(
+            "`ids` must be distinct classes in [0, num_classes). Received: "
+            f"{ids[:5].tolist()}... with num_classes={num_classes}"
+        )
+    return ids.astype(np.int64)
+
+
+def _classes_first(values, class_axis, count, dim):
+    """`values` as `[count, dim]`."""
+    check_choice("class_axis", class_axis, (None, 0, 1))
+    shapes = {0: (count, dim), 1: (dim, count)}
+    fitting = [axis for axis, shape in shapes.items() if shape == values.shape]
+    if class_axis is None and len(fitting) == 2:
+        raise ValueError(
+            "`class_axis` must be given for a square matrix, whose shape does "
+            f"not tell which axis has the classes. Received: shape "
+            f"{values.shape}. Fix: class_axis=0 for torch.nn.Linear's weight "
+            "and for word vectors, class_axis=1 for keras.layers.Dense's kernel"
+        )
+    if not fitting or class_axis not in (None, *fitting):
+        wanted = shapes.values() if class_axis is None else [shapes[class_axis]]
+        raise ValueError(
+            "`vectors` must have the shape "
+            f"{' or '.join(map(str, wanted))}: {count} classes of {dim} "
+            f"features. Received: shape {values.shape}, class_axis={class_axis}"
+        )
+    axis = fitting[0] if class_axis is None else class_axis
+    return values if axis == 0 else values.T
+
+
+def _set_bias(head, values, ids, count):
+    if values.shape != (count,):
+        raise ValueError(
+            f"`bias` must have one number for each of {count} classes. "
+            f"Received: shape {values.shape}"
+        )
+    if head.bias is not None:
+        _assign(head.bias, values, ids)
+    elif np.any(values):
+        raise ValueError(
+            f"The head {head.name!r} has no bias. Received: a bias that is not "
+            "0. Fix: make the head with use_bias=True"
+        )
+
+
+def _assign(variable, values, ids):
+    if ids is not None:
+        rows, values = values, np.array(read(variable))
+        values[ids] = rows
+    write(variable, values)

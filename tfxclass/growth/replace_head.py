@@ -1,0 +1,256 @@
+"""From a Keras model that ends in `Dense` to a head, and back."""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from tfxclass.growth.class_vectors import check_has_vectors
+from tfxclass.growth.class_vectors import set_class_vectors
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.keras_internals import arguments_of
+from tfxclass.keras_internals import flat_layers
+from tfxclass.keras_internals import maker_of
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.ops import bfloat16_rows
+
+# Activations that a head has, too.
+_ACTIVATIONS = ("softmax", "sigmoid", "linear")
+
+
+class _LastLayer(NamedTuple):
+    """The end of a Keras model: its last layer and activation.
+
+    Attributes:
+        features: symbolic tensor `[..., dim]`, what `dense` reads.
+        dense: `keras.layers.Dense`.
+        activation: str, one of `_ACTIVATIONS`.
+    """
+
+    features: keras.KerasTensor
+    dense: keras.layers.Dense
+    activation: str
+
+
+def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
+    """Replaces the `Dense` layer at the end of a model by a head.
+
+    Use it to continue the training of a Keras model with a head of tfxclass.
+    The head gets the kernel and the bias of the `Dense` layer, so the new model
+    gives the same answers. Other layers are shared with `model`. Compile the
+    new model before you train it.
+
+    Args:
+        model: a built Sequential or functional Keras model with one output. It
+            ends in `Dense`, with or without the activation `"softmax"` or
+            `"sigmoid"`, or in `Dense` and a `Softmax` or `Activation` layer.
+            Without an activation, the output of `Dense` counts as logits of the
+            head's loss.
+        head: a head that is not built, with one class vector for each class,
+            such as `SampledSoftmax(num_classes, use_bias=True)`. Its similarity
+            is `"dot"`. For `"sigmoid"` it needs `loss="sigmoid"`.
+
+    Returns:
+        A `keras.Model` that ends in `head`, not compiled.
+
+    Raises:
+        ValueError: if the model ends in something else or is not built, or the
+            head has another number of classes, another activation, or no bias
+            for the bias of the layer.
+
+    Example:
+
+    ```python
+    dense = keras.layers.Dense(500, activation="softmax")
+    model = keras.Sequential([keras.Input([20]), dense])
+    head = tfxclass.layers.SampledSoftmax(500, use_bias=True)
+    model = tfxclass.replace_head(model, head)
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
+    """
+    last = _last_layer(model)
+    _check_head(head, last)
+    other = keras.Model(
+        inputs_as_given(model, model.inputs),
+        head(last.features),
+        name=model.name,
+    )
+    check_has_vectors(head)
+    # The kernel of `Dense` is [dim, num_classes], also where it is square.
+    bias = last.dense.bias
+    bias = np.zeros(head.num_classes) if bias is None else bias.numpy()
+    kernel = keras.ops.convert_to_numpy(last.dense.kernel)
+    return set_class_vectors(other, kernel, bias, class_axis=1)
+
+
+def to_dense(model: keras.Model) -> keras.Model:
+    """Replaces the head of a model by a plain Keras `Dense` layer.
+
+    Use it to hand a trained model to a program without tfxclass. The new model
+    gives the same answers, and its `.keras` file loads without `import
+    tfxclass`. It computes all classes, so training it is slow.
+
+    Other layers are shared with `model`. For cosine logits, a
+    `UnitNormalization` layer comes before `Dense`, and for a `ProjectedSoftmax`
+    its fixed projection. The class vectors are copied.
+
+    Args:
+        model: a built Keras model that ends in a head with one class vector for
+            each class.
+
+    Returns:
+        A `keras.Model`, not compiled.
+
+    Raises:
+        ValueError: if the head is of another kind, such as a tree, or another
+            layer of the model is from tfxclass.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    tfxclass.to_dense(model).save("plain.keras")
+    ```
+    """
+    inputs, features, head = encoder_of(model)
+    if not getattr(head, "has_plain_logits", False):
+        raise ValueError(
+            "A Dense layer needs a head with one class vector for each class. "
+            f"Received: {type(head).__name__}. Fix: tfxclass.export.saved_"
+            "model writes a model that needs no tfxclass"
+        )
+    (rows,) = head.export_weights()
+    kernel = bfloat16_rows.widen(keras.ops.convert_to_tensor(rows.kernel))
+    scale = head.answer_scale
+    bias = [] if rows.bias is None else [scale * rows.bias.numpy()]
+    dense = keras.layers.Dense(
+        head.num_classes,
+        activation=head.activation,
+        use_bias=bool(bias),
+        dtype="float32",
+        name=head.name,
+    )
+    outputs = dense(_queries(head, features))
+    kernel = scale * head.logit_scale * kernel.numpy().T
+    dense.set_weights([kernel, *bias])
+    plain = keras.Model(
+        inputs_as_given(model, inputs), outputs, name=model.name
+    )
+    _check_is_plain(plain)
+    return plain
+
+
+def _last_layer(model):
+    """`_LastLayer` of a model."""
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
+    outputs = getattr(model, "outputs", None)
+    if not outputs:
+        raise ValueError(
+            "`model` must be a Sequential or functional model that is built. "
+            f"Received: {type(model).__name__} {model.name!r}. Fix: begin it "
+            "with a keras.Input. For a subclassed model, make the head in it "
+            "and copy the weights with tfxclass.set_class_vectors"
+        )
+    if len(outputs) != 1:
+        raise ValueError(
+            f"`model` must have one output. Received: {len(outputs)}"
+        )
+    layer, (inputs,) = maker_of(outputs[0]), arguments_of(outputs[0])
+    activations = []
+    if isinstance(layer, (keras.layers.Softmax, keras.layers.Activation)):
+        activations.append(_activation_of(layer))
+        layer, (inputs,) = maker_of(inputs), arguments_of(inputs)
+    if not isinstance(layer, keras.layers.Dense):
+        raise ValueError(
+            "`model` must end in keras.layers.Dense, or in Dense and a Softmax "
+            f"or Activation layer. Received: a {type(layer).__name__} "
+            f"{layer.name!r} there. Fix: for a model within a model, give the "
+            "inner one, or put its layers into one keras.Model"
+        )
+    activations.append(keras.activations.serialize(layer.activation))
+    given = [x for x in activations if x != "linear"] or ["linear"]
+    _check_dense(layer, ", ".join(reversed(given)))
+    return _LastLayer(inputs, layer, given[0])
+
+
+def _activation_of(layer):
+    """Name of the activation of a `Softmax` or `Activation` layer."""
+    if isinstance(layer, keras.layers.Activation):
+        return keras.activations.serialize(layer.activation)
+    return "softmax" if layer.axis == -1 else f"softmax of axis {layer.axis}"
+
+
+def _check_dense(layer, activation):
+    if activation not in _ACTIVATIONS:
+        raise ValueError(
+            "The activation at the end of `model` must be softmax, sigmoid or "
+            f"none. Received: {activation}"
+        )
+    if getattr(layer, "quantization_mode", None):
+        raise ValueError(
+            f"The layer {layer.name!r} must not be quantized. Received: "
+            f"{layer.quantization_mode}. Fix: give the model before "
+            "`quantize`"
+        )
+
+
+def _check_head(head, last):
+    """Raises ValueError unless `head` gives the answers of `last`."""
+    if not isinstance(head, OutputHead) or head.built:
+        raise ValueError(
+            "`head` must be a head of tfxclass.layers that is not built. "
+            f"Received: {head!r}"
+        )
+    is_dot = getattr(head, "similarity", None) == "dot"
+    if not (head.has_plain_logits and is_dot) or hasattr(
+        head, "projection_dim"
+    ):
+        raise ValueError(
+            "`head` must have one class vector for each class, as wide as the "
+            'features, and similarity="dot", to give the answers of a Dense '
+            f"layer. Received: {head!r}. Fix: take SampledSoftmax, or train "
+            "another head from the start"
+        )
+    if head.num_classes != last.dense.units:
+        raise ValueError(
+            "`head` must have as many classes as the Dense layer. Received: "
+            f"num_classes={head.num_classes} for Dense({last.dense.units})"
+        )
+    if last.activation not in ("linear", head.own_activation):
+        raise ValueError(
+            f"The model ends in a {last.activation}, and the loss of the head "
+            f"is of a {head.own_activation}. Fix: make the head with "
+            f'loss="{last.activation}"'
+        )
+
+
+def _queries(head, features):
+    """The factors of the class vectors, by Keras layers only."""
+    if hasattr(head, "projection"):
+        dim, width = head.projection.shape
+        projection = keras.layers.Dense(
+            width, use_bias=False, trainable=False, dtype="float32"
+        )
+        features = projection(features)
+        projection.set_weights([head.projection.numpy()])
+    if head.similarity == "cosine":
+        normalize = keras.layers.UnitNormalization(axis=-1, dtype="float32")
+        features = normalize(features)
+    return features
+
+
+def _check_is_plain(model):
+    ours = [
+        layer
+        for layer in flat_layers(model)
+        if type(layer).__module__.split(".")[0] == "tfxclass"
+    ]
+    if ours:
+        raise ValueError(
+            "The model has other layers of tfxclass, so it needs tfxclass to "
+            f"load. Received: {ours[0]!r}. Fix: tfxclass.export.saved_model "
+            "writes a model that needs no tfxclass"
+        )
