@@ -39,7 +39,8 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
     Use it to train on with a head of tfxclass from a Keras model that is
     trained already. The head gets the kernel and the bias of the `Dense`
     layer, so the new model gives the same answers. Other layers are shared
-    with `model`. Compile the new model before you train it.
+    with `model`. Regularizers and constraints of the `Dense` layer are not
+    kept. Compile the new model before you train it.
 
     Args:
         model: a built Keras model, Sequential or functional, with one output.
