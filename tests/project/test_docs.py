@@ -1,6 +1,5 @@
 """The site: every page is in it, links hold, and code runs as printed."""
 
-import importlib.util
 import json
 import pathlib
 import re
@@ -18,22 +17,11 @@ import tfxclass
 from tests.project.test_readme import ROOT
 from tests.project.test_readme import blocks_of
 from tests.support.cases import quick
+from tests.support.docs_scripts import script
+from tests.support.docs_scripts import site
 from tfxclass import cli
 
 DOCS = ROOT / "docs"
-
-
-def script(name):
-    """A module of docs/."""
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def site():
-    """The module docs/site.py."""
-    return script("site")
 
 
 def pages_of(nav):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
-from tests.project.test_docs import site
+from tests.support.docs_scripts import site
 
 BLOCK = re.compile(r"```python\n(.*?)```", re.S)
 #: Names of the top level that are modules have their own docstrings.
