@@ -12,6 +12,7 @@ COLORS = {
     "lsh": "tab:purple",
     "forest_paper": "tab:brown",
     "random": "tab:gray",
+    "optimal": "tab:pink",
     "keras_dense_adam": "dimgray",
     "tf_sampled_softmax_adam": "tab:red",
     "sampled_head_adam": "tab:orange",  # its sampler is "auto"
@@ -25,6 +26,7 @@ NAMES = {
     "lsh": "LSH",
     "forest_paper": "the paper's forest",
     "random": "the papers' random",
+    "optimal": "optimal",
 }
 _SIZE = 10
 

@@ -20,6 +20,7 @@ which machine and when it was measured.
 import json
 import os
 import re
+import string
 import sys
 
 import measure
@@ -28,7 +29,7 @@ import notes
 ROOT = os.path.dirname(measure.FOLDER)
 TABLE = os.path.join(ROOT, "docs", "numbers.json")
 
-_NUMBER = r"(?<![\w.,])[-+]?\d[\d,]*(?:\.\d+)?"
+_NUMBER = r"(?<![\w.,])[-+]?\d+(?:,\d{3})*(?:\.\d+)?"
 _UNIT = r"(?:%|(?:ms|s|GB|MB|seconds?|minutes?|hours?|points?|times)\b)"
 # A number with a unit, or a fraction: an accuracy, a recall.
 _MEASURED = re.compile(rf"{_NUMBER}(?:\s?{_UNIT})|(?<![\w.])0\.\d\d+\b")
@@ -42,10 +43,20 @@ def filled(template, expressions):
     return template.format(*map(notes.value, expressions))
 
 
-def places(fragment, text):
-    """Where `fragment` is in `text`, whatever the line breaks: spans."""
-    pattern = r"\s+".join(map(re.escape, fragment.split()))
-    return [match.span() for match in re.finditer(pattern, text)]
+def pattern(template, expressions=()):
+    """A regular expression for a sentence, whatever the line breaks.
+
+    A number that lies halfway between two printed ones may be rounded to both.
+    """
+    values = iter(list(map(notes.value, expressions)))
+    found = ""
+    for text, field, spec, _ in string.Formatter().parse(template):
+        found += re.sub(r"(?:\\?\s)+", r"\\s+", re.escape(text))
+        if field is not None:
+            value = next(values)
+            near = {format(value * (1 + x), spec) for x in (-1e-9, 0, 1e-9)}
+            found += f"(?:{'|'.join(map(re.escape, sorted(near)))})"
+    return found
 
 
 def numbers_of(text):
@@ -82,10 +93,14 @@ def check(text, entry):
     """
     wrong, covered = [], []
     sentences = [
-        filled(*one) for one in entry.get("figures", {}).items()
-    ] + list(entry.get("exempt", {}))
-    for sentence in sentences:
-        found = places(sentence, text)
+        (pattern(*one), filled(*one))
+        for one in entry.get("figures", {}).items()
+    ]
+    for sentence in entry.get("exempt", {}):
+        plain = sentence.replace("{", "{{").replace("}", "}}")
+        sentences.append((pattern(plain), sentence))
+    for wanted, sentence in sentences:
+        found = [match.span() for match in re.finditer(wanted, text)]
         covered += found
         if not found:
             wrong.append(f"The page does not say: {sentence!r}")

@@ -23,6 +23,7 @@ TITLES = {
     "step_time_large": "A training step, 670,091 classes",
     "step_time": "A training step, fewer classes",
     "exact_step": "The exact softmax: a training step in both policies",
+    "fallback": "Compiled and fallback ops: CPU seconds of the same work",
     "growth": "Growth with the number of classes",
     "loss_memory": "The exact loss: time and memory",
     "growing_trees": "New classes in trees, before any training",
@@ -71,7 +72,7 @@ TITLES = {
     "small_rows": "Half-size rows and compact slots: accuracy",
     "catch_up": "Lazy Adam with skipped steps applied later: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
-    "dropmax_retain": "DropMax: which classes are retained",
+    "dropmax_retained": "DropMax: which classes are retained",
     "long_tail/eurlex57k": "Losses for long tails: EU law, 4,271 labels",
     "long_tail/reverse_dictionary": (
         "Losses for long tails: reverse dictionary, 147,306 words"
@@ -253,7 +254,7 @@ PAGES = {
             "hierarchical/eurlex57k",
             "hierarchical/reverse_dictionary",
             "dropmax",
-            "dropmax_retain",
+            "dropmax_retained",
         ),
     ),
 }

@@ -167,32 +167,58 @@ def sweep_lines(sweep, name, runs):
     return lines
 
 
+#: What the figure of the overlap shows, besides a mixture; the table has all.
+_OVERLAP = {
+    **{method: family for method, family in CURVES.items() if method != "full"},
+    "top_k": "optimal",
+}
+
+
 def draw_overlap(name, runs):
     """P@1 at the end against the overlap with the optimal selection.
 
-    A dot a method; and a line through a mixture of the optimal selection and
-    random classes, in several shares.
+    A dot for each method; and a line through a mixture of the optimal
+    selection and random classes, in several shares.
     """
-    dots = {method: [point_of(runs, method, "")] for method in runs.methods}
-    mixed = {
-        method: [
-            point_of(runs, method, text_of(options))
-            for options in sweep.settings(SETS[name], method).values()
-        ]
+    figure, (axes,) = figure_style.new_figure(width=7.5)
+    found = []
+    for (method, family), marker in zip(_OVERLAP.items(), "os^Dvp"):
+        overlap, precision = point_of(runs, method, "")
+        if None not in (overlap, precision):
+            family_name = figure_style.NAMES[family]
+            found.append((precision, 100 * overlap, family_name))
+            axes.plot(
+                100 * overlap,
+                100 * precision,
+                marker,
+                markersize=9,
+                color=figure_style.COLORS[family],
+                label=family_name,
+            )
+    mixed = [
+        (100 * point[0], 100 * point[1])
         for sweep in PARTS["overlap"]
         for method in sweep.methods
-    }
-    figure, (axes,) = _axes(1)
-    for method, points in {**dots, **mixed}.items():
-        points = [point for point in points if None not in point]
-        if points:
-            axes.plot(*zip(*points, strict=True), **_style(method))
+        for options in sweep.settings(SETS[name], method).values()
+        if None not in (point := point_of(runs, method, text_of(options)))
+    ]
+    if len(mixed) > 1:
+        label = "optimal mixed with random"
+        axes.plot(*zip(*mixed), ".-", color="tab:gray", label=label)
     if not axes.lines:
         return None
-    if (full := runs.final("full")) is not None:
-        axes.axhline(full, color="black", linestyle=":", label="full")
-    axes.set_xlabel("overlap with the optimal selection")
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.set(
+        xlabel="percent of the best classes in the sample",
+        ylabel="precision at 1, in percent",
+    )
+    # Beyond the axes, so that it covers no point.
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    title = _TITLES.get(name, name)
+    if found:
+        _, overlap, best = max(found)
+        title += f": {best} is best, with {overlap:.0f} % of the best classes"
+    figure.suptitle(title, fontsize=12)
+    figure.tight_layout()
     return figure
 
 

@@ -13,7 +13,7 @@ from benchmarks import dropmax
 from benchmarks import dropmax_data
 from benchmarks import dropmax_jobs
 from benchmarks import dropmax_methods
-from benchmarks import dropmax_retain
+from benchmarks import dropmax_retained
 from benchmarks import dropmax_train
 from tests.support.contract import BATCH
 from tests.support.contract import built
@@ -331,7 +331,7 @@ def test_retained_and_confused_classes():
     scores = {"test 18": {"error": 2.0}}
     result = {"retain": retain.tolist(), "scores": scores}
     base = {"probabilities": (retain**2).tolist()}
-    row = dropmax_retain.row_of([result, result], [base, base])
+    row = dropmax_retained.row_of([result, result], [base, base])
     assert row["correlation"] == pytest.approx(1.0)
     assert (row["least"], row["most"]) == (0.2, 0.7)
     assert row["of the label"] == pytest.approx(retain.diagonal().mean())

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import types
 
 import keras
 import numpy as np
@@ -137,6 +138,15 @@ def reverse_dictionary():
     return {**names, "vocabulary_path": None, "idf": None}
 
 
+def works_with():
+    pytest.importorskip("sklearn")
+    vector = " ".join(["0.5"] * 16)
+    pathlib.Path("wiki.en.vec").write_text(f"1 16\npear {vector}\n")
+    random = np.random.default_rng(0)
+    weight, bias = random.normal(size=(1_000, 16)), np.zeros(1_000)
+    return {"linear": types.SimpleNamespace(weight=weight, bias=bias)}
+
+
 #: Pages with Python, and the names that it begins with.
 PAGES = {
     "docs/addons.md": dict,
@@ -157,6 +167,7 @@ PAGES = {
     "docs/tagging.md": dict,
     "docs/two_towers.md": dict,
     "docs/watching.md": dict,
+    "docs/works_with.md": works_with,
     "examples/reverse_dictionary/README.md": reverse_dictionary,
 }
 #: Those of tests/project/test_readme.py.

@@ -84,6 +84,15 @@ def test_what_is_wrong_is_told(page_numbers, monkeypatch):
     assert told[1].startswith("Line 7: no source for") and "1,676" in told[1]
 
 
+def test_halves_may_be_rounded_either_way(page_numbers, monkeypatch):
+    rows = [{"method": "a", "share": 41.55}]
+    monkeypatch.setattr(page_numbers.notes, "results", lambda name: rows)
+    figures = {"it has {:.1f}\n%": ["x share: method=a"]}
+    for page in ("it has 41.5 %", "it has\n41.6 %"):
+        assert not page_numbers.check(page, {"figures": figures})
+    assert page_numbers.check("it has 41.4 %", {"figures": figures})
+
+
 def test_results_name_their_command(page_numbers):
     with pytest.raises(ValueError, match="No results file for 'no'"):
         page_numbers.notes.value("no ms: method=a")

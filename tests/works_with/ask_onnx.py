@@ -11,7 +11,7 @@ import onnxruntime_extensions as extensions
 from onnx import helper
 
 FOLDER = pathlib.Path(sys.argv[1])
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "wine", "glass"]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "wine", "[MASK]"]
 
 
 def session(model):

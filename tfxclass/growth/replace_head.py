@@ -38,8 +38,9 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
 
     Use it to continue the training of a Keras model with a head of tfxclass.
     The head gets the kernel and the bias of the `Dense` layer, so the new model
-    gives the same answers. Other layers are shared with `model`. Compile the
-    new model before you train it.
+    gives the same answers. Other layers are shared with `model`. Regularizers
+    and constraints of the `Dense` layer are not kept. Compile the new model
+    before you train it.
 
     Args:
         model: a built Sequential or functional Keras model with one output. It

@@ -29,8 +29,9 @@ class RetainProbabilities(HeadLayer):
 def retain_probabilities(model: keras.Model) -> keras.Model:
     """A model with the retain probabilities of `DropMax` as second output.
 
-    It has the inputs and weights of `model`. A high probability shows a class
-    that the example is easily confused with (figure 4 of the paper).
+    It has the inputs and weights of `model`. A class with a higher probability
+    is one that the example is easily confused with (figure 4 of the paper). At
+    the default weights of `DropMax` the differences are small.
 
     Args:
         model: a Sequential or functional model that ends in a `DropMax`.

@@ -67,8 +67,9 @@ class DropMax(SavedRandom, SampledHead):
     Use it with up to some thousand classes and few examples for each. A second
     class matrix predicts, for each example, the probability rho with which each
     class is retained. Training samples masks of classes with these
-    probabilities and never drops the label. So each example is told apart from
-    the classes that it is easily confused with.
+    probabilities and never drops the label. Classes that an example is easily
+    confused with are retained more often; at the default weights the
+    differences are small (docs/papers/dropmax.md).
 
     Each training step computes three matrix products of [batch, dim] by [dim,
     num_classes] for each class matrix, and updates all class vectors. There is

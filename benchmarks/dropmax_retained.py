@@ -1,6 +1,6 @@
 """Which classes DropMax retains: the paper's figure 4 in numbers.
 
-    python -m benchmarks.dropmax_retain [--data ../shared/data]
+    python -m benchmarks.dropmax_retained [--data ../shared/data]
 
 1,000 images of MNIST as in benchmarks.dropmax, three seeds, by the weight of
 the entropy (lambda; the head's own is 1 for "adaptive" and 3 for "posterior").
@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import dropmax
 from benchmarks import measure
 
-CACHE = os.path.join(measure.CACHE, "dropmax_retain")
+CACHE = os.path.join(measure.CACHE, "dropmax_retained")
 SEEDS = (0, 1, 2)
 ROWS = (
     ("adaptive", None),
@@ -86,7 +86,8 @@ def main():
         about = {"method": method, "lambda": weight or "own"}
         rows.append({**about, **row_of(found, bases)})
         print(rows[-1], flush=True)
-    measure.save("dropmax_retain", rows)
+    command = "python -m benchmarks.dropmax_retained"
+    measure.save("dropmax_retained", rows, command=command)
 
 
 if __name__ == "__main__":

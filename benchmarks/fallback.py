@@ -1,0 +1,133 @@
+"""CPU seconds of the same work with compiled and with fallback ops.
+
+    python benchmarks/fallback.py
+
+Each number comes from a process of its own, with one warm-up where the work is
+short. Writes results/fallback.json.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+
+import measure
+
+CLASSES, DIM, BATCH = 100_000, 64, 256
+
+
+def _model(head):
+    import keras
+
+    import tfxclass
+
+    model = keras.Sequential([keras.Input([DIM]), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    return model
+
+
+def _rows(steps=10):
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(steps * BATCH, DIM)).astype("float32")
+    return x, random.integers(0, CLASSES, len(x))
+
+
+def _steps(name, *arguments, **options):
+    import tfxclass
+
+    model = _model(getattr(tfxclass.layers, name)(*arguments, **options))
+    x, y = _rows()
+    return lambda: model.fit(x, y, batch_size=BATCH, verbose=0)
+
+
+def _answers(name, *arguments, **options):
+    import tfxclass
+
+    model = _model(getattr(tfxclass.layers, name)(*arguments, **options))
+    # A search in a tree that is not trained opens all of its nodes.
+    x, y = _rows(20)
+    model.fit(x, y, batch_size=BATCH, verbose=0)
+    best, x = tfxclass.top_k(model, 10), x[:BATCH]
+    return lambda: best.predict(x, verbose=0)
+
+
+def _file():
+    import numpy as np
+
+    import tfxclass
+
+    random = np.random.default_rng(0)
+    path = os.path.join(tempfile.mkdtemp(), "rows.txt")
+    with open(path, "w") as f:
+        f.write("3000 5000 1000\n")
+        for _ in range(3_000):
+            labels = sorted(set(random.integers(0, 1_000, 3).tolist()))
+            terms = sorted(set(random.integers(0, 5_000, 80).tolist()))
+            values = " ".join(f"{i}:0.5" for i in terms)
+            f.write(f"{','.join(map(str, labels))} {values}\n")
+    return lambda: list(tfxclass.data.XCFile(path).batches(BATCH))
+
+
+def _tagger():
+    import numpy as np
+
+    import tfxclass
+
+    random = np.random.default_rng(0)
+    words = np.array([f"w{i}" for i in range(2_000)])
+    tags = random.integers(0, 100, 1_000)
+    texts = [" ".join(random.choice(words[15 * t :][:100], 10)) for t in tags]
+    tagger = tfxclass.text.Tagger(effort="fast", verbose=False)
+    return lambda: tagger.fit(texts, [[f"tag {t}"] for t in tags])
+
+
+_TREE = {"tree": "balanced"}
+TASKS = {
+    "SampledSoftmax, uniform, 10 steps": (
+        lambda: _steps("SampledSoftmax", CLASSES, 1_000, "uniform")
+    ),
+    "SampledSoftmax, auto, 10 steps": (
+        lambda: _steps("SampledSoftmax", CLASSES, 1_000)
+    ),
+    "HierarchicalSoftmax, 10 steps": (
+        lambda: _steps("HierarchicalSoftmax", CLASSES, **_TREE)
+    ),
+    "FullSoftmax, top_k of 256 rows": lambda: _answers("FullSoftmax", CLASSES),
+    "HierarchicalSoftmax, top_k of 256 rows": (
+        lambda: _answers("HierarchicalSoftmax", CLASSES, **_TREE)
+    ),
+    "XCFile, 3,000 rows": _file,
+    "Tagger, fast, 1,000 texts, 100 tags": _tagger,
+}
+
+
+def child(task):
+    run = TASKS[task]()
+    if not task.startswith("Tagger"):
+        run()
+    begin = time.process_time()
+    run()
+    return time.process_time() - begin
+
+
+def main():
+    rows = []
+    for task in TASKS:
+        row = {"task": task}
+        for value, name in (("0", "compiled_s"), ("1", "fallback_s")):
+            os.environ["TFXCLASS_FALLBACK"] = value
+            row[name] = measure.in_fresh_process(__file__, "--child", task)
+        row["times"] = row["fallback_s"] / row["compiled_s"]
+        rows.append(row)
+        print(row, flush=True)
+    measure.save("fallback", rows)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(sys.argv[2])))
+    else:
+        main()
