@@ -135,6 +135,10 @@ def write(folder: pathlib.Path) -> None:
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
+        if path.suffix == ".md" and path.is_relative_to(ROOT / "benchmarks"):
+            # Wide tables take the place of the table of contents.
+            text = path.read_text(encoding="utf8")
+            copy.write_text("---\nhide: [toc]\n---\n\n" + text, encoding="utf8")
     shutil.copyfile(ROOT / "docs" / "site.css", folder / "site.css")
     api = folder / "api"
     api.mkdir()

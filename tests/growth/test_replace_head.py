@@ -31,7 +31,7 @@ def dense_model(*last, dim=DIM, units=CLASSES):
             *last,
         ]
     )
-    for variable in model.variables:
+    for variable in model.trainable_variables:
         variable.assign(np.random.normal(size=variable.shape))
     return model
 
@@ -154,6 +154,14 @@ def test_what_cannot_be_replaced(model, head, message):
         tfxclass.replace_head(model(), head())
 
 
+def two_towers():
+    encoder = keras.Sequential([keras.Input([3]), keras.layers.Dense(DIM)])
+    titles = np.random.normal(size=(CLASSES, 3)).astype("float32")
+    return layers.TwoTowerSoftmax(
+        CLASSES, class_encoder=encoder, class_features=titles
+    )
+
+
 HEADS = {
     "dot": lambda: layers.SampledSoftmax(CLASSES, use_bias=True),
     "cosine": lambda: layers.FullSoftmax(CLASSES, similarity="cosine"),
@@ -161,10 +169,11 @@ HEADS = {
     "logits": lambda: layers.FullSoftmax(CLASSES, activation=None),
     "bfloat16": lambda: layers.FullSoftmax(CLASSES, kernel_dtype="bfloat16"),
     "projected": lambda: layers.ProjectedSoftmax(CLASSES, 4),
+    "two_towers": two_towers,
 }
 
 
-@pytest.mark.parametrize("name", quick(HEADS, ["dot", "cosine", "projected"]))
+@pytest.mark.parametrize("name", quick(HEADS, ["dot", "cosine", "two_towers"]))
 def test_to_dense(name):
     model = dense_model(HEADS[name]())
     plain = tfxclass.to_dense(model)

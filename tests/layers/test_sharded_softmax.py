@@ -126,7 +126,7 @@ def test_sampler_by_its_name_and_what_it_measures(tmp_path):
         ({"sample_rate": 1.5}, "Received: 1.5"),
         ({"num_sampled": 0}, "`num_sampled` must be a positive integer"),
         ({"sampler": "forest"}, "a tfxclass.samplers.Sampler"),
-        ({"num_sampled": 5, "sample_rate": 0.1}, "give one"),
+        ({"num_sampled": 5, "sample_rate": 0.1}, "Give one"),
     ],
 )
 def test_bad_arguments(changes, part):

@@ -279,7 +279,9 @@ class TestPropensities:
     "propensities", [[0.5, 0.0], [0.5, 1.5], [[0.5]], [math.nan]]
 )
 def test_psp_needs_propensities(propensities):
-    with pytest.raises(ValueError, match=r"must be numbers in \(0, 1\], one a"):
+    with pytest.raises(
+        ValueError, match=r"must be numbers in \(0, 1\], one for"
+    ):
         metrics.PropensityScoredPrecisionAtK("head", propensities)
 
 

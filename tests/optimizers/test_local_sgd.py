@@ -103,11 +103,11 @@ INVALID = {
     "no_stages": ({"stages": []}, "at least one stage"),
     "rate_twice": (
         {"stages": STAGES, "learning_rate": 0.1},
-        "`learning_rate` is part of `stages`",
+        "`learning_rate` must be left out with `stages`",
     ),
     "interval_twice": (
         {"stages": STAGES, "interval": 2},
-        "`interval` is part of `stages`",
+        "`interval` must be left out with `stages`",
     ),
     "stage_of_two": ({"stages": [(0.1, 3)]}, r"Received: stages\[0\]="),
     "stage_rate": (

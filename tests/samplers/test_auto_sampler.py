@@ -316,5 +316,5 @@ def test_config_round_trip():
 
 
 def test_an_allocation_is_refused():
-    with pytest.raises(ValueError, match="`allocation` belongs to"):
+    with pytest.raises(ValueError, match="`allocation` is for"):
         samplers.AutoSampler(9, allocation=samplers.AdaptiveAllocation())

@@ -175,7 +175,7 @@ BAD = {
     ),
     "shards": (
         lambda: samplers.BatchSampler(5).for_rows(0, 3, 2, None),
-        ["whole batches"],
+        ["does not work in a ShardedSoftmax"],
     ),
 }
 
