@@ -190,6 +190,7 @@ PAGES = {
             "selection",
             "forest",
             "cluster",
+            "fallback",
             "reader",
         ),
     ),
