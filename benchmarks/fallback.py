@@ -71,14 +71,14 @@ def _file():
     return lambda: list(tfxclass.data.XCFile(path).batches(BATCH))
 
 
-def _tagger():
+def _tagger(num_texts, num_tags):
     import numpy as np
 
     import tfxclass
 
     random = np.random.default_rng(0)
-    words = np.array([f"w{i}" for i in range(2_000)])
-    tags = random.integers(0, 100, 1_000)
+    words = np.array([f"w{i}" for i in range(20 * num_tags)])
+    tags = random.integers(0, num_tags, num_texts)
     texts = [" ".join(random.choice(words[15 * t :][:100], 10)) for t in tags]
     tagger = tfxclass.text.Tagger(effort="fast", verbose=False)
     return lambda: tagger.fit(texts, [[f"tag {t}"] for t in tags])
@@ -100,7 +100,8 @@ TASKS = {
         lambda: _answers("HierarchicalSoftmax", CLASSES, **_TREE)
     ),
     "XCFile, 3,000 rows": _file,
-    "Tagger, fast, 1,000 texts, 100 tags": _tagger,
+    "Tagger, fast, 1,000 texts, 100 tags": lambda: _tagger(1_000, 100),
+    "Tagger, fast, 4,000 texts, 400 tags": lambda: _tagger(4_000, 400),
 }
 
 
