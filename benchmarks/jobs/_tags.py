@@ -1,6 +1,8 @@
 """What the jobs with tags share: our taggers and Omikuji on the same rows."""
 
 import argparse
+import collections
+import itertools
 import json
 import os
 import tempfile
@@ -33,6 +35,40 @@ def precisions(best, expected, ks, by_hit):
         name = f"hit@{k}" if by_hit else f"P@{k}"
         found[name] = round(float(np.mean(right)) / (1 if by_hit else k), 4)
     return found
+
+
+def propensity_scored(best, expected, train_tags, ks):
+    """PSP@k: precision where rare tags count more, by k.
+
+    Args:
+        best: list of lists of tags, best first.
+        expected: list of sets of tags.
+        train_tags: list of lists of tags, of the training rows.
+        ks: ints.
+
+    References:
+        Jain, Prabhu and Varma, KDD 2016, with A = 0.55 and B = 1.5.
+    """
+    from tfxclass import metrics
+    from tfxclass.metrics.tagging import RankingScores
+
+    counts = collections.Counter(itertools.chain.from_iterable(train_tags))
+    # Tags that were not learned count, too.
+    every = sorted(set(counts).union(*expected))
+    ids = {tag: i for i, tag in enumerate(every)}
+    chances = metrics.propensities(
+        [counts[tag] for tag in every], len(train_tags)
+    )
+    scores = RankingScores(ks, chances)
+    answers = np.full((len(best), max(ks)), -1)
+    labels = np.full((len(best), max(map(len, expected))), -1)
+    for i, (row, tags) in enumerate(zip(best, expected)):
+        found = [ids[tag] for tag in row[: max(ks)]]
+        answers[i, : len(found)] = found
+        labels[i, : len(tags)] = [ids[tag] for tag in tags]
+    scores.update(answers, labels)
+    found = scores.result()
+    return {f"PSP@{k}": round(found[f"psp_at_{k}"], 4) for k in ks}
 
 
 def ours(effort, train, texts, most):
@@ -123,7 +159,10 @@ def main(argv, name, description, read, ks, by_hit):
             best, found = ours(effort, train, texts, max(ks))
         if best is not None:
             expected = list(map(set, tags))
-            found = {**precisions(best, expected, ks, by_hit), **found}
+            measured = precisions(best, expected, ks, by_hit)
+            if not by_hit:
+                measured |= propensity_scored(best, expected, train[1], ks)
+            found = {**measured, **found}
         print(json.dumps({"method": args.child, **found}))
         return
     rows = []

@@ -15,10 +15,15 @@
 // them. That is why the Gram matrix of a block of rows, which a matrix product
 // would need, is not.
 //
+// A feature of one row alone needs no weights while the tile is solved: its
+// weight is its value times the variable of that row (with its sign), so its
+// part of the margin is value^2 times the variable. Of texts, most features are
+// such.
+//
 // Time O(epochs * nonzeros * labels): 4 flops each. They wait for the weights
 // of a row's features, which are read once from the outer caches a visit: those
-// of the next row are asked for before. Memory of a tile: features of its rows
-// x kTileLabels floats, and rows x kTileLabels. Tiles are independent:
+// of the next row are asked for before. Memory of a tile: features of two rows
+// and more x kTileLabels floats, and rows x kTileLabels. Tiles are independent:
 // thread-safe.
 #ifndef TFXCLASS_CORE_LINEAR_DUAL_H_
 #define TFXCLASS_CORE_LINEAR_DUAL_H_
@@ -49,13 +54,26 @@ struct DualOptions {
   uint64_t seed = 0;
 };
 
-// Rows of a problem: features in [0, num_features), of any order.
+// Rows of a problem: features in [0, num_features), of any order; and the
+// features that no other row has, by a number of the caller's.
 struct DualRows {
   int64_t num_features = 0;
   std::vector<int64_t> splits{0};
   std::vector<int32_t> features;
   std::vector<float> values;
+  std::vector<int64_t> lone_splits{0};
+  std::vector<int32_t> lone_features;
+  std::vector<float> lone_values;
   int64_t size() const { return splits.size() - 1; }
+};
+
+// What a tile is solved in; kept from tile to tile, as new memory is slow.
+struct DualState {
+  std::vector<float> weights;  // [num_features + 1, width], the bias last.
+  std::vector<float> duals;    // [rows, width]
+  // Of each row: the squared norm, and the part of its lone features.
+  std::vector<float> norms, lone_norms;
+  std::vector<int32_t> order;
 };
 
 // Which rows have which labels of a tile: those of row i are
@@ -99,6 +117,15 @@ struct SquaredHinge {
   float diagonal;
 };
 
+inline bool AnyAbove(Lanes x, float bound) {
+  const LaneMask above = (x > bound) | (x < -bound);
+  int64_t parts[sizeof(above) / sizeof(int64_t)];
+  std::memcpy(parts, &above, sizeof(above));
+  int64_t any = 0;
+  for (const int64_t part : parts) any |= part;
+  return any != 0;
+}
+
 // exp for x <= 0, relative error 3e-6: `FastExp` of eight numbers.
 inline Lanes ExpOfNegative(Lanes x) {
   typedef int32_t Ints __attribute__((vector_size(sizeof(Lanes))));
@@ -133,6 +160,9 @@ inline Lanes SigmoidOf(Lanes t) {
 struct Logistic {
   explicit Logistic(const DualOptions& options) : c(options.c) {}
 
+  // Most variables hardly move: where no step is above kSmall, the sigmoid of
+  // the new t is that of the last by its slope. The error is of second order,
+  // and none at the optimum, where no variable moves.
   Lanes Solve(Lanes a, Lanes margin, float norm) const {
     const Lanes at_zero = norm * (0.5f * c - a) + margin;
     // The roots for a = 0 and a = C, and 0.
@@ -142,9 +172,12 @@ struct Logistic {
     Lanes t = Between(low, -margin, high);
     for (int step = 0; step < kSteps; ++step) {
       const Lanes p = SigmoidOf(t);
+      const Lanes slope = p * (1.0f - p);
       const Lanes value = t + norm * (c * p - a) + margin;
-      t -= value / (1.0f + norm * c * p * (1.0f - p));
-      t = Between(low, t, high);
+      const Lanes next =
+          Between(low, t - value / (1.0f + norm * c * slope), high);
+      if (!AnyAbove(next - t, kSmall)) return c * (p + slope * (next - t));
+      t = next;
     }
     return c * SigmoidOf(t);
   }
@@ -155,6 +188,7 @@ struct Logistic {
   }
 
   static constexpr int kSteps = 3;
+  static constexpr float kSmall = 0.02f;
   float c;
 };
 
@@ -162,26 +196,30 @@ struct Logistic {
 template <int V, typename Rule>
 class TileSolver {
  public:
+  // `state` has the weights to begin with, or none.
   TileSolver(const DualRows& rows, const TileLabels& labels,
-             const DualOptions& options)
-      : rows_(rows),
-        labels_(labels),
-        options_(options),
-        weights_((rows.num_features + 1) * kWidth),
-        duals_(rows.size() * kWidth),
-        norms_(rows.size()) {
+             const DualOptions& options, DualState* state)
+      : rows_(rows), labels_(labels), options_(options), state_(*state) {
+    const bool is_new = state_.weights.empty();
+    if (is_new) state_.weights.assign((rows.num_features + 1) * kWidth, 0.0f);
+    state_.duals.assign(rows.size() * kWidth, 0.0f);
+    state_.norms.resize(rows.size());
+    state_.lone_norms.resize(rows.size());
     for (int64_t i = 0; i < rows.size(); ++i) {
-      float norm = options.bias * options.bias;
-      for (int64_t n = rows.splits[i]; n < rows.splits[i + 1]; ++n) {
-        norm += rows.values[n] * rows.values[n];
-      }
-      norms_[i] = norm;
+      const float lone = Squares(rows.lone_values, rows.lone_splits[i],
+                                 rows.lone_splits[i + 1]);
+      state_.lone_norms[i] = lone;
+      state_.norms[i] =
+          options.bias * options.bias + lone +
+          Squares(rows.values, rows.splits[i], rows.splits[i + 1]);
     }
-    if (options.loss == DualLoss::kLogistic && options.bias > 0) StartBias();
+    if (!is_new || options.bias == 0) return;
+    if (options.loss == DualLoss::kLogistic) StartBias();
   }
 
-  std::vector<float> Solve() {
-    std::vector<int32_t> order(rows_.size());
+  void Solve() {
+    std::vector<int32_t>& order = state_.order;
+    order.resize(rows_.size());
     const Rule rule(options_);
     for (int64_t epoch = 0; epoch < options_.num_epochs; ++epoch) {
       ShuffleRows(options_.seed, epoch, &order);
@@ -192,11 +230,17 @@ class TileSolver {
       }
       if (moved < options_.tolerance * double(rows_.size()) * kWidth) break;
     }
-    return std::move(weights_);
   }
 
  private:
   static constexpr int64_t kWidth = V * kLanes;
+
+  static float Squares(const std::vector<float>& values, int64_t begin,
+                       int64_t end) {
+    float sum = 0;
+    for (int64_t n = begin; n < end; ++n) sum += values[n] * values[n];
+    return sum;
+  }
 
   // The log-odds of the labels among the rows: the penalty is on what is added.
   // From 0, the rows that are visited first would drag it far beyond.
@@ -217,15 +261,15 @@ class TileSolver {
     }
   }
 
-  float* Bias() { return weights_.data() + rows_.num_features * kWidth; }
+  float* Bias() { return state_.weights.data() + rows_.num_features * kWidth; }
 
   // Asks for what a visit of the row will read.
   void Expect(int64_t row) const {
     const int64_t end = rows_.splits[row + 1];
     for (int64_t n = rows_.splits[row]; n < end; ++n) {
-      Prefetch(weights_.data() + rows_.features[n] * kWidth);
+      Prefetch(state_.weights.data() + rows_.features[n] * kWidth);
     }
-    Prefetch(duals_.data() + row * kWidth);
+    Prefetch(state_.duals.data() + row * kWidth);
   }
 
   static void Prefetch(const float* of_labels) {
@@ -244,12 +288,14 @@ class TileSolver {
     }
     Lanes sums[V];
     Margins(row, sums);
-    float* duals = duals_.data() + row * kWidth;
+    float* duals = state_.duals.data() + row * kWidth;
+    const float norm = state_.norms[row], lone = state_.lone_norms[row];
     Lanes moved{};
     for (int v = 0; v < V; ++v) {
       const Lanes y = LoadLanes(sign + v * kLanes);
       const Lanes before = LoadLanes(duals + v * kLanes);
-      const Lanes after = rule.Solve(before, y * sums[v], norms_[row]);
+      const Lanes margin = y * sums[v] + lone * before;
+      const Lanes after = rule.Solve(before, margin, norm);
       StoreLanes(after, duals + v * kLanes);
       const Lanes step = after - before;
       moved += step > 0.0f ? step : -step;
@@ -267,7 +313,7 @@ class TileSolver {
     }
     const int64_t end = rows_.splits[row + 1];
     for (int64_t n = rows_.splits[row]; n < end; ++n) {
-      const float* w = weights_.data() + rows_.features[n] * kWidth;
+      const float* w = state_.weights.data() + rows_.features[n] * kWidth;
       const Lanes x = Spread(rows_.values[n]);
       for (int v = 0; v < V; ++v) sums[v] += x * LoadLanes(w + v * kLanes);
     }
@@ -277,7 +323,8 @@ class TileSolver {
     Add(options_.bias, step, Bias());
     const int64_t end = rows_.splits[row + 1];
     for (int64_t n = rows_.splits[row]; n < end; ++n) {
-      Add(rows_.values[n], step, weights_.data() + rows_.features[n] * kWidth);
+      Add(rows_.values[n], step,
+          state_.weights.data() + rows_.features[n] * kWidth);
     }
   }
 
@@ -291,34 +338,33 @@ class TileSolver {
   const DualRows& rows_;
   const TileLabels& labels_;
   const DualOptions& options_;
-  std::vector<float> weights_;  // [num_features + 1, kWidth], the bias last.
-  std::vector<float> duals_;    // [rows, kWidth]
-  std::vector<float> norms_;
+  DualState& state_;
 };
 
 template <int V>
-std::vector<float> SolveWidth(const DualRows& rows, const TileLabels& labels,
-                              const DualOptions& options) {
+void SolveWidth(const DualRows& rows, const TileLabels& labels,
+                const DualOptions& options, DualState* state) {
   if (options.loss == DualLoss::kLogistic) {
-    return TileSolver<V, Logistic>(rows, labels, options).Solve();
+    TileSolver<V, Logistic>(rows, labels, options, state).Solve();
+  } else {
+    TileSolver<V, SquaredHinge>(rows, labels, options, state).Solve();
   }
-  return TileSolver<V, SquaredHinge>(rows, labels, options).Solve();
 }
 
 }  // namespace internal
 
-// Weights [num_features + 1, vectors * kLanes], those of the bias last, of the
-// labels of a tile; `vectors` in [1, kTileVectors].
-inline std::vector<float> SolveTile(const DualRows& rows,
-                                    const TileLabels& labels, int vectors,
-                                    const DualOptions& options) {
-  using Solver = std::vector<float> (*)(const DualRows&, const TileLabels&,
-                                        const DualOptions&);
+// Solves for the labels of a tile; `vectors` in [1, kTileVectors], the width is
+// vectors * kLanes. `state->weights` are those to begin with, or empty.
+inline void SolveTile(const DualRows& rows, const TileLabels& labels,
+                      int vectors, const DualOptions& options,
+                      DualState* state) {
+  using Solver = void (*)(const DualRows&, const TileLabels&,
+                          const DualOptions&, DualState*);
   static constexpr Solver kSolvers[kTileVectors] = {
       internal::SolveWidth<1>, internal::SolveWidth<2>, internal::SolveWidth<3>,
       internal::SolveWidth<4>, internal::SolveWidth<5>, internal::SolveWidth<6>,
       internal::SolveWidth<7>, internal::SolveWidth<8>};
-  return kSolvers[vectors - 1](rows, labels, options);
+  kSolvers[vectors - 1](rows, labels, options, state);
 }
 
 }  // namespace tfxclass

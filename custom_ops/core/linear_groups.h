@@ -6,7 +6,11 @@
 // threads take the largest first, and copy a group's rows once. What comes out
 // is sparse: weights below a threshold are dropped, and the rest are sorted by
 // feature, as a product with sparse rows reads them. Memory: a tile a thread,
-// and the weights kept. The result does not depend on the number of threads.
+// and 9 bytes for each weight that is kept. The result does not depend on the
+// number of threads.
+//
+// Weights to begin with may be given. The penalty is then on the distance from
+// them, and the result is the change.
 #ifndef TFXCLASS_CORE_LINEAR_GROUPS_H_
 #define TFXCLASS_CORE_LINEAR_GROUPS_H_
 
@@ -30,6 +34,15 @@ struct RaggedIds {
   const int64_t* end(int64_t i) const { return values + splits[i + 1]; }
 };
 
+// Weights by feature; columns are places in group_labels, and ascend within a
+// feature.
+struct StartWeights {
+  const int64_t* splits = nullptr;
+  const int32_t* columns = nullptr;
+  const float* values = nullptr;
+  const float* biases = nullptr;
+};
+
 struct LinearProblem {
   int64_t num_features = 0, num_labels = 0, num_groups = 0;
   RaggedIds features;  // Of each row.
@@ -37,14 +50,16 @@ struct LinearProblem {
   RaggedIds labels;        // Of each row.
   RaggedIds group_labels;  // Each label in one group at most.
   RaggedIds group_rows;
+  StartWeights start;  // Null: zeros.
 };
 
-// The weights of a tile, by feature; columns are places in group_labels.
+// The weights of a tile, by feature; columns are places in the tile.
 struct TileWeights {
-  std::vector<int64_t> features;
-  std::vector<int32_t> columns;
+  std::vector<int32_t> features;
+  std::vector<uint8_t> columns;
   std::vector<float> weights;
   std::vector<float> biases;  // One a label of the tile.
+  int64_t first = 0;          // The place of the tile in group_labels.
   bool is_finite = true;      // Else the descent has overflowed.
 };
 
@@ -75,7 +90,7 @@ class TileReader {
  public:
   explicit TileReader(const LinearProblem& problem)
       : problem_(problem),
-        place_(problem.num_features, -1),
+        place_(problem.num_features, kNone),
         column_(problem.num_labels, -1) {}
 
   // The rows of a tile's group, features renumbered as they come; valid until
@@ -86,12 +101,16 @@ class TileReader {
     rows_ = DualRows();
     used_.clear();
     const RaggedIds& group = problem_.group_rows;
-    for (const int64_t* row = group.begin(group_); row != group.end(group_);
-         ++row) {
+    const int64_t* end = group.end(group_);
+    for (const int64_t* row = group.begin(group_); row != end; ++row) {
+      CountRow(*row);
+    }
+    for (const int64_t* row = group.begin(group_); row != end; ++row) {
       ReadRow(*row, &rows_);
     }
     rows_.num_features = used_.size();
-    for (const int64_t feature : used_) place_[feature] = -1;
+    for (const int32_t feature : used_) place_[feature] = kNone;
+    for (const int32_t feature : rows_.lone_features) place_[feature] = kNone;
     return rows_;
   }
 
@@ -111,14 +130,53 @@ class TileReader {
   }
 
   // The feature behind each new number of the last group.
-  const std::vector<int64_t>& features() const { return used_; }
+  const std::vector<int32_t>& features() const { return used_; }
+
+  DualState& state() { return state_; }
+
+  // Adds `sign` times the weights to begin with to those of the tile.
+  void AddStart(const LinearTile& tile, int64_t width, float sign, float bias) {
+    const StartWeights& start = problem_.start;
+    float* weights = state_.weights.data();
+    for (size_t f = 0; f < used_.size(); ++f) {
+      const int32_t* end = start.columns + start.splits[used_[f] + 1];
+      const int32_t* at = std::lower_bound(
+          start.columns + start.splits[used_[f]], end, tile.begin);
+      for (; at != end && *at < tile.end; ++at) {
+        weights[f * width + *at - tile.begin] +=
+            sign * start.values[at - start.columns];
+      }
+    }
+    if (bias == 0) return;
+    for (int64_t l = tile.begin; l < tile.end; ++l) {
+      weights[used_.size() * width + l - tile.begin] +=
+          sign * start.biases[l] / bias;
+    }
+  }
 
  private:
+  // In place_, before a feature has a place: it is in no row, in one.
+  static constexpr int32_t kNone = -1, kLone = -2, kShared = -3;
+
+  void CountRow(int64_t row) {
+    const RaggedIds& all = problem_.features;
+    const bool is_new = problem_.start.splits == nullptr;
+    for (int64_t n = all.splits[row]; n < all.splits[row + 1]; ++n) {
+      int32_t& place = place_[all.values[n]];
+      place = place == kNone && is_new ? kLone : kShared;
+    }
+  }
+
   void ReadRow(int64_t row, DualRows* rows) {
     const RaggedIds& all = problem_.features;
     for (int64_t n = all.splits[row]; n < all.splits[row + 1]; ++n) {
       int32_t& place = place_[all.values[n]];
-      if (place < 0) {
+      if (place == kLone) {
+        rows->lone_features.push_back(all.values[n]);
+        rows->lone_values.push_back(problem_.values[n]);
+        continue;
+      }
+      if (place == kShared) {
         place = used_.size();
         used_.push_back(all.values[n]);
       }
@@ -126,6 +184,7 @@ class TileReader {
       rows->values.push_back(problem_.values[n]);
     }
     rows->splits.push_back(rows->features.size());
+    rows->lone_splits.push_back(rows->lone_features.size());
   }
 
   void ReadLabels(int64_t row, TileLabels* labels) {
@@ -139,36 +198,95 @@ class TileReader {
   const LinearProblem& problem_;
   int64_t group_ = -1;
   DualRows rows_;
-  std::vector<int32_t> place_, column_;
-  std::vector<int64_t> used_;
+  std::vector<int32_t> place_, column_, used_;
+  DualState state_;
 };
 
-// Keeps what is at least `threshold` of `dense` [features + 1, width].
-inline TileWeights PruneTile(const LinearTile& tile,
-                             const std::vector<int64_t>& features,
-                             const std::vector<float>& dense, int64_t width,
-                             const DualOptions& options, float threshold) {
-  TileWeights kept;
-  const int64_t count = tile.end - tile.begin;
-  for (size_t f = 0; f < features.size(); ++f) {
-    for (int64_t l = 0; l < count; ++l) {
-      const float weight = dense[f * width + l];
-      if (weight == 0 || std::fabs(weight) < threshold) continue;
-      if (!std::isfinite(weight)) kept.is_finite = false;
-      kept.features.push_back(features[f]);
-      kept.columns.push_back(tile.begin + l);
-      kept.weights.push_back(weight);
+// Keeps what is at least `threshold` of the weights of a tile.
+class TilePruner {
+ public:
+  TilePruner(const LinearTile& tile, const DualRows& rows,
+             const TileLabels& labels, const DualState& state, int64_t width,
+             float threshold)
+      : count_(tile.end - tile.begin),
+        rows_(rows),
+        labels_(labels),
+        state_(state),
+        width_(width),
+        threshold_(threshold) {
+    kept_.first = tile.begin;
+  }
+
+  TileWeights Prune(const std::vector<int32_t>& features, float bias) {
+    // Counted first: vectors that grow would take twice the memory.
+    int64_t total = 0;
+    ForEach(features, [&](int32_t, int64_t, float) { ++total; });
+    kept_.features.reserve(total);
+    kept_.columns.reserve(total);
+    kept_.weights.reserve(total);
+    ForEach(features, [&](int32_t feature, int64_t label, float weight) {
+      if (!std::isfinite(weight)) kept_.is_finite = false;
+      kept_.features.push_back(feature);
+      kept_.columns.push_back(label);
+      kept_.weights.push_back(weight);
+    });
+    const float* biases = state_.weights.data() + features.size() * width_;
+    for (int64_t l = 0; l < count_; ++l) {
+      kept_.biases.push_back(biases[l] * bias);
+      if (!std::isfinite(kept_.biases.back())) kept_.is_finite = false;
+    }
+    return std::move(kept_);
+  }
+
+ private:
+  // Calls use(feature, label, weight) for each weight that is kept.
+  template <typename Use>
+  void ForEach(const std::vector<int32_t>& features, const Use& use) const {
+    for (size_t f = 0; f < features.size(); ++f) {
+      const float* weights = state_.weights.data() + f * width_;
+      for (int64_t l = 0; l < count_; ++l) {
+        if (IsKept(weights[l])) use(features[f], l, weights[l]);
+      }
+    }
+    for (int64_t row = 0; row < rows_.size(); ++row) UseLone(row, use);
+  }
+
+  // A lone feature's weights are the variables of its row, times its value.
+  template <typename Use>
+  void UseLone(int64_t row, const Use& use) const {
+    const int64_t begin = rows_.lone_splits[row];
+    const int64_t end = rows_.lone_splits[row + 1];
+    if (begin == end) return;
+    float signed_duals[kTileLabels];
+    const float* duals = state_.duals.data() + row * width_;
+    for (int64_t l = 0; l < count_; ++l) signed_duals[l] = -duals[l];
+    for (int64_t n = labels_.splits[row]; n < labels_.splits[row + 1]; ++n) {
+      const int64_t label = labels_.columns[n];
+      signed_duals[label] = duals[label];
+    }
+    for (int64_t n = begin; n < end; ++n) {
+      for (int64_t l = 0; l < count_; ++l) {
+        const float weight = rows_.lone_values[n] * signed_duals[l];
+        if (IsKept(weight)) use(rows_.lone_features[n], l, weight);
+      }
     }
   }
-  const float* biases = dense.data() + features.size() * width;
-  for (int64_t l = 0; l < count; ++l) {
-    kept.biases.push_back(biases[l] * options.bias);
-    if (!std::isfinite(kept.biases.back())) kept.is_finite = false;
-  }
-  return kept;
-}
 
-inline TileWeights TrainTile(const LinearTile& tile, const DualOptions& options,
+  bool IsKept(float weight) const {
+    return weight != 0 && !(std::fabs(weight) < threshold_);
+  }
+
+  const int64_t count_;
+  const DualRows& rows_;
+  const TileLabels& labels_;
+  const DualState& state_;
+  const int64_t width_;
+  const float threshold_;
+  TileWeights kept_;
+};
+
+inline TileWeights TrainTile(const LinearProblem& problem,
+                             const LinearTile& tile, const DualOptions& options,
                              float threshold, TileReader* reader) {
   const DualRows& rows = reader->Rows(tile);
   const TileLabels labels = reader->Labels(tile);
@@ -176,9 +294,18 @@ inline TileWeights TrainTile(const LinearTile& tile, const DualOptions& options,
   // The order of rows is the group's, whatever else is trained.
   own.seed += 0x9E3779B97F4A7C15ull * tile.group;
   const int vectors = (tile.end - tile.begin + kLanes - 1) / kLanes;
-  const std::vector<float> dense = SolveTile(rows, labels, vectors, own);
-  return PruneTile(tile, reader->features(), dense, vectors * kLanes, options,
-                   threshold);
+  const int64_t width = vectors * kLanes;
+  const bool has_start = problem.start.splits != nullptr;
+  DualState& state = reader->state();
+  state.weights.clear();
+  if (has_start) {
+    state.weights.resize((rows.num_features + 1) * width);
+    reader->AddStart(tile, width, 1.0f, options.bias);
+  }
+  SolveTile(rows, labels, vectors, own, &state);
+  if (has_start) reader->AddStart(tile, width, -1.0f, options.bias);
+  return TilePruner(tile, rows, labels, state, width, threshold)
+      .Prune(reader->features(), options.bias);
 }
 
 // The weights of all tiles, in the order of the tiles.
@@ -199,7 +326,7 @@ inline std::vector<TileWeights> TrainGroups(const LinearProblem& problem,
     TileReader reader(problem);
     for (size_t i = next++; i < order.size(); i = next++) {
       results[order[i]] =
-          TrainTile(tiles[order[i]], options, threshold, &reader);
+          TrainTile(problem, tiles[order[i]], options, threshold, &reader);
     }
   });
   return results;

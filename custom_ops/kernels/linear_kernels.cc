@@ -53,16 +53,17 @@ RaggedIds Ragged(const Tensor& splits, const Tensor& values) {
 }
 
 // The weights of all tiles as one matrix, by feature; in the order of the
-// tiles, and so of the columns.
-void Transpose(const std::vector<TileWeights>& tiles, int64_t num_features,
+// tiles, and so of the columns. A tile that is done is freed.
+void Transpose(std::vector<TileWeights>* tiles, int64_t num_features,
                int64_t* splits, int32_t* columns, float* weights) {
   std::vector<int64_t> next(splits, splits + num_features);
-  for (const TileWeights& tile : tiles) {
+  for (TileWeights& tile : *tiles) {
     for (size_t i = 0; i < tile.weights.size(); ++i) {
       const int64_t at = next[tile.features[i]]++;
-      columns[at] = tile.columns[i];
+      columns[at] = tile.first + tile.columns[i];
       weights[at] = tile.weights[i];
     }
+    tile = TileWeights();
   }
 }
 
@@ -116,7 +117,13 @@ class LinearOneVsRestOp : public OpKernel {
     problem.labels = Ragged(c->input(3), c->input(4));
     problem.group_labels = Ragged(c->input(5), c->input(6));
     problem.group_rows = Ragged(c->input(7), c->input(8));
-    const std::vector<TileWeights> tiles =
+    if (HasStart(c)) {
+      problem.start = {c->input(9).flat<int64_t>().data(),
+                       c->input(10).flat<int32_t>().data(),
+                       c->input(11).flat<float>().data(),
+                       c->input(12).flat<float>().data()};
+    }
+    std::vector<TileWeights> tiles =
         TrainGroups(problem, options_, threshold_, PoolOf(c));
     for (const TileWeights& tile : tiles) {
       OP_REQUIRES(c, tile.is_finite,
@@ -124,7 +131,7 @@ class LinearOneVsRestOp : public OpKernel {
                       "Weights must be finite. Received: some that have "
                       "overflowed. Fix: scale the values, or a smaller `c`"));
     }
-    OP_REQUIRES_OK(c, Write(c, tiles));
+    OP_REQUIRES_OK(c, Write(c, &tiles));
   }
 
  private:
@@ -132,8 +139,10 @@ class LinearOneVsRestOp : public OpKernel {
     static const char* const kNames[] = {
         "feature_splits", "features",         "values",
         "label_splits",   "labels",           "group_label_splits",
-        "group_labels",   "group_row_splits", "group_rows"};
-    for (int i = 0; i < 9; ++i) {
+        "group_labels",   "group_row_splits", "group_rows",
+        "start_splits",   "start_columns",    "start_values",
+        "start_biases"};
+    for (int i = 0; i < 13; ++i) {
       TF_RETURN_IF_ERROR(CheckRank(kNames[i], c->input(i), 1));
     }
     if (c->input(1).NumElements() != c->input(2).NumElements()) {
@@ -158,19 +167,55 @@ class LinearOneVsRestOp : public OpKernel {
     TF_RETURN_IF_ERROR(CheckIds(kNames[4], c->input(4), num_labels_));
     TF_RETURN_IF_ERROR(CheckIds(kNames[6], c->input(6), num_labels_));
     TF_RETURN_IF_ERROR(CheckIds(kNames[8], c->input(8), rows));
+    if (HasStart(c)) TF_RETURN_IF_ERROR(CheckStart(c));
     return CheckDistinct(c->input(6), num_labels_);
   }
 
+  // Without weights to begin with, their splits are empty.
+  static bool HasStart(OpKernelContext* c) {
+    return c->input(9).NumElements() > 0;
+  }
+
+  absl::Status CheckStart(OpKernelContext* c) const {
+    const int64_t entries = c->input(10).NumElements();
+    const int64_t width = c->input(6).NumElements();
+    TF_RETURN_IF_ERROR(
+        CheckSplits("start_splits", c->input(9), entries, num_features_));
+    if (c->input(11).NumElements() != entries ||
+        c->input(12).NumElements() != width) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`start` must have a value for each of its ", entries,
+                       " columns and a bias for each of ", width,
+                       " labels. Received: ", c->input(11).NumElements(),
+                       " values and ", c->input(12).NumElements(), " biases"));
+    }
+    TF_RETURN_IF_ERROR(CheckFinite("start_values", c->input(11)));
+    TF_RETURN_IF_ERROR(CheckFinite("start_biases", c->input(12)));
+    const auto splits = c->input(9).flat<int64_t>();
+    const auto columns = c->input(10).flat<int32_t>();
+    for (int64_t f = 0; f < num_features_; ++f) {
+      for (int64_t n = splits(f); n < splits(f + 1); ++n) {
+        const int64_t least = n > splits(f) ? columns(n - 1) + 1 : 0;
+        if (columns(n) < least || columns(n) >= width) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              "`start` must have columns that ascend within a feature, below ",
+              width, ". Received: ", columns(n), " of feature ", f));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Write(OpKernelContext* c,
-                     const std::vector<TileWeights>& tiles) const {
+                     std::vector<TileWeights>* tiles) const {
     Tensor *splits, *columns, *weights, *biases;
     TF_RETURN_IF_ERROR(AllocateOutput(c, 0, {num_features_ + 1}, &splits));
     TF_RETURN_IF_ERROR(c->allocate_output(3, c->input(6).shape(), &biases));
     int64_t* at = splits->flat<int64_t>().data();
     float* bias = biases->flat<float>().data();
     std::fill_n(at, num_features_ + 1, 0);
-    for (const TileWeights& tile : tiles) {
-      for (const int64_t feature : tile.features) ++at[feature + 1];
+    for (const TileWeights& tile : *tiles) {
+      for (const int32_t feature : tile.features) ++at[feature + 1];
       bias = std::copy(tile.biases.begin(), tile.biases.end(), bias);
     }
     for (int64_t f = 0; f < num_features_; ++f) at[f + 1] += at[f];

@@ -19,6 +19,10 @@ REGISTER_OP("Tfxclass>LinearOneVsRest")
     .Input("group_labels: int64")
     .Input("group_row_splits: int64")
     .Input("group_rows: int64")
+    .Input("start_splits: int64")
+    .Input("start_columns: int32")
+    .Input("start_values: float")
+    .Input("start_biases: float")
     .Output("weight_splits: int64")
     .Output("weight_columns: int32")
     .Output("weights: float")
@@ -34,7 +38,7 @@ REGISTER_OP("Tfxclass>LinearOneVsRest")
     .Attr("seed: int")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle vector;
-      for (int i = 0; i < 9; ++i) {
+      for (int i = 0; i < 13; ++i) {
         TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 1, &vector));
       }
       int64_t num_features;

@@ -232,7 +232,7 @@ BAD = {
         lambda: tfxclass.advise(
             model_with(layers.FullSoftmax(9, loss="sigmoid")), (X, Y % 9)
         ),
-        'Received: a head with loss="sigmoid"',
+        'Received: loss="sigmoid"',
     ),
     "one array": (lambda: batches_of(X, 4), "`data` must be"),
     "unequal": (lambda: batches_of((X, Y[:3]), 4), r"\[3, 8\]"),

@@ -92,7 +92,8 @@ void LabelsAreIndependent() {
   CHECK(all[1].biases.back() == single[0].biases[0]);
   std::vector<float> of_last;
   for (size_t i = 0; i < all[1].weights.size(); ++i) {
-    if (all[1].columns[i] == 99) of_last.push_back(all[1].weights[i]);
+    if (all[1].first + all[1].columns[i] == 99)
+      of_last.push_back(all[1].weights[i]);
   }
   CHECK(of_last == single[0].weights);
 }
@@ -121,6 +122,50 @@ void WeightsBelowTheThresholdAreDropped() {
   CHECK(kept[0].weights == expected);
 }
 
+// [features, 9] of the weights of a tile of nine labels.
+std::vector<float> Dense(const TileWeights& tile, int64_t features) {
+  std::vector<float> dense(9 * features);
+  for (size_t i = 0; i < tile.weights.size(); ++i) {
+    dense[9 * tile.features[i] + tile.columns[i]] = tile.weights[i];
+  }
+  return dense;
+}
+
+// A feature of one row needs no weights of its own while a tile is solved.
+void LoneFeaturesHaveTheirWeights() {
+  Case shared(40, 12, 9, 1), lone(40, 12, 9, 1);
+  // The last feature is moved to the end of the rows that it is in but one.
+  std::vector<int64_t> split{0};
+  std::vector<int64_t> feature;
+  std::vector<float> value;
+  bool is_first = true;
+  for (int64_t row = 0; row < 40; ++row) {
+    for (int64_t n = shared.feature_split[row];
+         n < shared.feature_split[row + 1]; ++n) {
+      if (shared.feature[n] == 11 && !is_first) continue;
+      is_first = is_first && shared.feature[n] != 11;
+      feature.push_back(shared.feature[n]);
+      value.push_back(shared.value[n]);
+    }
+    split.push_back(feature.size());
+  }
+  lone.problem.features = {split.data(), feature.data()};
+  lone.problem.values = value.data();
+  // With zeros to begin with, all features are shared.
+  const std::vector<int64_t> no_weights(13, 0);
+  const std::vector<float> no_biases(9, 0.0f);
+  LinearProblem plain = lone.problem;
+  plain.start = {no_weights.data(), nullptr, nullptr, no_biases.data()};
+  const auto found = TrainGroups(lone.problem, {}, 0, SerialFor);
+  const auto expected = TrainGroups(plain, {}, 0, SerialFor);
+  const std::vector<float> some = Dense(found[0], 12);
+  const std::vector<float> all = Dense(expected[0], 12);
+  for (size_t i = 0; i < all.size(); ++i) {
+    CHECK(std::fabs(some[i] - all[i]) < 1e-4f);
+  }
+  CHECK(found[0].features.back() == 11);
+}
+
 }  // namespace
 }  // namespace tfxclass
 
@@ -129,4 +174,5 @@ int main() {
   tfxclass::LabelsAreIndependent();
   tfxclass::NothingToLearn();
   tfxclass::WeightsBelowTheThresholdAreDropped();
+  tfxclass::LoneFeaturesHaveTheirWeights();
 }

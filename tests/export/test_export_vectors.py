@@ -102,7 +102,7 @@ def test_bad_arguments(arguments, parts, tmp_path):
 def test_other_heads_are_refused(tmp_path):
     head = tfxclass.layers.AdaptiveSoftmax(NUM_CLASSES, cutoffs=[20])
     model = keras.Sequential([keras.Input((5,), name="x"), head])
-    parts = ["one row a class", "Received: AdaptiveSoftmax"]
+    parts = ["one class vector for each class", "Received: AdaptiveSoftmax"]
     check_refused(lambda: tfxclass.export.vectors(model, tmp_path / "v"), parts)
     check_refused(
         lambda: tfxclass.export.vector_queries(model, np.ones((1, 5))), parts

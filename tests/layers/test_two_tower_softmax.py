@@ -276,7 +276,7 @@ def test_bad_widths():
     with pytest.raises(ValueError, match=r"\[n, 5\]"):
         make_head().build((None, 5))
     head = built()
-    with pytest.raises(ValueError, match="like those of the other classes"):
+    with pytest.raises(ValueError, match="the shapes of the other classes"):
         head.set_class_features([1], np.zeros((1, LENGTH + 1), int))
     for ids in ([-1], [CLASSES], [0.5]):
         with pytest.raises(ValueError, match="`ids` must be distinct"):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfxclass.ops.linear import SparseWeights
 from tfxclass.ops.linear import linear_one_vs_rest
 
 
@@ -32,12 +33,14 @@ def dense(weights, num_features):
     return np.concatenate([result, weights.biases[np.newaxis]])
 
 
-def optimum(x, y, loss, c):
+def optimum(x, y, loss, c, start=None):
     """Weights by Newton's method in float64, the bias last; one label."""
     x = np.concatenate([x, np.ones((len(x), 1))], axis=1).astype(np.float64)
     sign = np.where(y, 1.0, -1.0)
     w, center = np.zeros(x.shape[1]), np.zeros(x.shape[1])
-    if loss == "logistic":
+    if start is not None:
+        center = start.astype(np.float64)
+    elif loss == "logistic":
         # The bias is drawn to the log-odds of the label.
         center[-1] = np.log((y.sum() + 0.5) / ((~y).sum() + 0.5))
     for _ in range(100):
@@ -96,6 +99,56 @@ def test_seeds_and_thresholds():
     assert 0 < len(runs[3].values) < len(runs[0].values)
 
 
+def sparse(matrix, biases):
+    """`SparseWeights` of a matrix `[features, columns]`."""
+    features, columns = np.nonzero(matrix)
+    counts = np.bincount(features, minlength=len(matrix))
+    return SparseWeights(
+        np.concatenate([[0], np.cumsum(counts)]),
+        columns.astype(np.int32),
+        matrix[features, columns],
+        biases,
+    )
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_weights_to_begin_with(loss):
+    """The penalty is on the distance from them; the changes are returned."""
+    x, y, rows, labels = make_rows(60, 9, 70)
+    every = ragged([np.arange(70)]), ragged([np.arange(60)])
+    random = np.random.default_rng(1)
+    center = random.standard_normal((10, 70)).astype(np.float32)
+    center[random.random(center.shape) < 0.5] = 0
+    changes = linear_one_vs_rest(
+        rows, labels, *every, 9, 70, loss, 0.5, num_epochs=300,
+        start=sparse(center[:-1], center[-1]),
+    )  # fmt: skip
+    found = center + dense(changes, 9)
+    for column in (0, 63, 64, 69):
+        expected = optimum(x, y[:, column], loss, 0.5, center[:, column])
+        np.testing.assert_allclose(found[:, column], expected, atol=2e-4)
+
+
+def test_features_of_one_row():
+    """Their weights are not kept while the others are trained."""
+    x, y, rows, labels = make_rows(60, 9, 70)
+    alone = np.diag(np.linspace(0.5, 2, 60)).astype(np.float32)
+    wide = np.concatenate([x, alone], axis=1)
+    features = [np.flatnonzero(row) for row in wide]
+    splits, ids = ragged(features)
+    values = np.concatenate([row[f] for row, f in zip(wide, features)])
+    every = ragged([np.arange(70)]), ragged([np.arange(60)])
+    for loss in ("squared_hinge", "logistic"):
+        weights = linear_one_vs_rest(
+            (splits, ids, values), labels, *every, 69, 70, loss, 0.5,
+            num_epochs=300,
+        )  # fmt: skip
+        found = dense(weights, 69)
+        for column in (0, 69):
+            expected = optimum(wide, y[:, column], loss, 0.5)
+            np.testing.assert_allclose(found[:, column], expected, atol=2e-4)
+
+
 def test_tolerance_ends_early():
     _, _, rows, labels = make_rows(50, 9, 5)
     every = ragged([np.arange(5)]), ragged([np.arange(50)])
@@ -148,6 +201,9 @@ def rows_with(splits=(0, 1, 3), features=(0, 1, 2), values=(1.0, 1.0, 1.0)):
         ({"group_labels": ragged([[0, 0]])}, "in one group, once"),
         ({"group_labels": ragged([[0], [1]])}, "group_row_splits"),
         ({"group_rows": ragged([[0, 2]])}, "`group_rows`"),
+        ({"start": sparse(np.ones((2, 2)), np.ones(2))}, "start_splits"),
+        ({"start": sparse(np.ones((3, 3)), np.ones(2))}, "start"),
+        ({"start": sparse(np.ones((3, 2)), np.ones(3))}, "`start`.*3 biases"),
         ({"c": 0.0}, "`c` must be positive"),
         ({"c": np.nan}, "`c` must be positive"),
         ({"threshold": -1.0}, "at least 0"),

@@ -245,7 +245,7 @@ def test_weights_that_are_all_zero():
     _, head = make_model()
     sums = recovery.DualRecovery(head)
     sums.add(*data(), np.zeros(ROWS))
-    with pytest.raises(ValueError, match="sum is > 0. Received: 0.0, of 96"):
+    with pytest.raises(ValueError, match="sum > 0. Received: 0.0, of 96"):
         sums.result(0.1)
 
 

@@ -52,18 +52,19 @@ def test_flat_is_each_label_alone():
         np.testing.assert_allclose(found[:, label], expected, atol=2e-4)
 
 
-def test_hard_negatives_block_by_block(monkeypatch):
-    """More columns than a block: never `[features, columns]` at once."""
+def test_hard_negatives_batch_by_batch(monkeypatch):
+    """Only the features of a few rows are made dense at once."""
     x, _, rows, _ = make()
     random = np.random.default_rng(3)
     full = random.normal(size=(9, 600)) * (random.random((9, 600)) < 0.5)
     weights = sparse_of(full, random.normal(size=600))
-    widths, zeros = [], np.zeros
+    shapes, zeros = [], np.zeros
     monkeypatch.setattr(
-        linear_tree.np, "zeros", lambda s, *t: widths.append(s) or zeros(s, *t)
+        linear_tree.np, "zeros", lambda s, *t: shapes.append(s) or zeros(s, *t)
     )
+    monkeypatch.setattr(linear_tree, "_DENSE", 600)
     found = linear_tree.hard_negatives(rows, weights)
-    assert max(s[1] for s in widths if isinstance(s, tuple)) < 300
+    assert sum(isinstance(shape, tuple) for shape in shapes) == len(rows)
     scores = x @ full + weights.biases
     # Rounding of float32 may decide where a score is the margin.
     assert np.abs(scores + 0.5).min() > 1e-6
@@ -167,8 +168,8 @@ def test_centroids_beside_weights():
 def test_groups_where_labels_are_many():
     rows = make()[2]
     assert linear_tree.choose_groups(rows, 4000, 5, 1e9) == 1
-    assert linear_tree.choose_groups(rows, 4000, 5, 0.0) == 8
-    assert linear_tree.choose_groups(rows, 147_306, 5, 0.0) == 256
+    assert linear_tree.choose_groups(rows, 4000, 5, 0.0) == 32
+    assert linear_tree.choose_groups(rows, 147_306, 5, 0.0) == 1024
     # Too few to part.
     assert linear_tree.choose_groups(rows, 30, 5, 0.0) == 1
 

@@ -139,10 +139,9 @@ def _check_stock_ops(graph, scratch, done):
     foreign = sorted(ops_of(graph) - stock)
     if foreign:
         raise ValueError(
-            "An export must have TensorFlow's own ops and those of TensorFlow "
-            "Text only, or TensorFlow Serving cannot load it. Received a graph "
-            f"with: {foreign}. Replace the layer that uses them by one of "
-            "stock ops."
+            "The graph of an export must have only ops of TensorFlow and "
+            "TensorFlow Text, or TensorFlow Serving cannot load it. Received "
+            f"a graph with: {foreign}. Replace the layer that uses them."
         )
 
 

@@ -75,9 +75,9 @@ def check_plain_logits(what: str, head: OutputHead, instead: str) -> None:
     """
     if not getattr(head, "has_plain_logits", False):
         raise ValueError(
-            f"{what} needs a head with one row a class, and of its logits "
-            f"softmax, sigmoid or nothing. Received: {type(head).__name__}. "
-            f"{instead}"
+            f"{what} needs a head with one class vector for each class, and a "
+            "softmax, a sigmoid or no activation. Received: "
+            f"{type(head).__name__}. {instead}"
         )
 
 

@@ -164,8 +164,8 @@ def _check_names(inputs):
     taken = {x.name for x in inputs} & {"ids", "scores"}
     if taken:
         raise ValueError(
-            "An input of an ONNX model must not be named as an output, 'ids' "
-            f"or 'scores'. Received: {sorted(taken)}. Name it with "
+            "An input of an ONNX model must not have the name of an output, "
+            f"'ids' or 'scores'. Received: {sorted(taken)}. Name it with "
             "keras.Input(..., name=...)."
         )
 

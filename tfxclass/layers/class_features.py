@@ -158,8 +158,8 @@ class Table:
         shapes = [column.shape for column in columns]
         if shapes != wanted:
             raise ValueError(
-                "`class_features` must be like those of the other classes: "
-                f"shapes {wanted} for each class. Received: {shapes}"
+                "`class_features` must have the shapes of the other classes, "
+                f"{wanted} for each class. Received: {shapes}"
             )
         for weight, column in zip(self._weights, columns, strict=True):
             values = np.array(weight.numpy())

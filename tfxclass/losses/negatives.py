@@ -36,8 +36,8 @@ def split(
     is_wrong = labels.shape.rank not in (None, rank)
     if is_wrong or (width is not None and width <= count):
         raise ValueError(
-            f"`labels` of a head with num_negatives={count} must have as many "
-            f"columns behind those of the labels: [batch, p + {count}]. "
+            f"`labels` of a head with num_negatives={count} must have the "
+            f"negatives in their last columns: [batch, p + {count}]. "
             f"Received: shape {labels.shape}"
         )
     check = require(

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.ops import library
@@ -27,6 +28,11 @@ class SparseWeights(NamedTuple):
     biases: tf.Tensor
 
 
+_NO_WEIGHTS = tuple(
+    np.zeros(0, dtype) for dtype in ("int64", "int32", "float32", "float32")
+)
+
+
 def linear_one_vs_rest(
     rows: tuple[Array, Array, Array],
     labels: tuple[Array, Array],
@@ -41,6 +47,7 @@ def linear_one_vs_rest(
     tolerance: float = 0.0,
     threshold: float = 0.0,
     seed: int = 0,
+    start: SparseWeights | None = None,
 ) -> SparseWeights:
     """Trains a linear classifier for each label, on the rows of its group.
 
@@ -69,10 +76,14 @@ def linear_one_vs_rest(
             variable is below.
         threshold: float, weights of less than this are dropped.
         seed: int, of the order of the rows.
+        start: `SparseWeights` to begin with, a column for each of
+            `group_labels`, or None for zeros. With it, the penalty is on the
+            distance from these weights.
 
     Returns:
         A `SparseWeights` with a column for each of `group_labels`, in their
-        order.
+        order. With `start`, these are the changes that are to be added to it,
+        and `threshold` is on the changes.
 
     Raises:
         InvalidArgumentError: shapes that do not agree, ids out of range, a
@@ -89,6 +100,7 @@ def linear_one_vs_rest(
             *labels,
             *group_labels,
             *group_rows,
+            *(_NO_WEIGHTS if start is None else start),
             num_features=num_features,
             num_labels=num_labels,
             loss=loss,

@@ -5,6 +5,7 @@ from tfxclass.text.kernel_scores import KernelScores
 from tfxclass.text.linear_tree import train_linear
 from tfxclass.text.mixed_scores import MixedScores
 from tfxclass.text.neighbors import NeighborVotes
+from tfxclass.text.readers import TextFile
 from tfxclass.text.sparse_linear import SparseLinear
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.text.tagger import Tagger
@@ -18,6 +19,7 @@ __all__ = [
     "SparseLinear",
     "SparseRows",
     "Tagger",
+    "TextFile",
     "TextFeatures",
     "train_linear",
 ]

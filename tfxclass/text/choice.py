@@ -94,6 +94,7 @@ def try_out(
     parents: np.ndarray | None = None,
     some: np.ndarray | None = None,
     loss: str = "squared_hinge",
+    among: np.ndarray | None = None,
 ) -> Trial:
     """Trains on `data`, and answers `held`; a `Trial`.
 
@@ -110,28 +111,32 @@ def try_out(
         parents: int `[levels, num_labels]`, of `code_levels`, or None.
         some: int array of distinct labels that are tried; by default all.
         loss: `"squared_hinge"` or `"logistic"`.
+        among: int array, the rows of `data` that are learned from; by default
+            all.
     """
     if some is None:
         some = np.arange(data.num_labels)
     place = np.full(data.num_labels, -1)
     place[some] = np.arange(len(some))
     tried = data._replace(
-        labels=_only(data.labels, place), num_labels=len(some)
+        labels=data.labels.renumbered(place), num_labels=len(some)
     )
     options = {
         **loss_options(loss, c), "num_epochs": num_epochs, "threshold": 0.02,
+        "among": among,
     }  # fmt: skip
     weights, _ = linear_tree.train_linear(*tried, **options)
     margins = linear_tree.margins(held, weights)
     truth = np.zeros(margins.shape, bool)
-    own = _only(held_labels, place)
+    own = held_labels.renumbered(place)
     truth[own.row_ids(), own.ids] = True
     if not single_label:
         found = row_precisions(margins, truth)
         return Trial(margins, truth, some, 0.0, 0.0, _mean(found), found)
     best = _ranked(margins, truth, some, 0.0, 0.0)
     if loss == "squared_hinge":
-        cosines = linear_tree.margins(held, centroids(tried))
+        learned = tried if among is None else tried.take(among)
+        cosines = linear_tree.margins(held, centroids(learned))
         shared = (
             _ranked(margins + share * cosines, truth, some, share, 0.0)
             for share in _SHARES
@@ -193,14 +198,6 @@ def train_parents(
         num_labels=code_levels.count(parents),
     )
     return linear_tree.train_linear(*upper, **options)[0]
-
-
-def _only(labels, place):
-    """Labels that have a place, renumbered by it."""
-    kept = place[labels.ids] >= 0
-    ends = np.concatenate([[0], np.cumsum(kept)])[labels.splits]
-    ids = place[labels.ids[kept]]
-    return SparseRows(ends, ids, labels.values[kept])
 
 
 def reciprocal_ranks(margins: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -47,6 +47,9 @@ def read(texts: Texts) -> Columns:
             "`texts` must be a list of texts, or a dict of such lists. "
             f"Received: one text {texts[:40]!r}"
         )
+    if hasattr(texts, "iloc") and hasattr(texts, "columns"):
+        # Iterating over a pandas.DataFrame gives the names of its columns.
+        texts = {name: texts[name] for name in texts.columns}
     columns = texts if isinstance(texts, Mapping) else {TEXT: texts}
     columns = {name: list(column) for name, column in columns.items()}
     if not columns or not any(columns.values()):
@@ -104,8 +107,13 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
         )
 
 
-def read_tags(tags: Tags, size: int) -> list[list[str]]:
+def read_tags(tags: Tags, size: int, some: bool = True) -> list[list[str]]:
     """Lists of distinct str, one a text.
+
+    Args:
+        tags: of each text, a list of str or one str.
+        size: int, number of texts.
+        some: whether there must be a tag.
 
     Raises:
         ValueError: not one for each text, no tag at all, or a tag that is no
@@ -122,7 +130,7 @@ def read_tags(tags: Tags, size: int) -> list[list[str]]:
             f"`tags` must have an item for each of the {size} texts. "
             f"Received: {len(names)}"
         )
-    if not any(names):
+    if some and not any(names):
         raise ValueError("`tags` must have a tag. Received: none.")
     return names
 
@@ -167,7 +175,9 @@ def padded_ids(names: list[list[str]], tags: list[str]) -> np.ndarray:
     return padded
 
 
-def candidates(columns: Columns, quick: bool = False) -> list[list[Field]]:
+def candidates(
+    columns: Columns, quick: bool = False, num_texts: int | None = None
+) -> list[list[Field]]:
     """Lists of `Field` to choose from.
 
     The first list is used if there are too few texts to choose. It has
@@ -178,15 +188,18 @@ def candidates(columns: Columns, quick: bool = False) -> list[list[Field]]:
     Args:
         columns: of texts.
         quick: whether alternatives are left out, unless a column has few words.
+        num_texts: int, of all texts where `columns` are of some; by default
+            those of `columns`.
     """
+    num_texts = size(columns) if num_texts is None else num_texts
     short = [name for name, texts in columns.items() if _is_short(texts)]
-    words = _word_fields(columns, short)
+    words = _word_fields(columns, short, num_texts)
     kinds = {name: _kind(texts) for name, texts in columns.items()}
     unspaced = [name for name in columns if kinds[name] == "unspaced"]
     if unspaced:
         # A whole text that is one word tells nothing, and takes its share.
         rest = {x: texts for x, texts in columns.items() if x not in unspaced}
-        others = _word_fields(rest, [x for x in short if x in rest])
+        others = _word_fields(rest, [x for x in short if x in rest], num_texts)
         first = [*others, Field(unspaced, "chars", 1, 3, min_count=1)]
         every = [*words, Field(unspaced, "chars", 1, 4)]
         return [first] if quick else [first, every]
@@ -195,14 +208,14 @@ def candidates(columns: Columns, quick: bool = False) -> list[list[Field]]:
     return [words, [*words, Field(some, "chars", 2, 5)]] if some else [words]
 
 
-def _word_fields(columns, short):
+def _word_fields(columns, short, num_texts):
     """The words of all columns, and word pairs of each short column."""
     if not columns:
         return []
     if len(columns) == 1 and short:
         return [Field(short, longest=2, min_count=1)]
     # A term of few texts tells nothing, but of few texts there is no other.
-    fields = [Field(columns, min_count=3 if size(columns) >= 10_000 else 2)]
+    fields = [Field(columns, min_count=3 if num_texts >= 10_000 else 2)]
     if len(columns) > 1:
         fields += [
             Field([name], longest=2, max_share=1.0, weight=0.8)

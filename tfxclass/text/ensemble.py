@@ -52,21 +52,40 @@ class Ensemble:
         tagger: `Tagger`.
         single_label: whether a text has one label.
         report: list, gets what was tried.
+        linear_only: whether nothing is mixed in.
 
     Attributes:
         encoded: a layer of logits of the encoder and a `MixedScores`, or None.
     """
 
     def __init__(
-        self, tagger: Any, single_label: bool, report: list[Any]
+        self,
+        tagger: Any,
+        single_label: bool,
+        report: list[Any],
+        linear_only: bool = False,
     ) -> None:
         self.tagger, self.report = tagger, report
         self.single_label = single_label
         self.num_labels = len(tagger.tags)
-        self.landmarks, self.kernel_share = tagger.landmarks or 0, _SHARE
-        self.neighbors, self.vote_share = tagger.neighbors or 0, _SHARE
+        self.linear_only = linear_only
+        landmarks = 0 if linear_only else tagger.landmarks or 0
+        votes = 0 if linear_only else tagger.neighbors or 0
+        self.landmarks, self.kernel_share = landmarks, _SHARE
+        self.neighbors, self.vote_share = votes, _SHARE
         self.hidden_units, self.hidden_epochs, self.hidden = 0, 0, None
         self.encoded, self.encoder_epochs = None, 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anything is tried."""
+        tagger = self.tagger
+        if self.linear_only:
+            return False
+        given = tagger.neighbors, tagger.landmarks, tagger.hidden_units
+        return (
+            tagger.effort != "fast" or tagger.encoder is not None or any(given)
+        )
 
     def choose(self, answers: np.ndarray, data: ValidationSplit) -> np.ndarray:
         """The answers with all that is wanted or helps.

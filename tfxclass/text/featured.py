@@ -1,16 +1,17 @@
 """Features of a tagger's texts, read once and joined as they are tried."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from tfxclass.text import columns as columns_lib
 from tfxclass.text import fields as fields_lib
+from tfxclass.text import term_counts
+from tfxclass.text.corpus import Corpus
+from tfxclass.text.corpus import slices
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
 from tfxclass.text.sparse_rows import SparseRows
-from tfxclass.text.sparse_rows import from_pairs
+from tfxclass.text.sparse_rows import side_by_side
 from tfxclass.types import Columns
 
 
@@ -19,39 +20,41 @@ class Featured:
 
     Args:
         fields: list of `Field`.
-        columns: of the texts.
-        tagger: `Tagger`.
+        corpus: `Corpus`, of the texts.
+        say: what is told how far it is.
         lighten: function of `SparseRows` to those that are learned from.
     """
 
     def __init__(
         self,
         fields: list[Field],
-        columns: Columns,
-        tagger: Any,
+        corpus: Corpus,
+        say: Callable[[str], None],
         lighten: Callable[[SparseRows], SparseRows],
     ) -> None:
         self.lighten = lighten
         self.fields = fields
-        self.size = columns_lib.size(columns)
-        tagger.say(f"reading {self.size} texts")
-        read = fields_lib.read_terms(columns, fields)
+        self.size = corpus.size
+        say(f"reading {self.size} texts")
+        counted, _ = term_counts.count(corpus.batches(), fields)
         self.vocabularies = [
-            fields_lib.learn(field, self.size, hashes, counts)
-            for field, (_, hashes, counts) in zip(fields, read)
+            fields_lib.learn_counted(
+                field, self.size, counts.hashes, counts.texts, counts.squares
+            )
+            for field, counts in zip(fields, counted, strict=True)
         ]
-        self.parts = self._weigh(read, self.size)
+        del counted
+        self.parts = self._rows(corpus.batches(), corpus.is_streamed)
+        self._joined = None, None
 
-    def _weigh(self, read, size):
-        return [
-            from_pairs(size, *fields_lib.weigh(*of_field, *terms, size))
-            for *of_field, terms in zip(self.fields, self.vocabularies, read)
-        ]
+    def _rows(self, batches, on_disk=False):
+        return term_counts.rows_of(
+            batches, self.fields, self.vocabularies, on_disk
+        )
 
     def read(self, columns: Columns) -> list[SparseRows]:
         """`SparseRows` of other texts, by field."""
-        read = fields_lib.read_terms(columns, self.fields)
-        return self._weigh(read, columns_lib.size(columns))
+        return self._rows(slices(columns))
 
     def take(self, rows: np.ndarray) -> list[SparseRows]:
         """`SparseRows` of some of the texts, by field."""
@@ -63,20 +66,19 @@ class Featured:
         """`(fields, rows, num_features, vocabularies)`."""
         vocabularies = [self.vocabularies[i] for i in self._numbers(fields)]
         count = max(sum(len(v.hashes) for v in vocabularies), 1)
-        rows = self.lighten(self.join_held(fields, self.parts))
-        return fields, rows, count, vocabularies
+        # The last ones are often asked for again.
+        if self._joined[0] != fields:
+            rows = self.lighten(self.join_held(fields, self.parts))
+            self._joined = fields, rows
+        return fields, self._joined[1], count, vocabularies
 
     def join_held(
         self, fields: list[Field], parts: list[SparseRows]
     ) -> SparseRows:
         """One `SparseRows` of parts by field, of the given fields."""
-        first, flat = 0, []
-        for i in self._numbers(fields):
-            part = parts[i]
-            flat.append((part.row_ids(), part.ids + first, part.values))
-            first += len(self.vocabularies[i].hashes)
-        rows, ids, values = (np.concatenate(x) for x in zip(*flat))
-        return from_pairs(len(parts[0]), rows, ids, values)
+        numbers = self._numbers(fields)
+        sizes = [len(self.vocabularies[i].hashes) for i in numbers]
+        return side_by_side([parts[i] for i in numbers], sizes)
 
     def _numbers(self, fields):
         return [self.fields.index(field) for field in fields]

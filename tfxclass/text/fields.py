@@ -11,6 +11,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.ops import terms
 from tfxclass.ops.text_terms import MOST_TERMS
 from tfxclass.ops.text_terms import count_terms
+from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 
 #: `(rows, hashes or ids, counts or values)`, an entry a pair of both.
@@ -186,20 +187,39 @@ def learn(
         all terms, which makes the mean squared norm of the texts 1.
     """
     distinct, texts = np.unique(hashes, return_counts=True)
+    squares = 0.0
+    if field.kind == "values":
+        squares = float(np.sum(np.square(counts, dtype=np.float64)))
+    return learn_counted(field, size, distinct, texts, squares)
+
+
+def learn_counted(
+    field: Field,
+    size: int,
+    distinct: np.ndarray,
+    texts: np.ndarray,
+    squares: float = 0.0,
+) -> Vocabulary:
+    """`learn` of terms that are counted already.
+
+    Args:
+        field: `Field`.
+        size: int, number of texts.
+        distinct: int64 `[terms]`, hashes, ascending.
+        texts: int64 `[terms]`, how many texts have each.
+        squares: float, sum of the squares of all values; only read for the kind
+            `"values"`.
+    """
     # Of few texts, a term may be in most of them and tell nothing yet.
     most = max(field.max_share * size, field.min_count)
     kept = (texts >= min(field.min_count, max(size // 2, 1))) & (texts <= most)
     if field.kind == "values":
-        idf = np.full(kept.sum(), 1 / _mean_norm(counts, size))
+        # The root of the mean squared norm of the rows becomes 1.
+        mean = np.sqrt(squares / size) if squares else 1.0
+        idf = np.full(kept.sum(), 1 / mean)
     else:
         idf = np.log((size + 1) / (texts[kept] + 1)) + 1
     return Vocabulary(distinct[kept], idf.astype(np.float32))
-
-
-def _mean_norm(values, size):
-    """The root of the mean squared norm of rows with these values."""
-    squares = np.sum(np.square(values, dtype=np.float64))
-    return np.sqrt(squares / size) if squares else 1.0
 
 
 def weigh(
@@ -233,3 +253,13 @@ def weigh(
     norms = np.sqrt(np.bincount(rows, values**2, minlength=size))
     values *= field.weight / np.maximum(norms[rows], 1e-12)
     return rows, ids, values.astype(np.float32)
+
+
+def sparse_rows(
+    field: Field, vocabulary: Vocabulary, counted: Terms, size: int
+) -> SparseRows:
+    """`weigh` as `SparseRows`; `counted` ascends by row."""
+    rows, ids, values = weigh(field, vocabulary, *counted, size)
+    counts = np.bincount(rows, minlength=size)
+    splits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return SparseRows(splits, ids, values)

@@ -1,6 +1,7 @@
 """Training of linear one-vs-rest classifiers, flat or along a label tree."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +18,14 @@ from tfxclass.types import Array
 # CPU seconds for a nonzero, label and epoch: 4 flops at 15 GFLOP/s, what a
 # core of a server does, rows of 166 features (measured).
 _SECONDS = 2.5e-10
-_MAX_GROUP = 512
+# Labels that are trained side by side; seconds of a visit to a row, and for
+# each of its terms, in the cache and from memory; size of a cache (measured).
+_TILE, _VISIT, _CACHED_TERM, _TERM, _CACHE = 64, 3e-7, 1.2e-8, 6e-8, 1 << 26
+# Weights that are kept for each nonzero, and bytes of each at the peak.
+_WEIGHTS, _WEIGHT_BYTES = 8, 26
+# Labels of a group at most. Larger groups take longer to train, and are less
+# accurate (library titles, 20,311 labels; held out): more rows that are easy.
+_MAX_GROUP = 160
 _MIN_GROUPS = 8
 # Rows whose margin for a group is above are its hard negatives.
 _HARD_MARGIN = -0.5
@@ -50,9 +58,36 @@ def choose_groups(
     if seconds(rows, num_labels, num_epochs) <= max_seconds:
         return 1
     groups = _MIN_GROUPS
-    while groups * _MAX_GROUP * 2 < num_labels:
+    while groups * _MAX_GROUP < num_labels:
         groups *= 2
     return groups if groups * 4 <= num_labels else 1
+
+
+def estimate(data: LabeledRows, num_groups: int, num_epochs: int) -> str:
+    """What training takes, for a line of a log: CPU seconds and memory.
+
+    Right within a factor of two or three.
+
+    Args:
+        data: `LabeledRows`.
+        num_groups: int, as in `train_linear`.
+        num_epochs: int.
+    """
+    rows, labels, num_features, num_labels = data
+    num_rows, terms = len(rows), len(rows.ids) / max(len(rows), 1)
+    visited, features = num_rows, num_features
+    if num_groups > 1:
+        # The rows of a group, and about as many hard negatives.
+        visited = min(2 * len(labels.ids) / num_groups, num_rows)
+        features = min(4 * num_features / num_groups, num_features)
+    tiles = -(-num_labels // (_TILE * num_groups)) * num_groups
+    tile_bytes = 4 * _TILE * features
+    of_term = _CACHED_TERM + _TERM * min(tile_bytes / _CACHE, 1.0)
+    visits = (visited * tiles + num_rows * (num_groups // _TILE)) * num_epochs
+    spent = visits * (_VISIT + terms * of_term)
+    memory = 2 * (tile_bytes + 4 * _TILE * visited)
+    memory += _WEIGHT_BYTES * _WEIGHTS * len(rows.ids) + 20 * len(rows.ids)
+    return f"about {spent:.0f} CPU seconds and {memory / 1e9 + 0.7:.1f} GB"
 
 
 def train_linear(
@@ -66,6 +101,7 @@ def train_linear(
     num_epochs: int = 5,
     threshold: float = 0.05,
     seed: int = 0,
+    among: np.ndarray | None = None,
 ) -> tuple[SparseWeights, np.ndarray | None]:
     """Trains a linear classifier for each label.
 
@@ -86,6 +122,8 @@ def train_linear(
         num_epochs: int, passes over the rows.
         threshold: float, weights of less than this are dropped.
         seed: int.
+        among: int array, the rows that are learned from, with one group; by
+            default all.
 
     Returns:
         `(weights, groups)`: `SparseWeights` of arrays, whose columns are the
@@ -99,10 +137,10 @@ def train_linear(
     options = {
         "loss": loss, "c": c, "num_epochs": num_epochs, "seed": seed,
     }  # fmt: skip
-    every = np.arange(len(rows))
+    every = np.arange(len(rows)) if among is None else among
     if num_groups == 1:
         members = [np.arange(num_labels)]
-        flat = _train(
+        flat = train_groups(
             rows, labels, members, [every], num_features, threshold, options
         )
         return flat, None
@@ -111,25 +149,47 @@ def train_linear(
     groups = np.zeros(num_labels, np.int32)
     for group, ids in enumerate(members):
         groups[ids] = group
-    of_groups = _groups_of_rows(labels, groups)
+    of_groups = groups_of_rows(labels, groups)
     is_large = num_features * len(members) > _MAX_KEPT
-    first = _train(
+    first = train_groups(
         rows, of_groups, [np.arange(len(members))], [every], num_features,
         _FIRST_PART * threshold * is_large, options,
     )  # fmt: skip
     negatives = hard_negatives(rows, first)
     group_rows = [
         np.union1d(*pair)
-        for pair in zip(_members_of(of_groups, len(members)), negatives)
+        for pair in zip(members_of(of_groups, len(members)), negatives)
     ]
-    second = _train(
+    second = train_groups(
         rows, labels, members, group_rows, num_features, threshold, options
     )
+    del group_rows, negatives
     order = np.concatenate(members).astype(np.int32)
     return join(reorder(second, order), first), groups
 
 
-def _train(rows, labels, members, group_rows, num_features, threshold, options):
+def train_groups(
+    rows: SparseRows,
+    labels: SparseRows,
+    members: list[np.ndarray],
+    group_rows: list[np.ndarray],
+    num_features: int,
+    threshold: float,
+    options: dict[str, Any],
+    start: SparseWeights | None = None,
+) -> SparseWeights:
+    """`linear_one_vs_rest` of lists, as arrays.
+
+    Args:
+        rows: `SparseRows`.
+        labels: `SparseRows`.
+        members: int arrays, the labels of each group.
+        group_rows: int arrays, the rows of each group.
+        num_features: int.
+        threshold: float.
+        options: other options of the op.
+        start: `SparseWeights` to begin with.
+    """
     weights = linear_one_vs_rest(
         rows,
         labels[:2],
@@ -138,9 +198,43 @@ def _train(rows, labels, members, group_rows, num_features, threshold, options):
         num_features,
         1 + int(max(x.max(initial=0) for x in [labels.ids, *members])),
         threshold=threshold,
+        start=start,
         **options,
     )
-    return SparseWeights(*(x.numpy() for x in weights))
+    return SparseWeights(*map(array_of, weights))
+
+
+def array_of(tensor: tf.Tensor) -> np.ndarray:
+    """The numbers of a tensor on the CPU, not copied as `numpy()` does."""
+    return np.asarray(memoryview(tensor))
+
+
+def label_vectors(data: LabeledRows, seed: int = 0) -> np.ndarray:
+    """A random projection of the sum of each label's rows.
+
+    Returns:
+        float32 `[num_labels, 64]`.
+    """
+    rows, labels, num_features, num_labels = data
+    counts = np.bincount(rows.ids, minlength=num_features)
+    # A feature of one row makes no two labels alike.
+    place = np.cumsum(counts > 1) - 1
+    place[counts <= 1] = -1
+    random = np.random.default_rng(seed)
+    size = max(np.count_nonzero(counts > 1), 1)
+    axes = random.standard_normal((size, 64), np.float32)
+    axes = tf.constant(axes)  # once, not for each batch
+    vectors = np.zeros((num_labels, 64), np.float32)
+    for begin in range(0, len(rows), _BATCH):
+        part = np.arange(begin, min(begin + _BATCH, len(rows)))
+        some = rows.take(part).renumbered(place)
+        own = labels.take(part)
+        projected = products(some, axes)[own.row_ids()]
+        order = np.argsort(own.ids, kind="stable")
+        ids, firsts = np.unique(own.ids[order], return_index=True)
+        if len(ids):
+            vectors[ids] += np.add.reduceat(projected[order], firsts)
+    return vectors
 
 
 def part_labels(
@@ -148,18 +242,10 @@ def part_labels(
 ) -> list[np.ndarray]:
     """Groups of like labels, int arrays: by the sum of a label's rows.
 
-    Sums are random projections of 64 dimensions; groups are halved by
-    spherical 2-means (`tfxclass.trees.clustered`).
+    `label_vectors` are halved by spherical 2-means
+    (`tfxclass.trees.clustered`).
     """
-    rows, labels, num_features, num_labels = data
-    random = np.random.default_rng(seed)
-    axes = random.standard_normal((num_features, 64), np.float32)
-    vectors = np.zeros((num_labels, 64), np.float32)
-    for begin in range(0, len(rows), _BATCH):
-        part = np.arange(begin, min(begin + _BATCH, len(rows)))
-        projected = products(rows.take(part), axes)
-        own = labels.take(part)
-        np.add.at(vectors, own.ids, projected[own.row_ids()])
+    vectors, num_labels = label_vectors(data, seed), data.num_labels
     # A label without rows has no direction.
     vectors[~vectors.any(axis=1), 0] = 1.0
     leaf_size = -(-num_labels // num_groups)
@@ -175,26 +261,35 @@ def hard_negatives(
     rows: SparseRows, weights: SparseWeights
 ) -> list[np.ndarray]:
     """Rows that the first level takes for each group's, int arrays."""
-    found = []
-    for first, dense in dense_blocks(weights):
-        biases = weights.biases[first : first + dense.shape[1]]
-        dense = tf.constant(dense)  # once, not for each batch
-        parts = [[np.zeros(0, np.int64)] for _ in biases]
-        for begin in range(0, len(rows), _BATCH):
-            part = np.arange(begin, min(begin + _BATCH, len(rows)))
-            scores = products(rows.take(part), dense) + biases
-            for group, of_group in enumerate(scores.T):
-                parts[group].append(part[of_group > _HARD_MARGIN])
-        found += [np.concatenate(rows_of) for rows_of in parts]
-    return found
+    by_feature = SparseRows(weights.splits, weights.columns, weights.values)
+    num_groups = len(weights.biases)
+    # The weights of a batch's features are made dense.
+    longest = max(len(rows.ids) // max(len(rows), 1), 1)
+    size = min(max(_DENSE // (longest * num_groups), 1), _BATCH)
+    found_rows, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for begin in range(0, len(rows), size):
+        some = rows.take(np.arange(begin, min(begin + size, len(rows))))
+        features, places = np.unique(some.ids, return_inverse=True)
+        own = by_feature.take(features)
+        dense = np.zeros((max(len(features), 1), num_groups), np.float32)
+        dense[own.row_ids(), own.ids] = own.values
+        scores = products(some.with_ids(places), dense) + weights.biases
+        of_rows, groups = np.nonzero(scores > _HARD_MARGIN)
+        found_rows.append(begin + of_rows)
+        found.append(groups)
+    groups = np.concatenate(found)
+    order = np.argsort(groups, kind="stable")
+    ends = np.cumsum(np.bincount(groups, minlength=num_groups))
+    return np.split(np.concatenate(found_rows)[order], ends[:-1])
 
 
 def products(rows: SparseRows, matrix: Array) -> np.ndarray:
     """Sparse rows times a dense matrix, float32."""
     at = np.stack([rows.row_ids(), rows.ids], axis=1)
-    return sparse_product(
-        at, rows.values, np.int64(len(rows)), tf.constant(matrix)
-    ).numpy()
+    product = sparse_product(
+        at, rows.values, np.int64(len(rows)), tf.convert_to_tensor(matrix)
+    )
+    return array_of(product)
 
 
 def margins(rows: SparseRows, weights: SparseWeights) -> np.ndarray:
@@ -229,7 +324,7 @@ def dense_blocks(
         yield begin, dense
 
 
-def _groups_of_rows(labels, groups):
+def groups_of_rows(labels, groups):
     """The groups that each row has labels in, once."""
     size = int(groups.max()) + 1
     pairs = np.unique(labels.row_ids() * size + groups[labels.ids])
@@ -240,7 +335,7 @@ def _groups_of_rows(labels, groups):
     )
 
 
-def _members_of(labels, size):
+def members_of(labels, size):
     """The rows that have each label."""
     rows = labels.row_ids()
     order = np.argsort(labels.ids, kind="stable")

@@ -13,6 +13,7 @@ from tfxclass.text import likelihood
 from tfxclass.text import linear_tree
 from tfxclass.text import tried_labels
 from tfxclass.text.columns import take_both
+from tfxclass.text.corpus import Corpus
 from tfxclass.text.ensemble import Ensemble
 from tfxclass.text.ensemble import ValidationSplit
 from tfxclass.text.featured import Featured
@@ -70,12 +71,13 @@ class ModelSelection:
     def __init__(
         self,
         tagger: Any,
-        columns: Columns,
+        corpus: Corpus,
         labels: SparseRows,
         single_label: bool,
         held: tuple[Columns, SparseRows] | None,
+        linear_only: bool = False,
     ) -> None:
-        self.tagger, self.columns, self.labels = tagger, columns, labels
+        self.tagger, self.corpus, self.labels = tagger, corpus, labels
         self.single_label, self.held = single_label, held
         self.c = 0.5 if tagger.c is None else tagger.c
         self.slope, self.intercept = choice.SLOPE, 0.0
@@ -90,13 +92,13 @@ class ModelSelection:
         self.some, self.judged, self.is_tried = None, None, True
         self.effort = PRESETS[tagger.effort]
         self.epochs = self.effort.epochs
-        self.ensemble = Ensemble(tagger, single_label, self.report)
+        self.ensemble = Ensemble(tagger, single_label, self.report, linear_only)
 
     def choose(self) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
         sets = self._candidates()
         every = list(dict.fromkeys(field for part in sets for field in part))
-        featured = Featured(every, self.columns, self.tagger, self._lighter)
+        featured = Featured(every, self.corpus, self.tagger.say, self._lighter)
         self._choose_loss(featured, sets)
         every_row, held, held_labels = self._parts(featured)
         if held is None:
@@ -105,6 +107,7 @@ class ModelSelection:
         train, held, held_labels = self._limit(
             featured, sets, every_row, held, held_labels
         )
+        self._check_parents(featured, sets[0])
         best = self._best_fields(sets, featured, train, held, held_labels)
         best = self._go_on(best, featured, train, held, held_labels)
         _, fields, self.c = best
@@ -115,8 +118,9 @@ class ModelSelection:
         self.share, self.parent_weight = trial.share, trial.parent_weight
         self._calibrate(trial)
         answers = self._probabilities(trial)
-        judged = self._judged(trial, featured, fields, every_row, held)
-        answers = self.ensemble.choose(answers, judged)
+        if self.ensemble.is_wanted:
+            judged = self._judged(trial, featured, fields, every_row, held)
+            answers = self.ensemble.choose(answers, judged)
         self.threshold = choice.best_threshold(answers, trial.truth)
         self.thresholds = choice.tag_thresholds(
             answers, trial.truth, trial.labels, len(self.tagger.tags),
@@ -127,7 +131,7 @@ class ModelSelection:
     def _candidates(self):
         """Lists of `Field` to choose from."""
         if self.tagger.fields is not None:
-            return [self.tagger.fields]
+            return [list(self.tagger.fields)]
         # The least that a trial of all labels takes.
         least = linear_tree.seconds_of(
             _FEW_TERMS * len(self.labels), len(self.tagger.tags), choice.EPOCHS
@@ -135,7 +139,9 @@ class ModelSelection:
         most = tried_labels.MAX_SECONDS
         is_fast = self.tagger.effort == "fast"
         sets = columns_lib.candidates(
-            self.columns, is_fast and _CHARS_COST * least > most
+            self.corpus.sample,
+            is_fast and _CHARS_COST * least > most,
+            self.corpus.size,
         )
         return sets if self.single_label or least <= most else sets[:1]
 
@@ -153,6 +159,17 @@ class ModelSelection:
         )
         if self.single_label and size > _MANY_LABELS and is_flat:
             self.loss, self.slope = "logistic", 1.0
+
+    def _check_parents(self, featured, fields):
+        """Forgets beginnings of names that say nothing about the texts."""
+        if self.parents is None or not len(self.parents):
+            return
+        _, rows, num_features, _ = featured.join(fields)
+        size = len(self.tagger.tags)
+        data = LabeledRows(rows, self.labels, num_features, size)
+        vectors = linear_tree.label_vectors(data, self.tagger.seed)
+        if not code_levels.are_related(vectors, self.parents):
+            self.parents = None
 
     def _best_fields(self, sets, featured, *split):
         """`(trial, fields, c)` of the best fields; C is the first fields' best.
@@ -291,9 +308,9 @@ class ModelSelection:
             rows, self.labels, num_features, len(self.tagger.tags)
         )
         trial = choice.try_out(
-            data.take(train), featured.join_held(fields, held), held_labels,
+            data, featured.join_held(fields, held), held_labels,
             self.single_label, c, num_epochs, self.parents, self.some,
-            self.loss,
+            self.loss, train,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
@@ -321,11 +338,12 @@ class ModelSelection:
 
     def _texts(self):
         """Columns and labels: of the training texts, of the held-out texts."""
+        columns = self.corpus.columns()
         if self.held is not None:
-            learned, held = (self.columns, self.labels), self.held
+            learned, held = (columns, self.labels), self.held
         else:
             learned, held = (
-                take_both((self.columns, self.labels), rows)
+                take_both((columns, self.labels), rows)
                 for rows in self._split()
             )
         return learned, held if self.judged is None else take_both(

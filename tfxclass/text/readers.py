@@ -1,14 +1,18 @@
 """Files of texts and tags: JSON lines, CSV, Parquet, and the XC format."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 from tfxclass import text_files
+from tfxclass.checks import check_positive_int
 from tfxclass.paths import local_path
 from tfxclass.text import file_rows
 from tfxclass.text import xc_texts
 from tfxclass.text.fields import Field
 from tfxclass.types import Path
 
+#: `(texts, tags)`: texts by column, and the tags of each, or None.
+Batch = tuple[dict[str, list[str]], list[list[str]] | None]
 #: What a file is read as, by the end of its name.
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".xc")
 
@@ -58,24 +62,77 @@ def read(
             text that is null or no str, or a tag that is no str. The message
             names the file and the row.
     """
-    path, columns = local_path(path), list(columns)
-    text_files.check_encoding(encoding)
-    if not isinstance(separator, str):
-        raise ValueError(f"`separator` must be a str. Received: {separator!r}")
     texts, names = {column: [] for column in columns}, []
-    row, has_tags = {}, tags is None
-    for place, row in _rows(path, columns, tags, encoding):
+    file = TextFile(path, columns, tags, encoding, separator)
+    for of_batch, tags_of_batch in file:
         for column in columns:
-            texts[column].append(_text(path, place, row, column))
-        if tags is not None:
-            names.append(_names(path, place, row, tags, separator))
-            has_tags = has_tags or tags in row
-    if row and not has_tags:
-        raise ValueError(
-            f"{path}: no row has the column {tags!r} of the tags. Received: "
-            f"{sorted(row)}"
-        )
+            texts[column] += of_batch[column]
+        names += tags_of_batch or []
     return texts, None if tags is None else names
+
+
+class TextFile:
+    """A file of texts and tags that `Tagger.fit` reads in passes.
+
+    Use it for a file that is larger than memory. Each iteration begins at the
+    start of the file and gives batches `(texts, tags)`. The files are those of
+    `tfxclass.text.readers.read`.
+
+    Args:
+        path: str or `os.PathLike`.
+        columns: names of the columns to read as texts.
+        tags: name of the column of the tags; None gives None for the tags.
+        encoding: str, of JSON lines, CSV and TSV.
+        separator: str between the tags of a field of CSV and TSV; "" where a
+            field is one tag.
+        batch_size: int, texts of a batch.
+
+    Example:
+
+    >>> file = tfxclass.text.TextFile("titles.tsv.xz", ["title"], "subjects")
+    >>> tagger.fit(file)
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[str],
+        tags: str | None = None,
+        encoding: str = "utf-8",
+        separator: str = "|",
+        batch_size: int = 4096,
+    ) -> None:
+        self.path, self.columns = local_path(path), list(columns)
+        text_files.check_encoding(encoding)
+        if not isinstance(separator, str):
+            raise ValueError(
+                f"`separator` must be a str. Received: {separator!r}"
+            )
+        self.tags, self.encoding, self.separator = tags, encoding, separator
+        self.batch_size = check_positive_int("batch_size", batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        path, row, has_tags = self.path, {}, self.tags is None
+        texts, names = {column: [] for column in self.columns}, []
+        rows = _rows(path, self.columns, self.tags, self.encoding)
+        for number, (place, row) in enumerate(rows, 1):
+            for column in self.columns:
+                texts[column].append(_text(path, place, row, column))
+            if self.tags is not None:
+                names.append(
+                    _names(path, place, row, self.tags, self.separator)
+                )
+                has_tags = has_tags or self.tags in row
+            if number % self.batch_size == 0:
+                yield texts, None if self.tags is None else names
+                texts, names = {column: [] for column in self.columns}, []
+        if row and not has_tags:
+            raise ValueError(
+                f"{path}: no row has the column {self.tags!r} of the tags. "
+                f"Received: {sorted(row)}"
+            )
+        if any(texts.values()):
+            yield texts, None if self.tags is None else names
 
 
 def fields_of(path: Path, columns: Sequence[str]) -> list[Field] | None:

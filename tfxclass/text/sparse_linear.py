@@ -230,10 +230,13 @@ def from_weights(
     is_dense = _choose_dense(lengths, width)
     places = np.full(len(lengths), -1, np.int32)
     places[is_dense] = np.arange(is_dense.sum())
-    features = np.repeat(np.arange(len(lengths)), lengths)
-    of_dense = is_dense[features]
     dense = np.zeros((max(is_dense.sum(), 1), width), np.float32)
-    dense[places[features[of_dense]], columns[of_dense]] = values[of_dense]
+    for row, feature in zip(dense, np.flatnonzero(is_dense)):
+        own = slice(splits[feature], splits[feature + 1])
+        row[columns[own]] = values[own]
+    if is_dense.any():
+        in_lists = np.repeat(~is_dense, lengths)
+        columns, values = columns[in_lists], values[in_lists]
     kept = np.concatenate([[0], np.cumsum(np.where(is_dense, 0, lengths))])
     layer = SparseLinear(
         len(lengths),
@@ -249,14 +252,35 @@ def from_weights(
     layer.places.assign(places)
     layer.dense.assign(dense)
     layer.splits.assign(kept)
-    layer.columns.assign(columns[~of_dense])
-    layer.entries.assign(values[~of_dense])
+    layer.columns.assign(columns)
+    layer.entries.assign(values)
     layer.biases.assign(biases)
     if groups is not None:
         layer.groups.assign(groups)
     if parents is not None:
         layer.parents.assign(parents)
     return layer
+
+
+def weights_of(layer: SparseLinear) -> SparseWeights:
+    """The weights that a layer holds, as `from_weights` took them."""
+    dense = layer.dense.numpy()[: layer.num_dense]
+    in_lists = np.diff(layer.splits.numpy())
+    dense_features = np.flatnonzero(layer.places.numpy() >= 0)
+    lengths = in_lists.copy()
+    lengths[dense_features] = np.count_nonzero(dense, axis=1)
+    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    columns = np.empty(splits[-1], np.int32)
+    values = np.empty(splits[-1], np.float32)
+    is_listed = np.ones(len(columns), bool)
+    for row, feature in zip(dense, dense_features):
+        own = slice(splits[feature], splits[feature + 1])
+        columns[own] = np.flatnonzero(row)
+        values[own] = row[columns[own]]
+        is_listed[own] = False
+    columns[is_listed] = layer.columns.numpy()
+    values[is_listed] = layer.entries.numpy()
+    return SparseWeights(splits, columns, values, layer.biases.numpy())
 
 
 def _choose_dense(lengths, width):

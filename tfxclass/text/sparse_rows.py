@@ -30,6 +30,11 @@ class SparseRows(NamedTuple):
         """int64 `[entries]`, the row of each."""
         return np.repeat(np.arange(len(self)), np.diff(self.splits))
 
+    def with_ids(self, ids: np.ndarray) -> "SparseRows":
+        """The same rows with other ids."""
+        # `_replace` counts the fields by len(), which is that of the rows.
+        return SparseRows(self.splits, ids, self.values)
+
     def take(self, rows: np.ndarray) -> "SparseRows":
         """The given rows, in their order."""
         lengths = np.diff(self.splits)[rows]
@@ -37,6 +42,17 @@ class SparseRows(NamedTuple):
         places = np.repeat(self.splits[:-1][rows] - splits[:-1], lengths)
         places += np.arange(splits[-1])
         return SparseRows(splits, self.ids[places], self.values[places])
+
+    def renumbered(self, place: np.ndarray) -> "SparseRows":
+        """Entries by `place[id]`; those whose place is below 0 are left out.
+
+        Args:
+            place: int `[ids]`.
+        """
+        ids = place[self.ids]
+        kept = ids >= 0
+        ends = np.concatenate([[0], np.cumsum(kept)])[self.splits]
+        return SparseRows(ends, ids[kept], self.values[kept])
 
     def heaviest(self, most: int) -> "SparseRows":
         """The `most` entries of each row that are furthest from 0."""
@@ -104,6 +120,39 @@ def from_pairs(
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         np.asarray(ids, np.int64)[order],
         np.asarray(values, np.float32)[order],
+    )
+
+
+def side_by_side(
+    parts: Sequence[SparseRows], sizes: Sequence[int]
+) -> SparseRows:
+    """Rows with the entries of all parts; ids of a part follow the last's.
+
+    Args:
+        parts: `SparseRows` with the same number of rows.
+        sizes: ints, ids of each part are below it.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    splits = np.sum([part.splits for part in parts], axis=0)
+    ids = np.empty(splits[-1], np.int64)
+    values = np.empty(splits[-1], np.float32)
+    begins, first = splits[:-1].copy(), 0
+    for part, size in zip(parts, sizes, strict=True):
+        lengths = np.diff(part.splits)
+        places = np.arange(len(part.ids))
+        places += np.repeat(begins - part.splits[:-1], lengths)
+        ids[places], values[places] = part.ids + first, part.values
+        begins, first = begins + lengths, first + size
+    return SparseRows(splits, ids, values)
+
+
+def stack(one: SparseRows, other: SparseRows) -> SparseRows:
+    """The rows of `one`, then those of `other`."""
+    return SparseRows(
+        np.concatenate([one.splits, one.splits[-1] + other.splits[1:]]),
+        np.concatenate([one.ids, other.ids]),
+        np.concatenate([one.values, other.values]),
     )
 
 

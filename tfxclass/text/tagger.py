@@ -2,6 +2,7 @@
 
 import numbers
 import time
+import warnings
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,9 @@ from tfxclass.inference.thresholds import CALIBRATED
 from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
+from tfxclass.text import corpus as corpus_lib
 from tfxclass.text import encoder as encoder_lib
+from tfxclass.text import growth
 from tfxclass.text import linear_tree
 from tfxclass.text import predictor
 from tfxclass.text import sparse_linear
@@ -26,19 +29,23 @@ from tfxclass.text import text_features
 from tfxclass.text.centroids import add
 from tfxclass.text.centroids import centroids
 from tfxclass.text.centroids import scaled
+from tfxclass.text.corpus import Batches
+from tfxclass.text.estimator import Estimator
 from tfxclass.text.fields import Field
 from tfxclass.text.model_selection import PRESETS
 from tfxclass.text.model_selection import ModelSelection
 from tfxclass.text.sparse_rows import LabeledRows
-from tfxclass.text.sparse_rows import from_pairs
 from tfxclass.types import Path
 from tfxclass.types import Tags
 from tfxclass.types import Texts
 
-_BATCH = 64
+# Texts that are answered at a time: their scores fit in the second cache.
+_BATCH, _MAX_SCORES = 64, 1 << 20
+# Entries of the summary: what is mixed with the linear scores.
+_MIXED = ("neighbors", "landmarks", "hidden_units")
 
 
-class Tagger:
+class Tagger(Estimator):
     """Names for texts: linear classifiers of TF-IDF terms, chosen for you.
 
     One tag a text or many, of a few to hundreds of thousands. Weights are
@@ -105,6 +112,10 @@ class Tagger:
     >>> tagger.predict(["eggs, red"], k=1)
     """
 
+    # Of a tagger that is not fitted; `threshold` is the refused argument.
+    tags, model, thresholds, summary = [], None, None, {}
+    threshold = _answer = _counts = _memory = None
+
     def __init__(
         self,
         fields: Iterable[Field] | None = None,
@@ -129,12 +140,13 @@ class Tagger:
         check_choice("effort", effort, tuple(PRESETS))
         if c is not None and not 0 < c < np.inf:
             raise ValueError(f"`c` must be positive. Received: {c!r}")
-        if neighbors:
-            neighbors = check_positive_int("neighbors", neighbors)
-        if landmarks:
-            landmarks = check_positive_int("landmarks", landmarks)
-        if hidden_units:
-            hidden_units = check_positive_int("hidden_units", hidden_units)
+        for name, count in (
+            ("neighbors", neighbors),
+            ("landmarks", landmarks),
+            ("hidden_units", hidden_units),
+        ):
+            if count:
+                check_positive_int(name, count)
         if not 0 <= weight_threshold < np.inf:
             raise ValueError(
                 "`weight_threshold` must be at least 0. Received: "
@@ -145,17 +157,18 @@ class Tagger:
                 f"`learning_rate` must be positive. Received: {learning_rate!r}"
             )
         self.encoder, self.learning_rate = encoder, learning_rate
-        self.fields = None if fields is None else list(fields)
+        is_list = fields is None or isinstance(fields, (list, tuple))
+        self.fields = fields if is_list else list(fields)
         self.effort, self.c = effort, c
         self.weight_threshold = weight_threshold
         self.neighbors, self.landmarks = neighbors, landmarks
         self.hidden_units = hidden_units
-        self.seed, self.verbose = int(seed), verbose
-        self._begin([])
+        self.seed, self.verbose = seed, verbose
 
     def _begin(self, tags):
         """Forgets what was learned."""
         self.tags, self.thresholds, self._counts = tags, None, None
+        self._memory = None
         self.model, self._answer, self.summary = None, None, {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,21 +190,27 @@ class Tagger:
 
     def fit(
         self,
-        texts: Texts,
-        tags: Tags,
+        texts: Texts | Batches,
+        tags: Tags | None = None,
         validation_data: tuple[Texts, Tags] | None = None,
     ) -> "Tagger":
         """Learns from texts and their tags.
+
+        Texts that are larger than memory are read in passes: give a
+        `TextFile`, or an object that yields batches `(texts, tags)` anew each
+        time it is iterated, and no `tags`. Their terms are kept in a temporary
+        file (the folder is that of `tempfile`, see TMPDIR).
 
         A refit begins anew: earlier tags are forgotten, unless the texts have
         them. Only the weights of an `encoder` are trained further. If training
         fails, the tagger is not fitted.
 
         Args:
-            texts: list of str, or a dict of such lists, the columns.
+            texts: list of str, a dict of such lists (the columns) or a
+                `pandas.DataFrame`; or batches.
             tags: list, of each text a list of str or one str. A tag is one line
                 of text: not empty, without line breaks, NULs, lone surrogates
-                or a byte order mark.
+                or a byte order mark. None for batches.
             validation_data: `(texts, tags)` that the choices are made on; by
                 default a tenth of the texts, which are learned from, too.
 
@@ -202,31 +221,39 @@ class Tagger:
             ValueError: no texts, no tags, columns of different lengths, a tag
                 that is not one line of text.
         """
+        return self._fit(texts, tags, validation_data)
+
+    def _fit(self, texts, tags, validation_data, linear_only=False):
         began = time.process_time()
-        columns = columns_lib.read(texts)
-        size = columns_lib.size(columns)
-        names = columns_lib.read_tags(tags, size)
+        corpus = corpus_lib.read(texts, tags)
+        names = list(corpus.sample)
         if self.encoder is not None:
-            encoder_lib.check(self.encoder, list(columns))
+            encoder_lib.check(self.encoder, names)
+            corpus.columns()
         if self.fields is not None:
-            columns_lib.check_fields(self.fields, columns)
+            columns_lib.check_fields(self.fields, names)
         held = None
         if validation_data is not None:
-            held = self._validation(validation_data, columns)
-        self._begin(sorted({name for of_text in names for name in of_text}))
-        labels = self._labels(names)
+            held = self._validation(validation_data, names)
+        self._begin(corpus.tags)
+        labels, size = corpus.labels(), corpus.size
         if held is not None:
-            held = held[0], self._labels(held[1])
+            held = held[0], corpus_lib.ids_of(held[1], self.tags)
         single_label = bool(np.all(np.diff(labels.splits) == 1))
-        selection = ModelSelection(self, columns, labels, single_label, held)
+        selection = ModelSelection(
+            self, corpus, labels, single_label, held, linear_only
+        )
         fields, rows, num_features, vocabularies = selection.choose()
-        self.say(f"training {len(self.tags)} tags on {size} texts")
         data = LabeledRows(rows, labels, num_features, len(self.tags))
         weights = self._train(data, selection, single_label)
         features = text_features.build_text_features(fields, vocabularies)
+        no_terms = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._memory = growth.remember(
+            None, data, self.seed, 0, [no_terms] * len(fields)
+        )
         mixed = selection.ensemble.layers(data)
         encoded = selection.ensemble.encoded
-        self._make_model(list(columns), features, weights, mixed, encoded)
+        self._make_model(names, features, weights, mixed, encoded)
         self.summary.update(
             texts=size,
             tags=len(self.tags),
@@ -234,12 +261,82 @@ class Tagger:
             features=num_features,
             terms_a_text=round(len(rows.ids) / size, 1),
             cpu_seconds=round(time.process_time() - began, 1),
-            # Ids and weights: 4 bytes each.
-            megabytes=round(
-                sum(w.numpy().nbytes for w in self.model.weights) / 1e6, 1
-            ),
+            megabytes=_megabytes(self.model),
         )
         self.say("\n".join(["chosen", *_lines(self.summary)]))
+        return self
+
+    def partial_fit(
+        self, texts: Texts | Batches, tags: Tags | None = None
+    ) -> "Tagger":
+        """Learns from more texts, which may have new tags.
+
+        Use it for archives that grow. A tagger that is not fitted is fitted to
+        the texts. Otherwise its linear weights are trained further: on the new
+        texts, and on a sample of up to 20,000 earlier ones, which the tagger
+        keeps and saves. Terms and tags that are new are added. After `save` and
+        `load`, it goes on exactly as it would have without.
+
+        The fields, `c` and the probabilities' scale stay those of the first
+        `fit`. Scores that were mixed in (`neighbors`, `landmarks`,
+        `hidden_units`) know the first texts only: they are left out from then
+        on, with a warning. Use `fit` on all texts once in a while: it is more
+        accurate.
+
+        Args:
+            texts: as in `fit`, with the same columns.
+            tags: as in `fit`.
+
+        Returns:
+            The tagger.
+
+        Raises:
+            ValueError: as in `fit`; or the tagger has an encoder.
+
+        Example:
+
+        >>> tagger = tfxclass.text.Tagger(effort="fast").fit(texts, tags)
+        >>> tagger.partial_fit(texts_of_november, tags_of_november)
+        """
+        if self.encoder is not None:
+            raise ValueError(
+                "`partial_fit` does not train an `encoder`. Use `fit` with all "
+                "texts, or a Tagger without an encoder. Received: "
+                f"encoder={self.encoder.name!r}"
+            )
+        if self.model is None:
+            return self._fit(texts, tags, None, linear_only=True)
+        if self._memory is None:
+            raise ValueError(
+                "This tagger was saved by a version of tfxclass without "
+                "`partial_fit`, so it has no sample of its texts. Use `fit`."
+            )
+        began = time.process_time()
+        corpus = corpus_lib.read(texts, tags)
+        columns_lib.check_same(corpus.sample, self.model.input)
+        names = list(self.model.input)
+        dropped = [x for x in _MIXED if self.summary.get(x)]
+        if dropped:
+            warnings.warn(
+                f"`partial_fit` leaves out the scores of {dropped}, which know "
+                "the texts of the first `fit` only.",
+                stacklevel=2,
+            )
+        self.say(f"learning from {corpus.size} more texts")
+        grown = growth.grow(self, corpus)
+        fields = self.model.get_layer("text_features").fields
+        features = text_features.build_text_features(fields, grown.vocabularies)
+        self.tags, self.thresholds = grown.tags, grown.thresholds
+        self._counts, self._memory = grown.counts, grown.memory
+        self._make_model(names, features, grown.layer, [], None)
+        self.summary = {
+            **grown.summary,
+            **dict.fromkeys([*_MIXED, "hidden_passes"], 0),
+            "tags": len(self.tags),
+            "features": features.num_features,
+            "cpu_seconds": round(time.process_time() - began, 1),
+            "megabytes": _megabytes(self.model),
+        }
         return self
 
     def predict(
@@ -406,18 +503,6 @@ class Tagger:
         found = self.model.get_layer("text_features")(given)
         return tuple(x.numpy() for x in found)
 
-    def _labels(self, names):
-        """`SparseRows` of ids; names that are no tag are left out."""
-        numbers = {name: i for i, name in enumerate(self.tags)}
-        pairs = [
-            (row, numbers[name])
-            for row, of_text in enumerate(names)
-            for name in of_text
-            if name in numbers
-        ]
-        pairs = np.array(pairs, np.int64).reshape(-1, 2)
-        return from_pairs(len(names), pairs[:, 0], pairs[:, 1])
-
     def _validation(self, data, columns):
         """Columns and names of the tags, checked."""
         try:
@@ -438,6 +523,10 @@ class Tagger:
             groups = linear_tree.choose_groups(
                 data.rows, len(self.tags), epochs, most
             )
+        self.say(
+            f"training {len(self.tags)} tags on {len(data.rows)} texts takes "
+            f"{linear_tree.estimate(data, groups, epochs)}"
+        )
         options = {
             **choice.loss_options(selection.loss, selection.c),
             "num_epochs": epochs, "seed": self.seed,
@@ -501,9 +590,10 @@ class Tagger:
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
         columns = columns_lib.read(texts)
         columns_lib.check_same(columns, self.model.input)
-        for begin in range(0, columns_lib.size(columns), _BATCH):
+        size = min(max(_MAX_SCORES // len(self.tags), 1), _BATCH)
+        for begin in range(0, columns_lib.size(columns), size):
             batch = {
-                name: texts[begin : begin + _BATCH]
+                name: texts[begin : begin + size]
                 for name, texts in columns.items()
             }
             yield self._answer(batch, k)
@@ -521,6 +611,14 @@ class Tagger:
         """Prints progress, unless told not to."""
         if self.verbose:
             print(f"tagger: {message}", flush=True)
+
+
+def _megabytes(model):
+    total = sum(
+        int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize
+        for x in model.weights
+    )
+    return round(total / 1e6, 1)
 
 
 def _no_columns(weights, count):

@@ -11,43 +11,78 @@ import keras
 import numpy as np
 
 from tfxclass.paths import local_path
+from tfxclass.text.growth import Memory
+from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Path
 
 NAMES = "tagger.json"
-_MODEL = re.compile(r"model(-[0-9a-f]{32})?\.keras")
+_FILES = re.compile(r"model(-[0-9a-f]{32})?\.keras|memory-[0-9a-f]{32}\.npz")
 
 
 def save(tagger: Any, folder: Path) -> None:
-    """Writes `folder/tagger.json` and the model that it names.
+    """Writes `folder/tagger.json` and the files that it names.
 
     The tagger that was there is the one that is read until all is written; then
     its model is removed.
     """
     folder = local_path(folder, "folder")
     os.makedirs(folder, exist_ok=True)
-    model = f"model-{uuid.uuid4().hex}.keras"
+    number = uuid.uuid4().hex
+    model, memory = f"model-{number}.keras", None
+    if tagger._memory is not None:
+        memory = f"memory-{number}.npz"
+    new = [name for name in (model, memory) if name is not None]
     unfinished = os.path.join(folder, f".{NAMES}-{uuid.uuid4().hex}")
     try:
         tagger.model.save(os.path.join(folder, model))
+        if memory is not None:
+            _save_memory(tagger._memory, os.path.join(folder, memory))
         with open(unfinished, "w", encoding="utf-8") as f:
-            json.dump(_description(tagger, model), f)
+            json.dump(_description(tagger, model, memory), f)
             f.flush()
             os.fsync(f.fileno())
         os.replace(unfinished, os.path.join(folder, NAMES))
     except BaseException:
-        for name in (os.path.join(folder, model), unfinished):
+        for name in (*new, os.path.basename(unfinished)):
             with contextlib.suppress(OSError):
-                os.remove(name)
+                os.remove(os.path.join(folder, name))
         raise
     for name in os.listdir(folder):
-        if _MODEL.fullmatch(name) and name != model:
+        if _FILES.fullmatch(name) and name not in new:
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(folder, name))
 
 
-def _description(tagger, model):
+def _save_memory(memory, path):
+    """Writes the sample of texts that `partial_fit` learns from again."""
+    arrays = {"keys": memory.keys}
+    for name in ("rows", "labels"):
+        part = getattr(memory, name)
+        arrays |= {f"{name}_{key}": x for key, x in part._asdict().items()}
+    for number, (hashes, texts) in enumerate(memory.pending):
+        arrays |= {f"hashes_{number}": hashes, f"texts_{number}": texts}
+    np.savez_compressed(path, **arrays)
+
+
+def _load_memory(path):
+    with np.load(path) as file:
+        arrays = dict(file)
+    rows, labels = (
+        SparseRows(*(arrays[f"{name}_{key}"] for key in SparseRows._fields))
+        for name in ("rows", "labels")
+    )
+    count = sum(name.startswith("hashes_") for name in arrays)
+    pending = [
+        (arrays[f"hashes_{number}"], arrays[f"texts_{number}"])
+        for number in range(count)
+    ]
+    return Memory(arrays["keys"], rows, labels, pending)
+
+
+def _description(tagger, model, memory):
     return {
         "model": model,
+        "memory": memory,
         "tags": tagger.tags,
         "counts": tagger._counts.tolist(),
         "effort": tagger.effort,
@@ -59,7 +94,7 @@ def _description(tagger, model):
         "weight_threshold": tagger.weight_threshold,
         "encoder": _encoder_name(tagger),
         "learning_rate": tagger.learning_rate,
-        "seed": tagger.seed,
+        "seed": int(tagger.seed),
         "verbose": tagger.verbose,
         "fields_are_given": tagger.fields is not None,
         "summary": tagger.summary,
@@ -99,6 +134,8 @@ def load(cls: type, folder: Path) -> Any:
     least = [tagger.summary["threshold"]] * len(tagger.tags)
     tagger.thresholds = np.array(described.get("thresholds", least), np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
+    if described.get("memory"):
+        tagger._memory = _load_memory(_file(folder, described["memory"]))
     loaded = keras.models.load_model(model)
     if described.get("encoder"):
         tagger.encoder = loaded.get_layer(described["encoder"])

@@ -149,6 +149,14 @@ class TextFeatures(keras.layers.Layer):
                 hashes.assign(vocabulary.hashes)
                 idf.assign(vocabulary.idf)
 
+    def vocabulary(self, number: int) -> Vocabulary:
+        """The `Vocabulary` of a field."""
+        size = self.vocabulary_sizes[number]
+        return Vocabulary(
+            self.hashes[number].numpy()[:size],
+            self.idf[number].numpy()[:size],
+        )
+
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         given = _COUNTED.get()
         if given is not None:

@@ -27,6 +27,10 @@ def linear_one_vs_rest(
     group_labels: Ids,
     group_row_splits: Ids,
     group_rows: Ids,
+    start_splits: Ids,
+    start_columns: Ids,
+    start_values: Floats,
+    start_biases: Floats,
     num_features: int,
     num_labels: int,
     loss: str,
@@ -46,18 +50,20 @@ def linear_one_vs_rest(
         _check(arrays, num_features, num_labels)
         rows, row_labels = arrays[:3], arrays[3:5]
         group_labels, group_rows = arrays[5:7], arrays[7:9]
+        start = arrays[9:]
         parts, biases = [], []
         for group in range(len(group_labels[0]) - 1):
             ids = _of(group_labels, group)
+            first = group_labels[0][group]
             weights, of_bias = _train(
                 rows,
                 row_labels,
                 ids,
                 _of(group_rows, group),
+                _start(start, first, len(ids), num_features, bias),
                 num_features,
                 (solve, c, bias, num_epochs, tolerance, seed),
             )
-            first = group_labels[0][group]
             parts.append(
                 (first, np.where(abs(weights) < threshold, 0, weights))
             )
@@ -66,6 +72,7 @@ def linear_one_vs_rest(
 
     inputs = [feature_splits, features, values, label_splits, labels]
     inputs += [group_label_splits, group_labels, group_row_splits, group_rows]
+    inputs += [start_splits, start_columns, start_values, start_biases]
     types = (tf.int64, tf.int32, tf.float32, tf.float32)
     shapes = [[num_features + 1], [None], [None], group_labels.shape]
     return on_host(run, types, inputs, shapes)
@@ -77,14 +84,28 @@ def _of(ragged, i):
 
 
 def _check(arrays, num_features, num_labels):
-    splits, features, values, _, labels, _, group_labels, _, rows = arrays
+    splits, features, values, _, labels, _, group_labels, _, rows = arrays[:9]
+    start_splits, columns, start_values, biases = arrays[9:]
     check_finite("values", values)
     if len(features) != len(values):
         raise InvalidInput(
             f"`values` must have the shape of `features` {features.shape}. "
             f"Received: shape {values.shape}"
         )
+    width = len(group_labels)
+    if len(start_splits) and (
+        len(start_splits) != num_features + 1
+        or len(columns) != len(start_values)
+        or len(biases) != width
+    ):
+        raise InvalidInput(
+            f"`start` must have splits of {num_features} features, a value for "
+            f"each column and a bias for each of {width} labels. Received: "
+            f"{len(start_splits)} splits, {len(columns)} columns, "
+            f"{len(start_values)} values and {len(biases)} biases"
+        )
     for name, ids, bound in (
+        ("start_columns", columns, width),
         ("features", features, num_features),
         ("labels", labels, num_labels),
         ("group_labels", group_labels, num_labels),
@@ -100,13 +121,28 @@ def _check(arrays, num_features, num_labels):
         )
 
 
-def _train(rows, row_labels, ids, members, num_features, options):
-    """Weights [num_features, labels] and biases of a group."""
+def _start(start, first, size, num_features, bias):
+    """Weights [num_features, labels] and biases of a group, None without."""
+    splits, columns, values, biases = start
+    if not len(splits):
+        return None
+    weights = np.zeros((num_features, size), np.float32)
+    own = (columns >= first) & (columns < first + size)
+    features = np.repeat(np.arange(num_features), np.diff(splits))[own]
+    weights[features, columns[own] - first] = values[own]
+    return weights, biases[first : first + size] / np.float32(bias or 1)
+
+
+def _train(rows, row_labels, ids, members, start, num_features, options):
+    """Weights [num_features, labels] and biases, less those to begin with."""
     solve, c, bias, num_epochs, tolerance, seed = options
-    weights = np.zeros((num_features, len(ids)), np.float32)
-    of_bias = np.zeros(len(ids), np.float32)
     duals = np.zeros((len(members), len(ids)), np.float32)
-    if solve is _logistic and bias > 0:
+    is_new = start is None
+    if is_new:
+        shapes = (num_features, len(ids)), len(ids)
+        start = [np.zeros(shape, np.float32) for shape in shapes]
+    weights, of_bias = (x.copy() for x in start)
+    if is_new and solve is _logistic and bias > 0:
         of_bias += _log_odds(row_labels, ids, members) / np.float32(bias)
     splits, features, values = rows
     for epoch in range(num_epochs):
@@ -125,7 +161,7 @@ def _train(rows, row_labels, ids, members, num_features, options):
             moved += np.abs(step).sum()
         if moved < tolerance * duals.size:
             break
-    return weights, of_bias
+    return weights - start[0], of_bias - start[1]
 
 
 def _log_odds(row_labels, ids, members):

@@ -1,0 +1,113 @@
+"""What scikit-learn's tools ask of an estimator, without importing it."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from tfxclass.types import Tags
+from tfxclass.types import Texts
+
+
+class Estimator:
+    """Parameters, tags and scores of a `Tagger`, as scikit-learn names them.
+
+    `clone`, `Pipeline`, `cross_val_score` and `GridSearchCV` work. scikit-learn
+    itself is only imported by `__sklearn_tags__`, which it calls.
+    """
+
+    # Of scikit-learn before 1.6.
+    _estimator_type = "classifier"
+
+    @classmethod
+    def _parameters(cls):
+        names = list(inspect.signature(cls.__init__).parameters)
+        return [name for name in names if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments of the constructor, by name.
+
+        Args:
+            deep: bool; there are no parameters within parameters.
+        """
+        del deep
+        return {name: getattr(self, name) for name in self._parameters()}
+
+    def set_params(self, **params: Any) -> Any:
+        """Changes arguments of the constructor; `fit` uses them.
+
+        Args:
+            **params: of the constructor.
+
+        Returns:
+            The tagger.
+
+        Raises:
+            ValueError: an unknown name, or a value out of range.
+        """
+        names = self._parameters()
+        for name in params:
+            if name not in names:
+                raise ValueError(
+                    f"A {type(self).__name__} has the parameters {names}. "
+                    f"Received: {name!r}"
+                )
+        before = self.get_params()
+        try:
+            self.__init__(**{**before, **params})
+        except BaseException:
+            self.__init__(**before)
+            raise
+        return self
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The tags in the order of the columns of `predict_proba`."""
+        self._check_fitted()
+        return np.array(self.tags, object)
+
+    def predict_proba(self, texts: Texts) -> np.ndarray:
+        """The probability of each tag, float32 `[texts, tags]`.
+
+        It takes 4 bytes for each text and tag. `predict` gives the best tags
+        only, in less memory.
+
+        Args:
+            texts: as in `predict`.
+        """
+        self._check_fitted()
+        found = []
+        for ids, probabilities in self._answers(texts, len(self.tags)):
+            dense = np.empty(ids.shape, np.float32)
+            np.put_along_axis(dense, ids, probabilities, axis=1)
+            found.append(dense)
+        return np.concatenate(found)
+
+    def score(self, texts: Texts, tags: Tags) -> float:
+        """Precision at 1: the share of texts whose best tag is right.
+
+        With one tag a text, it is the accuracy. `evaluate` has more measures.
+
+        Args:
+            texts: as in `fit`.
+            tags: as in `fit`.
+        """
+        return self.evaluate(texts, tags, ks=(1,))["precision_at_1"]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.model is not None
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags
+        from sklearn.utils import InputTags
+        from sklearn.utils import Tags
+        from sklearn.utils import TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(multi_label=True),
+            input_tags=InputTags(
+                one_d_array=True, two_d_array=False, string=True, dict=True
+            ),
+        )
