@@ -564,6 +564,10 @@ INVALID = {
         lambda: layers.Cosine(scale=np.inf),
         ["`scale` must be > 0 and finite. Received: inf"],
     ),
+    "margin_text": (
+        lambda: layers.Cosine(margin="big"),
+        ["`margin` must be >= 0 and finite. Received: 'big'"],
+    ),
     "margin_infinite": (
         lambda: layers.Cosine(margin=np.inf),
         ["`margin` must be >= 0 and finite. Received: inf"],

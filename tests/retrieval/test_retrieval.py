@@ -99,6 +99,14 @@ BAD = {
         lambda: retrieval.pad([[1]], 1, latest="left"),
         ["latest", "left"],
     ),
+    "names": (
+        lambda: retrieval.pad([["b-17", "a-3"]], 2),
+        ["`sequences`", "b-17", "np.unique"],
+    ),
+    "one_session": (
+        lambda: retrieval.split_sessions([1, 2, 3]),
+        ["`sessions` must be lists of integer item ids", "of 1"],
+    ),
 }
 
 

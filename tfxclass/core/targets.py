@@ -74,7 +74,8 @@ def as_targets(
             "`labels` must be integer class ids of shape [batch], or "
             "[batch, p] padded with -1. Received: dtype="
             f"{labels.dtype.name}. Cast them, e.g. y.astype('int64'); "
-            "one-hot labels become ids by argmax."
+            "one-hot labels become ids by argmax. In `compile`, pass "
+            "loss=head.loss, and not the head."
         )
     ids = _as_rows(labels, leading_shape)
     checks = [_check_one_hot(ids, num_classes)]
@@ -108,7 +109,8 @@ def _as_rows(labels, leading_shape):
         wanted = ["batch", "time", *"abcdefgh"][:rank]
         raise ValueError(
             f"`labels` must have shape {_names(wanted)} or "
-            f"{_names([*wanted, 'p'])}. Received: shape {labels.shape}."
+            f"{_names([*wanted, 'p'])}, since the features have {rank + 1} "
+            f"dimensions. Received: shape {labels.shape}."
         )
     _check_static_shape(labels, leading)
     shape = tf.shape(ids)
@@ -158,8 +160,10 @@ def _check_range(ids, num_classes):
     return require(
         tf.reduce_all((ids >= -1) & (ids < num_classes)),
         "labels_must_be_less_than_num_classes",
-        "`labels` must be in [0, num_classes), or -1 for padding; those of "
-        "with_teacher need a head with LossOptions(teacher_weight=...). "
+        f"`labels` must be ids from 0 to {num_classes - 1}, or -1 for padding. "
+        "Fix: make the head with more classes, or number the classes from 0 "
+        "(names, y = np.unique(y, return_inverse=True)). Labels of "
+        "with_teacher need LossOptions(teacher_weight=...). "
         f"Received: num_classes={num_classes} with labels from .. to",
         tf.reduce_min(ids),
         tf.reduce_max(ids),

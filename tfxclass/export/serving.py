@@ -150,6 +150,11 @@ def saved_model(
     inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
+    if not isinstance(search, (InvertedLists, type(None))):
+        raise ValueError(
+            "`search` must be a tfxclass.export.InvertedLists, or None for "
+            f"exact answers. Received: {search!r}"
+        )
     if threshold is not None and search and not search.probabilities:
         raise ValueError(
             "`threshold` needs probabilities, but the scores of `search` are "

@@ -47,7 +47,8 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
             ends in `Dense`, with or without the activation `"softmax"` or
             `"sigmoid"`, or in `Dense` and a `Softmax` or `Activation` layer.
             Without an activation, the output of `Dense` counts as logits of the
-            head's loss.
+            head's loss. Heads answer with probabilities; make the head with
+            `activation=None` to keep logits.
         head: a head that is not built, with one class vector for each class,
             such as `SampledSoftmax(num_classes, use_bias=True)`. Its similarity
             is `"dot"`. For `"sigmoid"` it needs `loss="sigmoid"`.

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import numbers
 import warnings
 from typing import Any
 
@@ -49,13 +50,13 @@ class Cosine:
     margin_type: str = "cosface"
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
+        if not (_is_finite(self.scale) and self.scale > 0):
             raise ValueError(
-                f"`scale` must be > 0 and finite. Received: {self.scale}"
+                f"`scale` must be > 0 and finite. Received: {self.scale!r}"
             )
-        if not 0 <= self.margin < math.inf:
+        if not (_is_finite(self.margin) and self.margin >= 0):
             raise ValueError(
-                f"`margin` must be >= 0 and finite. Received: {self.margin}"
+                f"`margin` must be >= 0 and finite. Received: {self.margin!r}"
             )
         check_choice("margin_type", self.margin_type, tuple(_MARGINS))
 
@@ -70,6 +71,10 @@ class Cosine:
 
 # What `Cosine` has was an argument of the head in earlier versions.
 _MOVED = tuple(field.name for field in dataclasses.fields(Cosine))
+
+
+def _is_finite(value):
+    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def as_cosine(

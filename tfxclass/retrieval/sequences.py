@@ -1,11 +1,30 @@
 """Sequences of items as arrays that a model reads."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+
+
+def check_sequences(name: str, sequences: Any) -> None:
+    """Raises ValueError unless the first sequence is one of item ids.
+
+    Args:
+        name: str, name of the argument.
+        sequences: value of the argument.
+    """
+    first = next(iter(sequences), ())
+    if np.ndim(first) != 1 or (
+        len(first) and np.asarray(first).dtype.kind not in "iu"
+    ):
+        raise ValueError(
+            f"`{name}` must be lists of integer item ids. Received a first one "
+            f"of {first!r}. Fix: names, ids = np.unique(items, "
+            "return_inverse=True)"
+        )
 
 
 def pad(
@@ -40,6 +59,7 @@ def pad(
     """
     length = check_positive_int("length", length)
     check_choice("latest", latest, ("last", "first"))
+    check_sequences("sequences", sequences)
     sizes = np.array([min(len(row), length) for row in sequences], np.int64)
     kept = [item for row in sequences for item in row[-length:]]
     rows = np.full((len(sizes), length), value, np.int64)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfxclass.retrieval.sequences import check_sequences
 from tfxclass.retrieval.sequences import next_items
 
 Sequences = Sequence[Sequence[int]]
@@ -56,6 +57,7 @@ def leave_one_out(sequences: Sequences) -> Split:
     split = tfxclass.retrieval.leave_one_out([[1, 2, 3, 4], [2, 3, 5]])
     ```
     """
+    check_sequences("sequences", sequences)
     long = [s for s in sequences if len(s) >= 3]
     train = [s[:-2] if len(s) >= 3 else s for s in sequences]
     return Split(
@@ -101,6 +103,7 @@ def split_sessions(
             "`validation` and `test` must be >= 0, and their sum below 1. "
             f"Received: validation={validation}, test={test}"
         )
+    check_sequences("sessions", sessions)
     if times is not None:
         _check_times(sessions, times)
         order = np.argsort(np.asarray(times), kind="stable")
