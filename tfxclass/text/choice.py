@@ -290,10 +290,15 @@ def tag_thresholds(
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """The least probability of a tag that makes micro-F1 greatest."""
-    flat = probabilities.ravel()
-    order = np.argsort(-flat, kind="stable")
-    hits = np.cumsum(truth.ravel()[order])
-    if not len(hits) or not hits[-1]:
+    total = np.count_nonzero(truth)
+    if not total:
         return 0.5
-    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])
-    return float(np.clip(flat[order[np.argmax(f1)]], 0.01, 0.99))
+    # No threshold is less, and most probabilities are.
+    kept = probabilities >= _MIN_ANSWER
+    if not kept.any():
+        return _MIN_ANSWER
+    flat = probabilities[kept]
+    order = np.argsort(-flat, kind="stable")
+    hits = np.cumsum(truth[kept][order])
+    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + total)
+    return float(min(flat[order[np.argmax(f1)]], 0.99))
