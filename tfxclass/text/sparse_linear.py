@@ -47,8 +47,8 @@ class SparseLinear(keras.layers.Layer):
         num_above: int, such columns; they follow those of the groups.
         group_slope: float, factor of a group's margin in the logit of its
             probability.
-        initial: dict of arrays by name of the weight, or None; the other
-            weights are zeros. It is not part of the config.
+        initial: dict of arrays by name of the weight, which is emptied, or
+            None; the other weights are zeros. It is not part of the config.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -76,7 +76,7 @@ class SparseLinear(keras.layers.Layer):
         super().__init__(**kwargs)
         # Weights that are made with their values: zeros that are replaced
         # would take the memory twice.
-        initial = initial or {}
+        initial = {} if initial is None else initial
         num_features = check_positive_int("num_features", num_features)
         num_labels = check_positive_int("num_labels", num_labels)
         check_choice("activation", activation, (None, "sigmoid", "softmax"))
@@ -119,7 +119,8 @@ class SparseLinear(keras.layers.Layer):
     def _weight(self, name, shape, dtype="float32", initial=(), one=False):
         initializer = "ones" if one else "zeros"
         if name in initial:
-            given = tf.convert_to_tensor(initial[name], dtype)
+            # Given away, so that it is freed as soon as it is copied.
+            given = tf.convert_to_tensor(initial.pop(name), dtype)
 
             def initializer(shape, dtype=None):
                 return given
@@ -267,22 +268,25 @@ def from_weights(
         in_lists = np.repeat(~is_dense, lengths)
         columns, values = columns[in_lists], values[in_lists]
     kept = np.concatenate([[0], np.cumsum(np.where(is_dense, 0, lengths))])
+    initial = {
+        "dense": dense,
+        "splits": kept,
+        "columns": np.ascontiguousarray(columns),
+        "entries": np.ascontiguousarray(values),
+    }
+    num_entries = int(kept[-1])
+    del dense, columns, values, weights
     layer = SparseLinear(
         len(lengths),
         num_labels,
         int(is_dense.sum()),
-        int(kept[-1]),
+        num_entries,
         activation,
         width - num_labels - num_above,
         0 if parents is None else len(parents),
         num_above,
         group_slope,
-        {
-            "dense": dense,
-            "splits": kept,
-            "columns": np.ascontiguousarray(columns),
-            "entries": np.ascontiguousarray(values),
-        },
+        initial,
         name=name,
     )
     layer.places.assign(places)
