@@ -168,8 +168,8 @@ def test_centroids_beside_weights():
 def test_groups_where_labels_are_many():
     rows = make()[2]
     assert linear_tree.choose_groups(rows, 4000, 5, 1e9) == 1
-    assert linear_tree.choose_groups(rows, 4000, 5, 0.0) == 32
-    assert linear_tree.choose_groups(rows, 147_306, 5, 0.0) == 1024
+    assert linear_tree.choose_groups(rows, 4000, 5, 0.0) == 16
+    assert linear_tree.choose_groups(rows, 147_306, 5, 0.0) == 512
     # Too few to part.
     assert linear_tree.choose_groups(rows, 30, 5, 0.0) == 1
 

@@ -28,6 +28,10 @@ MIN_GAIN = 0.002
 _PAIRS = 5
 #: Of margins of hinge losses, where nothing could be learned.
 SLOPE = 3.0
+#: Slope of the margins of a label tree's groups, for one of 1 of the labels: a
+#: group tells less of a text than a label (best of 0.1 to 1.7 on held-out
+#: titles of libraries).
+GROUP_SHARE = 0.4
 
 
 #: C of the logistic loss, for a squared hinge's of 1: they do as well.
@@ -286,10 +290,15 @@ def tag_thresholds(
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """The least probability of a tag that makes micro-F1 greatest."""
-    flat = probabilities.ravel()
-    order = np.argsort(-flat, kind="stable")
-    hits = np.cumsum(truth.ravel()[order])
-    if not len(hits) or not hits[-1]:
+    total = np.count_nonzero(truth)
+    if not total:
         return 0.5
-    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])
-    return float(np.clip(flat[order[np.argmax(f1)]], 0.01, 0.99))
+    # No threshold is less, and most probabilities are.
+    kept = probabilities >= _MIN_ANSWER
+    if not kept.any():
+        return _MIN_ANSWER
+    flat = probabilities[kept]
+    order = np.argsort(-flat, kind="stable")
+    hits = np.cumsum(truth[kept][order])
+    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + total)
+    return float(min(flat[order[np.argmax(f1)]], 0.99))

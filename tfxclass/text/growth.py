@@ -208,6 +208,7 @@ class _Weights:
 
     def __init__(self, layer, feature_place, num_features, place, num_labels):
         self.num_labels, self.num_groups = num_labels, layer.num_groups
+        self.group_slope = layer.group_slope
         found = sparse_linear.weights_of(layer)
         lengths = np.zeros(num_features, np.int64)
         old_lengths = np.diff(found.splits)
@@ -310,7 +311,7 @@ class _Weights:
         return sparse_linear.from_weights(
             self.all, self.num_labels,
             "softmax" if single_label else "sigmoid", self.groups,
-            self.parents, name="tags",
+            self.parents, name="tags", group_slope=self.group_slope,
         )  # fmt: skip
 
 

@@ -21,11 +21,14 @@ _SECONDS = 2.5e-10
 # Labels that are trained side by side; seconds of a visit to a row, and for
 # each of its terms, in the cache and from memory; size of a cache (measured).
 _TILE, _VISIT, _CACHED_TERM, _TERM, _CACHE = 64, 3e-7, 1.2e-8, 6e-8, 1 << 26
-# Weights that are kept for each nonzero, and bytes of each at the peak.
-_WEIGHTS, _WEIGHT_BYTES = 8, 26
-# Labels of a group at most. Larger groups take longer to train, and are less
-# accurate (library titles, 20,311 labels; held out): more rows that are easy.
-_MAX_GROUP = 160
+# Seconds for a nonzero and group, of finding hard negatives.
+_PRODUCT = 5e-9
+# Weights that are kept for each nonzero, and bytes of each at the peak; GB of a
+# process that has imported TensorFlow.
+_WEIGHTS, _WEIGHT_BYTES, _PROCESS = 8, 26, 0.7
+# Labels of a group at most. Larger groups take longer to train: more rows that
+# are easy. Smaller ones are less accurate (held-out titles of libraries).
+_MAX_GROUP = 320
 _MIN_GROUPS = 8
 # Rows whose margin for a group is above are its hard negatives.
 _HARD_MARGIN = -0.5
@@ -74,20 +77,25 @@ def estimate(data: LabeledRows, num_groups: int, num_epochs: int) -> str:
         num_epochs: int.
     """
     rows, labels, num_features, num_labels = data
-    num_rows, terms = len(rows), len(rows.ids) / max(len(rows), 1)
-    visited, features = num_rows, num_features
-    if num_groups > 1:
-        # The rows of a group, and about as many hard negatives.
-        visited = min(2 * len(labels.ids) / num_groups, num_rows)
-        features = min(4 * num_features / num_groups, num_features)
+    visited, features, spent = len(rows), num_features, 0.0
     tiles = -(-num_labels // (_TILE * num_groups)) * num_groups
-    tile_bytes = 4 * _TILE * features
-    of_term = _CACHED_TERM + _TERM * min(tile_bytes / _CACHE, 1.0)
-    visits = (visited * tiles + num_rows * (num_groups // _TILE)) * num_epochs
-    spent = visits * (_VISIT + terms * of_term)
-    memory = 2 * (tile_bytes + 4 * _TILE * visited)
+    if num_groups > 1:
+        spent = _visits(rows, -(-num_groups // _TILE) * len(rows), num_features)
+        spent = num_epochs * spent + _PRODUCT * len(rows.ids) * num_groups
+        # The rows of a group, and about as many hard negatives.
+        visited = min(2 * len(labels.ids) / num_groups, len(rows))
+        features = min(4 * num_features / num_groups, num_features)
+    spent += num_epochs * _visits(rows, visited * tiles, features)
+    memory = 8 * _TILE * (features + visited)
     memory += _WEIGHT_BYTES * _WEIGHTS * len(rows.ids) + 20 * len(rows.ids)
-    return f"about {spent:.0f} CPU seconds and {memory / 1e9 + 0.7:.1f} GB"
+    return f"about {spent:.0f} CPU seconds and {memory / 1e9 + _PROCESS:.1f} GB"
+
+
+def _visits(rows, count, num_features):
+    """Seconds of so many visits of a row, by a tile of labels."""
+    terms = len(rows.ids) / max(len(rows), 1)
+    from_memory = min(4 * _TILE * num_features / _CACHE, 1.0)
+    return count * (_VISIT + terms * (_CACHED_TERM + _TERM * from_memory))
 
 
 def train_linear(

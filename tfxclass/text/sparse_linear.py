@@ -18,7 +18,8 @@ from tfxclass.types import Shape
 # longer lists are dense rows, the longest first, while these take little.
 _DENSE_SHARE = 1 / 40
 _MAX_DENSE_BYTES = 1 << 28
-# Of the margin of a group, in the logit of its probability.
+# Of the margin of a group, in the logit of its probability: that of layers
+# that were saved without one.
 _GROUP_SLOPE = 3.0
 
 
@@ -44,6 +45,10 @@ class SparseLinear(keras.layers.Layer):
         levels: int, of columns above the labels, whose margins are added to
             those of the labels below them.
         num_above: int, such columns; they follow those of the groups.
+        group_slope: float, factor of a group's margin in the logit of its
+            probability.
+        initial: dict of arrays by name of the weight, which is emptied, or
+            None; the other weights are zeros. It is not part of the config.
         **kwargs: `keras.layers.Layer`'s arguments.
 
     Call arguments:
@@ -64,9 +69,14 @@ class SparseLinear(keras.layers.Layer):
         num_groups: int = 0,
         levels: int = 0,
         num_above: int = 0,
+        group_slope: float = _GROUP_SLOPE,
+        initial: dict[str, np.ndarray] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # Weights that are made with their values: zeros that are replaced
+        # would take the memory twice.
+        initial = {} if initial is None else initial
         num_features = check_positive_int("num_features", num_features)
         num_labels = check_positive_int("num_labels", num_labels)
         check_choice("activation", activation, (None, "sigmoid", "softmax"))
@@ -76,14 +86,23 @@ class SparseLinear(keras.layers.Layer):
         self.num_entries = int(num_entries)
         self.activation = activation
         self.num_groups = int(num_groups)
+        self.group_slope = float(group_slope)
         self.levels, self.num_above = int(levels), int(num_above)
         self.supports_jit = False
         width = self.width = self.num_labels + self.num_groups + self.num_above
         self.places = self._weight("places", (self.num_features,), "int32")
-        self.dense = self._weight("dense", (max(self.num_dense, 1), width))
-        self.splits = self._weight("splits", (self.num_features + 1,), "int64")
-        self.columns = self._weight("columns", (self.num_entries,), "int32")
-        self.entries = self._weight("entries", (self.num_entries,))
+        self.dense = self._weight(
+            "dense", (max(self.num_dense, 1), width), initial=initial
+        )
+        self.splits = self._weight(
+            "splits", (self.num_features + 1,), "int64", initial
+        )
+        self.columns = self._weight(
+            "columns", (self.num_entries,), "int32", initial
+        )
+        self.entries = self._weight(
+            "entries", (self.num_entries,), initial=initial
+        )
         self.biases = self._weight("biases", (width,))
         self.groups = None
         if self.num_groups:
@@ -93,11 +112,19 @@ class SparseLinear(keras.layers.Layer):
             shape = (self.levels, self.num_labels)
             self.parents = self._weight("above", shape, "int32")
         # Probability is sigmoid(slope * margin + intercept), or the softmax.
-        self.slope = self._weight("slope", (), initializer="ones")
+        self.slope = self._weight("slope", (), one=True)
         self.intercept = self._weight("intercept", ())
         self.built = True
 
-    def _weight(self, name, shape, dtype="float32", initializer="zeros"):
+    def _weight(self, name, shape, dtype="float32", initial=(), one=False):
+        initializer = "ones" if one else "zeros"
+        if name in initial:
+            # Given away, so that it is freed as soon as it is copied.
+            given = tf.convert_to_tensor(initial.pop(name), dtype)
+
+            def initializer(shape, dtype=None):
+                return given
+
         return self.add_weight(
             name=name,
             shape=shape,
@@ -125,7 +152,7 @@ class SparseLinear(keras.layers.Layer):
         if self.groups is None:
             return tf.nn.softmax(scaled) if is_softmax else tf.sigmoid(scaled)
         gate = tf.math.log_sigmoid if is_softmax else tf.sigmoid
-        of_groups = gate(_GROUP_SLOPE * of_groups)
+        of_groups = gate(self.group_slope * of_groups)
         of_groups = tf.gather(of_groups, self.groups.value, axis=1)
         if is_softmax:
             return tf.nn.softmax(scaled + of_groups)
@@ -202,6 +229,7 @@ class SparseLinear(keras.layers.Layer):
             "num_groups": self.num_groups,
             "levels": self.levels,
             "num_above": self.num_above,
+            "group_slope": self.group_slope,
         }
 
 
@@ -212,6 +240,7 @@ def from_weights(
     groups: np.ndarray | None = None,
     parents: np.ndarray | None = None,
     name: str | None = None,
+    group_slope: float = _GROUP_SLOPE,
 ) -> SparseLinear:
     """A `SparseLinear` that holds trained weights.
 
@@ -223,6 +252,7 @@ def from_weights(
         groups: int array `[num_labels]`, the group of each label, or None.
         parents: int array `[levels, num_labels]`, of `code_levels`, or None.
         name: of the layer.
+        group_slope: float, of the layer.
     """
     splits, columns, values, biases = (np.asarray(x) for x in weights)
     width, lengths = len(biases), np.diff(splits)
@@ -238,22 +268,28 @@ def from_weights(
         in_lists = np.repeat(~is_dense, lengths)
         columns, values = columns[in_lists], values[in_lists]
     kept = np.concatenate([[0], np.cumsum(np.where(is_dense, 0, lengths))])
+    initial = {
+        "dense": dense,
+        "splits": kept,
+        "columns": np.ascontiguousarray(columns),
+        "entries": np.ascontiguousarray(values),
+    }
+    num_entries = int(kept[-1])
+    del dense, columns, values, weights
     layer = SparseLinear(
         len(lengths),
         num_labels,
         int(is_dense.sum()),
-        int(kept[-1]),
+        num_entries,
         activation,
         width - num_labels - num_above,
         0 if parents is None else len(parents),
         num_above,
+        group_slope,
+        initial,
         name=name,
     )
     layer.places.assign(places)
-    layer.dense.assign(dense)
-    layer.splits.assign(kept)
-    layer.columns.assign(columns)
-    layer.entries.assign(values)
     layer.biases.assign(biases)
     if groups is not None:
         layer.groups.assign(groups)

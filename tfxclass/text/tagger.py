@@ -566,6 +566,7 @@ class Tagger(Estimator):
         layer = sparse_linear.from_weights(
             weights, len(self.tags), "softmax" if single_label else "sigmoid",
             group_of, parents, name="tags",
+            group_slope=choice.GROUP_SHARE * selection.slope,
         )  # fmt: skip
         layer.slope.assign(selection.slope)
         layer.intercept.assign(selection.intercept)
