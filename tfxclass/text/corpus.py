@@ -118,8 +118,9 @@ class StreamedCorpus(Corpus):
                 texts, tags = batch
             except (TypeError, ValueError) as e:
                 raise ValueError(
-                    "A corpus that is read in passes must give batches "
-                    f"(texts, tags). Received: {type(batch).__name__}"
+                    "Without `tags`, `texts` must give batches (texts, tags). "
+                    f"Received: a {type(batch).__name__}. Fix: pass the tags "
+                    "of the texts as `tags`"
                 ) from e
             columns = columns_lib.read(texts)
             if expected is None:

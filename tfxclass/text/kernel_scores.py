@@ -12,7 +12,7 @@ from tfxclass.types import Config
 
 @keras.saving.register_keras_serializable("tfxclass")
 class KernelScores(NearTexts):
-    """Probabilities, mixed with those of a kernel ridge regression.
+    """Probabilities, mixed with the scores of a kernel ridge regression.
 
     `(1 - share) probability + share score`; scores are `k weights basis +
     means` in [0, 1], k the kernel of a text with each landmark, a function of
@@ -29,7 +29,7 @@ class KernelScores(NearTexts):
             by their sum.
         **kwargs: `keras.layers.Layer`'s arguments.
 
-    Call arguments and output shape are those of `NearTexts`.
+    Call it like `NearTexts`; the output has the same shape.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class NeighborVotes(NearTexts):
         share: float in [0, 1].
         **kwargs: `keras.layers.Layer`'s arguments.
 
-    Call arguments and output shape are those of `NearTexts`.
+    Call it like `NearTexts`; the output has the same shape.
     """
 
     def __init__(

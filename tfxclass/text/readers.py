@@ -75,8 +75,8 @@ class TextFile:
     """A file of texts and tags that `Tagger.fit` reads in passes.
 
     Use it for a file that is larger than memory. Each iteration begins at the
-    start of the file and gives batches `(texts, tags)`. The files are those of
-    `tfxclass.text.readers.read`.
+    start of the file and gives batches `(texts, tags)`. It reads
+    the same files as `tfxclass.text.readers.read`.
 
     Args:
         path: str or `os.PathLike`.

@@ -27,8 +27,8 @@ _GROUP_SLOPE = 3.0
 class SparseLinear(keras.layers.Layer):
     """One-vs-rest scores of sparse features by sparse weights.
 
-    Weights are kept by feature, so that a row reads those of its own features
-    only: features with many weights as dense rows, the others as lists.
+    Weights are kept by feature, so that a row reads only the weights of its own
+    features. Features with many weights are dense rows, the others lists.
     Stock ops alone; it is trained by `tfxclass.text.train_linear`, not by
     gradients.
 
@@ -43,8 +43,8 @@ class SparseLinear(keras.layers.Layer):
             level of a label tree; a label's probability is multiplied by its
             group's. 0 without.
         levels: int, of columns above the labels, whose margins are added to
-            those of the labels below them.
-        num_above: int, such columns; they follow those of the groups.
+            the margins of the labels below them.
+        num_above: int, such columns; they follow the columns of the groups.
         group_slope: float, factor of a group's margin in the logit of its
             probability.
         initial: dict of arrays by name of the weight, which is emptied, or

@@ -45,14 +45,18 @@ _BATCH, _MAX_SCORES = 64, 1 << 20
 _MIXED = ("neighbors", "landmarks", "hidden_units")
 
 
+def _is_finite(value):
+    return isinstance(value, numbers.Real) and np.isfinite(value)
+
+
 class Tagger(Estimator):
     """Names for texts: linear classifiers of TF-IDF terms, chosen for you.
 
-    One tag a text or many, of a few to hundreds of thousands. Weights are
-    squared-hinge one-vs-rest, all labels on all texts where that is affordable
-    and along a label tree otherwise. Of one tag a text, what the tags' names
-    begin with ("C", "C5" of "C50") is learned, too. `model` is a plain Keras
-    model, from strings to probabilities, in stock TensorFlow ops.
+    A text has one tag or several, out of a few or of hundreds of thousands.
+    Classifiers are linear and one-vs-rest. They learn from all texts if that is
+    affordable, and along a label tree otherwise. If each text has one tag, the
+    beginnings of tags ("C" and "C5" for "C50") are learned, too. `model` is a
+    plain Keras model from strings to probabilities, in stock TensorFlow ops.
 
     Args:
         fields: list of `Field`, what is read and how. By default they are
@@ -87,9 +91,9 @@ class Tagger(Estimator):
             dict with `"pooled_output"`, a backbone of KerasHub behind its
             preprocessor), or None. It is trained in place with class rows of
             its own, and its logits are added to the linear ones (`MixedScores`)
-            if held-out texts gain 0.002 of their score by it. A model with
-            several inputs gets the columns of their names, one with one input
-            that of its name, or all columns joined.
+            if held-out texts gain 0.002 of their score by it. An
+            input of the model gets the column of its name. A single input
+            without such a column gets all columns joined.
         learning_rate: float, the encoder's own, of Adam.
         seed: int.
         verbose: 0 or 1, whether progress is printed.
@@ -101,8 +105,8 @@ class Tagger(Estimator):
         tags: list of str, the name of each class, sorted; a refit replaces it.
         model: `keras.Model`, columns to probabilities `[batch, tags]`.
         thresholds: float32 `[tags]`, the least probability of each tag, for
-            `threshold="calibrated"`: chosen on held-out texts for the greatest
-            micro-F1; those of tags of few texts are near one for all.
+            `threshold="calibrated"`. They are chosen on held-out texts for the
+            greatest micro-F1. Rare tags have nearly the same threshold.
         summary: dict of what was chosen and how long it took.
 
     Example:
@@ -138,21 +142,25 @@ class Tagger(Estimator):
                 f"`export`. Received: threshold={threshold!r}"
             )
         check_choice("effort", effort, tuple(PRESETS))
-        if c is not None and not 0 < c < np.inf:
-            raise ValueError(f"`c` must be positive. Received: {c!r}")
+        if c is not None and not (_is_finite(c) and c > 0):
+            raise ValueError(f"`c` must be a positive number. Received: {c!r}")
         for name, count in (
             ("neighbors", neighbors),
             ("landmarks", landmarks),
             ("hidden_units", hidden_units),
         ):
-            if count:
-                check_positive_int(name, count)
-        if not 0 <= weight_threshold < np.inf:
+            is_count = _is_finite(count) and count >= 0 and count == int(count)
+            if count is not None and not is_count:
+                raise ValueError(
+                    f"`{name}` must be a number of 0 (none) or more. Received: "
+                    f"{count!r}"
+                )
+        if not (_is_finite(weight_threshold) and weight_threshold >= 0):
             raise ValueError(
                 "`weight_threshold` must be at least 0. Received: "
                 f"{weight_threshold!r}"
             )
-        if not 0 < learning_rate < np.inf:
+        if not (_is_finite(learning_rate) and learning_rate > 0):
             raise ValueError(
                 f"`learning_rate` must be positive. Received: {learning_rate!r}"
             )
@@ -199,7 +207,7 @@ class Tagger(Estimator):
         Texts that are larger than memory are read in passes: give a
         `TextFile`, or an object that yields batches `(texts, tags)` anew each
         time it is iterated, and no `tags`. Their terms are kept in a temporary
-        file (the folder is that of `tempfile`, see TMPDIR).
+        file, in the folder of `tempfile` (TMPDIR).
 
         A refit begins anew: earlier tags are forgotten, unless the texts have
         them. Only the weights of an `encoder` are trained further. If training
@@ -277,8 +285,8 @@ class Tagger(Estimator):
         keeps and saves. Terms and tags that are new are added. After `save` and
         `load`, it goes on exactly as it would have without.
 
-        The fields, `c` and the probabilities' scale stay those of the first
-        `fit`. Scores that were mixed in (`neighbors`, `landmarks`,
+        The fields, `c` and the probabilities' scale stay as the first `fit`
+        chose them. Scores that were mixed in (`neighbors`, `landmarks`,
         `hidden_units`) know the first texts only: they are left out from then
         on, with a warning. Use `fit` on all texts once in a while: it is more
         accurate.
