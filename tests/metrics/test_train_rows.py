@@ -175,6 +175,35 @@ def test_in_fit_save_and_load(tmp_path):
         np.testing.assert_allclose(history["accuracy_at_9"][0], expected)
 
 
+@pytest.mark.parametrize("make", ["sampled", "full"])
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_ranks_are_those_before_the_update(make, is_eager, tmp_path):
+    """A long step learns a batch by heart; its own ranks do not know that."""
+    x, y = data(7)
+    head = sampled_head()
+    if make == "full":
+        head = layers.FullSoftmax(CLASSES, seed=1)
+    model = keras.Sequential([keras.Input([DIM]), head])
+    model.compile(
+        tfxclass.optimizers.LazySGD(50.0),
+        loss=head.loss,
+        metrics=[
+            metrics.TopKAccuracy(head, 3, train_rows=ROWS, name="some"),
+            metrics.TopKAccuracy(head, 5, train_rows=ROWS, name="more"),
+        ],
+        run_eagerly=is_eager,
+    )
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for each in (model, again):
+        before = each.evaluate(x, y, ROWS, verbose=0, return_dict=True)
+        found = each.fit(x, y, ROWS, verbose=0).history
+        after = each.evaluate(x, y, ROWS, verbose=0, return_dict=True)
+        for name in ("some", "more"):
+            np.testing.assert_allclose(found[name][0], before[name])
+            assert after[name] > before[name] + 0.1
+
+
 TWO_REPLICAS = """
 import keras
 import numpy as np

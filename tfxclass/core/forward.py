@@ -58,6 +58,8 @@ class Forward:
         training: bool, or None.
         losses: float32 `[...]`, once the loss is computed, or None.
         ranking: `Ranking` of the loss, once it is computed, or None.
+        answers: dict of `(ids, scores)` that metrics asked a training step for,
+            by the number of examples (`early_answers`).
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Forward:
         self.training = training
         self.losses = None
         self.ranking = None
+        self.answers = {}
 
     @property
     def head(self) -> keras.layers.Layer | None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.core import early_answers
 from tfxclass.core import forward as forward_lib
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
@@ -357,6 +358,35 @@ class OutputHead(keras.layers.Layer):
         else:
             step = Step(self.exact_loss(flat, targets))
         return step._replace(losses=unflatten(step.losses, features))
+
+    def early_answers(
+        self, features: Array, labels: Labels, ranks_all: bool
+    ) -> dict[int | None, tuple[tf.Tensor, tf.Tensor]]:
+        """The best classes that metrics ask for, before the update.
+
+        Args:
+            features: float `[..., dim]`.
+            labels: as of `compute_loss`.
+            ranks_all: bool, whether metrics of all examples rank all classes.
+
+        Returns:
+            `(ids, scores)` of `top_k` by the number of examples, None for all.
+        """
+        asked = early_answers.asked(self.name)
+        if not ranks_all:
+            asked.pop(None, None)
+        if not asked:
+            return {}
+        targets = self.targets(features, labels)
+        flat = tf.stop_gradient(flatten(self.as_features(features)))
+        found = {}
+        for count, k in asked.items():
+            some = flat
+            if count is not None:
+                rows = early_answers.some_rows(targets.is_labelled, count)
+                some = tf.gather(flat, rows)
+            found[count] = self.top_k(some, min(k, self.num_answers))
+        return found
 
     def _trained(self, flat, targets, features, labels):
         """`Step` of training; where there is a teacher, from both."""

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.core import early_answers
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
@@ -19,9 +20,8 @@ class RankingMetric(HeadMetric):
     A head that computes a sample of the classes in training ranks the labels
     among the sample there. Such training values are higher than validation
     values, which rank among all classes; `train_rows` makes them comparable.
-    Keras updates metrics after the optimizer, so that `train_rows` ranks by the
-    class vectors that have just learned the rows. A row with a NaN logit, or
-    whose loss is not finite, finds none of its labels.
+    Ranks of a training step are by the class vectors of before its update. A
+    row with a NaN logit, or whose loss is not finite, finds none of its labels.
 
     Args:
         head: the head, or its name.
@@ -45,6 +45,7 @@ class RankingMetric(HeadMetric):
         super().__init__(head, name or f"{self._prefix}_{k}", dtype)
         self.k = k
         self.train_rows = _check_train_rows(train_rows)
+        early_answers.ask(self)
 
     def rows_of(
         self, forward: Forward, targets: Targets, weight: tf.Tensor | None
@@ -52,12 +53,14 @@ class RankingMetric(HeadMetric):
         """In training with `train_rows`: as many rows, for all classes."""
         if not (forward.training and self.train_rows):
             return super().rows_of(forward, targets, weight)
-        rows = _some_rows(targets.is_labelled, self.train_rows)
+        rows = early_answers.some_rows(targets.is_labelled, self.train_rows)
         some = Forward(
             forward.head,
             tf.gather(flatten(forward.features), rows),
             training=False,
         )
+        if self.train_rows in forward.answers:
+            some.answers = {None: forward.answers[self.train_rows]}
         if forward.losses is not None:
             losses = tf.reshape(forward.losses, [-1])
             some.losses = tf.gather(losses, rows)
@@ -100,21 +103,6 @@ def _check_train_rows(value):
     if value is None or (value == 0 and not isinstance(value, bool)):
         return None
     return check_positive_int("train_rows", value)
-
-
-def _some_rows(is_labelled, count):
-    """int32 `[min(count, rows)]`: labelled rows, evenly spread, come first.
-
-    The number does not depend on the labels, as replicas of a head in shards
-    must agree on it.
-    """
-    rows = tf.size(is_labelled)
-    count = tf.minimum(count, rows)
-    order = tf.argsort(is_labelled, direction="DESCENDING", stable=True)
-    labelled = tf.math.count_nonzero(is_labelled, dtype=tf.int32)
-    places = tf.range(count)
-    step = tf.maximum(labelled // tf.maximum(count, 1), 1)
-    return tf.gather(order, places * step)
 
 
 def _ranks_in(ranking):
