@@ -651,6 +651,9 @@ def _is_listed(name):
 def files():
     paths = [p for f in FOLDERS for p in sorted((ROOT / f).rglob("*.py"))]
     paths.remove(ROOT / "tfxclass" / "keras_internals.py")
+    # Environments of other tools are kept there.
+    cache = ROOT / "benchmarks" / "cache"
+    paths = [path for path in paths if cache not in path.parents]
     return {path: _names_in(path) for path in paths}
 
 

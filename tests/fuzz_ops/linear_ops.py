@@ -27,6 +27,11 @@ def _draw_linear(d):
     labels = d.ids([d.size(1, 20)], num_labels)
     grouped = np.arange(num_labels)
     group_rows = d.ids([d.size(1, 20)], rows)
+    num_features, num_labels = max(num_features, 1), max(num_labels, 1)
+    # The weights that training starts from: none, or one of some features,
+    # since columns must ascend within a feature.
+    num_start = int(d.integer(0, num_features))
+    of_labels = num_labels if num_start else 0
     return {
         "feature_splits": d.splits(rows, num_values),
         "features": d.ids([num_values], num_features),
@@ -37,8 +42,14 @@ def _draw_linear(d):
         "group_labels": grouped,
         "group_row_splits": d.splits(groups, len(group_rows)),
         "group_rows": group_rows,
-        "num_features": max(num_features, 1),
-        "num_labels": max(num_labels, 1),
+        "start_splits": np.minimum(np.arange(num_features + 1), num_start)
+        if num_start
+        else np.zeros(0, np.int64),
+        "start_columns": d.ids([num_start], num_labels).astype(np.int32),
+        "start_values": d.floats(num_start),
+        "start_biases": d.floats(of_labels),
+        "num_features": num_features,
+        "num_labels": num_labels,
         "loss": d.choice(["squared_hinge", "logistic"]),
         "c": 1.0,
         "bias": 1.0,

@@ -438,12 +438,12 @@ BAD_LABELS = {
     "too_great": (
         np.full(BATCH, CLASSES),
         tf.errors.InvalidArgumentError,
-        ["[0, num_classes)", f"num_classes={CLASSES}"],
+        [f"ids from 0 to {CLASSES - 1}", f"num_classes={CLASSES}"],
     ),
     "negative": (
         np.full(BATCH, -2),
         tf.errors.InvalidArgumentError,
-        ["[0, num_classes)", "-2"],
+        [f"ids from 0 to {CLASSES - 1}", "-2"],
     ),
 }
 

@@ -247,7 +247,7 @@ BAD_LABELS = {
     "too_great": (
         np.array([0, 10]),
         tf.errors.InvalidArgumentError,
-        ["[0, num_classes)", "num_classes=10", "10"],
+        ["ids from 0 to 9", "num_classes=10", "10"],
     ),
     "negative": (
         np.array([[0, -2]]),

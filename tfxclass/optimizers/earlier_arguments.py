@@ -1,6 +1,5 @@
 """Arguments and functions of earlier versions, removed or renamed."""
 
-import sys
 import warnings
 from typing import Any
 
@@ -50,12 +49,12 @@ def take_renamed(kind: type, arguments: Config) -> dict[str, Any]:
             renamed["second_moment"] = "row"
         if "bfloat16" in kind.SLOT_DTYPES:
             renamed["slot_dtype"] = "bfloat16"
-        _warn("compact_slots", renamed)
+        _warn(kind, "compact_slots", renamed)
     if "matrix" in kind.SECOND_MOMENTS and _is_set(
         arguments, "shared_second_moment"
     ):
         renamed["second_moment"] = "matrix"
-        _warn("shared_second_moment", {"second_moment": "matrix"})
+        _warn(kind, "shared_second_moment", {"second_moment": "matrix"})
     return renamed
 
 
@@ -65,22 +64,18 @@ def _is_set(arguments, name):
     return value
 
 
-def _warn(old, new):
+def _warn(kind, old, new):
     text = ", ".join(f'{name}="{value}"' for name, value in new.items())
+    # The user's line is above the constructors, `take_renamed` and this call.
+    # RowOptimizer is the last constructor, which calls `take_renamed`.
+    names = [cls.__name__ for cls in kind.__mro__]
+    classes = kind.__mro__[: names.index("RowOptimizer") + 1]
+    constructors = sum("__init__" in vars(cls) for cls in classes)
     warnings.warn(
         f"`{old}=True` is deprecated. Use {text}.",
         DeprecationWarning,
-        stacklevel=_first_level_outside(),
+        stacklevel=3 + constructors,
     )
-
-
-def _first_level_outside():
-    """The `stacklevel` with which a warning names the user's line."""
-    # _warn is 1, as it calls this function.
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals["__name__"].startswith("tfxclass."):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def translated(kind: type, config: Config) -> Config:

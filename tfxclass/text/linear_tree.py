@@ -332,7 +332,7 @@ def dense_blocks(
         yield begin, dense
 
 
-def groups_of_rows(labels, groups):
+def groups_of_rows(labels: SparseRows, groups: np.ndarray) -> SparseRows:
     """The groups that each row has labels in, once."""
     size = int(groups.max()) + 1
     pairs = np.unique(labels.row_ids() * size + groups[labels.ids])
@@ -343,7 +343,7 @@ def groups_of_rows(labels, groups):
     )
 
 
-def members_of(labels, size):
+def members_of(labels: SparseRows, size: int) -> list[np.ndarray]:
     """The rows that have each label."""
     rows = labels.row_ids()
     order = np.argsort(labels.ids, kind="stable")
