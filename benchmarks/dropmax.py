@@ -210,7 +210,7 @@ _PLAIN = ("base", "sampled", "sparsemax")
 
 
 def _with_earlier(rows, path):
-    """And those of the table at `path` whose jobs are not here any more.
+    """Adds the rows of the table at `path` whose results are not cached.
 
     Each row says when and where it was measured.
     """

@@ -26,7 +26,8 @@ def asked(head_name: str) -> dict[int | None, int]:
     for metric in list(_metrics.get(head_name, ())):
         rows = metric.train_rows
         found[rows] = max(metric.k, found.get(rows, 0))
-    return found
+    # Workers of a head in shards must compute them in the same order.
+    return dict(sorted(found.items(), key=lambda item: item[0] or 0))
 
 
 def some_rows(is_labelled: tf.Tensor, count: int) -> tf.Tensor:

@@ -20,8 +20,10 @@ class RankingMetric(HeadMetric):
     A head that computes a sample of the classes in training ranks the labels
     among the sample there. Such training values are higher than validation
     values, which rank among all classes; `train_rows` makes them comparable.
-    Ranks of a training step are by the class vectors of before its update. A
-    row with a NaN logit, or whose loss is not finite, finds none of its labels.
+    With `head.loss`, ranks are by the class vectors of before the update. A
+    loop that calls `head.compute_loss` itself updates metrics before it applies
+    gradients. A row with a NaN logit, or whose loss is not finite, finds none
+    of its labels.
 
     Args:
         head: the head, or its name.
