@@ -11,6 +11,7 @@ from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import code_levels
 from tfxclass.text import likelihood
 from tfxclass.text import linear_tree
+from tfxclass.text import sparse_linear
 from tfxclass.text.centroids import centroids
 from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
@@ -22,6 +23,8 @@ _MIN_ANSWER = 0.01
 _SHARES = (0.5, 1.0, 2.0)
 # Weights to choose from of the margins of the labels' parents.
 _PARENT_WEIGHTS = (0.25, 0.5, 1.0)
+# Rows that are answered at a time.
+_ANSWERED = 256
 #: By what a choice must raise the score, beyond its standard error.
 MIN_GAIN = 0.002
 # Pairs of row and label for each true one that a sigmoid is fitted to.
@@ -60,6 +63,7 @@ class Trial(NamedTuple):
             (`code_levels`).
         score: float, the higher the better.
         row_scores: float `[judged rows]`, whose mean is the score.
+        gates: `Gates` of a label tree, or None.
     """
 
     margins: np.ndarray
@@ -69,6 +73,26 @@ class Trial(NamedTuple):
     parent_weight: float
     score: float
     row_scores: np.ndarray
+    gates: "Gates | None" = None
+
+    def probabilities(
+        self, slope: float, intercept: float, single_label: bool
+    ) -> np.ndarray:
+        """float32 `[rows, labels]`, as `SparseLinear` computes them.
+
+        Args:
+            slope: float, factor of the margins.
+            intercept: float, added to them.
+            single_label: whether a row has one label.
+        """
+        scaled = slope * self.margins + intercept
+        gates = self.gates and self.gates.log_probabilities(slope)
+        if single_label:
+            scaled = scaled if gates is None else scaled + gates
+            odds = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+            return odds / odds.sum(axis=1, keepdims=True)
+        found = 1 / (1 + np.exp(-scaled))
+        return found if gates is None else found * np.exp(gates)
 
     def gain(self, other: "Trial") -> float:
         """How much higher the score is than another's, less its error.
@@ -77,6 +101,27 @@ class Trial(NamedTuple):
         rows. Choices by less are noise, and do not hold on other texts.
         """
         return clear_gain(self.row_scores, other.row_scores)
+
+
+class Gates(NamedTuple):
+    """The first level of a label tree, for held-out rows.
+
+    Attributes:
+        margins: float32 `[rows, groups]`.
+        group_of: int32 `[labels]`, the group of each label.
+    """
+
+    margins: np.ndarray
+    group_of: np.ndarray
+
+    def log_probabilities(self, slope: float) -> np.ndarray:
+        """Of each label's group, float32 `[rows, labels]`.
+
+        Args:
+            slope: float, of the labels' margins.
+        """
+        scaled = GROUP_SHARE * slope * self.margins
+        return -np.logaddexp(0, -scaled)[:, self.group_of]
 
 
 def split(
@@ -99,6 +144,7 @@ def try_out(
     some: np.ndarray | None = None,
     loss: str = "squared_hinge",
     among: np.ndarray | None = None,
+    num_groups: int = 1,
 ) -> Trial:
     """Trains on `data`, and answers `held`; a `Trial`.
 
@@ -117,6 +163,8 @@ def try_out(
         loss: `"squared_hinge"` or `"logistic"`.
         among: int array, the rows of `data` that are learned from; by default
             all.
+        num_groups: int, of the label tree; 1 for none. With a tree all labels
+            are tried, and neither centroids nor `parents`.
     """
     if some is None:
         some = np.arange(data.num_labels)
@@ -129,6 +177,9 @@ def try_out(
         **loss_options(loss, c), "num_epochs": num_epochs, "threshold": 0.02,
         "among": among,
     }  # fmt: skip
+    if num_groups > 1:
+        return _try_tree(data, held, held_labels, single_label, num_groups,
+                         options)  # fmt: skip
     weights, _ = linear_tree.train_linear(*tried, **options)
     margins = linear_tree.margins(held, weights)
     truth = np.zeros(margins.shape, bool)
@@ -160,6 +211,33 @@ def try_out(
         key=lambda trial: trial.score,
     )
     return better(best, lifted)
+
+
+def _try_tree(data, held, held_labels, single_label, num_groups, options):
+    """`try_out` with a label tree."""
+    among = options.pop("among")
+    learned = data if among is None else data.take(among)
+    weights, group_of = linear_tree.train_linear(
+        *learned, num_groups, **options
+    )
+    layer = sparse_linear.from_weights(
+        weights, data.num_labels, groups=group_of
+    )
+    margins = np.concatenate([
+        layer.margins(*held.take(part).padded()).numpy()
+        for part in np.array_split(
+            np.arange(len(held)), len(held) // _ANSWERED + 1
+        )
+    ])  # fmt: skip
+    labels = np.arange(data.num_labels)
+    gates = Gates(margins[:, data.num_labels :], group_of)
+    margins = margins[:, : data.num_labels]
+    truth = np.zeros(margins.shape, bool)
+    truth[held_labels.row_ids(), held_labels.ids] = True
+    ranked = margins + gates.log_probabilities(SLOPE) / SLOPE
+    measure = reciprocal_ranks if single_label else row_precisions
+    found = measure(ranked, truth)
+    return Trial(margins, truth, labels, 0.0, 0.0, _mean(found), found, gates)
 
 
 def better(one: Trial, other: Trial) -> Trial:
@@ -234,18 +312,28 @@ def _precision(scores, truth):
     return np.mean(np.arange(1, len(own) + 1) / places)
 
 
-def fit_sigmoid(margins: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
+def fit_sigmoid(
+    margins: np.ndarray, truth: np.ndarray, gates: Gates | None = None
+) -> tuple[float, float]:
     """`(slope, intercept)` of the log-likelihood's maximum, one for all.
+
+    Args:
+        margins: float `[rows, labels]`.
+        truth: bool `[rows, labels]`.
+        gates: `Gates` of a label tree, or None.
 
     References:
         Platt, Probabilistic Outputs for Support Vector Machines, 1999; its
         targets, which no finite number of rows drives to 0 or 1.
     """
-    z, hits = margins.ravel().astype(np.float64), truth.ravel()
+    z, hits = margins.ravel(), truth.ravel()
     # Where it matters: the mass of labels far off would bend the line.
     kept = min(len(z), _PAIRS * max(np.count_nonzero(hits), 1))
-    best = np.argpartition(-z, kept - 1)[:kept]
-    z, hits = z[best], hits[best]
+    ranked = z
+    if gates is not None:
+        ranked = z + gates.log_probabilities(SLOPE).ravel() / SLOPE
+    best = np.argpartition(-ranked, kept - 1)[:kept]
+    z, hits = z[best].astype(np.float64), hits[best]
     up, down = np.count_nonzero(hits), np.count_nonzero(~hits)
     if not up or not down:
         return SLOPE, 0.0

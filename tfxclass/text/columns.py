@@ -208,6 +208,21 @@ def candidates(
     return [words, [*words, Field(some, "chars", 2, 5)]] if some else [words]
 
 
+def embedding_fields(columns: Columns) -> list[Field] | None:
+    """What embeddings are learned from, or None: what the classifiers read.
+
+    Of short columns these are words and characters. An embedding of a pair of
+    words that few texts have would tell little.
+
+    Args:
+        columns: of texts.
+    """
+    short = [name for name, texts in columns.items() if _is_short(texts)]
+    if not short or any(_kind(x) == "unspaced" for x in columns.values()):
+        return None
+    return [Field(columns), Field(short, "chars", 3, 5)]
+
+
 def _word_fields(columns, short, num_texts):
     """The words of all columns, and word pairs of each short column."""
     if not columns:

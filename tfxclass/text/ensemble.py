@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfxclass.text import choice
+from tfxclass.text import embeddings
 from tfxclass.text import encoder as encoder_lib
 from tfxclass.text import kernel_ridge
 from tfxclass.text import mixed_scores
@@ -19,8 +20,12 @@ from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Columns
 from tfxclass.types import Config
 
-#: Layers of the model that mix in a perceptron's logits, and an encoder's.
-HIDDEN, ENCODED = "mixed_hidden", "mixed_scores"
+#: Layers of the model that mix in scores of a perceptron, of embeddings and
+#: of an encoder.
+HIDDEN, EMBEDDED = "mixed_hidden", "mixed_embeddings"
+ENCODED = "mixed_scores"
+# Embeddings are not learned again with the held-out texts if these are fewer.
+_FEW_HELD = 0.05
 # Where no held-out texts tell.
 _SHARE = neighbors.WEIGHT / (1 + neighbors.WEIGHT)
 
@@ -32,6 +37,9 @@ class ValidationSplit(NamedTuple):
         learned: `LabeledRows`, terms and labels of the texts that are learned
             from.
         held: `SparseRows`, terms of the held-out texts.
+        embedded: `LabeledRows`, the terms that embeddings are learned from, of
+            the same texts as `learned`.
+        held_embedded: `SparseRows`, such terms of the held-out texts.
         trial: `choice.Trial`, the linear scores of those.
         size: int, of all texts, which the final scores are learned from.
         texts: function without arguments: columns and labels of the texts that
@@ -40,6 +48,8 @@ class ValidationSplit(NamedTuple):
 
     learned: LabeledRows
     held: SparseRows
+    embedded: LabeledRows
+    held_embedded: SparseRows
     trial: choice.Trial
     size: int
     texts: Callable[[], list[tuple[Columns, SparseRows]]]
@@ -74,6 +84,8 @@ class Ensemble:
         self.landmarks, self.kernel_share = landmarks, _SHARE
         self.neighbors, self.vote_share = votes, _SHARE
         self.hidden_units, self.hidden_epochs, self.hidden = 0, 0, None
+        self.embedding_dim, self.embedding_epochs = 0, 0
+        self.embedded, self._embedding = None, None
         self.encoded, self.encoder_epochs = None, 0
 
     @property
@@ -82,10 +94,23 @@ class Ensemble:
         tagger = self.tagger
         if self.linear_only:
             return False
-        given = tagger.neighbors, tagger.landmarks, tagger.hidden_units
+        given = (
+            tagger.neighbors,
+            tagger.landmarks,
+            tagger.hidden_units,
+            tagger.embedding_dim,
+        )
         return (
             tagger.effort != "fast" or tagger.encoder is not None or any(given)
         )
+
+    @property
+    def wants_embeddings(self) -> bool:
+        """Whether embeddings are tried."""
+        given = self.tagger.embedding_dim
+        if self.linear_only or given == 0:
+            return False
+        return bool(given) or self.tagger.effort != "fast"
 
     def choose(self, answers: np.ndarray, data: ValidationSplit) -> np.ndarray:
         """The answers with all that is wanted or helps.
@@ -94,7 +119,13 @@ class Ensemble:
             answers: float32 `[held-out rows, labels]`, linear probabilities.
             data: `ValidationSplit`.
         """
-        for add in (self._kernel, self._votes, self._perceptron, self._encoder):
+        for add in (
+            self._kernel,
+            self._votes,
+            self._perceptron,
+            self._embeddings,
+            self._encoder,
+        ):
             answers = add(answers, data)
         return answers
 
@@ -136,7 +167,8 @@ class Ensemble:
 
     def _perceptron(self, answers, data):
         wanted = self.tagger.hidden_units
-        units = self._wanted(wanted, perceptron.UNITS, data)
+        usual = 0 if self.single_label else perceptron.UNITS
+        units = self._wanted(wanted, usual, data)
         if not units:
             return answers
         epochs = perceptron.num_epochs(data.learned, units)
@@ -158,6 +190,34 @@ class Ensemble:
             data, units, epochs, self.single_label, self.tagger.seed,
             self.tagger.say,
         )  # fmt: skip
+
+    def _embeddings(self, answers, data):
+        wanted, texts = self.tagger.embedding_dim, data.embedded
+        # A perceptron's scores are of the same kind.
+        usual = 0 if self.hidden_units else embeddings.num_units(texts)
+        units = self._wanted(wanted, usual, data)
+        epochs = embeddings.num_epochs(texts, units)
+        if wanted:
+            epochs = max(epochs, embeddings.MIN_EPOCHS)
+        if not units or not epochs:
+            return answers
+        embedding = self._train_embeddings(texts, units, epochs)
+        added = embedding.log_probabilities_of(
+            data.held_embedded, data.trial.labels
+        )
+        mixed, both = self._fitted(answers, added, data, EMBEDDED)
+        if not self._gains("embeddings", wanted, answers, both, data):
+            return answers
+        self.embedding_dim, self.embedding_epochs = units, epochs
+        self.embedded = mixed
+        if len(texts.rows) >= (1 - _FEW_HELD) * data.size:
+            self._embedding = embedding
+        return both
+
+    def _train_embeddings(self, data, units, epochs):
+        return embeddings.train(
+            data, units, epochs, self.tagger.seed, self.tagger.say
+        )
 
     def _encoder(self, answers, data):
         encoder = self.tagger.encoder
@@ -203,7 +263,7 @@ class Ensemble:
         before, after = (
             scores(x, truth, self.single_label) for x in (before, after)
         )
-        self.report.append((name, None, 0, round(float(after.mean()), 4)))
+        self.report.append((name, round(float(after.mean()), 4)))
         self.tagger.say(f"{name}: {before.mean():.4f} to {after.mean():.4f}")
         is_clear = choice.clear_gain(after, before) >= choice.MIN_GAIN
         return wanted is not None or is_clear
@@ -238,6 +298,21 @@ class Ensemble:
             found.append(mix)
         return found
 
+    def embedding(
+        self, data: Callable[[], LabeledRows]
+    ) -> embeddings.TextEmbedding | None:
+        """Embeddings that are mixed in, or None.
+
+        Args:
+            data: function without arguments to `LabeledRows`, the terms and
+                labels of all texts that embeddings are learned from.
+        """
+        if self.embedded is None or self._embedding is not None:
+            return self._embedding
+        return self._train_embeddings(
+            data(), self.embedding_dim, self.embedding_epochs
+        )
+
     def summary(self) -> Config:
         """What was chosen, for `Tagger.summary`."""
         return {
@@ -247,6 +322,8 @@ class Ensemble:
             "vote_share": _share(self.neighbors, self.vote_share),
             "hidden_units": self.hidden_units,
             "hidden_passes": self.hidden_epochs,
+            "embedding_dim": self.embedding_dim,
+            "embedding_passes": self.embedding_epochs,
             "encoder_passes": self.encoder_epochs,
         }
 

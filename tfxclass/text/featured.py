@@ -64,13 +64,17 @@ class Featured:
         self, fields: list[Field]
     ) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)`."""
-        vocabularies = [self.vocabularies[i] for i in self._numbers(fields)]
+        vocabularies = self.vocabularies_of(fields)
         count = max(sum(len(v.hashes) for v in vocabularies), 1)
         # The last ones are often asked for again.
         if self._joined[0] != fields:
             rows = self.lighten(self.join_held(fields, self.parts))
             self._joined = fields, rows
         return fields, self._joined[1], count, vocabularies
+
+    def vocabularies_of(self, fields: list[Field]) -> list[Vocabulary]:
+        """The vocabulary of each field."""
+        return [self.vocabularies[i] for i in self._numbers(fields)]
 
     def join_held(
         self, fields: list[Field], parts: list[SparseRows]

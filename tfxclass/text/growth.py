@@ -3,6 +3,7 @@
 from typing import Any
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
 from tfxclass.ops.linear import SparseWeights
@@ -15,6 +16,7 @@ from tfxclass.text import term_counts
 from tfxclass.text.centroids import prune
 from tfxclass.text.centroids import sum_weights
 from tfxclass.text.corpus import Corpus
+from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
 from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
@@ -76,6 +78,17 @@ def remember(
     return Memory(keys[order], rows.take(order), labels.take(order), pending)
 
 
+def linear_fields(model: keras.Model) -> list[Field]:
+    """The fields that the classifiers of a tagger's model read.
+
+    Embeddings may have fields of their own, which follow.
+    """
+    features = model.get_layer("text_features")
+    ends = np.cumsum(features.vocabulary_sizes)
+    is_linear = ends <= model.get_layer("tags").num_features
+    return [field for field, own in zip(features.fields, is_linear) if own]
+
+
 class Grown(NamedTuple):
     """What a tagger is after it has learned from more texts."""
 
@@ -101,14 +114,15 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     labels = corpus_lib.renumber(corpus, tags)
     old_layer = tagger.model.get_layer("tags")
     features = tagger.model.get_layer("text_features")
+    fields = linear_fields(tagger.model)
     size = summary["texts"] + corpus.size
     vocabularies, feature_place, pending = _vocabularies(
-        features, corpus, summary["texts"], tagger._memory
+        features, fields, corpus, summary["texts"], tagger._memory
     )
     num_features = max(sum(len(v.hashes) for v in vocabularies), 1)
     sizes = [len(v.hashes) for v in vocabularies]
     parts = term_counts.rows_of(
-        corpus.batches(), features.fields, vocabularies, corpus.is_streamed
+        corpus.batches(), fields, vocabularies, corpus.is_streamed
     )
     rows = side_by_side(parts, sizes)
     memory = _moved(tagger._memory, feature_place, place)
@@ -144,12 +158,12 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     )  # fmt: skip
 
 
-def _vocabularies(features, corpus, num_before, memory):
+def _vocabularies(features, fields, corpus, num_before, memory):
     """Vocabularies with the new terms, places of the old, terms that wait."""
-    counted, _ = term_counts.count(corpus.batches(), features.fields)
+    counted, _ = term_counts.count(corpus.batches(), fields)
     size = num_before + corpus.size
     found, places, pending, first = [], [], [], 0
-    for number, (field, counts) in enumerate(zip(features.fields, counted)):
+    for number, (field, counts) in enumerate(zip(fields, counted)):
         known = features.vocabulary(number)
         waiting = memory.pending[number]
         every, texts = term_counts.sum_by_key(

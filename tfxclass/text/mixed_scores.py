@@ -104,7 +104,7 @@ def fit_factors(
         truth: bool `[rows, labels]`.
         single_label: whether a row has one label.
     """
-    p = np.clip(probabilities, _LEAST, 1 - _LEAST).astype(np.float64)
+    p = np.clip(probabilities, _LEAST, 1 - _LEAST)
     if single_label:
         return _fit_softmax(np.log(p), logits, truth)
     return _fit_sigmoid(np.log(p) - np.log1p(-p), logits, truth)
@@ -126,12 +126,12 @@ def _fit_softmax(log_p, logits, truth):
 
 def _fit_sigmoid(wide, logits, truth):
     """Logistic regression on the pairs that either takes for likely."""
-    hits = truth.ravel()
+    hits, scores = truth.ravel(), [wide.ravel(), logits.ravel()]
     count = min(hits.size, _PAIRS * max(np.count_nonzero(hits), 1))
-    x = np.stack([wide.ravel(), logits.ravel(), np.ones(hits.size)], axis=1)
-    kept = np.union1d(
-        *(np.argpartition(-x[:, i], count - 1)[:count] for i in (0, 1))
+    kept = np.union1d(*(np.argpartition(-x, count - 1)[:count] for x in scores))
+    # All pairs in float64 would be gigabytes.
+    x = np.stack([*(x[kept] for x in scores), np.ones(len(kept))], axis=1)
+    fit = likelihood.fit_logistic(
+        x.astype(np.float64), hits[kept], [1.0, 0.0, 0.0], 1e-3
     )
-    start = [1.0, 0.0, 0.0]
-    fit = likelihood.fit_logistic(x[kept], hits[kept], start, 1e-3)
     return fit.astype(np.float32)

@@ -61,8 +61,38 @@ _MIN_HELD = 20
 # Among 26 labels the squared hinge is right more often (WordNet's kinds of
 # nouns), among 200 no more (titles of one subject), among 3,007 less (jobs).
 _MANY_LABELS = 100
+# Scores of held-out texts and all labels, at most: 80 MB.
+_MAX_SCORES = 20_000_000
 # A smaller share of held-out texts with a known term is worth a warning.
 _MIN_KNOWN = 0.5
+
+
+class Embedded(NamedTuple):
+    """What embeddings are learned from.
+
+    Attributes:
+        fields: list of `Field`.
+        is_own: whether the classifiers read other fields.
+        featured: `Featured`, the texts.
+        labels: `SparseRows`, their labels.
+        num_labels: int.
+    """
+
+    fields: list[Field]
+    is_own: bool
+    featured: Featured
+    labels: SparseRows
+    num_labels: int
+
+    @property
+    def vocabularies(self) -> list[Vocabulary]:
+        return self.featured.vocabularies_of(self.fields)
+
+    def data(self) -> LabeledRows:
+        """Terms and labels of all texts."""
+        rows = self.featured.join_held(self.fields, self.featured.parts)
+        size = max(sum(len(v.hashes) for v in self.vocabularies), 1)
+        return LabeledRows(rows, self.labels, size, self.num_labels)
 
 
 class ModelSelection:
@@ -90,15 +120,27 @@ class ModelSelection:
         # Labels that all candidates are tried on, and the held-out texts that
         # judge them; whether there is time for trials that tell.
         self.some, self.judged, self.is_tried = None, None, True
+        # Whether C and the number of passes are chosen.
+        self.is_tuned = False
+        # Groups of the label tree of the trial; 1 for none.
+        self.num_groups = 1
         self.effort = PRESETS[tagger.effort]
         self.epochs = self.effort.epochs
         self.ensemble = Ensemble(tagger, single_label, self.report, linear_only)
+        # What embeddings read, if it is not what the classifiers read.
+        self.embedding_fields = None
+        if tagger.fields is None and self.ensemble.wants_embeddings:
+            self.embedding_fields = columns_lib.embedding_fields(corpus.sample)
+        self.embedded = None
 
     def choose(self) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
         sets = self._candidates()
-        every = list(dict.fromkeys(field for part in sets for field in part))
+        read = [*sets, self.embedding_fields or []]
+        every = list(dict.fromkeys(field for part in read for field in part))
         featured = Featured(every, self.corpus, self.tagger.say, self._lighter)
+        if not any(len(x.hashes) for x in featured.vocabularies_of(sets[0])):
+            self.embedding_fields = None
         self._choose_loss(featured, sets)
         every_row, held, held_labels = self._parts(featured)
         if held is None:
@@ -117,10 +159,14 @@ class ModelSelection:
         _warn_of_unknown(featured.join_held(fields, held))
         self.share, self.parent_weight = trial.share, trial.parent_weight
         self._calibrate(trial)
-        answers = self._probabilities(trial)
+        answers = trial.probabilities(
+            self.slope, self.intercept, self.single_label
+        )
         if self.ensemble.is_wanted:
             judged = self._judged(trial, featured, fields, every_row, held)
             answers = self.ensemble.choose(answers, judged)
+        if self.ensemble.embedded is not None:
+            self.embedded = self._embedded(featured, fields)
         self.threshold = choice.best_threshold(answers, trial.truth)
         self.thresholds = choice.tag_thresholds(
             answers, trial.truth, trial.labels, len(self.tagger.tags),
@@ -137,10 +183,11 @@ class ModelSelection:
             _FEW_TERMS * len(self.labels), len(self.tagger.tags), choice.EPOCHS
         )
         most = tried_labels.MAX_SECONDS
-        is_fast = self.tagger.effort == "fast"
+        is_slow = self.tagger.effort == "fast" and _CHARS_COST * least > most
         sets = columns_lib.candidates(
             self.corpus.sample,
-            is_fast and _CHARS_COST * least > most,
+            # Embeddings know the characters of short columns.
+            is_slow or self.embedding_fields is not None,
             self.corpus.size,
         )
         return sets if self.single_label or least <= most else sets[:1]
@@ -192,7 +239,7 @@ class ModelSelection:
 
     def _check_unjudged(self):
         """Raises ValueError for what only held-out texts can weigh."""
-        for name in ("encoder", "hidden_units"):
+        for name in ("encoder", "hidden_units", "embedding_dim"):
             if getattr(self.tagger, name):
                 raise ValueError(
                     f"`{name}` needs texts that it is judged by: "
@@ -205,9 +252,20 @@ class ModelSelection:
         data = LabeledRows(
             rows, self.labels, num_features, len(self.tagger.tags)
         )
+        embedded = self._embedded(featured, fields)
         return ValidationSplit(
-            data.take(train), featured.join_held(fields, held), trial,
+            data.take(train), featured.join_held(fields, held),
+            embedded.data().take(train),
+            featured.join_held(embedded.fields, held), trial,
             len(self.labels), self._texts,
+        )  # fmt: skip
+
+    def _embedded(self, featured, fields):
+        """`Embedded`, with classifiers that read `fields`."""
+        own = self.embedding_fields
+        return Embedded(
+            own or fields, own is not None, featured, self.labels,
+            len(self.tagger.tags),
         )  # fmt: skip
 
     def _lighter(self, rows):
@@ -222,7 +280,7 @@ class ModelSelection:
     def _go_on(self, best, featured, *split):
         """Other values of C while the best is at the end of those tried."""
         values = sorted(self.effort.values_of_c)
-        if self.tagger.c is not None or len(values) == 1:
+        if len(self._values_of_c()) == 1:
             return best
         for factor, c in ((0.4, values[0]), (2.0, values[-1])):
             while best[2] == c and _MIN_C <= c * factor <= _MAX_C:
@@ -234,7 +292,7 @@ class ModelSelection:
 
     def _stop_early(self, trial, *split):
         """More passes over the texts while held-out ones gain, or fewer."""
-        if self.tagger.effort == "fast" or not self.is_tried:
+        if not self.is_tuned:
             return trial
         passes = choice.EPOCHS
         for factor in (2, 0.5):
@@ -263,11 +321,13 @@ class ModelSelection:
     def _limit(self, featured, sets, train, held, held_labels):
         """The parts that all candidates are compared on.
 
-        If there is no time for all labels, the slowest candidate decides how
-        many labels all candidates are tried on. If rows have one label, the
-        rows of other labels are left out. Among some of its labels, a row of
-        several has few rivals: what is best there is not best among all. Then
-        nothing is chosen.
+        If there is no time for all labels, nothing is chosen with
+        `effort="best"`: a label tree of all labels tells what mixed-in scores
+        are worth. Otherwise the slowest candidate decides how many labels all
+        candidates are tried on. If rows have one label, the rows of other
+        labels are left out. Among some of its labels, a row of several has few
+        rivals: what is best there is not best among all. Then nothing is
+        chosen, either.
         """
         size = len(self.tagger.tags)
         seconds = [
@@ -275,7 +335,23 @@ class ModelSelection:
             for fields in sets
         ]
         slowest = max(seconds)
-        self.is_tried = self.single_label or slowest <= tried_labels.MAX_SECONDS
+        is_slow = slowest > tried_labels.MAX_SECONDS
+        if is_slow and self.ensemble.is_wanted and self.loss != "logistic":
+            self.num_groups = linear_tree.choose_groups(
+                featured.join(sets[0])[1], size, choice.EPOCHS, 0.0
+            )
+        if self.num_groups > 1:
+            self.is_tried, self.some = False, np.arange(size)
+            few = tried_labels.spread(len(held_labels), _MAX_SCORES // size)
+            return train, *self._judge_by(few, held, held_labels)
+        self.is_tried = self.single_label or not is_slow
+        # The logistic loss depends little on C and passes: what is best for
+        # held-out names of occupations is worse for titles of vacancies.
+        self.is_tuned = (
+            self.tagger.effort != "fast"
+            and self.is_tried
+            and self.loss != "logistic"
+        )
         labels = self.labels.take(train)
         self.some = tried_labels.labels_to_try(
             labels, held_labels, size, self.single_label, slowest
@@ -296,8 +372,10 @@ class ModelSelection:
         return choice.split(size, 0.1, _MAX_HELD, self.tagger.seed)
 
     def _values_of_c(self):
-        given = self.tagger.c
-        return self.effort.values_of_c if given is None else [given]
+        if self.tagger.c is not None:
+            return [self.tagger.c]
+        every = self.effort.values_of_c
+        return every if self.is_tuned else every[:1]
 
     def _try(
         self, featured, fields, c, train, held, held_labels,
@@ -310,7 +388,7 @@ class ModelSelection:
         trial = choice.try_out(
             data, featured.join_held(fields, held), held_labels,
             self.single_label, c, num_epochs, self.parents, self.some,
-            self.loss, train,
+            self.loss, train, self.num_groups,
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
@@ -325,16 +403,8 @@ class ModelSelection:
                 trial.margins, trial.truth, self.slope
             )
         else:
-            fit = choice.fit_sigmoid(trial.margins, trial.truth)
+            fit = choice.fit_sigmoid(trial.margins, trial.truth, trial.gates)
             self.slope, self.intercept = fit
-
-    def _probabilities(self, trial):
-        """float32 `[held-out rows, labels]`."""
-        scaled = self.slope * trial.margins + self.intercept
-        if not self.single_label:
-            return 1 / (1 + np.exp(-scaled))
-        odds = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-        return odds / odds.sum(axis=1, keepdims=True)
 
     def _texts(self):
         """Columns and labels: of the training texts, of the held-out texts."""

@@ -35,6 +35,7 @@ from tfxclass.text.fields import Field
 from tfxclass.text.model_selection import PRESETS
 from tfxclass.text.model_selection import ModelSelection
 from tfxclass.text.sparse_rows import LabeledRows
+from tfxclass.text.term_range import TermRange
 from tfxclass.types import Path
 from tfxclass.types import Tags
 from tfxclass.types import Texts
@@ -42,7 +43,7 @@ from tfxclass.types import Texts
 # Texts that are answered at a time: their scores fit in the second cache.
 _BATCH, _MAX_SCORES = 64, 1 << 20
 # Entries of the summary: what is mixed with the linear scores.
-_MIXED = ("neighbors", "landmarks", "hidden_units")
+_MIXED = ("neighbors", "landmarks", "hidden_units", "embedding_dim")
 
 
 def _is_finite(value):
@@ -82,9 +83,17 @@ class Tagger(Estimator):
             `effort="best"`.
         hidden_units: int, units of a network with one hidden layer on the
             texts' terms, whose logits are added (`MixedScores`); 0 for none. By
-            default 512 if there is time for eight passes over the texts in
-            half a minute of a core and held-out texts gain 0.002 of their score
-            by them, with `effort="best"`.
+            default 512 if texts have several tags, there is time for eight
+            passes over the texts in half a minute of a core and held-out texts
+            gain 0.002 of their score by them, with `effort="best"`.
+        embedding_dim: int, length of embeddings of terms and tags, whose
+            scores are mixed in (`MixedScores`); 0 for none. A text is the sum
+            of the embeddings of its terms, and is compared with tags by cosine.
+            Words and runs of 3 to 5 characters of short columns have
+            embeddings. By default 256, or less for more than 200,000 terms, if
+            there is time for two passes over the texts in two minutes of a core
+            and held-out texts gain 0.002 of their score by them, with
+            `effort="best"`.
         weight_threshold: float, weights of less than this are dropped from the
             linear classifiers.
         encoder: Keras model or layer of texts to features `[batch, dim]` (or a
@@ -128,6 +137,7 @@ class Tagger(Estimator):
         neighbors: int | None = None,
         landmarks: int | None = None,
         hidden_units: int | None = None,
+        embedding_dim: int | None = None,
         weight_threshold: float = 0.05,
         encoder: keras.layers.Layer | None = None,
         learning_rate: float = 1e-3,
@@ -148,6 +158,7 @@ class Tagger(Estimator):
             ("neighbors", neighbors),
             ("landmarks", landmarks),
             ("hidden_units", hidden_units),
+            ("embedding_dim", embedding_dim),
         ):
             is_count = _is_finite(count) and count >= 0 and count == int(count)
             if count is not None and not is_count:
@@ -170,7 +181,7 @@ class Tagger(Estimator):
         self.effort, self.c = effort, c
         self.weight_threshold = weight_threshold
         self.neighbors, self.landmarks = neighbors, landmarks
-        self.hidden_units = hidden_units
+        self.hidden_units, self.embedding_dim = hidden_units, embedding_dim
         self.seed, self.verbose = seed, verbose
 
     def _begin(self, tags):
@@ -254,18 +265,21 @@ class Tagger(Estimator):
         fields, rows, num_features, vocabularies = selection.choose()
         data = LabeledRows(rows, labels, num_features, len(self.tags))
         weights = self._train(data, selection, single_label)
-        features = text_features.build_text_features(fields, vocabularies)
+        own = selection.embedded
+        if own is not None and own.is_own:
+            every = [*fields, *own.fields], [*vocabularies, *own.vocabularies]
+        else:
+            every = fields, vocabularies
+        features = text_features.build_text_features(*every)
         no_terms = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._memory = growth.remember(
             None, data, self.seed, 0, [no_terms] * len(fields)
         )
-        mixed = selection.ensemble.layers(data)
-        encoded = selection.ensemble.encoded
-        self._make_model(names, features, weights, mixed, encoded)
+        self._make_model(names, features, weights, data, selection)
         self.summary.update(
             texts=size,
             tags=len(self.tags),
-            fields=[str(field) for field in fields],
+            fields=[str(field) for field in features.fields],
             features=num_features,
             terms_a_text=round(len(rows.ids) / size, 1),
             cpu_seconds=round(time.process_time() - began, 1),
@@ -287,9 +301,9 @@ class Tagger(Estimator):
 
         The fields, `c` and the probabilities' scale stay as the first `fit`
         chose them. Scores that were mixed in (`neighbors`, `landmarks`,
-        `hidden_units`) know the first texts only: they are left out from then
-        on, with a warning. Use `fit` on all texts once in a while: it is more
-        accurate.
+        `hidden_units`, `embedding_dim`) know the first texts only: they are
+        left out from then on, with a warning. Use `fit` on all texts once in a
+        while: it is more accurate.
 
         Args:
             texts: as in `fit`, with the same columns.
@@ -332,11 +346,11 @@ class Tagger(Estimator):
             )
         self.say(f"learning from {corpus.size} more texts")
         grown = growth.grow(self, corpus)
-        fields = self.model.get_layer("text_features").fields
+        fields = growth.linear_fields(self.model)
         features = text_features.build_text_features(fields, grown.vocabularies)
         self.tags, self.thresholds = grown.tags, grown.thresholds
         self._counts, self._memory = grown.counts, grown.memory
-        self._make_model(names, features, grown.layer, [], None)
+        self._make_model(names, features, grown.layer)
         self.summary = {
             **grown.summary,
             **dict.fromkeys([*_MIXED, "hidden_passes"], 0),
@@ -580,16 +594,28 @@ class Tagger(Estimator):
         layer.intercept.assign(selection.intercept)
         return layer
 
-    def _make_model(self, names, features, linear, mixed, encoded):
+    def _make_model(self, names, features, linear, data=None, selection=None):
         inputs = encoder_lib.inputs_of(names)
-        terms = features(inputs)
-        outputs = linear(*terms)
-        for layer in mixed:
-            outputs = layer(*terms, outputs)
-        if encoded is not None:
-            layer, together = encoded
-            dense = layer(encoder_lib.features(self.encoder, inputs))
-            outputs = together(outputs, dense)
+        terms = linear_terms = embedded_terms = features(inputs)
+        size = linear.num_features
+        if features.num_features > size:
+            linear_terms = TermRange(0, size, name="linear_terms")(*terms)
+            embedded_terms = TermRange(
+                size, features.num_features, name="embedded_range"
+            )(*terms)
+        outputs = linear(*linear_terms)
+        if selection is not None:
+            ensemble = selection.ensemble
+            for layer in ensemble.layers(data):
+                outputs = layer(*linear_terms, outputs)
+            if ensemble.embedded is not None:
+                embedding = ensemble.embedding(selection.embedded.data)
+                added = embedding.log_probabilities(*embedded_terms)
+                outputs = ensemble.embedded(outputs, added)
+            if ensemble.encoded is not None:
+                layer, together = ensemble.encoded
+                dense = layer(encoder_lib.features(self.encoder, inputs))
+                outputs = together(outputs, dense)
         self._take_model(keras.Model(inputs, outputs))
 
     def _take_model(self, model):

@@ -18,6 +18,8 @@ from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_model
 from tfxclass.export.loading import new_path
 from tfxclass.export.version_folder import new_folder
+from tfxclass.text.embeddings import TextEmbedding
+from tfxclass.text.ensemble import EMBEDDED
 from tfxclass.text.ensemble import ENCODED
 from tfxclass.text.ensemble import HIDDEN
 from tfxclass.text.kernel_scores import KernelScores
@@ -26,6 +28,7 @@ from tfxclass.text.mixed_scores import MixedScores
 from tfxclass.text.near_texts import NearTexts
 from tfxclass.text.perceptron import Perceptron
 from tfxclass.text.sparse_linear import SparseLinear
+from tfxclass.text.term_range import TermRange
 from tfxclass.types import Path
 
 _INPUTS = ("feature_ids", "feature_values")
@@ -58,7 +61,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
             f.write(model.SerializeToString())
         labels_lib.write(names, folder)
         if verify:
-            _verify(file, tagger.model, layers.linear, k)
+            _verify(file, tagger.model, k)
     return os.path.join(path, onnx_model.MODEL)
 
 
@@ -77,13 +80,20 @@ class Layers(NamedTuple):
         linear: `SparseLinear`.
         near: `NearTexts` layers, one after the other.
         perceptron: `Perceptron`, or None.
-        mixed: `MixedScores` of its logits, or None.
+        hidden: `MixedScores` of its logits, or None.
+        embedding: `TextEmbedding`, or None.
+        embedded: `MixedScores` of its scores, or None.
+        ranges: `TermRange` layers, of the terms that the linear classifiers
+            read and those that the embeddings read, or None: all.
     """
 
     linear: SparseLinear
     near: list[NearTexts]
     perceptron: Perceptron | None = None
-    mixed: MixedScores | None = None
+    hidden: MixedScores | None = None
+    embedding: TextEmbedding | None = None
+    embedded: MixedScores | None = None
+    ranges: tuple[TermRange, TermRange] | None = None
 
 
 def _layers(model):
@@ -93,11 +103,20 @@ def _layers(model):
             "ONNX has no ops for texts, which the encoder reads. "
             "Use `Tagger.export`, or fit without an encoder."
         )
-    network = None
+    network = embedding = ranges = None
     if HIDDEN in by_name:
         network = Perceptron(by_name["hidden"], by_name["hidden_tags"])
+    if EMBEDDED in by_name:
+        embedding = TextEmbedding(
+            by_name["embedded_terms"], by_name["embedded_tags"]
+        )
+    if "linear_terms" in by_name:
+        ranges = by_name["linear_terms"], by_name["embedded_range"]
     near = [layer for layer in model.layers if isinstance(layer, NearTexts)]
-    return Layers(by_name["tags"], near, network, by_name.get(HIDDEN))
+    return Layers(
+        by_name["tags"], near, network, by_name.get(HIDDEN), embedding,
+        by_name.get(EMBEDDED), ranges,
+    )  # fmt: skip
 
 
 def probabilities(
@@ -113,16 +132,20 @@ def probabilities(
     Returns:
         float32 `[batch, labels]`.
     """
-    linear = layers.linear
+    linear, others = layers.linear, (ids, values)
+    if layers.ranges is not None:
+        (ids, values), others = (part(ids, values) for part in layers.ranges)
     found = linear.activated(margins(linear, ids, values))
     squares = tf.reduce_sum(values**2, axis=1, keepdims=True)
     unit = values / tf.maximum(tf.sqrt(squares), 1e-12)
     for layer in layers.near:
         scores = _scores(layer, margins(layer.similarity, ids, unit))
         found = (1 - layer.share) * found + layer.share * scores
-    if layers.perceptron is None:
-        return found
-    return layers.mixed(found, _logits(layers.perceptron, ids, values))
+    if layers.perceptron is not None:
+        found = layers.hidden(found, _logits(layers.perceptron, ids, values))
+    if layers.embedding is not None:
+        found = layers.embedded(found, _embedded(layers.embedding, *others))
+    return found
 
 
 def _logits(network, ids, values):
@@ -134,6 +157,16 @@ def _logits(network, ids, values):
     # GELU; TensorFlow's has an op that ONNX has not.
     units *= 0.5 * (1 + tf.math.erf(units * 0.5**0.5))
     return tf.matmul(units, _constant(tags.kernel)) + _constant(tags.bias)
+
+
+def _embedded(embedding, ids, values):
+    """As `embedding.log_probabilities`."""
+    terms, tags = embedding
+    rows = tf.gather(_constant(terms.kernel), ids)
+    sums = tf.squeeze(tf.matmul(values[:, tf.newaxis], rows), 1)
+    squares = tf.reduce_sum(sums**2, axis=1, keepdims=True)
+    unit = sums / tf.maximum(tf.sqrt(squares), 1e-6)
+    return tf.nn.log_softmax(tf.matmul(unit, _constant(tags.kernel)))
 
 
 def _scores(layer, cosines):
@@ -214,12 +247,13 @@ def _sum_lists(begins, lengths, weights, columns, entries, width):
     return tf.reshape(summed, tf.stack([batch, tf.constant(width, tf.int64)]))
 
 
-def _verify(file, model, linear, k):
+def _verify(file, model, k):
     import onnxruntime
 
     random = np.random.default_rng(0)
     shape = (3, 8)
-    ids = random.integers(linear.num_features, size=shape)
+    num_features = model.get_layer("text_features").num_features
+    ids = random.integers(num_features, size=shape)
     values = random.random(shape, np.float32)
     values[1, 3:] = 0
     session = onnxruntime.InferenceSession(file)

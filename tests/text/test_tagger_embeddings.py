@@ -1,0 +1,147 @@
+"""Embeddings of terms and tags, mixed with a tagger's linear scores."""
+
+import numpy as np
+import pytest
+
+from tests.text.test_tagger_choices import random_rows
+from tfxclass.text import Field
+from tfxclass.text import Tagger
+from tfxclass.text import embeddings
+from tfxclass.text import growth
+from tfxclass.text.sparse_rows import LabeledRows
+from tfxclass.text.sparse_rows import from_pairs
+
+# Tags are pairs of a trade and a thing, and words are written in two ways that
+# share characters: "baking" and "bakings".
+TRADES = ["baking", "selling", "mending", "driving", "drawing"]
+THINGS = ["bread", "wagon", "cloth", "paper", "metal", "glass"]
+
+
+def pairs(size, seed):
+    random = np.random.default_rng(seed)
+    trades, things = random.choice(TRADES, size), random.choice(THINGS, size)
+    texts = [
+        f"{trade}{'s' * random.integers(2)} {thing}{'s' * random.integers(2)}"
+        for trade, thing in zip(trades, things)
+    ]
+    return texts, [f"{x} {y}" for x, y in zip(trades, things)]
+
+
+@pytest.fixture(scope="module")
+def tagger():
+    return Tagger(neighbors=0, embedding_dim=16, verbose=0).fit(*pairs(600, 0))
+
+
+def test_reads_words_and_characters_of_their_own(tagger):
+    assert tagger.summary["embedding_dim"] == 16
+    fields = tagger.model.get_layer("text_features").fields
+    kinds = [(field.kind, field.longest) for field in fields]
+    assert kinds == [("words", 2), ("words", 1), ("chars", 5)]
+    (linear,) = growth.linear_fields(tagger.model)
+    assert linear.longest == 2
+    texts, tags = pairs(100, 1)
+    assert tagger.evaluate(texts, tags, ks=[1])["precision_at_1"] > 0.95
+
+
+def test_saved_and_exported(tagger, tmp_path):
+    texts, _ = pairs(20, 2)
+    expected = tagger.predict(texts)
+    tagger.save(tmp_path / "saved")
+    assert Tagger.load(tmp_path / "saved").predict(texts) == expected
+    # Verified through TensorFlow's C API.
+    tagger.export(tmp_path / "served")
+
+
+def test_onnx_gives_the_same(tagger, tmp_path):
+    pytest.importorskip("onnxruntime")
+    # Verified by ONNX Runtime.
+    tagger.export_onnx(tmp_path / "onnx", k=3)
+
+
+def test_partial_fit_leaves_them_out(tmp_path):
+    tagger = Tagger(neighbors=0, embedding_dim=8, verbose=0)
+    tagger.fit(*pairs(300, 0))
+    with pytest.warns(UserWarning, match="embedding_dim"):
+        tagger.partial_fit(["flying kites"], ["flying kites"])
+    assert tagger.summary["embedding_dim"] == 0
+    assert len(tagger.summary["fields"]) == 3  # of the first fit
+    assert len(tagger.model.get_layer("text_features").fields) == 1
+    assert tagger.predict(["flying kites"], k=1)[0][0][0] == "flying kites"
+
+
+def test_given_fields_are_read_by_both():
+    field = Field("text", "chars", 2, 4)
+    tagger = Tagger([field], neighbors=0, embedding_dim=8, verbose=0)
+    tagger.fit(*pairs(300, 0))
+    assert tagger.model.get_layer("text_features").fields == [field]
+    assert tagger.summary["embedding_dim"] == 8
+
+
+def test_fast_tries_none():
+    tagger = Tagger(effort="fast", verbose=0).fit(*pairs(300, 0))
+    assert all(row[0] != "embeddings" for row in tagger.summary["tried"])
+
+
+@pytest.fixture(scope="module")
+def data():
+    """`LabeledRows`."""
+    rows = random_rows(50, 15, 0)[1]
+    has = np.random.default_rng(1).random((50, 6)) < 0.3
+    has[:, 0] |= ~has.any(axis=1)
+    return LabeledRows(rows, from_pairs(50, *np.nonzero(has)), 15, 6)
+
+
+def test_scores_equal_the_plain_way(data):
+    found = embeddings.train(data, 8, 2)
+    texts, given = random_rows(9, 15, 2)
+    sums = texts @ np.asarray(found.terms.kernel)
+    sums /= np.linalg.norm(sums, axis=1, keepdims=True)
+    logits = sums @ np.asarray(found.tags.kernel)
+    # Class vectors have the norm of the scale.
+    np.testing.assert_allclose(
+        np.linalg.norm(found.tags.kernel, axis=0), 8.0, rtol=1e-5
+    )
+    logits -= logits.max(axis=1, keepdims=True)
+    expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    scores = found.log_probabilities_of(given, np.array([3, 0]))
+    np.testing.assert_allclose(scores, expected[:, [3, 0]], atol=1e-4)
+
+
+def test_the_same_seed_gives_the_same_embeddings(data):
+    first, again, other = (
+        np.asarray(embeddings.train(data, 8, 2, seed).terms.kernel)
+        for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.001
+
+
+def test_says_how_far_it_is(data):
+    said = []
+    embeddings.train(data, 8, 3, say=said.append)
+    assert [line.split()[-1] for line in said] == ["1", "2", "3"]
+
+
+def test_as_many_passes_as_there_is_time_for(data):
+    assert embeddings.num_units(data) == 256
+    assert embeddings.num_units(data._replace(num_features=500_000)) == 100
+    assert embeddings.num_units(data._replace(num_features=10_000_000)) == 0
+    assert embeddings.num_epochs(data, 256) == 6
+    entries = len(data.rows.ids)
+    # Three passes and a half over so many numbers take two minutes.
+    units = int(120 / (3.5 * (3e-9 * entries + 1.2e-10 * 50 * 6)))
+    assert embeddings.num_epochs(data, units) == 3
+    assert embeddings.num_epochs(data, 2 * units) == 0
+
+
+@pytest.mark.parametrize(
+    "options, size, named",
+    [
+        ({"embedding_dim": -1}, 300, "embedding_dim.*-1"),
+        ({"embedding_dim": 2.5}, 300, "embedding_dim.*2.5"),
+        ({"embedding_dim": 8}, 30, "`embedding_dim` needs.*200 texts.*30"),
+    ],
+)
+def test_wrong_arguments(options, size, named):
+    with pytest.raises(ValueError, match=named):
+        Tagger(verbose=0, **options).fit(*pairs(size, 0))
