@@ -91,6 +91,25 @@ def test_the_loss_is_corrected(correct_labels):
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_without_correction_it_is_the_softmax_over_the_batch():
+    head = head_of(correct_negatives=False)
+    labels = np.array([3, 8, 3, 1])
+    for _ in range(3):
+        sample(head, labels[:2, np.newaxis])
+    random = np.random.default_rng(0)
+    features = random.normal(size=(4, DIM)).astype(np.float32)
+    losses = head.compute_loss(features, labels, training=True)
+    classes = np.unique(labels)
+    logits = features @ head.kernel.numpy()[classes].T
+    own = logits[np.arange(4), np.searchsorted(classes, labels)]
+    expected = np.log(np.exp(logits).sum(axis=1)) - own
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
+    config = head.sampler.get_config()
+    assert not samplers.BatchSampler.from_config(config).correct_negatives
+    with pytest.raises(ValueError, match="correct_negatives=False"):
+        samplers.BatchSampler(correct_labels=True, correct_negatives=False)
+
+
 def gradient_error(correct_labels, batch=64, batches=150, num_classes=400):
     """Relative error of the mean gradient over batches, by the exact one."""
     random = np.random.default_rng(0)

@@ -13,8 +13,10 @@ from tfxclass.text import Field
 from tfxclass.text import Tagger
 from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
+from tfxclass.text import linear_tree
 from tfxclass.text import near_texts
 from tfxclass.text import neighbors
+from tfxclass.text import sparse_linear
 from tfxclass.text import tried_labels
 from tfxclass.text.ensemble import best_share
 from tfxclass.text.model_selection import PRESETS
@@ -174,7 +176,7 @@ def test_passes_end_where_held_out_texts_lose(scores, passes):
         return scored(scores[num_epochs])
 
     made._try = attempt
-    made.is_tried = True
+    made.is_tuned = True
     first = scored(scores[4])
     trial = ModelSelection._stop_early(made, first)
     assert trial.score == max(scores.values())
@@ -196,6 +198,7 @@ def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
     made = types.SimpleNamespace(
         tagger=types.SimpleNamespace(effort="best", c=None),
         effort=PRESETS["best"],
+        is_tuned=True,
     )
     found = []
 
@@ -266,15 +269,49 @@ def test_candidates_are_tried_on_the_same_labels(monkeypatch):
     assert tagger.evaluate(texts[400:], tags[400:])["precision_at_1"] > 0.9
 
 
-def test_nothing_is_chosen_among_some_of_the_labels(monkeypatch):
+@pytest.mark.parametrize("effort", ["fast", "best"])
+def test_fields_are_not_chosen_among_some_of_the_labels(monkeypatch, effort):
     """Among some of the labels, choices gained what they lost among all."""
     texts, stem = stems(60, 480)
     tags = [[tag, "all"] for tag in stem]
     monkeypatch.setattr(tried_labels, "MAX_SECONDS", 1e-9)
     monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
-    tagger = quiet(neighbors=None).fit(texts, tags)
+    monkeypatch.setattr(linear_tree, "_MAX_GROUP", 10)
+    tagger = quiet(neighbors=None, effort=effort).fit(texts, tags)
     names = [name for name, *_ in tagger.summary["tried"]]
-    assert names == ["text:words"]
+    # What is mixed in is judged by all labels, with a label tree.
+    added = [] if effort == "fast" else ["neighbours", "embeddings"]
+    assert [x for x in names if x not in ("kernel", "perceptron")] == [
+        "text:words", *added,
+    ]  # fmt: skip
+    assert (tagger.summary["groups"] > 1) == (effort == "best")
+
+
+def test_a_tree_is_judged_as_it_answers():
+    """Answers of a trial are those of the layer that is made of its weights."""
+    _, rows = random_rows(300, 30, 0)
+    random = np.random.default_rng(1)
+    labels = from_pairs(300, np.arange(300), random.integers(40, size=300))
+    data = LabeledRows(rows, labels, 30, 40)
+    among, held = np.arange(250), np.arange(250, 300)
+    for single in (True, False):
+        trial = choice.try_out(
+            data, rows.take(held), labels.take(held), single, 0.5,
+            among=among, num_groups=8,
+        )  # fmt: skip
+        weights, groups = linear_tree.train_linear(
+            *data.take(among), 8, c=0.5, num_epochs=4, threshold=0.02
+        )
+        layer = sparse_linear.from_weights(
+            weights, 40, "softmax" if single else "sigmoid", groups,
+            group_slope=choice.GROUP_SHARE * 2.0,
+        )  # fmt: skip
+        layer.slope.assign(2.0)
+        layer.intercept.assign(-0.5)
+        expected = layer(*rows.take(held).padded())
+        found = trial.probabilities(2.0, -0.5, single)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        assert trial.truth.sum() == 50 and len(trial.labels) == 40
 
 
 @pytest.mark.parametrize("one", [True, False])

@@ -134,6 +134,24 @@ def test_as_many_passes_as_there_is_time_for(data):
     assert embeddings.num_epochs(data, 2 * units) == 0
 
 
+@pytest.mark.parametrize("of_text", [1, 3])
+def test_learns_a_sample_of_many_labels(of_text, recwarn):
+    """Label i has term i; a text has one label, or three in a row."""
+    size, count = 1500, 1200
+    random = np.random.default_rng(0)
+    first = random.integers(count - of_text, size=size)
+    at = np.repeat(np.arange(size), of_text)
+    ids = (first[:, np.newaxis] + np.arange(of_text)).ravel()
+    rows = labels = from_pairs(size, at, ids)
+    data = LabeledRows(rows, labels, count, count)
+    scores = embeddings.train(data, 64, 6).log_probabilities_of(
+        rows.take(np.arange(200)), np.arange(count)
+    )
+    best = np.argmax(scores, axis=1)
+    assert np.mean((best >= first[:200]) & (best < first[:200] + of_text)) > 0.9
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(
     "options, size, named",
     [

@@ -17,6 +17,13 @@ from tfxclass.types import Variable
 
 # Steps between two batches with a class that was never seen.
 _NEVER = 1e6
+_OPTIONS = (
+    "memory",
+    "rate",
+    "num_buckets",
+    "correct_labels",
+    "correct_negatives",
+)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -56,6 +63,11 @@ class BatchSampler(Sampler):
         correct_labels: bool, whether the log of the fraction is also subtracted
             from the logits of an example's own labels. Defaults to False. For
             files of an earlier version it is True.
+        correct_negatives: bool, whether the log of the fraction is subtracted
+            from the logits of negatives. Defaults to True. Without it, frequent
+            classes are pushed down, as by the in-batch losses of many other
+            libraries. That can be wanted where scores of another model, which
+            knows frequent classes well, are added.
         seed: int, seed of the sampling.
 
     Example:
@@ -85,6 +97,7 @@ class BatchSampler(Sampler):
         rate: float = 0.05,
         num_buckets: int = 1 << 20,
         correct_labels: bool = False,
+        correct_negatives: bool = True,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -99,6 +112,12 @@ class BatchSampler(Sampler):
         self.rate = rate
         self.num_buckets = check_positive_int("num_buckets", num_buckets)
         self.correct_labels = bool(correct_labels)
+        self.correct_negatives = bool(correct_negatives)
+        if correct_labels and not correct_negatives:
+            raise ValueError(
+                "`correct_labels=True` needs `correct_negatives=True`. "
+                f"Received: correct_negatives={correct_negatives}"
+            )
 
     def size_for(self, num_labels: Scalar) -> Scalar:
         if not self.follows_batch:
@@ -138,9 +157,8 @@ class BatchSampler(Sampler):
         count = chosen.num_targets + chosen.num_candidates
         is_in = tf.range(tf.size(chosen.ids, tf.int64)) < count
         rows = tf.shape(target_ids)[0]
-        log_count = tf.where(
-            self._is_given(chosen), 0.0, self._log_expected(chosen.ids)
-        )
+        is_plain = self._is_given(chosen) | (not self.correct_negatives)
+        log_count = tf.where(is_plain, 0.0, self._log_expected(chosen.ids))
         at = tf.maximum(chosen.positions, 0)
         of_targets = tf.where(target_ids >= 0, tf.gather(log_count, at), 0.0)
         if not self.correct_labels:
@@ -223,8 +241,7 @@ class BatchSampler(Sampler):
         return 8 * self.num_buckets
 
     def get_config(self) -> Config:
-        names = ("memory", "rate", "num_buckets", "correct_labels")
-        own = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in _OPTIONS}
         return {**super().get_config(), **own}
 
     @classmethod

@@ -12,6 +12,7 @@ from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.optimizers import HeadAdam
+from tfxclass.samplers.batch import BatchSampler
 from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
 
@@ -22,7 +23,8 @@ _SCALE = 8.0
 _DROPOUT = 0.2
 _RATE, _EMBEDDING_RATE = 1e-3, 50.0
 _BATCH = 256
-_NUM_SAMPLED = 512
+# Labels up to which a step computes all of them; labels of a step otherwise.
+_MAX_FULL, _NUM_SAMPLED = 1024, 512
 #: Terms of a text that are learned from: the heaviest.
 MAX_TERMS = 128
 # Passes over the texts; fewer than the least are not worth their time.
@@ -88,17 +90,30 @@ def num_epochs(data: LabeledRows, units: int) -> int:
     """
     rows = data.rows
     terms = np.minimum(np.diff(rows.splits), MAX_TERMS).sum()
-    classes = len(rows) * _num_sampled(data)
+    sampled = max(_labels_of_batch(data), _NUM_SAMPLED)
+    classes = len(rows) * min(sampled, data.num_labels)
     seconds = units * (_TERM_SECONDS * terms + _CLASS_SECONDS * classes)
     epochs = int(min(_MAX_SECONDS / max(seconds, 1e-9), _MAX_EPOCHS))
     return epochs if epochs >= MIN_EPOCHS else 0
 
 
-def _num_sampled(data):
-    """Classes of a step: all if they are few, twice the labels of a batch."""
-    of_batch = _BATCH * len(data.labels.ids) / max(len(data.labels), 1)
-    few = max(_NUM_SAMPLED, int(2 * of_batch))
-    return few if few < data.num_labels / 2 else data.num_labels
+def _labels_of_batch(data):
+    return int(_BATCH * len(data.labels.ids) / max(len(data.labels), 1))
+
+
+def _head(data, seed, **options):
+    """A head that computes all labels if they are few, or some of them."""
+    if data.num_labels <= _MAX_FULL:
+        return FullSoftmax(data.num_labels, **options)
+    sampler, num_sampled = "uniform", _NUM_SAMPLED
+    if 2 * _labels_of_batch(data) > _NUM_SAMPLED:
+        # Texts have several labels: those of a batch are enough. Frequent ones
+        # are pushed down, but the linear scores know them well.
+        sampler = BatchSampler(correct_negatives=False, seed=seed)
+        num_sampled = None
+    return SampledSoftmax(
+        data.num_labels, num_sampled, sampler, seed=seed, **options
+    )
 
 
 def train(
@@ -108,7 +123,9 @@ def train(
     seed: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> TextEmbedding:
-    """A trained `TextEmbedding`, by a sampled softmax of cosines.
+    """A trained `TextEmbedding`, by a softmax of cosines.
+
+    Of over 1,024 labels, a step computes a sample.
 
     A text with several labels has each of them with the same probability.
 
@@ -138,13 +155,7 @@ def train(
         "similarity": Cosine(scale=_SCALE),
         "kernel_initializer": _normal(units, seeds[2]),
     }
-    num_sampled = _num_sampled(data)
-    if num_sampled == num_labels:
-        head = FullSoftmax(num_labels, **options)
-    else:
-        head = SampledSoftmax(
-            num_labels, num_sampled, "uniform", seed=seeds[3], **options
-        )
+    head = _head(data, seeds[3], **options)
     model = keras.Model([ids, values], head(terms(ids, kept)))
     steps = -(-len(rows) // _BATCH) * epochs
     rate = keras.optimizers.schedules.CosineDecay(_RATE, steps)

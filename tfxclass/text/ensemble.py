@@ -24,6 +24,7 @@ from tfxclass.types import Config
 #: of an encoder.
 HIDDEN, EMBEDDED = "mixed_hidden", "mixed_embeddings"
 ENCODED = "mixed_scores"
+_MANY_LABELS = 100
 # Embeddings are not learned again with the held-out texts if these are fewer.
 _FEW_HELD = 0.05
 # Where no held-out texts tell.
@@ -167,7 +168,9 @@ class Ensemble:
 
     def _perceptron(self, answers, data):
         wanted = self.tagger.hidden_units
-        usual = 0 if self.single_label else perceptron.UNITS
+        # Embeddings do better where one of many labels is right.
+        is_one_of_many = self.single_label and self.num_labels > _MANY_LABELS
+        usual = 0 if is_one_of_many else perceptron.UNITS
         units = self._wanted(wanted, usual, data)
         if not units:
             return answers

@@ -280,7 +280,7 @@ class ModelSelection:
     def _go_on(self, best, featured, *split):
         """Other values of C while the best is at the end of those tried."""
         values = sorted(self.effort.values_of_c)
-        if len(self._values_of_c()) == 1:
+        if self.tagger.c is not None or not self.is_tuned:
             return best
         for factor, c in ((0.4, values[0]), (2.0, values[-1])):
             while best[2] == c and _MIN_C <= c * factor <= _MAX_C:
