@@ -174,6 +174,8 @@ def main(argv, name, description, read, ks, by_hit):
         )  # fmt: skip
         rows.append(found)
         print(found, flush=True)
-    count = "" if args.rows is None else f" --rows {args.rows}"
-    command = f"python -m benchmarks.jobs {name} FOLDER{count}"
-    measure.save(f"jobs/{name}", rows, command=command)
+    command, saved = f"python -m benchmarks.jobs {name} FOLDER", name
+    if args.rows is not None:
+        command += f" --rows {args.rows}"
+        saved += f"_{args.rows}"
+    measure.save(f"jobs/{saved}", rows, command=command)
