@@ -76,14 +76,14 @@ def nearest(data, analyzer, longest):
     return np.array(best)
 
 
-def tagged(data):
-    """`Tagger(effort="fast")` on names and descriptions."""
+def tagged(data, effort):
+    """`Tagger` on names and descriptions."""
     import tfxclass
 
     tags = [str(x) for x in range(len(data.descriptions))]
     texts = [*data.names, *data.descriptions]
     labels = [tags[x] for x in data.labels] + tags
-    tagger = tfxclass.text.Tagger(effort="fast")
+    tagger = tfxclass.text.Tagger(effort=effort, verbose=0)
     tagger.fit(texts, labels)
     best = tagger.predict(data.asked, k=max(KS))
     return np.array([[int(tag) for tag, _ in row] for row in best])
@@ -109,7 +109,8 @@ def towers(data, epochs, **options):
 METHODS = {
     "nearest name, characters 2 to 4": lambda x: nearest(x, "char", 4),
     "nearest name, words and pairs": lambda x: nearest(x, "word", 2),
-    'Tagger(effort="fast")': tagged,
+    'Tagger(effort="fast")': lambda x: tagged(x, "fast"),
+    "Tagger()": lambda x: tagged(x, "best"),
     "two towers, in-batch negatives (TFRS)": lambda x: towers(
         x, 6, sampler="batch", num_sampled=None
     ),
