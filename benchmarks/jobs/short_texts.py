@@ -2,12 +2,12 @@
 
     python -m benchmarks.jobs short_texts FILE
 
-FILE is `jamdict.db` of the PyPI package jamdict-data 1.5 (packed there: `jamdict.db.xz`): the
-dictionary of names JMnedict, of the Electronic Dictionary Research and
-Development Group. A row is a name and one of its readings; readings of five
-names or more are the tags. A tenth of the names is the test (10,000 at most),
-with all their rows. Omikuji and the nearest texts read runs of one to three
-characters, ends of the name included.
+FILE is `jamdict.db` of the PyPI package jamdict-data 1.5, which has it packed
+(`jamdict.db.xz`): the dictionary of names JMnedict, of the Electronic
+Dictionary Research and Development Group. A row is a name and one of its
+readings; readings of five names or more are the tags. A tenth of the names is
+the test (10,000 at most), with all their rows. Omikuji and the nearest
+texts read runs of one to three characters, ends of the name included.
 """
 
 from benchmarks.jobs import _tags
