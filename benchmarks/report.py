@@ -17,6 +17,7 @@ import notes
 TITLES = {
     "jobs/job_titles": "Job titles to occupations: taggers",
     "jobs/library_titles": "Subjects of library titles: taggers",
+    "jobs/short_texts": "Readings of Japanese names: taggers",
     "jobs/demo": "The demo: words by their descriptions",
     "jobs/two_towers": "Job titles to occupations: two towers and peers",
     "readme_optimizers": "README's example with other optimizers",
@@ -203,6 +204,7 @@ PAGES = {
         (
             "jobs/job_titles",
             "jobs/library_titles",
+            "jobs/short_texts",
             "tagging/bibtex",
             "tagging/delicious",
             "tagging/eurlex57k",

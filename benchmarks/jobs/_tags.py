@@ -15,6 +15,9 @@ from benchmarks.tagging import __main__ as tagging
 from benchmarks.tagging import tools
 
 METHODS = ("Tagger, fast", "Tagger, best", "Omikuji")
+# A baseline: the tags of the nearest training texts.
+NEAREST = "nearest text"
+_WORDS = {"analyzer": "word", "ngram_range": (1, 2)}
 
 
 def precisions(best, expected, ks, by_hit):
@@ -89,15 +92,10 @@ def ours(effort, train, texts, most):
     }
 
 
-def omikuji(train, texts, most):
-    """`(answers, figures)` of Omikuji on TF-IDF of words and pairs of words."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
+def omikuji(train, texts, most, terms):
+    """`(answers, figures)` of Omikuji on TF-IDF of the terms."""
     begin = time.process_time()
-    vectorizer = TfidfVectorizer(
-        ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32
-    )
-    x, test = vectorizer.fit_transform(train[0]), vectorizer.transform(texts)
+    x, test = _tf_idf(train[0], texts, terms)
     vectorized = time.process_time() - begin
     names = sorted({tag for tags in train[1] for tag in tags})
     ids = {name: i for i, name in enumerate(names)}
@@ -132,7 +130,47 @@ def omikuji(train, texts, most):
     }
 
 
-def main(argv, name, description, read, ks, by_hit):
+def _tf_idf(train, test, terms):
+    """TF-IDF of training and test texts, `scipy.sparse` matrices."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **terms)
+    return vectorizer.fit_transform(train), vectorizer.transform(test)
+
+
+def nearest(train, texts, most, terms):
+    """`(answers, figures)` of the tags of the texts with the largest cosine."""
+    begin = time.process_time()
+    x, test = _tf_idf(train[0], texts, terms)
+    spent = time.process_time() - begin
+    best, columns, batch = [], x.T.tocsr(), 500
+    begin = time.process_time()
+    for first in range(0, test.shape[0], batch):
+        cosines = test[first : first + batch] @ columns
+        for row, end in zip(cosines.indptr, cosines.indptr[1:]):
+            order = row + np.argsort(-cosines.data[row:end], kind="stable")
+            tags = (tag for i in order for tag in train[1][cosines.indices[i]])
+            best.append(list(itertools.islice(dict.fromkeys(tags), most)))
+    answered = 1e3 * (time.process_time() - begin) / len(texts)
+    return best, {
+        "CPU s": round(spent, 1),
+        "ms per answer": round(answered, 2),
+        "GB": round(measure.peak_gb(), 2),
+    }
+
+
+def answers_of(method, train, texts, most, terms):
+    """`(answers, figures)` of a method; no answers where it failed."""
+    if method == "Omikuji":
+        return omikuji(train, texts, most, terms)
+    if method == NEAREST:
+        return nearest(train, texts, most, terms)
+    return ours(method.split(", ")[1], train, texts, most)
+
+
+def main(
+    argv, name, description, read, ks, by_hit, terms=None, methods=METHODS
+):
     """Runs a job.
 
     Args:
@@ -143,20 +181,21 @@ def main(argv, name, description, read, ks, by_hit):
             returns `((texts, tags), (texts, tags))`, training and test rows.
         ks: ints, answers that count.
         by_hit: as in `precisions`.
+        terms: dict, arguments of `TfidfVectorizer` for the other methods; by
+            default words and pairs of words.
+        methods: names, of `METHODS` and `NEAREST`.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("folder", help="folder of the data")
+    parser.add_argument("folder", help="folder or file of the data")
     parser.add_argument("--rows", type=int, help="training rows")
-    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--methods", nargs="+", default=methods)
     parser.add_argument("--child")
     args = parser.parse_args(argv)
     if args.child:
         train, (texts, tags) = read(args.folder, args.rows)
-        if args.child == "Omikuji":
-            best, found = omikuji(train, texts, max(ks))
-        else:
-            effort = args.child.split(", ")[1]
-            best, found = ours(effort, train, texts, max(ks))
+        best, found = answers_of(
+            args.child, train, texts, max(ks), terms or _WORDS
+        )
         if best is not None:
             expected = list(map(set, tags))
             measured = precisions(best, expected, ks, by_hit)
@@ -174,7 +213,8 @@ def main(argv, name, description, read, ks, by_hit):
         )  # fmt: skip
         rows.append(found)
         print(found, flush=True)
-    command, saved = f"python -m benchmarks.jobs {name} FOLDER", name
+    data = "FILE" if os.path.isfile(args.folder) else "FOLDER"
+    command, saved = f"python -m benchmarks.jobs {name} {data}", name
     if args.rows is not None:
         command += f" --rows {args.rows}"
         saved += f"_{args.rows}"

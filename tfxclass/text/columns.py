@@ -1,5 +1,6 @@
 """What a tagger is given: columns of texts, and tags; checked."""
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -200,8 +201,10 @@ def candidates(
         # A whole text that is one word tells nothing, and takes its share.
         rest = {x: texts for x, texts in columns.items() if x not in unspaced}
         others = _word_fields(rest, [x for x in short if x in rest], num_texts)
-        first = [*others, Field(unspaced, "chars", 1, 3, min_count=1)]
-        every = [*words, Field(unspaced, "chars", 1, 4)]
+        # A term of one text has its share there, and none in new texts.
+        first = [*others, Field(unspaced, "chars", 1, 3)]
+        seen_twice = [_seen_twice(field) for field in words]
+        every = [*seen_twice, Field(unspaced, "chars", 1, 4)]
         return [first] if quick else [first, every]
     few = [name for name in columns if kinds[name] == "few"]
     some = short if len(short) == len(columns) and not quick else few
@@ -237,6 +240,10 @@ def _word_fields(columns, short, num_texts):
             for name in short
         ]
     return fields
+
+
+def _seen_twice(field):
+    return dataclasses.replace(field, min_count=max(field.min_count, 2))
 
 
 def _kind(texts):
