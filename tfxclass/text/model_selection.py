@@ -187,7 +187,7 @@ class ModelSelection:
         sets = columns_lib.candidates(
             self.corpus.sample,
             # Embeddings know the characters of short columns.
-            is_slow or self.embedding_fields is not None,
+            is_slow or self.ensemble.wants_embeddings,
             self.corpus.size,
         )
         return sets if self.single_label or least <= most else sets[:1]
