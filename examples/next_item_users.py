@@ -68,7 +68,7 @@ def make_models(num_items):
     for _ in range(BLOCKS):
         x = block(x)
     x = keras.layers.RMSNormalization()(x)
-    cosine = tfxclass.layers.Cosine(scale=16.0)
+    cosine = tfxclass.layers.Cosine(scale=12.0)
     options = {"tied_to": items, "removed": [0], "similarity": cosine}
     size = min(NUM_SAMPLED, num_items)
     head = tfxclass.layers.SampledSoftmax(num_items, size, "uniform", **options)

@@ -38,7 +38,7 @@ LOSSES = {
 
 
 def padded(rows):
-    """The latest ids of each row, `[rows, LENGTH]`, and which are no padding."""
+    """The latest ids of each row, `[rows, LENGTH]`, and which are items."""
     ids = np.zeros((len(rows), LENGTH), np.int64)
     is_item = np.zeros((len(rows), LENGTH), bool)
     for i, row in enumerate(rows):
