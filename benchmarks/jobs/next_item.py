@@ -38,7 +38,7 @@ REPLAY = {
     "RePlay SASRec, full softmax": "CE",
 }
 FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
-USER_EPOCHS = 14
+USER_EPOCHS = 10
 _ANSWERS = 20
 COLUMNS = (
     "data",
