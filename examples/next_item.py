@@ -65,7 +65,7 @@ def make_model(num_items):
     terms += keras.layers.Dense(WIDTH)(mean)[:, None]
     scores = by_column(keras.ops.tanh(terms), 1)
     weights = keras.ops.softmax(scores + 1e9 * (is_item - 1), axis=1)
-    cosine = tfxclass.layers.Cosine(scale=16.0)
+    cosine = tfxclass.layers.Cosine(scale=12.0)
     options = {"tied_to": items, "removed": [0], "similarity": cosine}
     size = min(NUM_SAMPLED, num_items)
     head = tfxclass.layers.SampledSoftmax(num_items, size, "uniform", **options)

@@ -15,7 +15,7 @@ import numpy as np
 
 import tfxclass
 
-LENGTH, DIM, BLOCKS, HEADS, BATCH, NUM_SAMPLED, K = 20, 64, 2, 2, 128, 1024, 10
+LENGTH, DIM, BLOCKS, HEADS, BATCH, NUM_SAMPLED, K = 20, 64, 2, 2, 128, 2048, 10
 DROPOUT = 0.3
 
 
@@ -68,10 +68,10 @@ def make_models(num_items):
     for _ in range(BLOCKS):
         x = block(x)
     x = keras.layers.RMSNormalization()(x)
-    cosine = tfxclass.layers.Cosine(scale=16.0)
+    cosine = tfxclass.layers.Cosine(scale=12.0)
     options = {"tied_to": items, "removed": [0], "similarity": cosine}
     size = min(NUM_SAMPLED, num_items)
-    head = tfxclass.layers.SampledSoftmax(num_items, size, "uniform", **options)
+    head = tfxclass.layers.SampledSoftmax(num_items, size, "top_k", **options)
     model = keras.Model(seen, head(x))
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     last = tfxclass.layers.FullSoftmax(num_items, **options)

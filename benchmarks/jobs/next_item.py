@@ -3,13 +3,15 @@
 Sessions are those of shared/data, and `examples/next_item.py` trains on them.
 `--users` is a file with a user a line (`data/Beauty.txt` of the repository
 RUCAIBox/CIKM2020-S3Rec), for `examples/next_item_users.py`. `--rectools` is the
-Python of an environment with `rectools[torch]`.
+Python of an environment with `rectools[torch]`, `--replay` of one with
+`replay-rec`, `lightning` and a CPU build of `torch`.
 """
 
 import argparse
 import json
 import os
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -30,7 +32,13 @@ RECTOOLS = {
     '"session_max_len": 20}',
     "RecTools SASRec, defaults": "{}",
 }
+REPLAY = {
+    "RePlay SASRec, SCE": "SCE",
+    "RePlay SASRec, 1,024 sampled": "sampled",
+    "RePlay SASRec, full softmax": "CE",
+}
 FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
+USER_EPOCHS = 10
 _ANSWERS = 20
 COLUMNS = (
     "data",
@@ -122,8 +130,8 @@ def sessions(method, path):
     return figures, used, asked / len(test[1])
 
 
-def users(method, path):
-    """The row, or the rows of each epoch, of a method on a file of users."""
+def users(epochs, path):
+    """The row after each second epoch of our model on a file of users."""
     import keras
 
     from examples import next_item_users
@@ -132,46 +140,73 @@ def users(method, path):
     sequences = next_item_users.read(path)
     histories = [s[:-1] for s in sequences]
     labels = np.array([s[-1] for s in sequences])
-    if method in COUNTS:
-        window, k = COUNTS[method][0], next_item_users.K
-        return count(histories, (histories, labels), window, k, "excluded")
     keras.utils.set_random_seed(0)
     num_items = 1 + max(map(max, sequences))
     model, answers = next_item_users.make_models(num_items)
     x, y = next_item_users.rows_of([s for s in histories if len(s) > 1])
-    used, epochs = 0.0, int(method.split()[-2])
-    start = time.process_time()
-    model.fit(x, y, next_item_users.BATCH, epochs=epochs, verbose=0)
-    used = time.process_time() - start
-    figures = next_item_users.evaluate(answers, Questions(histories, labels))
-    asked = time.process_time() - start - used
-    return figures, used, asked / len(labels)
+    used = 0.0
+    for epoch in range(2, epochs + 1, 2):
+        start = time.process_time()
+        model.fit(x, y, next_item_users.BATCH, epochs=2, verbose=0)
+        used += time.process_time() - start
+        found = next_item_users.evaluate(answers, Questions(histories, labels))
+        yield {"epochs": epoch} | row_of(found, used, 10)
+
+
+def count_users(method, path):
+    """The row of Markov or co-occurrence on a file of users."""
+    from examples import next_item_users
+
+    sequences = next_item_users.read(path)
+    histories = [s[:-1] for s in sequences]
+    questions = histories, np.array([s[-1] for s in sequences])
+    window = COUNTS[method][0]
+    return count(histories, questions, window, next_item_users.K, "excluded")
+
+
+def row_of(figures, used, k, answer=None):
+    """Figures as the table has them; `used` and `answer` are CPU seconds."""
+    row = {
+        f"{x}@{k}": round(figures[x], 4) for x in ("hit_rate", "mrr", "ndcg")
+    }
+    row["CPU s"] = round(used, 1)
+    if answer is not None:
+        row["CPU ms an answer"] = round(1e3 * answer, 3)
+    return row | {"GB": round(measure.peak_gb(), 2)}
 
 
 def child(data, method, path):
-    """What a process of its own measures."""
-    run = users if data == "users" else sessions
+    """Prints what a process of its own measures, a line of JSON a row."""
+    if data == "users" and method not in COUNTS:
+        for row in users(int(method), path):
+            print(json.dumps(row), flush=True)
+        return
+    run = count_users if data == "users" else sessions
     figures, used, answer = run(method, path)
     k = 10 if data == "users" else _ANSWERS
-    names = {"hit_rate": "hit_rate", "mrr": "mrr", "ndcg": "ndcg"}
-    row = {f"{names[x]}@{k}": round(figures[x], 4) for x in names}
-    return row | {
-        "CPU s": round(used, 1),
-        "CPU ms an answer": round(1e3 * answer, 3),
-        "GB": round(measure.peak_gb(), 2),
-    }
+    print(json.dumps(row_of(figures, used, k, answer)))
 
 
-def rectools(python, path, epochs, options):
-    """The rows of RecTools, one for each epoch."""
-    script = os.path.join(measure.FOLDER, "peers", "rectools_sasrec.py")
-    done = subprocess.run(
-        [python, "-W", "ignore", script, path, str(epochs), options],
-        capture_output=True,
-        text=True,
-    )
+def rows_of(*command):
+    """The lines of JSON that a command prints, one for each epoch."""
+    done = subprocess.run(command, capture_output=True, text=True)
     lines = [x for x in done.stdout.splitlines() if x.startswith("{")]
     return [json.loads(line) for line in lines]
+
+
+def peers(arguments):
+    """`(name, command)` of each peer on users."""
+    settings = (
+        ("rectools", RECTOOLS),
+        ("replay", REPLAY),
+    )
+    for peer, methods in settings:
+        python = getattr(arguments, peer)
+        script = os.path.join(measure.FOLDER, "peers", f"{peer}_sasrec.py")
+        start = python, "-W", "ignore", script, arguments.users
+        for name, options in methods.items():
+            if python and name in (arguments.methods or methods):
+                yield name, (*start, str(arguments.epochs), options)
 
 
 def main(argv):
@@ -179,13 +214,14 @@ def main(argv):
     parser.add_argument("--folder", default=FOLDER, help="of sessions")
     parser.add_argument("--users", help="file of users")
     parser.add_argument("--rectools", help="Python of its environment")
-    parser.add_argument("--epochs", type=int, default=6, help="of RecTools")
+    parser.add_argument("--replay", help="Python of its environment")
+    parser.add_argument("--epochs", type=int, default=6, help="of peers")
     parser.add_argument("--data", nargs="*", default=[*SESSIONS, "users"])
     parser.add_argument("--methods", nargs="*")
     parser.add_argument("--child", nargs=3)
     arguments = parser.parse_args(argv)
     if arguments.child:
-        print(json.dumps(child(*arguments.child)))
+        child(*arguments.child)
         return
     rows = measure.finished(NAME)
 
@@ -209,18 +245,23 @@ def main(argv):
             path = os.path.join(arguments.folder, data)
         if path is None:
             continue
-        ours = ["tfxclass, 2 epochs", "tfxclass, 3 epochs"]
+        ours = [f"tfxclass, {n}" for n in ("1 epoch", "2 epochs", "3 epochs")]
         if data == "users":
             COUNTS.pop("seen items, then co-occurrence", None)
-            ours = [f"tfxclass, {n} epochs" for n in (4, 8, 14)]
+            ours = []
+        job = "-m", "benchmarks.jobs", "next_item", "--child"
         for method in arguments.methods or [*COUNTS, *ours]:
-            job = "-m", "benchmarks.jobs", "next_item", "--child"
-            keep(
-                data, method, measure.in_fresh_process(*job, data, method, path)
-            )
-        if data == "users" and arguments.rectools:
-            for name, options in RECTOOLS.items():
-                for found in rectools(
-                    arguments.rectools, path, arguments.epochs, options
-                ):
-                    keep(data, f"{name}, {found['epochs']} epochs", found)
+            if method in (*COUNTS, *ours):
+                keep(
+                    data,
+                    method,
+                    measure.in_fresh_process(*job, data, method, path),
+                )
+        if data != "users":
+            continue
+        own = sys.executable, *job, data, str(USER_EPOCHS), path
+        for name, command in (("tfxclass", own), *peers(arguments)):
+            if name in (arguments.methods or [name]):
+                for found in rows_of(*command):
+                    epochs = "epoch" if found["epochs"] == 1 else "epochs"
+                    keep(data, f"{name}, {found['epochs']} {epochs}", found)
