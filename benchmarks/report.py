@@ -18,6 +18,7 @@ TITLES = {
     "jobs/job_titles": "Job titles to occupations: taggers",
     "jobs/library_titles": "Subjects of library titles: taggers",
     "jobs/short_texts": "Readings of Japanese names: taggers",
+    "jobs/library_titles_600000": "Subjects of library titles: all titles",
     "jobs/demo": "The demo: words by their descriptions",
     "jobs/two_towers": "Job titles to occupations: two towers and peers",
     "readme_optimizers": "README's example with other optimizers",
@@ -204,6 +205,7 @@ PAGES = {
         (
             "jobs/job_titles",
             "jobs/library_titles",
+            "jobs/library_titles_600000",
             "jobs/short_texts",
             "tagging/bibtex",
             "tagging/delicious",
