@@ -43,7 +43,7 @@ class Preset(NamedTuple):
 
 PRESETS = {
     "fast": Preset(4, 20.0, (0.5,), 96),
-    "best": Preset(5, 90.0, (0.5, 0.1, 1.0)),
+    "best": Preset(5, 45.0, (0.5, 0.1, 1.0)),
 }
 # Where a text's heaviest terms are learned from.
 _LIGHT_EPOCHS = 3

@@ -540,8 +540,8 @@ class Tagger(Estimator):
 
     def _train(self, data, selection, single_label):
         epochs, most = selection.epochs, PRESETS[self.effort].seconds
-        groups = selection.num_groups
-        if groups == 1 and selection.loss == "squared_hinge":
+        groups = 1
+        if selection.loss == "squared_hinge":
             groups = linear_tree.choose_groups(
                 data.rows, len(self.tags), epochs, most
             )
