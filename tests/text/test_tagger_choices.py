@@ -276,7 +276,8 @@ def test_fields_are_not_chosen_among_some_of_the_labels(monkeypatch, effort):
     tags = [[tag, "all"] for tag in stem]
     monkeypatch.setattr(tried_labels, "MAX_SECONDS", 1e-9)
     monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
-    monkeypatch.setattr(linear_tree, "_MAX_GROUP", 10)
+    preset = PRESETS[effort]._replace(seconds=1e-9)
+    monkeypatch.setitem(PRESETS, effort, preset)
     tagger = quiet(neighbors=None, effort=effort).fit(texts, tags)
     names = [name for name, *_ in tagger.summary["tried"]]
     # What is mixed in is judged by all labels, with a label tree.
@@ -284,6 +285,7 @@ def test_fields_are_not_chosen_among_some_of_the_labels(monkeypatch, effort):
     assert [x for x in names if x not in ("kernel", "perceptron")] == [
         "text:words", *added,
     ]  # fmt: skip
+    assert tagger.summary["groups"] == 8
 
 
 def test_a_tree_is_judged_as_it_answers():

@@ -321,9 +321,9 @@ class ModelSelection:
     def _limit(self, featured, sets, train, held, held_labels):
         """The parts that all candidates are compared on.
 
-        If there is no time for all labels, nothing is chosen with
-        `effort="best"`: a label tree of all labels tells what mixed-in scores
-        are worth. Otherwise the slowest candidate decides how many labels all
+        With `effort="best"`, fields and C are not chosen if the classifiers
+        will be a label tree: a tree of all labels tells what mixed-in scores are
+        worth. Otherwise the slowest candidate decides how many labels all
         candidates are tried on. If rows have one label, the rows of other
         labels are left out. Among some of its labels, a row of several has few
         rivals: what is best there is not best among all. Then nothing is
@@ -337,9 +337,11 @@ class ModelSelection:
         slowest = max(seconds)
         is_slow = slowest > tried_labels.MAX_SECONDS
         if is_slow and self.ensemble.is_wanted and self.loss != "logistic":
+            # As the classifiers are trained in the end.
             self.num_groups = linear_tree.choose_groups(
-                featured.join(sets[0])[1], size, choice.EPOCHS, 0.0
-            )
+                featured.join(sets[0])[1], size, self.epochs,
+                self.effort.seconds,
+            )  # fmt: skip
         if self.num_groups > 1:
             self.is_tried, self.some = False, np.arange(size)
             few = tried_labels.spread(len(held_labels), _MAX_SCORES // size)
