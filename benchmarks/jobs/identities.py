@@ -58,9 +58,11 @@ HEADS = {
     "ProjectedSoftmax": lambda n: tfxclass.layers.ProjectedSoftmax(
         n, 32, **cosine()
     ),
-    "HierarchicalSoftmax": lambda n: tfxclass.layers.HierarchicalSoftmax(n),
+    "HierarchicalSoftmax": lambda n: tfxclass.layers.HierarchicalSoftmax(
+        n, tree="balanced"
+    ),
     "auto, CosFace": sampled("auto", margin=0.2),
-    "auto, ArcFace": sampled("auto", margin=0.2, margin_type="angular"),
+    "auto, ArcFace": sampled("auto", margin=0.2, margin_type="arcface"),
 }
 
 

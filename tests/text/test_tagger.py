@@ -376,7 +376,7 @@ def test_what_a_user_sees(capsys):
 
 
 def test_other_columns_are_refused(trained):
-    with pytest.raises(ValueError, match="Columns must be"):
+    with pytest.raises(ValueError, match="columns that the tagger"):
         trained.predict({"title": ["a"]})
 
 
@@ -466,3 +466,31 @@ def test_fields_of_columns():
     assert Field("text") == Field(["text"])
     with pytest.raises(ValueError, match="columns of the texts.*'nope'"):
         quiet(fields=[Field("nope")]).fit(TEXTS, TAGS)
+
+
+@pytest.mark.parametrize("fields", [Field("text"), "text", ["text"]])
+def test_fields_that_are_no_list_of_fields(fields):
+    with pytest.raises(ValueError, match="`fields` must be a list of"):
+        quiet(fields=fields).fit(TEXTS, TAGS)
+
+
+def test_validation_data_with_other_tags_warns():
+    tagger = Tagger(effort="fast", verbose=0)
+    with pytest.warns(UserWarning, match="2 of 2 texts of `validation_data`"):
+        tagger.fit(TEXTS, TAGS, validation_data=(["a", "b"], ["x", "y"]))
+
+
+def test_a_file_is_for_fit_alone(trained, tmp_path):
+    path = tmp_path / "file.jsonl"
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        tfxclass.text.TextFile(path, "text")
+    path.write_text('{"text": "a bird"}\n')
+    file = tfxclass.text.TextFile(path, "text")
+    assert list(file) == [({"text": ["a bird"]}, None)]
+    with pytest.raises(ValueError, match="A TextFile is for `fit`"):
+        trained.predict(file)
+    with pytest.raises(
+        ValueError, match="Received: 1111.*int.* as text 1"
+    ) as e:
+        trained.predict(["a", int("1" * 500)])
+    assert len(str(e.value)) < 200

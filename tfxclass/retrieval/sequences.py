@@ -85,6 +85,7 @@ def next_items(
     beginnings, labels = tfxclass.retrieval.next_items([[5, 7, 9], [1, 2]])
     ```
     """
+    check_sequences("sequences", sequences)
     pairs = [(s[:i], s[i]) for s in sequences for i in range(1, len(s))]
     labels = np.array([label for _, label in pairs], np.int64)
     return [beginning for beginning, _ in pairs], labels

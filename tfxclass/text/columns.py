@@ -32,6 +32,8 @@ _UNSPACED = re.compile(
 # Spaces do not part words if more than this share of the letters is of such
 # scripts, or if words have more letters than this on average.
 _UNSPACED_SHARE, _LONG_WORD = 0.1, 15
+# Characters of a wrong value that a message shows.
+_SHOWN = 60
 # Words of a text on average, up to which they are few.
 _FEW_WORDS = 3
 
@@ -47,6 +49,12 @@ def read(texts: Texts) -> Columns:
         raise ValueError(
             "`texts` must be a list of texts, or a dict of such lists. "
             f"Received: one text {texts[:40]!r}"
+        )
+    if isinstance(texts, Iterable) and hasattr(texts, "batch_size"):
+        raise ValueError(
+            "`texts` must be a list of texts, or a dict of such lists. A "
+            f"{type(texts).__name__} is for `fit` and `partial_fit`, without "
+            "`tags`. Fix: read it with `tfxclass.text.readers.read`"
         )
     if hasattr(texts, "iloc") and hasattr(texts, "columns"):
         # Iterating over a pandas.DataFrame gives the names of its columns.
@@ -75,11 +83,16 @@ def _text(name, number, text):
         return text
     if not isinstance(text, str):
         raise ValueError(
-            f"Texts must be str. Received: {text!r} ({type(text).__name__}) "
-            f"as text {number} of column {name!r}"
+            f"Texts must be str. Received: {_short_repr(text)} "
+            f"({type(text).__name__}) as text {number} of column {name!r}"
         )
     # Halves of surrogate pairs are str, but not UTF-8.
     return text.encode("utf-8", "replace")
+
+
+def _short_repr(value):
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
 def size(columns: Columns) -> int:
@@ -104,7 +117,9 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
     """Raises ValueError unless the names of the columns are those expected."""
     if set(columns) != set(expected):
         raise ValueError(
-            f"Columns must be {sorted(expected)}. Received: {sorted(columns)}"
+            "`texts` must be a dict of the columns that the tagger was fitted "
+            f"to, {sorted(expected)}; a list is the column {TEXT!r}. Received: "
+            f"{sorted(columns)}"
         )
 
 
@@ -262,6 +277,11 @@ def _kind(texts):
 def check_fields(fields: list[Field], columns: Columns) -> None:
     """Raises ValueError where a field reads a column that there is not."""
     for field in fields:
+        if not isinstance(field, Field):
+            raise ValueError(
+                "`fields` must be a list of `tfxclass.text.Field`. Received: "
+                f"{_short_repr(field)} in it"
+            )
         unknown = [name for name in field.columns if name not in columns]
         if unknown:
             raise ValueError(

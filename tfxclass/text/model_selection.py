@@ -322,8 +322,8 @@ class ModelSelection:
         """The parts that all candidates are compared on.
 
         With `effort="best"`, fields and C are not chosen if the classifiers
-        will be a label tree: a tree of all labels tells what mixed-in scores are
-        worth. Otherwise the slowest candidate decides how many labels all
+        will be a label tree: a tree of all labels tells what mixed-in scores
+        are worth. Otherwise the slowest candidate decides how many labels all
         candidates are tried on. If rows have one label, the rows of other
         labels are left out. Among some of its labels, a row of several has few
         rivals: what is best there is not best among all. Then nothing is

@@ -1,5 +1,6 @@
 """Files of texts and tags: JSON lines, CSV, Parquet, and the XC format."""
 
+import os
 from collections.abc import Iterator
 from collections.abc import Sequence
 
@@ -80,7 +81,7 @@ class TextFile:
 
     Args:
         path: str or `os.PathLike`.
-        columns: names of the columns to read as texts.
+        columns: names of the columns to read as texts, or one name.
         tags: name of the column of the tags; None gives None for the tags.
         encoding: str, of JSON lines, CSV and TSV.
         separator: str between the tags of a field of CSV and TSV; "" where a
@@ -102,7 +103,13 @@ class TextFile:
         separator: str = "|",
         batch_size: int = 4096,
     ) -> None:
-        self.path, self.columns = local_path(path), list(columns)
+        self.path = local_path(path)
+        if not os.path.isfile(self.path):
+            raise FileNotFoundError(
+                f"`path` must be a file. Received: {self.path!r}, which does "
+                "not exist"
+            )
+        self.columns = [columns] if isinstance(columns, str) else list(columns)
         text_files.check_encoding(encoding)
         if not isinstance(separator, str):
             raise ValueError(

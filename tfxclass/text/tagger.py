@@ -176,6 +176,11 @@ class Tagger(Estimator):
                 f"`learning_rate` must be positive. Received: {learning_rate!r}"
             )
         self.encoder, self.learning_rate = encoder, learning_rate
+        if isinstance(fields, (Field, str)):
+            raise ValueError(
+                "`fields` must be a list of `tfxclass.text.Field`. Received: "
+                f"{fields!r}"
+            )
         is_list = fields is None or isinstance(fields, (list, tuple))
         self.fields = fields if is_list else list(fields)
         self.effort, self.c = effort, c
@@ -258,6 +263,7 @@ class Tagger(Estimator):
         labels, size = corpus.labels(), corpus.size
         if held is not None:
             held = held[0], corpus_lib.ids_of(held[1], self.tags)
+            _warn_of_new_tags(held[1])
         single_label = bool(np.all(np.diff(labels.splits) == 1))
         selection = ModelSelection(
             self, corpus, labels, single_label, held, linear_only
@@ -654,6 +660,18 @@ def _megabytes(model):
         for x in model.weights
     )
     return round(total / 1e6, 1)
+
+
+def _warn_of_new_tags(labels):
+    """Warns if most texts of `validation_data` have unknown tags alone."""
+    unknown = np.count_nonzero(np.diff(labels.splits) == 0)
+    if 2 * unknown > len(labels):
+        warnings.warn(
+            f"{unknown} of {len(labels)} texts of `validation_data` have no "
+            "tag that the texts to learn from have. They cannot tell what is "
+            "best.",
+            stacklevel=4,
+        )
 
 
 def _no_columns(weights, count):
