@@ -58,7 +58,7 @@ def hits(tagger, titles, ks=(1, 5, 10)):
     }
 
 
-def main(folder, out=None, effort="fast", verbose=1):
+def main(folder, out=None, effort="best", verbose=1):
     """Learns, tests and exports; the hits at 1, 5 and 10."""
     names, titles = read(folder)
     train, held, test = split(titles)
@@ -77,6 +77,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--out", help="folder of the served model")
-    parser.add_argument("--effort", default="fast", choices=("fast", "best"))
+    parser.add_argument("--effort", default="best", choices=("fast", "best"))
     given = parser.parse_args()
     main(given.folder, given.out, given.effort)

@@ -77,7 +77,7 @@ def split(pairs, seed=0):
     ]
 
 
-def main(path=None, out=None, effort="fast", verbose=1):
+def main(path=None, out=None, effort="best", verbose=1):
     """Learns, tests and exports; what `evaluate` found."""
     train, test = split(read(path))
     tagger = tfxclass.text.Tagger(effort=effort, verbose=verbose)
@@ -101,6 +101,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", nargs="?", help="file of texts and tags")
     parser.add_argument("--out", help="folder of the served model")
-    parser.add_argument("--effort", default="fast", choices=("fast", "best"))
+    parser.add_argument("--effort", default="best", choices=("fast", "best"))
     given = parser.parse_args()
     main(given.data, given.out, given.effort)
