@@ -83,17 +83,18 @@ class Tagger(Estimator):
             `effort="best"`.
         hidden_units: int, units of a network with one hidden layer on the
             texts' terms, whose logits are added (`MixedScores`); 0 for none. By
-            default 512 if texts have several tags, there is time for eight
-            passes over the texts in half a minute of a core and held-out texts
-            gain 0.002 of their score by them, with `effort="best"`.
+            default 512 with `effort="best"`, if held-out texts gain 0.002 of
+            their score by them. Half a minute of a core must be enough for
+            eight passes over the texts. One of more than 100 tags is left to
+            the embeddings.
         embedding_dim: int, length of embeddings of terms and tags, whose
             scores are mixed in (`MixedScores`); 0 for none. A text is the sum
             of the embeddings of its terms, and is compared with tags by cosine.
             Words and runs of 3 to 5 characters of short columns have
-            embeddings. By default 256, or less for more than 200,000 terms, if
-            there is time for two passes over the texts in two minutes of a core
-            and held-out texts gain 0.002 of their score by them, with
-            `effort="best"`.
+            embeddings. By default 256 with `effort="best"`, if held-out texts
+            gain 0.002 of their score by them. Two minutes of a core must be
+            enough for two passes over the texts. More than 200,000 terms get
+            shorter embeddings.
         weight_threshold: float, weights of less than this are dropped from the
             linear classifiers.
         encoder: Keras model or layer of texts to features `[batch, dim]` (or a
