@@ -19,6 +19,7 @@ TITLES = {
     "jobs/library_titles": "Subjects of library titles: taggers",
     "jobs/short_texts": "Readings of Japanese names: taggers",
     "jobs/library_titles_600000": "Subjects of library titles: all titles",
+    "jobs/identities": "Characters as identities: each head at its best rate",
     "jobs/demo": "The demo: words by their descriptions",
     "jobs/two_towers": "Job titles to occupations: two towers and peers",
     "readme_optimizers": "README's example with other optimizers",
