@@ -4,7 +4,7 @@
 
 `--data`: a file of `numpy.savez` with `images` (`[n, height, width]`, numbers
 from 0 to 255) and `identities` (`[n]`, any labels). Without it, simple figures
-are drawn. A fifth of the identities is left out of training. On them the
+are made. A fifth of the identities is left out of training. On them the
 example verifies pairs of images, and identifies images by a gallery with one
 image of each identity. `docs/identities.md` explains each step.
 """
@@ -23,14 +23,14 @@ UNEQUAL_SHARE = 1e-3  # of unequal pairs that may match
 def read(path):
     """`(images, identities)`: float32 `[n, h, w, 1]` in [0, 1], and ints."""
     if path is None:
-        return draw()
+        return make_figures()
     with np.load(path) as file:
         images, names = file["images"], file["identities"]
     identities = np.unique(names, return_inverse=True)[1]
     return images[..., np.newaxis].astype("float32") / 255, identities
 
 
-def draw(num_identities=250, photos=12, seed=0):
+def make_figures(num_identities=250, photos=12, seed=0):
     """Patterns of dots, in another light and with noise in each image."""
     random = np.random.default_rng(seed)
     identities = np.repeat(np.arange(num_identities), photos)

@@ -281,7 +281,7 @@ def test_fields_are_not_chosen_among_some_of_the_labels(monkeypatch, effort):
     tagger = quiet(neighbors=None, effort=effort).fit(texts, tags)
     names = [name for name, *_ in tagger.summary["tried"]]
     # What is mixed in is judged by all labels, with a label tree.
-    added = [] if effort == "fast" else ["neighbours", "embeddings"]
+    added = [] if effort == "fast" else ["neighbors", "embeddings"]
     assert [x for x in names if x not in ("kernel", "perceptron")] == [
         "text:words", *added,
     ]  # fmt: skip

@@ -24,6 +24,7 @@ from tfxclass.types import Config
 #: of an encoder.
 HIDDEN, EMBEDDED = "mixed_hidden", "mixed_embeddings"
 ENCODED = "mixed_scores"
+# Labels from which on embeddings take the place of a perceptron.
 _MANY_LABELS = 100
 # Embeddings are not learned again with the held-out texts if these are fewer.
 _FEW_HELD = 0.05
@@ -161,7 +162,7 @@ class Ensemble:
             return answers
         layer = neighbors.build_neighbor_votes(data.learned, count)
         share, mixed = self._shared(answers, layer, data, neighbors.SHARES)
-        if not self._gains("neighbours", wanted, answers, mixed, data):
+        if not self._gains("neighbors", wanted, answers, mixed, data):
             return answers
         self.neighbors, self.vote_share = count, share
         return mixed

@@ -12,6 +12,7 @@ from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.optimizers import LazyAdam
 from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.sparse_rows import SparseRows
+from tfxclass.text.training_batches import training_batches
 
 #: Units of the hidden layer.
 UNITS = 512
@@ -124,8 +125,9 @@ def train(
         _RATE, steps, _LAST * _RATE
     )
     model.compile(LazyAdam(rate), loss=head.loss)
+    batches = training_batches(rows, labels, _BATCH, seeds[4])
     model.fit(
-        _batches(rows, labels, seeds[4]), epochs=epochs, verbose=0,
+        batches, epochs=epochs, verbose=0,
         callbacks=[_told(say, epochs)], shuffle=False,
     )  # fmt: skip
     return _trained(first, head)
@@ -143,26 +145,6 @@ def _told(say, epochs):
             say(f"perceptron: loss {logs['loss']:.4f}, epoch {epoch + 1}")
 
     return keras.callbacks.LambdaCallback(on_epoch_end=tell)
-
-
-def _batches(rows, labels, seed):
-    """`((ids, values), padded ids of labels)`, shuffled."""
-    lists = [
-        tf.RaggedTensor.from_row_splits(flat, splits)
-        for splits, flat in (
-            (rows.splits, rows.ids),
-            (rows.splits, rows.values),
-            (labels.splits, labels.ids),
-        )
-    ]
-
-    def padded(ids, values, labels):
-        given = ids.to_tensor(), values.to_tensor()
-        return given, labels.to_tensor(default_value=-1)
-
-    data = tf.data.Dataset.from_tensor_slices(tuple(lists))
-    data = data.shuffle(len(rows), seed=seed).batch(_BATCH)
-    return data.map(padded).prefetch(2)
 
 
 def _trained(first, head):
