@@ -1,7 +1,10 @@
 """What the figures of the project share: colors, sizes, ticks.
 
 A title states the conclusion. A panel has six lines at most. Text has 10 pt.
+Panels stand one above the other, so that a phone shows them 380 pixels wide.
 """
+
+import textwrap
 
 #: One color for each method, in all figures.
 COLORS = {
@@ -10,12 +13,18 @@ COLORS = {
     "auto": "tab:orange",
     "forest": "tab:green",
     "lsh": "tab:purple",
+    "lsh_uncorrected": "tab:cyan",
     "forest_paper": "tab:brown",
     "random": "tab:gray",
     "optimal": "tab:pink",
     "keras_dense_adam": "dimgray",
     "tf_sampled_softmax_adam": "tab:red",
     "sampled_head_adam": "tab:orange",  # its sampler is "auto"
+    "hs huffman": "tab:blue",
+    "plt clustered, wide": "tab:orange",
+    "balanced": "tab:green",
+    "fastText hs": "tab:red",
+    "fastText softmax": "tab:gray",
 }
 #: How methods are called in figures.
 NAMES = {
@@ -24,6 +33,7 @@ NAMES = {
     "auto": "auto",
     "forest": "forest",
     "lsh": "LSH",
+    "lsh_uncorrected": "LSH, uncorrected",
     "forest_paper": "the paper's forest",
     "random": "the papers' random",
     "optimal": "optimal",
@@ -54,9 +64,19 @@ def new_figure(columns=1, rows=1, width=5.4, height=4.4, **options):
 
 def save(figure, path, title):
     """Writes a figure, the conclusion above it."""
-    figure.suptitle(title, fontsize=_SIZE + 2)
+    figure.suptitle(wrapped(title, figure), fontsize=_SIZE + 2)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
+
+
+def wrapped(title, figure):
+    """A title in lines of like length, no wider than the figure."""
+    most = int(11 * figure.get_figwidth())
+    lines = textwrap.wrap(title, most)
+    for width in range(len(title) // len(lines), most):
+        if len(textwrap.wrap(title, width)) == len(lines):
+            return textwrap.fill(title, width)
+    return "\n".join(lines)
 
 
 def plain_ticks(axis):

@@ -1,9 +1,11 @@
 """Step time against the number of classes, 1 % of them sampled.
 
     python benchmarks/growth.py [num_classes ...]
+    python benchmarks/growth.py --figures
 
 Methods of `step_time.py`, each in a process of its own: batch 256, 128
 dimensions. `Dense` stops at a million classes, where a step takes seconds.
+`--figures` runs nothing, and draws the committed rows.
 """
 
 import os
@@ -11,14 +13,15 @@ import sys
 
 import figure_style
 import measure
+import notes
 
 SCRIPT = os.path.join(measure.FOLDER, "step_time.py")
 SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
 MOST_FOR_DENSE = 1_000_000
 METHODS = {
     "keras_dense_adam": "Keras Dense, Adam",
-    "tf_sampled_softmax_adam": "tf.nn.sampled_softmax_loss, Adam",
-    "sampled_head_adam": "tfxclass SampledSoftmax, HeadAdam",
+    "tf_sampled_softmax_adam": "sampled_softmax_loss, Adam",
+    "sampled_head_adam": "tfxclass SampledSoftmax",
 }
 
 
@@ -57,6 +60,7 @@ def draw_figure(rows):
             color = figure_style.COLORS[method]
             axes.plot(sizes, times, "o-", label=label, color=color)
         axes.set(title=title_of(rows), xscale="log", yscale="log")
+        axes.set_ylim(top=5e4)  # room for the legend
         for axis in (axes.xaxis, axes.yaxis):
             figure_style.plain_ticks(axis)
 
@@ -64,4 +68,7 @@ def draw_figure(rows):
 
 
 if __name__ == "__main__":
-    main([int(n) for n in sys.argv[1:]] or SIZES)
+    if sys.argv[1:] == ["--figures"]:
+        draw_figure(notes.results("growth"))
+    else:
+        main([int(n) for n in sys.argv[1:]] or SIZES)

@@ -20,7 +20,7 @@ epoch. `mb` is computed: a model an average.
 
 A job is a model, in a process of its own; those that are done lie in
 benchmarks/cache/local_sgd_accuracy and are not run again. "--cached" runs none
-and tells of those.
+and tells of those. "--figures" alone draws the committed rows.
 """
 
 import argparse
@@ -29,6 +29,7 @@ import os
 import sys
 
 import measure
+import notes
 import numpy as np
 import verses_data
 
@@ -213,14 +214,18 @@ def row(job, epochs, last, of_seeds):
     return {**found, "seeds": len(of_seeds)}
 
 
-def draw_all(rows, curves):
+def draw_rows(rows):
+    """The figure of the rows of local_sgd_accuracy.json."""
     measure.plot(
         NAME,
         lambda axes: draw(axes, rows),
         "steps between two averages",
         "test accuracy in percent",
-        xscale="log",
     )
+
+
+def draw_all(rows, curves):
+    draw_rows(rows)
     for part, label in (("steps", "steps"), ("mb", "MB to all-reduces")):
         measure.plot(
             f"{NAME}_{part}",
@@ -251,7 +256,11 @@ def draw(axes, rows):
         level = 100 * one["accuracy"]
         axes.axhline(level, ls=style, label=label, c="k", alpha=0.5)
     axes.set_title(_conclusion(rows))
-    axes.set_ylim(bottom=30)  # room for the legend
+    axes.set_ylim(bottom=20)  # room for the legend
+    axes.set_xscale("log")
+    intervals = sorted({r["interval"] for r in rows})
+    axes.set_xticks(intervals, map(str, intervals))
+    axes.minorticks_off()
 
 
 def _conclusion(rows):
@@ -266,8 +275,8 @@ def _conclusion(rows):
 
     first, last = (max(0.0, cost(n)) for n in (REPLICAS[0], REPLICAS[-1]))
     return (
-        f"Rare averages cost {first:.0f} points with {REPLICAS[0]} replicas, "
-        f"{last:.0f} with {REPLICAS[-1]}"
+        f"Rare averages cost {first:.0f} points of accuracy\n"
+        f"with {REPLICAS[0]} replicas, {last:.0f} with {REPLICAS[-1]}"
     )
 
 
@@ -288,6 +297,8 @@ if __name__ == "__main__":
         folder, method, replicas, interval, *own, epochs, seed = sys.argv[2:]
         job = method, int(replicas), int(interval), *own
         print(json.dumps(child(folder, *job, int(epochs), int(seed))))
+    elif sys.argv[1:] == ["--figures"]:
+        draw_rows(notes.results(NAME))
     else:
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         parser.add_argument("folder")

@@ -171,10 +171,11 @@ def tabulate(args):
     """Writes long_tail/<set>.json and .png of what there is."""
     for name in args.sets:
         rows = rows_of(args, name)
+        path = os.path.join(args.out, "long_tail", name)
         if not rows:
+            redraw(path)
             continue
         os.makedirs(os.path.join(args.out, "long_tail"), exist_ok=True)
-        path = os.path.join(args.out, "long_tail", name)
         record = {
             "date": time.strftime("%Y-%m-%d"),
             "machine": measure.machine(),
@@ -183,6 +184,13 @@ def tabulate(args):
         }
         measure.write(path + ".json", record)
         draw(rows, path + ".png")
+
+
+def redraw(path):
+    """The figure of the committed `<path>.json`, if there is one."""
+    if os.path.exists(path + ".json"):
+        with open(path + ".json") as f:
+            draw(json.load(f)["rows"], path + ".png")
 
 
 #: The losses of the figure; the table has all.
@@ -199,24 +207,26 @@ SHOWN = {
 def draw(rows, path):
     """P@1 against PSP@1; macro-F1 by band."""
     found = {row["loss"]: row for row in rows if row["loss"] in SHOWN}
-    figure, (left, right) = figure_style.new_figure(2)
+    figure, (above, below) = figure_style.new_figure(rows=2, height=3.8)
     bands = [key for key in rows[0] if key.startswith("F1 ")]
     for (loss, row), marker in zip(found.items(), "osv^D<"):
         style = {"marker": marker, "label": SHOWN[loss]}
-        left.plot(100 * row["P@1"], 100 * row["PSP@1"], ls="", ms=9, **style)
-        right.plot(bands, [100 * row[band] for band in bands], **style)
-    left.set(
+        above.plot(100 * row["P@1"], 100 * row["PSP@1"], ls="", ms=9, **style)
+        below.plot(bands, [100 * row[band] for band in bands], **style)
+    above.set(
         xlabel="precision at 1, in percent",
-        ylabel="the same, rare labels weigh more (PSP@1)",
+        ylabel="PSP@1 in percent (rare labels weigh more)",
     )
-    left.legend()
-    right.set(xlabel="training samples of a class", ylabel="F1 in percent")
-    right.set_xticks(range(len(bands)), [band[3:] for band in bands])
+    above.legend()
+    below.set(xlabel="training samples of a class", ylabel="F1 in percent")
+    below.set_xticks(range(len(bands)), [band[3:] for band in bands])
     best, rare = (
         SHOWN[max(found.values(), key=lambda row: row[key])["loss"]]
         for key in ("P@1", "PSP@1")
     )
     title = f"Best precision: {best}. Best on rare labels: {rare}"
+    if best == rare:
+        title = f"Best precision, also on rare labels: {best}"
     figure_style.save(figure, path, title)
 
 

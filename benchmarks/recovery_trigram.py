@@ -19,7 +19,7 @@ encoder along; from one point to the next it begins with the same rows again.
 
 A job is a model of one seed, in a process of its own; those that are done lie
 in benchmarks/cache/recovery_trigram and are not run again. "--cached" runs none
-and tells of those.
+and tells of those. "--figures" alone draws the committed rows.
 """
 
 import argparse
@@ -29,6 +29,7 @@ import time
 import warnings
 
 import measure
+import notes
 import numpy as np
 import verses_data
 
@@ -309,27 +310,42 @@ def save_epochs(curves):
         for values in zip(*columns.values())
     ]
     measure.save(f"{NAME}_epochs", rows)
+    draw_epochs(rows)
+
+
+def draw_epochs(rows):
+    """The figure of the rows of recovery_trigram_epochs.json."""
     measure.plot(
         f"{NAME}_epochs",
-        lambda axes: draw(axes, epochs, means, spreads),
+        lambda axes: draw(axes, rows),
         "epochs of training the narrow model",
         "test perplexity",
     )
 
 
-def draw(axes, epochs, means, spreads):
-    labels = "narrow model, 24 of 192 dimensions", "after the step"
-    for mean, spread, label in zip(means, spreads, labels):
+def draw(axes, rows):
+    epochs = [row["epochs"] for row in rows]
+    labels = {"slim": "narrow model (24 of 192)", "step": "after recovery"}
+    for name, label in labels.items():
+        mean, spread = ([r[key] for r in rows] for key in (name, f"{name} +-"))
         axes.errorbar(epochs, mean, spread, fmt="o-", capsize=3, label=label)
     axes.set_xscale("log")
     axes.set_xticks(epochs, [f"{n:g}" for n in epochs])
     axes.minorticks_off()
-    axes.set_title("The step helps most after short training")
+    first, last = (
+        100 * (1 - row["step"] / row["slim"]) for row in (rows[0], rows[-1])
+    )
+    axes.set_title(
+        f"Recovery lowers perplexity by {first:.0f} % after "
+        f"{epochs[0]:g} epochs,\nby {last:.0f} % after {epochs[-1]:g}"
+    )
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         print(json.dumps(child(*sys.argv[2:])))
+    elif sys.argv[1:] == ["--figures"]:
+        draw_epochs(notes.results(f"{NAME}_epochs"))
     else:
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         parser.add_argument("folder")

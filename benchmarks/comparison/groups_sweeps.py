@@ -14,6 +14,7 @@ benchmarks/results/comparison:
 import statistics
 import sys
 
+from benchmarks import figure_style
 from benchmarks.comparison import groups
 from benchmarks.comparison import groups_command
 from benchmarks.comparison.groups_results import LABELS
@@ -28,12 +29,16 @@ SWEEPS = {
     "num_hashes": (TABLES, (5, 7, 9, 12)),
 }
 TITLES = {
-    "num_trees": "trees L",
-    "leaf_size": "rows of a cell",
-    "rebuild_interval": "rebuild interval T, steps",
-    "num_tables": "LSH tables L",
-    "num_hashes": "LSH functions K",
+    "num_trees": "trees",
+    "leaf_size": "classes in a leaf",
+    "rebuild_interval": "steps between rebuilds",
+    "num_tables": "LSH tables",
+    "num_hashes": "hash functions per table",
 }
+TITLE = (
+    "SelectiveSoftmax and LSHSoftmax hardly depend on the options of "
+    "their index"
+)
 NAMES = {**LABELS, "forest": "SelectiveSoftmax", "lsh": "LSHSoftmax"}
 
 
@@ -73,41 +78,49 @@ def rows_of(found):
 
 def draw(rows, path):
     """Accuracy over each option, a line for each method."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     options = [
         name for name in SWEEPS if any(r["option"] == name for r in rows)
     ]
-    figure, panels = plt.subplots(
-        1,
-        len(options),
-        figsize=(3 * len(options), 3),
-        sharey=True,
-        squeeze=False,
+    figure, panels = figure_style.new_figure(
+        2, (len(options) + 2) // 2, 2.8, 2.4, sharey=True
     )
-    for axes, option in zip(panels[0], options):
-        for label in NAMES.values():
-            points = sorted(
-                (row["value"], row["accuracy"])
-                for row in rows
-                if (row["option"], row["method"]) == (option, label)
+    for axes, option in zip(panels, options):
+        methods, values = SWEEPS[option]
+        for method in methods:
+            axes.plot(
+                *_line(rows, option, NAMES[method]),
+                ".-",
+                color=figure_style.COLORS[method],
+                label=NAMES[method],
             )
-            if points:
-                axes.plot(*zip(*points), ".-", label=label)
-        axes.set_xscale("log")
-        values = SWEEPS[option][1]
-        axes.set_xticks(values, [str(value) for value in values])
+        axes.set(xlabel=TITLES[option], xscale="log")
+        # Every second one: the panels are narrow.
+        axes.set_xticks(values[::2], [f"{value:,}" for value in values[::2]])
         axes.minorticks_off()
-        axes.set_xlabel(TITLES[option])
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
-    panels[0][0].set_ylabel("accuracy")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    _legend(panels, len(options))
+    figure.supylabel("accuracy in percent", fontsize=10)
+    figure_style.save(figure, path, TITLE)
+
+
+def _line(rows, option, label):
+    """`(values, accuracies in percent)`, by value."""
+    points = sorted(
+        (row["value"], 100 * row["accuracy"])
+        for row in rows
+        if (row["option"], row["method"]) == (option, label)
+    )
+    return tuple(zip(*points)) or ((), ())
+
+
+def _legend(panels, used):
+    """One legend for all panels, in the first one that is not used."""
+    found = {}
+    for axes in panels[:used]:
+        lines, labels = axes.get_legend_handles_labels()
+        found.update(zip(labels, lines))
+    for axes in panels[used:]:
+        axes.set_axis_off()
+    panels[used].legend(found.values(), found, loc="center")
 
 
 def main(argv=None):

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 
+from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.defaults.cells import CELLS
 from benchmarks.defaults.model import ADAM_FOR_EMBEDDINGS
@@ -22,7 +23,7 @@ RUNS = os.path.join(os.path.dirname(__file__), "runs.json")
 DEFAULT = "HeadAdam"
 BASELINE = "class means"
 _KEPT_BACK = {cell.name for cell in CELLS if cell.is_kept_back}
-# One color for each method, in all figures of the project.
+# One color for each optimizer.
 _SHOWN = {
     "HeadAdam": "tab:blue",
     "Adam": "tab:orange",
@@ -30,6 +31,8 @@ _SHOWN = {
     "Adagrad": "tab:green",
     "SGD, momentum": "tab:purple",
 }
+# What the figure calls them.
+_CALLED = {"Adam, a moment a row": "Adam, one moment per class"}
 
 
 def allowed(best):
@@ -229,14 +232,9 @@ def sampler_table(rows):
 
 def draw(rows, cells, path):
     """Regret of each optimizer's best fixed rate, worst cell first."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     table = regret_table(rows, cells)
     of_cells = {cell: settings(rows, cell) for cell in cells}
-    figure, axes = plt.subplots(figsize=(7.5, 4.2))
+    figure, (axes,) = figure_style.new_figure()
     for name, color in _SHOWN.items():
         first = next(r for r in table if r["optimizer"] == name)
         rate = 1e-3 if name == DEFAULT else first["rate"]
@@ -245,22 +243,21 @@ def draw(rows, cells, path):
             (best_of(of_cells[c])[1] - of_cells[c][key][1] for c in cells),
             reverse=True,
         )
-        label = f"{name}, rate {rate:g}"
+        label = f"{_CALLED.get(name, name)}, rate {rate:g}"
         axes.plot(
             range(1, len(cells) + 1), behind, label=label, color=color,
             linewidth=2.5 if name == DEFAULT else 1.5,
         )  # fmt: skip
-    axes.axhline(2, color="gray", linewidth=1, linestyle=":")
-    axes.set_ylim(-20, 40)
-    axes.set_xlabel("tasks, worst first", fontsize=10)
-    axes.set_ylabel("points behind the best optimizer and rate", fontsize=10)
-    axes.set_title(
+    axes.axhline(0, color="gray", linewidth=1)
+    axes.set_ylim(-20, 60)
+    axes.set_xlabel("tasks, each line from its worst to its best")
+    axes.set_ylabel("points of accuracy behind the best choice")
+    axes.legend()
+    figure_style.save(
+        figure,
+        path,
         "One fixed setting of HeadAdam is near the best of each task",
-        fontsize=11,
     )
-    axes.legend(fontsize=9)
-    figure.tight_layout()
-    figure.savefig(path, dpi=140)
 
 
 def tables(rows):
@@ -304,5 +301,10 @@ def write(rows):
         path = os.path.join(folder, f"{name}.json")
         if of_table:
             measure.write(path, {**about, "rows": of_table})
+    redraw(rows)
+
+
+def redraw(rows):
+    """Writes results/defaults/cells.png."""
     cells = [c for c in finished_cells(rows) if c not in _KEPT_BACK]
-    draw(rows, cells, os.path.join(folder, "cells.png"))
+    draw(rows, cells, os.path.join(measure.RESULTS, NAME, "cells.png"))

@@ -37,6 +37,7 @@ def parse_arguments(argv=None):
         help="sizes to choose rates at; others take those of the next one",
     )
     add("--tables", action="store_true", help="run nothing, only tables")
+    add("--figures", action="store_true", help="draw the committed rows")
     add("--smoke", action="store_true", help="tiny, for the tests")
     add("--cache", default=data_lib.CACHE)
     add("--out", default=os.path.join(measure.RESULTS, "hierarchical"))
@@ -121,12 +122,22 @@ def run(args, argv):
         serving.main(args.out, 200 if args.smoke else serving.NUM_CLASSES)
 
 
+def draw_committed(out):
+    """Both figures, from the rows in folder `out`."""
+    draws = {"eurlex57k": tables.draw, "step_time": growth.draw}
+    for name, draw in draws.items():
+        draw(tables.rows_in(os.path.join(out, name + ".json")), out)
+
+
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     args = parse_arguments(argv)
     if args.group:
         name, size = args.group.split(":")
         run_group(args, name, None if size == "None" else int(size))
+        return
+    if args.figures:
+        draw_committed(args.out)
         return
     if not args.tables:
         run(args, argv)
