@@ -35,7 +35,11 @@ _UNIT = r"(?:%|(?:ms|s|GB|MB|seconds?|minutes?|hours?|points?|times)\b)"
 _MEASURED = re.compile(rf"{_NUMBER}(?:\s?{_UNIT})|(?<![\w.])0\.\d\d+\b")
 _CELL = re.compile(_NUMBER)
 _HEADER = re.compile(rf"(?:^|[\s,(]){_UNIT}")
-_CODE = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", re.M | re.S)
+# A table that a command computes has a test of its own (docs/scale.md).
+_COMPUTED = r"<!-- table: \w+ -->.*?<!-- end -->"
+_CODE = re.compile(
+    rf"^```.*?^```|`[^`\n]*`|\]\([^)]*\)|{_COMPUTED}", re.M | re.S
+)
 
 
 def filled(template, expressions):
@@ -60,7 +64,10 @@ def pattern(template, expressions=()):
 
 
 def numbers_of(text):
-    """Spans of the numbers that need a source, without code and links."""
+    """Spans of the numbers that need a source.
+
+    Code, links and computed tables need none.
+    """
     text = _CODE.sub(lambda found: " " * len(found[0]), text)
     spans = {match.span() for match in _MEASURED.finditer(text)}
     return sorted(spans | set(_cells(text)))

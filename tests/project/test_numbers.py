@@ -58,6 +58,14 @@ as long, and finds 0.87 of them in `0.25 s`.
 | head | ms | seed |
 | --- | --- | --- |
 | one | 1,676 | 3 |
+
+<!-- table: plan -->
+
+| head | ms |
+| --- | --- |
+| two | 5 |
+
+<!-- end -->
 """
 
 
