@@ -69,6 +69,22 @@ def test_values_are_told_before_any_trace(labels, text):
     assert_text_comes_first(error, text)
 
 
+def test_one_hot_labels_of_more_classes_than_the_head_has():
+    x, y = data()
+    labels = np.eye(CLASSES + 1, dtype=int)[y + 1]
+    error = fit_error(x, labels, **OPTIONS)
+    assert_text_comes_first(error, "one-hot labels become ids")
+    assert f"num_classes={CLASSES}" in str(error.value)
+
+
+def test_names_as_labels():
+    x, y = data()
+    names = np.array([f"person {i}" for i in y], object)
+    error = fit_error(x, names, **OPTIONS)
+    assert "np.unique(y, return_inverse=True)" in str(error.value)
+    assert "keras.layers.StringLookup" in str(error.value)
+
+
 def test_one_hot_labels_of_unknown_shape():
     x, y = data()
     labels = np.eye(CLASSES, dtype=np.int64)[y]

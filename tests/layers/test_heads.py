@@ -534,7 +534,15 @@ INVALID = {
     "classes_bool": (lambda: layers.FullSoftmax(True), ["num_classes", "True"]),
     "similarity": (
         lambda: layers.FullSoftmax(9, similarity="l2"),
-        ["`similarity` must be one of ('dot', 'cosine')", "'l2'"],
+        ["`similarity`", '"cosine"', "layers.Cosine(scale=", "'l2'"],
+    ),
+    "swapped_margin": (
+        lambda: layers.Cosine(scale=0.5, margin=64.0),
+        ["`margin`", "below 2", "swapped: Cosine(scale=64.0, margin=0.5)?"],
+    ),
+    "large_angle": (
+        lambda: layers.Cosine(margin=3.2, margin_type="arcface"),
+        ["`margin`", "an angle below pi", "margin=3.2"],
     ),
     "margin_type": (
         lambda: layers.Cosine(margin_type="sphereface"),

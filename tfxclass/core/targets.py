@@ -12,6 +12,8 @@ from tfxclass.types import Margin
 
 # Node names have no spaces; it is what the first line of an error names.
 _MOST_LETTERS = 60
+# Rows of as many ids do not repeat two classes only.
+_FEW_IDS = 10
 _SHAPES = (
     "`labels` must have the shape of the features without their last "
     "dimension, or one dimension more."
@@ -69,6 +71,13 @@ def as_targets(
             have another length than the features, or are one-hot.
     """
     labels = as_tensor(labels)
+    if labels.dtype == tf.string:
+        raise ValueError(
+            "`labels` must be integer class ids. Received: strings. Number "
+            "them: names, y = np.unique(y, return_inverse=True). In a tf.data "
+            "pipeline use keras.layers.StringLookup(vocabulary=names, "
+            "num_oov_indices=0)."
+        )
     if not labels.dtype.is_integer:
         raise ValueError(
             "`labels` must be integer class ids of shape [batch], or "
@@ -171,17 +180,19 @@ def _check_range(ids, num_classes):
 
 
 def _check_one_hot(ids, num_classes):
-    """No row of ids repeats 0 and 1 as often as there are classes."""
-    if num_classes < 3 or ids.shape[1] not in (None, num_classes):
+    """Rows of many ids are not all 0 and 1, whatever they were encoded for."""
+    least = min(num_classes, _FEW_IDS)
+    if num_classes < 3 or (ids.shape[1] is not None and ids.shape[1] < least):
         return None
-    is_one_hot = (tf.size(ids) > 0) & (tf.shape(ids)[1] == num_classes)
+    is_one_hot = (tf.size(ids) > 0) & (tf.shape(ids)[1] >= least)
     is_one_hot &= tf.reduce_all((ids == 0) | (ids == 1))
     return require(
         ~is_one_hot,
         "labels_must_be_class_ids_not_one_hot",
         "`labels` must be class ids, and these look like one-hot or "
         "multi-hot rows. Use their places: one-hot labels become ids by "
-        "argmax. Received: zeros and ones of shape",
+        f"argmax. Received: num_classes={num_classes} with zeros and ones of "
+        "shape",
         tf.shape(ids),
     )
 

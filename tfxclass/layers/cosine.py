@@ -34,7 +34,8 @@ class Cosine:
             `"cosface"`.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: if an argument is out of range. A margin of 2 subtracted
+            from a cosine, or of pi added to an angle, leaves nothing to learn.
 
     Example:
 
@@ -59,6 +60,24 @@ class Cosine:
                 f"`margin` must be >= 0 and finite. Received: {self.margin!r}"
             )
         check_choice("margin_type", self.margin_type, tuple(_MARGINS))
+        self._check_margin()
+
+    def _check_margin(self):
+        """A margin past the range of what it moves is a mistake."""
+        is_angle = self.margin_type == "arcface"
+        if self.margin < (math.pi if is_angle else 2):
+            return
+        what = "an angle below pi" if is_angle else "below 2, part of a cosine"
+        swapped = ""
+        if self.scale < self.margin:
+            swapped = (
+                " They look swapped: Cosine("
+                f"scale={self.margin}, margin={self.scale})?"
+            )
+        raise ValueError(
+            f"`margin` must be {what}, such as 0.2. Received: "
+            f"scale={self.scale}, margin={self.margin}.{swapped}"
+        )
 
     def target_margin(self) -> Margin | None:
         """The margin as a function of the labels' logits, or None."""
@@ -135,7 +154,12 @@ def to_config(cosine: Cosine | None) -> Config:
 def _cosine(similarity, options):
     if isinstance(similarity, Cosine):
         return similarity
-    check_choice("similarity", similarity, ("dot", "cosine"))
+    if similarity not in ("dot", "cosine"):
+        raise ValueError(
+            '`similarity` must be "dot", "cosine" or '
+            "tfxclass.layers.Cosine(scale=..., margin=...). Received: "
+            f"{similarity!r}"
+        )
     if similarity == "dot":
         return None
     given = {name: options[name] for name in _MOVED if name in options}

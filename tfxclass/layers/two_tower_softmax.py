@@ -73,7 +73,8 @@ class TwoTowerSoftmax(SampledSoftmax):
             search them. Defaults to 1,000. None encodes only the sampled
             classes. Samplers that do not read class vectors need no refresh.
         **kwargs: arguments of `ClassHead`, except `tied_to` and `kernel_dtype`.
-            `similarity` is `"dot"`, or `"cosine"` to normalize both sides.
+            `similarity` is `"dot"`, or `"cosine"` to normalize both sides, or
+            a `tfxclass.layers.Cosine` with a scale and a margin.
 
     The call arguments and the output shape are described in `OutputHead`.
 
