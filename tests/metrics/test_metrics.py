@@ -348,6 +348,19 @@ def test_what_is_no_head(head):
         metrics.TopKAccuracy(head, 2)
 
 
+def test_a_missing_head_is_told_by_the_metric():
+    with pytest.raises(ValueError, match=r"`head`.*TopKAccuracy\(head, "):
+        metrics.TopKAccuracy(k=2)
+
+
+@pytest.mark.parametrize("head", ["ours", None])
+def test_an_accuracy_that_would_always_be_one(head):
+    model = identity_head(name="ours")
+    with pytest.raises(ValueError, match="`k` must be at most the number"):
+        metric = metrics.TopKAccuracy(head or model, k=5)
+        result_of(metric, model, [0, 1, 2])
+
+
 def test_needs_the_output_of_the_head():
     metric = metrics.TopKAccuracy("nobody")
     with pytest.raises(ValueError) as error:

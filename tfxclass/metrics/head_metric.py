@@ -33,8 +33,8 @@ class HeadMetric(keras.metrics.Mean):
         super().__init__(name=name, dtype=dtype)
         if not isinstance(head, (OutputHead, str)):
             raise ValueError(
-                "`head` must be a head of tfxclass.layers, or its name. "
-                f"Received: {head!r}"
+                "`head` must be a head of tfxclass.layers, or its name: "
+                f"{type(self).__name__}(head, ...). Received: {head!r}"
             )
         self.head_name = head.name if isinstance(head, OutputHead) else head
 

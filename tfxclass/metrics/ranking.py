@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import early_answers
 from tfxclass.core.forward import Forward
@@ -37,7 +38,8 @@ class RankingMetric(HeadMetric):
 
     def __init__(
         self,
-        head: OutputHead | str,
+        # Without the default, Python's error would name this class.
+        head: OutputHead | str | None = None,
         k: int = 1,
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
@@ -145,12 +147,17 @@ class TopKAccuracy(RankingMetric):
 
     Args:
         head: the head, or its name.
-        k: int, number of answers.
+        k: int, number of answers, at most the number of classes. Defaults to
+            1.
         name: str, name of the metric. Defaults to `accuracy_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
         train_rows: int, number of examples of each training batch that are
             ranked among all classes. None (default) ranks all examples among
             the sample.
+
+    Raises:
+        ValueError: if `head` is missing, or `k` is larger than the number of
+            classes, where the accuracy would always be 1.
 
     Example:
 
@@ -165,7 +172,20 @@ class TopKAccuracy(RankingMetric):
 
     _prefix = "accuracy_at"
 
+    def __init__(
+        self,
+        head: OutputHead | str | None = None,
+        k: int = 1,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+        train_rows: int | None = None,
+    ) -> None:
+        super().__init__(head, k, name, dtype, train_rows)
+        if isinstance(head, OutputHead):
+            check_k(self.k, head.num_classes)
+
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        check_k(self.k, forward.head.num_classes)
         return tf.reduce_max(self.hits(forward, targets), axis=1)
 
 
