@@ -474,6 +474,13 @@ def test_first_version_in_a_new_folder(tmp_path):
     assert folder == str(path / "1")
 
 
+def test_a_folder_of_another_export_is_refused(tmp_path):
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(ValueError, match="'model.onnx', an ONNX model"):
+        tfxclass.export.saved_model(make_model(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
 def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("no")

@@ -358,8 +358,21 @@ def test_not_fitted():
         lambda t: t.save("x"),
         lambda t: t.export("x"),
     ):
-        with pytest.raises(ValueError, match="must be fitted"):
+        with pytest.raises(ValueError, match="not fitted.*`fit\\(texts, tags"):
             use(quiet())
+
+
+@pytest.mark.parametrize("place", ["_train", "_make_model"])
+def test_a_fit_that_failed_is_no_fit(place, monkeypatch):
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    tagger = quiet(effort="fast")
+    monkeypatch.setattr(tagger, place, fail)
+    with pytest.raises(MemoryError):
+        tagger.fit(TEXTS, TAGS)
+    with pytest.raises(ValueError, match="not fitted"):
+        tagger.predict(["a"])
 
 
 def test_what_a_user_sees(capsys):

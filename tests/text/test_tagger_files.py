@@ -73,6 +73,17 @@ def test_a_save_that_fails_leaves_the_old_one(
     assert len(os.listdir(tmp_path)) == len(before) + 1
 
 
+def test_a_folder_holds_a_tagger_or_its_exports(old, tmp_path):
+    old.save(tmp_path / "saved")
+    with pytest.raises(ValueError, match="`path` .*'tagger.json', a saved"):
+        old.export(tmp_path / "saved", verify=False)
+    version = tmp_path / "served" / "1"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    with pytest.raises(ValueError, match="`folder` .*1/saved_model.pb', a"):
+        old.save(tmp_path / "served")
+
+
 def test_how_it_was_made_is_kept(old, tmp_path):
     """A refit of a loaded tagger chooses its fields if the first one did."""
     old.save(tmp_path / "chosen")

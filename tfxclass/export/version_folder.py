@@ -9,6 +9,30 @@ from collections.abc import Iterator
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
+#: What a folder with such a file holds.
+_KINDS = {
+    "saved_model.pb": "one version of a SavedModel",
+    "model.onnx": "an ONNX model",
+    "tagger.json": "a saved Tagger",
+    "rows.npy": "exported class vectors",
+}
+
+
+def check_kind(name: str, path: str, own: str = "") -> None:
+    """Raises ValueError if a folder holds an export of another kind.
+
+    Args:
+        name: str, the argument that `path` was given for.
+        path: str, the folder. It may be missing.
+        own: str, the file in `_KINDS` that may be there.
+    """
+    for file, what in _KINDS.items():
+        if file != own and os.path.isfile(os.path.join(path, file)):
+            raise ValueError(
+                f"`{name}` must not hold another export. Received: {path!r} "
+                f"with {file!r}, {what}. Fix: give a folder of its own."
+            )
+
 
 class _Folder:
     """A folder that will be renamed; `name` is where it is now."""
@@ -23,6 +47,7 @@ def version_folder(path: Path) -> Iterator[_Folder]:
     path = local_path(path)
     if os.path.exists(path) and not os.path.isdir(path):
         raise ValueError(f"`path` must be a folder. Received: {path!r}")
+    check_kind("path", path)
     made = _make_folders(path)
     # A server that polls `path` takes up numbers only.
     folder = _Folder(os.path.join(path, f"incoming-{uuid.uuid4().hex}"))

@@ -494,10 +494,14 @@ class Tagger(Estimator):
     def export_onnx(self, path: Path, k: int = 10, verify: bool = True) -> str:
         """Writes an ONNX model of the features of texts, see `features`.
 
-        The folder `path` gets `model.onnx`, from `feature_ids` (int64) and
-        `feature_values` (float32), `[batch, n]`, to `ids` (int64) and `scores`
-        (float32), `[batch, k]`, best first; and `labels.txt`, the name of tag i
-        in line i. Needs the extra `tfxclass[onnx]`.
+        The folder `path` gets two files:
+
+        - `model.onnx`, from `feature_ids` (int64) and `feature_values`
+          (float32), `[batch, n]`, to `ids` (int64) and `scores` (float32),
+          `[batch, k]`, best first.
+        - `labels.txt`, with the name of tag i in line i.
+
+        It needs the extra `tfxclass[onnx]`.
 
         Args:
             path: folder to make; it must not exist.
@@ -647,7 +651,10 @@ class Tagger(Estimator):
 
     def _check_fitted(self):
         if self.model is None:
-            raise ValueError("The tagger must be fitted first: `fit`.")
+            raise ValueError(
+                "This tagger is not fitted. Fix: call `fit(texts, tags)` "
+                "first, and again if it failed."
+            )
 
     def say(self, message: str) -> None:
         """Prints progress, unless told not to."""

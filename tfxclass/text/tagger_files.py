@@ -1,6 +1,7 @@
 """A tagger on disk: a Keras model, and what it is called by."""
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfxclass.export.version_folder import check_kind
 from tfxclass.paths import local_path
 from tfxclass.text.growth import Memory
 from tfxclass.text.sparse_rows import SparseRows
@@ -26,6 +28,8 @@ def save(tagger: Any, folder: Path) -> None:
     its model is removed.
     """
     folder = local_path(folder, "folder")
+    check_kind("folder", folder, NAMES)
+    _check_no_versions(folder)
     os.makedirs(folder, exist_ok=True)
     number = uuid.uuid4().hex
     model, memory = f"model-{number}.keras", None
@@ -51,6 +55,19 @@ def save(tagger: Any, folder: Path) -> None:
         if _FILES.fullmatch(name) and name not in new:
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(folder, name))
+
+
+def _check_no_versions(folder):
+    """Raises ValueError if a folder holds versions of an export."""
+    found = glob.glob(
+        os.path.join(glob.escape(folder), "[0-9]*", "saved_model.pb")
+    )
+    if found:
+        raise ValueError(
+            "`folder` must not hold another export. Received: "
+            f"{folder!r} with {os.path.relpath(found[0], folder)!r}, a version "
+            "for serving. Fix: give a folder of its own."
+        )
 
 
 def _save_memory(memory, path):
