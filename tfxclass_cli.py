@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _without_start_notes():
     """Prints what goes to stderr at the end, without TensorFlow's notes.
 
-    The log level does not hide them. tfxclass_serve/quiet.py does the same.
+    The log level does not hide them. tfxclass_serve/quiet.py does the same: it
+    is in another distribution, and each is installed without the other.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:

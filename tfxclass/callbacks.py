@@ -62,8 +62,9 @@ class SamplerLog(keras.callbacks.Callback):
     The logs get these names, if the sampler has them:
 
     - `recall`: fraction of the ten greatest logits of a few examples that the
-      index found in its last check; `rebuilds`, number of indexes that were
-      built; `rebuild_seconds`, time of the last one.
+      index found in its last check.
+    - `rebuilds`: number of indexes that were built; `rebuild_seconds`: time of
+      the last one.
     - `fill_rate`: fraction of the places reserved for similar classes that were
       filled in the last step.
     - `k_eff`, `v`, `noise` and `choice` of an `AutoSampler`.

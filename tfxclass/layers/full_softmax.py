@@ -21,9 +21,9 @@ class FullSoftmax(ClassHead):
     gradient is known.
 
     In some cases the whole gradient is one tensor, with the same numbers up to
-    rounding: with an optimizer of Keras, gradient clipping, gradient
+    rounding. These are an optimizer of Keras, gradient clipping, gradient
     accumulation, constraints, loss scaling, a distribution strategy,
-    `run_eagerly`, or loss options that change logits. Losses other than the
+    `run_eagerly`, and loss options that change logits. Losses other than the
     softmax hold a block of logits in addition to the gradient: 8 MiB, and 4 KiB
     for each example if there are 2,048 or more. Products are computed in
     float32 under every dtype policy (see `docs/exact.md`).

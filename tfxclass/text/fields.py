@@ -26,9 +26,9 @@ class Field:
     Args:
         columns: names of the columns that are read as one text, or one name.
         kind: `"words"`; `"chars"`, runs of characters within words; or
-            `"values"`: a text lists features with their values, as
-            "f0:0.5 f7:-1.25", and the values are used as they are, times one
-            number for all texts. A feature without a value has 1.
+            `"values"`, features with their values, as "f0:0.5 f7:-1.25". A
+            feature without a value has 1. Values are scaled by one number for
+            all texts.
         shortest: int, words or characters of the shortest run.
         longest: int, of the longest.
         min_count: int, texts that a term of the vocabulary is in at least.

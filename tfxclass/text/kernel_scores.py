@@ -14,10 +14,10 @@ from tfxclass.types import Config
 class KernelScores(NearTexts):
     """Probabilities, mixed with the scores of a kernel ridge regression.
 
-    `(1 - share) probability + share score`; scores are `k weights basis +
-    means` in [0, 1], k the kernel of a text with each landmark, a function of
-    their cosine: `(exp(cos) - 1) / (e - 1)`, which is all products of the terms
-    that both have. Stock TensorFlow ops; `Tagger` makes it.
+    The result is `(1 - share) probability + share score`. Scores are `k weights
+    basis + means`, cut to [0, 1]. k is the kernel of a text with each landmark,
+    `(exp(cos) - 1) / (e - 1)` of their cosine. It counts all products of the
+    terms that both have. The layer has stock TensorFlow ops; `Tagger` makes it.
 
     Args:
         similarity: `tfxclass.text.SparseLinear` whose outputs are the cosines

@@ -113,10 +113,10 @@ def train_linear(
 ) -> tuple[SparseWeights, np.ndarray | None]:
     """Trains a linear classifier for each label.
 
-    With one group, each label on all rows. With more, the labels are parted
-    in groups of like ones; a first level learns which rows have a label of a
-    group, and each label is trained on the rows that its group has labels in,
-    and on those that the first level takes for such (hard negatives).
+    With one group, each label is trained on all rows. With more groups, similar
+    labels are in a group. A first level learns which rows have a label of the
+    group. Each label is trained on the rows with a label of its group, and on
+    rows that the first level mistakes for them (hard negatives).
 
     Args:
         rows: `SparseRows`.

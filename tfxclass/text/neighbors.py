@@ -24,9 +24,10 @@ _POWER = 8
 class NeighborVotes(NearTexts):
     """Probabilities, mixed with the tags of the nearest texts.
 
-    `(1 - share) probability + share vote`, where a tag's vote is the weight
-    of the texts with it among the `num_neighbors` nearest by cosine; weights
-    are cosine^8, and sum up to 1. Stock TensorFlow ops; `Tagger` makes it.
+    The result is `(1 - share) probability + share vote`. The
+    `num_neighbors` nearest texts by cosine vote for their tags. Their weights
+    are cosine^8, and sum up to 1. The layer has stock TensorFlow ops; `Tagger`
+    makes it.
 
     Args:
         similarity: `tfxclass.text.SparseLinear` whose outputs are the cosines
