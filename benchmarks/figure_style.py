@@ -72,6 +72,7 @@ def save(figure, path, title):
 def wrapped(title, figure):
     """A title in lines of like length, no wider than the figure."""
     most = int(11 * figure.get_figwidth())
+    title = title.replace(" %", "\N{NO-BREAK SPACE}%")
     lines = textwrap.wrap(title, most)
     for width in range(len(title) // len(lines), most):
         if len(textwrap.wrap(title, width)) == len(lines):

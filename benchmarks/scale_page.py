@@ -174,12 +174,12 @@ def draw(axes):
         label="published: Partial FC, 8 GPUs, width 512",
     )
     axes.axhline(24, color="gray", lw=1, ls="--", label="24 GB")
-    axes.set(xscale="log", yscale="log", ylim=(0.02, 1e5))
+    axes.set(xscale="log", yscale="log", ylim=(0.02, 1e6))
     for axis in (axes.xaxis, axes.yaxis):
         figure_style.plain_ticks(axis)
     whole, shared = (limits[name] / 1e6 for name in labels)
     axes.set_title(
-        f"24 GB hold {whole:.0f} million classes, "
+        f"24 GB hold {whole:.0f} million classes,\n"
         f"or {shared:.0f} million in 8 shards"
     )
 

@@ -1,0 +1,63 @@
+"""Figures are drawn from committed rows, and their titles fit."""
+
+import os
+import shutil
+
+import pytest
+
+from benchmarks import figure_style
+from benchmarks import glyphs
+from benchmarks import measure
+from benchmarks.comparison import groups_command
+from benchmarks.comparison import groups_sweeps
+from benchmarks.hierarchical import __main__ as hierarchical
+
+RESULTS = measure.RESULTS
+
+
+@pytest.fixture
+def titles(monkeypatch):
+    """The titles of the figures that are saved."""
+    found, save = [], figure_style.save
+
+    def remember(figure, path, title):
+        found.append(title)
+        save(figure, path, title)
+
+    monkeypatch.setattr(figure_style, "save", remember)
+    return found
+
+
+def test_characters(tmp_path, titles):
+    shutil.copy(os.path.join(RESULTS, "glyphs.csv"), tmp_path)
+    assert glyphs.main(["--figures", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "glyphs.png").stat().st_size > 0
+    assert titles[0].endswith("1.5 times sooner")
+
+
+def test_options_of_indexes(tmp_path, titles):
+    path = os.path.join(RESULTS, "comparison", "groups_sweeps.json")
+    shutil.copy(path, tmp_path)
+    path = str(tmp_path / "groups_sweeps")
+    assert groups_command.redraw(path, groups_sweeps.draw)
+    assert (tmp_path / "groups_sweeps.png").stat().st_size > 0
+    assert titles == [groups_sweeps.TITLE]
+    assert not groups_command.redraw(str(tmp_path / "no"), groups_sweeps.draw)
+
+
+def test_trees(tmp_path, titles):
+    for name in ("eurlex57k.json", "step_time.json"):
+        shutil.copy(os.path.join(RESULTS, "hierarchical", name), tmp_path)
+    hierarchical.main(["--figures", "--out", str(tmp_path)])
+    assert len(list(tmp_path.glob("*.png"))) == len(titles) == 2
+    assert "52 % of the exact softmax's time" in titles[0]
+    assert titles[1].endswith("takes 1.4 times as long")
+
+
+@pytest.mark.parametrize("words", [1, 11, 12, 30])
+def test_lines_of_a_title_are_of_like_length(words):
+    figure, _ = figure_style.new_figure()
+    lines = figure_style.wrapped("seven % " * words, figure).splitlines()
+    assert max(map(len, lines)) <= 59
+    assert not any(line.startswith("%") for line in lines)
+    assert max(map(len, lines)) - min(map(len, lines)) < 16
