@@ -85,3 +85,14 @@ def test_inverted_lists(probabilities, quantize, tmp_path):
     np.testing.assert_allclose(
         found["scores"], expected["scores"], rtol=1e-4, atol=1e-6
     )
+
+
+def test_names_are_left_out(tmp_path):
+    """LiteRT cannot look them up."""
+    model = make_model("dot")
+    model.layers[-1].class_names = [f"class {i}" for i in range(NUM_CLASSES)]
+    folder = tfxclass.export.saved_model(
+        model, tmp_path, 7, labels=False, verify=False
+    )
+    found = runner_of(folder)(x=np.ones([1, 5], "float32"))
+    assert sorted(found) == ["ids", "scores"]
