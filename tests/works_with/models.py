@@ -46,7 +46,7 @@ def _head(folder):
     model = _model()
     _questions(folder, model)
     export = tfxclass.export
-    lists = export.InvertedLists(portable=True)
+    lists = export.InvertedLists(min_recall=0.5, portable=True)
     for name, options in {
         "head": {},
         "head_int8": {"quantize": "int8", "min_recall": 0.5},
