@@ -137,9 +137,6 @@ TASKS = {
     "example next_item": lambda: _example("next_item"),
     "example next_item_users": lambda: _example("next_item_users"),
     "example identities": lambda: _example("identities"),
-    "example projected_softmax": (
-        lambda: _example("projected_softmax", verbose=0)
-    ),
     "example short_texts": lambda: _example("short_texts", verbose=0),
 }
 # Run once: their first run is what a user waits for.
