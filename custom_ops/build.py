@@ -13,6 +13,12 @@ tensorflow-cpu and without a driver all the same.
 
 TFXCLASS_MARCH="x86-64-v2 x86-64-v3" builds a library for each processor, from
 the least on, as a wheel needs: which is loaded is decided where it runs.
+
+For another kind of processor, unpack TensorFlow's wheel for it, of the version
+that is installed here, and name its folder and a compiler (not with nvcc):
+
+    CXX=aarch64-linux-gnu-g++ TFXCLASS_MARCH=armv8-a TFXCLASS_CUDA=0 \
+        TFXCLASS_TENSORFLOW=unpacked/tensorflow python custom_ops/build.py out
 """
 
 import concurrent.futures
@@ -63,12 +69,17 @@ def tensorflow_flags():
             f"tested with {REQUIREMENT}. The ops are compiled all the same.",
             file=sys.stderr,
         )
+    own = os.path.dirname(tf.sysconfig.get_include())
+    folder = os.environ.get("TFXCLASS_TENSORFLOW", own)
     compile_flags = [
         # TensorFlow's headers are not ours: no warnings from them.
         "-isystem" + flag[2:] if flag.startswith("-I") else flag
         for flag in tf.sysconfig.get_compile_flags()
     ]
-    return tf.__version__, compile_flags, tf.sysconfig.get_link_flags()
+    flags = compile_flags, tf.sysconfig.get_link_flags()
+    return tf.__version__, *(
+        [flag.replace(own, folder) for flag in part] for part in flags
+    )
 
 
 def minor_version(version):

@@ -217,3 +217,16 @@ def test_no_such_base(first_version, tmp_path):
             InvertedLists(base=path).build(model.layers[-1], 5)
     with pytest.raises(ValueError, match="as many dimensions .* 7. Rec.*: 12"):
         previous_index.lists_of(folder, tf.zeros([5, 7]))
+
+
+def test_portable_lists_read_the_same():
+    model = make_model(use_bias=True)
+    x = queries(model)
+    found = [
+        InvertedLists(40, 3, 0.1, portable=portable)
+        .build(model.layers[-1], 5, x)
+        .top_k(x, 5)
+        for portable in (False, True)
+    ]
+    for plain, portable in zip(*found):
+        np.testing.assert_array_equal(plain, portable)

@@ -65,3 +65,34 @@ def test_blocks_of_classes(tmp_path, monkeypatch):
     model = make_model("dot")
     folder = tfxclass.export.saved_model(model, tmp_path, top_k=7, verify=False)
     assert_answers(folder, model, 6)
+
+
+@pytest.mark.parametrize("quantize", quick([None, "int8"], [None]))
+@pytest.mark.parametrize("probabilities", quick([False, True], [True]))
+def test_inverted_lists(probabilities, quantize, tmp_path):
+    """Approximate answers are those of the export in TensorFlow."""
+    model = make_model("dot")
+    search = tfxclass.export.InvertedLists(
+        10, 3, 0.01, probabilities=probabilities, portable=True
+    )
+    folder = tfxclass.export.saved_model(
+        model, tmp_path, 7, verify=False, search=search, quantize=quantize
+    )
+    x = np.random.default_rng(1).normal(size=(6, 5)).astype("float32")
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    found, expected = runner_of(folder)(x=x), served(x=tf.constant(x))
+    np.testing.assert_array_equal(found["ids"], expected["ids"])
+    np.testing.assert_allclose(
+        found["scores"], expected["scores"], rtol=1e-4, atol=1e-6
+    )
+
+
+def test_names_are_left_out(tmp_path):
+    """LiteRT cannot look them up."""
+    model = make_model("dot")
+    model.layers[-1].class_names = [f"class {i}" for i in range(NUM_CLASSES)]
+    folder = tfxclass.export.saved_model(
+        model, tmp_path, 7, labels=False, verify=False
+    )
+    found = runner_of(folder)(x=np.ones([1, 5], "float32"))
+    assert sorted(found) == ["ids", "scores"]

@@ -525,3 +525,11 @@ def test_cuda_that_is_asked_for_needs_nvcc(monkeypatch):
         build.nvcc()
     monkeypatch.setenv("TFXCLASS_CUDA", "")
     assert build.nvcc() is None
+
+
+def test_build_for_another_processor(monkeypatch):
+    """The headers and the library of a wheel that was unpacked."""
+    monkeypatch.setenv("TFXCLASS_TENSORFLOW", "/arm/tensorflow")
+    _, compile_flags, link_flags = build.tensorflow_flags()
+    assert "-isystem/arm/tensorflow/include" in compile_flags
+    assert "-L/arm/tensorflow" in link_flags

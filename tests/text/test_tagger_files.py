@@ -215,3 +215,29 @@ def test_exports_are_compared_in_all(exported, key):
     with pytest.raises(RuntimeError, match=f"`{key}`"):
         question.check({**answers, key: wrong})
     assert np.all(answers["ids"][0] >= 0)
+
+
+def test_keras_exports_scores_from_texts(old, tmp_path):
+    old.model.export(tmp_path, verbose=False)
+    loaded = tf.saved_model.load(tmp_path)
+    given = {"text": tf.constant(TEXTS)}
+    np.testing.assert_allclose(loaded.serve(given), old.model(given), rtol=1e-6)
+
+
+@pytest.mark.parametrize("format", ["onnx", "litert", "openvino"])
+def test_keras_cannot_export_texts_otherwise(old, tmp_path, format):
+    """Keras' files were refused by ONNX Runtime, without a warning."""
+    with pytest.raises(ValueError, match=r"Fix: tagger\.export"):
+        old.model.export(tmp_path / "model", format=format)
+    old.save(tmp_path / "tagger")
+    with pytest.raises(ValueError, match=r"Fix: tagger\.export"):
+        Tagger.load(tmp_path / "tagger").model.export(tmp_path / "m", format)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_model_of_an_earlier_version_is_taken(old):
+    tagger = copy.copy(old)
+    tagger._take_model(keras.Model(old.model.input, old.model.output))
+    assert tagger.predict(TEXTS, k=1) == old.predict(TEXTS, k=1)
+    with pytest.raises(ValueError, match="no ops for texts"):
+        tagger.model.export("m", format="onnx")

@@ -24,7 +24,7 @@ PACKAGES = {
     "openvino": ["openvino"],
     "litert": ["ai-edge-litert"],
     "onnx": ["onnxruntime", "onnxruntime-extensions", "onnx"],
-    "clients": ["ovmsclient", "tritonclient[http]"],
+    "clients": ["ovmsclient", "tritonclient[http,grpc]"],
     "annif": ["annif==1.4.*"],
 }
 

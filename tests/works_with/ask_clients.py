@@ -6,6 +6,7 @@ import sys
 import agreement
 import numpy as np
 import ovmsclient
+from tritonclient import grpc
 from tritonclient import http
 
 FOLDER, REST, GRPC = pathlib.Path(sys.argv[1]), *sys.argv[2:]
@@ -32,3 +33,7 @@ agreement.report("tritonclient.http", found.as_numpy("ids"), head["ids"])
 text = http.InferInput("text", [len(TEXTS)], "BYTES")
 text.set_data_from_numpy(np.array(TEXTS, object), binary_data=False)
 print("   ", client.infer("tagger", [text]).as_numpy("labels")[:, 0])
+try:
+    grpc.InferenceServerClient(f"127.0.0.1:{GRPC}").is_server_live()
+except grpc.InferenceServerException as e:
+    agreement.refused("tritonclient.grpc", e)

@@ -30,8 +30,15 @@ def ask(what, path, inputs, expected):
 agreement.versions("openvino")
 head, tagger = (np.load(FOLDER / f"{x}.npz") for x in ("head", "tagger"))
 features = {"features": head["x"]}
-for path in ("head/1", "head_int8/1", "lists/1"):
-    ask(f"SavedModel {path[:-2]}", path, features, head["ids"])
+for name in ("head", "head_int8"):
+    ask(f"SavedModel {name}", f"{name}/1", features, head["ids"])
+lists = np.load(FOLDER / "lists.npz")
+ask("SavedModel lists", "lists/1", features, lists["ids"])
+ask("SavedModel with names", "named/1", features, head["ids"])
+# Without the output that is looked up.
+model = openvino.convert_model(FOLDER / "named" / "1", output=["ids", "scores"])
+openvino.save_model(model, FOLDER / "named.xml", compress_to_fp16=False)
+ask("the same without names", "named.xml", features, head["ids"])
 for path in ("head", "head_int8"):
     ask(f"ONNX {path}", f"{path}_onnx/model.onnx", features, head["ids"])
 terms = {"feature_ids": tagger["ids"], "feature_values": tagger["values"]}

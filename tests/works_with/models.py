@@ -45,14 +45,22 @@ def _head(folder):
     """Exports of a head, and questions with our answers."""
     model = _model()
     _questions(folder, model)
-    export, lists = tfxclass.export, tfxclass.export.InvertedLists()
+    export = tfxclass.export
+    lists = export.InvertedLists(min_recall=0.5, portable=True)
     for name, options in {
         "head": {},
         "head_int8": {"quantize": "int8", "min_recall": 0.5},
     }.items():
         export.saved_model(model, folder / name, K, verify=False, **options)
         export.onnx(model, folder / f"{name}_onnx", K, verify=False, **options)
-    export.saved_model(model, folder / "lists", K, search=lists, verify=False)
+    names = [f"class {i}" for i in range(CLASSES)]
+    export.saved_model(model, folder / "named", K, names, verify=False)
+    path = export.saved_model(
+        model, folder / "lists", K, search=lists, verify=False
+    )
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    x = np.load(folder / "head.npz")["x"]
+    np.savez(folder / "lists.npz", **serve(features=tf.constant(x)))
     return model
 
 

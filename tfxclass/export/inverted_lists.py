@@ -45,6 +45,9 @@ class InvertedLists:
         base: str, folder of an earlier version with clusters. Classes with
             unchanged vectors stay in their clusters, and other classes join the
             nearest one. The recall is measured as usual.
+        portable: bool, whether LiteRT and OpenVINO must be able to read the
+            export. A search in TensorFlow is then somewhat slower. Without it
+            they refuse the op `RaggedRange`.
 
     Raises:
         ValueError: if an argument is out of range, or `base` is used with
@@ -65,6 +68,7 @@ class InvertedLists:
         seed: int = 0,
         probabilities: bool = False,
         base: Path | None = None,
+        portable: bool = False,
     ) -> None:
         if num_lists is not None:
             num_lists = check_positive_int("num_lists", num_lists)
@@ -85,6 +89,7 @@ class InvertedLists:
         self.seed = seed
         self.probabilities = bool(probabilities)
         self.base = base if base is None else local_path(base, "base")
+        self.portable = bool(portable)
 
     def build(
         self,
@@ -140,8 +145,9 @@ class InvertedLists:
             lists = self._lists(rows, head.removed)
         count = int(lists.max()) + 1
         search = ListSearch(
-            head, rows, bias, lists, count, quantize, self.probabilities
-        )
+            head, rows, bias, lists, count, quantize, self.probabilities,
+            self.portable,
+        )  # fmt: skip
         if features is None:
             drawn = tf.gather(rows, search.live)
             queries = accuracy.drawn(drawn, self.seed)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import Literal
 
 import keras
 import tensorflow as tf
@@ -44,9 +45,12 @@ def read(
 
 
 def of_head(
-    labels: Sequence[str] | Path | None, head: keras.layers.Layer
+    labels: Sequence[str] | Path | Literal[False] | None,
+    head: keras.layers.Layer,
 ) -> list[str] | None:
-    """As `read`, with the class names of the head as default."""
+    """As `read`, with the head's class names as default; False for none."""
+    if labels is False:
+        return None
     labels = head.class_names if labels is None else labels
     return read(labels, head.num_classes)
 

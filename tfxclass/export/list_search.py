@@ -31,6 +31,7 @@ class ListSearch(tf.Module):
         num_lists: int.
         quantize: whether rows are kept in int8.
         probabilities: whether scores are the head's probabilities.
+        portable: whether only ops are used that LiteRT and OpenVINO have, too.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class ListSearch(tf.Module):
         num_lists: int,
         quantize: bool = False,
         probabilities: bool = False,
+        portable: bool = False,
     ) -> None:
         super().__init__()
+        self.portable = portable
         #: Activation of the scores; None where they are logits.
         self.activation = head.activation if probabilities else None
         order = np.argsort(lists, kind="stable")
@@ -149,12 +152,11 @@ class ListSearch(tf.Module):
             sorted=False,
         ).indices
         starts, class_rows = tf.identity(self.starts), self._class_rows()
+        ranges = _plain_ranges if self.portable else _ranges
 
         def answer(query_and_lists):
             query, lists = query_and_lists
-            at = tf.ragged.range(
-                tf.gather(starts, lists), tf.gather(starts, lists + 1)
-            ).flat_values
+            at = ranges(tf.gather(starts, lists), tf.gather(starts, lists + 1))
             rows = bfloat16_rows.take(class_rows.kernel, at)
             logits = tf.linalg.matvec(rows, query)
             if class_rows.bias is not None:
@@ -203,6 +205,27 @@ class ListSearch(tf.Module):
         logits = tf.gather(logits, tf.identity(self.places) + 1, axis=1)
         logits = unflatten(logits, features)
         return head.activate(logits) if head.activation else logits
+
+
+def _ranges(begins, ends):
+    """Numbers of the ranges [begin, end), one range after the other.
+
+    Args:
+        begins: int64 `[n]`.
+        ends: int64 `[n]`, greater than `begins`.
+    """
+    return tf.ragged.range(begins, ends).flat_values
+
+
+def _plain_ranges(begins, ends):
+    """As `_ranges`, without its op; takes several times as long."""
+    lengths = ends - begins
+    first = tf.cumsum(lengths, exclusive=True)
+    # Each number is one more than the number before it, except at a begin.
+    jumps = begins - tf.concat([tf.zeros_like(ends[:1]), ends[:-1]], axis=0)
+    total = tf.reduce_sum(lengths, keepdims=True)
+    jumps = tf.scatter_nd(first[:, tf.newaxis], jumps, total)
+    return tf.cumsum(jumps + 1) - 1
 
 
 def _constant(value, dtype, name):

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 
 import keras
 import tensorflow as tf
@@ -45,7 +46,7 @@ def onnx(
     model: keras.Model | Path,
     path: Path,
     top_k: int = 10,
-    labels: Sequence[str] | Path | None = None,
+    labels: Sequence[str] | Path | Literal[False] | None = None,
     verify: bool = True,
     example_inputs: Any = None,
     exclude: bool = False,
@@ -77,7 +78,7 @@ def onnx(
         top_k: int, number of classes in an answer.
         labels: sequence of str, the name of each class, or the path of a text
             file with one name in each line. Defaults to the head's
-            `class_names`.
+            `class_names`. False leaves names out.
         verify: bool, whether to compare the answers of ONNX Runtime with the
             model's.
         example_inputs: inputs for `verify`; see `saved_model`.

@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 
 import keras
 import tensorflow as tf
@@ -41,7 +42,7 @@ def saved_model(
     model: keras.Model | Path,
     path: Path,
     top_k: int = 10,
-    labels: Sequence[str] | Path | None = None,
+    labels: Sequence[str] | Path | Literal[False] | None = None,
     verify: bool = True,
     example_inputs: Any = None,
     full_scores: bool = False,
@@ -85,7 +86,7 @@ def saved_model(
         top_k: int, number of classes in an answer. Defaults to 10.
         labels: sequence of str, the name of each class, or the path of a text
             file with one name in each line. Defaults to the head's
-            `class_names`.
+            `class_names`. False leaves names out.
         verify: bool, whether to load the export through TensorFlow's C API in a
             process without tfxclass, and to compare the answers of each
             signature with the model's.

@@ -35,6 +35,7 @@ from tfxclass.text.fields import Field
 from tfxclass.text.model_selection import PRESETS
 from tfxclass.text.model_selection import ModelSelection
 from tfxclass.text.sparse_rows import LabeledRows
+from tfxclass.text.tagger_model import tagger_model
 from tfxclass.text.term_range import TermRange
 from tfxclass.types import Path
 from tfxclass.types import Tags
@@ -630,7 +631,8 @@ class Tagger(Estimator):
         self._take_model(keras.Model(inputs, outputs))
 
     def _take_model(self, model):
-        self.model, self._answer = model, predictor.build_predictor(model)
+        self.model = tagger_model(model)
+        self._answer = predictor.build_predictor(self.model)
 
     def _answers(self, texts, k):
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
