@@ -17,6 +17,7 @@ from tfxclass.text import Field
 from tfxclass.text import Tagger
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import fields as fields_lib
+from tfxclass.text import training
 
 TEXTS = [
     "the red fox ran over the snow",
@@ -362,13 +363,13 @@ def test_not_fitted():
             use(quiet())
 
 
-@pytest.mark.parametrize("place", ["_train", "_make_model"])
+@pytest.mark.parametrize("place", ["train", "make_model"])
 def test_a_fit_that_failed_is_no_fit(place, monkeypatch):
     def fail(*args, **kwargs):
         raise MemoryError
 
     tagger = quiet(effort="fast")
-    monkeypatch.setattr(tagger, place, fail)
+    monkeypatch.setattr(training, place, fail)
     with pytest.raises(MemoryError):
         tagger.fit(TEXTS, TAGS)
     with pytest.raises(ValueError, match="not fitted"):

@@ -89,5 +89,5 @@ def test_what_reads_texts_is_refused(tmp_path):
     tagger.model = keras.Model(inputs, MixedScores(name=ENCODED)(found, found))
     with pytest.raises(ValueError, match="no ops for texts"):
         tagger.export_onnx(tmp_path / "m")
-    with pytest.raises(ValueError, match="must be fitted"):
+    with pytest.raises(ValueError, match="is not fitted"):
         Tagger().export_onnx(tmp_path / "m")

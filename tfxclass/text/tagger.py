@@ -15,20 +15,14 @@ from tfxclass import metrics
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.inference.thresholds import CALIBRATED
-from tfxclass.ops.linear import SparseWeights
-from tfxclass.text import choice
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import corpus as corpus_lib
 from tfxclass.text import encoder as encoder_lib
 from tfxclass.text import growth
-from tfxclass.text import linear_tree
 from tfxclass.text import predictor
-from tfxclass.text import sparse_linear
 from tfxclass.text import tagger_files
 from tfxclass.text import text_features
-from tfxclass.text.centroids import add
-from tfxclass.text.centroids import centroids
-from tfxclass.text.centroids import scaled
+from tfxclass.text import training
 from tfxclass.text.corpus import Batches
 from tfxclass.text.estimator import Estimator
 from tfxclass.text.fields import Field
@@ -36,7 +30,6 @@ from tfxclass.text.model_selection import PRESETS
 from tfxclass.text.model_selection import ModelSelection
 from tfxclass.text.sparse_rows import LabeledRows
 from tfxclass.text.tagger_model import tagger_model
-from tfxclass.text.term_range import TermRange
 from tfxclass.types import Path
 from tfxclass.types import Tags
 from tfxclass.types import Texts
@@ -272,7 +265,9 @@ class Tagger(Estimator):
         )
         fields, rows, num_features, vocabularies = selection.choose()
         data = LabeledRows(rows, labels, num_features, len(self.tags))
-        weights = self._train(data, selection, single_label)
+        trained = training.train(self, data, selection)
+        self.thresholds, self._counts = trained.thresholds, trained.counts
+        self.summary = trained.summary
         own = selection.embedded
         if own is not None and own.is_own:
             every = [*fields, *own.fields], [*vocabularies, *own.vocabularies]
@@ -283,7 +278,11 @@ class Tagger(Estimator):
         self._memory = growth.remember(
             None, data, self.seed, 0, [no_terms] * len(fields)
         )
-        self._make_model(names, features, weights, data, selection)
+        self._take_model(
+            training.make_model(
+                names, features, trained.layer, self.encoder, data, selection
+            )
+        )
         self.summary.update(
             texts=size,
             tags=len(self.tags),
@@ -358,7 +357,7 @@ class Tagger(Estimator):
         features = text_features.build_text_features(fields, grown.vocabularies)
         self.tags, self.thresholds = grown.tags, grown.thresholds
         self._counts, self._memory = grown.counts, grown.memory
-        self._make_model(names, features, grown.layer)
+        self._take_model(training.make_model(names, features, grown.layer))
         self.summary = {
             **grown.summary,
             **dict.fromkeys([*_MIXED, "hidden_passes"], 0),
@@ -550,86 +549,6 @@ class Tagger(Estimator):
         columns_lib.check_same(held, columns)
         return held, columns_lib.read_tags(tags, columns_lib.size(held))
 
-    def _train(self, data, selection, single_label):
-        epochs, most = selection.epochs, PRESETS[self.effort].seconds
-        groups = 1
-        if selection.loss == "squared_hinge":
-            groups = linear_tree.choose_groups(
-                data.rows, len(self.tags), epochs, most
-            )
-        self.say(
-            f"training {len(self.tags)} tags on {len(data.rows)} texts takes "
-            f"{linear_tree.estimate(data, groups, epochs)}"
-        )
-        options = {
-            **choice.loss_options(selection.loss, selection.c),
-            "num_epochs": epochs, "seed": self.seed,
-            "threshold": self.weight_threshold,
-        }  # fmt: skip
-        weights, group_of = linear_tree.train_linear(*data, groups, **options)
-        if selection.share:
-            means = centroids(data)
-            if group_of is not None:
-                means = linear_tree.join(means, _no_columns(means, groups))
-            weights = add(weights, means, selection.share)
-        parents = selection.parents if selection.parent_weight else None
-        if parents is not None:
-            upper = choice.train_parents(data, parents, **options)
-            weights = linear_tree.join(
-                weights, scaled(upper, selection.parent_weight)
-            )
-        self.thresholds = selection.thresholds
-        if self.thresholds is None:
-            self.thresholds = np.full(
-                len(self.tags), selection.threshold, np.float32
-            )
-        self._counts = np.bincount(data.labels.ids, minlength=len(self.tags))
-        self.summary = {
-            "loss": selection.loss,
-            "c": selection.c,
-            "centroids": selection.share,
-            "parent_weight": selection.parent_weight,
-            "passes": epochs,
-            **selection.ensemble.summary(),
-            "groups": groups,
-            "threshold": selection.threshold,
-            "tried": selection.report,
-            "one_tag_a_text": single_label,
-            "weights": int(len(weights.values)),
-        }
-        layer = sparse_linear.from_weights(
-            weights, len(self.tags), "softmax" if single_label else "sigmoid",
-            group_of, parents, name="tags",
-            group_slope=choice.GROUP_SHARE * selection.slope,
-        )  # fmt: skip
-        layer.slope.assign(selection.slope)
-        layer.intercept.assign(selection.intercept)
-        return layer
-
-    def _make_model(self, names, features, linear, data=None, selection=None):
-        inputs = encoder_lib.inputs_of(names)
-        terms = linear_terms = embedded_terms = features(inputs)
-        size = linear.num_features
-        if features.num_features > size:
-            linear_terms = TermRange(0, size, name="linear_terms")(*terms)
-            embedded_terms = TermRange(
-                size, features.num_features, name="embedded_range"
-            )(*terms)
-        outputs = linear(*linear_terms)
-        if selection is not None:
-            ensemble = selection.ensemble
-            for layer in ensemble.layers(data):
-                outputs = layer(*linear_terms, outputs)
-            if ensemble.embedded is not None:
-                embedding = ensemble.embedding(selection.embedded.data)
-                added = embedding.log_probabilities(*embedded_terms)
-                outputs = ensemble.embedded(outputs, added)
-            if ensemble.encoded is not None:
-                layer, together = ensemble.encoded
-                dense = layer(encoder_lib.features(self.encoder, inputs))
-                outputs = together(outputs, dense)
-        self._take_model(keras.Model(inputs, outputs))
-
     def _take_model(self, model):
         self.model = tagger_model(model)
         self._answer = predictor.build_predictor(self.model)
@@ -682,15 +601,6 @@ def _warn_of_new_tags(labels):
             "best.",
             stacklevel=4,
         )
-
-
-def _no_columns(weights, count):
-    """As many columns without weights, for the same features."""
-    none = np.zeros(0, np.int32)
-    return SparseWeights(
-        np.zeros_like(weights.splits), none, none.astype(np.float32),
-        np.zeros(count, np.float32),
-    )  # fmt: skip
 
 
 def _lines(summary):
