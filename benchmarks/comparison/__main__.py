@@ -18,7 +18,7 @@ from benchmarks.comparison.methods import METHODS
 from benchmarks.comparison.sweeps import PARTS
 
 CACHE = os.path.join(measure.FOLDER, "cache", "comparison")
-SETS = [name for name in sets_lib.SETS if name != "generated"]
+SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
 SECONDS = 30.0  # of the CPU, a job
 QUICK_CLASSES = 200
 

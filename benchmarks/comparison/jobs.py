@@ -22,6 +22,7 @@ class Job(NamedTuple):
         epochs, seconds: float or None, the budget; seconds of the CPU.
         limit: int or None, commonest classes to keep, for a small run.
         optimizer: str, arguments of `LazyAdam`, or "".
+        set_up: str, fields of the set's `SetUp` that differ, or "".
     """
 
     set: str
@@ -32,12 +33,14 @@ class Job(NamedTuple):
     seconds: float | None = None
     limit: int | None = None
     optimizer: str = ""
+    set_up: str = ""
 
     @property
     def name(self):
         """Of the result's file, without `.json`."""
         seed = f"seed={self.seed}" if self.seed else ""
         parts = self.method, text_of(self.options), seed, self.optimizer
+        parts += (self.set_up,)
         return ",".join(part for part in parts if part)
 
     @property
@@ -145,6 +148,25 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
         print(f"{bar(i + 1, len(jobs))} {name}: {told}", end="")
         print(f" [{minutes(left)} left]", flush=True)
     return errors
+
+
+def ends_of(jobs, folder, paths):
+    """Runs jobs without a result, and reads how all of them ended.
+
+    Args:
+        jobs, folder, paths: as for `run_jobs`.
+
+    Returns:
+        list of `(job, result)`, without those that failed.
+    """
+    pending = [job for job in jobs if not os.path.exists(job.path(folder))]
+    run_jobs(pending, folder, paths)
+    found = []
+    for job in jobs:
+        if os.path.exists(job.path(folder)):
+            with open(job.path(folder)) as f:
+                found.append((job, json.load(f)))
+    return found
 
 
 def summary(result):

@@ -168,7 +168,7 @@ def run(job, data):
         data: `DataSet`.
     """
     keras.utils.set_random_seed(job.seed)
-    set_up = SETS[job.set]
+    set_up = SETS[job.set]._replace(**options_of(job.set_up))
     steps = steps_of(job, data, set_up)
     head = methods.make_head(
         job.method, job.options, data, set_up, job.seed, steps
