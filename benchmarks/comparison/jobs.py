@@ -23,6 +23,7 @@ class Job(NamedTuple):
         limit: int or None, commonest classes to keep, for a small run.
         optimizer: str, arguments of `LazyAdam`, or "".
         set_up: str, fields of the set's `SetUp` that differ, or "".
+        points: int, of the curve; 1 is the end alone.
     """
 
     set: str
@@ -34,6 +35,7 @@ class Job(NamedTuple):
     limit: int | None = None
     optimizer: str = ""
     set_up: str = ""
+    points: int = 8
 
     @property
     def name(self):
@@ -109,9 +111,12 @@ def in_fresh_process(job, path):
 
 def in_this_process(job, path):
     """As `in_fresh_process`, without the seconds that TensorFlow loads for."""
+    import keras
+
     from benchmarks.comparison import rows
     from benchmarks.comparison import train
 
+    keras.backend.clear_session()
     try:
         return train.run(job, rows.load(path))
     except Exception as error:
@@ -151,16 +156,23 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
 
 
 def ends_of(jobs, folder, paths):
-    """Runs jobs without a result, and reads how all of them ended.
+    """Runs jobs without a result here, and reads how all of them ended.
+
+    With many short jobs, a process each would cost as much as the training.
 
     Args:
-        jobs, folder, paths: as for `run_jobs`.
+        jobs, folder: as for `run_jobs`.
+        paths: as for `run_jobs`; an empty dict runs nothing.
 
     Returns:
         list of `(job, result)`, without those that failed.
     """
-    pending = [job for job in jobs if not os.path.exists(job.path(folder))]
-    run_jobs(pending, folder, paths)
+    pending = [
+        job
+        for job in jobs
+        if job.set in paths and not os.path.exists(job.path(folder))
+    ]
+    run_jobs(pending, folder, paths, in_this_process)
     found = []
     for job in jobs:
         if os.path.exists(job.path(folder)):

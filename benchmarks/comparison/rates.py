@@ -2,11 +2,11 @@
 
     python -m benchmarks.comparison.rates --set eurlex57k --epochs 5
 
-Half of the set's rate, the rate and twice the rate are tried, with seed 0, on
-nine training rows in ten; where the best of them is at an edge, one more. The
-rate with the best P@1 on the tenth row trains on all rows, with three seeds.
-The rate falls to nothing in all runs. What has a result, under
-benchmarks/cache/rates, is not run again. Into
+Half of the set's rate, the rate and twice the rate are tried, with seed 0 and
+`--search-epochs`, on nine training rows in ten; where the best of them is at an
+edge, more. The rate with the best P@1 on the tenth row trains on all rows for
+`--epochs`, with three seeds. The rate falls to nothing in all runs. What has a
+result, under benchmarks/cache/rates, is not run again. Into
 benchmarks/results/comparison/SET_rates.json.
 """
 
@@ -21,6 +21,7 @@ from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets as sets_lib
+from benchmarks.comparison import train
 from benchmarks.comparison.methods import METHODS
 
 CACHE = os.path.join(measure.CACHE, "rates")
@@ -30,7 +31,6 @@ CHOSEN = (
     "uniform",
     "log_uniform",
     "top_k_paper",
-    "forest_paper",
     "forest_adaptive_paper",
     "pca_hash",
     "k_means",
@@ -52,17 +52,19 @@ def parse_arguments(argv=None):
     add("--set", default="eurlex57k", choices=sets_lib.SETS)
     add("--methods", nargs="+", choices=METHODS, default=list(CHOSEN))
     add("--epochs", type=float, default=5.0)
+    add("--search-epochs", type=float, default=3.0)
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     return parser.parse_args(argv)
 
 
-def job_of(args, method, rate, seed=0):
+def job_of(args, method, rate, epochs, seed=0):
     return jobs_lib.Job(
         args.set,
         method,
         seed=seed,
-        epochs=args.epochs,
+        epochs=epochs,
         optimizer=f"learning_rate={rate:g}",
+        points=1,
     )
 
 
@@ -81,7 +83,7 @@ def search(args, path):
     folder = os.path.join(CACHE, "search")
     while True:
         jobs = [
-            job_of(args, method, rate)
+            job_of(args, method, rate, args.search_epochs)
             for method, rates in tried.items()
             for rate in rates
         ]
@@ -101,6 +103,10 @@ def search(args, path):
             tried[method].append(rate)
 
 
+def best_of(found):
+    return max(found, key=found.get)
+
+
 def beyond(found):
     """The next rate where the best one is at an edge, or None.
 
@@ -109,7 +115,7 @@ def beyond(found):
     """
     if len(found) >= MOST_RATES or not found:
         return None
-    best = max(found, key=found.get)
+    best = best_of(found)
     if best == min(found):
         return best / 2
     return 2 * best if best == max(found) else None
@@ -127,7 +133,7 @@ def row_of(method, found, ends):
     spread = statistics.stdev(precisions) if len(ends) > 1 else None
     return {
         "method": METHODS[method].label,
-        "rate": max(found, key=found.get),
+        "rate": best_of(found),
         **{f"validation {rate:g}": found[rate] for rate in sorted(found)},
         "seeds": len(ends),
         "precision@1": statistics.fmean(precisions),
@@ -139,11 +145,12 @@ def row_of(method, found, ends):
 
 def main(argv=None):
     args = parse_arguments(argv)
+    train.use_one_thread()
     with tempfile.TemporaryDirectory() as folder:
         whole, part = prepare(args, folder)
         found = search(args, part)
         jobs = [
-            job_of(args, method, max(rates, key=rates.get), seed)
+            job_of(args, method, best_of(rates), args.epochs, seed)
             for method, rates in found.items()
             if rates
             for seed in args.seeds

@@ -210,7 +210,7 @@ class TestMasks:
         set_up = sets.SETS["generated"]
         head = methods.make_head(method, {}, generated, set_up, 0)
         model_lib.make_model(generated, set_up, head, 1e-2)
-        targets = tf.constant([[3, -1], [9, 5]])
+        targets = tf.constant([[3, -1], [9, 5]], tf.int64)
         sample = head.sampler.sample(
             tf.random.normal([2, set_up.dim]), targets, head.kernel
         )
@@ -238,7 +238,9 @@ class TestRates:
         assert rates.beyond(found) == expected
 
     def test_rows_of_a_try(self):
-        one = one_percent.Try("few", (("full", None), ("top_k_paper", 341)))
+        one = one_percent.Try(
+            "few", (one_percent.FULL, one_percent.OPTIMAL[341])
+        )
         jobs = one_percent.jobs_of(one, [0, 1])
         ends = {
             (job.name, job.budget): {
@@ -322,7 +324,7 @@ class TestTraining:
     def test_the_same_batches_and_curve_for_the_same_seed(self, generated):
         job = Job("generated", "uniform", seed=3, epochs=0.3)
         first, second = (train.run(job, generated)["curve"] for _ in range(2))
-        assert len(first) == train.POINTS
+        assert len(first) == job.points
         for one, other in zip(first, second, strict=True):
             for name in ("step", "loss", "precision@1", "overlap"):
                 # TensorFlow's sums are split between threads as they come.
