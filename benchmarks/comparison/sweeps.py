@@ -60,7 +60,7 @@ PARTS = {
             "last value of the threshold tau_cp",
             ("forest_adaptive_paper",),
             "tau_cp_end",
-            (0.7, 0.8, 0.9, 0.95, 0.99),
+            (0.7, 0.9, 0.95, 0.99),
             log=False,
         ),
     ),
