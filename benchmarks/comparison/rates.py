@@ -5,8 +5,8 @@
 Half of the set's rate, the rate and twice the rate are tried, with seed 0, on
 nine training rows in ten; where the best of them is at an edge, more. The rate
 with the best P@1 on the tenth row trains on all rows, with three seeds. Both
-take `--epochs`, in which the rate falls to nothing: with more epochs lower
-rates are better. What has a result, under benchmarks/cache/rates, is not run
+take `--epochs`, in which the rate falls to nothing, for other budgets may have
+other best rates. What has a result, under benchmarks/cache/rates, is not run
 again. Into benchmarks/results/comparison/SET_rates.json.
 """
 
