@@ -84,6 +84,10 @@ def run(args, jobs):
     one = jobs_lib.in_fresh_process
     if args.here or args.quick:
         one = jobs_lib.in_this_process
+    if args.here:
+        from benchmarks.comparison import train  # loads TensorFlow
+
+        train.use_one_thread()
     with tempfile.TemporaryDirectory() as folder:
         paths = {}
         for name in dict.fromkeys(job.set for job in pending):

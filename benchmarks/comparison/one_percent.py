@@ -1,4 +1,4 @@
-"""Why a few classes do not equal the full softmax on verses: four tries.
+"""Why a few classes do not equal the full softmax, on every third verse.
 
     python -m benchmarks.comparison.one_percent
 
