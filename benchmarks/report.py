@@ -115,6 +115,15 @@ TITLES = {
     "comparison/word2vec_steps_papers": (
         "The papers' own settings in equal steps: skip-gram"
     ),
+    "comparison/eurlex57k_rates": (
+        "The papers' methods, each at its best rate: EU law"
+    ),
+    "comparison/eurlex57k_steps_sweeps": (
+        "The papers' methods with more and fewer classes: EU law"
+    ),
+    "comparison/one_percent": (
+        "Why a few classes do not equal the full softmax: every third verse"
+    ),
     "comparison/eurlex57k": "The papers' methods: EU law, 4,271 labels",
     "comparison/eurlex57k_steps": "The papers' methods in equal steps: EU law",
     "comparison/word2vec": "The papers' methods: skip-gram, 12,261 words",
@@ -240,6 +249,9 @@ PAGES = {
             "comparison/verses_steps_papers",
             "comparison/eurlex57k_steps",
             "comparison/eurlex57k_steps_papers",
+            "comparison/eurlex57k_rates",
+            "comparison/eurlex57k_steps_sweeps",
+            "comparison/one_percent",
             "comparison/word2vec_steps",
             "comparison/word2vec_steps_papers",
             "comparison/reverse_dictionary_steps",

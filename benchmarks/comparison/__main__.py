@@ -18,7 +18,7 @@ from benchmarks.comparison.methods import METHODS
 from benchmarks.comparison.sweeps import PARTS
 
 CACHE = os.path.join(measure.FOLDER, "cache", "comparison")
-SETS = [name for name in sets_lib.SETS if name != "generated"]
+SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
 SECONDS = 30.0  # of the CPU, a job
 QUICK_CLASSES = 200
 
@@ -38,6 +38,7 @@ def parse_arguments(argv=None):
     add("--limit", type=int, help="keep this many classes, the commonest")
     add("--force", action="store_true", help="run finished jobs again")
     add("--figures", action="store_true", help="run nothing, only draw")
+    add("--here", action="store_true", help="all jobs in this process")
     add("--quick", action="store_true", help="tiny, two minutes, for a look")
     add("--jobs", help="folder of their results (benchmarks/cache/...)")
     add("--out", help="folder of the figures (benchmarks/results/comparison)")
@@ -80,7 +81,13 @@ def run(args, jobs):
         if args.force or not os.path.exists(job.path(args.jobs))
     ]
     print(f"{len(pending)} of {sum(map(len, jobs.values()))} jobs to run.")
-    one = jobs_lib.in_this_process if args.quick else jobs_lib.in_fresh_process
+    one = jobs_lib.in_fresh_process
+    if args.here or args.quick:
+        one = jobs_lib.in_this_process
+    if args.here:
+        from benchmarks.comparison import train  # loads TensorFlow
+
+        train.use_one_thread()
     with tempfile.TemporaryDirectory() as folder:
         paths = {}
         for name in dict.fromkeys(job.set for job in pending):

@@ -26,7 +26,7 @@ from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison.groups_results import FOLDER
 
 GLYPHS = os.path.join(measure.CACHE, "glyphs")
-SETS = [name for name in sets_lib.SETS if name != "generated"]
+SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
 SETS += ["groups", "glyphs"]
 # Of the training, where the curves are taken.
 PARTS = (0.0, 0.03, 0.1, 0.3, 1.0)

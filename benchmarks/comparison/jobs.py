@@ -22,6 +22,8 @@ class Job(NamedTuple):
         epochs, seconds: float or None, the budget; seconds of the CPU.
         limit: int or None, commonest classes to keep, for a small run.
         optimizer: str, arguments of `LazyAdam`, or "".
+        set_up: str, fields of the set's `SetUp` that differ, or "".
+        points: int, of the curve; 1 is the end alone.
     """
 
     set: str
@@ -32,12 +34,15 @@ class Job(NamedTuple):
     seconds: float | None = None
     limit: int | None = None
     optimizer: str = ""
+    set_up: str = ""
+    points: int = 8
 
     @property
     def name(self):
         """Of the result's file, without `.json`."""
         seed = f"seed={self.seed}" if self.seed else ""
         parts = self.method, text_of(self.options), seed, self.optimizer
+        parts += (self.set_up,)
         return ",".join(part for part in parts if part)
 
     @property
@@ -106,9 +111,12 @@ def in_fresh_process(job, path):
 
 def in_this_process(job, path):
     """As `in_fresh_process`, without the seconds that TensorFlow loads for."""
+    import keras
+
     from benchmarks.comparison import rows
     from benchmarks.comparison import train
 
+    keras.backend.clear_session()
     try:
         return train.run(job, rows.load(path))
     except Exception as error:
@@ -145,6 +153,32 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
         print(f"{bar(i + 1, len(jobs))} {name}: {told}", end="")
         print(f" [{minutes(left)} left]", flush=True)
     return errors
+
+
+def ends_of(jobs, folder, paths):
+    """Runs jobs without a result here, and reads how all of them ended.
+
+    With many short jobs, a process each would cost as much as the training.
+
+    Args:
+        jobs, folder: as for `run_jobs`.
+        paths: as for `run_jobs`; an empty dict runs nothing.
+
+    Returns:
+        list of `(job, result)`, without those that failed.
+    """
+    pending = [
+        job
+        for job in jobs
+        if job.set in paths and not os.path.exists(job.path(folder))
+    ]
+    run_jobs(pending, folder, paths, in_this_process)
+    found = []
+    for job in jobs:
+        if os.path.exists(job.path(folder)):
+            with open(job.path(folder)) as f:
+                found.append((job, json.load(f)))
+    return found
 
 
 def summary(result):

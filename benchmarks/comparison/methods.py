@@ -18,8 +18,8 @@ class Method(NamedTuple):
         sampler: str, class in `tfxclass.samplers`, or a class, or None.
         options: dict, of the sampler if there is one, else of the head. A
             value that is a function is called with `(data, set_up)`; `tau_cp`
-            is the threshold of an `AdaptiveAllocation`, a number or its first
-            and last value.
+            is the threshold of an `AdaptiveAllocation`, `tau_cp_end` its last
+            value where it is raised.
     """
 
     label: str
@@ -49,6 +49,42 @@ class CosineTopKSampler(tfxclass.samplers.TopKSampler):
         count = tf.cast(num_neighbors, tf.int32)
         kernel = tf.convert_to_tensor(kernel)
         return search.top_k(queries, kernel, count, normalize=True)
+
+
+@keras.saving.register_keras_serializable("benchmarks")
+class OwnRandomSampler(RandomSampler):
+    """`RandomSampler` without the labels of other rows as negatives."""
+
+    def sample(self, *arguments):
+        sample = super().sample(*arguments)
+        rows = tf.where(sample.positions >= 0)
+        columns = tf.gather_nd(sample.positions, rows)
+        shape = [tf.shape(sample.positions)[0], tf.shape(sample.ids)[0]]
+        own = tf.scatter_nd(
+            tf.stack([rows[:, 0], columns], axis=1),
+            tf.ones_like(columns),
+            tf.cast(shape, tf.int64),
+        )
+        return sample._replace(mask=~_are_labels(sample) | (own > 0))
+
+
+@keras.saving.register_keras_serializable("benchmarks")
+class LSHAndLabelsSampler(tfxclass.samplers.LSHSampler):
+    """A row's own buckets, and the labels of the batch as negatives."""
+
+    def sample(self, *arguments):
+        sample = super().sample(*arguments)
+        return sample._replace(mask=sample.mask | _are_labels(sample))
+
+
+def _are_labels(sample):
+    """Which classes are labels of the batch, bool `[num_sampled]`."""
+    columns = tf.boolean_mask(sample.positions, sample.positions >= 0)
+    return tf.tensor_scatter_nd_update(
+        tf.zeros_like(sample.ids, tf.bool),
+        columns[:, tf.newaxis],
+        tf.ones_like(columns, tf.bool),
+    )
 
 
 def _every_class(data, set_up):
@@ -199,7 +235,8 @@ METHODS = {
         "forest, adaptive (HF-A), threshold raised",
         num_candidates=None,
         **_PAPER,
-        tau_cp=(0.6, 0.95),
+        tau_cp=0.6,
+        tau_cp_end=0.95,
     ),
     "top_k_cosine_paper": _sampled(
         "optimal by cosine, as in the paper", CosineTopKSampler, **_PAPER
@@ -226,6 +263,15 @@ METHODS = {
         num_tables=350,
         **_LSH_PAPER,
     ),
+    "lsh_and_labels": Method(
+        "LSH embedding, SimHash K=9 L=50, and the batch's labels",
+        "SampledSoftmax",
+        LSHAndLabelsSampler,
+        {"scheme": "embedding", **_SIMHASH_PAPER},
+    ),
+    "random_own": _sampled(
+        "random, without other rows' labels", OwnRandomSampler
+    ),
 }
 
 
@@ -246,7 +292,9 @@ def make_head(method, options, data, set_up, seed, steps=1000):
         for name, value in {**chosen.options, **options}.items()
     }
     if "tau_cp" in options:
-        options["allocation"] = _allocation(options.pop("tau_cp"), steps)
+        first = options.pop("tau_cp")
+        last = options.pop("tau_cp_end", first)
+        options["allocation"] = _allocation(first, last, steps)
     head = getattr(tfxclass.layers, chosen.head)
     common = {"seed": seed}
     if set_up.scale and issubclass(head, tfxclass.layers.ClassHead):
@@ -260,12 +308,11 @@ def make_head(method, options, data, set_up, seed, steps=1000):
     return head(data.num_classes, sampler=sampler, **common)
 
 
-def _allocation(tau_cp, steps):
+def _allocation(first, last, steps):
     """HF-A in five phases, with a threshold that stays or is raised."""
-    ends = tau_cp if isinstance(tau_cp, tuple) else (tau_cp, tau_cp)
     return tfxclass.samplers.AdaptiveAllocation(
         phase_steps=max(steps // 5, 1),
-        cumulative_probability=ends,
+        cumulative_probability=(first, last),
         ramp_steps=steps,
         num_trees=(10, 50),
         rebuild_interval=(50, 200),

@@ -12,6 +12,7 @@ import statistics
 
 from benchmarks import measure
 from benchmarks.comparison.methods import METHODS
+from benchmarks.comparison.sweeps import PARTS
 from benchmarks.comparison.sweeps import text_of
 
 FOLDER = os.path.join(measure.RESULTS, "comparison")
@@ -122,6 +123,17 @@ class Runs:
         """Those with a curve at their usual setting, in the table's order."""
         return [name for name in METHODS if self.seeds(name)]
 
+    @property
+    def varied(self):
+        """`(method, setting)` of what was varied, in the table's order."""
+        found = {key[:2] for key in self.curves if key[1]}
+
+        def place(key):
+            option, _, value = key[1].partition("=")
+            return list(METHODS).index(key[0]), option, float(value)
+
+        return sorted(found, key=place)
+
 
 def _numbers(row):
     return {
@@ -142,15 +154,21 @@ def save_table(name, runs, out):
     best = max(runs.final(method) for method in runs.methods)
     columns = ("epochs", "seconds", "cpu_seconds", "peak_gb")
     rows = []
-    for method in runs.methods:
+    # A table of a part of the methods has what was varied, too.
+    is_part = "_steps_" in name
+    varied = runs.varied if is_part else []
+    for method, setting in [*((m, "") for m in runs.methods), *varied]:
         scores = ("precision@1", "precision@5", "accuracy@10")
         row = {"method": METHODS[method].label}
-        row["seeds"] = len(runs.seeds(method))
-        row["precision@1 +-"] = runs.spread(method)
+        if varied:
+            row["setting"] = setting
+        row["seeds"] = len(runs.seeds(method, setting))
+        row["precision@1 +-"] = runs.spread(method, setting)
         for column in ("num_sampled", *scores, *columns):
-            row[column] = runs.final(method, column=column)
-        row["overlap"] = runs.overlap(method)
-        row[f"cpu_s_to_{GOOD:.0%}"] = runs.time_to(GOOD * best, method)
+            row[column] = runs.final(method, setting, column)
+        row["overlap"] = runs.overlap(method, setting)
+        if not setting:
+            row[f"cpu_s_to_{GOOD:.0%}"] = runs.time_to(GOOD * best, method)
         rows.append({key: _shown(value) for key, value in row.items()})
     first = runs.seeds(runs.methods[0])[0][0]
     command = (
@@ -158,7 +176,14 @@ def save_table(name, runs, out):
         f"--sets {first['set']} {first['budget']}"
     )
     seeds = sorted({int(seed) for _, _, seed in runs.curves})
-    if "_steps_" in name:
+    if varied:
+        options = {setting.partition("=")[0] for _, setting in varied}
+        command += " --parts curves " + " ".join(
+            part
+            for part, of_part in PARTS.items()
+            if options & {sweep.option for sweep in of_part}
+        )
+    if is_part:
         command += f" --suffix {name.rpartition('_')[2]} --methods "
         command += " ".join(runs.methods)
     if len(seeds) > 1:

@@ -120,6 +120,17 @@ def limited(data, num_classes, num_rows):
     return make_set(data.num_words, data.length, num_classes, train, test)
 
 
+def validation(data, one_in, seed=0):
+    """A `DataSet` whose test rows are one training row in `one_in`."""
+    order = np.random.default_rng(seed).permutation(data.train.num_rows)
+    count = len(order) // one_in
+    kept, held = (
+        data.train.take(np.sort(which))
+        for which in (order[count:], order[:count])
+    )
+    return make_set(data.num_words, data.length, data.num_classes, kept, held)
+
+
 def save(path, data):
     """Writes a `DataSet` as .npz."""
     arrays = {

@@ -43,6 +43,7 @@ PARTS = {
             "active classes M",
             (
                 "uniform",
+                "random_paper",
                 "top_k",
                 "top_k_paper",
                 "forest",
@@ -51,6 +52,16 @@ PARTS = {
                 "lsh_label",
             ),
             "num_sampled",
+        ),
+    ),
+    # HF-A's threshold starts at 0.6.
+    "tau_cp": (
+        Sweep(
+            "last value of the threshold tau_cp",
+            ("forest_adaptive_paper",),
+            "tau_cp_end",
+            (0.7, 0.9, 0.95, 0.99),
+            log=False,
         ),
     ),
     # The rest of the places is filled at random.

@@ -30,7 +30,6 @@ from benchmarks.comparison.model import make_model
 from benchmarks.comparison.sets import SETS
 from benchmarks.comparison.sets import options_of
 
-POINTS = 8
 EVALUATED = 512  # rows a batch of the test
 K = 10
 
@@ -110,7 +109,7 @@ def precisions(search, data):
     return {name: float(value) for name, value in result.items()}
 
 
-def learning_curve(model, watch, data, set_up, budget, seed):
+def learning_curve(model, watch, data, set_up, budget, seed, points=8):
     """Trains; what is measured along the way, a list of dicts."""
     source = batches(data, set_up.batch_size, seed)
     step = tf.function(lambda x, y: model.train_step((x, y)))
@@ -120,7 +119,7 @@ def learning_curve(model, watch, data, set_up, budget, seed):
     step.get_concrete_function(x, y)
     steps_an_epoch = data.train.num_rows / len(y)
     # More of the points are early on, where curves are steep.
-    due = [((i + 1) / POINTS) ** 1.5 for i in range(POINTS)]
+    due = [((i + 1) / points) ** 1.5 for i in range(points)]
     curve, clock, steps, used = [], Stopwatch(), 0, 0.0
     first_rate = float(model.optimizer.learning_rate)
     while due:
@@ -168,7 +167,7 @@ def run(job, data):
         data: `DataSet`.
     """
     keras.utils.set_random_seed(job.seed)
-    set_up = SETS[job.set]
+    set_up = SETS[job.set]._replace(**options_of(job.set_up))
     steps = steps_of(job, data, set_up)
     head = methods.make_head(
         job.method, job.options, data, set_up, job.seed, steps
@@ -179,7 +178,7 @@ def run(job, data):
     rate = options.pop("learning_rate", rate)
     model = make_model(data, set_up, head, rate, **options)
     curve = learning_curve(
-        model, SampleWatch(head), data, set_up, budget, job.seed
+        model, SampleWatch(head), data, set_up, budget, job.seed, job.points
     )
     return {
         "job": job._asdict(),
@@ -192,9 +191,14 @@ def run(job, data):
     }
 
 
-def main(job, path):
+def use_one_thread():
+    """Before any work: seconds of the CPU are then those of the steps."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def main(job, path):
+    use_one_thread()
     print(json.dumps(run(Job(**json.loads(job)), rows.load(path))))
 
 

@@ -14,6 +14,8 @@ from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import methods
 from benchmarks.comparison import model as model_lib
+from benchmarks.comparison import one_percent
+from benchmarks.comparison import rates
 from benchmarks.comparison import readers
 from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
@@ -86,6 +88,15 @@ class TestRows:
         assert cut.train.labels.max(axis=1).tolist() == [0, 0]
         assert (cut.train.labels == 0).sum() == 2
         assert cut.train.ids.tolist() == [1, 4]
+
+    def test_validation_rows_are_training_rows(self, generated):
+        data = rows_lib.validation(generated, one_in=10)
+        count = generated.train.num_rows
+        assert data.test.num_rows == count // 10
+        assert data.train.num_rows == count - count // 10
+        found = np.sort(np.concatenate([data.train.ids, data.test.ids]))
+        expected = np.sort(generated.train.ids)
+        np.testing.assert_array_equal(found, expected)
 
     def test_saved_and_loaded(self, tmp_path, generated):
         path = tmp_path / "set.npz"
@@ -191,6 +202,60 @@ class TestMethods:
         assert settings[512] == {"num_sampled": 512}
 
 
+class TestMasks:
+    """Which classes are negatives of a row, by the two variants."""
+
+    @pytest.mark.parametrize("method", ["random_own", "lsh_and_labels"])
+    def test_of_labels(self, generated, method):
+        set_up = sets.SETS["generated"]
+        head = methods.make_head(method, {}, generated, set_up, 0)
+        model_lib.make_model(generated, set_up, head, 1e-2)
+        targets = tf.constant([[3, -1], [9, 5]], tf.int64)
+        sample = head.sampler.sample(
+            tf.random.normal([2, set_up.dim]), targets, head.kernel
+        )
+        ids, mask = sample.ids.numpy(), sample.mask.numpy()
+        seen = [set(ids[row] if row.any() else []) for row in mask]
+        assert 3 in seen[0] and {9, 5} <= seen[1]
+        if method == "lsh_and_labels":
+            assert {3, 5, 9} <= seen[0] & seen[1]
+        else:
+            assert not {5, 9} & seen[0] and 3 not in seen[1]
+            assert mask[:, 3:].all()
+
+
+class TestRates:
+    @pytest.mark.parametrize(
+        "found, expected",
+        [
+            ({1.0: 0.5, 2.0: 0.6, 4.0: 0.4}, None),
+            ({1.0: 0.7, 2.0: 0.6, 4.0: 0.4}, 0.5),
+            ({1.0: 0.5, 2.0: 0.6, 4.0: 0.8}, 8.0),
+            ({}, None),
+        ],
+    )
+    def test_beyond_an_edge(self, found, expected):
+        assert rates.beyond(found) == expected
+
+    def test_rows_of_a_try(self):
+        one = one_percent.Try(
+            "few", (one_percent.FULL, one_percent.OPTIMAL[341])
+        )
+        jobs = one_percent.jobs_of(one, [0, 1])
+        ends = {
+            (job.name, job.budget): {
+                "precision@1": 0.5 + 0.2 * (method == "full") + 0.1 * job.seed,
+                "cpu_seconds": 2.0,
+            }
+            for (method, _), of_method in jobs.items()
+            for job in of_method
+        }
+        full, optimal = one_percent.rows_of(one, jobs, ends)
+        assert full["below full"] == 0.0 and full["seeds"] == 2
+        assert optimal["below full"] == pytest.approx(0.2)
+        assert optimal["percent of classes"] == 3.3
+
+
 class TestOverlap:
     def test_of_the_best_and_of_others(self, generated):
         set_up = sets.SETS["generated"]
@@ -259,7 +324,7 @@ class TestTraining:
     def test_the_same_batches_and_curve_for_the_same_seed(self, generated):
         job = Job("generated", "uniform", seed=3, epochs=0.3)
         first, second = (train.run(job, generated)["curve"] for _ in range(2))
-        assert len(first) == train.POINTS
+        assert len(first) == job.points
         for one, other in zip(first, second, strict=True):
             for name in ("step", "loss", "precision@1", "overlap"):
                 # TensorFlow's sums are split between threads as they come.

@@ -1,0 +1,198 @@
+"""The papers' methods, each with a learning rate chosen on validation rows.
+
+    python -m benchmarks.comparison.rates --set eurlex57k --epochs 3
+
+Half of the set's rate, the rate and twice the rate are tried, with seed 0, on
+nine training rows in ten; where the best of them is at an edge, more. The rate
+with the best P@1 on the tenth row trains on all rows, with three seeds. Both
+take `--epochs`, in which the rate falls to nothing, for other budgets may have
+other best rates. What has a result, under benchmarks/cache/rates, is not run
+again. Into benchmarks/results/comparison/SET_rates.json.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+
+from benchmarks import measure
+from benchmarks.comparison import jobs as jobs_lib
+from benchmarks.comparison import results
+from benchmarks.comparison import rows as rows_lib
+from benchmarks.comparison import sets as sets_lib
+from benchmarks.comparison import train
+from benchmarks.comparison.methods import METHODS
+
+CACHE = os.path.join(measure.CACHE, "rates")
+CHOSEN = (
+    "full",
+    "random_paper",
+    "uniform",
+    "log_uniform",
+    "top_k_paper",
+    "forest_adaptive_paper",
+    "pca_hash",
+    "k_means",
+    "nce",
+)
+FACTORS = (0.5, 1.0, 2.0)  # of the set's own rate
+MOST_RATES = 5
+ONE_IN = 10  # training rows, for validation
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.comparison.rates",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--data", default="../shared/data", help="folder of the data sets")
+    add("--set", default="eurlex57k", choices=sets_lib.SETS)
+    add("--methods", nargs="+", choices=METHODS, default=list(CHOSEN))
+    add("--epochs", type=float, default=3.0)
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    return parser.parse_args(argv)
+
+
+def job_of(args, method, rate, seed=0):
+    return jobs_lib.Job(
+        args.set,
+        method,
+        seed=seed,
+        epochs=args.epochs,
+        optimizer=f"learning_rate={rate:g}",
+        points=1,
+    )
+
+
+def prepare(args, folder):
+    """Files of the data set for the search and for the test."""
+    whole, part = (os.path.join(folder, f"{n}.npz") for n in ("all", "part"))
+    sets_lib.prepare(args.set, args.data, whole)
+    rows_lib.save(part, rows_lib.validation(rows_lib.load(whole), ONE_IN))
+    return whole, part
+
+
+def search(args, path):
+    """`{method: {rate: P@1 on validation rows}}`."""
+    first = sets_lib.SETS[args.set].first_rate
+    tried = {method: [f * first for f in FACTORS] for method in args.methods}
+    folder = os.path.join(CACHE, "search")
+    while True:
+        jobs = [
+            job_of(args, method, rate)
+            for method, rates in tried.items()
+            for rate in rates
+        ]
+        found = {method: {} for method in tried}
+        for job, result in jobs_lib.ends_of(jobs, folder, {args.set: path}):
+            rate = sets_lib.options_of(job.optimizer)["learning_rate"]
+            reached = result["curve"][-1]["precision@1"]
+            found[job.method][rate] = reached
+        more = {
+            method: rate
+            for method, rates in tried.items()
+            if (rate := beyond(found[method])) not in (None, *rates)
+        }
+        if not more:
+            return found
+        for method, rate in more.items():
+            tried[method].append(rate)
+
+
+def best_of(found):
+    return max(found, key=found.get)
+
+
+def beyond(found):
+    """The next rate where the best one is at an edge, or None.
+
+    Args:
+        found: dict of rates to P@1.
+    """
+    if len(found) >= MOST_RATES or not found:
+        return None
+    best = best_of(found)
+    if best == min(found):
+        return best / 2
+    return 2 * best if best == max(found) else None
+
+
+def row_of(method, found, ends):
+    """A row of the table.
+
+    Args:
+        method: str.
+        found: dict of rates to P@1 on validation rows.
+        ends: dicts, the last point of each seed on the test.
+    """
+    precisions = [end["precision@1"] for end in ends]
+    spread = statistics.stdev(precisions) if len(ends) > 1 else None
+    return {
+        "method": METHODS[method].label,
+        "rate": best_of(found),
+        **{f"validation {rate:g}": found[rate] for rate in sorted(found)},
+        "seeds": len(ends),
+        "precision@1": statistics.fmean(precisions),
+        "standard error": "" if spread is None else spread / len(ends) ** 0.5,
+        "precision@5": statistics.fmean(end["precision@5"] for end in ends),
+        "cpu_seconds": statistics.fmean(end["cpu_seconds"] for end in ends),
+    }
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    train.use_one_thread()
+    with tempfile.TemporaryDirectory() as folder:
+        whole, part = prepare(args, folder)
+        found = search(args, part)
+        jobs = [
+            job_of(args, method, best_of(rates), seed)
+            for method, rates in found.items()
+            if rates
+            for seed in args.seeds
+        ]
+        tested = os.path.join(CACHE, "test")
+        ended = jobs_lib.ends_of(jobs, tested, {args.set: whole})
+    rows = []
+    for method in args.methods:
+        ends = [r["curve"][-1] for job, r in ended if job.method == method]
+        if ends:
+            rows.append(row_of(method, found[method], ends))
+    columns = dict.fromkeys(key for row in rows for key in row)
+    shown = sorted(columns, key=lambda key: _place(key))
+    rows = [{key: row.get(key, "") for key in shown} for row in rows]
+    write(f"{args.set}_rates", rows, ended[0][1], argv)
+    return 0 if len(ended) == len(jobs) else 1
+
+
+def _place(column):
+    """Rates rise from left to right; other columns stay where they are."""
+    name, _, rate = column.partition(" ")
+    if name == "validation":
+        return 1, float(rate)
+    return (0, 0.0) if column in ("method", "rate") else (2, 0.0)
+
+
+def write(name, rows, result, argv):
+    """Writes a table of the comparison, and prints it.
+
+    Args:
+        name: str, of the file.
+        rows: list of dicts.
+        result: dict, of a job; date and machine are of its run.
+        argv: list of str, or None for the command line's.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    module = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    command = f"python -m benchmarks.comparison.{module} {' '.join(argv)}"
+    record = {key: result[key] for key in ("date", "machine")}
+    record |= {"command": command.strip(), "rows": rows}
+    measure.write(os.path.join(results.FOLDER, name + ".json"), record)
+    print(measure.table(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
