@@ -838,6 +838,26 @@ def test_allocation_takes_the_least_number_that_passes(step):
     assert int(rule.num_classes_for(tf.constant(step, tf.int64), few)) == 1
 
 
+def test_allocation_shrinks_samples_of_padded_labels():
+    """Padding of rows with several labels takes no place in the sample."""
+    head = make_head(
+        "selective",
+        sampler_options={"allocation": allocation(num_trees=(2, 2))},
+    )
+    head.build((None, DIM))
+    head.kernel.assign(data(seed=1, rows=CLASSES)[0])
+    head.rebuild()
+    labels = np.full((8, 6), -1)
+    labels[:, 0] = np.arange(8) % 2
+    x, _ = data(rows=8)
+    # Great logits: a class or two have the probability of a row.
+    queries = tf.constant(50 * x[:8])
+    sample = head.sampler.sample(queries, tf.constant(labels), head.kernel)
+    assert head.sampler.num_active.numpy() < 5
+    assert len(sample.ids) == max(2, head.sampler.num_active.numpy())
+    assert set(sample.ids.numpy()) >= {0, 1}
+
+
 def test_allocation_in_training_saves_and_goes_on(tmp_path):
     head = make_head(
         "selective",

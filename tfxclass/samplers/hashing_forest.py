@@ -189,9 +189,9 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             lambda: tf.convert_to_tensor(self.num_active),
         )
         self.num_active.assign(active)
-        labels = tf.size(target_ids, tf.int64)
+        # A batch with more distinct labels computes all of them.
         most = tf.cast(self.size_for(count_labels(target_ids)), tf.int64)
-        return tf.minimum(tf.maximum(active, labels), most)
+        return tf.minimum(active, most)
 
     def _allocate(self, step, queries, kernel):
         rows = ClassRows(
