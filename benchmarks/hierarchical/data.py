@@ -129,7 +129,7 @@ def esco(folder, num_classes=None, seed=0):
     return _text_set(texts, labels, num_classes, seed)
 
 
-def yso(folder, num_classes, num_rows=100_000, seed=0):
+def yso(folder, num_classes, num_rows=50_000, seed=0):
     """Library titles -> YSO subjects: the first `num_rows` of all titles."""
     path = pathlib.Path(folder) / "yso_finna_en" / "titles_subjects"
     pairs = list(itertools.islice(_lines(path), num_rows))

@@ -47,7 +47,7 @@ JOBS = {
     "esco": Job("esco", 3007, EPOCHS, ("fastText hs", *OURS)),
     "esco-short": Job("esco", 3007, 10, FASTTEXT),
     "yso": Job("yso", 10_000, 10, ("fastText hs", *OURS)),
-    "yso-short": Job("yso", 10_000, 1, FASTTEXT),
+    "yso-short": Job("yso", 10_000, 2, FASTTEXT),
 }
 
 
