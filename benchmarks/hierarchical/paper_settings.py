@@ -46,6 +46,7 @@ JOBS = {
     "eurlex-1000": Job("eurlex57k", 1000, EPOCHS, FASTTEXT + OURS),
     "esco": Job("esco", 3007, EPOCHS, ("fastText hs", *OURS)),
     "esco-short": Job("esco", 3007, 10, FASTTEXT),
+    "yso-paper": Job("yso", 10_000, EPOCHS, ("fastText hs",)),
     "yso": Job("yso", 10_000, 10, ("fastText hs", *OURS)),
     "yso-short": Job("yso", 10_000, 2, FASTTEXT),
 }
