@@ -41,11 +41,11 @@ class Job(NamedTuple):
 
 
 JOBS = {
-    "eurlex-10": Job("eurlex57k", 10, EPOCHS, FASTTEXT + OURS),
-    "eurlex-100": Job("eurlex57k", 100, EPOCHS, FASTTEXT + OURS),
-    "eurlex-1000": Job("eurlex57k", 1000, EPOCHS, FASTTEXT + OURS),
-    "esco": Job("esco", 3007, EPOCHS, ("fastText hs", *OURS)),
-    "esco-short": Job("esco", 3007, 10, FASTTEXT),
+    "eurlex-10": Job("eurlex57k", 10, EPOCHS, FASTTEXT),
+    "eurlex-100": Job("eurlex57k", 100, EPOCHS, FASTTEXT),
+    "eurlex-1000": Job("eurlex57k", 1000, EPOCHS, FASTTEXT),
+    "esco": Job("esco", 3007, EPOCHS, ("fastText hs",)),
+    "esco-short": Job("esco", 3007, 10, FASTTEXT + OURS),
     "yso-paper": Job("yso", 10_000, EPOCHS, ("fastText hs",)),
     "yso": Job("yso", 10_000, 10, ("fastText hs", *OURS)),
     "yso-short": Job("yso", 10_000, 2, FASTTEXT),
