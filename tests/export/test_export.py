@@ -701,6 +701,7 @@ def test_fresh_process_without_tfxclass(tmp_path):
             {"top_k": NUM_CLASSES + 1},
             "`top_k` must.* top_k=301 with num_classes=300",
         ),
+        ({"labels": True}, "`labels` must be a list of names.* True"),
         ({"labels": ["a"]}, "1 names with num_classes=300"),
         ({"labels": ["a\nb"] * NUM_CLASSES}, "one line.*'a.nb' for class 0"),
         ({"labels": ["a\r"] * NUM_CLASSES}, "one line.*'a.r' for class 0"),
