@@ -43,6 +43,9 @@ TITLES = {
         "Hierarchical softmax, its trees and fastText: the n most frequent "
         "labels of EU law"
     ),
+    "hierarchical/paper_settings": (
+        "Hierarchical softmax: the settings of the paper's Table I"
+    ),
     "hierarchical/reverse_dictionary": (
         "Hierarchical softmax and fastText: reverse dictionary, 147,306 words"
     ),
@@ -58,6 +61,8 @@ TITLES = {
     "local_sgd_processes": "Local SGD: what two workers send in a step",
     "local_sgd_loss": "Local SGD: loss on digits, four replicas",
     "local_sgd_accuracy": "Local SGD: accuracy of K replicas, 10,359 classes",
+    "local_sgd_speedup": "Local SGD: steps of K replicas to an accuracy",
+    "local_sgd_training": "Local SGD: accuracy, time and bytes of K processes",
     "cluster": "The cluster index: build, query and recall",
     "projected_steps": "Random projection: a step with 2,048-wide features",
     "recovery_digits": "Recovery on digits: a gradient step, and the dual",
@@ -269,7 +274,10 @@ PAGES = {
             "local_sgd",
             "local_sgd_loss",
             "local_sgd_accuracy",
+            "local_sgd_speedup",
+            "local_sgd_training",
             "hierarchical/eurlex57k",
+            "hierarchical/paper_settings",
             "hierarchical/reverse_dictionary",
             "dropmax",
             "dropmax_retained",

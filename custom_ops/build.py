@@ -70,7 +70,7 @@ def tensorflow_flags():
             file=sys.stderr,
         )
     own = os.path.dirname(tf.sysconfig.get_include())
-    folder = os.environ.get("TFXCLASS_TENSORFLOW", own)
+    folder = os.environ.get("TFXCLASS_TENSORFLOW") or own
     compile_flags = [
         # TensorFlow's headers are not ours: no warnings from them.
         "-isystem" + flag[2:] if flag.startswith("-I") else flag

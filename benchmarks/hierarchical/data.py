@@ -7,6 +7,7 @@ labels a row, the rounded mean. A row is the set of its words, as fastText and
 we are both given it; features are the mean of their vectors.
 """
 
+import itertools
 import lzma
 import os
 import pathlib
@@ -112,6 +113,46 @@ def dictionary_texts(folder, random):
     labels = [sorted(x) for x in glosses.values()]
     texts = [_text(gloss) for _, gloss in glosses]
     return texts, labels, queries, list(classes)
+
+
+def esco(folder, num_classes=None, seed=0):
+    """Job titles -> occupations: names of ESCO, and titles of vacancies."""
+    folder = pathlib.Path(folder) / "esco_titles"
+    texts, labels = [], []
+    for occupation, _, name, others, _ in _lines(folder / "occupations"):
+        names = dict.fromkeys([name, *others.split(" | ")])
+        texts += names
+        labels += [[occupation]] * len(names)
+    for title, occupation in _lines(folder / "titles"):
+        texts.append(title)
+        labels.append([occupation])
+    return _text_set(texts, labels, num_classes, seed)
+
+
+def yso(folder, num_classes, num_rows=50_000, seed=0):
+    """Library titles -> YSO subjects: the first `num_rows` of all titles."""
+    path = pathlib.Path(folder) / "yso_finna_en" / "titles_subjects"
+    pairs = list(itertools.islice(_lines(path), num_rows))
+    labels = [subjects.split() for _, subjects in pairs]
+    return _text_set([text for text, _ in pairs], labels, num_classes, seed)
+
+
+def _text_set(texts, labels, num_classes, seed):
+    """`make_set` of texts and names of labels; words are of all letters."""
+    words, classes = {}, {}
+    ids = [
+        [words.setdefault(w, len(words)) for w in re.findall(r"\w+", x.lower())]
+        for x in texts
+    ]
+    numbers = [[classes.setdefault(c, len(classes)) for c in x] for x in labels]
+    return make_set(ids, numbers, num_classes, seed)
+
+
+def _lines(path):
+    """Fields of a compressed file without a header."""
+    with lzma.open(path.with_suffix(".tsv.xz"), "rt", encoding="utf8") as f:
+        for line in f:
+            yield line.rstrip("\n").split("\t")
 
 
 def _tsv(path):
@@ -246,7 +287,12 @@ def load(name, folder, num_classes=None):
     os.makedirs(CACHE, exist_ok=True)
     path = os.path.join(CACHE, f"{name}-{num_classes}.pickle")
     if not os.path.exists(path):
-        read = {"eurlex57k": eurlex, "reverse_dictionary": reverse_dictionary}
+        read = {
+            "eurlex57k": eurlex,
+            "reverse_dictionary": reverse_dictionary,
+            "esco": esco,
+            "yso": yso,
+        }
         with open(path + ".part", "wb") as f:
             pickle.dump(read[name](folder, num_classes), f, protocol=4)
         os.replace(path + ".part", path)

@@ -23,6 +23,8 @@ class Group:
         fasttext: path of a Python with fastText, or None.
         seconds: float or None: no epoch begins after these.
         num_rates: int or None, rates to choose from, the first ones.
+        dim: int, numbers of a word.
+        evaluate_every: int, epochs between two scores of our models.
     """
 
     def __init__(
@@ -33,6 +35,8 @@ class Group:
         fasttext=None,
         seconds=None,
         num_rates=None,
+        dim=methods.DIM,
+        evaluate_every=1,
     ):
         self.folder = folder
         self.data = data
@@ -40,6 +44,8 @@ class Group:
         self.fasttext = fasttext
         self.seconds = seconds
         self.num_rates = num_rates
+        self.dim = dim
+        self.evaluate_every = evaluate_every
 
     def rates(self, method):
         rates = RATES["fastText" if method in peer.METHODS else "ours"]
@@ -72,5 +78,15 @@ class Group:
 
     def _run(self, method, rate, data):
         if method in peer.METHODS:
-            return peer.run(method, data, rate, self.epochs, self.fasttext)
-        return methods.run(method, data, rate, self.epochs, self.seconds)
+            return peer.run(
+                method, data, rate, self.epochs, self.fasttext, self.dim
+            )
+        return methods.run(
+            method,
+            data,
+            rate,
+            self.epochs,
+            self.seconds,
+            self.dim,
+            self.evaluate_every,
+        )

@@ -55,7 +55,7 @@ def label_vectors(data):
     )
 
 
-def make_model(method, data, rate, epochs):
+def make_model(method, data, rate, epochs, dim=DIM):
     import keras
 
     import tfxclass
@@ -75,11 +75,11 @@ def make_model(method, data, rate, epochs):
     values = keras.Input([None])
     features = tfxclass.layers.SparseDense(
         data.num_words,
-        DIM,
+        dim,
         use_bias=False,
         # As fastText's.
         kernel_initializer=keras.initializers.RandomUniform(
-            -1 / DIM, 1 / DIM, seed=0
+            -1 / dim, 1 / dim, seed=0
         ),
     )(ids, values)
     model = keras.Model([ids, values], head(features))
@@ -93,8 +93,8 @@ def make_model(method, data, rate, epochs):
     return model
 
 
-def run(method, data, rate, epochs, seconds=None):
-    """Trains, and scores the test rows after each epoch.
+def run(method, data, rate, epochs, seconds=None, dim=DIM, evaluate_every=1):
+    """Trains, and scores the test rows after each epoch or some of them.
 
     Args:
         method: str, name in `METHODS`.
@@ -102,6 +102,8 @@ def run(method, data, rate, epochs, seconds=None):
         rate: float, learning rate at the beginning; it falls to 0.
         epochs: int.
         seconds: float or None: no epoch begins after these.
+        dim: int, numbers of a word.
+        evaluate_every: int, epochs between two scores; the last has one.
 
     Returns:
         dict with `curve`, a list of dicts: seconds of training (the tree and
@@ -113,7 +115,7 @@ def run(method, data, rate, epochs, seconds=None):
 
     keras.utils.set_random_seed(0)
     clock, cpu = time.perf_counter(), time.process_time()
-    model = make_model(method, data, rate, epochs)
+    model = make_model(method, data, rate, epochs, dim)
     spent = [time.perf_counter() - clock, time.process_time() - cpu]
     count = min(max(data.k, 10), data.num_classes)
     best = tfxclass.top_k(model, count)
@@ -123,12 +125,17 @@ def run(method, data, rate, epochs, seconds=None):
         model.fit(list(data.train[:2]), data.train.labels, BATCH, verbose=0)
         spent[0] += time.perf_counter() - clock
         spent[1] += time.process_time() - cpu
+        is_last = epoch == epochs or (
+            seconds is not None and spent[0] > seconds
+        )
+        if epoch % evaluate_every and not is_last:
+            continue
         ids, _ = best.predict(
             list(data.test[:2]), batch_size=PREDICT_BATCH, verbose=0
         )
         found = scores(data.test.labels, ids, data.num_classes, data.k)
         point = {"epoch": epoch, "seconds": spent[0], "cpu_seconds": spent[1]}
         curve.append({**point, **found})
-        if seconds is not None and spent[0] > seconds:
+        if is_last:
             break
     return {"curve": curve}

@@ -22,14 +22,14 @@ def write_text(path, rows, with_labels):
             f.write(" ".join([*(names if with_labels else []), *words]) + "\n")
 
 
-def run(method, data, rate, epochs, python):
+def run(method, data, rate, epochs, python, dim=DIM):
     """As `methods.run`, with the end of the curve alone."""
     with tempfile.TemporaryDirectory() as folder:
         job = {
             "train": os.path.join(folder, "train.txt"),
             "test": os.path.join(folder, "test.txt"),
             "loss": METHODS[method],
-            "dim": DIM,
+            "dim": dim,
             "rate": rate,
             "epochs": epochs,
             "k": min(max(data.k, 10), data.num_classes),

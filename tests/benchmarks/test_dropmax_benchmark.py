@@ -328,11 +328,11 @@ class TestReaders:
 def test_retained_and_confused_classes():
     """A correlation of 1 where confused classes are retained the most."""
     retain = np.array([[0.9, 0.2, 0.4], [0.3, 0.9, 0.5], [0.6, 0.7, 0.8]])
-    scores = {"test 18": {"error": 2.0}}
+    scores = {"test 18": {"error": 2.0}, "validation 18": {"error": 3.0}}
     result = {"retain": retain.tolist(), "scores": scores}
     base = {"probabilities": (retain**2).tolist()}
     row = dropmax_retained.row_of([result, result], [base, base])
     assert row["correlation"] == pytest.approx(1.0)
     assert (row["least"], row["most"]) == (0.2, 0.7)
     assert row["of the label"] == pytest.approx(retain.diagonal().mean())
-    assert row["error_%"] == 2.0
+    assert (row["error_%"], row["validation_error_%"]) == (2.0, 3.0)

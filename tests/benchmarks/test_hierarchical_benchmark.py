@@ -1,6 +1,7 @@
 """The benchmark of hierarchical softmax, on a few generated rows."""
 
 import json
+import lzma
 import os
 import sys
 import types
@@ -13,6 +14,7 @@ from benchmarks.hierarchical import __main__ as benchmark
 from benchmarks.hierarchical import data as data_lib
 from benchmarks.hierarchical import growth
 from benchmarks.hierarchical import jobs
+from benchmarks.hierarchical import paper_settings
 from benchmarks.hierarchical import peer
 from benchmarks.hierarchical import tables
 
@@ -68,6 +70,46 @@ def test_eurlex_is_read(shared_data):
     assert counts[0] > counts[9] > 1000
 
 
+def write_lines(path, *lines):
+    path.parent.mkdir(exist_ok=True)
+    with lzma.open(path, "wt", encoding="utf8") as f:
+        f.writelines("\t".join(line) + "\n" for line in lines)
+
+
+def test_job_titles_are_read(tmp_path):
+    folder = tmp_path / "esco_titles"
+    names = "Chef de café | cook", "wire drawer | wirer"
+    write_lines(
+        folder / "occupations.tsv.xz",
+        ("a", "3434.1", "cook", names[0], "They cook."),
+        ("b", "8121.4", "wirer", names[1], "They draw wire."),
+    )
+    titles = [("Cook!", "a")] * 6 + [("...", "b")]
+    write_lines(folder / "titles.tsv.xz", *titles)
+    data = data_lib.esco(tmp_path)
+    # The names once each; a title without a word is left out.
+    assert len(data.train.ids) + len(data.test.ids) == 4 + 6
+    assert (data.num_classes, data.k) == (2, 1)
+    # cook, chef, de, café, wirer, wire, drawer.
+    assert data.num_words == 7
+
+
+def test_library_titles_are_read(tmp_path):
+    path = tmp_path / "yso_finna_en" / "titles_subjects.tsv.xz"
+    rows = [(f"title {i}", "p1 p2" if i % 2 else "p2") for i in range(20)]
+    write_lines(path, *rows)
+    data = data_lib.yso(tmp_path, num_classes=1, num_rows=10)
+    assert len(data.train.ids) + len(data.test.ids) == 10
+    assert data.train.labels.tolist() == [[0]] * 7
+
+
+def test_rates_of_the_paper_and_ours():
+    assert paper_settings.rate_of("fastText hs", 10) == 0.25
+    # As validated at n = 10 and, the nearest, 4271.
+    assert paper_settings.rate_of("hs huffman", 10) == 0.3
+    assert paper_settings.rate_of("hs huffman", 10_000) == 0.1
+
+
 def test_a_row_in_the_format_of_fasttext(tmp_path):
     rows = data_lib.make_rows([[3, 1, 3], [2]], [[0, 4], [1]])
     peer.write_text(tmp_path / "train", rows, with_labels=True)
@@ -110,7 +152,7 @@ def test_padding_is_no_label():
 def test_the_best_rate_is_taken_and_results_are_kept(tmp_path, monkeypatch):
     ran = []
 
-    def run(method, data, rate, epochs, seconds):
+    def run(method, data, rate, epochs, *others):
         ran.append((len(data.train.ids), rate))
         return {"curve": [{"epoch": 1, "f1": 1 - abs(rate - 1e-2)}]}
 

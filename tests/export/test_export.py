@@ -481,6 +481,30 @@ def test_a_folder_of_another_export_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
+def test_a_folder_is_refused_before_the_search_is_made(tmp_path, monkeypatch):
+    def never(*_):
+        raise AssertionError("made")
+
+    monkeypatch.setattr(tfxclass.export.InvertedLists, "build", never)
+    (tmp_path / "tagger.json").touch()
+    with pytest.raises(ValueError, match="'tagger.json', a saved Tagger"):
+        tfxclass.export.saved_model(
+            make_model(),
+            tmp_path,
+            search=tfxclass.export.InvertedLists(4, 2, 0.1),
+        )
+
+
+def test_arrays_of_ones_own_beside_versions_are_let_be(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros(3))
+    folder = tfxclass.export.saved_model(make_model(), tmp_path, verify=False)
+    assert folder == str(tmp_path / "1")
+    vectors = tmp_path / "vectors"
+    tfxclass.export.vectors(make_model(), vectors)
+    with pytest.raises(ValueError, match="'vectors.json', exported class"):
+        tfxclass.export.saved_model(make_model(), vectors, verify=False)
+
+
 def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("no")
@@ -677,6 +701,7 @@ def test_fresh_process_without_tfxclass(tmp_path):
             {"top_k": NUM_CLASSES + 1},
             "`top_k` must.* top_k=301 with num_classes=300",
         ),
+        ({"labels": True}, "`labels` must be a list of names.* True"),
         ({"labels": ["a"]}, "1 names with num_classes=300"),
         ({"labels": ["a\nb"] * NUM_CLASSES}, "one line.*'a.nb' for class 0"),
         ({"labels": ["a\r"] * NUM_CLASSES}, "one line.*'a.r' for class 0"),

@@ -50,6 +50,26 @@ def test_configurations_of_saved_files(scale):
     assert again.cosine == head.cosine
 
 
+@pytest.mark.parametrize(
+    ("margin", "margin_type"), [(2.5, "cosface"), (3.5, "arcface")]
+)
+def test_margins_of_saved_files_have_no_limit(margin, margin_type):
+    config = layers.FullSoftmax(9, similarity=COSINE).get_config()
+    config.update(margin=margin, margin_type=margin_type)
+    cosine = layers.FullSoftmax.from_config(config).cosine
+    assert (cosine.margin, cosine.margin_type) == (margin, margin_type)
+    config["margin"] = -1.0
+    with pytest.raises(ValueError, match="`margin` must be >= 0"):
+        layers.FullSoftmax.from_config(config)
+
+
+def test_a_swap_is_proposed_where_it_would_work():
+    with pytest.raises(ValueError, match=r"swapped: Cosine\(scale=30, m"):
+        layers.Cosine(scale=0.3, margin=30)
+    with pytest.raises(ValueError, match="scale=3, margin=4.$"):
+        layers.Cosine(scale=3, margin=4)
+
+
 def test_configuration_of_a_dot_product_of_earlier_versions():
     config = layers.FullSoftmax(9).get_config()
     config.update(scale=None, margin=0.0, margin_type="cosface")

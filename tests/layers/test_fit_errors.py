@@ -77,6 +77,27 @@ def test_one_hot_labels_of_more_classes_than_the_head_has():
     assert f"num_classes={CLASSES}" in str(error.value)
 
 
+@pytest.mark.parametrize("shape", [(ROWS, 12), (ROWS, CLASSES)])
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_rows_that_repeat_a_label_are_not_one_hot(shape, is_traced):
+    x, _ = data()
+    head = layers.FullSoftmax(CLASSES)
+    head.build((None, DIM))
+    labels = np.arange(ROWS) % 2
+    expected = head.compute_loss(x, labels)
+    run = tf.function(head.compute_loss) if is_traced else head.compute_loss
+    found = run(x, np.broadcast_to(labels[:, np.newaxis], shape))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_ragged_names_as_labels():
+    names = tf.ragged.constant([["a", "b"], ["c"]])
+    head = layers.FullSoftmax(CLASSES)
+    head.build((None, DIM))
+    with pytest.raises(ValueError, match="Received: strings"):
+        head.compute_loss(data()[0][:2], names)
+
+
 def test_names_as_labels():
     x, y = data()
     names = np.array([f"person {i}" for i in y], object)

@@ -533,3 +533,10 @@ def test_build_for_another_processor(monkeypatch):
     _, compile_flags, link_flags = build.tensorflow_flags()
     assert "-isystem/arm/tensorflow/include" in compile_flags
     assert "-L/arm/tensorflow" in link_flags
+
+
+def test_an_empty_name_of_a_tensorflow_is_none(monkeypatch):
+    monkeypatch.delenv("TFXCLASS_TENSORFLOW", raising=False)
+    expected = build.tensorflow_flags()
+    monkeypatch.setenv("TFXCLASS_TENSORFLOW", "")
+    assert build.tensorflow_flags() == expected

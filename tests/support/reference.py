@@ -390,11 +390,11 @@ def dropmax_loss(mode, logits, retain_logits, draws, columns, **options):
     terms = dropmax_terms(retain_logits, columns, residual)
     if mode == "adaptive":
         losses += options["kl"] * terms["target"]
+    if mode in ("adaptive", "attention"):
         losses -= options["entropy"] * terms["other_entropy"]
     if mode == "posterior":
         losses += options["kl"] * terms["kl"]
         losses += options["auxiliary"] * terms["auxiliary"]
-    if mode in ("posterior", "attention"):
         losses -= options["entropy"] * terms["entropy"]
     is_labelled = [bool(distinct_labels(ids)) for ids in columns]
     return np.where(is_labelled, losses, 0.0)

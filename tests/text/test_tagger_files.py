@@ -75,13 +75,22 @@ def test_a_save_that_fails_leaves_the_old_one(
 
 def test_a_folder_holds_a_tagger_or_its_exports(old, tmp_path):
     old.save(tmp_path / "saved")
-    with pytest.raises(ValueError, match="`path` .*'tagger.json', a saved"):
+    with pytest.raises(ValueError, match="`folder` .*'tagger.json', a saved"):
         old.export(tmp_path / "saved", verify=False)
     version = tmp_path / "served" / "1"
     version.mkdir(parents=True)
     (version / "saved_model.pb").touch()
     with pytest.raises(ValueError, match="`folder` .*1/saved_model.pb', a"):
         old.save(tmp_path / "served")
+
+
+def test_folders_that_are_no_versions_are_let_be(old, tmp_path):
+    other = tmp_path / "2024-old" / "saved_model.pb"
+    other.parent.mkdir()
+    other.touch()
+    old.save(tmp_path)
+    assert Tagger.load(tmp_path).predict(TEXTS) == old.predict(TEXTS)
+    assert other.exists()
 
 
 def test_how_it_was_made_is_kept(old, tmp_path):

@@ -99,7 +99,8 @@ def as_targets(
 def as_tensor(labels: Labels) -> tf.Tensor:
     """Labels as a tensor; ragged ones are padded with -1."""
     if isinstance(labels, tf.RaggedTensor):
-        return labels.to_tensor(-1)
+        is_text = labels.dtype == tf.string
+        return labels.to_tensor("" if is_text else -1)
     if isinstance(labels, tf.SparseTensor):
         raise ValueError(
             "`labels` must be dense class ids. Received: a SparseTensor of "
@@ -180,12 +181,16 @@ def _check_range(ids, num_classes):
 
 
 def _check_one_hot(ids, num_classes):
-    """Rows of many ids are not all 0 and 1, whatever they were encoded for."""
+    """Rows of many ids are not all 0 and 1, whatever they were encoded for.
+
+    Rows that repeat one class are let be: a repeated label counts once.
+    """
     least = min(num_classes, _FEW_IDS)
     if num_classes < 3 or (ids.shape[1] is not None and ids.shape[1] < least):
         return None
     is_one_hot = (tf.size(ids) > 0) & (tf.shape(ids)[1] >= least)
     is_one_hot &= tf.reduce_all((ids == 0) | (ids == 1))
+    is_one_hot &= tf.reduce_any(ids[:, :1] != ids)
     return require(
         ~is_one_hot,
         "labels_must_be_class_ids_not_one_hot",

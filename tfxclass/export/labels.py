@@ -1,6 +1,7 @@
 """Class names in an export: a text file with one name in each line."""
 
 import os
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Literal
 
@@ -32,8 +33,13 @@ def read(
     if isinstance(labels, (str, os.PathLike)):
         lines = text_files.read_lines(local_path(labels, "labels"))
         names = [line.rstrip("\r\n") for line in lines]
-    else:
+    elif isinstance(labels, Iterable):
         names = list(labels)
+    else:
+        raise ValueError(
+            "`labels` must be a list of names, the path of a text file, or "
+            f"False for an export without names. Received: {labels!r}"
+        )
     for class_id, name in enumerate(names):
         _check_name(class_id, name)
     if len(names) != num_classes:

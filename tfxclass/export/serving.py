@@ -25,6 +25,7 @@ from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.loading import parts_of
 from tfxclass.export.loading import served_encoder
+from tfxclass.export.version_folder import check_versions
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference import filters
 from tfxclass.inference.thresholds import check_threshold
@@ -148,6 +149,7 @@ def saved_model(
     ```
     """
     path = local_path(path)
+    check_versions("path", path)
     inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)

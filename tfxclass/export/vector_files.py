@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import Literal
 
 import keras
 import numpy as np
@@ -29,7 +30,9 @@ _INSTEAD = "Use tfxclass.export.saved_model."
 
 
 def vectors(
-    model: keras.Model | Path, path: Path, labels: Labels | Path | None = None
+    model: keras.Model | Path,
+    path: Path,
+    labels: Labels | Path | Literal[False] | None = None,
 ) -> str:
     """Writes class vectors to files, for a nearest neighbor search.
 
@@ -50,7 +53,7 @@ def vectors(
         path: str, folder to make. It must not exist.
         labels: sequence of str, the name of each class, or the path of a text
             file with one name in each line. Defaults to the head's
-            `class_names`.
+            `class_names`. False leaves names out.
 
     Returns:
         `path`, str.

@@ -14,7 +14,7 @@ _KINDS = {
     "saved_model.pb": "one version of a SavedModel",
     "model.onnx": "an ONNX model",
     "tagger.json": "a saved Tagger",
-    "rows.npy": "exported class vectors",
+    "vectors.json": "exported class vectors",
 }
 
 
@@ -34,6 +34,18 @@ def check_kind(name: str, path: str, own: str = "") -> None:
             )
 
 
+def check_versions(name: str, path: str) -> None:
+    """Raises ValueError unless `path` may hold versions; it may be missing.
+
+    Args:
+        name: str, the argument that `path` was given for.
+        path: str.
+    """
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise ValueError(f"`{name}` must be a folder. Received: {path!r}")
+    check_kind(name, path)
+
+
 class _Folder:
     """A folder that will be renamed; `name` is where it is now."""
 
@@ -42,12 +54,15 @@ class _Folder:
 
 
 @contextlib.contextmanager
-def version_folder(path: Path) -> Iterator[_Folder]:
-    """A folder to fill, which becomes `path/<next version>` at the end."""
-    path = local_path(path)
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise ValueError(f"`path` must be a folder. Received: {path!r}")
-    check_kind("path", path)
+def version_folder(path: Path, name: str = "path") -> Iterator[_Folder]:
+    """A folder to fill, which becomes `path/<next version>` at the end.
+
+    Args:
+        path: str, the folder of the versions.
+        name: str, the argument that an error names.
+    """
+    path = local_path(path, name)
+    check_versions(name, path)
     made = _make_folders(path)
     # A server that polls `path` takes up numbers only.
     folder = _Folder(os.path.join(path, f"incoming-{uuid.uuid4().hex}"))

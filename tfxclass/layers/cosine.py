@@ -65,11 +65,12 @@ class Cosine:
     def _check_margin(self):
         """A margin past the range of what it moves is a mistake."""
         is_angle = self.margin_type == "arcface"
-        if self.margin < (math.pi if is_angle else 2):
+        limit = math.pi if is_angle else 2
+        if self.margin < limit:
             return
         what = "an angle below pi" if is_angle else "below 2, part of a cosine"
         swapped = ""
-        if self.scale < self.margin:
+        if self.scale < limit:
             swapped = (
                 " They look swapped: Cosine("
                 f"scale={self.margin}, margin={self.scale})?"
@@ -133,8 +134,16 @@ def of_config(config: Config) -> Config:
     """A head's configuration with `similarity` as the constructor takes it."""
     rest = {k: v for k, v in config.items() if k not in _MOVED}
     if config.get("similarity") == "cosine":
-        rest["similarity"] = _cosine("cosine", config)
+        rest["similarity"] = _of_file(config)
     return rest
+
+
+def _of_file(config):
+    """A `Cosine`; earlier versions saved margins that are refused now."""
+    margin = config.get("margin", 0.0)
+    cosine = _cosine("cosine", {**config, "margin": min(margin, 1.0)})
+    object.__setattr__(cosine, "margin", margin)
+    return cosine
 
 
 def to_config(cosine: Cosine | None) -> Config:

@@ -92,7 +92,8 @@ class DropMax(SavedRandom, SampledHead):
       labels, minus `entropy_weight` times the entropy of rho (NeurIPS 2018).
     * `"random"`: rho is the number `retain_probability`.
     * `"attention"`: z is rho itself, for labels too, and nothing is sampled.
-      The loss is cross-entropy minus `entropy_weight` times the entropy of rho.
+      The loss is cross-entropy minus `entropy_weight` times the entropy of the
+      other classes' rho, as in `"adaptive"`.
 
     The regularizers are sums over classes. They grow with `num_classes`, and
     cross-entropy does not. In mode `"posterior"` the biases start where the

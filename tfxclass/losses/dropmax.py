@@ -145,14 +145,9 @@ def _block_loss(masking, start, rows, targets, row_weights, class_weights):
 
 def _adaptive_terms(masking, start, rows, target):
     """z follows rho: equation 15."""
-
-    def entropy():
-        # A target's rho is 1 here, so its entropy is not counted.
-        return tf.where(target, 0.0, negative_entropy(rows.retain))
-
     return _concrete_masks(masking, start, rows.retain, target), {
         "kl_weight": lambda: target_penalty(rows.retain, target),
-        "entropy_weight": entropy,
+        "entropy_weight": lambda: _other_entropy(rows.retain, target),
     }
 
 
@@ -176,7 +171,7 @@ def _random_terms(masking, start, rows, target):
 def _attention_terms(masking, start, rows, target):
     """z is rho itself, for targets too: one mask, which is not random."""
     return tf.math.log_sigmoid(rows.retain)[tf.newaxis], {
-        "entropy_weight": lambda: negative_entropy(rows.retain),
+        "entropy_weight": lambda: _other_entropy(rows.retain, target),
     }
 
 
@@ -193,6 +188,11 @@ def _concrete_masks(masking, start, logits, target):
     samples = masking.draw(start, _mask_shape(masking, logits))
     log_masks = concrete_log_mask(logits, samples, masking.temperature)
     return tf.where(target, 0.0, log_masks)
+
+
+def _other_entropy(retain_logits, target):
+    """`negative_entropy` of the classes that are not targets."""
+    return tf.where(target, 0.0, negative_entropy(retain_logits))
 
 
 def _mask_shape(masking, logits):

@@ -181,11 +181,20 @@ class TopKAccuracy(RankingMetric):
         train_rows: int | None = None,
     ) -> None:
         super().__init__(head, k, name, dtype, train_rows)
+        self._is_of_file = False
         if isinstance(head, OutputHead):
             check_k(self.k, head.num_classes)
 
+    @classmethod
+    def from_config(cls, config: Config) -> "TopKAccuracy":
+        """The metric of a file. Earlier versions had no limit of `k`."""
+        metric = super().from_config(config)
+        metric._is_of_file = True
+        return metric
+
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        check_k(self.k, forward.head.num_classes)
+        if not self._is_of_file:
+            check_k(self.k, forward.head.num_classes)
         return tf.reduce_max(self.hits(forward, targets), axis=1)
 
 

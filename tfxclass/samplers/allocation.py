@@ -13,7 +13,8 @@ class AdaptiveAllocation:
     """Grows the sample, the trees and the rebuild interval during training.
 
     Use it to reproduce HF-A of the paper. All values change at the start of a
-    phase. The number of active classes becomes the smallest M for which the M
+    phase. The sample becomes the labels of the batch and M classes besides, and
+    at most `num_sampled` classes. M is the smallest number for which the M
     greatest probabilities of an example have, on average, at least a given sum.
     This threshold, the number of trees and the rebuild interval grow linearly
     over `ramp_steps`.

@@ -189,9 +189,11 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             lambda: tf.convert_to_tensor(self.num_active),
         )
         self.num_active.assign(active)
-        # A batch with more distinct labels computes all of them.
+        # Labels come on top, or those of a batch would leave no place.
+        labels = tf.boolean_mask(target_ids, target_ids >= 0)
+        distinct = tf.size(tf.unique(labels).y, tf.int64)
         most = tf.cast(self.size_for(count_labels(target_ids)), tf.int64)
-        return tf.minimum(active, most)
+        return tf.minimum(distinct + active, most)
 
     def _allocate(self, step, queries, kernel):
         rows = ClassRows(

@@ -13,7 +13,6 @@ from tfxclass.export import labels as labels_lib
 from tfxclass.export import resources
 from tfxclass.export.version_folder import version_folder
 from tfxclass.inference.thresholds import above
-from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 
@@ -58,7 +57,7 @@ def export(
     k = min(check_positive_int("k", k), len(tagger.tags))
     names = labels_lib.read(tagger.tags, len(tagger.tags))
     least = None if threshold is None else tagger.least(threshold)
-    with version_folder(local_path(folder, "folder")) as made:
+    with version_folder(folder, "folder") as made:
         with tempfile.TemporaryDirectory() as scratch:
             asset = labels_lib.write(names, scratch)
             served = _Served(tagger.model, asset, k, least)

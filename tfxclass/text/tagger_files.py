@@ -59,15 +59,16 @@ def save(tagger: Any, folder: Path) -> None:
 
 def _check_no_versions(folder):
     """Raises ValueError if a folder holds versions of an export."""
-    found = glob.glob(
-        os.path.join(glob.escape(folder), "[0-9]*", "saved_model.pb")
-    )
-    if found:
-        raise ValueError(
-            "`folder` must not hold another export. Received: "
-            f"{folder!r} with {os.path.relpath(found[0], folder)!r}, a version "
-            "for serving. Fix: give a folder of its own."
-        )
+    found = glob.glob(os.path.join(glob.escape(folder), "*", "saved_model.pb"))
+    for path in found:
+        version = os.path.relpath(path, folder)
+        # As servers do: other names are no versions.
+        if os.path.dirname(version).isdecimal():
+            raise ValueError(
+                "`folder` must not hold another export. Received: "
+                f"{folder!r} with {version!r}, a version for serving. Fix: "
+                "give a folder of its own."
+            )
 
 
 def _save_memory(memory, path):
