@@ -1,6 +1,7 @@
 """LSH tables: sampling a batch, building and refreshing, and a step with them.
 
     python benchmarks/lsh.py [num_classes ...]
+    python benchmarks/lsh.py --figures
     python benchmarks/lsh.py --probability
 
 Sampling: `LSHSampler.sample` for 256 queries in 128 dimensions, 6,700 classes
@@ -19,7 +20,9 @@ import os
 import sys
 import time
 
+import figure_style
 import measure
+import notes
 
 BATCH, DIM, ACTIVE = 256, 128, 6700
 KINDS = {
@@ -27,6 +30,7 @@ KINDS = {
     "sparse_simhash, K=9": {"hash_family": "sparse_simhash", "num_hashes": 9},
     "dwta, K=6": {"hash_family": "dwta", "num_hashes": 6},
 }
+COLORS = dict(zip(KINDS, ("tab:purple", "tab:cyan", "tab:olive"), strict=True))
 STEPS = (
     "keras_dense_adam",
     "tf_sampled_softmax_adam",
@@ -169,6 +173,31 @@ def main(sizes):
         rows.append({"classes": largest, "what": method, **step, **result})
         print(rows[-1], flush=True)
     measure.save("lsh", rows)
+    draw_figure(rows)
+
+
+def draw_figure(rows):
+    """The time to sample against the number of classes: the paper's Fig. 3."""
+
+    def draw(axes):
+        for kind, color in COLORS.items():
+            own = [row for row in rows if row["what"] == kind]
+            sizes = [row["classes"] for row in own]
+            times = [row["sample_ms"] for row in own]
+            axes.plot(sizes, times, "o-", label=kind, color=color)
+        axes.set(title=title_of(rows), xscale="log", ylim=(0, 3))
+        figure_style.plain_ticks(axes.xaxis)
+
+    measure.plot("lsh", draw, "number of classes", "ms to sample for a batch")
+
+
+def title_of(rows):
+    """The conclusion of the figure."""
+    times = [row["sample_ms"] for row in rows if row["what"] in KINDS]
+    return (
+        f"Sampling takes {min(times):.1f} to {max(times):.1f} ms,\n"
+        "whatever the number of classes"
+    )
 
 
 if __name__ == "__main__":
@@ -177,5 +206,7 @@ if __name__ == "__main__":
         print(json.dumps({**found, "peak_gb": measure.peak_gb()}))
     elif sys.argv[1:2] == ["--probability"]:
         probabilities()
+    elif sys.argv[1:] == ["--figures"]:
+        draw_figure(notes.results("lsh"))
     else:
         main([int(n) for n in sys.argv[1:]] or [100_000, 670_091, 2_000_000])
