@@ -97,9 +97,10 @@ class NormalizedCumulativeGain(CumulativeProbability):
 class NormalizedCumulativeGradient(CumulativeProbability):
     """NCG_K: the fraction of the gradient's energy in the top k classes.
 
-    It is the sum of the k greatest (p - y)^2 of an example over their sum over
-    all classes. p are the probabilities and y the weights of the labels. Use it
-    for diagnosis only, since it costs as much as the full softmax.
+    It is the sum of (p - y)^2 of an example over the k classes with the highest
+    logits, divided by the sum over all classes (equation 5 of the paper). p are
+    the probabilities and y the weights of the labels. Use it for diagnosis
+    only, since it costs as much as the full softmax.
 
     Args:
         head: the head, or its name.
@@ -110,13 +111,14 @@ class NormalizedCumulativeGradient(CumulativeProbability):
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018, Fig. 1.
+        Dynamic Class Selection, AAAI 2018, equation 5 and Fig. 1b.
     """
 
     _prefix = "normalized_cumulative_gradient"
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        gradient = forward.head.activate(_logits(forward))
+        logits = _logits(forward)
+        gradient = forward.head.activate(logits)
         places = tf.where(targets.ids >= 0)
         columns = tf.gather_nd(targets.ids, places)
         gradient = tf.tensor_scatter_nd_sub(
@@ -125,9 +127,10 @@ class NormalizedCumulativeGradient(CumulativeProbability):
             tf.gather_nd(targets.weights, places),
         )
         energy = tf.square(gradient)
-        k = min(self.k, forward.head.num_classes)
-        best = tf.reduce_sum(tf.math.top_k(energy, k).values, axis=1)
-        return tf.math.divide_no_nan(best, tf.reduce_sum(energy, axis=1))
+        best = tf.math.top_k(logits, min(self.k, forward.head.num_classes))
+        of_best = tf.gather(energy, best.indices, axis=1, batch_dims=1)
+        of_best = tf.reduce_sum(of_best, axis=1)
+        return tf.math.divide_no_nan(of_best, tf.reduce_sum(energy, axis=1))
 
 
 def _logits(forward):
