@@ -5,6 +5,23 @@ import os
 import numpy as np
 
 from benchmarks import dropmax
+from benchmarks import figure_style
+
+_LABELS = {
+    "base": "softmax",
+    "sparsemax": "sparsemax",
+    "attention": "attention",
+    "adaptive": "adaptive DropMax",
+    "posterior": "posterior DropMax",
+}
+_SETS = {
+    "mnist_1k": "1,000 images",
+    "mnist_5k": "5,000 images",
+    "mnist_55k": "55,000 images",
+    "mnist_55k_long": "55,000 images, 6,000 steps",
+    "mnist_55k_paper": "55,000 images, 20,000 steps",
+    "eurlex": "EU law",
+}
 
 
 def _axes(count, width=5.0):
@@ -19,22 +36,32 @@ def _axes(count, width=5.0):
 def draw_curves(args):
     """dropmax_convergence.png: error on validation rows against steps."""
     names = dropmax.shown_sets(args)
-    figure, axes = _axes(len(names))
-    for ax, name in zip(axes[0], names):
+    figure, axes = figure_style.new_figure(rows=len(names), height=3.8)
+    titles = []
+    for axis, name in zip(axes, names):
+        ends = {}
         for method in dropmax.curves_of(name):
             rows = dropmax.load(args, name, method)
             if not rows:
                 continue
-            found = rows[0][-1]
+            found, label = rows[0][-1], _LABELS.get(method, method)
             steps = [point["step"] for point in found[0]["curve"]]
             errors = np.median(
                 [[p["error"] for p in r["curve"]] for r in found], axis=0
             )
-            ax.plot(steps, errors, label=method)
-        ax.set(title=name, xlabel="step", ylabel="error, %")
-        ax.grid(alpha=0.3)
-        ax.legend(fontsize=8)
-    _save(figure, args, "dropmax_convergence.png")
+            ends[label] = errors[-1]
+            axis.plot(steps, errors, label=label)
+        title = _SETS.get(name, name)
+        axis.set(xlabel="step", ylabel="validation error in percent")
+        axis.locator_params(axis="x", nbins=5)
+        if len(names) > 1:
+            axis.set_title(title)
+        axis.legend()
+        if ends:
+            best = min(ends, key=ends.get)
+            titles.append(f"{title}: {best} ends lowest, {ends[best]:.2f} %")
+    path = os.path.join(args.out, "dropmax_convergence.png")
+    figure_style.save(figure, path, "; ".join(titles[:2]))
 
 
 def draw_retain(args):

@@ -64,7 +64,9 @@ def new_figure(columns=1, rows=1, width=5.4, height=4.4, **options):
 
 def save(figure, path, title):
     """Writes a figure, the conclusion above it."""
-    figure.suptitle(wrapped(title, figure), fontsize=_SIZE + 2)
+    # At the top in inches: a share of a tall figure is in its first panel.
+    y = 1 - 0.1 / figure.get_figheight()
+    figure.suptitle(wrapped(title, figure), fontsize=_SIZE + 2, y=y)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

@@ -121,7 +121,7 @@ def draw(rows, out):
         out: folder.
     """
     last = {row["set"]: row for row in rows}
-    figure, axes = figure_style.new_figure(2, sharey=True)
+    figure, axes = figure_style.new_figure(rows=2, height=3.8)
     for axis, (key, label) in zip(axes, _PANELS.items(), strict=True):
         for name, row in last.items():
             values = [100 * row[f"{key}_{n}"] for n in SHOWN]
@@ -129,7 +129,8 @@ def draw(rows, out):
         axis.set(xscale="log", xlabel="number of best classes", ylabel=label)
         axis.set_ylim(0, 103)
         figure_style.plain_ticks(axis.xaxis)
-    axes[1].legend(loc="lower right")
+    # Below the axes, so that it covers no point.
+    axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
     least, most = (
         f(100 * row["NCG_10"] for row in last.values()) for f in (min, max)
     )

@@ -27,29 +27,10 @@ def draw(file, name, out):
     runs = Runs.read(path)
     save_table(file, runs, out)
     for part, draw_part in _FIGURES.items():
-        figure = draw_part(name, runs)
-        if figure is not None:
-            figure.savefig(
-                os.path.join(out, f"{file}_{part}.png"),
-                dpi=110,
-                bbox_inches="tight",
-            )
-
-
-def _axes(count):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-    figure, axes = plt.subplots(
-        1, count, figsize=(5.2 * count, 4.4), sharey=True, squeeze=False
-    )
-    for one in axes[0]:
-        one.grid(alpha=0.3)
-    axes[0][0].set_ylabel("precision@1")
-    return figure, axes[0]
+        drawn = draw_part(name, runs)
+        if drawn is not None:
+            path = os.path.join(out, f"{file}_{part}.png")
+            figure_style.save(drawn[0], path, drawn[1])
 
 
 def _style(method):
@@ -67,6 +48,7 @@ def _style(method):
     }
 
 
+_LABEL = "precision at 1, in percent"
 #: The methods whose curves are drawn; the table has all. Colors by family.
 CURVES = {
     "full": "full",
@@ -79,11 +61,11 @@ CURVES = {
 
 
 def draw_curves(name, runs):
-    """P@1 against time and against steps, means over the seeds."""
+    """P@1 against time and against steps; `(figure, title)` or None."""
     methods = [method for method in CURVES if method in runs.methods]
-    if not methods:
+    if len(methods) < 2:
         return None
-    figure, axes = figure_style.new_figure(2, sharey=True)
+    figure, axes = figure_style.new_figure(rows=2, height=3.8)
     titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
     for one, (column, title) in zip(axes, titles.items(), strict=True):
         for method in methods:
@@ -94,13 +76,10 @@ def draw_curves(name, runs):
                 color=figure_style.COLORS[family],
                 label=figure_style.NAMES[family],
             )
-        one.set(xlabel=title, xscale="log")
+        one.set(xlabel=title, xscale="log", ylabel=_LABEL)
         figure_style.plain_ticks(one.xaxis)
-    axes[0].set_ylabel("precision at 1, in percent")
-    axes[1].legend(fontsize=10)
-    figure.suptitle(_conclusion(name, runs, methods), fontsize=12)
-    figure.tight_layout()
-    return figure
+    axes[1].legend(loc="lower right")
+    return figure, _conclusion(name, runs, methods)
 
 
 def _mean_curve(curves, column):
@@ -141,16 +120,27 @@ def draw_sweeps(name, runs, part):
     ]
     if not panels:
         return None
-    figure, axes = _axes(len(panels))
+    figure, axes = figure_style.new_figure(rows=len(panels), height=3.8)
+    spans = {}
     for one, (sweep, lines) in zip(axes, panels, strict=True):
         for method, points in lines.items():
-            one.plot(*zip(*points, strict=True), **_style(method))
+            x, y = zip(*points, strict=True)
+            y = [100 * value for value in y]
+            one.plot(x, y, **_style(method))
+            spans[max(y) - min(y)] = METHODS[method].label, sweep.title
         if (full := runs.final("full")) is not None:
-            one.axhline(full, color="black", linestyle=":", label="full")
-        one.set_xlabel(sweep.title)
+            label = figure_style.NAMES["full"]
+            one.axhline(100 * full, color="black", linestyle=":", label=label)
+        one.set(xlabel=sweep.title, ylabel=_LABEL)
         one.set_xscale("log" if sweep.log else "linear")
-        one.legend(fontsize=8)
-    return figure
+        if sweep.log:
+            figure_style.plain_ticks(one.xaxis)
+        # Below the axes, so that it covers no point.
+        one.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), fontsize=9)
+    span = max(spans)
+    label, option = spans[span]
+    title = f"{_TITLES.get(name, name)}: {option} moves {label!r} most, by"
+    return figure, f"{title} {span:.1f} points"
 
 
 def sweep_lines(sweep, name, runs):
@@ -180,7 +170,7 @@ def draw_overlap(name, runs):
     A dot for each method; and a line through a mixture of the optimal
     selection and random classes, in several shares.
     """
-    figure, (axes,) = figure_style.new_figure(width=7.5)
+    figure, (axes,) = figure_style.new_figure(height=5.6)
     found = []
     for (method, family), marker in zip(_OVERLAP.items(), "os^Dvp"):
         overlap, precision = point_of(runs, method, "")
@@ -205,21 +195,19 @@ def draw_overlap(name, runs):
     if len(mixed) > 1:
         label = "optimal mixed with random"
         axes.plot(*zip(*mixed), ".-", color="tab:gray", label=label)
-    if not axes.lines:
+    if len(axes.lines) < 2:
         return None
     axes.set(
         xlabel="percent of the best classes in the sample",
-        ylabel="precision at 1, in percent",
+        ylabel=_LABEL,
     )
-    # Beyond the axes, so that it covers no point.
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    # Below the axes, so that it covers no point.
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
     title = _TITLES.get(name, name)
     if found:
         _, overlap, best = max(found)
         title += f": {best} is best, with {overlap:.0f} % of the best classes"
-    figure.suptitle(title, fontsize=12)
-    figure.tight_layout()
-    return figure
+    return figure, title
 
 
 def point_of(runs, method, setting):

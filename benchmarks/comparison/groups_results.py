@@ -230,11 +230,11 @@ _ENCODER_MS = 5
 
 
 def _figure(curves, path):
-    """Left the curves of the first setting, right the speed-ups against v."""
-    figure, (left, right) = figure_style.new_figure(2)
-    _curves(left, curves)
+    """The curves of the first setting, and below the speed-ups against v."""
+    figure, (above, below) = figure_style.new_figure(rows=2)
+    _curves(above, curves)
     gains = {name: _speed_ups(curves, name) for name in _COMPARED}
-    _points(right, gains)
+    _points(below, gains)
     figure_style.save(figure, path, _conclusion(gains))
 
 
