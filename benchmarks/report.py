@@ -25,6 +25,7 @@ TITLES = {
     "readme_optimizers": "README's example with other optimizers",
     "step_time_large": "A training step, 670,091 classes",
     "step_time": "A training step, fewer classes",
+    "floors": "Training steps beside what no step can do without",
     "exact_step": "The exact softmax: a training step in both policies",
     "fallback": "Compiled and fallback ops: CPU seconds of the same work",
     "growth": "Growth with the number of classes",
@@ -193,6 +194,7 @@ PAGES = {
         "How fast",
         (
             "step_time_large",
+            "floors",
             "step_time",
             "growth",
             "exact_step",
