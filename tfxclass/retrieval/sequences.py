@@ -23,7 +23,7 @@ def check_sequences(name: str, sequences: Any) -> None:
         raise ValueError(
             f"`{name}` must be lists of integer item ids. Received a first one "
             f"of {first!r}. Fix: names, ids = np.unique(items, "
-            "return_inverse=True)"
+            "return_inverse=True), then ids + 1, since 0 is padding."
         )
 
 
