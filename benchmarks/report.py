@@ -25,7 +25,7 @@ TITLES = {
     "readme_optimizers": "README's example with other optimizers",
     "step_time_large": "A training step, 670,091 classes",
     "step_time": "A training step, fewer classes",
-    "floors": "Training steps beside what no step can do without",
+    "floors": "Training steps and their lower bounds",
     "exact_step": "The exact softmax: a training step in both policies",
     "fallback": "Compiled and fallback ops: CPU seconds of the same work",
     "growth": "Growth with the number of classes",

@@ -174,7 +174,7 @@ def _check_range(ids, num_classes):
         "Fix: make the head with more classes, or number the classes from 0 "
         "(names, y = np.unique(y, return_inverse=True)). Labels of "
         "with_teacher need LossOptions(teacher_weight=...). "
-        f"Received: num_classes={num_classes} with labels from .. to",
+        f"Received: num_classes={num_classes}, smallest and largest label",
         tf.reduce_min(ids),
         tf.reduce_max(ids),
     )

@@ -7,17 +7,6 @@ import keras
 from tfxclass.types import Path
 
 _SAVED_MODEL = "tf_saved_model"
-_FIXES = {
-    "onnx": (
-        "tagger.export_onnx(path) writes an ONNX model of what "
-        "tagger.features(texts) returns"
-    ),
-}
-_OTHER_FIX = (
-    "tagger.export(path) writes a SavedModel from texts to names, and "
-    "tagger.export_onnx(path) an ONNX model of what tagger.features(texts) "
-    "returns"
-)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -47,8 +36,9 @@ class TaggerModel(keras.Model):
         if format != _SAVED_MODEL:
             raise ValueError(
                 f"Keras' `export` cannot write a Tagger's model as {format!r}, "
-                "which has no ops for texts. Fix: "
-                f"{_FIXES.get(format, _OTHER_FIX)}."
+                "which has no ops for texts. Fix: tagger.export(path) writes a "
+                "SavedModel from texts to names, and tagger.export_onnx(path) "
+                "an ONNX model of what tagger.features(texts) returns."
             )
         super().export(filepath, format, *args, **kwargs)
 
