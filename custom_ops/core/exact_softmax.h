@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -28,15 +29,12 @@
 
 #include "core/bf16.h"
 #include "core/parallel.h"
+#include "core/query_panels.h"
 #include "core/tile_kernels.h"
 
 namespace tfxclass {
 
-// Columns of a group of panels: 256 rows of the batch.
-constexpr int64_t kGroupPanels = 8;
 constexpr int64_t kMostUnits = 32;
-
-inline int64_t CeilOf(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 // Class rows [num_classes, dim] of float or Bf16 and, or null, their biases.
 // With an epsilon > 0 rows are divided by their norms, at least its root.
@@ -53,45 +51,6 @@ struct ClassMatrix {
     return std::clamp(kNumbers / std::max<int64_t>(dim, 1) / 12 * 12, kLeast,
                       kMost);
   }
-};
-
-// The queries [batch, dim] as panels, padded with zeros.
-class QueryPanels {
- public:
-  QueryPanels(const float* queries, int64_t batch, int64_t dim,
-              bool has_gradient_side)
-      : dim_(dim), panels_(PanelsOf(batch)) {
-    of_logits_.resize(panels_ * dim * kPanel);
-    for (int64_t b = 0; b < batch; ++b) {
-      float* to = of_logits_.data() + b / kPanel * dim * kPanel + b % kPanel;
-      for (int64_t d = 0; d < dim; ++d) to[d * kPanel] = queries[b * dim + d];
-    }
-    if (!has_gradient_side) return;
-    of_gradient_.resize(PanelsOf(dim) * rows() * kPanel);
-    for (int64_t b = 0; b < batch; ++b) {
-      for (int64_t d = 0; d < dim; ++d) {
-        of_gradient_[(d / kPanel * rows() + b) * kPanel + d % kPanel] =
-            queries[b * dim + d];
-      }
-    }
-  }
-
-  int64_t panels() const { return panels_; }
-  int64_t groups() const { return CeilOf(panels_, kGroupPanels); }
-  // The batch, padded.
-  int64_t rows() const { return panels_ * kPanel; }
-  // [dim, kPanel], a panel of the batch.
-  const float* OfLogits(int64_t panel) const {
-    return of_logits_.data() + panel * dim_ * kPanel;
-  }
-  // [rows - first, kPanel], a panel of the dimensions, from row `first` on.
-  const float* OfGradient(int64_t panel, int64_t first) const {
-    return of_gradient_.data() + (panel * rows() + first) * kPanel;
-  }
-
- private:
-  int64_t dim_, panels_;
-  std::vector<float> of_logits_, of_gradient_;
 };
 
 // A number for the logits of the targets, sorted so that those of a panel and
@@ -141,7 +100,8 @@ class TargetValues {
 template <class T>
 class ClassChunk {
  public:
-  explicit ClassChunk(const ClassMatrix<T>& matrix) : matrix_(matrix) {
+  ClassChunk(const ClassMatrix<T>& matrix, const QueryPanels& queries)
+      : matrix_(matrix), products_(queries.Products(matrix.Chunk())) {
     if (!std::is_same_v<T, float>) wide_.resize(matrix.Chunk() * matrix.dim);
     if (matrix.epsilon > 0) inverse_.resize(matrix.Chunk());
   }
@@ -157,19 +117,19 @@ class ClassChunk {
       for (int64_t i = 0; i < size; ++i) wide_[i] = ToFloat(from[i]);
       rows = wide_.data();
     }
+    products_->Load(rows, count);
     if (matrix_.epsilon > 0) FindNorms();
   }
+
+  ChunkProducts& products() const { return *products_; }
 
   const float* inverse_norms() const {
     return inverse_.empty() ? nullptr : inverse_.data();
   }
 
   // panel [count, kPanel] = the logits of a panel of queries.
-  void Logits(const TileKernels& tiles, const float* queries,
-              float* panel) const {
-    const int64_t dim = matrix_.dim;
-    tiles.multiply({rows, dim, 1, kPanel}, queries, count, dim, false, panel,
-                   kPanel);
+  void Logits(const TileKernels& tiles, int64_t number, float* panel) const {
+    products_->Logits(number, panel);
     if (matrix_.bias == nullptr && inverse_.empty()) return;
     tiles.affine(panel, count, inverse_norms(),
                  matrix_.bias == nullptr ? nullptr : matrix_.bias + first);
@@ -210,6 +170,7 @@ class ClassChunk {
   }
 
   const ClassMatrix<T>& matrix_;
+  const std::unique_ptr<ChunkProducts> products_;
   std::vector<float> wide_, inverse_;
   std::vector<char> squares_above_epsilon_;
 };
@@ -232,14 +193,14 @@ struct SoftmaxSums {
 // Folds the classes of a chunk into a panel of `sums`. panel [chunk, kPanel].
 template <class T>
 void FoldChunk(const TileKernels& tiles, const ClassChunk<T>& chunk,
-               int64_t dim, const float* queries, const TargetValues& targets,
-               int64_t number, int64_t place, float* panel, SoftmaxSums* sums) {
+               int64_t dim, const TargetValues& targets, int64_t number,
+               int64_t place, float* panel, SoftmaxSums* sums) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   float* const top = sums->top.data() + place * kPanel;
   double* const sum = sums->sum.data() + place * kPanel;
   float* const rows =
       sums->rows.empty() ? nullptr : sums->rows.data() + place * dim * kPanel;
-  chunk.Logits(tiles, queries, panel);
+  chunk.Logits(tiles, number, panel);
   const auto for_each_target = [&](const auto& run) {
     targets.ForEach(number, chunk.first, chunk.count, [&](const auto& item) {
       run(panel + (item.target - chunk.first) * kPanel + item.column,
@@ -270,8 +231,7 @@ void FoldChunk(const TileKernels& tiles, const ClassChunk<T>& chunk,
   if (chunk.inverse_norms() != nullptr) {
     tiles.affine(panel, chunk.count, chunk.inverse_norms(), nullptr);
   }
-  tiles.multiply({chunk.rows, 1, dim, kPanel * dim}, panel, dim, chunk.count,
-                 true, rows, kPanel);
+  chunk.products().AddRows(panel, rows);
 }
 
 // Merges what several units have found of the same rows into the first.
@@ -325,14 +285,14 @@ std::vector<SoftmaxSums> ForwardSoftmax(const TileKernels& tiles,
     const int64_t count = std::min(kGroupPanels, queries.panels() - first);
     SoftmaxSums& sums = units[unit];
     sums.Assign(count, matrix.dim, wants_rows);
-    ClassChunk<T> chunk(matrix);
+    ClassChunk<T> chunk(matrix, queries);
     std::vector<float> panel(matrix.Chunk() * kPanel);
     const int64_t end = (stretch + 1) * chunks / stretches;
     for (int64_t i = stretch * chunks / stretches; i < end; ++i) {
       chunk.Load(i);
       for (int64_t p = 0; p < count; ++p) {
-        FoldChunk(tiles, chunk, matrix.dim, queries.OfLogits(first + p), deltas,
-                  first + p, p, panel.data(), &sums);
+        FoldChunk(tiles, chunk, matrix.dim, deltas, first + p, p, panel.data(),
+                  &sums);
       }
     }
   };
@@ -382,7 +342,7 @@ class ChunkGradients {
         target_grads_(target_grads),
         input_(input),
         dim_panels_(PanelsOf(matrix.dim)),
-        chunk_(matrix),
+        chunk_(matrix, queries),
         panels_(kGroupPanels * matrix.Chunk() * kPanel),
         grads_(matrix.Chunk() * stride()),
         bias_grads_(matrix.bias == nullptr ? 0 : matrix.Chunk()) {}
@@ -414,18 +374,14 @@ class ChunkGradients {
     for (int64_t p = 0; p < count; ++p) {
       LogitGradients(first + p, panels_.data() + p * size);
     }
-    for (int64_t d = 0; d < dim_panels_; ++d) {
-      tiles_.multiply({panels_.data(), kPanel, 1, size},
-                      queries_.OfGradient(d, first * kPanel), chunk_.count,
-                      count * kPanel, group > 0, grads_.data() + d * kPanel,
-                      stride());
-    }
+    chunk_.products().RowGradients(panels_.data(), first, count, group > 0,
+                                   grads_.data());
   }
 
   // panel [count, kPanel]: the gradients of the logits of a panel of queries.
   void LogitGradients(int64_t number, float* panel) {
     const int64_t row = number * kPanel;
-    chunk_.Logits(tiles_, queries_.OfLogits(number), panel);
+    chunk_.Logits(tiles_, number, panel);
     tiles_.gradients(panel, chunk_.count,
                      {input_.logsumexp.data() + row, input_.factor.data() + row,
                       input_.lift.data() + row});

@@ -35,6 +35,7 @@ class ExactSoftmaxOp : public OpKernel {
  public:
   explicit ExactSoftmaxOp(OpKernelConstruction* c) : OpKernel(c) {
     OP_REQUIRES_OK(c, c->GetAttr("wants_rows", &wants_rows_));
+    OP_REQUIRES_OK(c, c->GetAttr("bfloat16_products", &is_narrow_));
     OP_REQUIRES_OK(c, c->GetAttr("epsilon", &epsilon_));
     OP_REQUIRES_OK(c, CheckEpsilon("epsilon", epsilon_));
   }
@@ -53,7 +54,7 @@ class ExactSoftmaxOp : public OpKernel {
     const ClassMatrix<Kept> matrix =
         in.Matrix(RowsOf<T, Kept>(kernel), num_classes, epsilon_);
     const std::vector<SoftmaxSums> sums =
-        ForwardSoftmax(BestTiles(), matrix, in.Panels(false),
+        ForwardSoftmax(BestTiles(), matrix, *in.Panels(false, is_narrow_),
                        in.Targets(num_classes), wants_rows_, PoolOf(c));
     float* const out = rows->flat<float>().data();
     for (int64_t b = 0; b < in.batch; ++b) {
@@ -73,7 +74,7 @@ class ExactSoftmaxOp : public OpKernel {
   }
 
  private:
-  bool wants_rows_;
+  bool wants_rows_, is_narrow_;
   float epsilon_;
 };
 
@@ -82,6 +83,7 @@ class ExactSoftmaxGradOp : public OpKernel {
  public:
   explicit ExactSoftmaxGradOp(OpKernelConstruction* c) : OpKernel(c) {
     OP_REQUIRES_OK(c, c->GetAttr("uniform", &uniform_));
+    OP_REQUIRES_OK(c, c->GetAttr("bfloat16_products", &is_narrow_));
     OP_REQUIRES_OK(c, c->GetAttr("epsilon", &epsilon_));
     OP_REQUIRES_OK(c, CheckEpsilon("epsilon", epsilon_));
   }
@@ -107,11 +109,12 @@ class ExactSoftmaxGradOp : public OpKernel {
     };
     BackwardSoftmax(BestTiles(),
                     in.Matrix(RowsOf<T, Kept>(kernel), num_classes, epsilon_),
-                    in.Panels(true), in.Targets(num_classes),
+                    *in.Panels(true, is_narrow_), in.Targets(num_classes),
                     in.Grads(uniform_), PoolOf(c), [=] { return take; });
   }
 
  private:
+  bool is_narrow_;
   float uniform_, epsilon_;
 };
 
@@ -123,6 +126,7 @@ class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
   explicit ClassUpdateOp(OpKernelConstruction* c)
       : LazyRowsOp<Inputs, Kept, float>(c) {
     OP_REQUIRES_OK(c, c->GetAttr("uniform", &uniform_));
+    OP_REQUIRES_OK(c, c->GetAttr("bfloat16_products", &is_narrow_));
     OP_REQUIRES_OK(c, c->GetAttr("epsilon_of_norm", &epsilon_));
     OP_REQUIRES_OK(c, CheckEpsilon("epsilon_of_norm", epsilon_));
   }
@@ -167,10 +171,11 @@ class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
     };
     const Kept* const kernel = slotted.var;
     BackwardSoftmax(BestTiles(), in.Matrix(kernel, num_classes, epsilon_),
-                    in.Panels(true), in.Targets(num_classes),
+                    *in.Panels(true, is_narrow_), in.Targets(num_classes),
                     in.Grads(uniform_), PoolOf(c), make_take);
   }
 
+  bool is_narrow_;
   float uniform_, epsilon_;
 };
 

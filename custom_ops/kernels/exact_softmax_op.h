@@ -4,8 +4,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 
+#include "core/amx_products.h"
 #include "core/exact_softmax.h"
+#include "core/tile_dispatch.h"
 #include "kernels/kernel_utils.h"
 #include "kernels/softmax_block_checks.h"
 
@@ -32,8 +35,18 @@ struct SoftmaxInputs {
     matrix.epsilon = epsilon;
     return matrix;
   }
-  QueryPanels Panels(bool has_gradient_side) const {
-    return {queries, batch, dim, has_gradient_side};
+  // `is_narrow` asks for products of numbers rounded to bfloat16, which are
+  // made where the processor is faster with them.
+  std::unique_ptr<QueryPanels> Panels(bool has_gradient_side,
+                                      bool is_narrow) const {
+#ifdef TFXCLASS_HAS_AMX_PRODUCTS
+    if (is_narrow && HasAmx()) {
+      return std::make_unique<AmxPanels>(queries, batch, dim,
+                                         has_gradient_side);
+    }
+#endif
+    return std::make_unique<FloatPanels>(BestTiles(), queries, batch, dim,
+                                         has_gradient_side);
   }
   TargetValues Targets(int64_t num_classes) const {
     return {targets, target_values, batch, width, num_classes};

@@ -3,7 +3,8 @@
 // queries [batch, dim]; kernel [classes, dim], each row divided by its norm, at
 // least the root of `epsilon`, where that is > 0; bias [classes], if any;
 // targets [batch, p] with -1 for padding, none twice in a row, and a number for
-// each of them.
+// each of them. With `bfloat16_products` the factors of products are rounded to
+// bfloat16 where a processor multiplies these faster (AMX); sums are float.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -52,6 +53,7 @@ REGISTER_OP("Tfxclass>ExactSoftmax")
     .Attr("T: {bfloat16, float} = DT_FLOAT")
     .Attr("num_bias: int >= 0")
     .Attr("epsilon: float = 0.0")
+    .Attr("bfloat16_products: bool = false")
     .Attr("wants_rows: bool")
     .SetShapeFn(SumsShape);
 
@@ -70,6 +72,7 @@ REGISTER_OP("Tfxclass>ExactSoftmaxGrad")
     .Attr("T: {bfloat16, float} = DT_FLOAT")
     .Attr("num_bias: int >= 0")
     .Attr("epsilon: float = 0.0")
+    .Attr("bfloat16_products: bool = false")
     .Attr("uniform: float = 0.0")
     .SetShapeFn(GradShape);
 

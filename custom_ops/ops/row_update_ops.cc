@@ -72,19 +72,20 @@ TFXCLASS_UPDATE("LazyAdamUpdate")
 // Steps of all rows of a kernel [classes, dim] with the gradient that
 // Tfxclass>ExactSoftmaxGrad returns, which is not held: each chunk of classes
 // moves as soon as its part is there. `ids` are not looked at.
-#define TFXCLASS_CLASS_UPDATE(name)    \
-  TFXCLASS_ROWS(name)                  \
-      .Input("step: int64")            \
-      .Input("queries: float")         \
-      .Input("bias: num_bias * float") \
-      .Input("targets: int64")         \
-      .Input("target_grads: float")    \
-      .Input("logsumexp: float")       \
-      .Input("factor: float")          \
-      .Attr("num_bias: int >= 0")      \
-      .Attr("epsilon_of_norm: float")  \
-      .Attr("uniform: float")          \
-      .Output("bias_grad: float")      \
+#define TFXCLASS_CLASS_UPDATE(name)            \
+  TFXCLASS_ROWS(name)                          \
+      .Input("step: int64")                    \
+      .Input("queries: float")                 \
+      .Input("bias: num_bias * float")         \
+      .Input("targets: int64")                 \
+      .Input("target_grads: float")            \
+      .Input("logsumexp: float")               \
+      .Input("factor: float")                  \
+      .Attr("num_bias: int >= 0")              \
+      .Attr("epsilon_of_norm: float")          \
+      .Attr("uniform: float")                  \
+      .Attr("bfloat16_products: bool = false") \
+      .Output("bias_grad: float")              \
       .SetShapeFn(UnknownVector)
 
 TFXCLASS_CLASS_UPDATE("ClassSgdUpdate")

@@ -142,6 +142,7 @@ def draw_exact(d, values):
         "targets": ids,
         values: d.floats(batch, width),
         "epsilon": d.choice([0.0, 1e-6]),
+        "bfloat16_products": d.chance(),
     }
 
 

@@ -106,6 +106,88 @@ def test_gradients_are_those_of_numpy(size, normalize):
     assert np.all(np.abs(of_kernel - of_rows) < bound + 1e-30)
 
 
+needs_amx = pytest.mark.skipif(
+    not exact_softmax.multiplies_bfloat16(),
+    reason="products are float32 on processors without AMX",
+)
+
+
+def rounded(numbers):
+    return np.asarray(tf.cast(tf.cast(numbers, "bfloat16"), "float64"))
+
+
+@needs_amx
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_bfloat16_products_are_those_of_rounded_factors(size, normalize, dtype):
+    queries, kernel, bias, ids, values, _ = drawn(3, *size, dtype=dtype)
+    plain = np.asarray(tf.cast(kernel, "float64"))
+    norms = np.linalg.norm(plain, axis=1, keepdims=True) if normalize else 1.0
+    rows = rounded(kernel) / norms
+    epsilon = 1e-6 if normalize else 0.0
+    top, total, found = exact_softmax.sums(
+        queries,
+        kernel,
+        bias,
+        ids,
+        np.zeros_like(values),
+        epsilon=epsilon,
+        wants_rows=True,
+        bfloat16_products=True,
+    )
+    logits = rounded(queries) @ rows.T + bias
+    weights = np.exp(logits - np.asarray(top)[:, None])
+    sums = weights.sum(axis=1)
+    size_of = np.abs(queries) @ np.abs(rows).T + np.abs(bias)
+    of_logit = (2 * size[2] + 8) * EPSILON * size_of.max(axis=1)
+    bound = (of_logit + (size[1] + 8) * EPSILON) * sums
+    assert np.all(np.abs(np.asarray(total) - sums) <= bound)
+    batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
+    weights[batch, targets] = 0
+    # A weight, over its row's norm, is rounded to eight bits, too.
+    bound = bound[:, None] + 2**-8 * sums[:, None]
+    error = np.abs(np.asarray(found) - weights @ rows)
+    assert np.all(error <= bound * np.abs(rows).max() + 1e-30)
+
+    logsumexp = np.log(np.exp(logits).sum(axis=1))
+    factor = np.random.default_rng(4).normal(size=size[0]).astype(np.float32)
+    gradient = exact_softmax.ClassGradient(
+        queries,
+        bias,
+        ids,
+        values,
+        logsumexp.astype(np.float32),
+        factor,
+        bfloat16_products=True,
+    )
+    if normalize:
+        return  # the gradient of a norm is that of float32 products
+    of_kernel, _ = exact_softmax.dense_gradients(kernel, gradient)
+    expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
+    expected[batch, targets] = values[ids >= 0]
+    bound = 2**-8 * (np.abs(expected).T @ np.abs(queries))
+    error = np.abs(of_kernel - expected.T @ rounded(queries))
+    assert np.all(error <= bound + 1e-30)
+
+
+@needs_amx
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_mixed_policy_multiplies_bfloat16(similarity):
+    """A loss of one class is 0: logits of targets are rounded like others."""
+    options = {"similarity": layers.Cosine(scale=20)}
+    head = layers.FullSoftmax(
+        1, dtype="mixed_bfloat16", **(options if similarity == "cosine" else {})
+    )
+    x = tf.random.normal([9, DIM])
+    head.build(x.shape)
+    with tf.GradientTape() as tape:
+        loss = head.compute_loss(x, tf.zeros([9], tf.int64))
+    np.testing.assert_allclose(loss, np.zeros(9), atol=2**-18)
+    gradient = tf.convert_to_tensor(tape.gradient(loss, head.kernel))
+    np.testing.assert_allclose(gradient, np.zeros([1, DIM]), atol=2**-8)
+
+
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

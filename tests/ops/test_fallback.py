@@ -92,6 +92,8 @@ def draw(name, drawing):
     args = {key: as_float32(value, is_index) for key, value in args.items()}
     if "softmax" in name or "_class_" in name:  # they have no target twice
         args["targets"] = without_repeats(args["targets"])
+    if "bfloat16_products" in args:  # fallbacks multiply float32
+        args["bfloat16_products"] = False
     if name.endswith("count_terms"):  # bytes that are no UTF-8 are not `plain`
         args["texts"] = np.array([*map(ascii_of, args["texts"])], object)
     return calls.Call(name, args)

@@ -268,7 +268,11 @@ class ClassHead(PartitionedHead):
         """The `ClassRows` of all classes."""
         normalize = self.cosine is not None
         return ClassRows(
-            self.kernel, self.row_bias, normalize, device=self.rows_device
+            self.kernel,
+            self.row_bias,
+            normalize,
+            device=self.rows_device,
+            bfloat16_products=self.compute_dtype == "bfloat16",
         )
 
     def class_rows(self) -> list[ClassRows]:

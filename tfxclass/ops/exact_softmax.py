@@ -7,6 +7,8 @@ In all functions:
     ids: int64 [batch, p], the targets, -1 for padding, none twice in a row.
     epsilon: float; where it is > 0 rows are divided by their norms, or by its
         root where they are shorter.
+    bfloat16_products: bool, whether the factors of products are rounded to
+        bfloat16 where `multiplies_bfloat16`. Sums are float32.
 
 Neither the logits nor, where an optimizer takes a `ClassGradient`, the gradient
 of the kernel is ever held. The result does not depend on the number of threads.
@@ -18,10 +20,21 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.ops import library
 from tfxclass.ops.library import ops
 
 tf.no_gradient("Tfxclass>ExactSoftmax")
 tf.no_gradient("Tfxclass>ExactSoftmaxGrad")
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 faster than float32.
+
+    AMX does; AVX-512's bfloat16 products are slower than its float32 ones.
+    """
+    features = {"amx_tile", "amx_bf16", "avx512_bf16"}
+    is_compiled = library.build()["ops"] == "compiled"
+    return is_compiled and features <= library.processor_features()
 
 
 class ClassGradient(NamedTuple):
@@ -31,7 +44,7 @@ class ClassGradient(NamedTuple):
     target_grads - factor * uniform.
 
     Attributes:
-        queries, bias, ids, epsilon: see above.
+        queries, bias, ids, epsilon, bfloat16_products: see above.
         target_grads: float32 `[batch, p]`.
         logsumexp: float32 `[batch]`.
         factor: float32 `[batch]`.
@@ -46,6 +59,7 @@ class ClassGradient(NamedTuple):
     factor: Any
     uniform: float = 0.0
     epsilon: float = 0.0
+    bfloat16_products: bool = False
 
     @property
     def dtype(self) -> tf.DType:
@@ -63,6 +77,7 @@ class ClassGradient(NamedTuple):
             "logsumexp": self.logsumexp,
             "factor": self.factor,
             "uniform": self.uniform,
+            "bfloat16_products": self.bfloat16_products,
         }
 
 
@@ -75,6 +90,7 @@ def sums(
     *,
     epsilon: float,
     wants_rows: bool,
+    bfloat16_products: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """One pass over all classes.
 
@@ -97,6 +113,7 @@ def sums(
         deltas=deltas,
         epsilon=epsilon,
         wants_rows=wants_rows,
+        bfloat16_products=bfloat16_products,
     )
 
 

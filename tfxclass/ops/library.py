@@ -149,7 +149,7 @@ def build() -> dict[str, Any]:
     if ops is fallback.ops:
         return {"ops": "fallback", "tensorflow": tf.__version__}
     info = {"ops": "compiled", **_info(_build_info)}
-    _, march = best(info, _features())
+    _, march = best(info, processor_features())
     return {**info, "march": [f"-march={march}"]} if march else info
 
 
@@ -176,18 +176,22 @@ def _info(path):
         return json.load(f)
 
 
-def _features():
-    """The features of this processor, a set; empty if unknown."""
+@functools.cache
+def processor_features() -> Set[str]:
+    """The features of this processor by Linux' names; none if unknown."""
     try:
         with open("/proc/cpuinfo") as f:
             flags = next((line for line in f if line.startswith("flags")), "")
     except OSError:
-        return set()
-    return set(flags.split())
+        return frozenset()
+    return frozenset(flags.split())
 
 
 def _has_avx2():
-    return platform.machine() != "x86_64" or {"avx2", "fma"} <= _features()
+    return (
+        platform.machine() != "x86_64"
+        or {"avx2", "fma"} <= processor_features()
+    )
 
 
 def load(wanted: str) -> tuple[Any, str | None]:
@@ -208,7 +212,7 @@ def load(wanted: str) -> tuple[Any, str | None]:
         if found is not None:
             return found
         check()
-        path, _ = best(_info(BUILD_INFO), _features())
+        path, _ = best(_info(BUILD_INFO), processor_features())
         return tf.load_op_library(path), BUILD_INFO
     except (ImportError, tf.errors.OpError, OSError) as e:
         if wanted == "0":

@@ -26,6 +26,8 @@ class ClassRows(NamedTuple):
         log_counts: float32 `[capacity]` of rows that are a sample, log of the
             expected count of each; infinite for a row that is none. None
             where they are all rows.
+        bfloat16_products: bool, whether products of the exact softmax may be
+            of numbers rounded to bfloat16.
     """
 
     kernel: Any
@@ -35,6 +37,7 @@ class ClassRows(NamedTuple):
     size: int | None = None
     device: str | None = None
     log_counts: Any = None
+    bfloat16_products: bool = False
 
     @property
     def capacity(self) -> int:

@@ -57,9 +57,11 @@ class ExactPart:
         uniform: float = 0.0,
         is_recorded: bool = True,
     ) -> None:
-        if on_gpu(rows.device):
-            # As the kernel does: so the logits of targets are among its own.
-            queries = tf.cast(tf.cast(queries, tf.bfloat16), tf.float32)
+        self._is_narrow = (
+            rows.bfloat16_products and exact_softmax.multiplies_bfloat16()
+        )
+        if self._is_narrow or on_gpu(rows.device):
+            queries = _rounded(queries)
         self.queries, self.rows = queries, rows
         self.uniform, self._is_recorded = uniform, is_recorded
         self._epsilon = products.EPSILON if rows.normalize else 0.0
@@ -73,8 +75,12 @@ class ExactPart:
     def _find_targets(self, targets, columns, margin):
         rows, safe = self.rows, tf.maximum(columns, 0)
         taken = bfloat16_rows.widen(tf.gather(rows.kernel, safe))
-        taken = products.normalize(taken) if rows.normalize else taken
-        logits = tf.einsum("bd,bpd->bp", self.queries, taken)
+        # Rounded as the op does: the logits of targets are among its own.
+        factors = _rounded(taken) if self._is_narrow else taken
+        if rows.normalize:
+            factors *= products.inverse_norms(taken)[..., tf.newaxis]
+            taken = products.normalize(taken)
+        logits = tf.einsum("bd,bpd->bp", self.queries, factors)
         if rows.bias is not None:
             logits += tf.gather(rows.bias, safe)
         # Most rows may have their targets in other parts.
@@ -105,6 +111,7 @@ class ExactPart:
             self._terms.delta,
             epsilon=self._epsilon,
             wants_rows=wants_rows,
+            bfloat16_products=self._is_narrow,
         )
 
     def grad(
@@ -123,6 +130,7 @@ class ExactPart:
                 upstream * self._is_labelled,
                 self.uniform,
                 self._epsilon,
+                self._is_narrow,
             )
             return (
                 self._queries_grad(logsumexp),
@@ -143,3 +151,8 @@ class ExactPart:
         )
         factor = gradient.factor[:, tf.newaxis]
         return at_targets + tf.math.multiply_no_nan(mean, factor)
+
+
+def _rounded(numbers):
+    """As bfloat16 holds them, float32."""
+    return tf.cast(tf.cast(numbers, tf.bfloat16), tf.float32)

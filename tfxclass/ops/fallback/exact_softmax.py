@@ -24,6 +24,7 @@ def exact_softmax(
     deltas: Floats,
     wants_rows: bool,
     epsilon: float = 0.0,
+    bfloat16_products: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Max, sum of exponentials, and sum of the rows that these weigh."""
     batch, dim = tf.unstack(tf.shape(queries))
@@ -65,6 +66,7 @@ def exact_softmax_grad(
     factor: Floats,
     epsilon: float = 0.0,
     uniform: float = 0.0,
+    bfloat16_products: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Gradients of kernel and bias."""
     _check(queries, kernel, targets, target_grads)
