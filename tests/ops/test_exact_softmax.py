@@ -1,5 +1,7 @@
 """The exact softmax in two passes, and optimizer steps class by class."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -186,6 +188,37 @@ def test_mixed_policy_multiplies_bfloat16(similarity):
     np.testing.assert_allclose(loss, np.zeros(9), atol=2**-18)
     gradient = tf.convert_to_tensor(tape.gradient(loss, head.kernel))
     np.testing.assert_allclose(gradient, np.zeros([1, DIM]), atol=2**-8)
+
+
+@needs_amx
+@pytest.mark.parametrize(
+    "head",
+    [
+        functools.partial(layers.FullSoftmax, 400),
+        functools.partial(layers.ShardedSoftmax, 400),
+        functools.partial(layers.AdaptiveSoftmax, 400, [100, 200]),
+        functools.partial(
+            layers.DifferentiatedSoftmax, 400, [(100, 12), (300, 8)]
+        ),
+    ],
+)
+def test_mixed_policy_stays_near_float32(head):
+    x, y = tf.random.normal([50, DIM], seed=1), 8 * tf.range(50, dtype=tf.int64)
+    found = []
+    for policy in ("float32", "mixed_bfloat16"):
+        keras.utils.set_random_seed(0)
+        made = head(dtype=policy)
+        made.build(x.shape)
+        with tf.GradientTape() as tape:
+            loss = made.compute_loss(x, y)
+        found.append([loss, *tape.gradient(loss, made.trainable_weights)])
+    for plain, mixed in zip(
+        *map(lambda n: map(tf.convert_to_tensor, n), found)
+    ):
+        scale = np.max(np.abs(plain))
+        # Sums of products of two roundings of 2^-9.
+        np.testing.assert_allclose(mixed, plain, atol=2**-6 * scale)
+        assert np.any(np.asarray(mixed) != np.asarray(plain))
 
 
 @pytest.mark.parametrize(

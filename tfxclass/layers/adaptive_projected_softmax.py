@@ -17,7 +17,6 @@ from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.projected_softmax import check_penalty
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.class_rows import in_blocks
 from tfxclass.trees.frequency import split_by_frequency
 from tfxclass.types import Config
 
@@ -100,7 +99,7 @@ class AdaptiveProjectedSoftmax(PartitionedHead):
         self.projection = weights_by_name["projection"]
 
     def class_rows(self) -> list[ClassRows]:
-        return in_blocks(self.kernels, self.offsets)
+        return self.rows_of(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         projected = tf.matmul(features, tf.convert_to_tensor(self.projection))

@@ -16,7 +16,6 @@ from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.class_rows import in_blocks
 from tfxclass.rows.loss import cross_entropy
 from tfxclass.rows.search import Best
 from tfxclass.types import Config
@@ -130,7 +129,7 @@ class AdaptiveSoftmax(PartitionedHead):
     has_own_logits = False
 
     def class_rows(self) -> list[ClassRows]:
-        return in_blocks(self.kernels, self.offsets)
+        return self.rows_of(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         tails = [tf.matmul(features, self._tensor(p)) for p in self.projections]
@@ -189,7 +188,7 @@ class AdaptiveSoftmax(PartitionedHead):
         if self.offsets is not None:
             of_clusters = [tf.zeros(x.shape[0]) for x in self.clusters]
             offsets = [self.offsets[0], *of_clusters]
-        rows = in_blocks([self.kernels[0], *self.clusters], offsets)
+        rows = self.rows_of([self.kernels[0], *self.clusters], offsets)
         tail = sum(tf.cast(targets.ids >= x, tf.int64) for x in self.cutoffs)
         entry = tf.where(tail > 0, self.sizes[0] - 1 + tail, targets.ids)
         entries = merge_repeats(Targets(entry, targets.weights))

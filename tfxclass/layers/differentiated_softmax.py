@@ -13,7 +13,6 @@ from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.class_rows import in_blocks
 from tfxclass.types import Config
 
 
@@ -78,7 +77,7 @@ class DifferentiatedSoftmax(PartitionedHead):
         self.take_kernels(weights_by_name)
 
     def class_rows(self) -> list[ClassRows]:
-        return in_blocks(self.kernels, self.offsets)
+        return self.rows_of(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         return tf.split(features, self.widths, axis=1)

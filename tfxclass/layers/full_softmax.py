@@ -25,8 +25,12 @@ class FullSoftmax(ClassHead):
     accumulation, constraints, loss scaling, a distribution strategy,
     `run_eagerly`, and loss options that change logits. Losses other than the
     softmax hold a block of logits in addition to the gradient: 8 MiB, and 4 KiB
-    for each example if there are 2,048 or more. Products are computed in
-    float32 under every dtype policy (see `docs/exact.md`).
+    for each example if there are 2,048 or more.
+
+    Products are computed in float32. Under the policy `"mixed_bfloat16"`, on a
+    processor with AMX, features, class vectors and gradients of logits are
+    rounded to bfloat16 for them; their sums, logits and losses are float32 (see
+    `docs/exact.md`).
 
     Args:
         num_classes: int, number of classes.

@@ -21,10 +21,12 @@ from tfxclass.rows import search
 from tfxclass.rows import servable_ops
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_rows import in_blocks
 from tfxclass.shards.exchange import SINGLE_REPLICA
 from tfxclass.shards.exchange import Batch
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 
 class PartitionedHead(OutputHead):
@@ -75,6 +77,12 @@ class PartitionedHead(OutputHead):
             v for k, v in weights_by_name.items() if k.startswith("offsets_")
         ]
         self.offsets = offsets or None
+
+    def rows_of(
+        self, kernels: list[Variable], offsets: list[tf.Tensor] | None
+    ) -> list[ClassRows]:
+        """`ClassRows` of matrices whose classes are numbered through."""
+        return in_blocks(kernels, offsets, self.compute_dtype == "bfloat16")
 
     def class_weights(self) -> list[ClassWeight]:
         """The weights of heads with `kernels`; others override it."""

@@ -248,6 +248,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 None
                 if shards.is_of_replicas
                 else placement.host_of(variables[0]),
+                bfloat16_products=self.compute_dtype == "bfloat16",
             )
             for i, variables in parts.items()
         }

@@ -61,12 +61,19 @@ class ClassRows(NamedTuple):
 def in_blocks(
     kernels: Sequence[tf.Tensor | Variable],
     biases: Sequence[tf.Tensor | Variable | None] | None = None,
+    bfloat16_products: bool = False,
 ) -> list[ClassRows]:
-    """`ClassRows` of matrices whose classes are numbered through."""
+    """`ClassRows` of matrices whose classes are numbered through.
+
+    Args:
+        kernels, biases: as of `ClassRows`; no biases by default.
+        bfloat16_products: of `ClassRows`.
+    """
     found, first = [], 0
     biases = [None] * len(kernels) if biases is None else biases
     for kernel, bias in zip(kernels, biases, strict=True):
         size = kernel.shape[0]
-        found.append(ClassRows(kernel, bias, first=first, size=size))
+        rows = ClassRows(kernel, bias, first=first, size=size)
+        found.append(rows._replace(bfloat16_products=bfloat16_products))
         first += size
     return found
