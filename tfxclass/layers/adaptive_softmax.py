@@ -220,7 +220,11 @@ class AdaptiveSoftmax(PartitionedHead):
         count = tf.where(is_touched, self.sizes[tail], 0)
         ids = tf.range(tf.cast(count, tf.int64))
         bias = None if self.offsets is None else self.offsets[tail]
-        return ClassRows(*read.gather(ClassRows(self.kernels[tail], bias), ids))
+        rows = ClassRows(self.kernels[tail], bias)
+        return ClassRows(
+            *read.gather(rows, ids),
+            bfloat16_products=self.compute_dtype == "bfloat16",
+        )
 
     def activation_bytes(self, batch: int, dim: int) -> int:
         # Tails are gathered whole, to have row-sparse gradients.
