@@ -11,14 +11,14 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.core import first_order
 from tfxclass.core import softmax
+from tfxclass.core.flat_features import flatten
+from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.layers import moved_arguments
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
-from tfxclass.layers.output_head import flatten
-from tfxclass.layers.output_head import unflatten
 from tfxclass.layers.retained import Retained
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses import dropmax
