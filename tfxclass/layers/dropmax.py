@@ -17,6 +17,7 @@ from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.layers import moved_arguments
+from tfxclass.layers.head_answers import sorted_scores
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.retained import Retained
@@ -342,7 +343,7 @@ class DropMax(SavedRandom, SampledHead):
     def servable_scores(
         self, features: tf.Tensor, weights: Retained
     ) -> tf.Tensor:
-        return self.sorted_scores(features, weights)
+        return sorted_scores(self, features, weights)
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         queries = self.queries(features)

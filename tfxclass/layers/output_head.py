@@ -8,7 +8,6 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import flat_features
 from tfxclass.core import forward as forward_lib
@@ -20,6 +19,7 @@ from tfxclass.core.forward import Step
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import class_set
+from tfxclass.layers import head_answers
 from tfxclass.layers import head_config
 from tfxclass.layers import head_step
 from tfxclass.layers import head_weights
@@ -35,7 +35,6 @@ from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
 from tfxclass.ops import placement
 from tfxclass.rows import blocks
-from tfxclass.rows import search
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Initializer
@@ -218,30 +217,11 @@ class OutputHead(keras.layers.Layer):
         """Sets the attributes of weights from a dict by name."""
         raise NotImplementedError
 
-    def check_features(self, shape: Shape) -> None:
-        """Raises ValueError unless `shape` is a valid shape of features."""
-        if len(shape) < 2 or shape[-1] is None:
-            raise ValueError(
-                "The features of a head must have shape [batch, dim], or "
-                "[batch, time, dim], with a known dim. Received: "
-                f"{tuple(shape)}."
-            )
-
     def build(self, input_shape: Shape) -> None:
-        self.check_features(input_shape)
-        weights_by_name = {}
-        shared = self.shared_rows(input_shape[-1])
-        for spec in self.weight_specs(input_shape[-1]):
-            kernel = weights_by_name.get("kernel")
-            if spec.name in shared:
-                weights_by_name[spec.name] = shared[spec.name]
-            elif spec.is_rows:
-                weights_by_name[spec.name] = self.add_rows(spec, kernel)
-            else:
-                kernel = kernel if self._is_apart else None
-                weights_by_name[spec.name] = head_weights.add_weight(
-                    self, spec, kernel
-                )
+        head_weights.check_features(input_shape)
+        dim = input_shape[-1]
+        shared = self.shared_rows(dim)
+        weights_by_name = head_weights.add_weights(self, dim, shared)
         #: The weights by name.
         self.weights_by_name = weights_by_name
         self.take_weights(weights_by_name)
@@ -257,19 +237,13 @@ class OutputHead(keras.layers.Layer):
 
     def is_on_host(self) -> bool:
         """Whether class vectors lie in host memory, and the step does not."""
-        reason = placement.why_not_on_gpu(self)
-        if reason is None:
-            return False
-        placement.warn_once(reason)
-        return not tf.distribute.has_strategy()
+        return head_weights.is_on_host(self)
 
     @property
     def rows_device(self) -> str | None:
         """The device that reads all class vectors, str; None is the step's."""
-        kernel = getattr(self, "kernel", None)
-        if kernel is None or not self._is_apart:
-            return None
-        return placement.device_of(kernel)
+        kernel = getattr(self, "kernel", None) if self._is_apart else None
+        return None if kernel is None else placement.device_of(kernel)
 
     @do_not_convert
     def call(
@@ -336,16 +310,7 @@ class OutputHead(keras.layers.Layer):
     def early_answers(
         self, features: Array, labels: Labels, ranks_all: bool
     ) -> dict[int | None, tuple[tf.Tensor, tf.Tensor]]:
-        """The best classes that metrics ask for, before the update.
-
-        Args:
-            features: float `[..., dim]`.
-            labels: as of `compute_loss`.
-            ranks_all: bool, whether metrics of all examples rank all classes.
-
-        Returns:
-            `(ids, scores)` of `top_k` by the number of examples, None for all.
-        """
+        """The best classes that metrics ask for (see `head_step`)."""
         return head_step.early_answers(self, features, labels, ranks_all)
 
     def may_skip_rows(self) -> bool:
@@ -429,40 +394,19 @@ class OutputHead(keras.layers.Layer):
             is NaN, for example because features are NaN, the id is -1 and the
             score 0.
         """
-        k = check_k(k, self.num_answers)
-        features = self.as_features(features)
-        found = search.answers(*self.best(flatten(features), k))
-        return tuple(unflatten(x, features) for x in found)
+        return head_answers.top_k(self, features, k)
 
     @do_not_convert
     def export_top_k(
         self, features: Array, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` with TensorFlow's own ops only, for an exported graph.
-
-        Args:
-            features: float `[..., dim]`.
-            k: int, at most `num_answers`.
-            weights: the result of `export_weights`. Defaults to calling it,
-                which may create variables, so not in a `tf.function`.
-
-        Returns:
-            The same as `top_k`.
-        """
-        k = check_k(k, self.num_answers)
-        weights = self.export_weights() if weights is None else weights
-        features = self.as_features(features)
-        found = self.servable_best(flatten(features), k, weights)
-        found = search.answers(*found)
-        return tuple(unflatten(x, features) for x in found)
+        """`top_k` with TensorFlow's own ops only (see `head_answers`)."""
+        return head_answers.export_top_k(self, features, k, weights)
 
     @do_not_convert
     def export_scores(self, features: Array, weights: Any = None) -> tf.Tensor:
         """Scores of all classes with TensorFlow's own ops only."""
-        weights = self.export_weights() if weights is None else weights
-        features = self.as_features(features)
-        scores = self.servable_scores(flatten(features), weights)
-        return unflatten(scores, features)
+        return head_answers.export_scores(self, features, weights)
 
     # What a head is made of. Features here are float32 `[rows, dim]`.
 
@@ -487,21 +431,8 @@ class OutputHead(keras.layers.Layer):
     def apply_class_weights(
         self, targets: targets_lib.Targets
     ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
-        """Applies `loss_options` to labels and to their losses.
-
-        Args:
-            targets: `Targets` whose ids are classes.
-
-        Returns:
-            `(targets, finish)`: `Targets` with their weights, and a function
-            that is applied to the losses `[rows]`, without penalties.
-        """
-        options = self.loss_options
-        if options is None:
-            return targets, lambda losses: losses
-        return self.objective.apply_class_weights(
-            options, targets, self.num_classes
-        )
+        """Applies `loss_options`: `(targets, finish)` (see `head_step`)."""
+        return head_step.apply_class_weights(self, targets)
 
     def exact_loss(
         self, features: tf.Tensor, targets: targets_lib.Targets
@@ -539,12 +470,6 @@ class OutputHead(keras.layers.Layer):
     def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
         """Scores of all classes, `[rows, num_classes]`, with stock ops only."""
         raise NotImplementedError
-
-    def sorted_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        """`servable_scores` for heads that can only search for the best."""
-        ids, scores = self.servable_best(features, self.num_classes, weights)
-        places = tf.argsort(ids, axis=1)
-        return tf.gather(scores, places, axis=1, batch_dims=1)
 
     def step_rows(self, batch: int) -> int | None:
         """Number of class vectors that a training step updates; None is all."""
