@@ -3,7 +3,7 @@
     python -m benchmarks.dropmax [--sets ...] [--methods ...] [--seeds ...]
 
 Test error and calibration, the mean of the seeds; a convergence plot (the
-paper's figure 3) and one of the retain probabilities (figure 4). Weight decay
+paper's figure 3; benchmarks.dropmax_retained has figure 4). Weight decay
 and the weight of the entropy are the usual ones, then chosen on validation
 rows, for each set and method (`--usual`: they are not). A job is a model; one
 that has a result is not trained again, so the table may be stopped and resumed.
@@ -263,7 +263,6 @@ def tabulate(args):
         rows = _with_earlier(rows, path)
     measure.write(path, {**told, "rows": rows})
     dropmax_figures.draw_curves(args)
-    dropmax_figures.draw_retain(args)
 
 
 def main(argv=None):

@@ -103,7 +103,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--cached", action="store_true")
+    parser.add_argument("--figures", action="store_true", help="only draw")
     args = parser.parse_args()
+    if args.figures:
+        draw()
+        return
     read = dropmax.SETS["mnist_1k"].read
     data = {seed: read(args, seed) for seed in SEEDS}
     bases = [trained(data, "base", None, seed) for seed in SEEDS]
@@ -123,6 +127,17 @@ def main():
         print(rows[-1], flush=True)
     command = "python -m benchmarks.dropmax_retained"
     measure.save("dropmax_retained", rows, command=command)
+    draw()
+
+
+def draw():
+    """The figure of the committed rows."""
+    from benchmarks import dropmax_figures
+    from benchmarks import dropmax_jobs
+
+    path = os.path.join(measure.RESULTS, "dropmax_retained")
+    rows = dropmax_jobs.read(path + ".json")["rows"]
+    dropmax_figures.draw_retained(rows, path + ".png")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What local SGD sends: bytes a step, and the loss they buy.
 
     python benchmarks/local_sgd.py [loss] [steps] [processes]
+    python benchmarks/local_sgd.py --figures    # of the committed rows
 
 After figure 3 of the RP paper (Yuan et al., 2020): full softmax and a random
 projection 100 wide, both with gradients reduced in every step, and the
@@ -20,10 +21,13 @@ The last table trains on scikit-learn's digits with four replicas.
 """
 
 import json
+import os
 import sys
 import time
 
+import figure_style
 import measure
+import notes
 
 CLASSES, DIM, PROJECTION_DIM, ROWS = 1000, 2048, 100, 8
 SAMPLED = 80
@@ -249,13 +253,7 @@ def measure_steps():
             rows.append({"method": method, "devices": num_devices, **row})
             print(rows[-1], flush=True)
     measure.save("local_sgd", rows)
-    measure.plot(
-        "local_sgd",
-        lambda axes: draw_bytes(axes, rows),
-        "replicas K",
-        "MB a replica sends a step in a ring, 1,000 classes",
-        yscale="log",
-    )
+    draw_bytes(rows)
 
 
 def measure_processes():
@@ -269,16 +267,50 @@ def measure_processes():
     measure.save("local_sgd_processes", rows)
 
 
-def draw_bytes(axes, rows):
-    """2 (K - 1) / K of what was measured: what a ring sends of it."""
-    for method in METHODS:
-        found = [row for row in rows if row["method"] == method]
-        devices = [row["devices"] for row in found]
-        sent = [
-            2 * (row["devices"] - 1) / row["devices"] * row["mb_a_step"]
-            for row in found
-        ]
-        axes.plot(devices, sent, "o-", label=method)
+#: Lines of the figure: how methods are called, and their styles.
+SHOWN = {
+    "full": ("all class vectors, each step", "o-", "black"),
+    "RP": ("projected to 100, each step", "o-", "tab:blue"),
+    "RP, I = 4": ("projected, every 4 steps", "s-", "tab:green"),
+    "RP, I = 32": ("projected, every 32 steps", "^-", "tab:purple"),
+    "RP sampled": ("projected and sampled, each step", "o--", "tab:orange"),
+    "RP sampled, I = 8": (
+        "projected and sampled, every 8 steps",
+        "s--",
+        "tab:red",
+    ),
+}
+
+
+def draw_bytes(rows):
+    """local_sgd.png: what a ring sends, 2 (K - 1) / K of what was measured."""
+    figure, (axes,) = figure_style.new_figure(height=5.6)
+    for method, (label, style, color) in SHOWN.items():
+        found = {
+            row["devices"]: 2 * (1 - 1 / row["devices"]) * row["mb_a_step"]
+            for row in rows
+            if row["method"] == method
+        }
+        axes.plot(*zip(*found.items()), style, color=color, label=label)
+    axes.set(
+        xlabel="replicas",
+        ylabel="MB that a replica sends in a step",
+        yscale="log",
+    )
+    axes.set_xticks(DEVICES)
+    figure_style.plain_ticks(axes.yaxis)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13))
+    path = os.path.join(measure.RESULTS, "local_sgd.png")
+    figure_style.save(figure, path, _bytes_conclusion(rows))
+
+
+def _bytes_conclusion(rows):
+    sent = {row["method"]: row["mb_a_step"] for row in rows}
+    return (
+        f"The projection divides what is sent by "
+        f"{sent['full'] / sent['RP']:.0f}, averages every 32 steps by "
+        f"another {sent['RP'] / sent['RP, I = 32']:.0f}"
+    )
 
 
 def measure_loss():
@@ -288,22 +320,49 @@ def measure_loss():
         for interval, curve in curves.items()
     ]
     measure.save("local_sgd_loss", rows)
-    axes_of = {"steps": "steps", "mb": "MB a replica handed to all-reduces"}
-    for part, label in axes_of.items():
-        measure.plot(
-            f"local_sgd_loss_{part}",
-            lambda axes, part=part: draw_loss(axes, curves, part),
-            label,
-            "held-out loss",
-            yscale="log",
-            xscale="log",
+    draw_loss(rows)
+
+
+def draw_loss(rows):
+    """local_sgd_loss.png: the last loss against what was sent for it."""
+    figure, (axes,) = figure_style.new_figure(height=4)
+    sent = [row["mb"] for row in rows]
+    losses = [row["loss"] for row in rows]
+    axes.plot(sent, losses, "o-", color="tab:blue")
+    for number, row in enumerate(rows):
+        steps = row["interval"]
+        axes.annotate(
+            "each step" if steps == 1 else f"every {steps} steps",
+            (row["mb"], row["loss"]),
+            xytext=(0, -18 if number % 2 else 8),
+            textcoords="offset points",
+            ha="center",
         )
+    axes.set(
+        xlabel="MB that a replica handed to all-reduces",
+        ylabel=f"held-out loss after {rows[0]['steps']} steps",
+        xscale="log",
+        xlim=(min(sent) / 2, 2 * max(sent)),
+        ylim=(0, 1.4 * max(losses)),
+    )
+    figure_style.plain_ticks(axes.xaxis)
+    path = os.path.join(measure.RESULTS, "local_sgd_loss.png")
+    figure_style.save(figure, path, _loss_conclusion(rows))
 
 
-def draw_loss(axes, curves, part):
-    for interval, curve in curves.items():
-        x = [point[part] for point in curve]
-        axes.plot(x, [p["loss"] for p in curve], label=f"I = {interval}")
+def _loss_conclusion(rows):
+    first, last = rows[0], rows[-1]
+    return (
+        f"An average every {last['interval']} steps ends at a loss of "
+        f"{last['loss']:.2f}, one each step at {first['loss']:.2f} with "
+        f"{first['mb'] / last['mb']:.0f} times the traffic"
+    )
+
+
+def draw_all():
+    """The figures of the committed rows."""
+    draw_bytes(notes.results("local_sgd"))
+    draw_loss(notes.results("local_sgd_loss"))
 
 
 def main(parts):
@@ -323,5 +382,7 @@ if __name__ == "__main__":
         process_child(sys.argv[3])
     elif sys.argv[1:2] == ["--child"]:
         print(json.dumps(step_child(int(sys.argv[2]))))
+    elif sys.argv[1:] == ["--figures"]:
+        draw_all()
     else:
         main(sys.argv[1:])

@@ -28,6 +28,7 @@ import json
 import os
 import sys
 
+import figure_style
 import measure
 import notes
 import numpy as np
@@ -194,7 +195,7 @@ def main(args):
         row(job, args.epochs, curves[job][-1], found[job]) for job in curves
     ]
     measure.save(NAME, rows)
-    draw_all(rows, curves)
+    draw_rows(rows)
 
 
 def mean_curve(of_seeds):
@@ -215,41 +216,44 @@ def row(job, epochs, last, of_seeds):
 
 
 def draw_rows(rows):
-    """The figure of the rows of local_sgd_accuracy.json."""
+    """The figures of the rows of local_sgd_accuracy.json."""
     measure.plot(
         NAME,
         lambda axes: draw(axes, rows),
         "steps between two averages",
         "test accuracy in percent",
     )
+    draw_sent(rows)
 
 
-def draw_all(rows, curves):
-    draw_rows(rows)
-    for part, label in (("steps", "steps"), ("mb", "MB to all-reduces")):
-        measure.plot(
-            f"{NAME}_{part}",
-            lambda axes, part=part: draw_curves(axes, curves, part),
-            label,
-            "accuracy, translation kept back",
-            xscale="log",
-        )
+COLORS = "tab:blue", "tab:orange", "tab:green"
+STYLES = {CONSTANT: "o-", FALLING: "s--"}
+
+
+def of_interval(rows, replicas, rate):
+    """`{interval: row}` of replicas with classes of their own."""
+    return {
+        row["interval"]: row
+        for row in rows[2:]
+        if (row["replicas"], row["data"], row["rate"]) == (replicas, OWN, rate)
+    }
+
+
+def _label(replicas, rate):
+    return f"{replicas} replicas" + ", falling rate" * (rate == FALLING)
 
 
 def draw(axes, rows):
     """A line for each K; `ShardedSoftmax` and one replica are level ones."""
-    for replicas, color in zip(REPLICAS, ("C0", "C1", "C2")):
-        for rate, style in ((CONSTANT, "o-"), (FALLING, "s--")):
-            points = {
-                r["interval"]: 100 * r["accuracy"]
-                for r in rows[2:]
-                if (r["replicas"], r["data"], r["rate"])
-                == (replicas, OWN, rate)
-            }
+    for replicas, color in zip(REPLICAS, COLORS):
+        for rate, style in STYLES.items():
+            points = [
+                (interval, 100 * row["accuracy"])
+                for interval, row in of_interval(rows, replicas, rate).items()
+            ]
             if points:
-                label = f"{replicas} replicas"
-                label += ", falling rate" if rate == FALLING else ""
-                axes.plot(*zip(*points.items()), style, c=color, label=label)
+                label = _label(replicas, rate)
+                axes.plot(*zip(*points), style, c=color, label=label)
     # The first two: one replica, and the full softmax.
     names = "one replica", "ShardedSoftmax"
     for one, style, label in zip(rows, ("--", ":"), names):
@@ -265,13 +269,9 @@ def draw(axes, rows):
 
 def _conclusion(rows):
     def cost(replicas):
-        ends = {
-            r["interval"]: 100 * r["accuracy"]
-            for r in rows[2:]
-            if (r["replicas"], r["data"], r["rate"])
-            == (replicas, OWN, CONSTANT)
-        }
-        return ends[min(ends)] - ends[max(ends)]
+        found = of_interval(rows, replicas, CONSTANT)
+        least, most = found[min(found)], found[max(found)]
+        return 100 * (least["accuracy"] - most["accuracy"])
 
     first, last = (max(0.0, cost(n)) for n in (REPLICAS[0], REPLICAS[-1]))
     return (
@@ -280,16 +280,39 @@ def _conclusion(rows):
     )
 
 
-def draw_curves(axes, curves, part):
-    """Those of K = 4 and of one replica."""
-    for (method, replicas, interval, data, _), curve in curves.items():
-        alone = method == FULL or replicas == 1
-        if part == "mb" and alone:
-            continue
-        if alone or (replicas == 4 and data == OWN):
-            x = [point[part] for point in curve]
-            label = f"{method}, K = {replicas}, I = {interval}"
-            axes.plot(x, [p["accuracy"] for p in curve], ".-", label=label)
+def draw_sent(rows):
+    """local_sgd_accuracy_mb.png: accuracy against what a replica sent."""
+    figure, (axes,) = figure_style.new_figure(height=4.8)
+    for replicas, color in zip(REPLICAS, COLORS):
+        for rate, style in STYLES.items():
+            points = [
+                (row["mb"], 100 * row["accuracy"])
+                for row in of_interval(rows, replicas, rate).values()
+            ]
+            if points:
+                label = _label(replicas, rate)
+                axes.plot(*zip(*points), style, c=color, label=label)
+    axes.set(
+        xlabel="MB that a replica sent in all, computed",
+        ylabel="test accuracy in percent",
+        xscale="log",
+    )
+    figure_style.plain_ticks(axes.xaxis)
+    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+    path = os.path.join(measure.RESULTS, f"{NAME}_mb.png")
+    figure_style.save(figure, path, _sent_conclusion(rows))
+
+
+def _sent_conclusion(rows):
+    few = of_interval(rows, REPLICAS[0], CONSTANT)
+    cheapest = few[max(few)]
+    many = of_interval(rows, REPLICAS[-1], CONSTANT).values()
+    as_much = min(many, key=lambda row: abs(row["mb"] - cheapest["mb"]))
+    return (
+        f"For {cheapest['mb']:.0f} MB that each sends, {REPLICAS[0]} replicas "
+        f"reach {100 * cheapest['accuracy']:.0f} %, {REPLICAS[-1]} reach "
+        f"{100 * as_much['accuracy']:.0f} %"
+    )
 
 
 if __name__ == "__main__":

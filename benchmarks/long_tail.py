@@ -224,9 +224,9 @@ def draw(rows, path):
         SHOWN[max(found.values(), key=lambda row: row[key])["loss"]]
         for key in ("P@1", "PSP@1")
     )
-    title = f"Best precision: {best}. Best on rare labels: {rare}"
+    title = f"Best precision: {best}. Where rare labels weigh more: {rare}"
     if best == rare:
-        title = f"Best precision, also on rare labels: {best}"
+        title = f"Best precision, also where rare labels weigh more: {best}"
     figure_style.save(figure, path, title)
 
 

@@ -30,6 +30,11 @@ KINDS = {
     "sparse_simhash, K=9": {"hash_family": "sparse_simhash", "num_hashes": 9},
     "dwta, K=6": {"hash_family": "dwta", "num_hashes": 6},
 }
+LABELS = {
+    "simhash, K=9": "SimHash, 9 functions a table",
+    "sparse_simhash, K=9": "sparse SimHash, 9 functions a table",
+    "dwta, K=6": "DWTA, 6 functions a table",
+}
 COLORS = dict(zip(KINDS, ("tab:purple", "tab:cyan", "tab:olive"), strict=True))
 STEPS = (
     "keras_dense_adam",
@@ -184,7 +189,7 @@ def draw_figure(rows):
             own = [row for row in rows if row["what"] == kind]
             sizes = [row["classes"] for row in own]
             times = [row["sample_ms"] for row in own]
-            axes.plot(sizes, times, "o-", label=kind, color=color)
+            axes.plot(sizes, times, "o-", label=LABELS[kind], color=color)
         axes.set(title=title_of(rows), xscale="log", ylim=(0, 3))
         figure_style.plain_ticks(axes.xaxis)
 

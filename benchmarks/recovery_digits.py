@@ -1,6 +1,6 @@
 """What recovery gives on digits, at the slim optimum and after usual training.
 
-    python benchmarks/recovery_digits.py
+    python benchmarks/recovery_digits.py [--figures]
 
 scikit-learn's digits, 64 pixels, a fifth kept back; accuracies there, means of
 three seeds (splits and projections). "slim optimum": the projected softmax
@@ -8,20 +8,23 @@ solved to optimality (L-BFGS) for each l2, as the full one is; "centred": of
 pixels less their means, the features of the rows before. "Adam": 30 epochs at a
 constant rate of 0.01. "encoder": a layer of 64 units trained along; `full` is
 then the full softmax with an encoder of its own after as many epochs. `longest`
-is 2 / L: the dual is a gradient step of 1 / l2. The figure: plain gradient
-steps of any length from the lifted matrix of the slim optimum, centred.
+is 2 / L: the dual is a gradient step of 1 / l2. The figure is of the slim
+optimum; "--figures" draws it from the committed rows.
 """
 
+import os
+import sys
 import warnings
 
+import figure_style
 import measure
+import notes
 import numpy as np
 import recovery
 
 SEEDS, BATCH = 3, 64
 WIDTH, PENALTIES = 16, (1e-1, 1e-2, 1e-3, 1e-4)
-LENGTHS = np.logspace(-1, 5, 61)
-CENTRED = "slim optimum, centred"
+CENTRED, OPTIMUM = "slim optimum, centred", "slim optimum"
 EPOCHS = (1, 10, 30)
 AVERAGED = ("slim", "dual", "step", "full", "longest")
 
@@ -101,22 +104,6 @@ def share(x, kernel, y):
     return float(np.mean(np.argmax(x @ kernel.T, axis=1) == y))
 
 
-def steps_from_lift(seed, l2):
-    """Accuracy after plain gradient steps of LENGTHS, and 2 / L."""
-    from tfxclass import recovery as ours
-
-    head, x, y, test = slim_optimum(seed, l2, centred=True)
-    sums = ours.DualRecovery(head)
-    sums.add(x, y)
-    lifted = head.kernel.numpy() @ head.projection.numpy().T
-    gradient = l2 * lifted - sums.kernel / len(x)
-    found = [
-        share(test[0], lifted - length * gradient, test[1])
-        for length in LENGTHS
-    ]
-    return found, 2 / sums.smoothness()
-
-
 def while_training(seed, width, l2, epochs, hidden):
     """A dict after each of `epochs`, of one training."""
     import keras
@@ -179,32 +166,61 @@ def optimum_rows(name, centred):
     ]
 
 
-def draw(axes):
-    """A curve for each l2; a ring where the step is the dual."""
-    for l2 in PENALTIES:
-        of_seeds = [steps_from_lift(seed, l2) for seed in range(SEEDS)]
-        curve = np.mean([found for found, _ in of_seeds], axis=0)
-        (line,) = axes.plot(LENGTHS, curve, label=f"l2 = {l2:g}")
-        dual = np.interp(np.log(1 / l2), np.log(LENGTHS), curve)
-        axes.plot(1 / l2, dual, "o", color=line.get_color(), mfc="none")
-    longest = np.mean([longest for _, longest in of_seeds])
-    axes.axvline(longest, color="grey", ls=":", label="2 / L")
-    axes.plot([], [], "ko", mfc="none", label="the dual, 1 / l2")
+#: The columns of the figure: how they are called, and their lines.
+SHOWN = {
+    "full": ("trained in full width", "o-", "black"),
+    "step": ("recovered by the step that is looked for", "o-", "tab:orange"),
+    "slim": ("the narrow model", "o-", "tab:blue"),
+    "dual": ("recovered by the dual", "o--", "tab:red"),
+}
+PANELS = {
+    CENTRED: "pixels less their means",
+    OPTIMUM: "pixels as they are",
+}
 
 
-def main():
-    rows = optimum_rows(CENTRED, True) + optimum_rows("slim optimum", False)
-    rows += trained_rows("Adam", 8, (30,), hidden=False)
-    rows += trained_rows("encoder", 4, EPOCHS, hidden=True)
-    measure.save("recovery_digits", rows)
-    measure.plot(
-        "recovery_digits",
-        draw,
-        "length of the gradient step from the lifted matrix",
-        "accuracy, rows kept back",
-        xscale="log",
+def draw(rows):
+    """recovery_digits.png: accuracy by the penalty of the narrow model."""
+    figure, axes = figure_style.new_figure(rows=2, height=3.8)
+    for one, (training, title) in zip(axes, PANELS.items()):
+        own = [row for row in rows if row["training"] == training]
+        for column, (label, style, color) in SHOWN.items():
+            one.plot(
+                [row["l2"] for row in own],
+                [100 * row[column] for row in own],
+                style,
+                color=color,
+                label=label,
+            )
+        one.set(title=title, xscale="log", ylim=(0, 100))
+        one.set(xlabel="weight of the l2 penalty", ylabel="accuracy in percent")
+        figure_style.plain_ticks(one.xaxis)
+    axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    path = os.path.join(measure.RESULTS, "recovery_digits.png")
+    figure_style.save(figure, path, _conclusion(rows))
+
+
+def _conclusion(rows):
+    steps, duals = (
+        [100 * row[name] for row in rows if row["training"] in PANELS]
+        for name in ("step", "dual")
+    )
+    return (
+        f"The step reaches {min(steps):.0f} % or more with every penalty, "
+        f"the dual {min(duals):.0f} to {max(duals):.0f} %"
     )
 
 
+def main():
+    rows = optimum_rows(CENTRED, True) + optimum_rows(OPTIMUM, False)
+    rows += trained_rows("Adam", 8, (30,), hidden=False)
+    rows += trained_rows("encoder", 4, EPOCHS, hidden=True)
+    measure.save("recovery_digits", rows)
+    draw(rows)
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--figures"]:
+        draw(notes.results("recovery_digits"))
+    else:
+        main()

@@ -159,12 +159,10 @@ TITLES = {
 NOT_RUN = {
     "gpu": "Not run: `make gpu-test` on a machine with a GPU measures it."
 }
-# Parts of the comparison and of DropMax's table, a figure each.
+# Parts of a table's figures, a figure each.
 PARTS = {
-    "steps": "Against steps",
     "mb": "Against what a replica sent",
     "convergence": "Error on validation rows against training steps",
-    "retain": "Mean retain probabilities of test rows, by their class",
     "curves": "Precision at 1 against time and against iterations",
     "num_sampled": "Against the number of active classes",
     "overlap": "Against the overlap with the optimal selection",

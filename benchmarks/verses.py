@@ -6,14 +6,18 @@ DATA is a folder with kjv, asv, dar and ylt as `verse<TAB>text` .tsv.xz files.
 The fourth translation (ylt) is the test. Encoder: mean of 128-wide word
 embeddings, plain or idf-weighted. Each method in a fresh process: accuracy and
 training time after each epoch, of the clock and of the CPU, which other jobs on
-the machine hardly change.
+the machine hardly change. "--figures" alone draws the committed rows.
 """
 
 import argparse
 import json
+import os
+import sys
 import time
 
+import figure_style
 import measure
+import notes
 import numpy as np
 from verses_data import LENGTH
 from verses_data import load
@@ -64,6 +68,18 @@ METHODS = {
         "lazy",
         False,
     ),
+}
+
+LABELS = {
+    "full dot": "exact, dot product",
+    "full cosine": "exact",
+    "full cosine idf": "exact, weighted words",
+    "selective cosine": "selective",
+    "selective cosine, catch_up": "selective, late updates",
+    "selective cosine, dense adam": "selective, dense Adam",
+    "selective cosine idf": "selective, weighted words",
+    "selective cosine, the paper's": "selective, paper's rule",
+    "sampled uniform cosine": "sampled uniformly",
 }
 
 
@@ -127,29 +143,58 @@ def main():
         found = child(args.data, args.methods[0], args.epochs)
         print(json.dumps(found))
         return
-    rows, curves = [], {}
+    rows = []
     for method in args.methods:
         command = [args.data, method, "--epochs", args.epochs, "--child"]
         found = measure.in_fresh_process(__file__, *command)
         if "error" in found:
             rows.append({"method": method, "error": found["error"]})
             continue
-        curves[method] = found["history"]
         row = {"method": method, "epochs": args.epochs}
         for epoch in sorted({1, 2, args.epochs}):
-            row[f"accuracy_{epoch}"] = curves[method][epoch - 1][2]
-        seconds, cpu_seconds, _ = curves[method][-1]
+            row[f"accuracy_{epoch}"] = found["history"][epoch - 1][2]
+        seconds, cpu_seconds, _ = found["history"][-1]
         rows.append({**row, "seconds": seconds, "cpu_seconds": cpu_seconds})
         print(rows[-1], flush=True)
     measure.save("verses", rows)
+    draw(rows)
 
-    def draw(axes):
-        for method, history in curves.items():
-            _, cpu_seconds, accuracy = zip(*history, strict=True)
-            axes.plot(cpu_seconds, accuracy, ".-", label=method)
 
-    measure.plot("verses", draw, "training, seconds of CPU", "accuracy, ylt")
+def draw(rows):
+    """verses.png: accuracy and CPU time of each method, best first."""
+    rows = [row for row in rows if "error" not in row]
+    last = f"accuracy_{rows[0]['epochs']}"
+    rows = sorted(rows, key=lambda row: row[last])
+    figure, axes = figure_style.new_figure(rows=2, height=3.4)
+    names = [LABELS.get(row["method"], row["method"]) for row in rows]
+    panels = {
+        f"accuracy in percent after {rows[0]['epochs']} epochs": [
+            100 * row[last] for row in rows
+        ],
+        "CPU seconds of training": [row["cpu_seconds"] for row in rows],
+    }
+    for one, (label, values) in zip(axes, panels.items()):
+        bars = one.barh(names, values, color="lightgray")
+        digits = 1 if max(values) <= 100 else 0
+        one.bar_label(bars, [f" {value:,.{digits}f}" for value in values])
+        one.set(xlabel=label, xlim=(0, 1.25 * max(values)))
+        one.grid(visible=False)
+    path = os.path.join(measure.RESULTS, "verses.png")
+    figure_style.save(figure, path, _conclusion(rows, last))
+
+
+def _conclusion(rows, last):
+    found = {row["method"]: row for row in rows}
+    ours, full = found["selective cosine"], found["full cosine"]
+    share = 100 * ours["cpu_seconds"] / full["cpu_seconds"]
+    return (
+        f"SelectiveSoftmax reaches {100 * ours[last]:.0f} % as the exact "
+        f"softmax does, in {share:.0f} % of its CPU time"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--figures"]:
+        draw(notes.results("verses"))
+    else:
+        main()

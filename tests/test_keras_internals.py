@@ -1,4 +1,4 @@
-"""Private names of Keras and TensorFlow: in one module, and each at work."""
+"""Private names of Keras and TensorFlow: in one folder, and each at work."""
 
 import ast
 import gc
@@ -17,8 +17,10 @@ from tensorflow.python.framework import ops as tf_ops
 import tfxclass
 from tfxclass import keras_internals
 from tfxclass import layers
+from tfxclass.keras_internals import names as private
 
 ROOT = pathlib.Path(__file__).parent.parent
+INSIDE = ROOT / "tfxclass" / "keras_internals"
 FOLDERS = ("tfxclass", "tfxclass_serve", "examples", "benchmarks", "serving")
 # Of NamedTuple and os, by Python's documentation.
 PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
@@ -349,15 +351,15 @@ def lose(monkeypatch):
     """A function that makes private names missing for one test."""
 
     def lose(*names):
-        keras_internals._is_there.cache_clear()
-        keras_internals._warn_once.cache_clear()
+        private.is_there.cache_clear()
+        private.warn_once.cache_clear()
         for name in names:
-            monkeypatch.setitem(keras_internals._USES, name, lambda: False)
+            monkeypatch.setitem(private.USES, name, lambda: False)
 
     yield lose
     monkeypatch.undo()
-    keras_internals._is_there.cache_clear()
-    keras_internals._warn_once.cache_clear()
+    private.is_there.cache_clear()
+    private.warn_once.cache_clear()
 
 
 def sampled():
@@ -384,14 +386,14 @@ def step(optimizer):
 NEEDS = {
     **{
         f"Optimizer.{name}": (tfxclass.optimizers.LazySGD, "LazySGD")
-        for name in (*keras_internals._METHODS, *keras_internals._STATE)
+        for name in (*private.METHODS, *private.STATE)
     },
     **{
         f"Optimizer.{name}": (
             lambda: tfxclass.optimizers.LazyAdam(weight_decay=0.1),
             "LazyAdam",
         )
-        for name in keras_internals._DECAY
+        for name in private.DECAY
     },
     "Optimizer._accumulated_gradients": (
         lambda: tfxclass.optimizers.LazyAdam(gradient_accumulation_steps=2),
@@ -421,7 +423,7 @@ NEEDS = {
     },
     **{
         name: (lambda: tfxclass.top_k(sampled(), 3), "`top_k`")
-        for name in ("Model._flatten_layers", keras_internals._HISTORY)
+        for name in ("Model._flatten_layers", private.HISTORY)
     },
     "tf.__internal__.distribute.interim.maybe_merge_call": (
         lambda: keras_internals.merge_call(print, None),
@@ -434,9 +436,9 @@ NEEDS = {
 }
 #: What follows from a name that has a public way in its place, or None.
 WARNS = {
-    keras_internals._SCRATCH_GRAPH_USE: "may fail before its first step",
-    keras_internals._ARGUMENT_OF_FIT: "`class_weight` of `fit` is not checked",
-    **dict.fromkeys(keras_internals._METRICS, "Slow metrics"),
+    private.SCRATCH_GRAPH_USE: "may fail before its first step",
+    private.ARGUMENT_OF_FIT: "`class_weight` of `fit` is not checked",
+    **dict.fromkeys(private.METRICS, "Slow metrics"),
     "tf.__internal__.eager_context.eager_mode": None,
     "ops.gradient_registry._registry": "memory of models is kept",
     "eager.record.could_possibly_record": None,
@@ -455,10 +457,10 @@ def tied():
 
 class TestMissingNames:
     def test_all_are_there(self):
-        assert not keras_internals.missing(*keras_internals._USES)
+        assert not keras_internals.missing(*private.USES)
 
     def test_each_has_a_test(self):
-        assert {*NEEDS, *WARNS} == set(keras_internals._USES)
+        assert {*NEEDS, *WARNS} == set(private.USES)
         assert not {*NEEDS} & {*WARNS}
 
     @pytest.mark.parametrize("name", NEEDS)
@@ -470,10 +472,10 @@ class TestMissingNames:
         message = str(raised.value)
         assert start in message
         assert f"Keras {keras.__version__} with TensorFlow" in message
-        assert name in message and keras_internals.TESTED in message
+        assert name in message and private.TESTED in message
 
     def test_slow_metrics_are_not_reported(self, lose):
-        lose(*keras_internals._METRICS)
+        lose(*private.METRICS)
         head = layers.SampledSoftmax(5)
         model = keras.Sequential([keras.Input([2]), head])
         model.compile("sgd", loss=head.loss, metrics=["accuracy"])
@@ -482,7 +484,7 @@ class TestMissingNames:
 
     def test_warns_once(self, lose):
         """Of each consequence; the model is trained as with the names."""
-        lost = {*WARNS} - {*keras_internals._METRICS}
+        lost = {*WARNS} - {*private.METRICS}
         keras.utils.set_random_seed(0)
         expected = fit("sgd", sample_weight=np.ones(4))
         lose(*lost)
@@ -491,7 +493,7 @@ class TestMissingNames:
             keras.utils.set_random_seed(0)
             found = fit("sgd", sample_weight=np.ones(4))
         texts = [str(warning.message) for warning in caught]
-        texts = [text for text in texts if keras_internals.TESTED in text]
+        texts = [text for text in texts if private.TESTED in text]
         for name in lost:
             consequence = WARNS[name]
             told = [text for text in texts if consequence and name in text]
@@ -502,13 +504,13 @@ class TestMissingNames:
             np.testing.assert_array_equal(ours, other)
 
     def test_heads_train_without_all_of_them(self, lose):
-        lose(*keras_internals._USES)
+        lose(*private.USES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fit("sgd").predict(np.ones((2, 3), np.float32), verbose=0)
 
     def test_options_that_are_not_used_do_not_count(self, lose):
-        lose(*[f"Optimizer.{name}" for name in keras_internals._DECAY])
+        lose(*[f"Optimizer.{name}" for name in private.DECAY])
         step(tfxclass.optimizers.LazyAdam())
 
     @pytest.mark.parametrize(
@@ -524,19 +526,19 @@ class TestMissingNames:
                 "keras.src.backend.tensorflow",
                 "compute_output_spec",
                 lambda *args: "other_graph",
-                keras_internals._SCRATCH_GRAPH_USE,
+                private.SCRATCH_GRAPH_USE,
             ),
             (
                 "keras.src.backend.tensorflow",
                 "compute_output_spec",
                 None,
-                keras_internals._SCRATCH_GRAPH_USE,
+                private.SCRATCH_GRAPH_USE,
             ),
             (
                 "keras.src.ops.node",
                 "KerasHistory",
                 lambda *x: None,
-                keras_internals._HISTORY,
+                private.HISTORY,
             ),
         ],
     )
@@ -548,13 +550,13 @@ class TestMissingNames:
         else:
             monkeypatch.delattr(f"{owner}.{name}")
         lose()
-        assert keras_internals.missing(*keras_internals._USES) == [missing]
+        assert keras_internals.missing(*private.USES) == [missing]
 
     def test_a_module_that_is_gone(self, monkeypatch, lose):
         for name in ("eager.record", "framework.ops"):
             monkeypatch.setitem(sys.modules, f"tensorflow.python.{name}", None)
         lose()
-        assert keras_internals.missing(*keras_internals._USES) == [
+        assert keras_internals.missing(*private.USES) == [
             "ops.gradient_registry._registry",
             "eager.record.could_possibly_record",
             "Tensor._handle_data",
@@ -591,7 +593,7 @@ class TestMissingNames:
 
     def test_tested_versions_are_those_required(self):
         text = (ROOT / "pyproject.toml").read_text()
-        assert f'dependencies = ["{keras_internals.TESTED}", ' in text
+        assert f'dependencies = ["{private.TESTED}", ' in text
 
     def test_another_backend(self, monkeypatch):
         monkeypatch.setattr("keras.backend.backend", lambda: "jax")
@@ -639,10 +641,10 @@ def _names_in(path):
 
 
 def _is_listed(name):
-    """Whether the module has to be asked for it."""
+    """Whether the folder has to be asked for it."""
     if not isinstance(name, str):
         return False
-    uses = " ".join(keras_internals._USES)
+    uses = " ".join(private.USES)
     listed = {part.strip(",'") for x in uses.split() for part in x.split(".")}
     return name in listed and (name.startswith("_") or "_graph" in name)
 
@@ -650,14 +652,13 @@ def _is_listed(name):
 @pytest.fixture(scope="module")
 def files():
     paths = [p for f in FOLDERS for p in sorted((ROOT / f).rglob("*.py"))]
-    paths.remove(ROOT / "tfxclass" / "keras_internals.py")
-    # Environments of other tools are kept there.
-    cache = ROOT / "benchmarks" / "cache"
-    paths = [path for path in paths if cache not in path.parents]
+    # Environments of other tools are kept in the cache.
+    apart = {INSIDE, ROOT / "benchmarks" / "cache"}
+    paths = [path for path in paths if apart.isdisjoint(path.parents)]
     return {path: _names_in(path) for path in paths}
 
 
-class TestOneModule:
+class TestOneFolder:
     """Nothing else in the repository spells a private name of theirs."""
 
     def test_names_are_known_to_the_search(self):
@@ -674,8 +675,10 @@ class TestOneModule:
         assert not found
 
     def test_other_private_names_are_our_own(self, files):
-        inside = _names_in(ROOT / "tfxclass" / "keras_internals.py")
-        own = {x for x in inside.defined if not _is_listed(x)}
+        inside = set().union(
+            *(_names_in(path).defined for path in INSIDE.glob("*.py"))
+        )
+        own = {x for x in inside if not _is_listed(x)}
         own = own.union(*(names.defined for names in files.values()))
         found = [
             f"{path.relative_to(ROOT)}:{line}: {name}"

@@ -33,6 +33,10 @@ def draw(file, name, out):
             figure_style.save(drawn[0], path, drawn[1])
 
 
+#: Methods of a family have its color in every figure.
+_FAMILIES = {"random_paper": "random", "top_k_paper": "optimal"}
+
+
 def _style(method):
     """The same colour and line for a method in every figure."""
     import matplotlib
@@ -41,7 +45,7 @@ def _style(method):
     colors = ["black", *matplotlib.colormaps["tab10"].colors]
     turn, color = divmod(list(METHODS).index(method), len(colors))
     return {
-        "color": colors[color],
+        "color": figure_style.COLORS.get(_FAMILIES.get(method), colors[color]),
         "linestyle": ("-", "--", ":")[turn],
         "marker": (".", "x", "^")[turn],
         "label": METHODS[method].label,
@@ -65,7 +69,7 @@ def draw_curves(name, runs):
     methods = [method for method in CURVES if method in runs.methods]
     if len(methods) < 2:
         return None
-    figure, axes = figure_style.new_figure(rows=2, height=3.8)
+    figure, axes = figure_style.new_figure(rows=2, height=4)
     titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
     for one, (column, title) in zip(axes, titles.items(), strict=True):
         for method in methods:
@@ -78,7 +82,8 @@ def draw_curves(name, runs):
             )
         one.set(xlabel=title, xscale="log", ylabel=_LABEL)
         figure_style.plain_ticks(one.xaxis)
-    axes[1].legend(loc="lower right")
+    # Below the axes, so that it covers no point.
+    axes[1].legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure, _conclusion(name, runs, methods)
 
 
@@ -139,8 +144,8 @@ def draw_sweeps(name, runs, part):
         one.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), fontsize=9)
     span = max(spans)
     label, option = spans[span]
-    title = f"{_TITLES.get(name, name)}: {option} moves {label!r} most, by"
-    return figure, f"{title} {span:.1f} points"
+    title = f"{_TITLES.get(name, name)}: {option} change precision by at most"
+    return figure, f"{title} {span:.1f} points ({label})"
 
 
 def sweep_lines(sweep, name, runs):
@@ -205,9 +210,25 @@ def draw_overlap(name, runs):
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
     title = _TITLES.get(name, name)
     if found:
-        _, overlap, best = max(found)
-        title += f": {best} is best, with {overlap:.0f} % of the best classes"
+        title += ": " + _overlap_conclusion(found)
     return figure, title
+
+
+def _overlap_conclusion(found):
+    """What `[(P@1, overlap in percent, method), ...]` say."""
+    precision, overlap, best = max(found)
+    gap = 100 * (precision - min(found)[0])
+    if gap < 3:
+        return (
+            f"all within {gap:.1f} points, whether a sample has "
+            f"{_percent(min(each[1] for each in found))} or "
+            f"{_percent(max(each[1] for each in found))} % of the best classes"
+        )
+    return f"{best} is best, with {_percent(overlap)} % of the best classes"
+
+
+def _percent(value):
+    return f"{value:.0f}" if value >= 1 else f"{value:.1f}"
 
 
 def point_of(runs, method, setting):

@@ -255,7 +255,9 @@ def _curves(axes, curves):
         title=title,
         xlabel="CPU seconds of training",
         ylabel="accuracy in percent",
+        xscale="log",
     )
+    figure_style.plain_ticks(axes.xaxis)
     axes.legend(loc="lower right")
 
 

@@ -40,7 +40,7 @@ PARTS = {
     "curves": (),
     "num_sampled": (
         Sweep(
-            "active classes M",
+            "active classes of a step",
             (
                 "uniform",
                 "random_paper",

@@ -45,8 +45,8 @@ class TestCommand:
         ]
         for row in record["rows"]:
             assert 0 <= row["error_%"] <= 100 and 0 <= row["ece"] <= 1
-        for name in ("dropmax_convergence.png", "dropmax_retain.png"):
-            assert (tmp_path / "out" / name).stat().st_size > 1000
+        figure = tmp_path / "out" / "dropmax_convergence.png"
+        assert figure.stat().st_size > 1000
         assert (
             "generated base l2=0.0001,lambda=own 0" in capsys.readouterr().out
         )

@@ -1,10 +1,14 @@
 """Figures are drawn from committed rows, and their titles fit."""
 
+import importlib
+import json
 import os
 import shutil
+import sys
 
 import pytest
 
+from benchmarks import dropmax_figures
 from benchmarks import figure_style
 from benchmarks import glyphs
 from benchmarks import measure
@@ -61,3 +65,45 @@ def test_lines_of_a_title_are_of_like_length(words):
     assert max(map(len, lines)) <= 59
     assert not any(line.startswith("%") for line in lines)
     assert max(map(len, lines)) - min(map(len, lines)) < 16
+
+
+SCRIPTS = {
+    "recovery": ("draw", "at most 22 % of the theorem's bound"),
+    "recovery_digits": ("draw", "the dual 27 to 87 %"),
+    "local_sgd": ("draw_bytes", "sent by 20,"),
+    "local_sgd_loss": ("draw_loss", "32 times the traffic"),
+    "local_sgd_accuracy": ("draw_sent", "8 reach 55 %"),
+    "verses": ("draw", "in 14 % of its CPU time"),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts(name, tmp_path, monkeypatch):
+    """Scripts import their neighbours, so `measure` is another module."""
+    monkeypatch.syspath_prepend(measure.FOLDER)
+    script = name.removesuffix("_loss")
+    before = set(sys.modules)
+    try:
+        module = importlib.import_module(script)
+        rows, titles = module.notes.results(name), []
+        monkeypatch.setattr(module.measure, "RESULTS", str(tmp_path))
+        save = module.figure_style.save
+        monkeypatch.setattr(
+            module.figure_style,
+            "save",
+            lambda *args: titles.append(args[-1]) or save(*args),
+        )
+        function, conclusion = SCRIPTS[name]
+        getattr(module, function)(rows)
+    finally:
+        for added in {script, "measure", "notes", "figure_style"} - before:
+            sys.modules.pop(added, None)
+    assert conclusion in titles[0]
+    assert next(tmp_path.glob("*.png")).stat().st_size > 1000
+
+
+def test_retained_classes(tmp_path, titles):
+    with open(os.path.join(RESULTS, "dropmax_retained.json")) as f:
+        rows = json.load(f)["rows"]
+    dropmax_figures.draw_retained(rows, str(tmp_path / "retained.png"))
+    assert titles[0].startswith("Adaptive DropMax errs least, 3.5 %, with the")

@@ -10,10 +10,10 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.checks import check_batch
 from tfxclass.checks import check_pair
+from tfxclass.core.flat_features import flatten
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.layers.output_head import flatten
 from tfxclass.types import Array
 
 _BATCH = 256

@@ -15,9 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.core.flat_features import flatten
 from tfxclass.inference.thresholds import above
 from tfxclass.keras_internals import flat_layers
-from tfxclass.layers.output_head import flatten
 
 # Two orders of summation in float32. An absolute 1e-6 alone would say nothing
 # about probabilities over a million classes, and is below the resolution of

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.core.flat_features import flatten
 from tfxclass.export import compare
 from tfxclass.export import onnx_rows
 from tfxclass.export.searches import ExactSearch
@@ -13,7 +14,6 @@ from tfxclass.export.searches import ModelSearch
 from tfxclass.export.signatures import Reference
 from tfxclass.export.signatures import best_classes
 from tfxclass.inference import filters
-from tfxclass.layers.output_head import flatten
 
 
 def verify(

@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.core.flat_features import flatten
 from tfxclass.export import accuracy
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.output_head import flatten
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.rows import servable_ops
 from tfxclass.types import Array

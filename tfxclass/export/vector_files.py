@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.core.flat_features import flatten
 from tfxclass.export import labels as labels_lib
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.export.loading import new_path
@@ -15,7 +16,6 @@ from tfxclass.export.loading import parts_of
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.layers.output_head import flatten
 from tfxclass.ops import bfloat16_rows
 from tfxclass.types import Array
 from tfxclass.types import Labels

@@ -5,11 +5,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
+from tfxclass.core.flat_features import flatten
 from tfxclass.core.forward import mask_of
 from tfxclass.core.targets import as_targets
 from tfxclass.data.batches import Batches
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.output_head import flatten
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import Seen
 from tfxclass.trees.class_means import directions

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.core.flat_features import flatten
+from tfxclass.core.flat_features import unflatten
 from tfxclass.core.targets import require
 from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.output_head import flatten
-from tfxclass.layers.output_head import unflatten
 from tfxclass.rows.search import answers
 from tfxclass.rows.search import nan_last
 from tfxclass.types import Array

@@ -11,14 +11,15 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.core import first_order
 from tfxclass.core import softmax
+from tfxclass.core.flat_features import flatten
+from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.layers import moved_arguments
+from tfxclass.layers.head_answers import sorted_scores
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
-from tfxclass.layers.output_head import flatten
-from tfxclass.layers.output_head import unflatten
 from tfxclass.layers.retained import Retained
 from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.losses import dropmax
@@ -342,7 +343,7 @@ class DropMax(SavedRandom, SampledHead):
     def servable_scores(
         self, features: tf.Tensor, weights: Retained
     ) -> tf.Tensor:
-        return self.sorted_scores(features, weights)
+        return sorted_scores(self, features, weights)
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         queries = self.queries(features)

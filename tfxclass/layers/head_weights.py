@@ -12,6 +12,7 @@ from tfxclass.initializers import rms_of
 from tfxclass.ops import placement
 from tfxclass.rows import class_matrix
 from tfxclass.rows.rounded_initializer import Rounded
+from tfxclass.types import Shape
 
 
 class WeightSpec(NamedTuple):
@@ -43,6 +44,51 @@ class WeightSpec(NamedTuple):
     def bytes(self) -> int:
         """int."""
         return self.size * np.dtype(self.dtype).itemsize
+
+
+def check_features(shape: Shape) -> None:
+    """Raises ValueError unless `shape` is a valid shape of features."""
+    if len(shape) < 2 or shape[-1] is None:
+        raise ValueError(
+            "The features of a head must have shape [batch, dim], or "
+            "[batch, time, dim], with a known dim. Received: "
+            f"{tuple(shape)}."
+        )
+
+
+def add_weights(
+    head: keras.layers.Layer, dim: int, shared: dict[str, keras.Variable]
+) -> dict[str, keras.Variable]:
+    """Makes the weights of a head for features of width `dim`.
+
+    Args:
+        head: an `OutputHead` that is being built.
+        dim: int.
+        shared: weights by name that belong to another layer.
+
+    Returns:
+        The variables by name, in the order of `weight_specs`.
+    """
+    found = {}
+    for spec in head.weight_specs(dim):
+        kernel = found.get("kernel")
+        if spec.name in shared:
+            found[spec.name] = shared[spec.name]
+        elif spec.is_rows:
+            found[spec.name] = head.add_rows(spec, kernel)
+        else:
+            kernel = kernel if head._is_apart else None
+            found[spec.name] = add_weight(head, spec, kernel)
+    return found
+
+
+def is_on_host(head: keras.layers.Layer) -> bool:
+    """Whether class vectors lie in host memory, and the step does not."""
+    reason = placement.why_not_on_gpu(head)
+    if reason is None:
+        return False
+    placement.warn_once(reason)
+    return not tf.distribute.has_strategy()
 
 
 def random_projection(

@@ -8,23 +8,25 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
-from tfxclass.core import early_answers
+from tfxclass.core import flat_features
 from tfxclass.core import forward as forward_lib
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
+from tfxclass.core.flat_features import flatten
+from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Step
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import class_set
+from tfxclass.layers import head_answers
+from tfxclass.layers import head_config
+from tfxclass.layers import head_step
 from tfxclass.layers import head_weights
 from tfxclass.layers import public_names
 from tfxclass.layers.class_growth import ClassGrowth
 from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.losses import negatives as negatives_lib
-from tfxclass.losses import teacher
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.losses.objectives import SOFTMAX_ALONE
@@ -33,7 +35,6 @@ from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
 from tfxclass.ops import placement
 from tfxclass.rows import blocks
-from tfxclass.rows import search
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Initializer
@@ -164,7 +165,7 @@ class OutputHead(keras.layers.Layer):
         removed = kwargs.pop("removed", ())
         super().__init__(**kwargs)
         num_classes = check_positive_int("num_classes", num_classes)
-        self._check_loss(loss)
+        head_config.check_loss(self, loss)
         # `loss` itself is what `compile` takes.
         self.objective = OBJECTIVES[loss]
         known = self.own_activation
@@ -172,11 +173,7 @@ class OutputHead(keras.layers.Layer):
             activation = known
         check_choice("activation", activation, (known, None))
         self.num_classes = num_classes
-        if not isinstance(num_negatives, int) or num_negatives < 0:
-            raise ValueError(
-                "`num_negatives` must be an int >= 0. Received: "
-                f"{num_negatives}"
-            )
+        head_config.check_num_negatives(num_negatives)
         self.num_negatives = num_negatives
         self.class_names = class_set.checked_names(class_names, num_classes)
         self.removed = class_set.checked_removed(removed, num_classes)
@@ -186,8 +183,8 @@ class OutputHead(keras.layers.Layer):
         self.loss_options = as_loss_options(loss_options)
         if self.loss_options is not None:
             self.loss_options.check_for(self)
+        head_config.check_kernel_dtype(self, kernel_dtype)
         self.kernel_dtype = kernel_dtype
-        self._check_kernel_dtype()
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
@@ -195,29 +192,10 @@ class OutputHead(keras.layers.Layer):
     def __dir__(self) -> list[str]:
         return public_names.without_internals(self, super().__dir__())
 
-    def _check_loss(self, loss):
-        check_choice("loss", loss, tuple(OBJECTIVES))
-        if loss not in self.loss_kinds:
-            raise ValueError(
-                f"The loss of a {type(self).__name__} is its own, of one label "
-                f'or their mean. Received: loss="{loss}". Fix: leave it out, '
-                "or take FullSoftmax, SampledSoftmax, SelectiveSoftmax, "
-                "LSHSoftmax or ShardedSoftmax."
-            )
-
     @property
     def own_activation(self) -> str:
         """The activation that turns logits into probabilities, str."""
         return self.objective.activation
-
-    def _check_kernel_dtype(self):
-        check_choice("kernel_dtype", self.kernel_dtype, ("float32", "bfloat16"))
-        if self.kernel_dtype not in self.kernel_dtypes:
-            raise ValueError(
-                f"The class rows of {type(self).__name__} are float32. "
-                f'Received: kernel_dtype="{self.kernel_dtype}". Fix: leave it '
-                "out, or take a head of class rows, e.g. SampledSoftmax."
-            )
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         """The weights of the head for features of width `dim`.
@@ -239,30 +217,11 @@ class OutputHead(keras.layers.Layer):
         """Sets the attributes of weights from a dict by name."""
         raise NotImplementedError
 
-    def check_features(self, shape: Shape) -> None:
-        """Raises ValueError unless `shape` is a valid shape of features."""
-        if len(shape) < 2 or shape[-1] is None:
-            raise ValueError(
-                "The features of a head must have shape [batch, dim], or "
-                "[batch, time, dim], with a known dim. Received: "
-                f"{tuple(shape)}."
-            )
-
     def build(self, input_shape: Shape) -> None:
-        self.check_features(input_shape)
-        weights_by_name = {}
-        shared = self.shared_rows(input_shape[-1])
-        for spec in self.weight_specs(input_shape[-1]):
-            kernel = weights_by_name.get("kernel")
-            if spec.name in shared:
-                weights_by_name[spec.name] = shared[spec.name]
-            elif spec.is_rows:
-                weights_by_name[spec.name] = self.add_rows(spec, kernel)
-            else:
-                kernel = kernel if self._is_apart else None
-                weights_by_name[spec.name] = head_weights.add_weight(
-                    self, spec, kernel
-                )
+        head_weights.check_features(input_shape)
+        dim = input_shape[-1]
+        shared = self.shared_rows(dim)
+        weights_by_name = head_weights.add_weights(self, dim, shared)
         #: The weights by name.
         self.weights_by_name = weights_by_name
         self.take_weights(weights_by_name)
@@ -278,19 +237,13 @@ class OutputHead(keras.layers.Layer):
 
     def is_on_host(self) -> bool:
         """Whether class vectors lie in host memory, and the step does not."""
-        reason = placement.why_not_on_gpu(self)
-        if reason is None:
-            return False
-        placement.warn_once(reason)
-        return not tf.distribute.has_strategy()
+        return head_weights.is_on_host(self)
 
     @property
     def rows_device(self) -> str | None:
         """The device that reads all class vectors, str; None is the step's."""
-        kernel = getattr(self, "kernel", None)
-        if kernel is None or not self._is_apart:
-            return None
-        return placement.device_of(kernel)
+        kernel = getattr(self, "kernel", None) if self._is_apart else None
+        return None if kernel is None else placement.device_of(kernel)
 
     @do_not_convert
     def call(
@@ -305,7 +258,9 @@ class OutputHead(keras.layers.Layer):
             return forward_lib.attach(tf.zeros(shape), forward)
         if labels is not None:
             losses = self.compute_loss(features, labels, training)
-            self.add_loss(_mean(losses, forward_lib.mask_of(features)))
+            self.add_loss(
+                flat_features.mean(losses, forward_lib.mask_of(features))
+            )
         logits = self.logits(features)
         output = self.activate(logits) if self.activation else logits
         return forward_lib.attach(self.guard(output, training), forward)
@@ -350,94 +305,17 @@ class OutputHead(keras.layers.Layer):
         self, features: Array, labels: Labels, training: bool | None = None
     ) -> Step:
         """As `compute_loss`, as a `Step` with the ranks for metrics."""
-        features = self.as_features(features)
-        targets = self.targets(features, labels)
-        flat = flatten(features)
-        if training:
-            step = self._trained(flat, targets, features, labels)
-        else:
-            step = Step(self.exact_loss(flat, targets))
-        return step._replace(losses=unflatten(step.losses, features))
+        return head_step.compute_step(self, features, labels, training)
 
     def early_answers(
         self, features: Array, labels: Labels, ranks_all: bool
     ) -> dict[int | None, tuple[tf.Tensor, tf.Tensor]]:
-        """The best classes that metrics ask for, before the update.
-
-        Args:
-            features: float `[..., dim]`.
-            labels: as of `compute_loss`.
-            ranks_all: bool, whether metrics of all examples rank all classes.
-
-        Returns:
-            `(ids, scores)` of `top_k` by the number of examples, None for all.
-        """
-        asked = early_answers.asked(self.name)
-        if not ranks_all:
-            asked.pop(None, None)
-        if not asked:
-            return {}
-        targets = self.targets(features, labels)
-        flat = tf.stop_gradient(flatten(self.as_features(features)))
-        found = {}
-        for count, k in asked.items():
-            some = flat
-            if count is not None:
-                rows = early_answers.some_rows(targets.is_labelled, count)
-                some = tf.gather(flat, rows)
-            found[count] = self.top_k(some, min(k, self.num_answers))
-        return found
-
-    def _trained(self, flat, targets, features, labels):
-        """`Step` of training; where there is a teacher, from both."""
-        labels, negatives = self._split(features, labels)
-        if negatives is not None:
-            negatives = self._as_targets(features, negatives).ids
-            targets = targets._replace(negatives=negatives)
-        if not self.teacher_weight:
-            if len(features.shape) > 2 and self.may_skip_rows():
-                return self._labelled_step(flat, targets)
-            return self.training_step(flat, targets)
-        both = teacher.add_distillation_targets(
-            labels,
-            targets,
-            self.teacher_weight,
-            self.num_classes,
-            tf.shape(features)[:-1],
-            mask=forward_lib.mask_of(features),
-            is_distribution=not self.objective.is_sum,
-        )
-        both = both._replace(negatives=targets.negatives)
-        step = self.training_step(flat, both)
-        if step.ranking is None:
-            return step
-        # Metrics rank the labels alone.
-        own = tf.where(targets.ids >= 0, step.ranking.positions, -1)
-        return step._replace(ranking=step.ranking._replace(positions=own))
+        """The best classes that metrics ask for (see `head_step`)."""
+        return head_step.early_answers(self, features, labels, ranks_all)
 
     def may_skip_rows(self) -> bool:
         """Whether a step may leave out the examples without labels."""
         return False
-
-    def _labelled_step(self, flat, targets):
-        """`training_step` of the rows with a label; others have loss 0.
-
-        Sequences are padded, and a product with the class vectors would cost
-        as much for padding as for items.
-        """
-        rows = tf.where(targets.is_labelled > 0)[:, 0]
-        # One at least: not every op takes none.
-        is_empty = tf.cast(tf.equal(tf.size(rows), 0), tf.int32)
-        rows = tf.concat([rows, tf.zeros([is_empty], tf.int64)], axis=0)
-        step = self.training_step(
-            tf.gather(flat, rows), targets.map(lambda x: tf.gather(x, rows))
-        )
-        shape = tf.shape(flat, tf.int64)[:1]
-        losses = tf.scatter_nd(rows[:, tf.newaxis], step.losses, shape)
-        ranking = step.ranking
-        if ranking is not None:
-            ranking = ranking._replace(rows=rows)
-        return step._replace(losses=losses, ranking=ranking)
 
     @property
     def teacher_weight(self) -> float:
@@ -459,29 +337,7 @@ class OutputHead(keras.layers.Layer):
         self, features: tf.Tensor, labels: Labels
     ) -> targets_lib.Targets:
         """Returns the `Targets` of labels, for flattened features."""
-        labels, _ = self._split(features, labels)
-        if self.teacher_weight:
-            labels = teacher.labels_alone(labels)
-        return self.objective.targets(self._as_targets(features, labels))
-
-    def _split(self, features, labels):
-        """`(labels, negatives)`, or None for these."""
-        if not self.num_negatives:
-            return labels, None
-        return negatives_lib.split(
-            labels, self.num_negatives, len(features.shape)
-        )
-
-    def _as_targets(self, features, ids):
-        targets = targets_lib.as_targets(
-            ids,
-            self.num_classes,
-            tf.shape(features)[:-1],
-            mask=forward_lib.mask_of(features),
-        )
-        if not self.removed:
-            return targets
-        return targets_lib.uniform_targets(self.live_ids(targets.ids))
+        return head_step.targets(self, features, labels)
 
     @property
     def num_answers(self) -> int:
@@ -508,19 +364,9 @@ class OutputHead(keras.layers.Layer):
 
         A subclass adds the values that its configuration has for each class.
         """
-        removed = set(self.removed) - set(change.added.tolist())
-        names = self.class_names
-        if names is not None and change.names is not None:
-            names = [*names, *[""] * (change.num_classes - len(names))]
-            for number, name in zip(change.added, change.names, strict=True):
-                names[number] = name
-        options = self.loss_options
         return {
             **self.get_config(),
-            "num_classes": change.num_classes,
-            "class_names": names,
-            "removed": sorted(removed | set(change.removed.tolist())),
-            "loss_options": options and options.changed(change),
+            **head_config.changed(self, change),
         }
 
     @do_not_convert
@@ -548,40 +394,19 @@ class OutputHead(keras.layers.Layer):
             is NaN, for example because features are NaN, the id is -1 and the
             score 0.
         """
-        k = check_k(k, self.num_answers)
-        features = self.as_features(features)
-        found = search.answers(*self.best(flatten(features), k))
-        return tuple(unflatten(x, features) for x in found)
+        return head_answers.top_k(self, features, k)
 
     @do_not_convert
     def export_top_k(
         self, features: Array, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` with TensorFlow's own ops only, for an exported graph.
-
-        Args:
-            features: float `[..., dim]`.
-            k: int, at most `num_answers`.
-            weights: the result of `export_weights`. Defaults to calling it,
-                which may create variables, so not in a `tf.function`.
-
-        Returns:
-            The same as `top_k`.
-        """
-        k = check_k(k, self.num_answers)
-        weights = self.export_weights() if weights is None else weights
-        features = self.as_features(features)
-        found = self.servable_best(flatten(features), k, weights)
-        found = search.answers(*found)
-        return tuple(unflatten(x, features) for x in found)
+        """`top_k` with TensorFlow's own ops only (see `head_answers`)."""
+        return head_answers.export_top_k(self, features, k, weights)
 
     @do_not_convert
     def export_scores(self, features: Array, weights: Any = None) -> tf.Tensor:
         """Scores of all classes with TensorFlow's own ops only."""
-        weights = self.export_weights() if weights is None else weights
-        features = self.as_features(features)
-        scores = self.servable_scores(flatten(features), weights)
-        return unflatten(scores, features)
+        return head_answers.export_scores(self, features, weights)
 
     # What a head is made of. Features here are float32 `[rows, dim]`.
 
@@ -606,21 +431,8 @@ class OutputHead(keras.layers.Layer):
     def apply_class_weights(
         self, targets: targets_lib.Targets
     ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
-        """Applies `loss_options` to labels and to their losses.
-
-        Args:
-            targets: `Targets` whose ids are classes.
-
-        Returns:
-            `(targets, finish)`: `Targets` with their weights, and a function
-            that is applied to the losses `[rows]`, without penalties.
-        """
-        options = self.loss_options
-        if options is None:
-            return targets, lambda losses: losses
-        return self.objective.apply_class_weights(
-            options, targets, self.num_classes
-        )
+        """Applies `loss_options`: `(targets, finish)` (see `head_step`)."""
+        return head_step.apply_class_weights(self, targets)
 
     def exact_loss(
         self, features: tf.Tensor, targets: targets_lib.Targets
@@ -659,12 +471,6 @@ class OutputHead(keras.layers.Layer):
         """Scores of all classes, `[rows, num_classes]`, with stock ops only."""
         raise NotImplementedError
 
-    def sorted_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        """`servable_scores` for heads that can only search for the best."""
-        ids, scores = self.servable_best(features, self.num_classes, weights)
-        places = tf.argsort(ids, axis=1)
-        return tf.gather(scores, places, axis=1, batch_dims=1)
-
     def step_rows(self, batch: int) -> int | None:
         """Number of class vectors that a training step updates; None is all."""
         return None
@@ -691,63 +497,11 @@ class OutputHead(keras.layers.Layer):
         return 0
 
     def __repr__(self):
-        parts = [f"name={self.name}", f"built={self.built}"]
-        parts.append(f"{self.num_classes:,} classes")
-        if self.built:
-            sizes = [w.shape.num_elements() for w in self.trainable_variables]
-            parts.append(f"{sum(sizes):,} parameters")
-        sampler = getattr(self, "sampler", None)
-        if sampler is not None:
-            more = " or more" if sampler.follows_batch else ""
-            of = f"{sampler.num_sampled:,}{more} a step"
-            parts.append(f"{type(sampler).__name__} of {of}")
-        return f"<{type(self).__name__} {', '.join(parts)}>"
+        return head_config.described(self)
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "activation": self.activation,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "seed": self.seed,
-            "loss_options": keras.saving.serialize_keras_object(
-                self.loss_options
-            ),
-            "kernel_dtype": self.kernel_dtype,
-            "loss": self.objective.name,
-            "num_negatives": self.num_negatives,
-            "class_names": class_set.packed_names(self.class_names),
-            "removed": [int(x) for x in self.removed],
-        }
+        return {**super().get_config(), **head_config.config_of(self)}
 
     @classmethod
     def from_config(cls, config: Config) -> "OutputHead":
         return super().from_config(names_of_functions(config))
-
-
-def _mean(losses, mask):
-    """Over the positions that a mask, or None, leaves in."""
-    if mask is None:
-        return tf.reduce_mean(losses)
-    count = tf.reduce_sum(tf.cast(mask, losses.dtype))
-    return tf.math.divide_no_nan(tf.reduce_sum(losses), count)
-
-
-def flatten(features: tf.Tensor) -> tf.Tensor:
-    """Features `[..., dim]` as float32 `[rows, dim]`, a row a position."""
-    features = tf.cast(features, tf.float32)
-    if features.shape.rank == 2:
-        return features
-    return tf.reshape(features, [-1, features.shape[-1]])
-
-
-def unflatten(values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-    """Values `[rows, ...]` in the leading dimensions of `features`."""
-    if features.shape.rank == 2:
-        return values
-    leading = tf.shape(features)[:-1]
-    shape = tf.concat([leading, tf.shape(values)[1:]], axis=0)
-    static = features.shape[:-1].concatenate(values.shape[1:])
-    return tf.ensure_shape(tf.reshape(values, shape), static)

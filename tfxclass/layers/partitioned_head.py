@@ -7,12 +7,12 @@ import keras
 import tensorflow as tf
 
 from tfxclass.core import targets as targets_lib
+from tfxclass.core.flat_features import flatten
 from tfxclass.core.forward import Step
 from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.class_set import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.output_head import flatten
 from tfxclass.losses.options import ALL_OPTIONS
 from tfxclass.ops import placement
 from tfxclass.rows import products

@@ -6,11 +6,11 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.core.flat_features import flatten
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import random_projection
-from tfxclass.layers.output_head import flatten
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.samplers.sampler import Sample

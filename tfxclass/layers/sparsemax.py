@@ -9,6 +9,7 @@ from tfxclass.core.targets import Targets
 from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.head_answers import sorted_scores
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
@@ -95,7 +96,7 @@ class Sparsemax(ClassHead):
         )
 
     def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        return self.sorted_scores(features, weights)
+        return sorted_scores(self, features, weights)
 
     def _best(self, find, queries, rows, k):
         """`(ids, scores)`, from the best logits that `find` gives."""

@@ -7,10 +7,10 @@ import tensorflow as tf
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import early_answers
+from tfxclass.core.flat_features import flatten
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.output_head import flatten
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.types import Config
 

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.core.flat_features import flatten
 from tfxclass.core.forward import mask_of
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import uniform_targets
-from tfxclass.layers.output_head import flatten
 from tfxclass.types import Array
 from tfxclass.types import Labels
 

@@ -1,0 +1,29 @@
+"""Leading dimensions of features: flattened for a head, and put back."""
+
+import tensorflow as tf
+
+
+def flatten(features: tf.Tensor) -> tf.Tensor:
+    """Features `[..., dim]` as float32 `[rows, dim]`, a row a position."""
+    features = tf.cast(features, tf.float32)
+    if features.shape.rank == 2:
+        return features
+    return tf.reshape(features, [-1, features.shape[-1]])
+
+
+def unflatten(values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+    """Values `[rows, ...]` in the leading dimensions of `features`."""
+    if features.shape.rank == 2:
+        return values
+    leading = tf.shape(features)[:-1]
+    shape = tf.concat([leading, tf.shape(values)[1:]], axis=0)
+    static = features.shape[:-1].concatenate(values.shape[1:])
+    return tf.ensure_shape(tf.reshape(values, shape), static)
+
+
+def mean(losses: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """Mean loss, a scalar, over the positions that a mask, or None, leaves."""
+    if mask is None:
+        return tf.reduce_mean(losses)
+    count = tf.reduce_sum(tf.cast(mask, losses.dtype))
+    return tf.math.divide_no_nan(tf.reduce_sum(losses), count)

@@ -1,0 +1,193 @@
+"""A step of any head: from features and labels to the losses of examples.
+
+`OutputHead.compute_step` begins here, and `training_step` of the head computes
+the losses. In between are the labels: padding, hard negatives, a teacher.
+"""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfxclass.core import early_answers as asked_answers
+from tfxclass.core import targets as targets_lib
+from tfxclass.core.flat_features import flatten
+from tfxclass.core.flat_features import unflatten
+from tfxclass.core.forward import Step
+from tfxclass.core.forward import mask_of
+from tfxclass.losses import negatives as negatives_lib
+from tfxclass.losses import teacher
+from tfxclass.types import Array
+from tfxclass.types import Labels
+
+
+def compute_step(
+    head: keras.layers.Layer,
+    features: Array,
+    labels: Labels,
+    training: bool | None,
+) -> Step:
+    """The losses of a batch, and in training what metrics rank by.
+
+    Args:
+        head: a built `OutputHead`.
+        features: float `[batch, ..., dim]`.
+        labels: integers `[batch, ...]`, or `[batch, ..., p]`, padded with -1.
+        training: bool. False computes the exact loss over all classes.
+
+    Returns:
+        `Step` with losses float32 `[batch, ...]`.
+    """
+    features = head.as_features(features)
+    found = head.targets(features, labels)
+    flat = flatten(features)
+    if training:
+        step = _training_step(head, flat, found, features, labels)
+    else:
+        step = Step(head.exact_loss(flat, found))
+    return step._replace(losses=unflatten(step.losses, features))
+
+
+def _training_step(head, flat, found, features, labels):
+    """`Step` of training; where there is a teacher, from both."""
+    labels, negatives = _split(head, features, labels)
+    if negatives is not None:
+        negatives = _as_targets(head, features, negatives).ids
+        found = found._replace(negatives=negatives)
+    if head.teacher_weight:
+        return _distilled_step(head, flat, found, features, labels)
+    if len(features.shape) > 2 and head.may_skip_rows():
+        return _labelled_step(head, flat, found)
+    return head.training_step(flat, found)
+
+
+def _distilled_step(head, flat, found, features, labels):
+    """`training_step` on labels and the answers of a teacher."""
+    both = teacher.add_distillation_targets(
+        labels,
+        found,
+        head.teacher_weight,
+        head.num_classes,
+        tf.shape(features)[:-1],
+        mask=mask_of(features),
+        is_distribution=not head.objective.is_sum,
+    )
+    both = both._replace(negatives=found.negatives)
+    step = head.training_step(flat, both)
+    if step.ranking is None:
+        return step
+    # Metrics rank the labels alone.
+    own = tf.where(found.ids >= 0, step.ranking.positions, -1)
+    return step._replace(ranking=step.ranking._replace(positions=own))
+
+
+def _labelled_step(head, flat, found):
+    """`training_step` of the rows with a label; others have loss 0.
+
+    Sequences are padded, and a product with the class vectors would cost as
+    much for padding as for items.
+    """
+    rows = tf.where(found.is_labelled > 0)[:, 0]
+    # One at least: not every op takes none.
+    is_empty = tf.cast(tf.equal(tf.size(rows), 0), tf.int32)
+    rows = tf.concat([rows, tf.zeros([is_empty], tf.int64)], axis=0)
+    step = head.training_step(
+        tf.gather(flat, rows), found.map(lambda x: tf.gather(x, rows))
+    )
+    shape = tf.shape(flat, tf.int64)[:1]
+    losses = tf.scatter_nd(rows[:, tf.newaxis], step.losses, shape)
+    ranking = step.ranking
+    if ranking is not None:
+        ranking = ranking._replace(rows=rows)
+    return step._replace(losses=losses, ranking=ranking)
+
+
+def targets(
+    head: keras.layers.Layer, features: tf.Tensor, labels: Labels
+) -> targets_lib.Targets:
+    """The labels of a batch, for flattened features.
+
+    Args:
+        head: an `OutputHead`.
+        features: float `[batch, ..., dim]`.
+        labels: as for `compute_step`.
+
+    Returns:
+        `Targets` of as many rows as there are positions.
+    """
+    labels, _ = _split(head, features, labels)
+    if head.teacher_weight:
+        labels = teacher.labels_alone(labels)
+    return head.objective.targets(_as_targets(head, features, labels))
+
+
+def _split(head, features, labels):
+    """`(labels, negatives)`, or None for these."""
+    if not head.num_negatives:
+        return labels, None
+    return negatives_lib.split(labels, head.num_negatives, len(features.shape))
+
+
+def _as_targets(head, features, ids):
+    found = targets_lib.as_targets(
+        ids,
+        head.num_classes,
+        tf.shape(features)[:-1],
+        mask=mask_of(features),
+    )
+    if not head.removed:
+        return found
+    return targets_lib.uniform_targets(head.live_ids(found.ids))
+
+
+def apply_class_weights(
+    head: keras.layers.Layer, found: targets_lib.Targets
+) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
+    """Applies a head's `loss_options` to labels and to their losses.
+
+    Args:
+        head: an `OutputHead`.
+        found: `Targets` whose ids are classes.
+
+    Returns:
+        `(targets, finish)`: `Targets` with their weights, and a function that
+        is applied to the losses `[rows]`, without penalties.
+    """
+    options = head.loss_options
+    if options is None:
+        return found, lambda losses: losses
+    return head.objective.apply_class_weights(options, found, head.num_classes)
+
+
+def early_answers(
+    head: keras.layers.Layer,
+    features: Array,
+    labels: Labels,
+    ranks_all: bool,
+) -> dict[int | None, tuple[tf.Tensor, tf.Tensor]]:
+    """The best classes that metrics ask for, before the update.
+
+    Args:
+        head: a built `OutputHead`.
+        features: float `[..., dim]`.
+        labels: as for `compute_step`.
+        ranks_all: bool, whether metrics of all examples rank all classes.
+
+    Returns:
+        `(ids, scores)` of `top_k` by the number of examples, None for all.
+    """
+    asked = asked_answers.asked(head.name)
+    if not ranks_all:
+        asked.pop(None, None)
+    if not asked:
+        return {}
+    is_labelled = head.targets(features, labels).is_labelled
+    flat = tf.stop_gradient(flatten(head.as_features(features)))
+    found = {}
+    for count, k in asked.items():
+        some = flat
+        if count is not None:
+            rows = asked_answers.some_rows(is_labelled, count)
+            some = tf.gather(flat, rows)
+        found[count] = head.top_k(some, min(k, head.num_answers))
+    return found
