@@ -34,7 +34,7 @@ class LSHSoftmax(IndexSoftmax):
             `tfxclass.samplers.LSHSampler`, or None. The method of the paper is
             `{"neighbor_fraction": 1.0, "correction": "none"}`. `"scheme":
             "label"` looks up labels instead of features.
-        seed: int, seed of the initial weights and of all sampling.
+        seed: int, seed of all sampling.
         **kwargs: arguments of `ClassHead`, such as `similarity`, and
             `placement`.
 

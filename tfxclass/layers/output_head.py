@@ -65,7 +65,9 @@ class OutputHead(keras.layers.Layer):
             logits. Defaults to `"auto"`.
         kernel_initializer: initializer of the class vectors. Defaults to
             `"glorot_uniform"`.
-        seed: int or None, seed of the initial weights and of all sampling.
+        seed: int or None, seed of all sampling. Class vectors start from
+            `kernel_initializer`, which has a seed of its own.
+            `keras.utils.set_random_seed` sets both.
         loss_options: a `tfxclass.losses.LossOptions` with class weights, label
             smoothing, logit adjustment and more, for training. Defaults to
             None.

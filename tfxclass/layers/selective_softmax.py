@@ -36,7 +36,7 @@ class SelectiveSoftmax(IndexSoftmax):
             paper is `{"neighbor_fraction": 1.0, "correct_fill": False,
             "num_candidates": None}`. With `"allocation":
             tfxclass.samplers.AdaptiveAllocation(...)` it is HF-A of the paper.
-        seed: int, seed of the initial weights and of all sampling.
+        seed: int, seed of all sampling.
         **kwargs: arguments of `ClassHead`, such as `similarity`, and
             `placement`.
 
