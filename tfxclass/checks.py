@@ -1,6 +1,7 @@
 """Checks of arguments that several classes share."""
 
 import numbers
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,34 @@ def check_positive_int(name: str, value: Any) -> int:
             f"`{name}` must be a positive integer. Received: {value!r}"
         )
     return int(value)
+
+
+def as_list(
+    name: str, values: Any, items: str = "integers", single: Any = ()
+) -> list[Any]:
+    """`values` as a list; raises ValueError if they are no collection.
+
+    Args:
+        name: str, the argument that an error names.
+        values: what was given for it.
+        items: str, what the list must hold.
+        single: type, or tuple of types. One value of it becomes a list of one.
+    """
+    if isinstance(values, single) and not isinstance(values, bool):
+        return [values]
+    error = f"`{name}` must be a list of {items}. Received: {values!r}"
+    if isinstance(values, (str, bytes, Mapping)):
+        raise ValueError(error)
+    try:
+        return list(values)
+    except TypeError as e:
+        raise ValueError(error) from e
+
+
+def as_positive_ints(name: str, values: Any) -> list[int]:
+    """`values` as a list of ints >= 1, also of one number; or ValueError."""
+    values = as_list(name, values, single=numbers.Real)
+    return [check_positive_int(name, value) for value in values]
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.metrics.propensity import check_propensities
 
@@ -54,7 +55,7 @@ class RankingScores:
         ks: Iterable[int] = (1, 3, 5),
         propensities: ArrayLike | None = None,
     ) -> None:
-        self.ks = tuple(check_positive_int("ks", k) for k in ks)
+        self.ks = tuple(as_positive_ints("ks", ks))
         if not self.ks:
             raise ValueError(f"`ks` must have a number. Received: {ks!r}")
         self._gain = None

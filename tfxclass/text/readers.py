@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 
 from tfxclass import text_files
+from tfxclass.checks import as_list
 from tfxclass.checks import check_positive_int
 from tfxclass.paths import local_path
 from tfxclass.text import file_rows
@@ -63,10 +64,10 @@ def read(
             text that is null or no str, or a tag that is no str. The message
             names the file and the row.
     """
-    texts, names = {column: [] for column in columns}, []
     file = TextFile(path, columns, tags, encoding, separator)
+    texts, names = {column: [] for column in file.columns}, []
     for of_batch, tags_of_batch in file:
-        for column in columns:
+        for column in file.columns:
             texts[column] += of_batch[column]
         names += tags_of_batch or []
     return texts, None if tags is None else names
@@ -109,7 +110,7 @@ class TextFile:
                 f"`path` must be a file. Received: {self.path!r}, which does "
                 "not exist"
             )
-        self.columns = [columns] if isinstance(columns, str) else list(columns)
+        self.columns = as_list("columns", columns, "names", str)
         text_files.check_encoding(encoding)
         if not isinstance(separator, str):
             raise ValueError(

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import metrics
+from tfxclass.checks import as_list
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.inference.thresholds import CALIBRATED
@@ -171,13 +172,13 @@ class Tagger(Estimator):
                 f"`learning_rate` must be positive. Received: {learning_rate!r}"
             )
         self.encoder, self.learning_rate = encoder, learning_rate
-        if isinstance(fields, (Field, str)):
-            raise ValueError(
-                "`fields` must be a list of `tfxclass.text.Field`. Received: "
-                f"{fields!r}"
-            )
+        # scikit-learn's `clone` needs the same list.
         is_list = fields is None or isinstance(fields, (list, tuple))
-        self.fields = fields if is_list else list(fields)
+        self.fields = (
+            fields
+            if is_list
+            else as_list("fields", fields, "`tfxclass.text.Field`", Field)
+        )
         self.effort, self.c = effort, c
         self.weight_threshold = weight_threshold
         self.neighbors, self.landmarks = neighbors, landmarks
