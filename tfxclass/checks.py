@@ -1,7 +1,6 @@
 """Checks of arguments that several classes share."""
 
 import numbers
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +32,7 @@ def as_list(
     if isinstance(values, single) and not isinstance(values, bool):
         return [values]
     error = f"`{name}` must be a list of {items}. Received: {values!r}"
-    if isinstance(values, (str, bytes, Mapping)):
+    if isinstance(values, (str, bytes)):
         raise ValueError(error)
     try:
         return list(values)
@@ -45,6 +44,21 @@ def as_positive_ints(name: str, values: Any) -> list[int]:
     """`values` as a list of ints >= 1, also of one number; or ValueError."""
     values = as_list(name, values, single=numbers.Real)
     return [check_positive_int(name, value) for value in values]
+
+
+def as_ids(name: str, values: Any) -> np.ndarray:
+    """Integer ids as an array; raises ValueError for others, such as names."""
+    try:
+        ids = np.asarray(values)
+        received = f"{ids.dtype.name} values"
+    except ValueError:
+        ids, received = None, "rows of different lengths"
+    if ids is None or (ids.size and ids.dtype.kind not in "iu"):
+        raise ValueError(
+            f"`{name}` must be integer class ids, all rows of one length and "
+            f"padded with -1. Received: {received}"
+        )
+    return ids
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_ids
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.metrics.propensity import check_propensities
@@ -77,9 +78,9 @@ class RankingScores:
                 row.
 
         Raises:
-            ValueError: shapes that do not agree.
+            ValueError: shapes that do not agree, or ids that are no integers.
         """
-        ids, labels = np.asarray(ids), np.asarray(labels)
+        ids, labels = as_ids("ids", ids), as_ids("labels", labels)
         if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):
             raise ValueError(
                 "`ids` must have shape [batch, k], `labels` [batch, p]. "
@@ -187,9 +188,9 @@ class F1Scores:
             labels: integers `[batch, p]`, padded with -1.
 
         Raises:
-            ValueError: shapes that do not agree.
+            ValueError: shapes that do not agree, or ids that are no integers.
         """
-        ids, labels = np.asarray(ids), np.asarray(labels)
+        ids, labels = as_ids("ids", ids), as_ids("labels", labels)
         probabilities = np.asarray(probabilities)
         shapes = ids.shape, probabilities.shape, labels.shape
         is_right = ids.ndim == labels.ndim == 2 and len(ids) == len(labels)

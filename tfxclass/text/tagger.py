@@ -177,7 +177,7 @@ class Tagger(Estimator):
         self.fields = (
             fields
             if is_list
-            else as_list("fields", fields, "`tfxclass.text.Field`", Field)
+            else as_list("fields", fields, "`tfxclass.text.Field`")
         )
         self.effort, self.c = effort, c
         self.weight_threshold = weight_threshold
@@ -257,6 +257,12 @@ class Tagger(Estimator):
             held = self._validation(validation_data, names)
         self._begin(corpus.tags)
         labels, size = corpus.labels(), corpus.size
+        if len(self.tags) == 1 and np.all(np.diff(labels.splits)):
+            warnings.warn(
+                f"All texts have the one tag {self.tags[0]!r}, so there is "
+                "nothing to learn: it is the answer to every text.",
+                stacklevel=3,
+            )
         if held is not None:
             held = held[0], corpus_lib.ids_of(held[1], self.tags)
             _warn_of_new_tags(held[1])
