@@ -63,6 +63,24 @@ def test_the_argument_is_named(name):
         WRONG[name]()
 
 
+@pytest.mark.parametrize(
+    "make, meant",
+    [
+        (lambda: layers.SampledSoftmax(9, samler="uniform"), "sampler"),
+        (lambda: layers.FullSoftmax(9, num_sampled=3), None),
+        (lambda: layers.FullSoftmax(9, lost="sigmoid"), "loss"),
+        (lambda: optimizers.HeadAdam(clip_norm=1.0), "clipnorm"),
+        (lambda: optimizers.LazySGD(0.1, momentun=0.9), "momentum"),
+        (lambda: samplers.UniformSampler(9, seeds=3), "seed"),
+    ],
+)
+def test_a_misspelt_argument_is_told(make, meant):
+    with pytest.raises(ValueError) as e:
+        make()
+    found = str(e.value).partition("Did you mean ")[2]
+    assert found == (f"`{meant}`?" if meant else "")
+
+
 def test_a_tensor_without_items_is_no_list():
     with pytest.raises(ValueError, match="`x` must be a list of integers"):
         checks.as_list("x", np.array(3.5))

@@ -1,6 +1,11 @@
 """Checks of arguments that several classes share."""
 
+import contextlib
+import difflib
+import inspect
 import numbers
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,6 +72,32 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         raise ValueError(
             f"`{name}` must be one of {choices}. Received: {value!r}"
         )
+
+
+@contextlib.contextmanager
+def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
+    """Adds the argument that was meant to a ValueError about a misspelt one.
+
+    Args:
+        kind: class whose constructor is called within the block.
+        given: names of the arguments that Keras' constructor gets.
+    """
+    try:
+        yield
+    except ValueError as e:
+        known = {
+            name
+            for base in kind.__mro__
+            for name in inspect.signature(base.__init__).parameters
+        }
+        meant = [
+            f"`{name}`"
+            for wrong in sorted(set(given) - known)
+            for name in difflib.get_close_matches(wrong, known, n=1)
+        ]
+        if not meant:
+            raise
+        raise ValueError(f"{e}. Did you mean {' and '.join(meant)}?") from None
 
 
 def check_k(k: int, num_classes: int, name: str = "k") -> int:
