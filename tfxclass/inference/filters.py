@@ -264,8 +264,8 @@ def places_for(
     check = require(
         (tf.shape(ids)[1] <= most) | (n == head.num_answers),
         "too_many_exclude_ids",
-        f"`exclude_ids` may have at most {most} ids in a row of this model. "
-        "Fix: exclude=p, for p ids in a row. Received: exclude_ids of shape",
+        f"`exclude_ids` may have at most {most} ids a row in this model. "
+        "Fix: exclude=p, for p ids a row. Received: exclude_ids of shape",
         tf.shape(ids),
     )
     with tf.control_dependencies([] if check is None else [check]):
