@@ -196,8 +196,8 @@ def top_k(
             `exclude_ids`, int64 `[batch, p]` padded with -1. Answers are the
             best of the other classes, with unchanged scores. The search is for
             the k + p best. An int is the largest p, and True allows p up to 64
-            in batches of several widths. A Keras tensor that is computed from the
-            inputs, integers `[batch, p]` padded with -1, adds no input.
+            in batches of several widths. A Keras tensor that is computed from
+            the inputs, integers `[batch, p]` padded with -1, adds no input.
             Defaults to False.
         only: bool, whether questions name the classes that may be answers, in
             an input `only_ids`, int64 `[batch, p]` padded with -1. Only their
