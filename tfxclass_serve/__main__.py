@@ -4,11 +4,14 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 
 from tfxclass_serve.batching import Batching
 from tfxclass_serve.c_loader import TensorFlowError
+from tfxclass_serve.folders import nothing_to_serve
+from tfxclass_serve.folders import versions_in
 
 _NOTE = """\
 tfxclass-serve is for development. In production run the image
@@ -90,8 +93,9 @@ def parse_arguments(argv=None):
     arguments = parser.parse_args(argv)
     if (arguments.folder is None) == (arguments.model_config_file is None):
         parser.error("give a folder or --model_config_file, one of them")
-    if arguments.folder and not os.path.isdir(arguments.folder):
-        parser.error(f"no folder: {arguments.folder}")
+    problem = arguments.folder and nothing_to_serve(arguments.folder)
+    if problem:
+        parser.exit(2, f"tfxclass-serve: error: {problem}\n")
     arguments.batching = _batching(parser, arguments.batch_sizes)
     return arguments
 
@@ -125,9 +129,34 @@ def _sources(arguments):
         text = f.read()
     config = model_server_config_pb2.ModelServerConfig()
     try:
-        return sources_of(text_format.Parse(text, config))
+        sources = sources_of(text_format.Parse(text, config))
     except (TensorFlowError, text_format.ParseError) as e:
         raise RuntimeError(f"{arguments.model_config_file}: {e}") from e
+    paths = [source.path for source in sources.values()]
+    if not any(map(versions_in, paths)):
+        raise RuntimeError(
+            f"{arguments.model_config_file}: no base_path has a version, a "
+            f"folder whose name is a number. Received: {paths}"
+        )
+    return sources
+
+
+def _check_ports(arguments):
+    """OSError for a port that is taken, which names its option."""
+    host = arguments.host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for option, port in (
+        ("--rest_api_port", arguments.rest_api_port),
+        ("--port", arguments.port),
+    ):
+        try:
+            socket.create_server((host, port), family=family).close()
+        except (OSError, OverflowError) as e:
+            reason = os.strerror(e.errno) if getattr(e, "errno", None) else e
+            raise OSError(
+                f"cannot listen at {host}, port {port}: {reason}. Give another "
+                f"port with {option}, or {option}=0 for none"
+            ) from e
 
 
 def _make_server(arguments):
@@ -136,6 +165,7 @@ def _make_server(arguments):
         # It needs the extra.
         from tfxclass_serve.server import Server
 
+        _check_ports(arguments)
         return Server(
             _sources(arguments),
             arguments.host,

@@ -6,6 +6,31 @@ import typing
 
 # A version is an int64, as in the protocol.
 _LAST = 2**63 - 1
+_EXPORT = (
+    "tfxclass.export.saved_model({path!r}, 'models/NAME'), then "
+    "`tfxclass-serve models`"
+)
+# What a user may give in place of a model to serve, by the end of its path or
+# by a file in it.
+_HINTS = {
+    ".keras": "is a Keras model. Export it: " + _EXPORT,
+    "tagger.json": (
+        "is a saved Tagger. Export it: tfxclass.text.Tagger.load({path!r})"
+        ".export('models/NAME'), then `tfxclass-serve models`"
+    ),
+    "saved_model.pb": (
+        "is one version of a model. Move it to models/NAME/1, then "
+        "`tfxclass-serve models`"
+    ),
+    "model.onnx": (
+        "is an ONNX model. Export the Keras model instead, with "
+        "tfxclass.export.saved_model"
+    ),
+    "vectors.json": (
+        "has class vectors only. Export the Keras model instead, with "
+        "tfxclass.export.saved_model"
+    ),
+}
 
 
 class Source(typing.NamedTuple):
@@ -65,6 +90,35 @@ def discover(folder):
         return {}
     paths = {name: os.path.join(folder, name) for name in names}
     return {k: Source(path) for k, path in paths.items() if versions_in(path)}
+
+
+def nothing_to_serve(folder):
+    """Why there is no model to serve in a folder, or None if there is one."""
+    if discover(folder):
+        return None
+    paths = [folder]
+    if os.path.isdir(folder):
+        paths += sorted(os.path.join(folder, x) for x in os.listdir(folder))
+        received = "has none of them"
+    else:
+        received = "is a file" if os.path.exists(folder) else "does not exist"
+    hints = [
+        f"{path} {hint.format(path=path)}"
+        for path in paths
+        for file, hint in _HINTS.items()
+        if _is_kind(path, file)
+    ]
+    return (
+        f"no model to serve in {folder}. Give a folder of models, each in "
+        "NAME/VERSION as tfxclass.export.saved_model writes them. "
+        f"Received: {hints[0] if hints else f'{folder} {received}'}"
+    )
+
+
+def _is_kind(path, file):
+    return os.path.isfile(os.path.join(path, file)) or (
+        path.endswith(file) and os.path.isfile(path)
+    )
 
 
 def fingerprint(folder):

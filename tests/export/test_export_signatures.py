@@ -404,7 +404,7 @@ class TestServerConfig:
             ({"batch_sizes": [4, 1]}, r"rising, at least one.*\[4, 1\]"),
             ({"batch_sizes": []}, "rising, at least one"),
             ({"versions": {"b": [1]}}, r"of `models`.*\['b'\]"),
-            ({"labels": {"a": {"x": 0}}}, "`versions` must be a positive"),
+            ({"labels": {"a": {"x": 0}}}, "`labels` must be a positive"),
         ],
     )
     def test_bad_arguments(self, arguments, message, tmp_path):

@@ -268,6 +268,21 @@ def test_widths_that_vary_have_a_limit():
         answer(x, questions(65)[1])
 
 
+@pytest.mark.parametrize("width", [10, 80])
+def test_a_given_width_is_the_limit(width):
+    model = keras.Sequential([keras.Input([DIM]), layers.FullSoftmax(200)])
+    best = tfxclass.top_k(model, K, exclude=width)
+    best = keras.models.clone_model(best)
+    # From the second width on, Keras traces a function for any width.
+    for columns in (width, width - 1, width - 2):
+        x, ids = questions(columns)
+        found, _ = best.predict([x, ids], verbose=0)
+        assert not np.any(found[:, :, None] == ids[:, None])
+    message = f"(?s)at most {width} ids.*exclude=p.*{width + 1}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        best.predict([x, questions(width + 1)[1]], verbose=0)
+
+
 def exported(kind, tmp_path, **options):
     model = make_model(kind)
     folder = tfxclass.export.saved_model(model, tmp_path, top_k=K, **options)

@@ -294,6 +294,14 @@ def test_dense_optimizer_of_many_classes_is_told_once(monkeypatch):
     fit_with("adam", head)
 
 
+def test_labels_that_are_padding_only_are_reported():
+    model = keras.Sequential([keras.Input([DIM]), layers.FullSoftmax(CLASSES)])
+    model.compile("sgd", loss=model.layers[-1].loss)
+    x, y = data()
+    with pytest.warns(UserWarning, match="All labels of `fit` are -1"):
+        model.fit(x, np.full_like(y, -1), **OPTIONS)
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [

@@ -364,13 +364,6 @@ def test_an_accuracy_that_would_always_be_one(head):
         result_of(metric, model, [0, 1, 2])
 
 
-def test_an_accuracy_of_a_file_has_no_limit():
-    model = identity_head(name="ours")
-    config = metrics.TopKAccuracy("ours", k=5).get_config()
-    metric = metrics.TopKAccuracy.from_config(config)
-    assert result_of(metric, model, [0, 1, 2]) == 1
-
-
 def test_needs_the_output_of_the_head():
     metric = metrics.TopKAccuracy("nobody")
     with pytest.raises(ValueError) as error:

@@ -19,6 +19,7 @@ def test_verification_accuracy_by_hand():
 
 
 ROW = np.ones((1, 2))
+SAME = [True, False]
 
 
 @given(st.integers(0, 10**6), st.integers(4, 40))
@@ -26,6 +27,7 @@ def test_threshold_is_the_best_of_all(seed, pairs):
     random = np.random.default_rng(seed)
     similarities = random.integers(0, 6, pairs) / 5
     same = random.integers(0, 2, pairs).astype(bool)
+    same[:2] = SAME
     folds = np.array_split(np.arange(pairs), 2)
     expected = []
     for rows, others in (folds, folds[::-1]):
@@ -73,7 +75,12 @@ def test_hit_rate_by_hand_and_over_blocks(monkeypatch):
         (lambda m: m.verification_accuracy([1, 2], [True]), "(2,) and (1,)"),
         (lambda m: m.verification_accuracy([1, 2], [True, False], 3), "folds"),
         (lambda m: m.verification_accuracy([np.nan], [True]), "NaN"),
-        (lambda m: m.true_positive_rate([1, 2], [True, True]), "2 equal ones"),
+        (lambda m: m.verification_accuracy([1, 2], ["yes", "no"]), "`same`"),
+        (lambda m: m.verification_accuracy([1, 2], [0.9, 0.1]), "`same`"),
+        (lambda m: m.verification_accuracy(SAME, [0.9, 0.1]), "swapped"),
+        (lambda m: m.verification_accuracy(["a", "b"], SAME), "`similarities`"),
+        (lambda m: m.verification_accuracy([1, 2], [0, 0], 2), "0 of 2 pairs"),
+        (lambda m: m.true_positive_rate([1, 2], [True, True]), "2 of 2 pairs"),
         (lambda m: m.true_positive_rate([1, 2], [True, False], 1), "[0, 1)"),
         (
             lambda m: m.hit_rate(ROW, ROW, [0], [0], 2),
@@ -91,6 +98,11 @@ def test_hit_rate_by_hand_and_over_blocks(monkeypatch):
         "shapes",
         "folds",
         "nan",
+        "strings",
+        "floats",
+        "swapped",
+        "names",
+        "all_different",
         "one_kind",
         "rate",
         "k",

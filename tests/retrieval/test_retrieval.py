@@ -103,6 +103,10 @@ BAD = {
         lambda: retrieval.pad([["b-17", "a-3"]], 2),
         ["`sequences`", "b-17", "np.unique"],
     ),
+    "names_of_labels": (
+        lambda: retrieval.evaluate([[1, 2]], ["b-17"]),
+        ["`labels` must be integer class ids", "str"],
+    ),
     "one_session": (
         lambda: retrieval.split_sessions([1, 2, 3]),
         ["`sessions` must be lists of integer item ids", "of 1"],

@@ -3,6 +3,7 @@
 import ast
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -18,13 +19,46 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["/no/such/folder"], [".", "--batch_sizes=4,1"], [".", "--x"]],
+    [[], ["/no/such/folder"], ["models", "--batch_sizes=4,1"], [".", "--x"]],
 )
-def test_bad_command_line(arguments, capsys):
+def test_bad_command_line(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "name" / "1").mkdir(parents=True)
     with pytest.raises(SystemExit) as e:
         main.parse_arguments(arguments)
     assert e.value.code == 2
     assert "tfxclass-serve: error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "file, message",
+    [
+        (None, "none of them"),
+        ("tagger.json", r"saved Tagger.*Tagger.load\(.*\).export\("),
+        ("tags/tagger.json", "tags is a saved Tagger"),
+        ("model.keras", r"model.keras is a Keras model.*saved_model\("),
+        ("saved_model.pb", "one version of a model"),
+        ("model.onnx", "ONNX model"),
+    ],
+)
+def test_nothing_to_serve(tmp_path, capsys, file, message):
+    folder = tmp_path / "given"
+    folder.mkdir()
+    if file is not None:
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).touch()
+    with pytest.raises(SystemExit) as e:
+        main.parse_arguments([str(folder)])
+    error = capsys.readouterr().err
+    assert e.value.code == 2 and error.count("\n") == 1
+    assert re.search(f"no model to serve in {folder}.*{message}", error)
+
+
+def test_a_keras_file_is_not_served(tmp_path, capsys):
+    (tmp_path / "model.keras").touch()
+    with pytest.raises(SystemExit):
+        main.parse_arguments([str(tmp_path / "model.keras")])
+    assert "is a Keras model" in capsys.readouterr().err
 
 
 def test_help_does_not_load_tensorflow():
@@ -65,6 +99,10 @@ def test_without_the_extra(served_models, monkeypatch, name, modules):
     [
         ("no config", "models.config: 1:1 : "),
         ("model_config_list { config { name: 'a' } }", "name of its own"),
+        (
+            "model_config_list { config { name: 'a' base_path: '/a' } }",
+            "no base_path has a version.*'/a'",
+        ),
     ],
 )
 def test_bad_config(tmp_path, text, message):
@@ -86,15 +124,16 @@ def test_notes_are_left_out(capfd):
     assert err == "E0000 00:00:1.2 3 cuda.cc:1] no driver\nA warning\n"
 
 
-def test_port_that_is_taken(served_models):
+@pytest.mark.parametrize("option", ["--rest_api_port", "--port"])
+def test_port_that_is_taken(served_models, option):
+    other = {"--rest_api_port": "--port", "--port": "--rest_api_port"}[option]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(SystemExit, match="tfxclass-serve: .*in use"):
-            main.main(
-                [str(served_models), f"--rest_api_port={port}", "--port=0"]
-            )
+        message = f"tfxclass-serve: .*port {port}: .*in use.*with {option},"
+        with pytest.raises(SystemExit, match=message):
+            main.main([str(served_models), f"{option}={port}", f"{other}=0"])
 
 
 def test_it_does_not_import_tfxclass():

@@ -1,5 +1,6 @@
 """`tfxclass.text.Tagger` on small real texts: the glosses of a package."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -328,7 +329,9 @@ def test_plain_text():
         (["a"], ["\0"], "one line of text"),
         (["a"], ["x\ud800"], r"one line of text.*ud800' for text 0"),
         (["a"], ["\ufeffx"], "byte order mark"),
-        (["a"], [7], "lists of str, or one str"),
+        (["a"], [7], r"lists of str, or one str.*Fix: str\(tag\)"),
+        (["a"], [[7]], r"A tag must be a str.*Fix: str\(tag\)"),
+        ("train.tsv", None, r"TextFile\(path, columns, tags\)"),
         ({"a": ["x"], "b": []}, ["x"], "the same length"),
         ({"a b": ["x"]}, ["x"], "Names of columns"),
     ],
@@ -394,9 +397,14 @@ def test_other_columns_are_refused(trained):
         trained.predict({"title": ["a"]})
 
 
-@pytest.mark.parametrize("tags", [["one"] * 6, [["one"]] + [[]] * 5])
-def test_one_label(tags):
-    tagger = quiet().fit(TEXTS, tags)
+@pytest.mark.parametrize("is_of_all", [True, False])
+def test_one_label(is_of_all):
+    tags = [["one"]] * 6 if is_of_all else [["one"]] + [[]] * 5
+    told = contextlib.nullcontext()
+    if is_of_all:
+        told = pytest.warns(UserWarning, match="All texts have the one tag")
+    with told:
+        tagger = quiet().fit(TEXTS, tags)
     ((tag, probability),) = tagger.predict(["fox"])[0]
     assert tag == "one" and 0 <= probability <= 1
 

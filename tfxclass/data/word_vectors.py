@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfxclass import text_files
+from tfxclass.checks import as_list
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
@@ -44,7 +45,7 @@ def word_vectors(
     ```
     """
     path = local_path(path)
-    places = {}
+    names, places = as_list("names", names, "str"), {}
     for place, name in enumerate(names):
         places.setdefault(name, []).append(place)
     found = {}
@@ -54,7 +55,7 @@ def word_vectors(
     if not found:
         raise ValueError(
             f"{path} has a vector for none of the {len(names)} `names`. "
-            f"Received: {list(names[:3])}... Fix: write the names as the file "
+            f"Received: {names[:3]}... Fix: write the names as the file "
             "does, for instance in lower case"
         )
     ids = np.array(sorted(found), np.int64)

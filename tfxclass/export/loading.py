@@ -85,5 +85,10 @@ def new_path(path: Path) -> str:
     """An absolute path; ValueError where it exists."""
     path = os.path.abspath(local_path(path))
     if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: {path!r}")
+        what = "folder" if os.path.isdir(path) else "file"
+        raise ValueError(
+            "`path` must not exist yet, since this export overwrites nothing. "
+            f"Received: {path!r}, which is a {what}. Fix: give another path, "
+            "or delete this one first."
+        )
     return path

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from collections.abc import Sequence
 
+from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.paths import local_path
 from tfxclass.types import Path
@@ -44,10 +45,14 @@ def server_config(
         ImportError: if the extra is not installed.
     """
     folder = local_path(folder, "folder")
-    text = _models_config(models, dict(versions or {}), dict(labels or {}))
+    text = _models_config(
+        _dict("models", models),
+        _dict("versions", versions or {}),
+        _dict("labels", labels or {}),
+    )
     files = {
         "models.config": text,
-        "batching.config": _batching(list(batch_sizes)),
+        "batching.config": _batching(batch_sizes),
         "monitoring.config": (
             f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}\n'
         ),
@@ -56,6 +61,12 @@ def server_config(
     for name, text in files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
             f.write(text)
+
+
+def _dict(name, value):
+    if not isinstance(value, Mapping):
+        raise ValueError(f"`{name}` must be a dict. Received: {value!r}")
+    return dict(value)
 
 
 def _models_config(models, versions, labels):
@@ -80,12 +91,15 @@ def _models_config(models, versions, labels):
                 "A model's name may not have '/', ':' or spaces. Received: "
                 f"{name!r}"
             )
-        of_labels = labels.get(name, {})
+        of_labels = _dict("labels", labels.get(name, {}))
         wanted = versions.get(name, ())
         is_all = wanted == "all"
-        wanted = {*(() if is_all else wanted), *of_labels.values()}
-        for version in wanted:
-            check_positive_int("versions", version)
+        wanted = () if is_all else as_positive_ints("versions", wanted)
+        of_labels = {
+            label: check_positive_int("labels", version)
+            for label, version in of_labels.items()
+        }
+        wanted = {*wanted, *of_labels.values()}
         model = server.model_config_list.config.add(
             name=name, base_path=os.fspath(path), model_platform="tensorflow"
         )
@@ -98,8 +112,7 @@ def _models_config(models, versions, labels):
 
 
 def _batching(sizes):
-    for size in sizes:
-        check_positive_int("batch_sizes", size)
+    sizes = as_positive_ints("batch_sizes", sizes)
     if not sizes or any(a >= b for a, b in zip(sizes, sizes[1:])):
         raise ValueError(
             f"`batch_sizes` must be rising, at least one. Received: {sizes}"

@@ -189,7 +189,7 @@ def saved_model(
     }
     filters.check_free([kind for kind in kinds if kinds[kind]], inputs)
     names = labels_lib.of_head(labels, head)
-    warmup.check(warmup_batch_sizes)
+    warmup_batch_sizes = warmup.check(warmup_batch_sizes)
     examples = example_inputs_lib.examples(inputs, example_inputs)
     measured_on = None
     if example_inputs is not None and (search or quantize):

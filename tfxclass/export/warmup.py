@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import as_positive_ints
 from tfxclass.export import signatures as signatures_lib
 from tfxclass.export.example_inputs import serialize
 from tfxclass.inference import filters
@@ -19,12 +19,12 @@ PATH = os.path.join("assets.extra", "tf_serving_warmup_requests")
 _MAX_RECORDS = 1_000
 
 
-def check(batch_sizes: Sequence[int]) -> None:
-    """Raises for sizes that are not positive ints, or without the extra."""
-    for size in batch_sizes:
-        check_positive_int("warmup_batch_sizes", size)
+def check(batch_sizes: Sequence[int] | int) -> list[int]:
+    """The sizes; raises unless they are positive, or without the extra."""
+    batch_sizes = as_positive_ints("warmup_batch_sizes", batch_sizes)
     if batch_sizes:
         _prediction_log()
+    return batch_sizes
 
 
 def _prediction_log():

@@ -22,7 +22,7 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
     Args:
         model: a built Keras model that ends in a head. It is not changed. The
             layers before the head are shared.
-        ids: integers `[n]`, classes to remove.
+        ids: integers `[n]`, or one integer, classes to remove.
 
     Returns:
         A built `keras.Model`, compiled as `model`, with its optimizer's state.
@@ -50,7 +50,7 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
 
 def _checked(ids, head):
     """int64, rising."""
-    given = np.asarray(ids)
+    given = np.atleast_1d(ids)
     if given.ndim != 1 or not len(given) or given.dtype.kind not in "iu":
         raise ValueError(
             "`ids` must be class ids, integers of shape [n], one at least. "

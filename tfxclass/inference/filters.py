@@ -264,8 +264,8 @@ def places_for(
     check = require(
         (tf.shape(ids)[1] <= most) | (n == head.num_answers),
         "too_many_exclude_ids",
-        f"`exclude_ids` may have {most} ids a row where their number is not "
-        "known beforehand. Fix: exclude=p. Received: shape",
+        f"`exclude_ids` may have at most {most} ids a row in this model. "
+        "Fix: exclude=p, for p ids a row. Received: exclude_ids of shape",
         tf.shape(ids),
     )
     with tf.control_dependencies([] if check is None else [check]):

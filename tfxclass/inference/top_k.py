@@ -100,10 +100,12 @@ class FilteredTopK(TopK):
         k: int,
         threshold: float | str | None = None,
         kind: str = filters.EXCLUDE,
+        max_excluded: int = filters.MAX_EXCLUDED,
         **kwargs: Any,
     ) -> None:
         super().__init__(head, k, threshold, **kwargs)
         self.kind = kind
+        self.max_excluded = max_excluded
 
     def build(self, features_shape: Shape, ids_shape: Shape) -> None:
         super().build(features_shape)
@@ -111,7 +113,14 @@ class FilteredTopK(TopK):
     def call(
         self, features: tf.Tensor, ids: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        found = filters.answer(self.head, features, ids, self.k, self.kind)
+        found = filters.answer(
+            self.head,
+            features,
+            ids,
+            self.k,
+            self.kind,
+            most=self.max_excluded,
+        )
         return above(threshold_of(self.threshold, self.head), *found)
 
     def compute_output_spec(
@@ -120,7 +129,8 @@ class FilteredTopK(TopK):
         return super().compute_output_spec(features)
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "kind": self.kind}
+        own = {"kind": self.kind, "max_excluded": self.max_excluded}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -185,9 +195,9 @@ def top_k(
             items that a user has already seen. True adds an input
             `exclude_ids`, int64 `[batch, p]` padded with -1. Answers are the
             best of the other classes, with unchanged scores. The search is for
-            the k + p best. An int gives p itself, and True allows p up to 64 in
-            batches of several widths. A Keras tensor that is computed from the
-            inputs, integers `[batch, p]` padded with -1, adds no input.
+            the k + p best. An int is the largest p, and True allows p up to 64
+            in batches of several widths. A Keras tensor that is computed from
+            the inputs, integers `[batch, p]` padded with -1, adds no input.
             Defaults to False.
         only: bool, whether questions name the classes that may be answers, in
             an input `only_ids`, int64 `[batch, p]` padded with -1. Only their
@@ -248,7 +258,8 @@ def top_k(
     if kind == filters.BOOST:
         layer = BoostedTopK(head, k, threshold, boost)
     else:
-        layer = FilteredTopK(head, k, threshold, kind)
+        most = filters.MAX_EXCLUDED if width is None else width
+        layer = FilteredTopK(head, k, threshold, kind, most)
     best = layer(features, ids)
     if isinstance(given, dict):
         return TopKModel({**given, name: ids}, best)

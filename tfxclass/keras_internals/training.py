@@ -39,11 +39,13 @@ class RunningFit(NamedTuple):
 
     Attributes:
         class_weight: dict, or None.
+        labels: what was given as `y`.
         labels_shape: `tf.TensorShape` of a batch's labels, as far as known.
         model: the model that is trained.
     """
 
     class_weight: dict[int, float] | None
+    labels: Any
     labels_shape: tf.TensorShape
     model: keras.Model
 
@@ -69,7 +71,10 @@ def running_fit() -> RunningFit | None:
         if frame.f_code in codes:
             given = frame.f_locals
             return RunningFit(
-                given["class_weight"], _labels_shape(given), given["self"]
+                given["class_weight"],
+                given["y"],
+                _labels_shape(given),
+                given["self"],
             )
         frame = frame.f_back
     return None

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
@@ -76,15 +78,14 @@ class AdaptiveProjectedSoftmax(PartitionedHead):
         **kwargs: Any,
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
-        for width in projection_dims:
-            check_positive_int("projection_dims", width)
+        projection_dims = as_positive_ints("projection_dims", projection_dims)
         check_penalty(l2)
         sizes = _group_sizes(
             num_classes, counts, group_sizes, len(projection_dims)
         )
         super().__init__(num_classes, **kwargs)
         self.group_sizes = sizes
-        self.projection_dims = [int(width) for width in projection_dims]
+        self.projection_dims = projection_dims
         self.l2 = l2
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
@@ -147,22 +148,21 @@ def _group_sizes(num_classes, counts, group_sizes, num_groups):
             + ("neither." if counts is None else "both.")
         )
     if counts is not None:
-        if len(counts) != num_classes:
+        if np.shape(counts) != (num_classes,):
             raise ValueError(
                 "`counts` must have a number for each class. Received: "
-                f"{len(counts)} counts with num_classes={num_classes}."
+                f"{np.size(counts)} counts with num_classes={num_classes}."
             )
         return split_by_frequency(counts, num_groups)
-    for size in group_sizes:
-        check_positive_int("group_sizes", size)
+    group_sizes = as_positive_ints("group_sizes", group_sizes)
     if len(group_sizes) != num_groups or sum(group_sizes) != num_classes:
         raise ValueError(
             "`group_sizes` must have a size for each of `projection_dims` and "
-            f"sum up to `num_classes`. Received: {list(group_sizes)}, "
+            f"sum up to `num_classes`. Received: {group_sizes}, "
             f"{sum(group_sizes)} classes in {len(group_sizes)} groups, with "
             f"{num_groups} projection_dims and num_classes={num_classes}."
         )
-    return [int(size) for size in group_sizes]
+    return group_sizes
 
 
 def _floats(kernel):

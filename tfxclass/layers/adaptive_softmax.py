@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
@@ -241,13 +242,11 @@ class AdaptiveSoftmax(PartitionedHead):
 
 def _check_cutoffs(cutoffs, num_classes):
     """`cutoffs` as a list of ints."""
-    cutoffs = list(cutoffs)
-    for cutoff in cutoffs:
-        check_positive_int("cutoffs", cutoff)
+    cutoffs = as_positive_ints("cutoffs", cutoffs)
     is_rising = all(a < b for a, b in zip(cutoffs, cutoffs[1:]))
     if not is_rising or (cutoffs and cutoffs[-1] >= num_classes):
         raise ValueError(
             "`cutoffs` must be rising numbers of classes below `num_classes`. "
             f"Received: cutoffs={cutoffs} with num_classes={num_classes}."
         )
-    return [int(cutoff) for cutoff in cutoffs]
+    return cutoffs

@@ -1,6 +1,7 @@
 """Which classes a head has: their names, and which of them were removed."""
 
 import base64
+import numbers
 import zlib
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_list
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.text_files import is_one_line
 
@@ -95,7 +97,7 @@ def checked_names(given: Any, num_classes: int) -> list[str] | None:
     if isinstance(given, Mapping):
         data = zlib.decompress(base64.b64decode(given["packed"]))
         given = data.decode("utf-8").split("\n")
-    names = list(given)
+    names = as_list("class_names", given, "names")
     bad = [x for x in names if not _is_name(x)]
     if bad or len(names) != num_classes:
         raise ValueError(
@@ -114,6 +116,11 @@ def _is_name(x):
 
 def checked_removed(given: Iterable[int], num_classes: int) -> list[int]:
     """Rising list of int."""
+    given = as_list("removed", given, "class ids", numbers.Integral)
+    if np.asarray(given).dtype.kind not in "iu" and given:
+        raise ValueError(
+            f"`removed` must be integer class ids. Received: {given[:5]}"
+        )
     removed = sorted({int(x) for x in given})
     if removed and not 0 <= removed[0] <= removed[-1] < num_classes:
         raise ValueError(

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import as_list
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers.head_weights import WeightSpec
@@ -95,7 +96,11 @@ class DifferentiatedSoftmax(PartitionedHead):
 
 def _check_blocks(blocks, num_classes):
     """`blocks` as a list of tuples of ints."""
-    blocks = [tuple(block) for block in blocks]
+    items = "(size, width)"
+    blocks = [
+        tuple(as_list("blocks", block, items))
+        for block in as_list("blocks", blocks, items)
+    ]
     if not blocks or any(len(block) != 2 for block in blocks):
         raise ValueError(
             "`blocks` must be a list of (size, width), one at least. "

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import suggesting_arguments
 from tfxclass.core import flat_features
 from tfxclass.core import forward as forward_lib
 from tfxclass.core import targets as targets_lib
@@ -165,7 +166,8 @@ class OutputHead(keras.layers.Layer):
     ) -> None:
         # `remove_classes` and files have it; a user gives none.
         removed = kwargs.pop("removed", ())
-        super().__init__(**kwargs)
+        with suggesting_arguments(type(self), kwargs):
+            super().__init__(**kwargs)
         num_classes = check_positive_int("num_classes", num_classes)
         head_config.check_loss(self, loss)
         # `loss` itself is what `compile` takes.

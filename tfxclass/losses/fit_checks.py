@@ -88,9 +88,24 @@ def check_model_of_fit(head: keras.layers.Layer) -> None:
         raise ValueError(error)
     if head in _warned:
         return
-    for problem in slow_settings(head, fit.model):
+    problems = _padding_only(fit.labels) + slow_settings(head, fit.model)
+    for problem in problems:
         _warned.add(head)
         warnings.warn(problem, stacklevel=2)
+
+
+def _padding_only(labels):
+    """A message if no row of an array of labels has a label."""
+    if not isinstance(labels, np.ndarray) or not labels.size:
+        return []
+    # Most arrays have a label at their beginning.
+    if np.any(labels[:100] != -1) or np.any(labels != -1):
+        return []
+    return [
+        "All labels of `fit` are -1, which is padding, so the head learns "
+        "nothing. Fix: give class ids from 0 to num_classes - 1. Received: "
+        f"labels of shape {labels.shape}."
+    ]
 
 
 def slow_settings(head: keras.layers.Layer, model: keras.Model) -> list[str]:

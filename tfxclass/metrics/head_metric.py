@@ -36,7 +36,16 @@ class HeadMetric(keras.metrics.Mean):
                 "`head` must be a head of tfxclass.layers, or its name: "
                 f"{type(self).__name__}(head, ...). Received: {head!r}"
             )
-        self.head_name = head.name if isinstance(head, OutputHead) else head
+        self.head_name = head
+        if isinstance(head, OutputHead):
+            self.check_head(head)
+            self.head_name = head.name
+
+    def check_head(self, head: OutputHead) -> None:
+        """Raises ValueError if the metric means nothing for `head`.
+
+        It is called as soon as the head is known.
+        """
 
     @tf.autograph.experimental.do_not_convert
     def update_state(
@@ -50,6 +59,7 @@ class HeadMetric(keras.metrics.Mean):
         forward = forward_lib.forward_of(
             y_pred, self.head_name, type(self).__name__
         )
+        self.check_head(forward.head)
         targets = forward.head.targets(forward.features, y_true)
         given = None
         if sample_weight is not None:

@@ -45,9 +45,8 @@ class RankingMetric(HeadMetric):
         dtype: str | keras.DTypePolicy | None = None,
         train_rows: int | None = None,
     ) -> None:
-        k = check_positive_int("k", k)
-        super().__init__(head, name or f"{self._prefix}_{k}", dtype)
-        self.k = k
+        self.k = check_positive_int("k", k)
+        super().__init__(head, name or f"{self._prefix}_{self.k}", dtype)
         self.train_rows = _check_train_rows(train_rows)
         early_answers.ask(self)
 
@@ -172,29 +171,10 @@ class TopKAccuracy(RankingMetric):
 
     _prefix = "accuracy_at"
 
-    def __init__(
-        self,
-        head: OutputHead | str | None = None,
-        k: int = 1,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-        train_rows: int | None = None,
-    ) -> None:
-        super().__init__(head, k, name, dtype, train_rows)
-        self._is_of_file = False
-        if isinstance(head, OutputHead):
-            check_k(self.k, head.num_classes)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "TopKAccuracy":
-        """The metric of a file. Earlier versions had no limit of `k`."""
-        metric = super().from_config(config)
-        metric._is_of_file = True
-        return metric
+    def check_head(self, head: OutputHead) -> None:
+        check_k(self.k, head.num_classes)
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        if not self._is_of_file:
-            check_k(self.k, forward.head.num_classes)
         return tf.reduce_max(self.hits(forward, targets), axis=1)
 
 

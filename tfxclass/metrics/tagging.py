@@ -10,6 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_ids
+from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.metrics.propensity import check_propensities
 
@@ -54,7 +56,7 @@ class RankingScores:
         ks: Iterable[int] = (1, 3, 5),
         propensities: ArrayLike | None = None,
     ) -> None:
-        self.ks = tuple(check_positive_int("ks", k) for k in ks)
+        self.ks = tuple(as_positive_ints("ks", ks))
         if not self.ks:
             raise ValueError(f"`ks` must have a number. Received: {ks!r}")
         self._gain = None
@@ -76,9 +78,9 @@ class RankingScores:
                 row.
 
         Raises:
-            ValueError: shapes that do not agree.
+            ValueError: shapes that do not agree, or ids that are no integers.
         """
-        ids, labels = np.asarray(ids), np.asarray(labels)
+        ids, labels = as_ids("ids", ids), as_ids("labels", labels)
         if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):
             raise ValueError(
                 "`ids` must have shape [batch, k], `labels` [batch, p]. "
@@ -186,9 +188,9 @@ class F1Scores:
             labels: integers `[batch, p]`, padded with -1.
 
         Raises:
-            ValueError: shapes that do not agree.
+            ValueError: shapes that do not agree, or ids that are no integers.
         """
-        ids, labels = np.asarray(ids), np.asarray(labels)
+        ids, labels = as_ids("ids", ids), as_ids("labels", labels)
         probabilities = np.asarray(probabilities)
         shapes = ids.shape, probabilities.shape, labels.shape
         is_right = ids.ndim == labels.ndim == 2 and len(ids) == len(labels)

@@ -25,8 +25,9 @@ def verification_accuracy(
         float, mean accuracy over the folds.
 
     Raises:
-        ValueError: if shapes differ, there are fewer pairs than folds, or a
-            similarity is NaN.
+        ValueError: if shapes differ, there are fewer pairs than folds, a
+            similarity is no number, or `same` is not made of booleans, both
+            True and False.
 
     Example:
 
@@ -87,11 +88,6 @@ def true_positive_rate(
         raise ValueError(
             "`false_positive_rate` must be in [0, 1). Received: "
             f"{false_positive_rate}"
-        )
-    if same.all() or not same.any():
-        raise ValueError(
-            "`same` must have pairs of both kinds. Received: "
-            f"{int(same.sum())} equal ones among {len(same)}."
         )
     unequal = np.sort(similarities[~same])[::-1]
     # Not one fewer for the rounding of the product.
@@ -168,8 +164,21 @@ def _ranks(cosines, own):
 
 
 def _check_pairs(similarities, same):
-    similarities = np.asarray(similarities, np.float64)
-    same = np.asarray(same, bool)
+    similarities, same = np.asarray(similarities), np.asarray(same)
+    if similarities.dtype.kind not in "fiu":
+        hint = " Are the arguments swapped?" * (similarities.dtype == bool)
+        raise ValueError(
+            "`similarities` must be numbers, such as cosines. Received: "
+            f"{similarities.dtype.name} values.{hint}"
+        )
+    if same.dtype != bool and not _is_zero_or_one(same):
+        raise ValueError(
+            "`same` must be booleans, whether a pair shows the same identity. "
+            f"Received: {same.dtype.name} values, among them "
+            f"{same.ravel()[:3].tolist()}. Fix: compare the two identities of "
+            "each pair, np.equal(first, second)"
+        )
+    similarities, same = similarities.astype(np.float64), same.astype(bool)
     if similarities.ndim != 1 or similarities.shape != same.shape:
         raise ValueError(
             "`similarities` and `same` must have shape [pairs]. Received: "
@@ -177,7 +186,16 @@ def _check_pairs(similarities, same):
         )
     if np.isnan(similarities).any():
         raise ValueError("`similarities` must be numbers. Received: NaN.")
+    if same.all() or not same.any():
+        raise ValueError(
+            "`same` must have pairs of both kinds. Received: "
+            f"{int(same.sum())} of {len(same)} pairs with the same identity."
+        )
     return similarities, same
+
+
+def _is_zero_or_one(values):
+    return values.dtype.kind in "fiu" and np.isin(values, [0, 1]).all()
 
 
 def _best_threshold(similarities, same):

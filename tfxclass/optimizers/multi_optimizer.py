@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfxclass.checks import as_list
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import count_step
 from tfxclass.optimizers import row_gradients
@@ -289,11 +290,10 @@ def _number(rate):
 
 def _checked(pairs):
     """The optimizers, and what is named with each."""
-    if isinstance(pairs, (str, dict)) or not len(pairs):
-        raise ValueError(
-            "`optimizers_and_layers` must be a list of pairs (optimizer, "
-            f"layers). Received: {pairs!r}"
-        )
+    name, items = "optimizers_and_layers", "pairs (optimizer, layers)"
+    pairs = as_list(name, pairs, items)
+    if not pairs:
+        raise ValueError(f"`{name}` must be a list of {items}. Received: []")
     for number, pair in enumerate(pairs):
         _check_pair(f"optimizers_and_layers[{number}]", pair)
     optimizers = [optimizer for optimizer, _ in pairs]

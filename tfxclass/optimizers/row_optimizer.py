@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_choice
+from tfxclass.checks import suggesting_arguments
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import is_for_xla
 from tfxclass.keras_internals import num_applied
@@ -80,7 +81,8 @@ class RowOptimizer(OptimizerHooks):
         renamed = earlier_arguments.take_renamed(type(self), kwargs)
         second_moment = renamed.get("second_moment", second_moment)
         slot_dtype = renamed.get("slot_dtype", slot_dtype)
-        super().__init__(*args, **kwargs)
+        with suggesting_arguments(type(self), kwargs):
+            super().__init__(*args, **kwargs)
         check_choice("second_moment", second_moment, self.SECOND_MOMENTS)
         check_choice("slot_dtype", slot_dtype, self.SLOT_DTYPES)
         if second_moment == "row" or slot_dtype == "bfloat16":

@@ -6,8 +6,10 @@ import typing
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_list
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.types import Config
@@ -105,7 +107,8 @@ def check_stages(
     stages: Sequence[Stage | tuple[float, int, int]],
 ) -> list[Stage]:
     """`stages` as a list of `Stage`; raises ValueError if one is not."""
-    if not len(stages):
+    stages = as_list("stages", stages, "(learning_rate, steps, interval)")
+    if not stages:
         raise ValueError(
             "`stages` must have at least one stage. Received: stages=[]"
         )
@@ -114,10 +117,10 @@ def check_stages(
 
 def _check_stage(number, stage):
     name = f"stages[{number}]"
-    if len(stage) != 3:
+    if np.shape(stage) != (3,):
         raise ValueError(
             "A stage must be (learning_rate, steps, interval). Received: "
-            f"{name}={tuple(stage)}"
+            f"{name}={stage!r}"
         )
     learning_rate, steps, interval = stage
     if not 0 < learning_rate < math.inf:

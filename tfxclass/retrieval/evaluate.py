@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_ids
+
 
 def evaluate(
     ids: ArrayLike,
@@ -55,7 +57,7 @@ def evaluate(
         Zhou et al., Solving the apparent diversity-accuracy dilemma of
         recommender systems, PNAS 2010 (novelty).
     """
-    ids, labels = np.asarray(ids), np.asarray(labels)
+    ids, labels = as_ids("ids", ids), as_ids("labels", labels)
     if labels.ndim == 1:
         labels = labels[:, np.newaxis]
     if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tfxclass.checks import as_list
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 
@@ -16,6 +17,7 @@ def check_sequences(name: str, sequences: Any) -> None:
         name: str, name of the argument.
         sequences: value of the argument.
     """
+    as_list(name, sequences, "lists of item ids")
     first = next(iter(sequences), ())
     if np.ndim(first) != 1 or (
         len(first) and np.asarray(first).dtype.kind not in "iu"

@@ -1,6 +1,7 @@
 """Adaptive allocation: how much selection a stage of training needs (HF-A)."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
@@ -40,6 +41,16 @@ class AdaptiveAllocation:
         num_trees: tuple[int, int] = (10, 50),
         rebuild_interval: tuple[int, int] = (50, 500),
     ) -> None:
+        for name, value in (
+            ("cumulative_probability", cumulative_probability),
+            ("num_trees", num_trees),
+            ("rebuild_interval", rebuild_interval),
+        ):
+            if np.shape(value) != (2,):
+                raise ValueError(
+                    f"`{name}` must be two numbers, for the first and the last "
+                    f"step of the ramp. Received: {value!r}"
+                )
         low, high = cumulative_probability
         if not 0 < low <= high <= 1:
             raise ValueError(

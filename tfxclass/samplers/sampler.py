@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import suggesting_arguments
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
@@ -118,7 +119,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        with suggesting_arguments(type(self), kwargs):
+            super().__init__(**kwargs)
         self.num_sampled = check_num_sampled(num_sampled)
         self.follows_batch = num_sampled is None
         self.seed = seed

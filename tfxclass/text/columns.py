@@ -1,6 +1,7 @@
 """What a tagger is given: columns of texts, and tags; checked."""
 
 import dataclasses
+import numbers
 import re
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -48,7 +49,8 @@ def read(texts: Texts) -> Columns:
     if isinstance(texts, (str, bytes)):
         raise ValueError(
             "`texts` must be a list of texts, or a dict of such lists. "
-            f"Received: one text {texts[:40]!r}"
+            f"Received: one text {texts[:40]!r}. For a file: texts, tags = "
+            "tfxclass.text.readers.read(path, columns, tags)"
         )
     if isinstance(texts, Iterable) and hasattr(texts, "batch_size"):
         raise ValueError(
@@ -161,13 +163,14 @@ def _names(number, of_text):
     except TypeError as e:
         raise ValueError(
             f"Tags must be lists of str, or one str. Received: {of_text!r} "
-            f"for text {number}"
+            f"for text {number}. Fix: str(tag)"
         ) from e
     for name in names:
         if not isinstance(name, str) or not name:
+            fix = ". Fix: str(tag)" * isinstance(name, numbers.Integral)
             raise ValueError(
                 "A tag must be a str, not empty. Received: "
-                f"{name!r} for text {number}"
+                f"{name!r} for text {number}{fix}"
             )
         if not text_files.is_one_line(name):
             raise ValueError(

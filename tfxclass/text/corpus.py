@@ -167,9 +167,9 @@ def read(texts: Any, tags: Tags | None) -> Corpus:
             texts, "__iter__"
         ):
             raise ValueError(
-                "Without `tags`, the first argument must be a corpus that is "
-                "read in passes: an iterable of batches (texts, tags). "
-                f"Received: {type(texts).__name__}"
+                "Without `tags`, the first argument must be an iterable of "
+                "batches (texts, tags), such as a file: tfxclass.text.TextFile("
+                f"path, columns, tags). Received: {type(texts).__name__}"
             )
         return StreamedCorpus(texts)
     columns = columns_lib.read(texts)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_list
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops import terms
@@ -46,9 +47,8 @@ class Field:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        columns = self.columns
-        columns = (columns,) if isinstance(columns, str) else tuple(columns)
-        object.__setattr__(self, "columns", columns)
+        columns = as_list("columns", self.columns, "names", str)
+        object.__setattr__(self, "columns", tuple(columns))
         check_choice("kind", self.kind, ("words", "chars", "values"))
         check_positive_int("shortest", self.shortest)
         check_positive_int("longest", self.longest)

@@ -1,13 +1,16 @@
 """Files of texts and tags: JSON lines, CSV, Parquet, and the XC format."""
 
 import os
+import warnings
 from collections.abc import Iterator
 from collections.abc import Sequence
 
 from tfxclass import text_files
+from tfxclass.checks import as_list
 from tfxclass.checks import check_positive_int
 from tfxclass.paths import local_path
 from tfxclass.text import file_rows
+from tfxclass.text import separators
 from tfxclass.text import xc_texts
 from tfxclass.text.fields import Field
 from tfxclass.types import Path
@@ -16,6 +19,8 @@ from tfxclass.types import Path
 Batch = tuple[dict[str, list[str]], list[list[str]] | None]
 #: What a file is read as, by the end of its name.
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".xc")
+# Rows whose tags tell whether the separator is the right one.
+_CHECKED_ROWS = 10_000
 
 
 def read(
@@ -63,10 +68,10 @@ def read(
             text that is null or no str, or a tag that is no str. The message
             names the file and the row.
     """
-    texts, names = {column: [] for column in columns}, []
     file = TextFile(path, columns, tags, encoding, separator)
+    texts, names = {column: [] for column in file.columns}, []
     for of_batch, tags_of_batch in file:
-        for column in columns:
+        for column in file.columns:
             texts[column] += of_batch[column]
         names += tags_of_batch or []
     return texts, None if tags is None else names
@@ -109,7 +114,7 @@ class TextFile:
                 f"`path` must be a file. Received: {self.path!r}, which does "
                 "not exist"
             )
-        self.columns = [columns] if isinstance(columns, str) else list(columns)
+        self.columns = as_list("columns", columns, "names", str)
         text_files.check_encoding(encoding)
         if not isinstance(separator, str):
             raise ValueError(
@@ -117,10 +122,12 @@ class TextFile:
             )
         self.tags, self.encoding, self.separator = tags, encoding, separator
         self.batch_size = check_positive_int("batch_size", batch_size)
+        self._is_checked = False
 
     def __iter__(self) -> Iterator[Batch]:
         path, row, has_tags = self.path, {}, self.tags is None
         texts, names = {column: [] for column in self.columns}, []
+        first_tags = []
         rows = _rows(path, self.columns, self.tags, self.encoding)
         for number, (place, row) in enumerate(rows, 1):
             for column in self.columns:
@@ -130,6 +137,8 @@ class TextFile:
                     _names(path, place, row, self.tags, self.separator)
                 )
                 has_tags = has_tags or self.tags in row
+                if number <= _CHECKED_ROWS:
+                    first_tags.append(row.get(self.tags))
             if number % self.batch_size == 0:
                 yield texts, None if self.tags is None else names
                 texts, names = {column: [] for column in self.columns}, []
@@ -138,8 +147,27 @@ class TextFile:
                 f"{path}: no row has the column {self.tags!r} of the tags. "
                 f"Received: {sorted(row)}"
             )
+        self._check_separator(first_tags)
         if any(texts.values()):
             yield texts, None if self.tags is None else names
+
+    def _check_separator(self, fields):
+        """Warns once if tags seem to be separated by another character."""
+        if self._is_checked or not _has_separators(self.path):
+            return
+        self._is_checked = True
+        other = separators.other_separator(fields, self.separator)
+        if other is not None:
+            shown = next(field for field in fields if other in field)
+            warnings.warn(
+                f"{self.path}: no tags of the column {self.tags!r} have the "
+                f"separator {self.separator!r} between them, but many have "
+                f"{other!r}: {shown[:60]!r} is read as one tag. Fix: "
+                f"separator={other!r}, or --separator {other!r} for the "
+                "command. If these are single tags: separator='', or "
+                "--separator ''.",
+                stacklevel=3,
+            )
 
 
 def fields_of(path: Path, columns: Sequence[str]) -> list[Field] | None:
@@ -158,6 +186,10 @@ def fields_of(path: Path, columns: Sequence[str]) -> list[Field] | None:
         return None
     kind = "words" if xc_texts.has_counts(path) else "values"
     return [Field(columns, kind, min_count=1, max_share=1.0)]
+
+
+def _has_separators(path):
+    return text_files.endings(path)[0] in (".csv", ".tsv")
 
 
 def _is_xc(path):
@@ -200,8 +232,7 @@ def _text(path, place, row, column):
 
 def _names(path, place, row, column, separator):
     names = row.get(column)
-    suffix, _ = text_files.endings(path)
-    if suffix in (".csv", ".tsv"):
+    if _has_separators(path):
         names = names.split(separator) if separator else [names]
         names = [name.strip() for name in names]
     elif not isinstance(names, list):

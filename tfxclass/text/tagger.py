@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import metrics
+from tfxclass.checks import as_list
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.inference.thresholds import CALIBRATED
@@ -171,13 +172,13 @@ class Tagger(Estimator):
                 f"`learning_rate` must be positive. Received: {learning_rate!r}"
             )
         self.encoder, self.learning_rate = encoder, learning_rate
-        if isinstance(fields, (Field, str)):
-            raise ValueError(
-                "`fields` must be a list of `tfxclass.text.Field`. Received: "
-                f"{fields!r}"
-            )
+        # scikit-learn's `clone` needs the same list.
         is_list = fields is None or isinstance(fields, (list, tuple))
-        self.fields = fields if is_list else list(fields)
+        self.fields = (
+            fields
+            if is_list
+            else as_list("fields", fields, "`tfxclass.text.Field`")
+        )
         self.effort, self.c = effort, c
         self.weight_threshold = weight_threshold
         self.neighbors, self.landmarks = neighbors, landmarks
@@ -256,6 +257,12 @@ class Tagger(Estimator):
             held = self._validation(validation_data, names)
         self._begin(corpus.tags)
         labels, size = corpus.labels(), corpus.size
+        if len(self.tags) == 1 and np.all(np.diff(labels.splits)):
+            warnings.warn(
+                f"All texts have the one tag {self.tags[0]!r}, so there is "
+                "nothing to learn: it is the answer to every text.",
+                stacklevel=3,
+            )
         if held is not None:
             held = held[0], corpus_lib.ids_of(held[1], self.tags)
             _warn_of_new_tags(held[1])

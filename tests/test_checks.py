@@ -1,0 +1,86 @@
+"""A number or a text where a list is wanted, in all public arguments."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfxclass
+from tfxclass import checks
+from tfxclass import layers
+from tfxclass import metrics
+from tfxclass import optimizers
+from tfxclass import retrieval
+from tfxclass import samplers
+from tfxclass import text
+
+
+def model(**options):
+    return keras.Sequential(
+        [keras.Input([8]), layers.FullSoftmax(9, **options)]
+    )
+
+
+def test_one_number_stands_for_a_list_of_it():
+    assert layers.FullSoftmax(9, removed=0).removed == [0]
+    assert layers.FullSoftmax(9, removed=np.int64(3)).removed == [3]
+    assert layers.AdaptiveSoftmax(9, cutoffs=5).cutoffs == [5]
+    assert metrics.RankingScores(ks=3).ks == (3,)
+    assert text.Field("title").columns == ("title",)
+    found = tfxclass.remove_classes(model(), 2)
+    assert found.layers[-1].removed == [2]
+    head = layers.AdaptiveProjectedSoftmax(9, group_sizes=9, projection_dims=4)
+    assert head.get_config()["group_sizes"] == [9]
+
+
+NAMED = model(class_names=list("abcdefghi"))
+WRONG = {
+    "removed": lambda: layers.FullSoftmax(9, removed="a"),
+    "removed_fraction": lambda: layers.FullSoftmax(9, removed=[1.5]),
+    "class_names": lambda: layers.FullSoftmax(3, class_names="abc"),
+    "cutoffs": lambda: layers.AdaptiveSoftmax(9, "5"),
+    "blocks": lambda: layers.DifferentiatedSoftmax(9, 5),
+    "blocks_flat": lambda: layers.DifferentiatedSoftmax(9, (9, 8)),
+    "counts": lambda: layers.AdaptiveProjectedSoftmax(9, counts=5),
+    "ks": lambda: metrics.RankingScores("5"),
+    "columns": lambda: text.Field(3),
+    "fields": lambda: text.Tagger(fields=3),
+    "labels": lambda: tfxclass.add_classes(NAMED, 1, labels="name"),
+    "optimizers_and_layers": lambda: optimizers.MultiOptimizer(3),
+    "stages": lambda: optimizers.LocalSGD(stages=3),
+    "num_trees": lambda: samplers.AdaptiveAllocation(num_trees=3),
+    "sequences": lambda: retrieval.leave_one_out(3),
+    "versions": lambda: tfxclass.export.server_config(
+        "unused", {"a": "b"}, versions=3
+    ),
+    "names": lambda: tfxclass.data.word_vectors("unused", 3),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_argument_is_named(name):
+    argument = name.removesuffix("_fraction").removesuffix("_flat")
+    with pytest.raises(ValueError, match=f"`{argument}` must .*Received: "):
+        WRONG[name]()
+
+
+@pytest.mark.parametrize(
+    "make, meant",
+    [
+        (lambda: layers.SampledSoftmax(9, samler="uniform"), "sampler"),
+        (lambda: layers.FullSoftmax(9, num_sampled=3), None),
+        (lambda: layers.FullSoftmax(9, lost="sigmoid"), "loss"),
+        (lambda: optimizers.HeadAdam(clip_norm=1.0), "clipnorm"),
+        (lambda: optimizers.LazySGD(0.1, momentun=0.9), "momentum"),
+        (lambda: samplers.UniformSampler(9, seeds=3), "seed"),
+    ],
+)
+def test_a_misspelt_argument_is_told(make, meant):
+    with pytest.raises(ValueError) as e:
+        make()
+    found = str(e.value).partition("Did you mean ")[2]
+    assert found == (f"`{meant}`?" if meant else "")
+
+
+def test_a_tensor_without_items_is_no_list():
+    with pytest.raises(ValueError, match="`x` must be a list of integers"):
+        checks.as_list("x", np.array(3.5))
