@@ -11,6 +11,7 @@ import importlib
 import io
 import json
 import os
+import pathlib
 import sys
 import tempfile
 import time
@@ -18,6 +19,8 @@ import time
 import measure
 
 CLASSES, DIM, BATCH = 100_000, 64, 256
+#: Of the examples that read data; see examples/README.md.
+DATA = os.path.join(os.path.dirname(measure.FOLDER), "..", "shared", "data")
 
 
 def _model(head):
@@ -102,17 +105,24 @@ def _readme():
     return lambda: model.fit(x, np.arange(5_000), verbose=0)
 
 
-def _example(name, **options):
-    """An example, on the data that it generates."""
+def _example(name, *arguments, **options):
+    """An example, on the data that it generates or of `DATA`."""
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
     main = importlib.import_module(f"examples.{name}").main
 
     def run():
         # The last line that a child prints is its result.
         with contextlib.redirect_stdout(io.StringIO()):
-            main(**options)
+            main(*arguments, **options)
 
     return run
+
+
+def _demo():
+    """`make demo`, with few words."""
+    out = pathlib.Path(tempfile.mkdtemp()) / "reverse_dictionary"
+    words = ["--limit", "4000", "--epochs", "1", "a large bird"]
+    return _example("reverse_dictionary.__main__", [*words, "--out", str(out)])
 
 
 _TREE = {"tree": "balanced"}
@@ -138,6 +148,39 @@ TASKS = {
     "example next_item_users": lambda: _example("next_item_users"),
     "example identities": lambda: _example("identities"),
     "example short_texts": lambda: _example("short_texts", verbose=0),
+    "example projected_softmax": (
+        lambda: _example("projected_softmax", verbose=0)
+    ),
+    "example growing_catalogue": (
+        lambda: _example("growing_catalogue", verbose=0)
+    ),
+    "example tag_with_backbone, 2,000 texts": (
+        lambda: _example("tag_with_backbone", ["--texts", "2000"])
+    ),
+    "example reverse_dictionary, 4,000 synsets, 1 epoch": _demo,
+    "example two_towers": (
+        lambda: _example(
+            "two_towers",
+            f"{DATA}/esco_titles/occupations.tsv.xz",
+            f"{DATA}/esco_titles/titles.tsv.xz",
+        )
+    ),
+    "example dropmax_mnist, 2 epochs": (
+        lambda: _example("dropmax_mnist", [f"{DATA}/mnist", "--epochs", "2"])
+    ),
+    "example hierarchical_text, 1 epoch": (
+        lambda: _example("hierarchical_text", ["--epochs", "1"])
+    ),
+    "example library_subjects, 5,000 titles": (
+        lambda: _example(
+            "library_subjects", f"{DATA}/yso_finna_en", 5_000, verbose=0
+        )
+    ),
+    "example job_titles, fast": (
+        lambda: _example(
+            "job_titles", f"{DATA}/esco_titles", effort="fast", verbose=0
+        )
+    ),
 }
 # Run once: their first run is what a user waits for.
 _LONG = ("Tagger", "example")
@@ -164,8 +207,8 @@ def main(rows=()):
         row["times"] = row["fallback_s"] / row["compiled_s"]
         rows.append(row)
         print(row, flush=True)
-    rows.sort(key=lambda row: list(TASKS).index(row["task"]))
-    measure.save("fallback", rows, command="python benchmarks/fallback.py")
+        rows.sort(key=lambda row: list(TASKS).index(row["task"]))
+        measure.save("fallback", rows, command="python benchmarks/fallback.py")
 
 
 if __name__ == "__main__":
