@@ -169,7 +169,15 @@ TASKS = {
         lambda: _example("dropmax_mnist", [f"{DATA}/mnist", "--epochs", "2"])
     ),
     "example hierarchical_text, 1 epoch": (
-        lambda: _example("hierarchical_text", ["--epochs", "1"])
+        lambda: _example(
+            "hierarchical_text",
+            [
+                f"{DATA}/eurlex57k/train.xc.txt.xz",
+                f"{DATA}/eurlex57k/test_a.xc.txt.xz",
+                "--epochs",
+                "1",
+            ],
+        )
     ),
     "example library_subjects, 5,000 titles": (
         lambda: _example(
