@@ -276,21 +276,6 @@ GPU_TEST(WriteRowsTest) {
   }
 }
 
-GPU_TEST(TransposeTest) {
-  Random random(6);
-  const int64_t sizes[][2] = {{1, 1}, {31, 65}, {32, 32}, {100, 3}, {0, 4}};
-  for (const auto& [rows, columns] : sizes) {
-    const auto matrix = random.Normal(rows * columns);
-    Buffer<float> from(matrix), to(rows * columns);
-    Done(tfxclass::Transpose(from.data(), rows, columns, to.data(), nullptr));
-    std::vector<float> expected(rows * columns);
-    for (int64_t i = 0; i < rows * columns; ++i) {
-      expected[i % columns * rows + i / columns] = matrix[i];
-    }
-    ExpectEqual(to.Read(), expected, "transposed");
-  }
-}
-
 GPU_BENCHMARK(SoftmaxBlockBenchmarks) {
   const int64_t batch = 4096, block = 65536, k = 128;
   Random random(7);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "core/bf16.h"
+#include "core/huge_pages.h"
 #include "core/row_rules.h"
 #include "core/row_update.h"
 #include "kernels/kernel_utils.h"
@@ -46,6 +47,9 @@ class LazyUpdateOp : public LazyRowsOp<Inputs, Kept, S> {
     OP_REQUIRES_OK(c, this->ReadNumbers(c, &of_step));
     OP_REQUIRES_OK(c, this->Open(c, grads, CheckRowIds, AnyShape, CopyBytes,
                                  &variables, &rows));
+    for (int i = 0; i <= this->num_slots(); ++i) {
+      UseHugePages(variables.bytes(i), variables[i].TotalBytes());
+    }
     const RowRuns groups = GroupsOf(this->Ids(c), rows.num_rows);
     this->WithRule(
         rows, of_step, step, [&](const auto& rule, const auto& slotted) {

@@ -134,29 +134,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int kSide = 32;
-
-// A block for kSide x kSide elements; the padding keeps columns of the tile in
-// different banks.
-__global__ void __launch_bounds__(kThreads)
-    TransposeKernel(const float* matrix, int64_t rows, int64_t columns,
-                    float* transposed) {
-  TFXCLASS_DYNAMIC_SHARED(float, tile);
-  const int64_t across = (columns + kSide - 1) / kSide;
-  const int64_t row = blockIdx.x / across * kSide;
-  const int64_t column = blockIdx.x % across * kSide;
-  const int x = threadIdx.x % kSide;
-  for (int y = threadIdx.x / kSide; y < kSide; y += kThreads / kSide) {
-    if (row + y >= rows || column + x >= columns) continue;
-    tile[y * (kSide + 1) + x] = matrix[(row + y) * columns + column + x];
-  }
-  __syncthreads();
-  for (int y = threadIdx.x / kSide; y < kSide; y += kThreads / kSide) {
-    if (column + y >= columns || row + x >= rows) continue;
-    transposed[(column + y) * rows + row + x] = tile[x * (kSide + 1) + y];
-  }
-}
-
 bool AreWide(int64_t block, const void* a, const void* b) {
   return block % 4 == 0 && reinterpret_cast<uintptr_t>(a) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(b) % 16 == 0;
@@ -195,13 +172,6 @@ GpuStatus WriteRows(const float* buffer, int64_t num_rows, int64_t width,
   }
   return CopyOnDevice(result + start * width, rows,
                       count * width * sizeof(float), stream);
-}
-
-GpuStatus Transpose(const float* matrix, int64_t rows, int64_t columns,
-                    float* transposed, GpuStream stream) {
-  return Launch(TransposeKernel, CeilDiv(rows, kSide) * CeilDiv(columns, kSide),
-                kThreads, kSide * (kSide + 1) * sizeof(float), stream, matrix,
-                rows, columns, transposed);
 }
 
 }  // namespace tfxclass

@@ -50,10 +50,6 @@ GpuStatus WriteRows(const float* buffer, int64_t num_rows, int64_t width,
                     const float* rows, int64_t count, int64_t start,
                     float* result, GpuStream stream);
 
-// matrix [rows, columns], transposed [columns, rows].
-GpuStatus Transpose(const float* matrix, int64_t rows, int64_t columns,
-                    float* transposed, GpuStream stream);
-
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_KERNELS_SOFTMAX_BLOCK_CU_H_

@@ -101,22 +101,6 @@ class GpuWriteRowsOp : public OpKernel {
   }
 };
 
-class GpuTransposeOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* c) override {
-    const Tensor& matrix = c->input(0);
-    OP_REQUIRES_OK(c, CheckRank("matrix", matrix, 2));
-    const int64_t rows = matrix.dim_size(0), columns = matrix.dim_size(1);
-    Tensor* transposed;
-    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {columns, rows}, &transposed));
-    OP_REQUIRES_OK(
-        c, ToStatus(Transpose(Floats(matrix), rows, columns,
-                              transposed->flat<float>().data(), StreamOf(c))));
-  }
-};
-
 class GpuEmptyLikeOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -135,7 +119,6 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TopKBlock").HostMemory("offset"),
                   GpuTopKBlockOp);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("WriteRows").HostMemory("start"),
                   GpuWriteRowsOp);
-TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("Transpose"), GpuTransposeOp);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("EmptyLike"), GpuEmptyLikeOp);
 
 }  // namespace

@@ -1,6 +1,5 @@
 // CPU kernels of the streaming passes over blocks of logits.
 #include "core/softmax_block.h"
-#include "core/transpose.h"
 #include "kernels/softmax_block_checks.h"
 
 namespace tfxclass {
@@ -130,27 +129,6 @@ class WriteRowsOp : public OpKernel {
   }
 };
 
-class TransposeOp : public OpKernel {
- public:
-  explicit TransposeOp(OpKernelConstruction* c) : OpKernel(c) {}
-
-  void Compute(OpKernelContext* c) override {
-    const Tensor& matrix = c->input(0);
-    OP_REQUIRES_OK(c, CheckRank("matrix", matrix, 2));
-    const int64_t rows = matrix.dim_size(0), columns = matrix.dim_size(1);
-    Tensor* transposed;
-    OP_REQUIRES_OK(c, AllocateOutput(c, 0, {columns, rows}, &transposed));
-    const float* in = matrix.flat<float>().data();
-    float* out = transposed->flat<float>().data();
-    // Whole groups of columns, so that a cut makes no odd ones.
-    const int64_t groups = (columns + kLanes - 1) / kLanes;
-    PoolOf(c)(groups, rows * kLanes, [=](int64_t begin, int64_t end) {
-      TransposeColumns(in, rows, columns, begin * kLanes,
-                       std::min(end * kLanes, columns), out);
-    });
-  }
-};
-
 class EmptyLikeOp : public OpKernel {
  public:
   explicit EmptyLikeOp(OpKernelConstruction* c) : OpKernel(c) {}
@@ -166,7 +144,6 @@ TFXCLASS_CPU("SoftmaxBlockGrad", SoftmaxBlockGradOp);
 TFXCLASS_CPU("TopKBlock", TopKBlockOp);
 TFXCLASS_CPU("WriteRows", WriteRowsOp);
 TFXCLASS_CPU("EmptyLike", EmptyLikeOp);
-TFXCLASS_CPU("Transpose", TransposeOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -57,16 +57,6 @@ REGISTER_OP("Tfxclass>WriteRows")
     .Output("result: float")
     .SetShapeFn([](InferenceContext* c) { return LikeInput(c, 0, 0); });
 
-REGISTER_OP("Tfxclass>Transpose")
-    .Input("matrix: float")
-    .Output("transposed: float")
-    .SetShapeFn([](InferenceContext* c) {
-      tensorflow::shape_inference::ShapeHandle matrix;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &matrix));
-      c->set_output(0, c->Matrix(c->Dim(matrix, 1), c->Dim(matrix, 0)));
-      return absl::OkStatus();
-    });
-
 // A tensor of that shape, its values undefined.
 REGISTER_OP("Tfxclass>EmptyLike")
     .Input("like: float")

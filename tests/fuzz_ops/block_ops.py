@@ -90,16 +90,6 @@ def _draw_write_rows(d):
     }
 
 
-def check_transposed(args, outputs, live):
-    del live
-    np.testing.assert_array_equal(outputs[0], args["matrix"].T)
-
-
-@described("transpose", check_transposed)
-def _draw_transpose(d):
-    return {"matrix": d.floats(d.size(0, 40), d.size(0, 40))}
-
-
 def check_shape(args, outputs, live):
     del live
     assert outputs[0].shape == np.shape(args["like"])

@@ -277,13 +277,6 @@ KNOWN = {
     ),
     "offset_past_63_bits": (top_k_block(2**63 - 1), INVALID),
     "offset_below_0": (top_k_block(-3), INVALID),
-    "transpose_of_a_huge_empty_matrix": (
-        Call(
-            "tfxclass_transpose",
-            {"matrix": np.zeros((0, 2**50), np.float32)},
-        ),
-        "done",
-    ),
 }
 
 

@@ -29,7 +29,6 @@ def program():
         "Row",
         "Softmax",
         "TopK",
-        "Transpose",
         "TreePath",
         "Write",
     ],

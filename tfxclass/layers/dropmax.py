@@ -400,7 +400,7 @@ class DropMax(SavedRandom, SampledHead):
         if ids is None:
             return products.all_products(queries, read.whole(rows))
         kernel, bias = read.gather(rows, ids)
-        return products.row_products(queries, kernel) + bias
+        return tf.matmul(queries, kernel, transpose_b=True) + bias
 
     def _masking(self, seed):
         """`Masking`, which TensorFlow keeps for ever: nothing of the head's."""

@@ -26,7 +26,6 @@ from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement
 from tfxclass.rows import search
-from tfxclass.rows.products import row_products
 from tfxclass.saved_random import SavedRandom
 from tfxclass.trees import servable_search
 from tfxclass.types import Array
@@ -275,7 +274,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         with placement.on(self.rows_device):
             kernel = tf.convert_to_tensor(self.kernel)
             logs = class_tree.log_probabilities(
-                row_products(self.queries(features), kernel),
+                tf.matmul(self.queries(features), kernel, transpose_b=True),
                 tf.convert_to_tensor(self.nodes),
                 self.num_answers,
                 self.independent,

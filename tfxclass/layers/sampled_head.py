@@ -17,7 +17,6 @@ from tfxclass.layers.class_head import ClassHead
 from tfxclass.ops import placement as placement_lib
 from tfxclass.rows import class_matrix
 from tfxclass.rows import read
-from tfxclass.rows.products import row_products
 from tfxclass.samplers import by_name
 from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.sampler import Sample
@@ -218,7 +217,7 @@ class SampledHead(ClassHead):
             rows: the `sampled_rows` of `sample`.
         """
         kernel, bias = rows
-        logits = row_products(queries, kernel)
+        logits = tf.matmul(queries, kernel, transpose_b=True)
         logits = logits if bias is None else logits + bias
         if sample.mask is None:
             return logits

@@ -9,7 +9,6 @@ import tensorflow as tf
 from tfxclass.core import softmax
 from tfxclass.ops import library
 from tfxclass.recovery.rows import Rows
-from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows.blocks import Blocks
@@ -80,7 +79,7 @@ def _add_all(total, parts, targets, weighted):
                 targets.is_labelled,
             )
             first = part.first + start
-            added = products.rows_grad(duals, weighted).numpy()
+            added = tf.matmul(duals, weighted, transpose_a=True).numpy()
             total[first : first + len(added)] -= added
     _add_sparse(total, weighted, targets.ids, targets.weights)
 
@@ -112,7 +111,7 @@ def _add_drawn(total, parts, targets, weighted, drawn):
     _check_finite(logsumexp)
     shares = tf.exp(logits - logsumexp[:, tf.newaxis])
     shares *= targets.is_labelled[:, tf.newaxis]
-    total[ids[order]] -= products.rows_grad(shares, weighted).numpy()
+    total[ids[order]] -= tf.matmul(shares, weighted, transpose_a=True).numpy()
     _add_sparse(total, weighted, targets.ids, targets.weights)
 
 

@@ -25,7 +25,6 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows import class_gradients
 from tfxclass.rows import exact
-from tfxclass.rows import products
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
@@ -287,7 +286,7 @@ def _grad(blocks, logits_grad):
     def step(start, queries_grad, kernel_grad, bias_grad):
         part = blocks.rows(start)
         by_logits = logits_grad(start, blocks.logits(start, part))
-        rows_grad = products.rows_grad(by_logits, blocks.queries)
+        rows_grad = tf.matmul(by_logits, blocks.queries, transpose_a=True)
         kernel_grad = library.ops.tfxclass_write_rows(
             kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
         )

@@ -2,10 +2,7 @@
 
 import tensorflow as tf
 
-from tfxclass.keras_internals import custom_gradient
-from tfxclass.keras_internals import is_recorded
 from tfxclass.ops import bfloat16_rows
-from tfxclass.ops import library
 from tfxclass.rows.class_rows import ClassRows
 
 # Least squared norm by which a vector is divided: one shorter than 1e-3 counts
@@ -37,40 +34,10 @@ def normalize_grad(
     return (upstream - along * normalized) * inverse
 
 
-def row_products(queries: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """`queries . rows`, float32 `[batch, n]` of `[batch, dim]` and `[n, dim]`.
-
-    As `tf.matmul(queries, rows, transpose_b=True)`, with a faster gradient
-    where a tape is active. `model.export` saves the gradients of a graph too,
-    and the faster one has a compiled op.
-    """
-    if not is_recorded():
-        return tf.matmul(queries, rows, transpose_b=True)
-    return _row_products(queries, rows)
-
-
-@custom_gradient
-def _row_products(queries, rows):
-    def grad(upstream):
-        return tf.matmul(upstream, rows), rows_grad(upstream, queries)
-
-    return tf.matmul(queries, rows, transpose_b=True), grad
-
-
-def rows_grad(upstream: tf.Tensor, queries: tf.Tensor) -> tf.Tensor:
-    """Gradient of the rows, `upstream^T queries`, float32 `[n, dim]`.
-
-    The library behind `tf.matmul` takes twice as long over a transposed left
-    side as over this transpose and a plain product (measured with oneDNN).
-    """
-    transposed = library.ops.tfxclass_transpose(upstream)
-    return tf.matmul(transposed, queries)
-
-
 def all_products(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
     """Logits of all classes of `ClassRows` of tensors, `[batch, classes]`."""
     kernel = bfloat16_rows.floats(rows.kernel)
-    logits = row_products(queries, kernel)
+    logits = tf.matmul(queries, kernel, transpose_b=True)
     if rows.normalize:
         logits *= inverse_norms(kernel)
     return logits if rows.bias is None else logits + rows.bias

@@ -129,13 +129,6 @@ def write_rows(buffer: Floats, rows: Floats, start: Ids) -> tf.Tensor:
 
 
 @fallback
-def transpose(matrix: Floats) -> tf.Tensor:
-    """The transpose of a matrix."""
-    matrix.shape.assert_has_rank(2)
-    return tf.transpose(matrix)
-
-
-@fallback
 def empty_like(like: Floats) -> tf.Tensor:
     """A tensor of that shape."""
     return tf.zeros_like(like)
