@@ -1,4 +1,4 @@
-"""The function that a tagger predicts with: terms from a compiled op."""
+"""The function that a tagger predicts with: terms, scores by compiled ops."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.text import fields as fields_lib
+from tfxclass.text import sparse_linear
 from tfxclass.text import text_features
 from tfxclass.types import Columns
 
@@ -16,8 +17,8 @@ def build_predictor(
 ) -> Callable[[Columns, int], tuple[np.ndarray, np.ndarray]]:
     """A function of columns of bytes and k, to the k best of each text.
 
-    It gives what the model does; where the model reads texts in stock ops, to
-    be served, terms are counted by `tfxclass.ops.text_terms`.
+    It gives what the model does, but for rounding. Where the model has stock
+    ops, to be served, compiled ops count terms and compute scores.
 
     Args:
         model: of a `Tagger`, from columns to probabilities.
@@ -29,7 +30,7 @@ def build_predictor(
 
     @tf.function(reduce_retracing=True)
     def best(columns, texts, k):
-        with text_features.counted(texts):
+        with text_features.counted(texts), sparse_linear.compiled():
             scores = model(columns, training=False)
         found = tf.math.top_k(scores, k)
         return found.indices, found.values
