@@ -1,8 +1,9 @@
-"""Linear one-vs-rest classifiers on sparse rows."""
+"""Linear one-vs-rest classifiers on sparse rows: training and scores."""
 
 import numpy as np
 
 from tests.fuzz_ops.descriptions import assert_ids
+from tests.fuzz_ops.descriptions import assert_near
 from tests.fuzz_ops.descriptions import described
 from tests.fuzz_ops.descriptions import is_moderate
 
@@ -57,4 +58,66 @@ def _draw_linear(d):
         "tolerance": 0.0,
         "threshold": 0.01,
         "seed": int(d.integer(0, 9)),
+    }
+
+
+def check_scores(args, outputs, live):
+    """Scores in NumPy; probabilities are in [0, 1]."""
+    del live
+    num_labels, activation = args["num_labels"], args["activation"]
+    ids, values = args["ids"], np.asarray(args["values"], np.float64)
+    assert outputs[0].shape == (len(ids), num_labels)
+    floats = [x for x in args.values() if np.asarray(x).dtype.kind == "f"]
+    if not is_moderate(*floats):
+        return
+    if activation != "none":
+        assert np.all((outputs[0] >= 0) & (outputs[0] <= 1.0001))
+        return
+    expected = np.tile(np.float64(args["biases"]), [len(ids), 1])
+    bound = np.abs(expected)
+    for row, column in np.argwhere(values != 0):
+        columns, entries = _weights_of(args, ids[row, column])
+        terms = values[row, column] * entries.astype(np.float64)
+        np.add.at(expected[row], columns, terms)
+        np.add.at(bound[row], columns, np.abs(terms))
+    bound = bound[:, :num_labels] * (ids.shape[1] + 3) * 2.0**-23
+    assert_near(outputs[0], expected[:, :num_labels], bound)
+
+
+def _weights_of(args, feature):
+    """`(columns, entries)` of a feature."""
+    place = args["places"][feature]
+    if place >= 0:
+        row = args["dense"][place]
+        return np.arange(len(row)), row
+    own = slice(*args["splits"][feature : feature + 2])
+    return args["columns"][own], args["entries"][own]
+
+
+@described("sparse_scores", check_scores)
+def _draw_scores(d):
+    batch, n, num_features = d.size(), d.size(), d.size()
+    num_labels = max(d.size(1, 80), 1)
+    # Several blocks of columns, at times.
+    num_labels += 4000 * (d.integer(0, 9) == 0)
+    num_groups, rows, num_entries = d.size(0, 4), d.size(), d.size(0, 40)
+    width = num_labels + num_groups
+    values = d.floats(batch, n)
+    return {
+        "ids": d.ids([batch, n], num_features),
+        "values": values if num_features else 0 * values,
+        "places": d.ids([num_features], rows, padded=True).astype(np.int32),
+        "dense": d.floats(rows, width),
+        "splits": d.splits(num_features, num_entries),
+        "columns": d.ids([num_entries], width).astype(np.int32),
+        "entries": d.floats(num_entries),
+        "biases": d.floats(width),
+        "groups": d.ids([num_labels if num_groups else 0], num_groups).astype(
+            np.int32
+        ),
+        "slope": np.float32(d.choice([1.0, 3.0, -0.5])),
+        "intercept": np.float32(d.choice([0.0, -1.0])),
+        "num_labels": int(num_labels),
+        "activation": d.choice(["none", "sigmoid", "softmax"]),
+        "group_slope": 1.2,
     }

@@ -65,6 +65,8 @@ def test_margins_are_added_to_those_below(num_groups):
     odds = np.exp(logits)
     expected = odds / odds.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(layer(ids, values), expected, 1e-3, 1e-6)
+    with sparse_linear.compiled():
+        np.testing.assert_allclose(layer(ids, values), expected, 1e-3, 1e-6)
     found = tagger_onnx.probabilities(
         tagger_onnx.Layers(layer, []), tf.constant(ids), tf.constant(values)
     )

@@ -13,11 +13,13 @@ import tensorflow as tf
 
 import tfxclass
 from tfxclass import cli
+from tfxclass.ops import library
 from tfxclass.ops import terms
 from tfxclass.text import Field
 from tfxclass.text import Tagger
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import fields as fields_lib
+from tfxclass.text import predictor
 from tfxclass.text import training
 
 TEXTS = [
@@ -262,6 +264,21 @@ def test_terms_counted_by_the_op_are_the_layers(trained, glosses):
     found = [[p for _, p in x] for x in answers]
     # A graph may add up in another order than single ops.
     np.testing.assert_allclose(found, best, rtol=1e-5)
+
+
+def test_answers_of_compiled_and_of_stock_ops(trained, glosses, monkeypatch):
+    """The same probabilities, but for rounding, and so the same best tag."""
+    columns = {"text": [x.encode() for x in [*glosses[0][2000:2100], ""]]}
+    found = predictor.build_predictor(trained.model)(columns, 6)
+    monkeypatch.setattr(library, "has_op", lambda op: op != "sparse_scores")
+    monkeypatch.setattr(predictor, "_has_top_k", lambda: False)
+    stock = predictor.build_predictor(trained.model)(columns, 6)
+    assert [x.dtype for x in found] == [x.dtype for x in stock]
+    # Sums of some thirty terms, then a logistic function.
+    np.testing.assert_allclose(found[1], stock[1], 1e-4)
+    is_clear = stock[1][:, 0] > 1.001 * stock[1][:, 1]
+    assert is_clear.mean() > 0.9
+    np.testing.assert_array_equal(found[0][is_clear, 0], stock[0][is_clear, 0])
 
 
 def test_tf_idf_by_hand():

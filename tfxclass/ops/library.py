@@ -285,13 +285,22 @@ def require_compiled(feature: str) -> None:
         raise refusal(feature)
 
 
+def has_op(op: str) -> bool:
+    """Whether the ops in use have an op, compiled or as a fallback.
+
+    Args:
+        op: str, its name without "tfxclass_".
+    """
+    return ops is not fallback.ops or op not in REFUSED
+
+
 def require_op(op: str) -> None:
     """Raises `NeedsCompiledOps` where the ops in use lack an op.
 
     Args:
         op: str, its name without "tfxclass_".
     """
-    if ops is fallback.ops and op in REFUSED:
+    if not has_op(op):
         raise refusal(REFUSED[op], op)
 
 

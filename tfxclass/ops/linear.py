@@ -9,6 +9,7 @@ from tfxclass.ops import library
 from tfxclass.types import Array
 
 tf.no_gradient("Tfxclass>LinearOneVsRest")
+tf.no_gradient("Tfxclass>SparseScores")
 
 
 class SparseWeights(NamedTuple):
@@ -111,4 +112,77 @@ def linear_one_vs_rest(
             threshold=threshold,
             seed=seed,
         )
+    )
+
+
+class ScoreWeights(NamedTuple):
+    """The weights of `sparse_scores`; columns are labels, then groups.
+
+    Attributes:
+        places: int32 `[num_features]`, the dense row of each feature; below 0
+            where it has a list.
+        dense: float32 `[rows, num_columns]`.
+        splits: int64 `[num_features + 1]`; the list of feature f has the
+            entries `splits[f]` to `splits[f + 1]`.
+        columns: int32 `[entries]`, in any order.
+        entries: float32 `[entries]`.
+        biases: float32 `[num_columns]`.
+    """
+
+    places: Array
+    dense: Array
+    splits: Array
+    columns: Array
+    entries: Array
+    biases: Array
+
+
+def sparse_scores(
+    ids: Array,
+    values: Array,
+    weights: ScoreWeights,
+    num_labels: int,
+    activation: str | None = None,
+    groups: Array | None = None,
+    slope: Array = 1.0,
+    intercept: Array = 0.0,
+    group_slope: float = 1.0,
+) -> tf.Tensor:
+    """Scores of sparse features by a linear model with sparse weights.
+
+    It computes what `tfxclass.text.SparseLinear` does in stock ops, in one pass
+    over blocks of labels. Threads share the blocks; the result does not depend
+    on their number. It runs on a CPU, and has no gradient.
+
+    Args:
+        ids: int64 `[batch, n]`, features.
+        values: float32 `[batch, n]`; where they are 0 there is no feature.
+        weights: `ScoreWeights`.
+        num_labels: int.
+        activation: `None` for margins, `"sigmoid"` or `"softmax"` of
+            `slope * margin + intercept`.
+        groups: int32 `[num_labels]`, the group of each label; its probability
+            is multiplied by the sigmoid of `group_slope` times the group's
+            margin. None without groups.
+        slope: float scalar.
+        intercept: float scalar.
+        group_slope: float.
+
+    Returns:
+        float32 `[batch, num_labels]`.
+
+    Raises:
+        InvalidArgumentError: shapes that do not agree; features, places,
+            columns or groups out of range.
+    """
+    return library.ops.tfxclass_sparse_scores(
+        ids,
+        values,
+        *weights,
+        groups=np.zeros(0, np.int32) if groups is None else groups,
+        slope=slope,
+        intercept=intercept,
+        num_labels=num_labels,
+        activation=activation or "none",
+        group_slope=group_slope,
     )

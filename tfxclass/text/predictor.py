@@ -1,4 +1,4 @@
-"""The function that a tagger predicts with: terms from a compiled op."""
+"""The function that a tagger predicts with: terms, scores by compiled ops."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.ops import library
+from tfxclass.ops import placement
+from tfxclass.rows import search
 from tfxclass.text import fields as fields_lib
+from tfxclass.text import sparse_linear
 from tfxclass.text import text_features
 from tfxclass.types import Columns
+
+# Of more, TensorFlow's own top_k finds the best as soon (measured).
+_FEW = 1000
 
 
 def build_predictor(
@@ -16,8 +23,8 @@ def build_predictor(
 ) -> Callable[[Columns, int], tuple[np.ndarray, np.ndarray]]:
     """A function of columns of bytes and k, to the k best of each text.
 
-    It gives what the model does; where the model reads texts in stock ops, to
-    be served, terms are counted by `tfxclass.ops.text_terms`.
+    It gives what the model does, but for rounding. Where the model has stock
+    ops, to be served, compiled ops count terms and compute scores.
 
     Args:
         model: of a `Tagger`, from columns to probabilities.
@@ -28,9 +35,12 @@ def build_predictor(
     features = model.get_layer("text_features")
 
     @tf.function(reduce_retracing=True)
-    def best(columns, texts, k):
-        with text_features.counted(texts):
+    def best(columns, texts, k, by_op):
+        with text_features.counted(texts), sparse_linear.compiled():
             scores = model(columns, training=False)
+        if by_op:
+            found = search.best_of_logits(scores, k)
+            return tf.cast(found.ids, tf.int32), found.logits
         found = tf.math.top_k(scores, k)
         return found.indices, found.values
 
@@ -40,7 +50,13 @@ def build_predictor(
             {name: tf.constant(x) for name, x in columns.items()},
             [tf.constant(x) for x in texts],
             tf.constant(k),
+            k <= _FEW and _has_top_k(),
         )
         return tuple(x.numpy() for x in found)
 
     return answer
+
+
+def _has_top_k():
+    """Whether a compiled op finds the best of scores, which lie on a CPU."""
+    return library.build()["ops"] == "compiled" and not placement.has_gpu()

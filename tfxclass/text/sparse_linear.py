@@ -1,5 +1,8 @@
 """A linear classifier with sparse weights on sparse features, for serving."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -9,7 +12,11 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.sparse_dense import sparse_product
+from tfxclass.ops import library
+from tfxclass.ops import placement
+from tfxclass.ops.linear import ScoreWeights
 from tfxclass.ops.linear import SparseWeights
+from tfxclass.ops.linear import sparse_scores
 from tfxclass.text import code_levels
 from tfxclass.types import Config
 from tfxclass.types import Shape
@@ -21,6 +28,21 @@ _MAX_DENSE_BYTES = 1 << 28
 # Of the margin of a group, in the logit of its probability: that of layers
 # that were saved without one.
 _GROUP_SLOPE = 3.0
+# A model is called with columns alone.
+_COMPILED = contextvars.ContextVar("compiled", default=False)
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[None]:
+    """Layers called within compute scores by the compiled op, if there is one.
+
+    Elsewhere they have stock ops alone, as exported models need them.
+    """
+    token = _COMPILED.set(True)
+    try:
+        yield
+    finally:
+        _COMPILED.reset(token)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -28,9 +50,9 @@ class SparseLinear(keras.layers.Layer):
     """One-vs-rest scores of sparse features by sparse weights.
 
     Weights are kept by feature, so that a row reads only the weights of its own
-    features. Features with many weights are dense rows, the others lists.
-    Stock ops alone; it is trained by `tfxclass.text.train_linear`, not by
-    gradients.
+    features. Features with many weights are dense rows, the others lists. The
+    layer has stock ops alone, except within `compiled`, where `Tagger` calls
+    it. It is trained by `tfxclass.text.train_linear`, not by gradients.
 
     Args:
         num_features: int, ids are below it.
@@ -135,7 +157,33 @@ class SparseLinear(keras.layers.Layer):
         )
 
     def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        if _COMPILED.get() and self._has_op():
+            return self.of_op(ids, values)
         return self.activated(self.margins(ids, values))
+
+    def _has_op(self):
+        # It has no GPU kernel: the weights would be copied at each call.
+        on_gpu = placement.on_gpu(placement.device_of(self.entries))
+        return library.has_op("sparse_scores") and not on_gpu
+
+    def of_op(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """What `call` gives, but for rounding, by the compiled op."""
+        names = ScoreWeights._fields
+        weights = ScoreWeights(*(getattr(self, name).value for name in names))
+        if self.parents is not None:
+            margins = sparse_scores(ids, values, weights, self.width)
+            return self.activated(margins)
+        return sparse_scores(
+            ids,
+            values,
+            weights,
+            self.num_labels,
+            self.activation,
+            None if self.groups is None else self.groups.value,
+            self.slope.value,
+            self.intercept.value,
+            self.group_slope,
+        )
 
     def activated(self, margins: tf.Tensor) -> tf.Tensor:
         """The output, of `margins`."""

@@ -35,8 +35,9 @@ from tfxclass.types import Path
 from tfxclass.types import Tags
 from tfxclass.types import Texts
 
-# Texts that are answered at a time: their scores fit in the second cache.
-_BATCH, _MAX_SCORES = 64, 1 << 20
+# Texts that are answered at a time. They share what is read of the weights;
+# the scores of more would leave the cache (measured).
+_BATCH, _MAX_SCORES = 64, 1 << 21
 # Entries of the summary: what is mixed with the linear scores.
 _MIXED = ("neighbors", "landmarks", "hidden_units", "embedding_dim")
 

@@ -29,6 +29,8 @@ REFUSED = {
     "lsh_members": _LSH,
     "lsh_hash": "A hash code of a vector",
     "lsh_sparse_hash": "The hash code of a sparse vector",
+    # `tfxclass.text.SparseLinear` has stock ops for the same.
+    "sparse_scores": "The scores of sparse features",
 }
 
 
