@@ -483,6 +483,12 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     done = capsys.readouterr()
     assert "--overwrite" in done.err and "reading" not in done.out
     assert cli.main([*fit, "--effort", "fast", "--overwrite"]) == 0
+    version = tmp_path / "served" / "1"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    capsys.readouterr()
+    assert cli.main([*fit[:-1], str(version.parent)]) == 1
+    assert "`--out` must not hold another export" in capsys.readouterr().err
 
 
 @pytest.mark.slow
