@@ -130,7 +130,8 @@ def _check_distinct(names, removed):
         if number not in gone and first.setdefault(name, number) != number:
             raise ValueError(
                 "`class_names` must be distinct. Received: "
-                f"{name!r} for the classes {first[name]} and {number}"
+                f"{name!r} for the classes {first[name]} and {number}. Fix: "
+                "make them differ, for example by their ids"
             )
 
 
