@@ -67,7 +67,7 @@ def _without_start_notes():
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of all commands; `options.command` is "fit" or "predict"."""
+    """The parser of all commands; `options.command` is such as "fit"."""
     found = argparse.ArgumentParser(
         prog="tfxclass",
         description="Classifiers with very many classes.",
@@ -85,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = tag.add_subparsers(required=True, metavar="COMMAND")
     _add_fit(verbs)
     _add_predict(verbs)
+    _add_evaluate(verbs)
     return found
 
 
@@ -113,17 +114,17 @@ def _add_fit(verbs):
         metavar="COLUMN",
         help="columns with texts (default: text)",
     )
-    fit.add_argument(
-        "--tags",
-        default="tags",
-        metavar="COLUMN",
-        help="column with the tags (default: %(default)s)",
-    )
+    _add_tags(fit)
     fit.add_argument(
         "--out",
         required=True,
         metavar="FOLDER",
         help="where to save the tagger",
+    )
+    fit.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the tagger that is in the folder of --out",
     )
     fit.add_argument(
         "--test",
@@ -147,12 +148,6 @@ def _add_fit(verbs):
         metavar="FOLDER",
         help="where to export a version for TensorFlow Serving, too "
         "(default: no export)",
-    )
-    fit.add_argument(
-        "--separator",
-        default="|",
-        help="between the tags in a field of a CSV or TSV file; '' for one tag "
-        "in each row (default: %(default)s)",
     )
     _add_encoding(fit)
     fit.set_defaults(command="fit")
@@ -187,6 +182,40 @@ def _add_predict(verbs):
     )
     _add_encoding(predict)
     predict.set_defaults(command="predict")
+
+
+def _add_evaluate(verbs):
+    evaluate = verbs.add_parser(
+        "evaluate",
+        help="measure how good the predicted tags are",
+        description="Predicts the tags of texts, and compares them with the "
+        "tags of the file. Prints the measures of `Tagger.evaluate` as JSON.",
+    )
+    evaluate.add_argument("model", help="folder of the tagger")
+    evaluate.add_argument(
+        "--data",
+        required=True,
+        metavar="FILE",
+        help="file of texts and their tags, with the columns of the training",
+    )
+    _add_tags(evaluate)
+    _add_encoding(evaluate)
+    evaluate.set_defaults(command="evaluate")
+
+
+def _add_tags(command):
+    command.add_argument(
+        "--tags",
+        default="tags",
+        metavar="COLUMN",
+        help="column with the tags (default: %(default)s)",
+    )
+    command.add_argument(
+        "--separator",
+        default="|",
+        help="between the tags in a field of a CSV or TSV file; '' for one tag "
+        "in each row (default: %(default)s)",
+    )
 
 
 def _add_encoding(command):

@@ -113,7 +113,11 @@ def main(data=None, epochs=8, path=None):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data")
+    parser.add_argument(
+        "--data",
+        help="file of numpy.savez with `images` [n, height, width], 0 to 255, "
+        "and `identities` [n] (default: simple figures)",
+    )
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--path", help="folder of the model's versions")
     main(**vars(parser.parse_args()))

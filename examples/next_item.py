@@ -113,7 +113,11 @@ def main(data=None, epochs=2, path=None):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data")
+    parser.add_argument(
+        "--data",
+        help="text file with a session a line: item ids from 1, in order "
+        "(default: a small set is generated)",
+    )
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--path", help="folder of the model's versions")
     main(**vars(parser.parse_args()))

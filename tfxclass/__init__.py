@@ -97,3 +97,14 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """Says in which module a name is; it is no part of this one."""
+    for module in (layers, optimizers, metrics, losses, samplers, text):
+        if name in module.__all__:
+            raise AttributeError(
+                f"module 'tfxclass' has no attribute {name!r}. Did you mean "
+                f"{module.__name__}.{name}?"
+            )
+    raise AttributeError(f"module 'tfxclass' has no attribute {name!r}")

@@ -32,11 +32,18 @@ def _fit(options):
     from tfxclass.paths import check_folder
     from tfxclass.text import Tagger
     from tfxclass.text import readers
+    from tfxclass.text import tagger_files
 
     check_folder(options.out, "--out")
+    tagger_files.check_folder(options.out, "--out")
+    if not options.overwrite and tagger_files.is_tagger(options.out):
+        raise ValueError(
+            f"--out {options.out} has a saved tagger. Fix: give another "
+            "folder, or --overwrite to replace it"
+        )
     if options.export:
         check_folder(options.export, "--export")
-    data = _read(options.data, options)
+    data = _read(options.data, options.text, options)
     fields = readers.fields_of(options.data, options.text)
     test = _read_test(options, fields) if options.test else None
     tagger = Tagger(fields=fields, effort=options.effort, seed=options.seed)
@@ -44,18 +51,18 @@ def _fit(options):
     # First: nothing that fails later may lose what was learned.
     _save(tagger, options.out)
     if test:
-        print(json.dumps(tagger.evaluate(*test), indent=2))
+        _print_measures(tagger, test)
     if options.export:
         print(f"exported {tagger.export(options.export)}")
 
 
-def _read(path, options):
+def _read(path, texts, options):
     """Reads `(texts, tags)`; ValueError for a file without any tag."""
     from tfxclass.text import columns
     from tfxclass.text import readers
 
     texts, tags = readers.read(
-        path, options.text, options.tags, options.encoding, options.separator
+        path, texts, options.tags, options.encoding, options.separator
     )
     if not any(tags):
         raise ValueError(
@@ -73,7 +80,7 @@ def _read_test(options, fields):
     """Reads `(texts, tags)` of --test, before the training begins."""
     from tfxclass.text import readers
 
-    test = _read(options.test, options)
+    test = _read(options.test, options.text, options)
     of_test = readers.fields_of(options.test, options.text)
     if fields and fields[0].kind == "words" and of_test != fields:
         raise ValueError(
@@ -118,13 +125,25 @@ def _predict(options):
         _answer(tagger, {name: [text] for name in columns}, options)
 
 
+def _evaluate(options):
+    from tfxclass.text import Tagger
+
+    tagger = Tagger.load(options.model)
+    data = _read(options.data, list(tagger.model.input), options)
+    _print_measures(tagger, data)
+
+
+def _print_measures(tagger, data):
+    print(json.dumps(tagger.evaluate(*data), indent=2))
+
+
 def _answer(tagger, texts, options):
     for answer in tagger.predict(texts, options.k, options.threshold):
         tags = [{"tag": tag, "probability": round(p, 4)} for tag, p in answer]
         print(json.dumps(tags, ensure_ascii=False), flush=True)
 
 
-_COMMANDS = {"fit": _fit, "predict": _predict}
+_COMMANDS = {"fit": _fit, "predict": _predict, "evaluate": _evaluate}
 
 if __name__ == "__main__":
     sys.exit(main())

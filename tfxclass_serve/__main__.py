@@ -16,6 +16,8 @@ from tfxclass_serve.folders import versions_in
 _NOTE = """\
 tfxclass-serve is for development. In production run the image
 tensorflow/serving on the same folder; see serving/README.md."""
+# Seconds beyond the grace after which the process ends in any case.
+_MARGIN = 5.0
 
 
 def parse_arguments(argv=None):
@@ -181,6 +183,28 @@ def _make_server(arguments):
         sys.exit(f"tfxclass-serve: {e}")
 
 
+def _wake_by_signals():
+    """A socket that can be read once SIGINT or SIGTERM has come.
+
+    The system may hand a signal to any thread. A wait for a lock in the main
+    thread would not notice, and a handler that takes a lock may find it taken.
+    """
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    # Python does not own the socket from here on, so that it stays open.
+    signal.set_wakeup_fd(waker.detach())
+    return woken
+
+
+def _end_after(seconds):
+    """Ends the process then, whatever is still waited for."""
+    timer = threading.Timer(seconds, os._exit, [1])
+    timer.daemon = True
+    timer.start()
+
+
 def main(argv=None):
     arguments = parse_arguments(argv)
     # It loads TensorFlow, without the notes that bury what a user reads. The
@@ -195,14 +219,13 @@ def main(argv=None):
     # Nothing is under way while models load: a signal ends the process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     server.load()
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    woken = _wake_by_signals()
     server.start()
     for kind, api in (("REST", server.rest), ("gRPC", server.grpc)):
         if api is not None:
             print(f"{kind} at {arguments.host}:{api.port}", flush=True)
-    stop.wait()
+    woken.recv(1)
+    _end_after(arguments.grace_seconds + _MARGIN)
     is_clean = server.stop(arguments.grace_seconds)
     print("Stopped." if is_clean else "Stopped; some requests were cut off.")
     sys.stdout.flush()

@@ -24,6 +24,8 @@ from tfxclass_serve.grpc_services import OpenCalls
 from tfxclass_serve.grpc_services import Prediction
 
 _THREADS = 32
+# Calls that are cut off end at once, unless the gRPC library fails.
+_MAX_CANCEL_SECONDS = 2.0
 
 
 class _Pool(futures.ThreadPoolExecutor):
@@ -117,7 +119,7 @@ class GrpcServer:
         left = max(end - time.monotonic(), 0.0)
         is_clean = self._calls.wait_for_none(left)
         # Those who watch the health would hold it up to the end.
-        self._server.stop(0).wait()
+        self._server.stop(0).wait(_MAX_CANCEL_SECONDS)
         for pool in (self._pool, self._watchers):
             pool.shutdown(wait=False)
         return is_clean

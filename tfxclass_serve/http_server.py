@@ -85,7 +85,7 @@ class HttpServer:
             self.is_draining = True
         self._waker.send(b"x")
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(grace)
         self._listener.close()
         self._wait_for_none(min(grace, linger))
         self._end(lambda one: one.is_idle, socket.SHUT_RD)

@@ -77,7 +77,7 @@ def _rows(instances, infos):
                     "Expecting value/list but got object at item "
                     f"{number} of input list"
                 )
-        return {name: to_array(instances, infos[name])}
+        return {name: to_array(instances, infos[name], name)}
     for number, row in enumerate(instances):
         if not _is_named(row):
             raise invalid(
@@ -90,7 +90,7 @@ def _rows(instances, infos):
                 f"{','.join(sorted(infos))}"
             )
     return {
-        name: to_array([row[name] for row in instances], info)
+        name: to_array([row[name] for row in instances], info, name)
         for name, info in infos.items()
     }
 
@@ -98,11 +98,13 @@ def _rows(instances, infos):
 def _columns(inputs, infos):
     if not _is_named(inputs):
         (name,) = _only_name(infos, "inputs is a plain value/list")
-        return {name: to_array(inputs, infos[name])}
+        return {name: to_array(inputs, infos[name], name)}
     for name in infos:
         if name not in inputs:
             raise invalid(f"Missing named input: {name} in 'inputs' object.")
-    return {name: to_array(inputs[name], info) for name, info in infos.items()}
+    return {
+        name: to_array(inputs[name], info, name) for name, info in infos.items()
+    }
 
 
 def _only_name(infos, what):

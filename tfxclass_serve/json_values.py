@@ -25,6 +25,10 @@ def show(value):
     return text if len(text) <= _SHOWN else text[:_SHOWN] + " ..."
 
 
+# Inputs of tfxclass' exports whose rows may have any number of ids.
+_PADDED = ("exclude_ids", "only_ids", "boost_ids")
+
+
 def is_base64(value):
     """Whether a value is bytes: an object with the key "b64" alone."""
     return (
@@ -34,8 +38,14 @@ def is_base64(value):
     )
 
 
-def to_array(value, info):
-    """The array of nested lists; strings as bytes objects."""
+def to_array(value, info, name=""):
+    """The array of nested lists; strings as bytes objects.
+
+    Args:
+        value: of JSON.
+        info: what has its `dtype`.
+        name: str, of the input; rows of ids that are filters are padded.
+    """
     dtype = tf.as_dtype(info.dtype)
     shape, level = [], value
     while isinstance(level, list):
@@ -49,7 +59,8 @@ def to_array(value, info):
             f"{len(shape)} levels."
         )
     leaves = []
-    _flatten(value, shape, 0, leaves)
+    hint = f". Pad the rows of {name} with -1" if name in _PADDED else ""
+    _flatten(value, shape, 0, leaves, hint)
     convert = _CONVERTERS.get(dtype)
     if convert is None:
         raise TensorFlowError(
@@ -63,7 +74,7 @@ def to_array(value, info):
     return array.reshape(shape)
 
 
-def _flatten(value, shape, level, leaves):
+def _flatten(value, shape, level, leaves, hint):
     if not isinstance(value, list):
         if level != len(shape):
             raise invalid(
@@ -80,10 +91,10 @@ def _flatten(value, shape, level, leaves):
     if len(value) != shape[level]:
         raise invalid(
             f"Encountered list at unexpected size: {len(value)} at level: "
-            f"{level} expected size: {shape[level]}"
+            f"{level} expected size: {shape[level]}{hint}"
         )
     for part in value:
-        _flatten(part, shape, level + 1, leaves)
+        _flatten(part, shape, level + 1, leaves, hint)
 
 
 def _refuse(value, dtype):

@@ -26,3 +26,13 @@ def test_no_notes_of_tensorflow():
         text=True,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_help_says_what_data_is_read():
+    found = [
+        call
+        for path in sorted((ROOT / "examples").glob("*.py"))
+        for call in path.read_text(encoding="utf8").split("add_argument(")
+        if call.lstrip().startswith('"--data"')
+    ]
+    assert found and all("help=" in call for call in found)

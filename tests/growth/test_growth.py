@@ -378,6 +378,20 @@ def test_names_that_cannot_be_saved(name):
         layers.FullSoftmax(2, class_names=["a", name])
 
 
+def test_names_must_be_distinct():
+    message = "distinct. Received: 'a' for the classes 0 and 2"
+    with pytest.raises(ValueError, match=message):
+        layers.FullSoftmax(4, class_names=["a", "b", "a", "b"])
+    # The name of a removed class is free.
+    model = small_model(layers.FullSoftmax(3, class_names=["a", "b", "c"]))
+    left = tfxclass.remove_classes(model, [0, 1])
+    grown = tfxclass.add_classes(left, 1, labels=["b"]).layers[-1]
+    assert list(grown.class_names) == ["b", "b", "c"]
+    config = keras.saving.serialize_keras_object(grown)
+    again = keras.saving.deserialize_keras_object(config)
+    assert list(again.class_names) == ["b", "b", "c"]
+
+
 def test_labels_need_names_of_the_others():
     model = small_model(layers.FullSoftmax(CLASSES))
     with pytest.raises(ValueError, match="without class_names"):

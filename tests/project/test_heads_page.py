@@ -1,6 +1,8 @@
 """The table of docs/heads.md says what the heads take and refuse."""
 
+import inspect
 import pathlib
+import re
 
 import keras
 import numpy as np
@@ -90,3 +92,23 @@ def table():
 def test_the_table_is_that_of_the_code():
     expected = "\n".join(table())
     assert expected in PAGE.read_text(encoding="utf8"), expected
+
+
+@pytest.mark.parametrize("name", sorted({*layers.__all__} - {*NO_HEADS}))
+def test_help_names_the_arguments_that_are_passed_on(name):
+    head = getattr(layers, name)
+    found = re.search(r"\*\*kwargs: arguments of (.*?\))\.", head.__doc__, re.S)
+    named = {x for x in re.findall(r"`(\w+)`", found[1]) if x.islower()}
+    accepted = {
+        argument
+        for base in head.__mro__
+        if issubclass(base, layers.OutputHead)
+        for argument in inspect.signature(base.__init__).parameters
+    }
+    assert {"loss_options", "class_names", "activation"} <= named <= accepted
+    takes = {
+        "loss": len(head.loss_kinds) > 1,
+        "kernel_dtype": "bfloat16" in head.kernel_dtypes,
+        "similarity": issubclass(head, layers.ClassHead),
+    }
+    assert named & takes.keys() == {x for x in takes if takes[x]}

@@ -540,3 +540,12 @@ def test_an_empty_name_of_a_tensorflow_is_none(monkeypatch):
     expected = build.tensorflow_flags()
     monkeypatch.setenv("TFXCLASS_TENSORFLOW", "")
     assert build.tensorflow_flags() == expected
+
+
+def test_packages_of_the_examples_are_named():
+    """Another install of the extra would compile the ops again."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf8")
+    listed = re.search(r"^examples = \[(.*)\]$", project, re.M)[1]
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf8")
+    packages = " ".join(re.findall(r'"(.+?)"', listed))
+    assert f"pip install {packages}\n" in page

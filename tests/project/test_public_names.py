@@ -55,3 +55,18 @@ def test_optimizers_have_the_arguments_of_keras(name):
     for mine, theirs in zip(positional, expected):
         assert (mine.name, mine.default) == (theirs.name, theirs.default)
     assert "l2" in own.parameters
+
+
+@pytest.mark.parametrize(
+    "name, place",
+    [
+        ("SampledSoftmax", "tfxclass.layers.SampledSoftmax"),
+        ("Cosine", "tfxclass.layers.Cosine"),
+        ("Tagger", "tfxclass.text.Tagger"),
+        ("HeadAdam", "tfxclass.optimizers.HeadAdam"),
+    ],
+)
+def test_a_name_without_its_module_is_suggested(name, place):
+    with pytest.raises(AttributeError, match=f"Did you mean {place}"):
+        getattr(tfxclass, name)
+    assert not hasattr(tfxclass, "NoSuchName")

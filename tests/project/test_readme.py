@@ -117,3 +117,11 @@ def test_serving_without_a_server(tmp_path, monkeypatch):
 def test_it_is_short_enough_to_read():
     text = (ROOT / "README.md").read_text(encoding="utf8")
     assert len(text.splitlines()) <= 160
+
+
+@pytest.mark.parametrize("page", ["README.md", "serving/README.md"])
+def test_pages_with_the_server_install_it(page):
+    """The server is a package of its own, which tfxclass does not need."""
+    text = (ROOT / page).read_text(encoding="utf8")
+    install = text.find("pip install './tfxclass_serve[cpu,grpc]'")
+    assert 0 <= install < text.find("tfxclass-serve models/")

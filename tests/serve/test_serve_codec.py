@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass_serve import json_codec
@@ -91,3 +93,17 @@ class TestFuzz:
         text = json.dumps(document)
         back = json.loads(text)["predictions"]
         np.testing.assert_array_equal(np.array(back, "float32"), array)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"instances": [{"exclude_ids": [1, 2]}, {"exclude_ids": [3]}]},
+        {"inputs": {"exclude_ids": [[1, 2], [3]]}},
+    ],
+)
+def test_ids_of_filters_must_be_padded(document):
+    info = meta_graph_pb2.TensorInfo(dtype=types_pb2.DT_INT64)
+    message = "size: 1 .*Pad the rows of exclude_ids with -1"
+    with pytest.raises(TensorFlowError, match=message):
+        json_codec.predict_inputs(document, {"exclude_ids": info})

@@ -143,3 +143,27 @@ def test_it_does_not_import_tfxclass():
             names.append(getattr(node, "module", None) or "")
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 assert not [x for x in names if x.split(".")[0] == "tfxclass"]
+
+
+@pytest.mark.parametrize(
+    "wait, code",
+    [
+        ("main._wake_by_signals().recv(1)", 0),
+        # The end does not wait for a lock that is never free.
+        ("main._end_after(0.2); threading.Event().wait()", 1),
+    ],
+    ids=["signal", "end"],
+)
+def test_the_end_waits_for_nothing(wait, code):
+    """The system may hand SIGTERM to any thread."""
+    program = f"""
+import signal, threading
+from tfxclass_serve import __main__ as main
+signal.signal(signal.SIGTERM, lambda *_: None)
+def tell():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+threading.Timer(0.5, tell).start()
+{wait}
+"""
+    found = subprocess.run([sys.executable, "-c", program], timeout=30)
+    assert found.returncode == code

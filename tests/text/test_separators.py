@@ -15,7 +15,8 @@ PLACES = ["Paris, Texas", "London, Ontario", "Rome, Georgia"] * 9
 def test_another_separator_is_found(separator):
     fields = [x.replace(",", separator) for x in TAGS]
     given = ";" if separator == "|" else "|"
-    assert other_separator(fields, given) == separator
+    found = other_separator(fields, given)
+    assert found.separator == separator and not found.is_mixed
     assert other_separator(fields, separator) is None
 
 
@@ -24,15 +25,46 @@ def test_another_separator_is_found(separator):
     [
         (["animal", "food"], "|"),
         (PLACES, "|"),
-        ([*TAGS, "animal|cake"], "|"),
+        ([*PLACES, "Paris|Rome"], "|"),
+        (["R&amp;D", "tea|R&amp;D", "R&amp;D"] * 9, "|"),
+        (["1,000", "1,000|N,N-dimethyl"] * 9, "|"),
         (TAGS, ""),
         (["a"] * 30 + TAGS[:3], "|"),
         ([], "|"),
     ],
-    ids=["single", "names", "both", "one_tag", "few", "none"],
+    ids=[
+        "single",
+        "names",
+        "both",
+        "entity",
+        "number",
+        "one_tag",
+        "few",
+        "none",
+    ],
 )
 def test_ordinary_tags(fields, separator):
     assert other_separator(fields, separator) is None
+
+
+@pytest.mark.parametrize("separator", [", ", ",", ";"])
+def test_some_rows_with_another_separator(separator):
+    """Their parts are tags of other rows, or have no space between them."""
+    fields = ["food|cake", "animal|food", "snow", "cake"] * 50
+    joined = [x.replace(", ", separator) for x in TAGS]
+    found = other_separator([*fields, *joined], "|")
+    assert found.is_mixed and found.count == 3
+    assert found.separator == separator.strip()
+    assert found.example == f"food{separator}cake"
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_rare_tags_without_a_space(separator):
+    """No tag occurs twice."""
+    names = [chr(97 + i) * 3 for i in range(24)]
+    fields = [separator.join(names[i : i + 2]) for i in range(0, 24, 2)]
+    assert other_separator(fields, "|").separator == separator
+    assert other_separator([*fields, "one|two"], "|").is_mixed
 
 
 def test_a_file_is_checked_once(tmp_path):
@@ -46,3 +78,12 @@ def test_a_file_is_checked_once(tmp_path):
     list(file)
     texts, tags = readers.read(path, "text", "tags", separator=",")
     assert texts == {"text": ["a"] * 5} and tags[0] == ["food", "cake"]
+
+
+def test_a_file_of_two_separators(tmp_path):
+    path = tmp_path / "train.tsv"
+    rows = [*TAGS, "animal|food", "cake|food"]
+    path.write_text("text\ttags\n" + "".join(f"a\t{x}\n" for x in rows))
+    message = r"3 rows .* ',' between tags.* other rows have '\|': 'food, cake'"
+    with pytest.warns(UserWarning, match=message):
+        list(TextFile(path, "text", "tags"))

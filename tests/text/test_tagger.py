@@ -101,6 +101,10 @@ def test_save_and_load(trained, glosses, tmp_path):
     assert loaded.evaluate(texts, kinds) == trained.evaluate(texts, kinds)
     with pytest.raises(ValueError, match="holds no tagger"):
         Tagger.load(tmp_path)
+    trained.export(tmp_path / "served", verify=False)
+    for folder in ("served", "served/1"):
+        with pytest.raises(ValueError, match="is an export for serving"):
+            Tagger.load(tmp_path / folder)
 
 
 def test_export_answers_as_the_tagger(trained, glosses, tmp_path):
@@ -488,6 +492,20 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out) == kept
     assert cli.main(["tag", "ask", str(tmp_path)]) == 1
     assert "holds no tagger" in capsys.readouterr().err
+    evaluate = ["tag", "evaluate", out, "--data", data]
+    assert cli.main(evaluate) == 0
+    assert json.loads(capsys.readouterr().out)["precision_at_1"] == 1.0
+    # A saved tagger is replaced only if that is said.
+    assert cli.main([*fit, "--effort", "fast"]) == 1
+    done = capsys.readouterr()
+    assert "--overwrite" in done.err and "reading" not in done.out
+    assert cli.main([*fit, "--effort", "fast", "--overwrite"]) == 0
+    version = tmp_path / "served" / "1"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    capsys.readouterr()
+    assert cli.main([*fit[:-1], str(version.parent)]) == 1
+    assert "`--out` must not hold another export" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What a tagger learns on held-out texts: passes, votes, thresholds."""
 
+import re
 import types
 
 import numpy as np
@@ -17,7 +18,9 @@ from tfxclass.text import linear_tree
 from tfxclass.text import near_texts
 from tfxclass.text import neighbors
 from tfxclass.text import sparse_linear
+from tfxclass.text import training_cost
 from tfxclass.text import tried_labels
+from tfxclass.text.ensemble import Plan
 from tfxclass.text.ensemble import best_share
 from tfxclass.text.model_selection import PRESETS
 from tfxclass.text.model_selection import ModelSelection
@@ -456,3 +459,39 @@ def test_texts_without_known_terms_are_told():
     tagger = quiet(effort="fast", fields=[Field("text")])
     with pytest.warns(UserWarning, match="Only .* of 30 held-out texts have"):
         tagger.fit(texts, ["a", "b", "c"] * 100)
+
+
+def test_one_estimate_of_all_phases_comes_first(capsys):
+    Tagger(neighbors=0).fit(MANY, MANY_TAGS)
+    lines = capsys.readouterr().out.splitlines()
+    costs = [x for x in lines if "CPU seconds" in x]
+    assert costs == [lines[1]] and lines[2].startswith("tagger: tried")
+    assert re.search(r"takes about \d+ CPU seconds and \d\.\d GB$", lines[1])
+    # Of few texts, without trials.
+    Tagger(effort="fast").fit(TEXTS, TAGS)
+    assert capsys.readouterr().out.count("CPU seconds") == 1
+
+
+def test_the_estimate_grows_with_what_is_trained():
+    _, rows = random_rows(400, 15, 0)
+    has = np.random.default_rng(1).random((400, 90)) < 0.1
+    labels = from_pairs(400, *np.nonzero(has))
+    data = LabeledRows(rows, labels, 15, 90)
+    tried = training_cost.Trials(1, 1, False, 400, 90, 40, 1)
+    plain = training_cost.trials(data, tried, "squared_hinge")
+    tuned = tried._replace(num_c=3, is_tuned=True)
+    both = training_cost.trials(data, tuned, "squared_hinge")
+    assert both.seconds > 3 * plain.seconds
+    nothing = Plan(0, 0, (0, 0), (0, 0))
+    costs = [
+        training_cost.mixed_in(data, data, plan, 40).seconds
+        for plan in (
+            nothing,
+            nothing._replace(landmarks=400),
+            nothing._replace(hidden=(512, 8)),
+            nothing._replace(embedding=(256, 6)),
+        )
+    ]
+    assert min(costs[1:]) > 2 * costs[0]
+    cost = training_cost.Cost(1.0, 0.5).then(training_cost.Cost(2.4, 0.7))
+    assert str(cost) == "about 3 CPU seconds and 0.7 GB"

@@ -47,7 +47,8 @@ class AdaptiveProjectedSoftmax(PartitionedHead):
         projection_dims: list of ints, width of the class vectors of each group.
         l2: float >= 0. `l2 / 2` times the sum of all squared weights is added
             to the training loss.
-        **kwargs: arguments of `OutputHead`.
+        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
+            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
 
     Raises:
         ValueError: if neither or both of `counts` and `group_sizes` are given,

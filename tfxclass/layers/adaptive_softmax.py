@@ -48,7 +48,8 @@ class AdaptiveSoftmax(PartitionedHead):
             gives a full softmax. `split_by_frequency` finds good values.
         div_value: float >= 1. The class vectors of cluster i = 1, 2, ... have
             `dim // div_value**i` numbers, at least 1. Defaults to 4.
-        **kwargs: arguments of `OutputHead`.
+        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
+            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
 
     Example:
 

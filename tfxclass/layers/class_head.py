@@ -51,9 +51,9 @@ class ClassHead(PartitionedHead):
             `[num_classes, dim]`, whose rows are the class vectors (tied
             weights). They are saved with their owner. Gradients of both uses
             are summed. Defaults to None.
-        **kwargs: arguments of `OutputHead`, such as `activation`,
-            `kernel_initializer`, `seed`, `loss_options`, `loss` and
-            `kernel_dtype`, and of `keras.layers.Layer`.
+        **kwargs: arguments of `OutputHead` (`loss`, `loss_options`,
+            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
+            `num_negatives`, `seed`) and of `keras.layers.Layer`.
 
     Attributes:
         answer_temperature: float > 0. Logits are divided by it before they

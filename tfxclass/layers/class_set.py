@@ -90,11 +90,21 @@ def packed_names(names: Sequence[str] | None) -> dict[str, str] | None:
     return {"packed": base64.b64encode(data).decode("ascii")}
 
 
-def checked_names(given: Any, num_classes: int) -> list[str] | None:
-    """List of str, one for each class; or None."""
+def checked_names(
+    given: Any, num_classes: int, removed: Iterable[int] = ()
+) -> list[str] | None:
+    """List of str, one for each class; or None.
+
+    Args:
+        given: sequence of str, or a configuration with them.
+        num_classes: int.
+        removed: class ids, whose names other classes may have.
+    """
     if given is None:
         return None
-    if isinstance(given, Mapping):
+    # Files of earlier versions may have a name twice.
+    is_saved = isinstance(given, Mapping)
+    if is_saved:
         data = zlib.decompress(base64.b64decode(given["packed"]))
         given = data.decode("utf-8").split("\n")
     names = as_list("class_names", given, "names")
@@ -106,7 +116,23 @@ def checked_names(given: Any, num_classes: int) -> list[str] | None:
             f"Received: {len(names)} names with num_classes={num_classes}"
             + (f", among them {bad[0]!r}" if bad else "")
         )
+    if not is_saved:
+        _check_distinct(names, removed)
     return names
+
+
+def _check_distinct(names, removed):
+    """Raises ValueError for the first name that an earlier class has."""
+    if len(set(names)) == len(names):
+        return
+    first, gone = {}, set(removed)
+    for number, name in enumerate(names):
+        if number not in gone and first.setdefault(name, number) != number:
+            raise ValueError(
+                "`class_names` must be distinct. Received: "
+                f"{name!r} for the classes {first[name]} and {number}. Fix: "
+                "make them differ, for example by their ids"
+            )
 
 
 def _is_name(x):

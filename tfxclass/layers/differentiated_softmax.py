@@ -35,7 +35,8 @@ class DifferentiatedSoftmax(PartitionedHead):
             sum to `num_classes`, and the widths to the number of features.
             Classes are numbered block by block, frequent classes first.
             `split_by_frequency` finds good sizes.
-        **kwargs: arguments of `OutputHead`.
+        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
+            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
 
     Example:
 

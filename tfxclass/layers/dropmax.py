@@ -120,7 +120,9 @@ class DropMax(SavedRandom, SampledHead):
             `SampledSoftmax`.
         mode_options: dict of the options of the mode, or None for their
             defaults. See the list below.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
+            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
+            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
 
     Keys of `mode_options`:
 

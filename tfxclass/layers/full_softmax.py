@@ -34,7 +34,10 @@ class FullSoftmax(ClassHead):
 
     Args:
         num_classes: int, number of classes.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
+            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
+            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
+            `seed`).
 
     Example:
 

@@ -74,9 +74,10 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         use_bias: bool, whether each node vector has a bias.
         beam_width: int, number of nodes that an export keeps at each level.
             `num_classes` of them miss nothing. At least `k` are kept.
-        **kwargs: arguments of `OutputHead`. `kernel_initializer` initializes
-            `kernel`, `[num_node_rows, dim]`, the vectors of the nodes. Its last
-            column is the bias.
+        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
+            `activation`, `kernel_initializer`, `seed`). `kernel_initializer`
+            initializes `kernel`, `[num_node_rows, dim]`, the vectors of the
+            nodes. Its last column is the bias.
 
     Values of `multi_label`:
 

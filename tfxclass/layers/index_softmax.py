@@ -24,7 +24,11 @@ class IndexSoftmax(SampledSoftmax):
             `SampledSoftmax`.
         sampler_options: dict, other arguments of the sampler by name, or None.
         seed: int, seed of all that the head draws.
-        **kwargs: `ClassHead`'s arguments, and `placement`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
+            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
+            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
+            `num_negatives`). `placement="host"` keeps class vectors in host
+            memory.
     """
 
     sampler_class: type[IndexedSampler]

@@ -35,8 +35,11 @@ class LSHSoftmax(IndexSoftmax):
             `{"neighbor_fraction": 1.0, "correction": "none"}`. `"scheme":
             "label"` looks up labels instead of features.
         seed: int, seed of all sampling.
-        **kwargs: arguments of `ClassHead`, such as `similarity`, and
-            `placement`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
+            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
+            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
+            `num_negatives`). `placement="host"` keeps class vectors in host
+            memory.
 
     Example:
 

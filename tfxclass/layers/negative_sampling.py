@@ -51,7 +51,9 @@ class NegativeSampling(SampledHead):
             word2vec's is `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
         calibration: float in [0, 1], t in the gSASRec paper, for a uniform
             sampler. Defaults to 0. Petrov & Macdonald recommend 0.75.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
+            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
+            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
 
     Example:
 

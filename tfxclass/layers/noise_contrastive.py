@@ -51,7 +51,9 @@ class NoiseContrastive(SampledHead):
             log(num_classes), so logits of 0 are the uniform distribution. 0 is
             the value of Mnih & Teh and of `tf.nn.nce_loss`. With 0, an
             untrained model is certain of every class.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
+            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
+            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
 
     Example:
 

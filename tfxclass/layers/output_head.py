@@ -86,8 +86,8 @@ class OutputHead(keras.layers.Layer):
             probability of its own. For `"squared_hinge"` the probability is the
             sigmoid of the margin: it ranks correctly, and `tfxclass.calibrate`
             makes it a probability. Defaults to `"softmax"`.
-        class_names: sequence of str, the name of each class, for the answers of
-            exported models. Defaults to None.
+        class_names: sequence of distinct str, the name of each class, for the
+            answers of exported models. Defaults to None.
         num_negatives: int, number of hard negatives that come with the labels,
             in the last columns. Labels are then `[batch, ..., p +
             num_negatives]`, padded with -1. A sampled training step includes
@@ -179,8 +179,10 @@ class OutputHead(keras.layers.Layer):
         self.num_classes = num_classes
         head_config.check_num_negatives(num_negatives)
         self.num_negatives = num_negatives
-        self.class_names = class_set.checked_names(class_names, num_classes)
         self.removed = class_set.checked_removed(removed, num_classes)
+        self.class_names = class_set.checked_names(
+            class_names, num_classes, self.removed
+        )
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed

@@ -50,7 +50,9 @@ class ProjectedSoftmax(SampledSoftmax):
             each divided by its probability to be in the step. The mean is the
             same, and the gradient stays sparse. Not for samplers whose counts
             are not corrected (`correct_fill=False`). Defaults to 0.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
+            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
+            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
 
     Example:
 

@@ -54,7 +54,10 @@ class SampledHead(ClassHead):
             optimizer of `tfxclass.optimizers`, and no distribution strategy.
             For several devices see `ShardedSoftmax` and
             `tfxclass.distribute.fit`. Defaults to None.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
+            `bias_initializer`) and of `OutputHead` (`loss_options`,
+            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
+            `num_negatives`, `seed`).
     """
 
     #: Whether `sampler` may be None: no sampling, all classes.

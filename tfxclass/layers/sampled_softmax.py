@@ -46,7 +46,11 @@ class SampledSoftmax(SampledHead):
             `correction="none"`). `sampler="auto"` always measures the softmax
             of the logits.
         placement: None or `"host"`, as in `SampledHead`.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
+            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
+            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
+            `num_negatives`, `seed`). `placement="host"` keeps class vectors in
+            host memory.
 
     Example:
 

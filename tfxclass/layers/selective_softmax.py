@@ -37,8 +37,11 @@ class SelectiveSoftmax(IndexSoftmax):
             "num_candidates": None}`. With `"allocation":
             tfxclass.samplers.AdaptiveAllocation(...)` it is HF-A of the paper.
         seed: int, seed of all sampling.
-        **kwargs: arguments of `ClassHead`, such as `similarity`, and
-            `placement`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
+            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
+            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
+            `num_negatives`). `placement="host"` keeps class vectors in host
+            memory.
 
     Example:
 

@@ -86,7 +86,9 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
             were not sampled. Required for `loss="sigmoid"` and
             `label_smoothing`. False restricts the softmax to the classes of the
             step, as Partial FC does.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`) and of
+            `OutputHead` (`loss`, `loss_options`, `class_names`, `activation`,
+            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
 
     Example:
 

@@ -41,7 +41,9 @@ class Sparsemax(ClassHead):
     Args:
         num_classes: int, number of classes.
         activation: `"sparsemax"` (the default), or None for logits.
-        **kwargs: arguments of `ClassHead`.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
+            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
+            `kernel_initializer`, `kernel_dtype`).
 
     Example:
 

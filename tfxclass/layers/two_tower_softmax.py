@@ -72,9 +72,11 @@ class TwoTowerSoftmax(SampledSoftmax):
             vectors are encoded again, a few in each step, for samplers that
             search them. Defaults to 1,000. None encodes only the sampled
             classes. Samplers that do not read class vectors need no refresh.
-        **kwargs: arguments of `ClassHead`, except `tied_to` and `kernel_dtype`.
-            `similarity` is `"dot"`, or `"cosine"` to normalize both sides, or
-            a `tfxclass.layers.Cosine` with a scale and a margin.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`) and of
+            `OutputHead` (`loss`, `loss_options`, `class_names`, `activation`,
+            `kernel_initializer`, `num_negatives`, `seed`). `similarity` is
+            `"dot"`, or `"cosine"` to normalize both sides, or a
+            `tfxclass.layers.Cosine` with a scale and a margin.
 
     The call arguments and the output shape are described in `OutputHead`.
 

@@ -21,15 +21,21 @@ def check_num_sampled(value: Any, num_classes: int | None = None) -> int | None:
     except ValueError as error:
         raise ValueError(
             f"{error}. Use None, which computes 1 % of the classes and at "
-            f"least twice the labels of a batch{_example(num_classes)}."
+            f"least twice the labels of a batch{_example(value, num_classes)}."
         ) from None
     return size if num_classes is None else min(size, num_classes)
 
 
-def _example(num_classes):
+def _example(value, num_classes):
     if num_classes is None:
         return ""
-    return f", or an integer from 1 to {num_classes}"
+    if isinstance(value, float) and 0 < value < 1:
+        count = max(round(value * num_classes), 1)
+        return f", or {count} for {value:.3g} of the {num_classes} classes"
+    return (
+        ", or an integer of more than the labels of a batch, up to the "
+        f"{num_classes} classes"
+    )
 
 
 def min_sample(num_classes: int) -> int:

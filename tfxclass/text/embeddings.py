@@ -89,13 +89,23 @@ def num_epochs(data: LabeledRows, units: int) -> int:
         data: `LabeledRows`, of the texts.
         units: int, length of an embedding.
     """
+    seconds = seconds_of_epoch(data, units)
+    epochs = int(min(_MAX_SECONDS / max(seconds, 1e-9), _MAX_EPOCHS))
+    return epochs if epochs >= MIN_EPOCHS else 0
+
+
+def seconds_of_epoch(data: LabeledRows, units: int) -> float:
+    """CPU seconds of a pass over the texts, roughly.
+
+    Args:
+        data: `LabeledRows`, of the texts.
+        units: int, length of an embedding.
+    """
     rows = data.rows
     terms = np.minimum(np.diff(rows.splits), MAX_TERMS).sum()
     sampled = max(_labels_of_batch(data), _NUM_SAMPLED)
     classes = len(rows) * min(sampled, data.num_labels)
-    seconds = units * (_TERM_SECONDS * terms + _CLASS_SECONDS * classes)
-    epochs = int(min(_MAX_SECONDS / max(seconds, 1e-9), _MAX_EPOCHS))
-    return epochs if epochs >= MIN_EPOCHS else 0
+    return units * (_TERM_SECONDS * terms + _CLASS_SECONDS * classes)
 
 
 def _labels_of_batch(data):

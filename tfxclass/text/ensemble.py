@@ -57,6 +57,22 @@ class ValidationSplit(NamedTuple):
     texts: Callable[[], list[tuple[Columns, SparseRows]]]
 
 
+class Plan(NamedTuple):
+    """What is tried of what can be mixed in; 0 for what is not.
+
+    Attributes:
+        landmarks: int.
+        neighbors: int.
+        hidden: `(units, passes)` of a network.
+        embedding: `(length, passes)` of embeddings, if there is no network.
+    """
+
+    landmarks: int
+    neighbors: int
+    hidden: tuple[int, int]
+    embedding: tuple[int, int]
+
+
 class Ensemble:
     """Scores that are mixed with the linear ones, where they help.
 
@@ -88,7 +104,7 @@ class Ensemble:
         self.hidden_units, self.hidden_epochs, self.hidden = 0, 0, None
         self.embedding_dim, self.embedding_epochs = 0, 0
         self.embedded, self._embedding = None, None
-        self.encoded, self.encoder_epochs = None, 0
+        self.encoded, self.encoder_epochs, self._plan = None, 0, None
 
     @property
     def is_wanted(self) -> bool:
@@ -121,6 +137,9 @@ class Ensemble:
             answers: float32 `[held-out rows, labels]`, linear probabilities.
             data: `ValidationSplit`.
         """
+        self._plan = self.plan(
+            data.learned, data.embedded, data.size, len(data.trial.labels)
+        )
         for add in (
             self._kernel,
             self._votes,
@@ -131,18 +150,47 @@ class Ensemble:
             answers = add(answers, data)
         return answers
 
-    def _can_judge(self, data):
-        """Whether the held-out texts are judged by all labels.
+    def plan(
+        self,
+        learned: LabeledRows,
+        embedded: LabeledRows,
+        size: int,
+        num_judged: int,
+    ) -> Plan:
+        """What is tried, which depends on the sizes of the data.
 
-        Among some of the labels a text has few rivals, and gains there do not
-        hold among all.
+        Args:
+            learned, embedded, size: as in `ValidationSplit`.
+            num_judged: int, labels that held-out texts are judged by. Among
+                some of the labels a text has few rivals, and gains there do not
+                hold among all.
         """
-        return self.single_label or len(data.trial.labels) == self.num_labels
+        tagger = self.tagger
+        can_judge = self.single_label or num_judged == self.num_labels
+        is_tried = tagger.effort != "fast" and can_judge
+
+        def count(given, usual):
+            return given if given is not None else usual if is_tried else 0
+
+        def layer(given, usual, module, texts):
+            units = count(given, usual)
+            epochs = module.num_epochs(texts, units) if units else 0
+            return units, max(epochs, module.MIN_EPOCHS) if given else epochs
+
+        landmarks = kernel_ridge.num_landmarks(size, self.num_labels)
+        # Embeddings do better where one of many labels is right.
+        is_one_of_many = self.single_label and self.num_labels > _MANY_LABELS
+        units = 0 if is_one_of_many else perceptron.UNITS
+        length = embeddings.num_units(embedded)
+        return Plan(
+            count(tagger.landmarks, landmarks),
+            count(tagger.neighbors, neighbors.NEIGHBORS),
+            layer(tagger.hidden_units, units, perceptron, learned),
+            layer(tagger.embedding_dim, length, embeddings, embedded),
+        )
 
     def _kernel(self, answers, data):
-        wanted = self.tagger.landmarks
-        usual = kernel_ridge.num_landmarks(data.size, self.num_labels)
-        count = self._wanted(wanted, usual, data)
+        wanted, count = self.tagger.landmarks, self._plan.landmarks
         if not count:
             return answers
         layer = kernel_ridge.build_kernel_scores(
@@ -156,8 +204,7 @@ class Ensemble:
         return mixed
 
     def _votes(self, answers, data):
-        wanted = self.tagger.neighbors
-        count = self._wanted(wanted, neighbors.NEIGHBORS, data)
+        wanted, count = self.tagger.neighbors, self._plan.neighbors
         if not count:
             return answers
         layer = neighbors.build_neighbor_votes(data.learned, count)
@@ -168,17 +215,8 @@ class Ensemble:
         return mixed
 
     def _perceptron(self, answers, data):
-        wanted = self.tagger.hidden_units
-        # Embeddings do better where one of many labels is right.
-        is_one_of_many = self.single_label and self.num_labels > _MANY_LABELS
-        usual = 0 if is_one_of_many else perceptron.UNITS
-        units = self._wanted(wanted, usual, data)
-        if not units:
-            return answers
-        epochs = perceptron.num_epochs(data.learned, units)
-        if wanted:
-            epochs = max(epochs, perceptron.MIN_EPOCHS)
-        if not epochs:
+        wanted, (units, epochs) = self.tagger.hidden_units, self._plan.hidden
+        if not units or not epochs:
             return answers
         network = self._train_perceptron(data.learned, units, epochs)
         logits = network.logits_of(data.held, data.trial.labels)
@@ -197,13 +235,10 @@ class Ensemble:
 
     def _embeddings(self, answers, data):
         wanted, texts = self.tagger.embedding_dim, data.embedded
+        units, epochs = self._plan.embedding
         # A perceptron's scores are of the same kind.
-        usual = 0 if self.hidden_units else embeddings.num_units(texts)
-        units = self._wanted(wanted, usual, data)
-        epochs = embeddings.num_epochs(texts, units)
-        if wanted:
-            epochs = max(epochs, embeddings.MIN_EPOCHS)
-        if not units or not epochs:
+        is_done = wanted is None and self.hidden_units
+        if is_done or not units or not epochs:
             return answers
         embedding = self._train_embeddings(texts, units, epochs)
         added = embedding.log_probabilities_of(
@@ -240,12 +275,6 @@ class Ensemble:
             return answers
         self.encoded, self.encoder_epochs = (layer, mixed), epochs
         return both
-
-    def _wanted(self, given, usual, data):
-        if given is not None:
-            return given
-        is_tried = self.tagger.effort != "fast" and self._can_judge(data)
-        return usual if is_tried else 0
 
     def _shared(self, answers, layer, data, shares):
         """The best share of the layer's scores, and the answers with it."""

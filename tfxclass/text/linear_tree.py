@@ -20,12 +20,13 @@ from tfxclass.types import Array
 _SECONDS = 2.5e-10
 # Labels that are trained side by side; seconds of a visit to a row, and for
 # each of its terms, in the cache and from memory; size of a cache (measured).
-_TILE, _VISIT, _CACHED_TERM, _TERM, _CACHE = 64, 3e-7, 1.2e-8, 6e-8, 1 << 26
+_TILE, _VISIT, _CACHED_TERM, _TERM, _CACHE = 64, 3e-7, 1.2e-8, 3e-8, 1 << 26
 # Seconds for a nonzero and group, of finding hard negatives.
 _PRODUCT = 5e-9
-# Weights that are kept for each nonzero, and bytes of each at the peak; GB of a
-# process that has imported TensorFlow.
-_WEIGHTS, _WEIGHT_BYTES, _PROCESS = 8, 26, 0.7
+# Weights that are kept for each nonzero, and bytes of each at the peak.
+_WEIGHTS, _WEIGHT_BYTES = 8, 26
+#: GB of a process that has imported TensorFlow.
+PROCESS = 0.7
 # Labels of a group at most. Larger groups take longer to train: more rows that
 # are easy. Smaller ones are less accurate (held-out titles of libraries).
 _MAX_GROUP = 320
@@ -66,10 +67,10 @@ def choose_groups(
     return groups if groups * 4 <= num_labels else 1
 
 
-def estimate(data: LabeledRows, num_groups: int, num_epochs: int) -> str:
-    """What training takes, for a line of a log: CPU seconds and memory.
-
-    Right within a factor of two or three.
+def cost(
+    data: LabeledRows, num_groups: int, num_epochs: int
+) -> tuple[float, float]:
+    """CPU seconds and gigabytes that training takes, within a factor of two.
 
     Args:
         data: `LabeledRows`.
@@ -88,7 +89,7 @@ def estimate(data: LabeledRows, num_groups: int, num_epochs: int) -> str:
     spent += num_epochs * _visits(rows, visited * tiles, features)
     memory = 8 * _TILE * (features + visited)
     memory += _WEIGHT_BYTES * _WEIGHTS * len(rows.ids) + 20 * len(rows.ids)
-    return f"about {spent:.0f} CPU seconds and {memory / 1e9 + _PROCESS:.1f} GB"
+    return spent, memory / 1e9 + PROCESS
 
 
 def _visits(rows, count, num_features):

@@ -11,6 +11,7 @@ from tfxclass.text import code_levels
 from tfxclass.text import columns as columns_lib
 from tfxclass.text import likelihood
 from tfxclass.text import linear_tree
+from tfxclass.text import training_cost
 from tfxclass.text import tried_labels
 from tfxclass.text.columns import take_both
 from tfxclass.text.corpus import Corpus
@@ -145,10 +146,12 @@ class ModelSelection:
         every_row, held, held_labels = self._parts(featured)
         if held is None:
             self._check_unjudged()
+            self._say_cost(featured, sets)
             return featured.join(sets[0])
         train, held, held_labels = self._limit(
             featured, sets, every_row, held, held_labels
         )
+        self._say_cost(featured, sets, len(train), len(held_labels))
         self._check_parents(featured, sets[0])
         best = self._best_fields(sets, featured, train, held, held_labels)
         best = self._go_on(best, featured, train, held, held_labels)
@@ -173,6 +176,33 @@ class ModelSelection:
             self.threshold,
         )  # fmt: skip
         return featured.join(fields)
+
+    def _say_cost(self, featured, sets, num_rows=0, num_held=0):
+        """Tells what all phases take, before the first of them."""
+        _, rows, num_features, _ = featured.join(sets[0])
+        size = len(self.tagger.tags)
+        data = LabeledRows(rows, self.labels, num_features, size)
+        groups = 1
+        if self.loss == "squared_hinge":
+            groups = linear_tree.choose_groups(
+                rows, size, self.epochs, self.effort.seconds
+            )
+        cost = training_cost.linear(data, groups, self.epochs, self.loss)
+        if num_held:
+            tried = training_cost.Trials(
+                len(sets) if self.is_tried else 1,
+                len(self._values_of_c()), self.is_tuned, num_rows,
+                len(self.some), num_held, self.num_groups,
+            )  # fmt: skip
+            cost = cost.then(training_cost.trials(data, tried, self.loss))
+        if num_held and self.ensemble.is_wanted:
+            embedded = self._embedded(featured, sets[0]).data()
+            plan = self.ensemble.plan(data, embedded, len(rows), len(self.some))
+            cost = cost.then(
+                training_cost.mixed_in(data, embedded, plan, num_held)
+            )
+        encoder = "" if self.tagger.encoder is None else ", without the encoder"
+        self.tagger.say(f"this takes {cost}{encoder}")
 
     def _candidates(self):
         """Lists of `Field` to choose from."""

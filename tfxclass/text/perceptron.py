@@ -71,11 +71,21 @@ def num_epochs(data: LabeledRows, units: int = UNITS) -> int:
         data: `LabeledRows`, of the texts.
         units: int, of the hidden layer.
     """
-    rows, _, num_features, num_labels = data
-    pairs = _SECONDS * len(rows) * num_labels + _TERM_SECONDS * len(rows.ids)
-    epochs = int(min(_MAX_SECONDS / (units * pairs), _MAX_EPOCHS))
-    is_small = num_features * units <= _MAX_WEIGHTS
+    seconds = seconds_of_epoch(data, units)
+    epochs = int(min(_MAX_SECONDS / seconds, _MAX_EPOCHS))
+    is_small = data.num_features * units <= _MAX_WEIGHTS
     return epochs if is_small and epochs >= MIN_EPOCHS else 0
+
+
+def seconds_of_epoch(data: LabeledRows, units: int) -> float:
+    """CPU seconds of a pass over the texts, roughly.
+
+    Args:
+        data: `LabeledRows`, of the texts.
+        units: int, of the hidden layer.
+    """
+    pairs = _SECONDS * len(data.rows) * data.num_labels
+    return units * (pairs + _TERM_SECONDS * len(data.rows.ids))
 
 
 def train(

@@ -156,18 +156,26 @@ class TextFile:
         if self._is_checked or not _has_separators(self.path):
             return
         self._is_checked = True
-        other = separators.other_separator(fields, self.separator)
-        if other is not None:
-            shown = next(field for field in fields if other in field)
-            warnings.warn(
-                f"{self.path}: no tags of the column {self.tags!r} have the "
-                f"separator {self.separator!r} between them, but many have "
-                f"{other!r}: {shown[:60]!r} is read as one tag. Fix: "
-                f"separator={other!r}, or --separator {other!r} for the "
-                "command. If these are single tags: separator='', or "
-                "--separator ''.",
-                stacklevel=3,
+        found = separators.other_separator(fields, self.separator)
+        if found is not None:
+            warnings.warn(self._separator_message(found), stacklevel=3)
+
+    def _separator_message(self, found):
+        other, given = found.separator, self.separator
+        shown = f"{found.example[:60]!r} is read as one tag."
+        if found.is_mixed:
+            return (
+                f"{self.path}: {found.count} rows of the column {self.tags!r} "
+                f"seem to have {other!r} between tags, and other rows have "
+                f"{given!r}: {shown} Fix: write the same separator in all rows."
             )
+        return (
+            f"{self.path}: no tags of the column {self.tags!r} have the "
+            f"separator {given!r} between them, but many have {other!r}: "
+            f"{shown} Fix: separator={other!r}, or --separator {other!r} for "
+            "the command. If these are single tags: separator='', or "
+            "--separator ''."
+        )
 
 
 def fields_of(path: Path, columns: Sequence[str]) -> list[Field] | None:

@@ -28,8 +28,7 @@ def save(tagger: Any, folder: Path) -> None:
     its model is removed.
     """
     folder = local_path(folder, "folder")
-    check_kind("folder", folder, NAMES)
-    _check_no_versions(folder)
+    check_folder(folder, "folder")
     os.makedirs(folder, exist_ok=True)
     number = uuid.uuid4().hex
     model, memory = f"model-{number}.keras", None
@@ -57,15 +56,27 @@ def save(tagger: Any, folder: Path) -> None:
                 os.remove(os.path.join(folder, name))
 
 
-def _check_no_versions(folder):
-    """Raises ValueError if a folder holds versions of an export."""
+def is_tagger(folder: Path) -> bool:
+    """Whether a folder holds a saved tagger."""
+    return os.path.isfile(os.path.join(local_path(folder, "folder"), NAMES))
+
+
+def check_folder(folder: Path, name: str) -> None:
+    """Raises ValueError if a folder holds an export.
+
+    Args:
+        folder: str or `os.PathLike`. It may be missing.
+        name: str, the argument that an error names.
+    """
+    folder = local_path(folder, name)
+    check_kind(name, folder, NAMES)
     found = glob.glob(os.path.join(glob.escape(folder), "*", "saved_model.pb"))
     for path in found:
         version = os.path.relpath(path, folder)
         # As servers do: other names are no versions.
         if os.path.dirname(version).isdecimal():
             raise ValueError(
-                "`folder` must not hold another export. Received: "
+                f"`{name}` must not hold another export. Received: "
                 f"{folder!r} with {version!r}, a version for serving. Fix: "
                 "give a folder of its own."
             )
@@ -176,5 +187,18 @@ def _file(folder, name):
     if not os.path.isfile(path):
         raise ValueError(
             f"{os.fspath(folder)!r} holds no tagger: {path} is missing."
+            + _export_note(folder)
         )
     return path
+
+
+def _export_note(folder):
+    """What to do with a folder of `Tagger.export`; "" for any other."""
+    patterns = ("saved_model.pb", os.path.join("*", "saved_model.pb"))
+    places = [os.path.join(glob.escape(folder), x) for x in patterns]
+    if not any(map(glob.glob, places)):
+        return ""
+    return (
+        " This is an export for serving. Fix: load the folder of `save`, or "
+        "read the export with `tf.saved_model.load`."
+    )
