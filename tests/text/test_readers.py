@@ -369,7 +369,9 @@ def test_tagger_learns_from_values(tmp_path, scale):
     for own, answers in zip(served, tagger.predict(some, k=2)):
         by_tag = dict(answers)
         expected = [by_tag[tag] for tag in tagger.tags]
-        np.testing.assert_allclose(own, expected, rtol=1e-6)
+        # A margin of -32 has an error of 32 times 6e-8 in each of two
+        # programs, and its probability this relative error.
+        np.testing.assert_allclose(own, expected, rtol=1e-5)
 
 
 def scaled(values):
