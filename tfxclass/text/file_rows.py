@@ -161,7 +161,8 @@ def check_columns(
         if any("\0" in name for name in header):
             hint = '. Its names have NULs: try encoding="utf-16"'
         raise ValueError(
-            f"{path}: {problem}. Received: {sorted(header)[:20]}{hint}"
+            f"{path}: {problem}. The first line of a CSV or TSV file names its "
+            f"columns. Received: {sorted(header)[:20]}{hint}"
         )
 
 
