@@ -2,12 +2,12 @@
 
     python benchmarks/floors.py
 
-Run it alone on the machine. A floor is the time of the products at the rate of
-one great product (256 x 128 x 670,091), plus that of the bytes at the rate of a
-copy. Every step moves these bytes: class vectors and optimizer state are read
-and written once, and so are logits. `times_floor` is the
-measured time over the floor, `times_uniform` over the uniform step of the same
-run. Methods that keep an index are means over 1,000 steps with all rebuilds.
+Run it alone on the machine. A floor has two parts: the time of the products at
+the rate of one large product (256 x 128 x 670,091), and the time to move the
+bytes at the rate of a copy. Every step reads and writes class vectors,
+optimizer state and logits once. `times_floor` is the measured time over the
+floor, `times_uniform` over the uniform step of the same run. Methods that keep
+an index are means over 1,000 steps with all rebuilds.
 """
 
 import json

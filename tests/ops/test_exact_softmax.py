@@ -41,29 +41,39 @@ def drawn(seed, batch, classes, dim, width, normalize=False, dtype="float32"):
 SIZES = [(1, 1, 1, 1), (33, 50, 7, 2), (300, 700, 40, 1), (5, 260, 130, 3)]
 
 
+def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
+    """What `sums` returned is what NumPy finds for these numbers.
+
+    Args:
+        rounding: float, relative error of a weight in the sum of the rows.
+    """
+    top, total, of_rows = map(np.asarray, found)
+    logits = queries.astype(np.float64) @ rows.T + bias
+    batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
+    logits[batch, targets] += deltas[ids >= 0]
+    weights = np.exp(logits - top[:, None])
+    sums = weights.sum(axis=1)
+    # An exponential is off by its logit's error and 3 roundings; the terms are
+    # added one by one at worst.
+    size_of = np.abs(queries) @ np.abs(rows).T + np.abs(bias)
+    of_logit = (2 * queries.shape[1] + 8) * EPSILON * size_of.max(axis=1)
+    bound = (of_logit + (len(rows) + 8) * EPSILON) * sums
+    assert np.all(np.abs(total - sums) <= bound)
+    weights[batch, targets] = 0
+    bound = (bound + rounding * sums)[:, None] * np.abs(rows).max()
+    assert np.all(np.abs(of_rows - weights @ rows) <= bound + 1e-30)
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_sums_are_those_of_numpy(size, normalize, dtype):
     queries, kernel, bias, ids, deltas, rows = drawn(0, *size, normalize, dtype)
     epsilon = 1e-6 if normalize else 0.0
-    top, total, found = exact_softmax.sums(
+    found = exact_softmax.sums(
         queries, kernel, bias, ids, deltas, epsilon=epsilon, wants_rows=True
     )
-    logits = queries.astype(np.float64) @ rows.T + bias
-    batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
-    logits[batch, targets] += deltas[ids >= 0]
-    weights = np.exp(logits - np.asarray(top)[:, None])
-    sums = weights.sum(axis=1)
-    # An exponential is off by its logit's error and 3 roundings; the terms are
-    # added one by one at worst.
-    size_of = np.abs(queries) @ np.abs(rows).T + np.abs(bias)
-    of_logit = (2 * size[2] + 8) * EPSILON * size_of.max(axis=1)
-    bound = (of_logit + (size[1] + 8) * EPSILON) * sums
-    assert np.all(np.abs(np.asarray(total) - sums) <= bound)
-    weights[batch, targets] = 0
-    error = np.abs(np.asarray(found) - weights @ rows)
-    assert np.all(error <= bound[:, None] * np.abs(rows).max() + 1e-30)
+    assert_sums(found, queries, rows, bias, ids, deltas)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -122,36 +132,31 @@ def rounded(numbers):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_bfloat16_products_are_those_of_rounded_factors(size, normalize, dtype):
-    queries, kernel, bias, ids, values, _ = drawn(3, *size, dtype=dtype)
+def test_sums_of_bfloat16_products(size, normalize, dtype):
+    queries, kernel, bias, ids, deltas, _ = drawn(3, *size, dtype=dtype)
     plain = np.asarray(tf.cast(kernel, "float64"))
     norms = np.linalg.norm(plain, axis=1, keepdims=True) if normalize else 1.0
-    rows = rounded(kernel) / norms
-    epsilon = 1e-6 if normalize else 0.0
-    top, total, found = exact_softmax.sums(
+    found = exact_softmax.sums(
         queries,
         kernel,
         bias,
         ids,
-        np.zeros_like(values),
-        epsilon=epsilon,
+        deltas,
+        epsilon=1e-6 if normalize else 0.0,
         wants_rows=True,
         bfloat16_products=True,
     )
-    logits = rounded(queries) @ rows.T + bias
-    weights = np.exp(logits - np.asarray(top)[:, None])
-    sums = weights.sum(axis=1)
-    size_of = np.abs(queries) @ np.abs(rows).T + np.abs(bias)
-    of_logit = (2 * size[2] + 8) * EPSILON * size_of.max(axis=1)
-    bound = (of_logit + (size[1] + 8) * EPSILON) * sums
-    assert np.all(np.abs(np.asarray(total) - sums) <= bound)
-    batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
-    weights[batch, targets] = 0
+    rows = rounded(kernel) / norms
     # A weight, over its row's norm, is rounded to eight bits, too.
-    bound = bound[:, None] + 2**-8 * sums[:, None]
-    error = np.abs(np.asarray(found) - weights @ rows)
-    assert np.all(error <= bound * np.abs(rows).max() + 1e-30)
+    assert_sums(found, rounded(queries), rows, bias, ids, deltas, 2**-8)
 
+
+@needs_amx
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_bfloat16_products(size, dtype):
+    queries, kernel, bias, ids, values, _ = drawn(3, *size, dtype=dtype)
+    logits = rounded(queries) @ rounded(kernel).T + bias
     logsumexp = np.log(np.exp(logits).sum(axis=1))
     factor = np.random.default_rng(4).normal(size=size[0]).astype(np.float32)
     gradient = exact_softmax.ClassGradient(
@@ -163,11 +168,9 @@ def test_bfloat16_products_are_those_of_rounded_factors(size, normalize, dtype):
         factor,
         bfloat16_products=True,
     )
-    if normalize:
-        return  # the gradient of a norm is that of float32 products
     of_kernel, _ = exact_softmax.dense_gradients(kernel, gradient)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
-    expected[batch, targets] = values[ids >= 0]
+    expected[np.nonzero(ids >= 0)[0], ids[ids >= 0]] = values[ids >= 0]
     bound = 2**-8 * (np.abs(expected).T @ np.abs(queries))
     error = np.abs(of_kernel - expected.T @ rounded(queries))
     assert np.all(error <= bound + 1e-30)

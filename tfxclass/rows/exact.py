@@ -78,8 +78,8 @@ class ExactPart:
         # Rounded as the op does: the logits of targets are among its own.
         factors = _rounded(taken) if self._is_narrow else taken
         if rows.normalize:
-            factors *= products.inverse_norms(taken)[..., tf.newaxis]
-            taken = products.normalize(taken)
+            inverse = products.inverse_norms(taken)[..., tf.newaxis]
+            taken, factors = taken * inverse, factors * inverse
         logits = tf.einsum("bd,bpd->bp", self.queries, factors)
         if rows.bias is not None:
             logits += tf.gather(rows.bias, safe)
