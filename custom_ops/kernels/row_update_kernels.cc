@@ -48,7 +48,7 @@ class LazyUpdateOp : public LazyRowsOp<Inputs, Kept, S> {
     OP_REQUIRES_OK(c, this->Open(c, grads, CheckRowIds, AnyShape, CopyBytes,
                                  &variables, &rows));
     for (int i = 0; i <= this->num_slots(); ++i) {
-      UseHugePages(variables.bytes(i), variables[i].TotalBytes());
+      huge_pages_.Use(variables.bytes(i), variables[i].TotalBytes());
     }
     const RowRuns groups = GroupsOf(this->Ids(c), rows.num_rows);
     this->WithRule(
@@ -56,6 +56,9 @@ class LazyUpdateOp : public LazyRowsOp<Inputs, Kept, S> {
           UpdateRows(groups, grads->flat<S>().data(), rule, slotted, PoolOf(c));
         });
   }
+
+ private:
+  HugePages huge_pages_;
 };
 
 template <class T>
