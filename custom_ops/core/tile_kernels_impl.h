@@ -58,8 +58,8 @@ TFXCLASS_TILE_INLINE void MultiplyRows(const TileLeft& a, const float* b,
   }
 }
 
-void Multiply(const TileLeft& a, const float* b, int64_t m, int64_t k,
-              bool adds, float* c, int64_t c_row) {
+inline void Multiply(const TileLeft& a, const float* b, int64_t m, int64_t k,
+                     bool adds, float* c, int64_t c_row) {
   for (int64_t j = 0; j < kPanel; j += kTileColumns) {
     TileLeft rows = a;
     int64_t i = 0;
@@ -78,8 +78,8 @@ void Multiply(const TileLeft& a, const float* b, int64_t m, int64_t k,
   }
 }
 
-void Affine(float* panel, int64_t count, const float* scale,
-            const float* bias) {
+inline void Affine(float* panel, int64_t count, const float* scale,
+                   const float* bias) {
   for (int64_t i = 0; i < count; ++i) {
     const float factor = scale == nullptr ? 1.0f : scale[i];
     const float term = bias == nullptr ? 0.0f : bias[i];
@@ -90,7 +90,7 @@ void Affine(float* panel, int64_t count, const float* scale,
   }
 }
 
-void ColumnMax(const float* panel, int64_t count, float* top) {
+inline void ColumnMax(const float* panel, int64_t count, float* top) {
   for (int64_t j = 0; j < kPanel; j += kTileLanes) {
     TileVector best = LoadTile(top + j), second = best;
     int64_t i = 0;
@@ -144,8 +144,8 @@ TFXCLASS_TILE_INLINE void AddDoubles(TileVector part, double* sums) {
   }
 }
 
-void Exponentials(float* panel, int64_t count, const float* shift,
-                  double* sums) {
+inline void Exponentials(float* panel, int64_t count, const float* shift,
+                         double* sums) {
   constexpr int64_t kSumRows = 16;
   for (int64_t j = 0; j < kPanel; j += kTileLanes) {
     const TileVector top = LoadTile(shift + j);
@@ -163,7 +163,7 @@ void Exponentials(float* panel, int64_t count, const float* shift,
   }
 }
 
-void Gradients(float* panel, int64_t count, const ColumnGrad& columns) {
+inline void Gradients(float* panel, int64_t count, const ColumnGrad& columns) {
   for (int64_t j = 0; j < kPanel; j += kTileLanes) {
     const TileVector logsumexp = LoadTile(columns.logsumexp + j);
     const TileVector factor = LoadTile(columns.factor + j);
@@ -177,5 +177,5 @@ void Gradients(float* panel, int64_t count, const ColumnGrad& columns) {
 
 #undef TFXCLASS_TILE_INLINE
 
-constexpr TileKernels kKernels = {TFXCLASS_TILE_NAME, Multiply,     Affine,
-                                  ColumnMax,          Exponentials, Gradients};
+inline constexpr TileKernels kKernels = {
+    TFXCLASS_TILE_NAME, Multiply, Affine, ColumnMax, Exponentials, Gradients};

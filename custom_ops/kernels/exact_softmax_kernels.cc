@@ -1,8 +1,10 @@
 // CPU kernels of the exact softmax in two passes over the class rows.
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "core/amx_products.h"
 #include "core/exact_softmax.h"
 #include "core/tile_dispatch.h"
 #include "kernels/exact_softmax_op.h"
@@ -21,6 +23,21 @@ using tensorflow::Tensor;
 template <class T, class Kept>
 const Kept* RowsOf(const Tensor& kernel) {
   return reinterpret_cast<const Kept*>(kernel.flat<T>().data());
+}
+
+// `is_narrow` asks for products of numbers rounded to bfloat16, which are made
+// where the processor is faster with them.
+std::unique_ptr<QueryPanels> MakePanels(const SoftmaxInputs& in,
+                                        bool has_gradient_side,
+                                        bool is_narrow) {
+#ifdef TFXCLASS_HAS_AMX_PRODUCTS
+  if (is_narrow && HasAmx()) {
+    return std::make_unique<AmxPanels>(in.queries, in.batch, in.dim,
+                                       has_gradient_side);
+  }
+#endif
+  return std::make_unique<FloatPanels>(BestTiles(), in.queries, in.batch,
+                                       in.dim, has_gradient_side);
 }
 
 // Into bias_grads [classes], where there are biases.
@@ -54,7 +71,7 @@ class ExactSoftmaxOp : public OpKernel {
     const ClassMatrix<Kept> matrix =
         in.Matrix(RowsOf<T, Kept>(kernel), num_classes, epsilon_);
     const std::vector<SoftmaxSums> sums =
-        ForwardSoftmax(BestTiles(), matrix, *in.Panels(false, is_narrow_),
+        ForwardSoftmax(BestTiles(), matrix, *MakePanels(in, false, is_narrow_),
                        in.Targets(num_classes), wants_rows_, PoolOf(c));
     float* const out = rows->flat<float>().data();
     for (int64_t b = 0; b < in.batch; ++b) {
@@ -109,7 +126,7 @@ class ExactSoftmaxGradOp : public OpKernel {
     };
     BackwardSoftmax(BestTiles(),
                     in.Matrix(RowsOf<T, Kept>(kernel), num_classes, epsilon_),
-                    *in.Panels(true, is_narrow_), in.Targets(num_classes),
+                    *MakePanels(in, true, is_narrow_), in.Targets(num_classes),
                     in.Grads(uniform_), PoolOf(c), [=] { return take; });
   }
 
@@ -171,7 +188,7 @@ class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
     };
     const Kept* const kernel = slotted.var;
     BackwardSoftmax(BestTiles(), in.Matrix(kernel, num_classes, epsilon_),
-                    *in.Panels(true, is_narrow_), in.Targets(num_classes),
+                    *MakePanels(in, true, is_narrow_), in.Targets(num_classes),
                     in.Grads(uniform_), PoolOf(c), make_take);
   }
 

@@ -4,11 +4,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <memory>
 
-#include "core/amx_products.h"
 #include "core/exact_softmax.h"
-#include "core/tile_dispatch.h"
 #include "kernels/kernel_utils.h"
 #include "kernels/softmax_block_checks.h"
 
@@ -34,19 +31,6 @@ struct SoftmaxInputs {
     matrix.dim = dim;
     matrix.epsilon = epsilon;
     return matrix;
-  }
-  // `is_narrow` asks for products of numbers rounded to bfloat16, which are
-  // made where the processor is faster with them.
-  std::unique_ptr<QueryPanels> Panels(bool has_gradient_side,
-                                      bool is_narrow) const {
-#ifdef TFXCLASS_HAS_AMX_PRODUCTS
-    if (is_narrow && HasAmx()) {
-      return std::make_unique<AmxPanels>(queries, batch, dim,
-                                         has_gradient_side);
-    }
-#endif
-    return std::make_unique<FloatPanels>(BestTiles(), queries, batch, dim,
-                                         has_gradient_side);
   }
   TargetValues Targets(int64_t num_classes) const {
     return {targets, target_values, batch, width, num_classes};
