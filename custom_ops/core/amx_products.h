@@ -7,7 +7,8 @@
 #ifndef TFXCLASS_CORE_AMX_PRODUCTS_H_
 #define TFXCLASS_CORE_AMX_PRODUCTS_H_
 
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && \
+    __GNUC__ >= 11
 #define TFXCLASS_HAS_AMX_PRODUCTS 1
 
 #include <immintrin.h>
@@ -25,7 +26,13 @@
 
 namespace tfxclass {
 
-// Whether this process may use AMX; the kernel is asked once.
+// Whether this process may use AMX; Linux is asked once.
+//
+// The permission is one for the whole process and is never given back:
+// alternate stacks of signals must be larger from then on (12 kB; `sigaltstack`
+// refuses smaller ones). Where a thread has a smaller one already, Linux
+// refuses, and products are float32. So it is asked for only when products are
+// wanted.
 inline bool HasAmx() {
   static const bool has = [] {
     constexpr long kRequestPermission = 0x1023, kTileData = 18;

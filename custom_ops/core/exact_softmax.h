@@ -318,12 +318,14 @@ std::vector<SoftmaxSums> ForwardSoftmax(const TileKernels& tiles,
 // with zeros: see ColumnGrad.
 struct SoftmaxGradInput {
   std::vector<float> logsumexp, factor, lift;
+  int64_t batch;
 
   SoftmaxGradInput(const float* of_logsumexp, const float* of_factor,
                    float uniform, int64_t batch)
       : logsumexp(PanelsOf(batch) * kPanel),
         factor(logsumexp.size()),
-        lift(logsumexp.size()) {
+        lift(logsumexp.size()),
+        batch(batch) {
     std::copy_n(of_logsumexp, batch, logsumexp.data());
     std::copy_n(of_factor, batch, factor.data());
     for (int64_t b = 0; b < batch; ++b) lift[b] = uniform * of_factor[b];
@@ -385,6 +387,12 @@ class ChunkGradients {
     tiles_.gradients(panel, chunk_.count,
                      {input_.logsumexp.data() + row, input_.factor.data() + row,
                       input_.lift.data() + row});
+    // What pads the last panel has a factor of 0, but the exponential of a
+    // large bias, or the logit of an infinite row, would make it NaN.
+    const int64_t used = std::min(kPanel, input_.batch - row);
+    for (int64_t c = 0; used < kPanel && c < chunk_.count; ++c) {
+      std::fill_n(panel + c * kPanel + used, kPanel - used, 0.0f);
+    }
     target_grads_.ForEach(
         number, chunk_.first, chunk_.count, [&](const auto& item) {
           panel[(item.target - chunk_.first) * kPanel + item.column] =

@@ -16,7 +16,21 @@
 #if defined(__clang__)
 #define TFXCLASS_TILE_FENCE(x) __arithmetic_fence(x)
 #else
+#if __GNUC__ >= 12
 #define TFXCLASS_TILE_FENCE(x) __builtin_assoc_barrier(x)
+#else
+#if defined(__x86_64__)
+#define TFXCLASS_TILE_PLACE "+x"
+#else
+#define TFXCLASS_TILE_PLACE "+m"
+#endif
+#define TFXCLASS_TILE_FENCE(x)           \
+  __extension__({                        \
+    auto held = (x);                     \
+    asm("" : TFXCLASS_TILE_PLACE(held)); \
+    held;                                \
+  })
+#endif
 // Vectors are passed between inlined functions alone.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpsabi"

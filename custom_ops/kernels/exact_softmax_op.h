@@ -70,9 +70,11 @@ inline absl::Status ReadSoftmaxInputs(tensorflow::OpKernelContext* c,
         ShapeText(queries->shape())));
   }
   const int64_t batch = queries->dim_size(0);
-  TF_RETURN_IF_ERROR(
-      CheckSame("targets", *targets,
-                tensorflow::TensorShape({batch, targets->dim_size(1)})));
+  if (targets->dim_size(0) != batch) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`targets` must have a row for each of the ", batch,
+        " queries. Received: shape ", ShapeText(targets->shape())));
+  }
   TF_RETURN_IF_ERROR(CheckSame(values, *numbers, targets->shape()));
   in->batch = batch;
   in->dim = queries->dim_size(1);

@@ -27,6 +27,8 @@ from tests.fuzz_ops.forks import mapped  # noqa: E402
 NARROW = Variable(np.zeros((200, 0), np.float32))
 #: 40 of them would be more numbers than 63 bits count.
 NO_ROWS = np.zeros((0, 2**58), np.float32)
+#: A row for each of 40 queries would be more numbers than 63 bits count.
+NO_TARGETS = np.zeros((0, 2**58), np.int64)
 ROWS = np.ones((6, 3), np.float32)
 WIDE = Variable(np.ones((2, 1100), np.float32))
 #: Root and one leaf, of class 0.
@@ -58,6 +60,22 @@ def pca_hash(name, **more):
             "num_groups": np.int64(3),
             "seed": np.int64(0),
             "normalize": False,
+        },
+    )
+
+
+def exact_softmax(targets):
+    return Call(
+        "tfxclass_exact_softmax",
+        {
+            "queries": np.ones((40, 3), np.float32),
+            "kernel": ROWS,
+            "bias": [],
+            "targets": targets,
+            "deltas": np.zeros(targets.shape, np.float32),
+            "wants_rows": False,
+            "epsilon": 0.0,
+            "bfloat16_products": False,
         },
     )
 
@@ -277,6 +295,7 @@ KNOWN = {
     ),
     "offset_past_63_bits": (top_k_block(2**63 - 1), INVALID),
     "offset_below_0": (top_k_block(-3), INVALID),
+    "targets_past_63_bits": (exact_softmax(NO_TARGETS), INVALID),
 }
 
 

@@ -1,6 +1,8 @@
 """The exact softmax in two passes, and optimizer steps class by class."""
 
 import functools
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -116,6 +118,55 @@ def test_gradients_are_those_of_numpy(size, normalize):
         of_rows = (of_rows - along * rows) / norms
         bound = 4 * size[2] * bound.max(axis=1, keepdims=True) / norms
     assert np.all(np.abs(of_kernel - of_rows) < bound + 1e-30)
+
+
+@pytest.mark.parametrize("batch", [32, 33])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_what_pads_a_batch_gives_no_nan(batch, narrow):
+    """An exponential past float32, and a row that is not finite."""
+    kernel = np.zeros((4, 3), np.float32)
+    kernel[1, 0] = -np.inf
+    queries = np.ones((batch, 3), np.float32)
+    bias = np.array([0, 0, 89.3, 266.7], np.float32)
+    gradient = exact_softmax.ClassGradient(
+        queries,
+        bias,
+        np.full((batch, 1), -1),
+        np.zeros((batch, 1), np.float32),
+        np.full(batch, 266.7, np.float32),
+        np.ones(batch, np.float32),
+        bfloat16_products=narrow,
+    )
+    of_kernel, of_bias = exact_softmax.dense_gradients(kernel, gradient)
+    expected = np.array([0, 0, 0, batch])
+    np.testing.assert_allclose(of_bias, expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        of_kernel, np.repeat(expected[:, None], 3, 1), rtol=1e-5
+    )
+
+
+SMALL_STACK = """
+import ctypes
+import numpy as np
+from tfxclass.ops import exact_softmax
+
+class Stack(ctypes.Structure):
+    _fields_ = [("place", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("size", ctypes.c_size_t)]
+
+room = ctypes.create_string_buffer(8192)
+stack = Stack(ctypes.addressof(room), 0, len(room))
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+print(exact_softmax.multiplies_bfloat16())
+"""
+
+
+def test_where_linux_refuses_amx_all_know_it():
+    """It does where a thread has a small alternate stack of signals."""
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_STACK], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["False"], done.stderr
 
 
 needs_amx = pytest.mark.skipif(

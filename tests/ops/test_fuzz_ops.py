@@ -105,6 +105,7 @@ def test_a_job_that_dies_or_hangs_is_told_and_the_rest_goes_on():
 UNSAFE = {
     r"\bREGISTER_KERNEL_BUILDER": "TFXCLASS_REGISTER",
     r"allocate_output\(\w+, *\{": "AllocateOutput",
+    r"\bTensorShape\(\{[^}]*,": "AddDimWithStatus",
     r"\bset_dim\((?!0, (groups\.size|num_unique))": "SetDimWithStatus",
 }
 

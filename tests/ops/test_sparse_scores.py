@@ -1,5 +1,6 @@
 """The op of a sparse linear model's scores, against NumPy and stock ops."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -287,3 +288,30 @@ def test_the_op_is_used_only_within_compiled(monkeypatch):
         assert "Tfxclass>SparseScores" in ops()
         monkeypatch.setattr(library, "ops", library.fallback.ops)
         assert "Tfxclass>SparseScores" not in ops()
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("ids_type", ["int32", "int64"])
+def test_policy_and_type_of_ids(policy, ids_type):
+    random = np.random.default_rng(6)
+    weights = make(random, 9)
+    ids, values = make_rows(random, 4, 6)
+    expected = layer_of(weights, 9, "sigmoid", None)(ids, values)
+    keras.config.set_dtype_policy(policy)
+    try:
+        layer = layer_of(weights, 9, "sigmoid", None)
+        found = layer(ids.astype(ids_type), values)
+        with sparse_linear.compiled():
+            by_op = layer(ids.astype(ids_type), values)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(by_op, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("shapes", [((2, 2), (1, 2)), ((3,), (3,))])
+def test_shapes_that_do_not_go_together(shapes):
+    layer = layer_of(make(np.random.default_rng(7), 9), 9, None, None)
+    ids, values = np.zeros(shapes[0], np.int64), np.ones(shapes[1], np.float32)
+    with pytest.raises(ValueError, match=r"must both have shape \[batch, n\]"):
+        layer(ids, values)

@@ -15,6 +15,7 @@ of the kernel is ever held. The result does not depend on the number of threads.
 custom_ops/core/exact_softmax.h has the mathematics and the references.
 """
 
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -27,14 +28,29 @@ tf.no_gradient("Tfxclass>ExactSoftmax")
 tf.no_gradient("Tfxclass>ExactSoftmaxGrad")
 
 
+@functools.cache
 def multiplies_bfloat16() -> bool:
-    """Whether this processor multiplies bfloat16 faster than float32.
+    """Whether the ops multiply bfloat16 numbers where they are asked to.
 
-    AMX does; AVX-512's bfloat16 products are slower than its float32 ones.
+    They do on processors with AMX, unless Linux refuses this process its use.
+    AVX-512's bfloat16 products are slower than its float32 ones. The first
+    call asks Linux, see `HasAmx` in custom_ops/core/amx_products.h.
     """
-    features = {"amx_tile", "amx_bf16", "avx512_bf16"}
-    is_compiled = library.build()["ops"] == "compiled"
-    return is_compiled and features <= library.processor_features()
+    if library.build()["ops"] != "compiled":
+        return False
+    with tf.init_scope(), tf.device("CPU"):
+        # The logit is 1 if its factor was rounded, and more otherwise.
+        top, _, _ = ops.tfxclass_exact_softmax(
+            queries=[[1 + 2**-10]],
+            kernel=[[1.0]],
+            bias=[],
+            targets=[[-1]],
+            deltas=[[0.0]],
+            wants_rows=False,
+            epsilon=0.0,
+            bfloat16_products=True,
+        )
+        return float(top[0]) == 1.0
 
 
 class ClassGradient(NamedTuple):

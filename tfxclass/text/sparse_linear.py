@@ -95,7 +95,8 @@ class SparseLinear(keras.layers.Layer):
         initial: dict[str, np.ndarray] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        # A policy of bfloat16 would round the values; nothing here is in it.
+        super().__init__(autocast=False, **kwargs)
         # Weights that are made with their values: zeros that are replaced
         # would take the memory twice.
         initial = {} if initial is None else initial
@@ -157,6 +158,9 @@ class SparseLinear(keras.layers.Layer):
         )
 
     def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        ids = tf.cast(ids, tf.int64)
+        values = tf.cast(values, tf.float32)
+        _check_features(ids, values)
         if _COMPILED.get() and self._has_op():
             return self.of_op(ids, values)
         return self.activated(self.margins(ids, values))
@@ -279,6 +283,16 @@ class SparseLinear(keras.layers.Layer):
             "num_above": self.num_above,
             "group_slope": self.group_slope,
         }
+
+
+def _check_features(ids, values):
+    """As far as shapes are known; `sparse_scores` checks them when it runs."""
+    is_table = ids.shape.rank in (None, 2) and values.shape.rank in (None, 2)
+    if not is_table or not ids.shape.is_compatible_with(values.shape):
+        raise ValueError(
+            "`ids` and `values` must both have shape [batch, n]. Received: "
+            f"ids of shape {ids.shape} and values of shape {values.shape}"
+        )
 
 
 def from_weights(

@@ -1,5 +1,6 @@
 """Fallbacks of the softmax over all classes, a block of classes at a time."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def exact_softmax(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Max, sum of exponentials, and sum of the rows that these weigh."""
     batch, dim = tf.unstack(tf.shape(queries))
-    _check(queries, kernel, targets, deltas)
+    _check(queries, kernel, bias, targets, deltas, epsilon)
     blocks = _Blocks(queries, kernel, bias, epsilon)
 
     def step(start, top, total, rows):
@@ -69,7 +70,9 @@ def exact_softmax_grad(
     bfloat16_products: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Gradients of kernel and bias."""
-    _check(queries, kernel, targets, target_grads)
+    _check(queries, kernel, bias, targets, target_grads, epsilon)
+    for name, given in (("logsumexp", logsumexp), ("factor", factor)):
+        _check_length(name, given, tf.shape(queries)[0])
     blocks = _Blocks(queries, kernel, bias, epsilon)
     lift = uniform * factor
 
@@ -143,7 +146,7 @@ class _Blocks:
         )[1:]
 
 
-def _check(queries, kernel, targets, values):
+def _check(queries, kernel, bias, targets, values, epsilon):
     shapes = [tf.shape(x) for x in (queries, kernel, targets, values)]
     require(
         (shapes[0][1] == shapes[1][1])
@@ -153,4 +156,19 @@ def _check(queries, kernel, targets, values):
         "Shapes of queries, kernel, targets and their numbers do not agree, or "
         "are of no dimensions. Received: {}, {}, {} and {}",
         *shapes,
+    )
+    if bias:
+        _check_length("bias", bias[0], shapes[1][0])
+    require(
+        tf.constant(math.isfinite(epsilon) and epsilon >= 0),
+        f"`epsilon` must be a number >= 0. Received: {epsilon}",
+    )
+
+
+def _check_length(name, numbers, length):
+    require(
+        tf.reduce_all(tf.shape(numbers) == tf.reshape(length, [1])),
+        f"`{name}` must have shape [{{}}]. Received: shape {{}}",
+        length,
+        tf.shape(numbers),
     )
