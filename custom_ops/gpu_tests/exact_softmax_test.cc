@@ -220,6 +220,13 @@ GPU_TEST(ExactSoftmaxGreatLogits) {
   Check(e, true, 0, 1e-3);
 }
 
+// Past the last example of a tile, exp(bias) is more than 1.
+GPU_TEST(ExactSoftmaxGreatBias) {
+  Example e = MakeExample(5, 100, 8, 1);
+  e.bias[7] = 266.75f;
+  Check(e, true);
+}
+
 GPU_TEST(ExactSoftmaxEmpty) {
   const Found found = Compute(MakeExample(0, 70, 5, 1), true);
   ExpectEqual(found.rows_grad, std::vector<float>(70 * 5, 0.0f), "rows");

@@ -127,9 +127,7 @@ struct Sides {
       info->shift[i] = BiasOf(first + i);
       info->scale[i] = InverseOf(first + i);
     } else {
-      // Past the last example no probability is more than 0, so 0 times it is
-      // 0.
-      info->shift[i] = is_in ? task.logsumexp[first + i] : INFINITY;
+      info->shift[i] = is_in ? task.logsumexp[first + i] : 0.0f;
       info->scale[i] = is_in ? task.factor[first + i] : 0.0f;
     }
   }
