@@ -24,6 +24,10 @@ HEADS = {
     "full": lambda: layers.FullSoftmax(
         CLASSES, similarity=layers.Cosine(margin=0.1)
     ),
+    "full_head_adam": lambda: layers.FullSoftmax(CLASSES),
+    "full_bfloat16": lambda: layers.FullSoftmax(
+        CLASSES, kernel_dtype="bfloat16", seed=1
+    ),
     "uniform": lambda: layers.SampledSoftmax(CLASSES, 30, seed=1),
     "selective": lambda: layers.SelectiveSoftmax(
         CLASSES,
@@ -106,6 +110,8 @@ def run(strategy, name):
                 [keras.Input([DIM]), keras.layers.Dense(DIM), head]
             )
         optimizer = tfxclass.optimizers.LazyAdam(0.02)
+        if name == "full_head_adam":
+            optimizer = tfxclass.optimizers.HeadAdam(0.02)
         model.compile(optimizer, loss=head.loss)
     y = random.integers(-1, CLASSES, (4 * BATCH, 2))
     losses = helpers.fit(model, x, y, BATCH, epochs=2)

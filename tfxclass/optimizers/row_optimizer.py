@@ -272,8 +272,7 @@ class RowOptimizer(OptimizerHooks):
             or self._has_own_rule(variable)
         ):
             return gradient
-        ids = tf.range(variable.shape[0], dtype=tf.int64)
-        return tf.IndexedSlices(gradient, ids, variable.shape)
+        return row_gradients.AllRows(gradient)
 
     def _check_xla(self, variable):
         """Refuses a step that XLA is to compile, as Keras asks on a GPU."""
@@ -340,7 +339,11 @@ class RowOptimizer(OptimizerHooks):
         return list(map(row_gradients.with_values, grads, clipped))
 
     def _on_all_reduce(self, pairs):
-        return sharded_slots.all_reduce(super()._on_all_reduce, pairs)
+        def reduce_whole(whole):
+            return row_gradients.all_reduce(reduce_dense, whole)
+
+        reduce_dense = super()._on_all_reduce
+        return sharded_slots.all_reduce(reduce_whole, pairs)
 
     def update_step(
         self, gradient: Gradient, variable: Variable, learning_rate: Any
