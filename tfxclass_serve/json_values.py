@@ -12,6 +12,8 @@ from tfxclass_serve.errors import UNIMPLEMENTED
 from tfxclass_serve.errors import invalid
 
 _SHOWN = 200
+# Inputs of tfxclass' exports whose rows may have any number of ids.
+_PADDED = ("exclude_ids", "only_ids", "boost_ids")
 # An array of NumPy has at most 64 dimensions, before version 2 only 32.
 _MOST_LEVELS = 32
 
@@ -23,10 +25,6 @@ def show(value):
     except RecursionError:
         return "(deeply nested)"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + " ..."
-
-
-# Inputs of tfxclass' exports whose rows may have any number of ids.
-_PADDED = ("exclude_ids", "only_ids", "boost_ids")
 
 
 def is_base64(value):

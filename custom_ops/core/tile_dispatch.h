@@ -91,5 +91,6 @@ inline const TileKernels& BestTiles() {
 #pragma GCC diagnostic pop
 #endif
 #undef TFXCLASS_TILE_FENCE
+#undef TFXCLASS_TILE_PLACE
 
 #endif  // TFXCLASS_CORE_TILE_DISPATCH_H_

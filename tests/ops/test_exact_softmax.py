@@ -145,6 +145,12 @@ def test_what_pads_a_batch_gives_no_nan(batch, narrow):
     )
 
 
+needs_amx = pytest.mark.skipif(
+    not exact_softmax.multiplies_bfloat16(),
+    reason="products are float32 on processors without AMX",
+)
+
+
 SMALL_STACK = """
 import ctypes
 import numpy as np
@@ -161,18 +167,13 @@ print(exact_softmax.multiplies_bfloat16())
 """
 
 
+@needs_amx
 def test_where_linux_refuses_amx_all_know_it():
     """It does where a thread has a small alternate stack of signals."""
     done = subprocess.run(
         [sys.executable, "-c", SMALL_STACK], capture_output=True, text=True
     )
     assert done.stdout.split() == ["False"], done.stderr
-
-
-needs_amx = pytest.mark.skipif(
-    not exact_softmax.multiplies_bfloat16(),
-    reason="products are float32 on processors without AMX",
-)
 
 
 def rounded(numbers):

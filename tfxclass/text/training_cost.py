@@ -17,8 +17,8 @@ _SCORE, _DENSE_WEIGHT = 3e-7, 1e-9
 # Seconds of a product in a kernel ridge regression, and of a term of a text
 # and a landmark (measured).
 _PRODUCT, _KERNEL_TERM = 2e-11, 3e-9
-# Passes of the trials beyond those of fields and C: other numbers of passes
-# (8 and 2), and one more value of C.
+# Where the number of passes is chosen: trials with 8 and with 2 passes, and
+# one more with another C.
 _TUNED_PASSES = 10 + choice.EPOCHS
 # Seconds to build the layers and to trace their functions (measured).
 _BUILD = 1.0
