@@ -111,7 +111,7 @@ def run(strategy, name):
             )
         optimizer = tfxclass.optimizers.LazyAdam(0.02)
         if name == "full_head_adam":
-            optimizer = tfxclass.optimizers.HeadAdam(0.02)
+            optimizer = tfxclass.optimizers.HeadAdam(1e-3)
         model.compile(optimizer, loss=head.loss)
     y = random.integers(-1, CLASSES, (4 * BATCH, 2))
     losses = helpers.fit(model, x, y, BATCH, epochs=2)
