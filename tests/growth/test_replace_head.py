@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfxclass
 from tests.support.cases import quick
@@ -317,3 +318,29 @@ def test_heads_without_vectors_of_their_own():
     )
     with pytest.raises(ValueError, match="`tied_to` has the class vectors"):
         tfxclass.set_class_vectors(model, vectors_of())
+
+
+def test_model_and_head_of_different_scopes(tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    model, path = dense_model(), tmp_path / "dense.keras"
+    model.save(path)
+    data = small_data()
+    head = layers.SampledSoftmax(CLASSES, use_bias=True)
+    with strategy.scope(), pytest.raises(ValueError, match="`with strategy"):
+        tfxclass.replace_head(model, head)
+
+    replaced = tfxclass.replace_head(model, head)
+    with strategy.scope():
+        replaced.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    with pytest.raises(ValueError, match="but made elsewhere"):
+        replaced.fit(*data, verbose=0)
+
+    with strategy.scope():
+        loaded = keras.models.load_model(path)
+        head = layers.SampledSoftmax(CLASSES, use_bias=True)
+        loaded = tfxclass.replace_head(loaded, head)
+        loaded.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    np.testing.assert_allclose(
+        answers(loaded, data[0]), answers(model, data[0]), **TOLERANCE
+    )
+    loaded.fit(*data, verbose=0)

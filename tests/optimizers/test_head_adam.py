@@ -466,3 +466,13 @@ def test_unknown_initializers_count_as_new():
     variable = keras.Variable(100 * np.ones((3, 4)))
     class_matrix.register(variable, 0)
     assert not class_matrix.is_trained(variable)
+
+
+def test_compile_by_name(tmp_path):
+    head = tfxclass.layers.SampledSoftmax(50, 10)
+    model = keras.Sequential([keras.Input([4]), head])
+    model.compile("HeadAdam", loss=head.loss)
+    model.fit(np.ones([8, 4], np.float32), np.arange(8), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.optimizer) is tfxclass.optimizers.HeadAdam

@@ -117,3 +117,28 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_refused(case):
     check_refused(*BAD[case])
+
+
+@pytest.mark.parametrize("kind", [str, np.str_, int, np.int64])
+def test_numbered_items(kind):
+    visits = [[kind(7), kind(5)], [], [kind(7), kind(6)]]
+    ids, names = retrieval.number_items(visits)
+    assert ids == [[3, 1], [], [3, 2]]
+    plain = str if issubclass(kind, str) else int
+    assert names[1:] == [plain(5), plain(6), plain(7)]
+    assert {type(name) for name in names[1:]} == {plain}
+
+
+@pytest.mark.parametrize(
+    "visits, message",
+    [
+        ([["a", 1]], "int, str"),
+        ([["a"], ["<padding>"]], "`padding` must not be"),
+        ([[True]], "bool"),
+        ([[1.5]], "float"),
+        ("ab", "`sequences` must be a list"),
+    ],
+)
+def test_items_that_are_not_numbered(visits, message):
+    with pytest.raises(ValueError, match=message):
+        retrieval.number_items(visits)

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.core.scopes import check_made_within
+
 _OF_CLUSTERS = (
     tf.distribute.MultiWorkerMirroredStrategy,
     tf.distribute.ParameterServerStrategy,
@@ -47,19 +49,7 @@ def check_workers_agree(model: keras.Model) -> None:
 def check_strategy(model: keras.Model) -> None:
     """Raises ValueError unless `model` was made within its strategy's scope."""
     strategy = model.distribute_strategy
-    variables = [*model.weights, model.optimizer.iterations]
-    strangers = [
-        v.path
-        for v in variables
-        if not strategy.extended.variable_created_in_scope(v.value)
-    ]
-    if strangers:
-        raise ValueError(
-            "`model` and its optimizer must be made within "
-            "`strategy.scope()`. Received: under "
-            f"{type(strategy).__name__}, variables of another one: "
-            f"{strangers[:3]}"
-        )
+    check_made_within(strategy, [*model.weights, model.optimizer.iterations])
     workers = _workers_of_cluster()
     if workers > 1 and not isinstance(strategy, _OF_CLUSTERS):
         raise ValueError(

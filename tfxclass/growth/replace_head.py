@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from tfxclass.core.scopes import check_made_within
 from tfxclass.growth.class_vectors import check_has_vectors
 from tfxclass.growth.class_vectors import set_class_vectors
 from tfxclass.inference.graph import encoder_of
@@ -40,7 +42,8 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
     The head gets the kernel and the bias of the `Dense` layer, so the new model
     gives the same answers. Other layers are shared with `model`. Regularizers
     and constraints of the `Dense` layer are not kept. Compile the new model
-    before you train it.
+    before you train it. With a `tf.distribute` strategy, load the model, make
+    the head, replace and compile inside of one `strategy.scope()`.
 
     Args:
         model: a built Sequential or functional Keras model with one output. It
@@ -57,9 +60,10 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
         A `keras.Model` that ends in `head`, not compiled.
 
     Raises:
-        ValueError: if the model ends in something else or is not built, or the
-            head has another number of classes, another activation, or no bias
-            for the bias of the layer.
+        ValueError: if the model ends in something else, is not built, or was
+            made outside of the strategy that is in scope; or if the head has
+            another number of classes, another activation, or no bias for the
+            bias of the layer.
 
     Example:
 
@@ -73,6 +77,7 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
     """
     last = _last_layer(model)
     _check_head(head, last)
+    check_made_within(tf.distribute.get_strategy(), model.weights)
     other = keras.Model(
         inputs_as_given(model, model.inputs),
         head(last.features),

@@ -299,3 +299,7 @@ def _label_scale(matrix, gradient):
         along = tf.reduce_sum(rows * unit, axis=1, keepdims=True)
         rows = (rows - along * unit) * inverse
     return gradient_scale(row_update.sum_duplicate_rows(ids, rows)[1])
+
+
+# For `compile("HeadAdam")`: Keras looks up a name as it is given.
+keras.saving.get_custom_objects()["HeadAdam"] = HeadAdam

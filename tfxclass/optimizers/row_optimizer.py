@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_choice
 from tfxclass.checks import suggesting_arguments
+from tfxclass.core.scopes import check_made_within
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import is_for_xla
 from tfxclass.keras_internals import num_applied
@@ -134,6 +135,7 @@ class RowOptimizer(OptimizerHooks):
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
+        check_made_within(self._strategy, variables)
         if any(map(class_matrix.holds_bfloat16, variables)):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
         sharded_slots.take_charge(self, variables)

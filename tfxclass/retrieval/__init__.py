@@ -2,6 +2,7 @@
 
 from tfxclass.retrieval.evaluate import evaluate
 from tfxclass.retrieval.sequences import next_items
+from tfxclass.retrieval.sequences import number_items
 from tfxclass.retrieval.sequences import pad
 from tfxclass.retrieval.splits import Questions
 from tfxclass.retrieval.splits import Split
@@ -15,6 +16,7 @@ __all__ = [
     "evaluate",
     "leave_one_out",
     "next_items",
+    "number_items",
     "pad",
     "split_at",
     "split_sessions",

@@ -24,9 +24,57 @@ def check_sequences(name: str, sequences: Any) -> None:
     ):
         raise ValueError(
             f"`{name}` must be lists of integer item ids. Received a first one "
-            f"of {first!r}. Fix: names, ids = np.unique(items, "
-            "return_inverse=True), then ids + 1, since 0 is padding."
+            f"of {first!r}. Fix: ids, names = "
+            "tfxclass.retrieval.number_items(sessions)"
         )
+
+
+def number_items(
+    sequences: Sequence[Sequence[str | int]],
+    padding: str | int = "<padding>",
+) -> tuple[list[list[int]], list[str | int]]:
+    """Numbers items by their names, from 1 on: 0 is padding.
+
+    Args:
+        sequences: names of each sequence's items: all strings, or all integers
+            such as article numbers.
+        padding: name of the id 0.
+
+    Returns:
+        `(ids, names)`. `ids` has the sequences as lists of ids, and
+        `names[id]` is the name of an id, sorted after the padding. Give
+        `names` as `labels` to exports. Their ids of -1 stand for no answer.
+
+    Raises:
+        ValueError: if names are not all strings or all integers, or if
+            `padding` is the name of an item.
+
+    Example:
+
+    ```python
+    ids, names = tfxclass.retrieval.number_items([["tea", "cup"], ["tea"]])
+    assert ids == [[2, 1], [2]] and names[2] == "tea"
+    ```
+    """
+    rows = [list(row) for row in as_list("sequences", sequences, "lists")]
+    items = {item for row in rows for item in row}
+    kinds = {str if isinstance(item, str) else type(item) for item in items}
+    if kinds != {str} and not all(_is_integer(kind) for kind in kinds):
+        raise ValueError(
+            "`sequences` must be lists of names, all strings or all integers. "
+            f"Received: {', '.join(sorted(kind.__name__ for kind in kinds))}"
+        )
+    if padding in items:
+        raise ValueError(
+            f"`padding` must not be the name of an item. Received: {padding!r}"
+        )
+    names = [padding, *np.sort(np.array(list(items))).tolist()]
+    ids = {name: number for number, name in enumerate(names)}
+    return [[ids[item] for item in row] for row in rows], names
+
+
+def _is_integer(kind):
+    return issubclass(kind, (int, np.integer)) and kind is not bool
 
 
 def pad(

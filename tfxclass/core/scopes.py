@@ -1,0 +1,37 @@
+"""Whether variables were made within the scope of one strategy."""
+
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from tfxclass.keras_internals import tf_variable
+from tfxclass.types import Variable
+
+
+def check_made_within(
+    strategy: tf.distribute.Strategy, variables: Iterable[Variable]
+) -> None:
+    """Raises ValueError if variables were made outside of a strategy's scope.
+
+    Without this, TensorFlow stops with an error that does not name a fix.
+
+    Args:
+        strategy: `tf.distribute.Strategy`; the default one means no scope.
+        variables: variables of a model, a head and an optimizer.
+    """
+    extended = strategy.extended
+    others = [
+        getattr(v, "path", v.name)
+        for v in variables
+        if not extended.variable_created_in_scope(tf_variable(v))
+    ]
+    if others:
+        name = type(strategy).__name__
+        scope = "no strategy" if name.startswith("_Default") else name
+        raise ValueError(
+            "A model, its head and its optimizer must be made within one "
+            f"`strategy.scope()`. Received: {scope}, but made elsewhere: "
+            f"{', '.join(others[:3])}. Fix: under one `with "
+            "strategy.scope():`, build or load the model, make the head, "
+            "call tfxclass.replace_head, and compile"
+        )
