@@ -19,6 +19,7 @@ COLORS = {
     "optimal": "tab:pink",
     "keras_dense_adam": "dimgray",
     "tf_sampled_softmax_adam": "tab:red",
+    "tf_sampled_softmax_sgd": "tab:purple",
     "sampled_head_adam": "tab:orange",  # its sampler is "auto"
     "hs huffman": "tab:blue",
     "plt clustered, wide": "tab:orange",

@@ -42,15 +42,17 @@ MORE = (
 
 
 def training_code():
-    """README's block up to `fit`, for these classes."""
+    """README's block from the head to `fit`, for these classes."""
     text = README.read_text(encoding="utf8")
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    code, fit, _ = block.partition("model.fit(x, y)")
+    # Without the lines before, which make README's own x and y.
+    code = block[block.index("head = ") : block.index("model.fit(")]
+    code = "import keras\nimport tfxclass\n" + code
     for printed, here in (("670_091", NUM_CLASSES), ("6_700", NUM_SAMPLED)):
         if code.count(printed) != 1:
             raise ValueError(f"README's block must have {printed} once.")
         code = code.replace(printed, str(here))
-    return code + fit
+    return code + "model.fit(x, y)"
 
 
 def printed_optimizer():

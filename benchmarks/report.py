@@ -14,6 +14,25 @@ import re
 import measure
 import notes
 
+#: What tables call the methods of scripts.
+METHODS = {
+    "keras_dense_adam": "Keras `Dense`, Adam",
+    "keras_dense_sgd": "Keras `Dense`, SGD",
+    "keras_dense_adam_bf16": "Keras `Dense`, Adam, `mixed_bfloat16`",
+    "tf_sampled_softmax_adam": "`tf.nn.sampled_softmax_loss`, Adam",
+    "tf_sampled_softmax_sgd": "`tf.nn.sampled_softmax_loss`, SGD",
+    "full_softmax_adam": "`FullSoftmax`, Keras Adam",
+    "full_softmax_lazy_adam": "`FullSoftmax`, `LazyAdam`",
+    "full_softmax_lazy_adam_bf16": "`FullSoftmax`, `mixed_bfloat16`",
+    "sampled_uniform_lazy_adam": '`SampledSoftmax(sampler="uniform")`',
+    "sampled_auto_lazy_adam": "`SampledSoftmax`, `LazyAdam`",
+    "sampled_head_adam": "`SampledSoftmax`, `HeadAdam`",
+    "selective_lazy_adam": "`SelectiveSoftmax`, rebuilds included",
+    "lsh_simhash_lazy_adam": "`LSHSoftmax`, SimHash, refreshes included",
+    "lsh_dwta_lazy_adam": "`LSHSoftmax`, DWTA, refreshes included",
+    "small_uniform": '`SampledSoftmax(sampler="uniform")`',
+    "small_auto": "`SampledSoftmax`",
+}
 TITLES = {
     "jobs/job_titles": "Job titles to occupations: taggers",
     "jobs/library_titles": "Subjects of library titles: taggers",
@@ -23,6 +42,7 @@ TITLES = {
     "jobs/demo": "The demo: words by their descriptions",
     "jobs/two_towers": "Job titles to occupations: two towers and peers",
     "readme_optimizers": "README's example with other optimizers",
+    "readme_step": "A training step of README's model, as a user runs it",
     "step_time_large": "A training step, 670,091 classes",
     "step_time": "A training step, fewer classes",
     "floors": "Training steps and their lower bounds",
@@ -192,6 +212,7 @@ PAGES = {
     "how_fast": (
         "How fast",
         (
+            "readme_step",
             "step_time_large",
             "floors",
             "step_time",
@@ -298,6 +319,11 @@ _CIRCUMSTANCES = (
 )
 
 
+def called(row):
+    """A row with its method's name in words."""
+    return {**row, "method": METHODS.get(row["method"], row["method"])}
+
+
 def section(name, title):
     path = file_of(name, ".json")
     if not os.path.exists(path):
@@ -306,13 +332,14 @@ def section(name, title):
     with open(path) as f:
         record = json.load(f)
     rows = record["rows"]
+    shown = [called(row) if "method" in row else row for row in rows]
     lines = [
         f"## {title}",
         "",
         *note(name, rows),
         *circumstances(record),
         "",
-        measure.table(rows),
+        measure.table(shown),
         "",
     ]
     lines += picture(name, title)

@@ -156,7 +156,10 @@ def filled(text):
 def draw(axes):
     sizes = [int(10 ** (6 + i / 2)) for i in range(7)]
     plans = [planned(size) for size in sizes]
-    labels = {"mirrored": "copies on each machine", "sharded": "8 shards"}
+    labels = {
+        "mirrored": "all classes on each machine",
+        "sharded": "classes split over 8 machines",
+    }
     limits = {}
     for name, label in labels.items():
         each = [plan[name].machine_bytes / 1e9 for plan in plans]
@@ -166,21 +169,21 @@ def draw(axes):
         axes.plot(sizes, each, label=label)
     rows = [planned(size, 256)["sharded"] for size in sizes]
     each = [row.machine_bytes / 1e9 for row in rows]
-    axes.plot(sizes, each, label="256 shards")
+    axes.plot(sizes, each, label="split over 256 machines")
     axes.plot(
         list(PARTIAL_FC),
         [mb / 1e3 for mb in PARTIAL_FC.values()],
         "k^",
-        label="published: Partial FC, 8 GPUs, width 512",
+        label="Partial FC as published: 8 GPUs, width 512",
     )
-    axes.axhline(24, color="gray", lw=1, ls="--", label="24 GB")
+    axes.axhline(24, color="gray", lw=1, ls="--", label="24 GB, a large GPU")
     axes.set(xscale="log", yscale="log", ylim=(0.02, 1e6))
     for axis in (axes.xaxis, axes.yaxis):
         figure_style.plain_ticks(axis)
     whole, shared = (limits[name] / 1e6 for name in labels)
     axes.set_title(
         f"24 GB hold {whole:.0f} million classes,\n"
-        f"or {shared:.0f} million in 8 shards"
+        f"or {shared:.0f} million split over 8 machines"
     )
 
 

@@ -408,7 +408,7 @@ def test_uncompiled_model_and_other_strategy_are_refused(model):
     with pytest.raises(ValueError, match="must be compiled"):
         distribute.fit(uncompiled, dataset())
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
-        with pytest.raises(ValueError, match="within `strategy.scope"):
+        with pytest.raises(ValueError, match="within one `strategy.scope"):
             distribute.fit(model, dataset())
 
 
