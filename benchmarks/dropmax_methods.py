@@ -137,6 +137,11 @@ METHODS = {
     "sampled learned": _plain(RowSampledSoftmax, learned=True),
     "sparsemax": _plain(layers.Sparsemax),
     "attention": _dropmax("attention", None, 0.01, 0.1),
+    "attention, cross-entropy alone": _plain(
+        layers.DropMax,
+        mode="attention",
+        mode_options={"kl_weight": 0.0, "entropy_weight": 0.0},
+    ),
     **{
         f"random {p:g}": _plain(
             layers.DropMax,

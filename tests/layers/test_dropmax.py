@@ -219,7 +219,7 @@ def test_second_order_gradients_are_refused():
 
 def test_cosine_with_a_margin():
     """rho reads the scaled unit features; the margin is on the label."""
-    options = {"num_samples": 1, "entropy_weight": 0.0}
+    options = {"num_samples": 1, "kl_weight": 0.0, "entropy_weight": 0.0}
     plain, head = (
         built(make_head("attention", similarity=similarity, **options))
         for similarity in (
@@ -271,9 +271,13 @@ INVALID = {
         lambda: layers.DropMax(9, mode_options={"auxiliary_weight": 1.0}),
         ["`auxiliary_weight` must be None", "mode='adaptive'", "1.0"],
     ),
-    "kl_weight_of_attention": (
-        lambda: layers.DropMax(9, "attention", mode_options={"kl_weight": 0.5}),
-        ["`kl_weight` must be None", "mode='attention'", "0.5"],
+    "kl_weight_of_random": (
+        lambda: layers.DropMax(
+            9,
+            "random",
+            mode_options={"retain_probability": 0.5, "kl_weight": 0.5},
+        ),
+        ["`kl_weight` must be None", "mode='random'", "0.5"],
     ),
     "entropy_weight_of_random": (
         lambda: layers.DropMax(

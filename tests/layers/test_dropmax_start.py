@@ -93,7 +93,7 @@ def test_first_biases(mode, weights):
     [
         ("posterior", (1.0, 1.0, 3.0)),
         ("adaptive", (1.0, None, 1.0)),
-        ("attention", (None, None, 0.0)),
+        ("attention", (1.0, None, 1.0)),
         ("random", (None, None, None)),
     ],
 )

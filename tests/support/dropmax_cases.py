@@ -18,7 +18,7 @@ MODES = {
         "entropy_weight": 0.3,
     },
     "random": {"retain_probability": 0.4},
-    "attention": {"entropy_weight": 0.3},
+    "attention": {"kl_weight": 0.7, "entropy_weight": 0.3},
 }
 each_mode = pytest.mark.parametrize("mode", MODES)
 # Sums over some dozen classes of terms divided by the temperature.

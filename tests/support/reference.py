@@ -331,8 +331,8 @@ def concrete_mask(retain_logits, draws, temperature):
 
 
 def masked_log_softmax(logits, masks, epsilon=1e-20):
-    """log of (z + epsilon) exp(o) over the sum of all such."""
-    return log_softmax(np.asarray(logits, np.float64) + np.log(masks + epsilon))
+    """log of z exp(o) + epsilon over the sum of these numbers."""
+    return log_softmax(np.log(masks * np.exp(np.float64(logits)) + epsilon))
 
 
 def dropmax_terms(retain_logits, columns, residual=None):
@@ -388,9 +388,8 @@ def dropmax_loss(mode, logits, retain_logits, draws, columns, **options):
         for i, ids in enumerate(map(distinct_labels, columns)):
             losses[i] -= log_p[i, ids].mean() / len(draws) if ids else 0.0
     terms = dropmax_terms(retain_logits, columns, residual)
-    if mode == "adaptive":
-        losses += options["kl"] * terms["target"]
     if mode in ("adaptive", "attention"):
+        losses += options["kl"] * terms["target"]
         losses -= options["entropy"] * terms["other_entropy"]
     if mode == "posterior":
         losses += options["kl"] * terms["kl"]

@@ -44,7 +44,7 @@ _WEIGHTS = {
         "entropy_weight": 3.0,
     },
     "random": {},
-    "attention": {"entropy_weight": 0.0},
+    "attention": {"kl_weight": 1.0, "entropy_weight": 1.0},
 }
 _MODES = tuple(_WEIGHTS)
 MODE_OPTIONS = (
@@ -93,8 +93,9 @@ class DropMax(SavedRandom, SampledHead):
       labels, minus `entropy_weight` times the entropy of rho (NeurIPS 2018).
     * `"random"`: rho is the number `retain_probability`.
     * `"attention"`: z is rho itself, for labels too, and nothing is sampled.
-      The loss is cross-entropy minus `entropy_weight` times the entropy of the
-      other classes' rho, as in `"adaptive"`.
+      The loss has the terms of `"adaptive"`: the paper's deterministic
+      attention. With `kl_weight` and `entropy_weight` 0 it is cross-entropy
+      alone.
 
     The regularizers are sums over classes. They grow with `num_classes`, and
     cross-entropy does not. In mode `"posterior"` the biases start where the
@@ -128,11 +129,10 @@ class DropMax(SavedRandom, SampledHead):
 
     * `"num_samples"`: int, number of masks in a training step. Defaults to 1.
     * `"temperature"`: float > 0, of the concrete relaxation. Defaults to 0.1.
-    * `"kl_weight"`: float >= 0, for `"adaptive"` and `"posterior"`. Defaults to
-      1.
+    * `"kl_weight"`: float >= 0, for all modes but `"random"`. Defaults to 1.
     * `"auxiliary_weight"`: float >= 0, for `"posterior"`. Defaults to 1.
     * `"entropy_weight"`: float >= 0, for all modes but `"random"`. Defaults to
-      3 for `"posterior"`, 1 for `"adaptive"` and 0 for `"attention"`.
+      3 for `"posterior"`, and 1 for `"adaptive"` and `"attention"`.
     * `"retain_probability"`: float in (0, 1], the rho of every class. Required
       for `"random"`.
     * `"predict_samples"`: int, number of masks in a prediction. Defaults to

@@ -26,7 +26,7 @@ from tfxclass.losses.row_blocks import in_row_blocks
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
 
-#: Added to a mask, so that a row whose classes are all dropped has a softmax.
+#: Added to z exp(o), so that a row whose classes are all dropped has a softmax.
 EPSILON = 1e-20
 _LOG_EPSILON = float(np.log(EPSILON))
 # The least number above 0: the log of a uniform draw is finite.
@@ -169,8 +169,9 @@ def _random_terms(masking, start, rows, target):
 
 
 def _attention_terms(masking, start, rows, target):
-    """z is rho itself, for targets too: one mask, which is not random."""
+    """z is rho itself in equation 15, for targets, too: nothing is random."""
     return tf.math.log_sigmoid(rows.retain)[tf.newaxis], {
+        "kl_weight": lambda: target_penalty(rows.retain, target),
         "entropy_weight": lambda: _other_entropy(rows.retain, target),
     }
 
@@ -199,12 +200,10 @@ def _mask_shape(masking, logits):
     return tf.concat([[masking.num_samples], tf.shape(logits)], axis=0)
 
 
-def add_epsilon(log_mask: tf.Tensor) -> tf.Tensor:
-    """log(z + epsilon) of log z."""
-    top = tf.stop_gradient(tf.maximum(log_mask, _LOG_EPSILON))
-    return top + tf.math.log(
-        tf.exp(log_mask - top) + tf.exp(_LOG_EPSILON - top)
-    )
+def add_epsilon(masked: tf.Tensor) -> tf.Tensor:
+    """log(z exp(o) + epsilon) of log z + o, as in equation 3."""
+    top = tf.stop_gradient(tf.maximum(masked, _LOG_EPSILON))
+    return top + tf.math.log(tf.exp(masked - top) + tf.exp(_LOG_EPSILON - top))
 
 
 def uniform(
@@ -259,8 +258,8 @@ def masked_cross_entropy(
 ) -> tf.Tensor:
     """Cross-entropy of the masked softmax, the mean over samples of masks.
 
-    The first term of equation 15: p(c | z) is (z_c + epsilon) exp(o_c) over
-    the sum of all such; targets must have mask 1.
+    The first term of equation 15: p(c | z) is z_c exp(o_c) + epsilon, over the
+    sum of these numbers of all classes (equation 5).
 
     Args:
         logits: float32 `[batch, n]`, o.
@@ -272,7 +271,7 @@ def masked_cross_entropy(
         float32 `[batch]`.
     """
     num_samples, batch, width = tf.unstack(tf.shape(log_masks))
-    masked = logits + add_epsilon(log_masks)
+    masked = add_epsilon(logits + log_masks)
     masked = tf.reshape(masked, [num_samples * batch, width])
     repeated = targets_lib.Targets(
         tf.tile(targets.ids, [num_samples, 1]),
@@ -374,7 +373,7 @@ def stationary_logits(
 
 
 def expected_logits(logits: tf.Tensor, retain_logits: tf.Tensor) -> tf.Tensor:
-    """o + log(rho + epsilon): equation 18, the expected mask, is its softmax.
+    """log(rho exp(o) + epsilon), whose softmax is equation 18.
 
     Args:
         logits: float32 `[batch, n]`, o.
@@ -383,7 +382,7 @@ def expected_logits(logits: tf.Tensor, retain_logits: tf.Tensor) -> tf.Tensor:
     Returns:
         float32 `[batch, n]`.
     """
-    return logits + add_epsilon(tf.math.log_sigmoid(retain_logits))
+    return add_epsilon(logits + tf.math.log_sigmoid(retain_logits))
 
 
 def mixture_log_probabilities(
@@ -408,7 +407,7 @@ def mixture_log_probabilities(
     def sample(i):
         draws = uniform([width], [seed, i])
         log_mask = bernoulli_log_mask(retain_logits, draws)
-        return tf.nn.log_softmax(logits + add_epsilon(log_mask))
+        return tf.nn.log_softmax(add_epsilon(logits + log_mask))
 
     def step(i, total):
         both = tf.stack([total, sample(i)])
