@@ -11,6 +11,16 @@ model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
 ```
 """
 
+import os
+import platform
+import sys
+
+# TensorFlow decides about oneDNN, a faster library of products, when it is
+# loaded. Without this it leaves out processors that have AVX2 or AVX-512, but
+# no VNNI.
+if "tensorflow" not in sys.modules and platform.machine() == "x86_64":
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
 from tfxclass import advice
 from tfxclass import calibration
 from tfxclass import callbacks

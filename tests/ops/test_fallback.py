@@ -28,6 +28,7 @@ from tests.fuzz_ops.descriptions import is_moderate
 from tests.fuzz_ops.values import Draw
 from tests.fuzz_ops.values import Index
 from tests.fuzz_ops.values import Variable
+from tfxclass.keras_internals import is_onednn_on
 from tfxclass.ops import active_classes as active
 from tfxclass.ops import exact_softmax
 from tfxclass.ops import fallback
@@ -475,10 +476,12 @@ def test_show_build(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert f"ops: compiled, for TensorFlow {tf.__version__}" in text
     assert "processor: -march=" in text
+    assert f"oneDNN: {'on' if is_onednn_on() else 'off; TF_ENABLE'}" in text
     monkeypatch.setattr(library, "ops", fallback.ops)
     library.build.cache_clear()
     library.show_build()
-    assert "ops: fallback" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "ops: fallback" in text and "oneDNN: " in text
 
 
 def test_an_index_that_fallbacks_of_earlier_versions_saved_is_left_out():

@@ -13,6 +13,7 @@ from tfxclass.keras_internals.graphs import custom_gradient
 from tfxclass.keras_internals.graphs import dtype_of_handle
 from tfxclass.keras_internals.graphs import eager_mode
 from tfxclass.keras_internals.graphs import is_for_xla
+from tfxclass.keras_internals.graphs import is_onednn_on
 from tfxclass.keras_internals.graphs import is_recorded
 from tfxclass.keras_internals.graphs import with_constants
 from tfxclass.keras_internals.layers import arguments_of
@@ -57,6 +58,7 @@ __all__ = [
     "get_mask",
     "is_for_xla",
     "is_keras_building",
+    "is_onednn_on",
     "is_recorded",
     "layers_before",
     "maker_of",

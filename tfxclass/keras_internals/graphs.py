@@ -15,6 +15,7 @@ from tfxclass.keras_internals.names import missing
 from tfxclass.keras_internals.names import needs
 from tfxclass.keras_internals.names import tf_control_flow
 from tfxclass.keras_internals.names import tf_ops
+from tfxclass.keras_internals.names import tf_port
 from tfxclass.keras_internals.names import tf_record
 
 # Ours, on a graph.
@@ -92,6 +93,14 @@ def is_for_xla() -> bool:
         return False
     graph = tf.compat.v1.get_default_graph()
     return bool(tf_control_flow().GraphOrParentsInXlaContext(graph))
+
+
+@AS_IT_IS
+def is_onednn_on() -> bool | None:
+    """Whether TensorFlow uses oneDNN; None where it does not say."""
+    if missing("_pywrap_util_port.IsMklEnabled"):
+        return None
+    return tf_port().IsMklEnabled()
 
 
 @AS_IT_IS

@@ -110,6 +110,11 @@ def tf_control_flow() -> ModuleType:
     return importlib.import_module("tensorflow.python.ops.control_flow_util")
 
 
+def tf_port() -> ModuleType:
+    """TensorFlow's module that says what it was built for and uses."""
+    return importlib.import_module("tensorflow.python.util._pywrap_util_port")
+
+
 def tf_record() -> ModuleType:
     """TensorFlow's module of gradient tapes."""
     return importlib.import_module("tensorflow.python.eager.record")
@@ -150,6 +155,10 @@ def _has_merge_call():
 
 def _has_record():
     return tf_record().could_possibly_record() in (True, False)
+
+
+def _has_onednn_switch():
+    return tf_port().IsMklEnabled() in (True, False)
 
 
 def _has_xla_context():
@@ -221,6 +230,7 @@ USES = {
     "tf.__internal__.distribute.interim.maybe_merge_call": _has_merge_call,
     "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
     "ops.gradient_registry._registry": _has_gradients,
+    "_pywrap_util_port.IsMklEnabled": _has_onednn_switch,
     "eager.record.could_possibly_record": _has_record,
     "control_flow_util.GraphOrParentsInXlaContext": _has_xla_context,
     **_attributes(tf.Graph, "_functions"),

@@ -24,6 +24,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import is_onednn_on
 from tfxclass.keras_internals import is_recorded
 from tfxclass.ops import fallback
 from tfxclass.ops.fallback.refused import REFUSED
@@ -50,6 +51,13 @@ REBUILD = (
     "--no-build-isolation --no-binary tfxclass tfxclass (in a checkout: python "
     "custom_ops/build.py)"
 )
+# What `show_build` prints of TensorFlow's matrix products.
+_ONEDNN = {
+    True: "on",
+    False: "off; TF_ENABLE_ONEDNN_OPTS=1 turns it on if it is set before "
+    "TensorFlow is imported",
+    None: "unknown",
+}
 
 
 def built_for(compiled: str = COMPILED) -> list[str]:
@@ -157,6 +165,7 @@ def show_build() -> None:
     """Prints which ops this process uses, and what they were built for."""
     built = build()
     print(f"TensorFlow {tf.__version__}")
+    print(f"oneDNN: {_ONEDNN[is_onednn_on()]}")
     if built["ops"] == "fallback":
         print(f"ops: fallback, slower and not for all heads. {REBUILD}.")
         return
