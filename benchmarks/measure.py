@@ -92,7 +92,7 @@ def in_fresh_process(script, *args, timeout=None):
     environment = {
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        # TensorFlow uses oneDNN by itself only on processors with AVX-512.
+        # TensorFlow uses oneDNN by itself only on processors with VNNI.
         "TF_ENABLE_ONEDNN_OPTS": "1",
     }
     try:
