@@ -268,6 +268,9 @@ class OutputHead(keras.layers.Layer):
                 flat_features.mean(losses, forward_lib.mask_of(features))
             )
         logits = self.logits(features)
+        if training:
+            # Another tensor than the output, which has the pass as attribute.
+            forward.logits = tf.identity(logits)
         output = self.activate(logits) if self.activation else logits
         return forward_lib.attach(self.guard(output, training), forward)
 
@@ -312,12 +315,6 @@ class OutputHead(keras.layers.Layer):
     ) -> Step:
         """As `compute_loss`, as a `Step` with the ranks for metrics."""
         return head_step.compute_step(self, features, labels, training)
-
-    def early_answers(
-        self, features: Array, labels: Labels, ranks_all: bool
-    ) -> dict[int | None, tuple[tf.Tensor, tf.Tensor]]:
-        """The best classes that metrics ask for (see `head_step`)."""
-        return head_step.early_answers(self, features, labels, ranks_all)
 
     def may_skip_rows(self) -> bool:
         """Whether a step may leave out the examples without labels."""
