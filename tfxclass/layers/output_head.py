@@ -41,6 +41,7 @@ from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Labels
 from tfxclass.types import Shape
+from tfxclass.types import Store
 
 # In a tf.function of the user's, AutoGraph would rewrite all that is called.
 do_not_convert = tf.autograph.experimental.do_not_convert
@@ -191,6 +192,8 @@ class OutputHead(keras.layers.Layer):
             self.loss_options.check_for(self)
         head_config.check_kernel_dtype(self, kernel_dtype)
         self.kernel_dtype = kernel_dtype
+        #: Whether `fit` has warned of what makes a step of this head slow.
+        self.has_warned = False
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
@@ -233,6 +236,10 @@ class OutputHead(keras.layers.Layer):
         self.take_weights(weights_by_name)
         for variable in shared.values():
             untrack(self, variable)
+
+    def load_own_variables(self, store: Store) -> None:
+        with head_weights.loading_into(self):
+            super().load_own_variables(store)
 
     def add_rows(
         self, spec: WeightSpec, kernel: keras.Variable | None = None
