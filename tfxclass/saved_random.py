@@ -26,6 +26,6 @@ class SavedRandom:
         store["random_state"] = self.random.state.numpy()
 
     def load_own_variables(self, store: Store) -> None:
-        self.random.state.assign(store["random_state"][()])
         weights = {key: store[key] for key in store.keys() if key.isdigit()}
         super().load_own_variables(weights)
+        self.random.state.assign(store["random_state"][()])

@@ -203,6 +203,7 @@ def _fill(variable, value, row=slice(None)):
     variable.assign(values)
 
 
+@pytest.mark.filterwarnings("ignore:.*read the whole output")
 @pytest.mark.parametrize("case", NOT_FINITE)
 @pytest.mark.parametrize("name", HEADS_OF_SAMPLES)
 def test_a_model_that_diverged_is_never_right(name, case):

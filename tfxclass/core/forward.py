@@ -56,10 +56,12 @@ class Forward:
     Attributes:
         features: float `[..., dim]`.
         training: bool, or None.
+        logits: float32 `[..., num_classes]` in training, else None. Keras
+            updates metrics after the optimizer, when the class vectors have
+            learned the batch. These logits are older. In a `tf.function`, they
+            are pruned where no metric reads them.
         losses: float32 `[...]`, once the loss is computed, or None.
         ranking: `Ranking` of the loss, once it is computed, or None.
-        answers: dict of `(ids, scores)` that metrics asked a training step for,
-            by the number of examples (`early_answers`).
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Forward:
         self.training = training
         self.losses = None
         self.ranking = None
-        self.answers = {}
+        self.logits = None
 
     @property
     def head(self) -> keras.layers.Layer | None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfxclass.core import early_answers as asked_answers
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.flat_features import flatten
 from tfxclass.core.flat_features import unflatten
@@ -157,37 +156,3 @@ def apply_class_weights(
     if options is None:
         return found, lambda losses: losses
     return head.objective.apply_class_weights(options, found, head.num_classes)
-
-
-def early_answers(
-    head: keras.layers.Layer,
-    features: Array,
-    labels: Labels,
-    ranks_all: bool,
-) -> dict[int | None, tuple[tf.Tensor, tf.Tensor]]:
-    """The best classes that metrics ask for, before the update.
-
-    Args:
-        head: a built `OutputHead`.
-        features: float `[..., dim]`.
-        labels: as for `compute_step`.
-        ranks_all: bool, whether metrics of all examples rank all classes.
-
-    Returns:
-        `(ids, scores)` of `top_k` by the number of examples, None for all.
-    """
-    asked = asked_answers.asked(head.name)
-    if not ranks_all:
-        asked.pop(None, None)
-    if not asked:
-        return {}
-    is_labelled = head.targets(features, labels).is_labelled
-    flat = tf.stop_gradient(flatten(head.as_features(features)))
-    found = {}
-    for count, k in asked.items():
-        some = flat
-        if count is not None:
-            rows = asked_answers.some_rows(is_labelled, count)
-            some = tf.gather(flat, rows)
-        found[count] = head.top_k(some, min(k, head.num_answers))
-    return found

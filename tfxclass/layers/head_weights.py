@@ -1,6 +1,7 @@
 """The weights of an output layer: what is declared, and how they are made."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
 
@@ -178,3 +179,18 @@ def _colocated_with(kernel):
         return placement.colocate_with(kernel)
     strategy = tf.distribute.get_strategy()
     return strategy.extended.colocate_vars_with(kernel.value)
+
+
+@contextlib.contextmanager
+def loading_into(head: keras.layers.Layer) -> Iterator[None]:
+    """Tells what to do where saved weights have other shapes than a head's."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(
+            f"The saved weights do not fit the head {head.name!r}, which has "
+            f"num_classes={head.num_classes}. {error} Fix: if the number of "
+            "classes differs, make the model with the number that was saved, "
+            "load its weights, and then call tfxclass.add_classes or "
+            "tfxclass.remove_classes."
+        ) from error

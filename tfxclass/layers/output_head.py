@@ -41,6 +41,7 @@ from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Labels
 from tfxclass.types import Shape
+from tfxclass.types import Store
 
 # In a tf.function of the user's, AutoGraph would rewrite all that is called.
 do_not_convert = tf.autograph.experimental.do_not_convert
@@ -191,6 +192,8 @@ class OutputHead(keras.layers.Layer):
             self.loss_options.check_for(self)
         head_config.check_kernel_dtype(self, kernel_dtype)
         self.kernel_dtype = kernel_dtype
+        #: Whether `fit` has warned of what makes a step of this head slow.
+        self.has_warned = False
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
@@ -234,6 +237,10 @@ class OutputHead(keras.layers.Layer):
         for variable in shared.values():
             untrack(self, variable)
 
+    def load_own_variables(self, store: Store) -> None:
+        with head_weights.loading_into(self):
+            super().load_own_variables(store)
+
     def add_rows(
         self, spec: WeightSpec, kernel: keras.Variable | None = None
     ) -> keras.Variable:
@@ -268,6 +275,9 @@ class OutputHead(keras.layers.Layer):
                 flat_features.mean(losses, forward_lib.mask_of(features))
             )
         logits = self.logits(features)
+        if training:
+            # Another tensor than the output, which has the pass as attribute.
+            forward.logits = tf.identity(logits)
         output = self.activate(logits) if self.activation else logits
         return forward_lib.attach(self.guard(output, training), forward)
 
@@ -312,12 +322,6 @@ class OutputHead(keras.layers.Layer):
     ) -> Step:
         """As `compute_loss`, as a `Step` with the ranks for metrics."""
         return head_step.compute_step(self, features, labels, training)
-
-    def early_answers(
-        self, features: Array, labels: Labels, ranks_all: bool
-    ) -> dict[int | None, tuple[tf.Tensor, tf.Tensor]]:
-        """The best classes that metrics ask for (see `head_step`)."""
-        return head_step.early_answers(self, features, labels, ranks_all)
 
     def may_skip_rows(self) -> bool:
         """Whether a step may leave out the examples without labels."""

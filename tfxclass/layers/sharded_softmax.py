@@ -13,6 +13,7 @@ from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import with_negatives
+from tfxclass.layers import head_weights
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.objectives import ALL_OBJECTIVES
@@ -379,7 +380,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
                 store[_SAMPLER + name] = value
 
     def load_own_variables(self, store: Store) -> None:
-        super().load_own_variables(store)
+        with head_weights.loading_into(self):
+            super().load_own_variables(store)
         names = [x for x in store.keys() if x.startswith(_SAMPLER)]
         # Those of another number of shards are of other classes: the indexes
         # are built again, from the rows.

@@ -1,7 +1,6 @@
 """Checks the arguments of the `fit` that a head's loss is called in."""
 
 import warnings
-import weakref
 
 import keras
 import numpy as np
@@ -15,8 +14,6 @@ from tfxclass.types import Labels
 
 # Numbers of a class matrix from which a dense optimizer is slow: 40 MB.
 _LARGE_MATRIX = 10_000_000
-# Heads whose user has been told what is slow.
-_warned = weakref.WeakSet()
 
 
 def check_class_weight_of_fit(labels: Labels) -> None:
@@ -86,11 +83,11 @@ def check_model_of_fit(head: keras.layers.Layer) -> None:
     error = rounding_error(head, fit.model)
     if error is not None:
         raise ValueError(error)
-    if head in _warned:
+    if head.has_warned:
         return
     problems = _padding_only(fit.labels) + slow_settings(head, fit.model)
     for problem in problems:
-        _warned.add(head)
+        head.has_warned = True
         warnings.warn(problem, stacklevel=2)
 
 

@@ -73,10 +73,6 @@ class HeadLoss(keras.losses.Loss):
             losses, forward.ranking = forward.head.compute_step(
                 forward.features, y_true, forward.training
             )
-            if forward.training:
-                forward.answers = forward.head.early_answers(
-                    forward.features, y_true, forward.ranking is None
-                )
         forward.losses = losses
         set_mask(losses, forward_lib.mask_of(forward.features))
         return super().__call__(losses, losses, sample_weight)

@@ -18,8 +18,8 @@ class ExpectedCalibrationError(HeadMetric):
     Examples are put into `num_bins` bins of equal width by the probability of
     their best class. The gap of a bin is the difference between its mean
     probability and the fraction of examples whose best class is a label. Gaps
-    are weighted by the number of examples. All classes are searched, in blocks.
-    The result is NaN if an example has a NaN logit.
+    are weighted by the number of examples. All classes are searched, in
+    training, too. The result is NaN if an example has a NaN logit.
 
     Args:
         head: the head, or its name. Its activation must give probabilities.
@@ -37,6 +37,8 @@ class ExpectedCalibrationError(HeadMetric):
     References:
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
     """
+
+    reads_y_pred = True
 
     def __init__(
         self,

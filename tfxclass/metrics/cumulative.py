@@ -135,7 +135,9 @@ class NormalizedCumulativeGradient(CumulativeProbability):
 
 def _logits(forward):
     """Logits of all classes, float32 `[rows, num_classes]`."""
-    logits = forward.head.logits(forward.features)
+    logits = forward.logits
+    if logits is None:
+        logits = forward.head.logits(forward.features)
     logits = tf.reshape(logits, [-1, forward.head.num_classes])
     # TensorFlow's top_k may pass single NaN by.
     is_nan = tf.reduce_any(tf.math.is_nan(logits), axis=1, keepdims=True)

@@ -44,6 +44,8 @@ class F1Score(ClassCounts):
     ```
     """
 
+    reads_y_pred = True
+
     _prefix = "f1"
     counters = ("labels", "answers", "hits")
 

@@ -5,8 +5,10 @@ import tensorflow as tf
 
 from tfxclass.core import forward as forward_lib
 from tfxclass.core.targets import Targets
+from tfxclass.core.targets import take_columns
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.rows import search
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels
@@ -21,7 +23,7 @@ class HeadMetric(keras.metrics.Mean):
         dtype: as in `keras.metrics.Metric`.
     """
 
-    #: Whether `y_pred` itself is read, so that a training step computes it.
+    #: Whether a training step of a sampled head computes all classes for it.
     reads_y_pred = False
 
     def __init__(
@@ -64,21 +66,11 @@ class HeadMetric(keras.metrics.Mean):
         given = None
         if sample_weight is not None:
             given = _per_row(sample_weight, forward.features)
-        forward, targets, given = self.rows_of(forward, targets, given)
         values = self.values_of(forward, targets)
         weight = self.weights_of(targets)
         if given is not None:
             weight *= given
         self.add_values(values, weight)
-
-    def rows_of(
-        self,
-        forward: forward_lib.Forward,
-        targets: Targets,
-        weight: tf.Tensor | None,
-    ) -> tuple[forward_lib.Forward, Targets, tf.Tensor | None]:
-        """Examples that count, with sample weights; by default all."""
-        return forward, targets, weight
 
     def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
         """Adds the result of `values_of`, with weights `[rows]`."""
@@ -103,13 +95,16 @@ class HeadMetric(keras.metrics.Mean):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The k best of all classes: ids and scores, `[rows, k]`.
 
-        Rows with a NaN logit have ids -1 and scores NaN, so a diverged model is
+        In training they are by the class vectors of before the update. Rows
+        with a NaN logit have ids -1 and scores NaN, so a diverged model is
         never right.
         """
-        found = forward.answers.get(None)
-        if found is None or found[0].shape[-1] < k:
-            found = forward.head.top_k(forward.features, k)
-        ids, scores = (tf.reshape(x[..., :k], [-1, k]) for x in found)
+        head = forward.head
+        if forward.logits is None:
+            found = head.top_k(forward.features, k)
+            ids, scores = (tf.reshape(x, [-1, k]) for x in found)
+        else:
+            ids, scores = _best_of_logits(head, forward.logits, k)
         is_wrong = tf.reduce_any(tf.math.is_nan(scores), axis=1)
         is_wrong |= ids[:, 0] < 0
         is_wrong |= forward.has_diverged(tf.shape(ids)[0])
@@ -126,6 +121,16 @@ class HeadMetric(keras.metrics.Mean):
             "name": config["name"],
             "dtype": config["dtype"],
         }
+
+
+def _best_of_logits(head, logits, k):
+    """`(ids, scores)` as `head.top_k` has them; NaN in rows with NaN."""
+    logits = tf.reshape(logits, [-1, head.num_classes])
+    ids = search.best_of_logits(logits, k).ids
+    scores = head.activate(logits) if head.activation else logits
+    scores = take_columns(scores, ids)
+    is_nan = tf.reduce_any(tf.math.is_nan(logits), axis=1, keepdims=True)
+    return ids, tf.where(is_nan, float("nan"), scores)
 
 
 def _per_row(sample_weight, features):

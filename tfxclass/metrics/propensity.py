@@ -82,8 +82,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
 
     In training, a head that samples classes ranks the labels among the sample.
     Training values are then higher than validation values, which rank among all
-    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
-    so that both can be compared.
+    classes.
 
     Args:
         head: the head, or its name.
@@ -92,9 +91,6 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         k: int, number of answers.
         name: str, name of the metric. Defaults to `psp_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, number of examples of each training batch that are
-            ranked among all classes. None (default) ranks all examples among
-            the sample.
 
     Example:
 
@@ -117,9 +113,8 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         k: int = 1,
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
-        train_rows: int | None = None,
     ) -> None:
-        super().__init__(head, k, name, dtype, train_rows)
+        super().__init__(head, k, name, dtype)
         self.propensities = check_propensities(propensities).astype("float32")
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:

@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
-from tfxclass.core import early_answers
-from tfxclass.core.flat_features import flatten
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
@@ -20,20 +18,15 @@ class RankingMetric(HeadMetric):
 
     A head that computes a sample of the classes in training ranks the labels
     among the sample there. Such training values are higher than validation
-    values, which rank among all classes; `train_rows` makes them comparable.
-    With `head.loss`, ranks are by the class vectors of before the update. A
-    loop that calls `head.compute_loss` itself updates metrics before it applies
-    gradients. A row with a NaN logit, or whose loss is not finite, finds none
-    of its labels.
+    values, which rank among all classes. In training, ranks are by the class
+    vectors of before the update. A row with a NaN logit, or whose loss is not
+    finite, finds none of its labels.
 
     Args:
         head: the head, or its name.
         k: int.
         name: name of the metric; `<prefix>_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, the number of rows of each training batch (of each
-            replica) that are ranked among all classes. The other rows do not
-            count. By default, None, all rows are ranked among the sample.
     """
 
     def __init__(
@@ -43,33 +36,9 @@ class RankingMetric(HeadMetric):
         k: int = 1,
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
-        train_rows: int | None = None,
     ) -> None:
         self.k = check_positive_int("k", k)
         super().__init__(head, name or f"{self._prefix}_{self.k}", dtype)
-        self.train_rows = _check_train_rows(train_rows)
-        early_answers.ask(self)
-
-    def rows_of(
-        self, forward: Forward, targets: Targets, weight: tf.Tensor | None
-    ) -> tuple[Forward, Targets, tf.Tensor | None]:
-        """In training with `train_rows`: as many rows, for all classes."""
-        if not (forward.training and self.train_rows):
-            return super().rows_of(forward, targets, weight)
-        rows = early_answers.some_rows(targets.is_labelled, self.train_rows)
-        some = Forward(
-            forward.head,
-            tf.gather(flatten(forward.features), rows),
-            training=False,
-        )
-        if self.train_rows in forward.answers:
-            some.answers = {None: forward.answers[self.train_rows]}
-        if forward.losses is not None:
-            losses = tf.reshape(forward.losses, [-1])
-            some.losses = tf.gather(losses, rows)
-        if weight is not None:
-            weight = tf.gather(weight, rows)
-        return some, targets.map(lambda x: tf.gather(x, rows)), weight
 
     def ranks(self, forward: Forward, targets: Targets) -> tf.Tensor:
         """int32 `[rows, p]`: ranks of the labels from 0; k past the k best
@@ -95,17 +64,7 @@ class RankingMetric(HeadMetric):
         return tf.cast(self.ranks(forward, targets) < self.k, tf.float32)
 
     def get_config(self) -> Config:
-        config = {**super().get_config(), "k": self.k}
-        if self.train_rows:
-            config["train_rows"] = self.train_rows
-        return config
-
-
-def _check_train_rows(value):
-    """None (also for 0), or a positive integer."""
-    if value is None or (value == 0 and not isinstance(value, bool)):
-        return None
-    return check_positive_int("train_rows", value)
+        return {**super().get_config(), "k": self.k}
 
 
 def _ranks_in(ranking):
@@ -141,8 +100,7 @@ class TopKAccuracy(RankingMetric):
 
     In training, a head that samples classes ranks the labels among the sample.
     Training values are then higher than validation values, which rank among all
-    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
-    so that both can be compared.
+    classes.
 
     Args:
         head: the head, or its name.
@@ -150,9 +108,6 @@ class TopKAccuracy(RankingMetric):
             1.
         name: str, name of the metric. Defaults to `accuracy_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, number of examples of each training batch that are
-            ranked among all classes. None (default) ranks all examples among
-            the sample.
 
     Raises:
         ValueError: if `head` is missing, or `k` is larger than the number of
@@ -163,7 +118,7 @@ class TopKAccuracy(RankingMetric):
     ```python
     head = tfxclass.layers.SampledSoftmax(10_000)
     model = keras.Sequential([keras.layers.Dense(64), head])
-    accuracy = tfxclass.metrics.TopKAccuracy(head, k=10, train_rows=32)
+    accuracy = tfxclass.metrics.TopKAccuracy(head, k=10)
     optimizer = tfxclass.optimizers.HeadAdam()
     model.compile(optimizer, loss=head.loss, metrics=[accuracy])
     ```
@@ -184,17 +139,13 @@ class PrecisionAtK(RankingMetric):
 
     In training, a head that samples classes ranks the labels among the sample.
     Training values are then higher than validation values, which rank among all
-    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
-    so that both can be compared.
+    classes.
 
     Args:
         head: the head, or its name.
         k: int, number of answers.
         name: str, name of the metric. Defaults to `precision_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, number of examples of each training batch that are
-            ranked among all classes. None (default) ranks all examples among
-            the sample.
 
     Example:
 
@@ -219,17 +170,13 @@ class NDCGAtK(RankingMetric):
 
     In training, a head that samples classes ranks the labels among the sample.
     Training values are then higher than validation values, which rank among all
-    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
-    so that both can be compared.
+    classes.
 
     Args:
         head: the head, or its name.
         k: int, number of answers.
         name: str, name of the metric. Defaults to `ndcg_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, number of examples of each training batch that are
-            ranked among all classes. None (default) ranks all examples among
-            the sample.
 
     Example:
 

@@ -17,17 +17,13 @@ class RecallAtK(RankingMetric):
 
     In training, a head that samples classes ranks the labels among the sample.
     Training values are then higher than validation values, which rank among all
-    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
-    so that both can be compared.
+    classes.
 
     Args:
         head: the head, or its name.
         k: int, number of answers.
         name: str, name of the metric. Defaults to `recall_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, number of examples of each training batch that are
-            ranked among all classes. None (default) ranks all examples among
-            the sample.
 
     Example:
 
@@ -53,17 +49,13 @@ class RPrecisionAtK(RankingMetric):
 
     In training, a head that samples classes ranks the labels among the sample.
     Training values are then higher than validation values, which rank among all
-    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
-    so that both can be compared.
+    classes.
 
     Args:
         head: the head, or its name.
         k: int, number of answers.
         name: str, name of the metric. Defaults to `r_precision_at_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, number of examples of each training batch that are
-            ranked among all classes. None (default) ranks all examples among
-            the sample.
 
     References:
         Chalkidis et al., Large-Scale Multi-Label Text Classification on EU
@@ -84,17 +76,13 @@ class MeanReciprocalRank(RankingMetric):
 
     In training, a head that samples classes ranks the labels among the sample.
     Training values are then higher than validation values, which rank among all
-    classes. `train_rows=32` ranks 32 examples of each batch among all classes,
-    so that both can be compared.
+    classes.
 
     Args:
         head: the head, or its name.
         k: int, largest rank that counts.
         name: str, name of the metric. Defaults to `mean_reciprocal_rank_<k>`.
         dtype: as in `keras.metrics.Metric`.
-        train_rows: int, number of examples of each training batch that are
-            ranked among all classes. None (default) ranks all examples among
-            the sample.
 
     Example:
 
@@ -112,9 +100,8 @@ class MeanReciprocalRank(RankingMetric):
         k: int = 100,
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,
-        train_rows: int | None = None,
     ) -> None:
-        super().__init__(head, k, name, dtype, train_rows)
+        super().__init__(head, k, name, dtype)
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         ranks = tf.reduce_min(self.ranks(forward, targets), axis=1)

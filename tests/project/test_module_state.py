@@ -1,0 +1,119 @@
+"""State belongs to the object that owns it, not to a module.
+
+Values by the name of a head leaked from one model to another that way.
+"""
+
+import ast
+from pathlib import Path
+
+import tfxclass
+
+# What may stay, and why one object's state cannot reach another by it.
+ALLOWED = {
+    "core/forward.py:_features_only": "set within one call of a model, which "
+    "takes no arguments for its layers",
+    "text/text_features.py:_COUNTED": "set within one call of a model",
+    "text/sparse_linear.py:_COMPILED": "set within one call of a model",
+    "rows/class_matrix.py:_MATRICES": "by the identity of a variable, weakly: "
+    "Keras hands optimizers variables alone",
+    "optimizers/head_adam.py:EMBEDDING_RULE": "a named tuple",
+    "shards/exchange.py:SINGLE_REPLICA": "nothing changes it",
+    "shards/shards.py:_SHARDS": "by the identity of a variable, weakly",
+    "distribute/asynchronous.py:_lock": "guards what TensorFlow creates "
+    "without a lock, and has no state",
+    "ops/fallback/registry.py:FALLBACKS": "filled while ops are imported",
+    "ops/fallback/registry.py:_scopes": "the stack of the running call, in "
+    "its thread",
+    "ops/fallback/slow.py:_seconds": "of an op of the process",
+    "ops/fallback/slow.py:_warned": "of an op of the process",
+    "ops/library.py:_NEEDS": "complete when the module is imported",
+    "ops/library.py:build": "of the process: which library it has loaded",
+    "ops/library.py:processor_features": "of the processor",
+    "ops/exact_softmax.py:multiplies_bfloat16": "of the processor",
+    "ops/placement.py:warn_once": "of the machine: a warning for each reason",
+    "keras_internals/names.py:is_there": "of the installed Keras",
+    "keras_internals/names.py:warn_once": "of the installed Keras",
+}
+MAKERS = (
+    "Condition ContextVar Counter Lock OrderedDict RLock Semaphore "
+    "WeakKeyDictionary WeakRegistry WeakSet WeakValueDictionary count cycle "
+    "defaultdict deque dict list local set"
+).split()
+CHANGES = (
+    "add append clear discard extend insert pop popitem remove setdefault "
+    "update"
+).split()
+
+
+def name_of(node):
+    """`f` of `f`, `a.f`, `f()` and `a.f()`."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+def changed_names(tree):
+    """Names whose object some code of the module changes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            yield from node.names
+        elif isinstance(node, ast.Subscript):
+            if not isinstance(node.ctx, ast.Load):
+                yield name_of(node.value)
+        elif isinstance(node, ast.Attribute) and node.attr in CHANGES:
+            yield name_of(node.value)
+
+
+def is_state(value, is_changed, makers):
+    if isinstance(value, ast.Call) and name_of(value) in makers:
+        return True
+    if isinstance(value, (ast.Dict, ast.List, ast.Set)):
+        is_empty = not getattr(value, "keys", getattr(value, "elts", None))
+        return is_empty or is_changed
+    return is_changed
+
+
+def states_of(source):
+    """Names of a module's state, and of functions that cache results."""
+    tree = ast.parse(source)
+    changed = set(changed_names(tree))
+    makers = [x.name for x in tree.body if isinstance(x, ast.ClassDef)]
+    makers += MAKERS
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            decorators = map(name_of, node.decorator_list)
+            if {"cache", "lru_cache"} & set(decorators):
+                yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = getattr(node, "targets", [getattr(node, "target", 0)])
+            for target in targets:
+                if is_state(node.value, name_of(target) in changed, makers):
+                    yield name_of(target)
+
+
+def test_modules_have_no_state_of_objects():
+    folder = Path(tfxclass.__file__).parent
+    found = {
+        f"{path.relative_to(folder)}:{name}"
+        for path in sorted(folder.rglob("*.py"))
+        for name in states_of(path.read_text())
+    }
+    assert found - set(ALLOWED) == set(), "move it to the object that owns it"
+    assert set(ALLOWED) - found == set(), "gone: delete the exception"
+
+
+def test_what_is_state():
+    source = """
+a = {}
+b: set = set()
+c = weakref.WeakSet()
+TABLE = {"x": 1}
+d = [1]
+d.append(2)
+e = None
+def f():
+    global e
+@functools.cache
+def g(): ...
+NAMES = ["x"]
+"""
+    assert list(states_of(source)) == ["a", "b", "c", "d", "e", "g"]
