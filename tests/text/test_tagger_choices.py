@@ -462,7 +462,7 @@ def test_texts_without_known_terms_are_told():
 
 
 def test_one_estimate_of_all_phases_comes_first(capsys):
-    Tagger(neighbors=0).fit(MANY, MANY_TAGS)
+    Tagger(neighbors=0, verbose=2).fit(MANY, MANY_TAGS)
     lines = capsys.readouterr().out.splitlines()
     costs = [x for x in lines if "CPU seconds" in x]
     assert costs == [lines[1]] and lines[2].startswith("tagger: tried")

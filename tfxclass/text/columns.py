@@ -1,6 +1,7 @@
 """What a tagger is given: columns of texts, and tags; checked."""
 
 import dataclasses
+import itertools
 import numbers
 import re
 from collections.abc import Iterable
@@ -58,10 +59,8 @@ def read(texts: Texts) -> Columns:
             f"{type(texts).__name__} is for `fit` and `partial_fit`, without "
             "`tags`. Fix: read it with `tfxclass.text.readers.read`"
         )
-    if hasattr(texts, "iloc") and hasattr(texts, "columns"):
-        # Iterating over a pandas.DataFrame gives the names of its columns.
-        texts = {name: texts[name] for name in texts.columns}
-    columns = texts if isinstance(texts, Mapping) else {TEXT: texts}
+    columns = _columns_of(texts)
+    columns = {TEXT: texts} if columns is None else columns
     columns = {name: list(column) for name, column in columns.items()}
     if not columns or not any(columns.values()):
         raise ValueError("`texts` must have a text. Received: none.")
@@ -78,6 +77,24 @@ def read(texts: Texts) -> Columns:
             )
         columns[name] = [_text(name, i, text) for i, text in enumerate(column)]
     return columns
+
+
+def _columns_of(table):
+    """The columns of a dict, a data frame or another table; None of others."""
+    if isinstance(table, Mapping):
+        return table
+    if hasattr(table, "to_pydict"):
+        # Columns of pyarrow hold objects of its own.
+        return table.to_pydict()
+    names = getattr(table, "column_names", getattr(table, "columns", None))
+    if names is None:
+        return None
+    names = list(names)
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"Columns must have different names. Received: {names}"
+        )
+    return {name: table[name] for name in names}
 
 
 def _text(name, number, text):
@@ -125,22 +142,40 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
         )
 
 
-def read_tags(tags: Tags, size: int, some: bool = True) -> list[list[str]]:
-    """Lists of distinct str, one a text.
+def read_tags(
+    tags: Tags, size: int, some: bool = True
+) -> list[list[str | int]]:
+    """Lists of distinct tags, one a text.
 
     Args:
-        tags: of each text, a list of str or one str.
+        tags: of each text, a list of str or of ints, or one tag; or a table
+            with one column of them.
         size: int, number of texts.
         some: whether there must be a tag.
 
     Raises:
         ValueError: not one for each text, no tag at all, or a tag that is no
-            str or that a line of a labels file cannot hold.
+            int and no str that a line of a labels file can hold.
     """
     if isinstance(tags, (str, bytes, Mapping)):
         raise ValueError(
             "`tags` must be a list with the tags of each text. Received: "
             f"{type(tags).__name__}"
+        )
+    columns = _columns_of(tags)
+    if columns is not None:
+        if len(columns) != 1:
+            raise ValueError(
+                "`tags` must be one column. Received: a "
+                f"{type(tags).__name__} with the columns {list(columns)}. Fix: "
+                "pass one of them, as table['tags']"
+            )
+        (tags,) = columns.values()
+    if _is_indicator(tags):
+        raise ValueError(
+            "`tags` must be lists of tags. Received: an array of 0 and 1 of "
+            f"the shape {tags.shape}. Fix: of a MultiLabelBinarizer, pass "
+            "`binarizer.inverse_transform(array)`"
         )
     names = [_names(number, of_text) for number, of_text in enumerate(tags)]
     if len(names) != size:
@@ -153,36 +188,64 @@ def read_tags(tags: Tags, size: int, some: bool = True) -> list[list[str]]:
     return names
 
 
+def _is_indicator(tags):
+    """Whether rows mark their tags by 1, which would be read as a tag."""
+    if not isinstance(tags, np.ndarray):
+        return hasattr(tags, "tocsr")
+    is_matrix = tags.ndim == 2 and tags.shape[1] > 1
+    return is_matrix and tags.dtype.kind in "biuf" and np.all(tags**2 == tags)
+
+
 def _names(number, of_text):
-    if isinstance(of_text, str):
+    is_one = isinstance(of_text, (str, bytes))
+    if is_one or not isinstance(of_text, Iterable):
         of_text = [of_text]
-    try:
-        names = list(dict.fromkeys(of_text))
-        # NumPy's are str of a class of their own.
-        names = [str(x) if isinstance(x, str) else x for x in names]
-    except TypeError as e:
+    return list(dict.fromkeys(_tag(number, tag) for tag in of_text))
+
+
+def _tag(number, tag):
+    # NumPy's str and ints are of classes of their own.
+    if isinstance(tag, numbers.Integral) and not isinstance(tag, bool):
+        return int(tag)
+    if isinstance(tag, str) and text_files.is_one_line(tag):
+        return str(tag)
+    if not isinstance(tag, str) or not tag:
         raise ValueError(
-            f"Tags must be lists of str, or one str. Received: {of_text!r} "
-            f"for text {number}. Fix: str(tag)"
-        ) from e
-    for name in names:
-        if not isinstance(name, str) or not name:
-            fix = ". Fix: str(tag)" * isinstance(name, numbers.Integral)
-            raise ValueError(
-                "A tag must be a str, not empty. Received: "
-                f"{name!r} for text {number}{fix}"
-            )
-        if not text_files.is_one_line(name):
-            raise ValueError(
-                "A tag must be one line of text, without line breaks, NULs, "
-                "lone surrogates and byte order marks: exports write one tag a "
-                f"line. Received: {name!r} for text {number}"
-            )
-    return names
+            "A tag must be a str, not empty, or an int. Received: "
+            f"{_short_repr(tag)} ({type(tag).__name__}) for text {number}. "
+            "Fix: str(tag) or int(tag), or leave out texts without a tag"
+        )
+    raise ValueError(
+        "A tag must be one line of text, without line breaks, NULs, "
+        "lone surrogates and byte order marks: exports write one tag a "
+        f"line. Received: {tag!r} for text {number}"
+    )
 
 
-def padded_ids(names: list[list[str]], tags: list[str]) -> np.ndarray:
-    """int64 `[texts, p]`, padded with -1; unknown names are numbered on."""
+def sorted_tags(tags: Iterable[str | int]) -> list[str | int]:
+    """The distinct tags in order.
+
+    Raises:
+        ValueError: some are ints and others are str.
+    """
+    tags = set(tags)
+    ints = [tag for tag in tags if isinstance(tag, int)]
+    if 0 < len(ints) < len(tags):
+        name = min(tag for tag in tags if isinstance(tag, str))
+        raise ValueError(
+            "Tags must be all ints or all str. Received: the int "
+            f"{min(ints)} and the str {name!r}. Fix: str(tag) or int(tag) for "
+            "each of them"
+        )
+    return sorted(tags)
+
+
+def padded_ids(
+    names: list[list[str | int]], tags: list[str | int]
+) -> np.ndarray:
+    """int64 `[texts, p]`, padded with -1; unknown tags are numbered on."""
+    # They are of one kind.
+    sorted_tags(itertools.chain(tags, *names))
     numbers = {name: i for i, name in enumerate(tags)}
     ids = [
         [numbers.setdefault(name, len(numbers)) for name in of_text]

@@ -64,7 +64,8 @@ class Estimator:
     def classes_(self) -> np.ndarray:
         """The tags in the order of the columns of `predict_proba`."""
         self._check_fitted()
-        return np.array(self.tags, object)
+        is_text = isinstance(self.tags[0], str)
+        return np.array(self.tags, object if is_text else None)
 
     def predict_proba(self, texts: Texts) -> np.ndarray:
         """The probability of each tag, float32 `[texts, tags]`.
