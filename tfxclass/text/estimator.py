@@ -12,8 +12,7 @@ from tfxclass.types import Texts
 class Estimator:
     """Parameters, tags and scores of a `Tagger`, as scikit-learn names them.
 
-    `clone`, `Pipeline`, `cross_val_score` and `GridSearchCV` work. scikit-learn
-    itself is only imported by `__sklearn_tags__`, which it calls.
+    scikit-learn itself is only imported by `__sklearn_tags__`, which it calls.
     """
 
     # Of scikit-learn before 1.6.

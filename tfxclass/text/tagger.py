@@ -1,5 +1,6 @@
 """`Tagger`: texts in, names out."""
 
+import copy
 import itertools
 import numbers
 import sys
@@ -210,9 +211,15 @@ class Tagger(Estimator):
             # The copied model has an encoder of its own.
             self.encoder = self.model.get_layer(self.encoder.name)
 
+    def __sklearn_clone__(self) -> "Tagger":
+        """The copy that scikit-learn's tools fit: it predicts tags alone."""
+        from tfxclass.text.tagger_classifier import TaggerClassifier
+
+        return TaggerClassifier(**copy.deepcopy(self.get_params()))
+
     def __repr__(self) -> str:
         what = f"{len(self.tags)} tags" if self.model else "not fitted"
-        return f"<Tagger: {what}, effort={self.effort!r}>"
+        return f"<{type(self).__name__}: {what}, effort={self.effort!r}>"
 
     def fit(
         self,
