@@ -36,6 +36,8 @@ _UNSPACED = re.compile(
 _UNSPACED_SHARE, _LONG_WORD = 0.1, 15
 # Characters of a wrong value that a message shows.
 _SHOWN = 60
+# Fewer texts have none that are held out to choose on.
+_FEW_TEXTS = 200
 # Words of a text on average, up to which they are few.
 _FEW_WORDS = 3
 
@@ -265,11 +267,13 @@ def candidates(
     The first list is used if there are too few texts to choose. It has
     characters of the columns whose words are not parted by spaces, and no words
     of these. Characters are an alternative where all columns are short, or a
-    column has few words.
+    column has few words. So are terms of each of several columns alone; words
+    of short columns always have them.
 
     Args:
         columns: of texts.
-        quick: whether alternatives are left out, unless a column has few words.
+        quick: whether more runs of characters are left out, unless a column has
+            few words.
         num_texts: int, of all texts where `columns` are of some; by default
             those of `columns`.
     """
@@ -283,13 +287,35 @@ def candidates(
         rest = {x: texts for x, texts in columns.items() if x not in unspaced}
         others = _word_fields(rest, [x for x in short if x in rest], num_texts)
         # A term of one text has its share there, and none in new texts.
-        first = [*others, Field(unspaced, "chars", 1, 3)]
+        pooled = [*others, Field(unspaced, "chars", 1, 3)]
+        sets = _with_own(pooled, unspaced, "chars", 1, 3)
+        if num_texts < _FEW_TEXTS:
+            # They cost little, and a column that misleads costs much.
+            sets = sets[::-1]
         seen_twice = [_seen_twice(field) for field in words]
         every = [*seen_twice, Field(unspaced, "chars", 1, 4)]
-        return [first] if quick else [first, every]
+        return sets if quick else [*sets, every]
+    sets = _with_own(words, [name for name in columns if name not in short])
     few = [name for name in columns if kinds[name] == "few"]
     some = short if len(short) == len(columns) and not quick else few
-    return [words, [*words, Field(some, "chars", 2, 5)]] if some else [words]
+    if some:
+        chars = [*words, Field(some, "chars", 2, 5)]
+        sets += _with_own(chars, some, "chars", 2, 5)
+    return sets
+
+
+def _with_own(fields, names, *options):
+    """Candidates: fields, and if there are several columns also their own.
+
+    What a title says may mean something else in a text.
+    """
+    if len(names) < 2:
+        return [fields]
+    return [fields, [*fields, *(_own_field(name, *options) for name in names)]]
+
+
+def _own_field(name, *options, **others):
+    return Field([name], *options, max_share=1.0, weight=0.8, **others)
 
 
 def embedding_fields(columns: Columns) -> list[Field] | None:
@@ -316,10 +342,7 @@ def _word_fields(columns, short, num_texts):
     # A term of few texts tells nothing, but of few texts there is no other.
     fields = [Field(columns, min_count=3 if num_texts >= 10_000 else 2)]
     if len(columns) > 1:
-        fields += [
-            Field([name], longest=2, max_share=1.0, weight=0.8)
-            for name in short
-        ]
+        fields += [_own_field(name, longest=2) for name in short]
     return fields
 
 
