@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: list of str. Defaults to the arguments of the process.
 
     Returns:
-        0, or 1 after a message about something that the user can correct.
+        The exit status, see `tfxclass.cli.run`.
     """
     options = parser().parse_args(arguments)
     # Errors are still shown.
@@ -114,7 +114,7 @@ def _add_fit(verbs):
         metavar="COLUMN",
         help="columns with texts (default: text)",
     )
-    _add_tags(fit)
+    _add_tags(fit, "tags", "|", "%(default)s")
     fit.add_argument(
         "--out",
         required=True,
@@ -148,6 +148,11 @@ def _add_fit(verbs):
         metavar="FOLDER",
         help="where to export a version for TensorFlow Serving, too "
         "(default: no export)",
+    )
+    fit.add_argument(
+        "--verbose",
+        action="store_true",
+        help="print all that is tried and chosen",
     )
     _add_encoding(fit)
     fit.set_defaults(command="fit")
@@ -198,23 +203,23 @@ def _add_evaluate(verbs):
         metavar="FILE",
         help="file of texts and their tags, with the columns of the training",
     )
-    _add_tags(evaluate)
+    _add_tags(evaluate, None, None, "as in the training")
     _add_encoding(evaluate)
     evaluate.set_defaults(command="evaluate")
 
 
-def _add_tags(command):
+def _add_tags(command, tags, separator, default):
     command.add_argument(
         "--tags",
-        default="tags",
+        default=tags,
         metavar="COLUMN",
-        help="column with the tags (default: %(default)s)",
+        help=f"column with the tags (default: {default})",
     )
     command.add_argument(
         "--separator",
-        default="|",
+        default=separator,
         help="between the tags in a field of a CSV or TSV file; '' for one tag "
-        "in each row (default: %(default)s)",
+        f"in each row, whatever it looks like (default: {default})",
     )
 
 

@@ -130,7 +130,7 @@ GROUPS = {
         "Vector search": ["vectors", "vector_queries"],
     },
     "text": {
-        "Tagging": ["Tagger", "Field", "TextFile"],
+        "Tagging": ["Tagger", "TaggerClassifier", "Field", "TextFile"],
         "Parts of a tagger": [
             "SparseLinear",
             "NeighborVotes",

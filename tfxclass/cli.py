@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 
@@ -9,6 +10,12 @@ from tfxclass_cli import main
 from tfxclass_cli import parser
 
 __all__ = ["main", "parser", "run"]
+
+# Options that a tagger keeps of the file it was fitted to, with the defaults of
+# taggers that were not fitted to a file.
+_OF_FILE = {"tags": "tags", "separator": "|"}
+# Fewer tags that seem to be joined may be tags with a comma.
+_MIN_JOINED = 3
 
 
 def run(options: argparse.Namespace) -> int:
@@ -18,10 +25,15 @@ def run(options: argparse.Namespace) -> int:
         options: from `parser().parse_args()`.
 
     Returns:
-        0, or 1 after a message about something that the user can correct.
+        0; 1 after a message about something that the user can correct; 141 if
+        the reader of the output, such as `head`, wants no more of it.
     """
     try:
         _COMMANDS[options.command](options)
+    except BrokenPipeError:
+        # What Python still holds of the output goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # As of a Unix tool: 128 and the signal SIGPIPE.
     except (ValueError, ImportError, OSError) as e:
         print(f"tfxclass: {e}", file=sys.stderr)
         return 1
@@ -45,9 +57,18 @@ def _fit(options):
         check_folder(options.export, "--export")
     data = _read(options.data, options.text, options)
     fields = readers.fields_of(options.data, options.text)
-    test = _read_test(options, fields) if options.test else None
-    tagger = Tagger(fields=fields, effort=options.effort, seed=options.seed)
+    test = None
+    if options.test:
+        test = _read_test(options, fields)
+        _check_known(
+            options.test, test[1], {x for tags in data[1] for x in tags}
+        )
+    tagger = Tagger(
+        fields=fields, effort=options.effort, seed=options.seed,
+        verbose=2 if options.verbose else 1,
+    )  # fmt: skip
     tagger.fit(*data)
+    tagger.summary["file"] = {name: getattr(options, name) for name in _OF_FILE}
     # First: nothing that fails later may lose what was learned.
     _save(tagger, options.out)
     if test:
@@ -129,8 +150,43 @@ def _evaluate(options):
     from tfxclass.text import Tagger
 
     tagger = Tagger.load(options.model)
-    data = _read(options.data, list(tagger.model.input), options)
-    _print_measures(tagger, data)
+    # As the file of the training, unless something else is said.
+    for name, default in _OF_FILE.items():
+        if getattr(options, name) is None:
+            saved = tagger.summary.get("file", {})
+            setattr(options, name, saved.get(name, default))
+    texts, tags = _read(options.data, list(tagger.model.input), options)
+    if isinstance(tagger.tags[0], int):
+        tags = [[_int_if_any(tag) for tag in of_text] for of_text in tags]
+    _check_known(options.data, tags, set(tagger.tags))
+    _print_measures(tagger, (texts, tags))
+
+
+def _int_if_any(tag):
+    """A file has the tags of a tagger with ints as text."""
+    try:
+        return int(tag)
+    except ValueError:
+        return tag
+
+
+def _check_known(path, tags, known):
+    """Raises ValueError if most tags are unknown, or joined by a separator."""
+    from tfxclass.text import separators
+
+    every = [tag for of_text in tags for tag in of_text]
+    unknown = [tag for tag in every if tag not in known]
+    other = separators.of_known_tags([str(tag) for tag in unknown], known)
+    is_joined = other is not None and len(unknown) >= _MIN_JOINED
+    if 2 * len(unknown) <= len(every) and not is_joined:
+        return
+    fix = "give --tags and --separator of this file"
+    if other is not None:
+        fix = f"--separator {other!r}"
+    raise ValueError(
+        f"{path}: {len(unknown)} of {len(every)} tags are not among those of "
+        f"the training, such as {unknown[0]!r}. Fix: {fix}"
+    )
 
 
 def _print_measures(tagger, data):

@@ -39,7 +39,7 @@ Shape = Sequence[int | None]
 #: What `save_own_variables` fills.
 Store = MutableMapping[str, Any]
 #: Of each text its tags, or the one.
-Tags = Iterable[str | Iterable[str]]
+Tags = Iterable[str | int | Iterable[str | int]]
 #: A list, or such by the name of their column.
 Texts = Iterable[str | bytes] | Mapping[str, Iterable[str | bytes]]
 Variable = keras.Variable | tf.Variable

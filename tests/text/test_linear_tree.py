@@ -228,3 +228,19 @@ def test_the_first_level_of_a_large_tree_is_pruned(monkeypatch):
         of_first = np.abs(weights.values[weights.columns >= 24])
         least.append(of_first.min())
     assert least[0] >= 0.1 > least[1]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_labels_of_series_are_no_places(groups):
+    pandas = pytest.importorskip("pandas")
+
+    def backwards(array):
+        return pandas.Series(array, index=range(len(array) - 1, -1, -1))
+
+    rows = SparseRows(np.arange(9), np.arange(8) % 5, np.ones(8, np.float32))
+    labels = rows.with_ids(np.arange(8) % 4)
+    given = [SparseRows(*map(backwards, x)) for x in (rows, labels)]
+    expected, _ = linear_tree.train_linear(rows, labels, 5, 4, groups)
+    found, _ = linear_tree.train_linear(*given, 5, 4, groups)
+    for one, other in zip(found, expected):
+        np.testing.assert_array_equal(one, other)

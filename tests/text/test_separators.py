@@ -5,6 +5,7 @@ import pytest
 from tfxclass.text import Tagger
 from tfxclass.text import TextFile
 from tfxclass.text import readers
+from tfxclass.text.separators import of_known_tags
 from tfxclass.text.separators import other_separator
 
 TAGS = ["food, cake", "animal", "animal, food", "cake", "cake, animal"]
@@ -67,15 +68,17 @@ def test_rare_tags_without_a_space(separator):
     assert other_separator([*fields, "one|two"], "|").is_mixed
 
 
-def test_a_file_is_checked_once(tmp_path):
+def test_a_wrong_separator_is_refused(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_text("text\ttags\n" + "".join(f"a\t{x}\n" for x in TAGS))
     message = r"train.tsv.*'\|'.*'food, cake' is read as one tag.*separator=','"
     file = TextFile(path, "text", "tags")
-    with pytest.warns(UserWarning, match=message):
-        Tagger(effort="fast", verbose=0).fit(file)
-    # Warnings are errors here.
-    list(file)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            Tagger(effort="fast", verbose=0).fit(file)
+    # One tag a row is what the user insists on.
+    _, tags = readers.read(path, "text", "tags", separator="")
+    assert tags[0] == ["food, cake"]
     texts, tags = readers.read(path, "text", "tags", separator=",")
     assert texts == {"text": ["a"] * 5} and tags[0] == ["food", "cake"]
 
@@ -85,5 +88,17 @@ def test_a_file_of_two_separators(tmp_path):
     rows = [*TAGS, "animal|food", "cake|food"]
     path.write_text("text\ttags\n" + "".join(f"a\t{x}\n" for x in rows))
     message = r"3 rows .* ',' between tags.* other rows have '\|': 'food, cake'"
+    file = TextFile(path, "text", "tags")
     with pytest.warns(UserWarning, match=message):
-        list(TextFile(path, "text", "tags"))
+        list(file)
+    # Warnings are errors here, and a file is checked once.
+    list(file)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "|"])
+def test_unknown_tags_that_known_ones_make(separator):
+    known = {"food", "cake", "animal"}
+    unknown = [f"food{separator} cake", f"cake{separator}animal", "snow"]
+    assert of_known_tags(unknown, known) == separator
+    assert of_known_tags([*unknown, "ice"], known) is None
+    assert of_known_tags(known, known) is None

@@ -386,13 +386,17 @@ LONG = "a plain english text of many words " * 10
 )
 def test_where_characters_are_read(columns, read, first):
     texts = columns_lib.read({k: [x] * 30 for k, x in columns.items()})
-    found = columns_lib.candidates(texts)
+    found = columns_lib.candidates(texts, num_texts=1000)
     chars = [[f for f in fields if f.kind == "chars"] for fields in found]
     if read == []:
         assert chars == [[]]
         return
-    assert len(found) == 2
-    # Alone where there are too few texts to choose.
+    # Several columns have their own terms, too, in one more candidate.
+    count = len(columns if read is None else read)
+    assert len(found) == (2 if count == 1 else 3)
+    if count > 1:
+        own = chars[1 if first else 2][1:]
+        assert [f.columns for f in own] == [(name,) for name in columns]
     (field,) = chars[0 if first else 1]
     assert field.columns == tuple(columns if read is None else read)
     if not first:
@@ -430,6 +434,34 @@ def test_columns_without_spaces(size, second):
     assert tagger.evaluate(test, tags[size:])["precision_at_1"] > 0.9
 
 
+@pytest.mark.parametrize("size", [60, 400])
+@pytest.mark.parametrize("effort", ["fast", "best"])
+def test_a_column_that_misleads(size, effort):
+    """The title says the tag, and the text has the name of another one.
+
+    Columns without spaces were read as one: half of the answers were right.
+    """
+    keys = ["\u5317\u4eac", "\u4e0a\u6d77", "\u5e7f\u5dde", "\u6df1\u5733"]
+    titles, tags = unspaced(size + 40, keys, 6, 0)
+    order = np.random.default_rng(2).permutation(size + 40)
+    texts, _ = unspaced(size + 40, keys, 20, 1)
+    columns = {"title": titles, "text": [texts[i] for i in order]}
+    train = {name: x[:size] for name, x in columns.items()}
+    test = {name: x[size:] for name, x in columns.items()}
+    light = {"neighbors": 0, "landmarks": 0, "hidden_units": 0}
+    tagger = quiet(effort=effort, embedding_dim=0, **light)
+    tagger.fit(train, tags[:size])
+    assert tagger.score(test, tags[size:]) > 0.9
+
+
+def test_long_columns_have_their_own_words():
+    """If held-out texts gain by them; short ones always have them."""
+    texts = columns_lib.read({"a": [LONG] * 30, "b": [LONG] * 30})
+    pooled, own = columns_lib.candidates(texts, quick=True)
+    assert [field.columns for field in pooled] == [("a", "b")]
+    assert [field.columns for field in own] == [("a", "b"), ("a",), ("b",)]
+
+
 def test_names_of_kanji_and_kana():
     """Short names, many tags, few rows a tag: words find 0.05."""
     random = np.random.default_rng(0)
@@ -462,7 +494,7 @@ def test_texts_without_known_terms_are_told():
 
 
 def test_one_estimate_of_all_phases_comes_first(capsys):
-    Tagger(neighbors=0).fit(MANY, MANY_TAGS)
+    Tagger(neighbors=0, verbose=2).fit(MANY, MANY_TAGS)
     lines = capsys.readouterr().out.splitlines()
     costs = [x for x in lines if "CPU seconds" in x]
     assert costs == [lines[1]] and lines[2].startswith("tagger: tried")

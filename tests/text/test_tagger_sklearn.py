@@ -10,6 +10,7 @@ from tests.text.test_tagger import TEXTS
 from tests.text.test_tagger import quiet
 from tfxclass.text import Field
 from tfxclass.text import Tagger
+from tfxclass.text import TaggerClassifier
 
 sklearn = pytest.importorskip("sklearn", "1.6")
 
@@ -113,6 +114,59 @@ def test_pipeline_and_pickle(tmp_path):
     assert loaded.predict(["a fox"]) == expected
     loaded.partial_fit(["a boat"] * 3, ["boat"] * 3)
     assert loaded.predict(["boat"], k=1)[0][0][0] == "boat"
+
+
+@pytest.mark.parametrize("tags", [["fox", "hare", "cake"], [200, 7, -1]])
+def test_tools_that_read_predictions(tags):
+    """They number tags, and compare predictions with them."""
+    from sklearn import model_selection
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.ensemble import StackingClassifier
+    from sklearn.ensemble import VotingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+
+    texts, tags = [f"a {tag} and more" for tag in tags] * 8, tags * 8
+    scores = model_selection.cross_validate(
+        fast(), texts, tags, cv=2, error_score="raise",
+        scoring=["accuracy", "f1_macro", "neg_log_loss", "roc_auc_ovr"],
+    )  # fmt: skip
+    for name in ("accuracy", "f1_macro", "roc_auc_ovr"):
+        assert scores[f"test_{name}"].tolist() == [1.0, 1.0]
+    for method, shape in (("predict", (24,)), ("predict_proba", (24, 3))):
+        found = model_selection.cross_val_predict(
+            fast(), texts, tags, cv=2, method=method
+        )
+        assert found.shape == shape
+    for tool in (
+        VotingClassifier([("tagger", fast())]),
+        StackingClassifier([("x", fast())], LogisticRegression(C=99.0), cv=2),
+        CalibratedClassifierCV(fast(), cv=2),
+        OneVsRestClassifier(fast()),
+        model_selection.GridSearchCV(fast(), {"c": [1.0]}, cv=2),
+    ):
+        tool.fit(texts, tags)
+        assert tool.predict(texts).tolist() == tags, tool
+    copy = pickle.loads(pickle.dumps(tool))
+    assert copy.predict(texts).tolist() == tags
+
+
+def test_a_classifier_predicts_tags_alone(tmp_path):
+    from sklearn.base import clone
+
+    classifier = TaggerClassifier(effort="fast", verbose=0)
+    assert type(clone(fast())) is type(clone(classifier)) is TaggerClassifier
+    with pytest.raises(ValueError, match="not fitted"):
+        classifier.predict(TEXTS)
+    classifier.fit(MANY, ONE).save(tmp_path)
+    assert repr(classifier).startswith("<TaggerClassifier: ")
+    tagger = Tagger.load(tmp_path)
+    best = [row[0][0] for row in tagger.predict(MANY)]
+    assert TaggerClassifier.load(tmp_path).predict(MANY).tolist() == best
+    assert classifier.predict(TEXTS, k=2) == tagger.predict(TEXTS, k=2)
+    # There is not one tag of each text.
+    classifier.fit(MANY, SEVERAL)
+    assert classifier.predict(TEXTS)[0][0][0] == "animal"
 
 
 def test_data_frames():

@@ -9,6 +9,7 @@ from tfxclass.text.readers import TextFile
 from tfxclass.text.sparse_linear import SparseLinear
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.text.tagger import Tagger
+from tfxclass.text.tagger_classifier import TaggerClassifier
 from tfxclass.text.text_features import TextFeatures
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "SparseLinear",
     "SparseRows",
     "Tagger",
+    "TaggerClassifier",
     "TextFile",
     "TextFeatures",
     "train_linear",

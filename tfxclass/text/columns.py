@@ -1,6 +1,7 @@
 """What a tagger is given: columns of texts, and tags; checked."""
 
 import dataclasses
+import itertools
 import numbers
 import re
 from collections.abc import Iterable
@@ -35,6 +36,8 @@ _UNSPACED = re.compile(
 _UNSPACED_SHARE, _LONG_WORD = 0.1, 15
 # Characters of a wrong value that a message shows.
 _SHOWN = 60
+# Fewer texts have none that are held out to choose on.
+_FEW_TEXTS = 200
 # Words of a text on average, up to which they are few.
 _FEW_WORDS = 3
 
@@ -58,10 +61,8 @@ def read(texts: Texts) -> Columns:
             f"{type(texts).__name__} is for `fit` and `partial_fit`, without "
             "`tags`. Fix: read it with `tfxclass.text.readers.read`"
         )
-    if hasattr(texts, "iloc") and hasattr(texts, "columns"):
-        # Iterating over a pandas.DataFrame gives the names of its columns.
-        texts = {name: texts[name] for name in texts.columns}
-    columns = texts if isinstance(texts, Mapping) else {TEXT: texts}
+    columns = _columns_of(texts)
+    columns = {TEXT: texts} if columns is None else columns
     columns = {name: list(column) for name, column in columns.items()}
     if not columns or not any(columns.values()):
         raise ValueError("`texts` must have a text. Received: none.")
@@ -78,6 +79,24 @@ def read(texts: Texts) -> Columns:
             )
         columns[name] = [_text(name, i, text) for i, text in enumerate(column)]
     return columns
+
+
+def _columns_of(table):
+    """The columns of a dict, a data frame or another table; None of others."""
+    if isinstance(table, Mapping):
+        return table
+    if hasattr(table, "to_pydict"):
+        # Columns of pyarrow hold objects of its own.
+        return table.to_pydict()
+    names = getattr(table, "column_names", getattr(table, "columns", None))
+    if names is None:
+        return None
+    names = list(names)
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"Columns must have different names. Received: {names}"
+        )
+    return {name: table[name] for name in names}
 
 
 def _text(name, number, text):
@@ -125,22 +144,40 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
         )
 
 
-def read_tags(tags: Tags, size: int, some: bool = True) -> list[list[str]]:
-    """Lists of distinct str, one a text.
+def read_tags(
+    tags: Tags, size: int, some: bool = True
+) -> list[list[str | int]]:
+    """Lists of distinct tags, one a text.
 
     Args:
-        tags: of each text, a list of str or one str.
+        tags: of each text, a list of str or of ints, or one tag; or a table
+            with one column of them.
         size: int, number of texts.
         some: whether there must be a tag.
 
     Raises:
         ValueError: not one for each text, no tag at all, or a tag that is no
-            str or that a line of a labels file cannot hold.
+            int and no str that a line of a labels file can hold.
     """
     if isinstance(tags, (str, bytes, Mapping)):
         raise ValueError(
             "`tags` must be a list with the tags of each text. Received: "
             f"{type(tags).__name__}"
+        )
+    columns = _columns_of(tags)
+    if columns is not None:
+        if len(columns) != 1:
+            raise ValueError(
+                "`tags` must be one column. Received: a "
+                f"{type(tags).__name__} with the columns {list(columns)}. Fix: "
+                "pass one of them, as table['tags']"
+            )
+        (tags,) = columns.values()
+    if _is_indicator(tags):
+        raise ValueError(
+            "`tags` must be lists of tags. Received: an array of 0 and 1 of "
+            f"the shape {tags.shape}. Fix: of a MultiLabelBinarizer, pass "
+            "`binarizer.inverse_transform(array)`"
         )
     names = [_names(number, of_text) for number, of_text in enumerate(tags)]
     if len(names) != size:
@@ -153,36 +190,64 @@ def read_tags(tags: Tags, size: int, some: bool = True) -> list[list[str]]:
     return names
 
 
+def _is_indicator(tags):
+    """Whether rows mark their tags by 1, which would be read as a tag."""
+    if not isinstance(tags, np.ndarray):
+        return hasattr(tags, "tocsr")
+    is_matrix = tags.ndim == 2 and tags.shape[1] > 1
+    return is_matrix and tags.dtype.kind in "biuf" and np.all(tags**2 == tags)
+
+
 def _names(number, of_text):
-    if isinstance(of_text, str):
+    is_one = isinstance(of_text, (str, bytes))
+    if is_one or not isinstance(of_text, Iterable):
         of_text = [of_text]
-    try:
-        names = list(dict.fromkeys(of_text))
-        # NumPy's are str of a class of their own.
-        names = [str(x) if isinstance(x, str) else x for x in names]
-    except TypeError as e:
+    return list(dict.fromkeys(_tag(number, tag) for tag in of_text))
+
+
+def _tag(number, tag):
+    # NumPy's str and ints are of classes of their own.
+    if isinstance(tag, numbers.Integral) and not isinstance(tag, bool):
+        return int(tag)
+    if isinstance(tag, str) and text_files.is_one_line(tag):
+        return str(tag)
+    if not isinstance(tag, str) or not tag:
         raise ValueError(
-            f"Tags must be lists of str, or one str. Received: {of_text!r} "
-            f"for text {number}. Fix: str(tag)"
-        ) from e
-    for name in names:
-        if not isinstance(name, str) or not name:
-            fix = ". Fix: str(tag)" * isinstance(name, numbers.Integral)
-            raise ValueError(
-                "A tag must be a str, not empty. Received: "
-                f"{name!r} for text {number}{fix}"
-            )
-        if not text_files.is_one_line(name):
-            raise ValueError(
-                "A tag must be one line of text, without line breaks, NULs, "
-                "lone surrogates and byte order marks: exports write one tag a "
-                f"line. Received: {name!r} for text {number}"
-            )
-    return names
+            "A tag must be a str, not empty, or an int. Received: "
+            f"{_short_repr(tag)} ({type(tag).__name__}) for text {number}. "
+            "Fix: str(tag) or int(tag), or leave out texts without a tag"
+        )
+    raise ValueError(
+        "A tag must be one line of text, without line breaks, NULs, "
+        "lone surrogates and byte order marks: exports write one tag a "
+        f"line. Received: {tag!r} for text {number}"
+    )
 
 
-def padded_ids(names: list[list[str]], tags: list[str]) -> np.ndarray:
-    """int64 `[texts, p]`, padded with -1; unknown names are numbered on."""
+def sorted_tags(tags: Iterable[str | int]) -> list[str | int]:
+    """The distinct tags in order.
+
+    Raises:
+        ValueError: some are ints and others are str.
+    """
+    tags = set(tags)
+    ints = [tag for tag in tags if isinstance(tag, int)]
+    if 0 < len(ints) < len(tags):
+        name = min(tag for tag in tags if isinstance(tag, str))
+        raise ValueError(
+            "Tags must be all ints or all str. Received: the int "
+            f"{min(ints)} and the str {name!r}. Fix: str(tag) or int(tag) for "
+            "each of them"
+        )
+    return sorted(tags)
+
+
+def padded_ids(
+    names: list[list[str | int]], tags: list[str | int]
+) -> np.ndarray:
+    """int64 `[texts, p]`, padded with -1; unknown tags are numbered on."""
+    # They are of one kind.
+    sorted_tags(itertools.chain(tags, *names))
     numbers = {name: i for i, name in enumerate(tags)}
     ids = [
         [numbers.setdefault(name, len(numbers)) for name in of_text]
@@ -202,11 +267,13 @@ def candidates(
     The first list is used if there are too few texts to choose. It has
     characters of the columns whose words are not parted by spaces, and no words
     of these. Characters are an alternative where all columns are short, or a
-    column has few words.
+    column has few words. So are terms of each of several columns alone; words
+    of short columns always have them.
 
     Args:
         columns: of texts.
-        quick: whether alternatives are left out, unless a column has few words.
+        quick: whether more runs of characters are left out, unless a column has
+            few words.
         num_texts: int, of all texts where `columns` are of some; by default
             those of `columns`.
     """
@@ -220,13 +287,35 @@ def candidates(
         rest = {x: texts for x, texts in columns.items() if x not in unspaced}
         others = _word_fields(rest, [x for x in short if x in rest], num_texts)
         # A term of one text has its share there, and none in new texts.
-        first = [*others, Field(unspaced, "chars", 1, 3)]
+        pooled = [*others, Field(unspaced, "chars", 1, 3)]
+        sets = _with_own(pooled, unspaced, "chars", 1, 3)
+        if num_texts < _FEW_TEXTS:
+            # They cost little, and a column that misleads costs much.
+            sets = sets[::-1]
         seen_twice = [_seen_twice(field) for field in words]
         every = [*seen_twice, Field(unspaced, "chars", 1, 4)]
-        return [first] if quick else [first, every]
+        return sets if quick else [*sets, every]
+    sets = _with_own(words, [name for name in columns if name not in short])
     few = [name for name in columns if kinds[name] == "few"]
     some = short if len(short) == len(columns) and not quick else few
-    return [words, [*words, Field(some, "chars", 2, 5)]] if some else [words]
+    if some:
+        chars = [*words, Field(some, "chars", 2, 5)]
+        sets += _with_own(chars, some, "chars", 2, 5)
+    return sets
+
+
+def _with_own(fields, names, *options):
+    """Candidates: fields, and if there are several columns also their own.
+
+    What a title says may mean something else in a text.
+    """
+    if len(names) < 2:
+        return [fields]
+    return [fields, [*fields, *(_own_field(name, *options) for name in names)]]
+
+
+def _own_field(name, *options, **others):
+    return Field([name], *options, max_share=1.0, weight=0.8, **others)
 
 
 def embedding_fields(columns: Columns) -> list[Field] | None:
@@ -253,10 +342,7 @@ def _word_fields(columns, short, num_texts):
     # A term of few texts tells nothing, but of few texts there is no other.
     fields = [Field(columns, min_count=3 if num_texts >= 10_000 else 2)]
     if len(columns) > 1:
-        fields += [
-            Field([name], longest=2, max_share=1.0, weight=0.8)
-            for name in short
-        ]
+        fields += [_own_field(name, longest=2) for name in short]
     return fields
 
 

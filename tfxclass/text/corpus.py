@@ -26,20 +26,20 @@ class Corpus:
 
     Args:
         columns: of `columns.read`.
-        names: list of lists of str, the tags of each text.
+        names: list of lists of str or ints, the tags of each text.
 
     Attributes:
         size: int, number of texts.
         sample: columns of some of the texts, or of all.
-        tags: sorted list of str, the distinct tags.
+        tags: sorted list of str or ints, the distinct tags.
     """
 
     is_streamed = False
 
-    def __init__(self, columns: Columns, names: list[list[str]]) -> None:
+    def __init__(self, columns: Columns, names: list[list[str | int]]) -> None:
         self.sample, self._names = columns, names
         self.size = columns_lib.size(columns)
-        self.tags = sorted({name for of_text in names for name in of_text})
+        self.tags = columns_lib.sorted_tags(itertools.chain(*names))
 
     def labels(self) -> SparseRows:
         """The number of each tag, by text."""
@@ -84,7 +84,7 @@ class StreamedCorpus(Corpus):
             raise ValueError("`texts` must have a text. Received: none.")
         if not numbers:
             raise ValueError("`tags` must have a tag. Received: none.")
-        self.tags = sorted(numbers)
+        self.tags = columns_lib.sorted_tags(numbers)
         place = np.empty(len(numbers), np.int64)
         place[[numbers[name] for name in self.tags]] = np.arange(len(numbers))
         splits = np.cumsum([0, *counts], dtype=np.int64)
@@ -177,7 +177,7 @@ def read(texts: Any, tags: Tags | None) -> Corpus:
     return Corpus(columns, names)
 
 
-def ids_of(names: list[list[str]], tags: list[str]) -> SparseRows:
+def ids_of(names: list[list[str | int]], tags: list[str | int]) -> SparseRows:
     """The numbers of tags by text; names that are no tag are left out."""
     numbers = {name: i for i, name in enumerate(tags)}
     found = [
@@ -189,8 +189,8 @@ def ids_of(names: list[list[str]], tags: list[str]) -> SparseRows:
     return SparseRows(splits, ids, np.ones(len(ids), np.float32))
 
 
-def renumber(corpus: Corpus, tags: list[str]) -> SparseRows:
-    """The labels of a corpus as places in `tags`, a sorted list of str."""
+def renumber(corpus: Corpus, tags: list[str | int]) -> SparseRows:
+    """The labels of a corpus as places in `tags`, a sorted list."""
     labels, place = corpus.labels(), np.searchsorted(tags, corpus.tags)
     return labels.with_ids(place.astype(np.int64)[labels.ids])
 

@@ -230,7 +230,7 @@ class Ensemble:
     def _train_perceptron(self, data, units, epochs):
         return perceptron.train(
             data, units, epochs, self.single_label, self.tagger.seed,
-            self.tagger.say,
+            self.tagger.detail,
         )  # fmt: skip
 
     def _embeddings(self, answers, data):
@@ -255,7 +255,7 @@ class Ensemble:
 
     def _train_embeddings(self, data, units, epochs):
         return embeddings.train(
-            data, units, epochs, self.tagger.seed, self.tagger.say
+            data, units, epochs, self.tagger.seed, self.tagger.detail
         )
 
     def _encoder(self, answers, data):
@@ -266,7 +266,7 @@ class Ensemble:
         layer, epochs = encoder_lib.train(
             encoder, self.tagger.learning_rate, learned, held,
             self.num_labels, self.single_label, self.tagger.seed,
-            self.tagger.say,
+            self.tagger.detail,
         )  # fmt: skip
         logits = encoder_lib.logits_of(encoder, layer, held[0])
         logits = logits[:, data.trial.labels]
@@ -297,7 +297,7 @@ class Ensemble:
             scores(x, truth, self.single_label) for x in (before, after)
         )
         self.report.append((name, round(float(after.mean()), 4)))
-        self.tagger.say(f"{name}: {before.mean():.4f} to {after.mean():.4f}")
+        self.tagger.detail(f"{name}: {before.mean():.4f} to {after.mean():.4f}")
         is_clear = choice.clear_gain(after, before) >= choice.MIN_GAIN
         return wanted is not None or is_clear
 

@@ -12,8 +12,7 @@ from tfxclass.types import Texts
 class Estimator:
     """Parameters, tags and scores of a `Tagger`, as scikit-learn names them.
 
-    `clone`, `Pipeline`, `cross_val_score` and `GridSearchCV` work. scikit-learn
-    itself is only imported by `__sklearn_tags__`, which it calls.
+    scikit-learn itself is only imported by `__sklearn_tags__`, which it calls.
     """
 
     # Of scikit-learn before 1.6.
@@ -64,7 +63,8 @@ class Estimator:
     def classes_(self) -> np.ndarray:
         """The tags in the order of the columns of `predict_proba`."""
         self._check_fitted()
-        return np.array(self.tags, object)
+        is_text = isinstance(self.tags[0], str)
+        return np.array(self.tags, object if is_text else None)
 
     def predict_proba(self, texts: Texts) -> np.ndarray:
         """The probability of each tag, float32 `[texts, tags]`.

@@ -21,7 +21,6 @@ class Featured:
     Args:
         fields: list of `Field`.
         corpus: `Corpus`, of the texts.
-        say: what is told how far it is.
         lighten: function of `SparseRows` to those that are learned from.
     """
 
@@ -29,13 +28,11 @@ class Featured:
         self,
         fields: list[Field],
         corpus: Corpus,
-        say: Callable[[str], None],
         lighten: Callable[[SparseRows], SparseRows],
     ) -> None:
         self.lighten = lighten
         self.fields = fields
         self.size = corpus.size
-        say(f"reading {self.size} texts")
         counted, _ = term_counts.count(corpus.batches(), fields)
         self.vocabularies = [
             fields_lib.learn_counted(

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfxclass.ops.linear import SparseWeights
 from tfxclass.text import choice
+from tfxclass.text import columns as columns_lib
 from tfxclass.text import corpus as corpus_lib
 from tfxclass.text import fields as fields_lib
 from tfxclass.text import linear_tree
@@ -92,7 +93,7 @@ def linear_fields(model: keras.Model) -> list[Field]:
 class Grown(NamedTuple):
     """What a tagger is after it has learned from more texts."""
 
-    tags: list[str]
+    tags: list[str | int]
     vocabularies: list[Vocabulary]
     layer: sparse_linear.SparseLinear
     thresholds: np.ndarray
@@ -109,7 +110,7 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
         corpus: `Corpus`, the new texts.
     """
     summary = dict(tagger.summary)
-    tags = sorted({*tagger.tags, *corpus.tags})
+    tags = columns_lib.sorted_tags([*tagger.tags, *corpus.tags])
     place = np.searchsorted(tags, tagger.tags)
     labels = corpus_lib.renumber(corpus, tags)
     old_layer = tagger.model.get_layer("tags")

@@ -146,7 +146,9 @@ def train_linear(
     options = {
         "loss": loss, "c": c, "num_epochs": num_epochs, "seed": seed,
     }  # fmt: skip
-    every = np.arange(len(rows)) if among is None else among
+    # The labels of a pandas.Series are no places.
+    rows, labels = (SparseRows(*map(np.asarray, x)) for x in (rows, labels))
+    every = np.arange(len(rows)) if among is None else np.asarray(among)
     if num_groups == 1:
         members = [np.arange(num_labels)]
         flat = train_groups(

@@ -116,7 +116,9 @@ class ModelSelection:
         self.threshold = 0.5
         self.share, self.parent_weight, self.report = 0.0, 0.0, []
         # The parents of the tags, if they are codes.
-        self.parents = code_levels.levels(tagger.tags) if single_label else None
+        self.parents = None
+        if single_label:
+            self.parents = code_levels.levels([str(x) for x in tagger.tags])
         self.thresholds = None
         # Labels that all candidates are tried on, and the held-out texts that
         # judge them; whether there is time for trials that tell.
@@ -136,10 +138,14 @@ class ModelSelection:
 
     def choose(self) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
         """`(fields, rows, num_features, vocabularies)` of what is best."""
+        self.tagger.say(
+            f"reading {self.corpus.size:,} texts with "
+            f"{len(self.tagger.tags):,} tags"
+        )
         sets = self._candidates()
         read = [*sets, self.embedding_fields or []]
         every = list(dict.fromkeys(field for part in read for field in part))
-        featured = Featured(every, self.corpus, self.tagger.say, self._lighter)
+        featured = Featured(every, self.corpus, self._lighter)
         if not any(len(x.hashes) for x in featured.vocabularies_of(sets[0])):
             self.embedding_fields = None
         self._choose_loss(featured, sets)
@@ -147,6 +153,7 @@ class ModelSelection:
         if held is None:
             self._check_unjudged()
             self._say_cost(featured, sets)
+            self.tagger.say("too few texts to hold some out for a test")
             return featured.join(sets[0])
         train, held, held_labels = self._limit(
             featured, sets, every_row, held, held_labels
@@ -170,6 +177,7 @@ class ModelSelection:
             answers = self.ensemble.choose(answers, judged)
         if self.ensemble.embedded is not None:
             self.embedded = self._embedded(featured, fields)
+        self._say_result(answers, trial)
         self.threshold = choice.best_threshold(answers, trial.truth)
         self.thresholds = choice.tag_thresholds(
             answers, trial.truth, trial.labels, len(self.tagger.tags),
@@ -203,6 +211,18 @@ class ModelSelection:
             )
         encoder = "" if self.tagger.encoder is None else ", without the encoder"
         self.tagger.say(f"this takes {cost}{encoder}")
+
+    def _say_result(self, answers, trial):
+        """Tells how often the best tag of a held-out text is right."""
+        best = np.argmax(answers, axis=1)
+        share = np.mean(trial.truth[np.arange(len(best)), best])
+        size = len(self.tagger.tags)
+        some = len(trial.labels)
+        of_some = f", among {some:,} tags" if some < size else ""
+        self.tagger.say(
+            f"the best tag is right in {share:.0%} of {len(best):,} held-out "
+            f"texts{of_some}"
+        )
 
     def _candidates(self):
         """Lists of `Field` to choose from."""
@@ -424,7 +444,7 @@ class ModelSelection:
         )  # fmt: skip
         shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in fields)
         self.report.append((shown, c, num_epochs, round(trial.score, 4)))
-        self.tagger.say(
+        self.tagger.detail(
             f"tried {shown}, C {c}, {num_epochs} passes: {trial.score:.4f}"
         )
         return trial

@@ -64,9 +64,10 @@ def read(
 
     Raises:
         ValueError: a file of another kind; a column that is missing or there
-            twice; or a row that is damaged, has a wrong number of fields, a
-            text that is null or no str, or a tag that is no str. The message
-            names the file and the row.
+            twice; tags that clearly have another separator; or a row that is
+            damaged, has a wrong number of fields, a text that is null or no
+            str, or a tag that is no str. The message names the file and the
+            row.
     """
     file = TextFile(path, columns, tags, encoding, separator)
     texts, names = {column: [] for column in file.columns}, []
@@ -139,6 +140,8 @@ class TextFile:
                 has_tags = has_tags or self.tags in row
                 if number <= _CHECKED_ROWS:
                     first_tags.append(row.get(self.tags))
+                if number == _CHECKED_ROWS:
+                    self._check_separator(first_tags)
             if number % self.batch_size == 0:
                 yield texts, None if self.tags is None else names
                 texts, names = {column: [] for column in self.columns}, []
@@ -152,11 +155,16 @@ class TextFile:
             yield texts, None if self.tags is None else names
 
     def _check_separator(self, fields):
-        """Warns once if tags seem to be separated by another character."""
+        """Refuses a separator that no tags have, if many have another one.
+
+        Warns once if only some rows seem to have another one.
+        """
         if self._is_checked or not _has_separators(self.path):
             return
-        self._is_checked = True
         found = separators.other_separator(fields, self.separator)
+        if found is not None and not found.is_mixed:
+            raise ValueError(self._separator_message(found))
+        self._is_checked = True
         if found is not None:
             warnings.warn(self._separator_message(found), stacklevel=3)
 

@@ -74,6 +74,23 @@ def other_separator(fields: Sequence[str], separator: str) -> Finding | None:
     return None
 
 
+def of_known_tags(unknown: Sequence[str], known: set[str]) -> str | None:
+    """The separator at which most unknown tags fall into known ones, or None.
+
+    Args:
+        unknown: str, tags of a file that a tagger does not know.
+        known: the tagger's tags.
+    """
+    for other in _SEPARATORS:
+        joined = [
+            other in tag and known.issuperset(_parts(tag, other))
+            for tag in unknown
+        ]
+        if 2 * sum(joined) > len(unknown):
+            return other
+    return None
+
+
 def _parts(field, separator):
     return [part.strip() for part in field.split(separator)]
 

@@ -1,6 +1,9 @@
 """`Tagger`: texts in, names out."""
 
+import copy
+import itertools
 import numbers
+import sys
 import time
 import warnings
 from collections.abc import Iterable
@@ -102,13 +105,16 @@ class Tagger(Estimator):
             without such a column gets all columns joined.
         learning_rate: float, the encoder's own, of Adam.
         seed: int.
-        verbose: 0 or 1, whether progress is printed.
+        verbose: 0 prints nothing; 1 prints the number of texts, the time that
+            training will take and the result on held-out texts; 2 prints all
+            that is tried and chosen.
         threshold: the former name of `weight_threshold`, which is refused.
             `predict` has an argument `threshold`, the least probability of a
             tag.
 
     Attributes:
-        tags: list of str, the name of each class, sorted; a refit replaces it.
+        tags: list of str or ints, the name of each class, sorted; a refit
+            replaces it.
         model: `keras.Model`, columns to probabilities `[batch, tags]`.
         thresholds: float32 `[tags]`, the least probability of each tag, for
             `threshold="calibrated"`. They are chosen on held-out texts for the
@@ -205,9 +211,15 @@ class Tagger(Estimator):
             # The copied model has an encoder of its own.
             self.encoder = self.model.get_layer(self.encoder.name)
 
+    def __sklearn_clone__(self) -> "Tagger":
+        """The copy that scikit-learn's tools fit: it predicts tags alone."""
+        from tfxclass.text.tagger_classifier import TaggerClassifier
+
+        return TaggerClassifier(**copy.deepcopy(self.get_params()))
+
     def __repr__(self) -> str:
         what = f"{len(self.tags)} tags" if self.model else "not fitted"
-        return f"<Tagger: {what}, effort={self.effort!r}>"
+        return f"<{type(self).__name__}: {what}, effort={self.effort!r}>"
 
     def fit(
         self,
@@ -227,11 +239,12 @@ class Tagger(Estimator):
         fails, the tagger is not fitted.
 
         Args:
-            texts: list of str, a dict of such lists (the columns) or a
-                `pandas.DataFrame`; or batches.
-            tags: list, of each text a list of str or one str. A tag is one line
-                of text: not empty, without line breaks, NULs, lone surrogates
-                or a byte order mark. None for batches.
+            texts: list of str, a dict of such lists (the columns) or a table
+                (pandas, polars, PyArrow); or batches.
+            tags: list, of each text a list of tags or one tag; or a table of
+                one column. Tags are all ints, or all str. A str is one line of
+                text: not empty, without line breaks, NULs, lone surrogates or a
+                byte order mark. None for batches.
             validation_data: `(texts, tags)` that the choices are made on; by
                 default a tenth of the texts, which are learned from, too.
 
@@ -240,7 +253,7 @@ class Tagger(Estimator):
 
         Raises:
             ValueError: no texts, no tags, columns of different lengths, a tag
-                that is not one line of text.
+                that is no int and not one line of text.
         """
         return self._fit(texts, tags, validation_data)
 
@@ -265,6 +278,7 @@ class Tagger(Estimator):
                 stacklevel=3,
             )
         if held is not None:
+            columns_lib.sorted_tags(itertools.chain(self.tags, *held[1]))
             held = held[0], corpus_lib.ids_of(held[1], self.tags)
             _warn_of_new_tags(held[1])
         single_label = bool(np.all(np.diff(labels.splits) == 1))
@@ -300,7 +314,8 @@ class Tagger(Estimator):
             cpu_seconds=round(time.process_time() - began, 1),
             megabytes=_megabytes(self.model),
         )
-        self.say("\n".join(["chosen", *_lines(self.summary)]))
+        if self.verbose > 1:
+            self.say("\n".join(["chosen", *_lines(self.summary)]))
         return self
 
     def partial_fit(
@@ -381,7 +396,7 @@ class Tagger(Estimator):
         texts: Texts,
         k: int | None = None,
         threshold: float | str | None = None,
-    ) -> list[list[tuple[str, float]]]:
+    ) -> list[list[tuple[str | int, float]]]:
         """The best tags of each text.
 
         Args:
@@ -586,9 +601,23 @@ class Tagger(Estimator):
             )
 
     def say(self, message: str) -> None:
-        """Prints progress, unless told not to."""
+        """Prints a line, unless told not to."""
         if self.verbose:
+            _show("")
             print(f"tagger: {message}", flush=True)
+
+    def detail(self, message: str) -> None:
+        """Prints progress if told to; else a terminal shows it for a while."""
+        if self.verbose > 1:
+            self.say(message)
+        elif self.verbose:
+            _show(f"tagger: {message}")
+
+
+def _show(message):
+    """Shows a line in place of the last one, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{message[:79]}", end="", file=sys.stderr, flush=True)
 
 
 def _megabytes(model):

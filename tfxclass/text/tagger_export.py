@@ -55,7 +55,7 @@ def export(
 ) -> str:
     """See `Tagger.export`."""
     k = min(check_positive_int("k", k), len(tagger.tags))
-    names = labels_lib.read(tagger.tags, len(tagger.tags))
+    names = labels_lib.read(map(str, tagger.tags), len(tagger.tags))
     least = None if threshold is None else tagger.least(threshold)
     with version_folder(folder, "folder") as made:
         with tempfile.TemporaryDirectory() as scratch:
@@ -63,11 +63,12 @@ def export(
             served = _Served(tagger.model, asset, k, least)
             signatures = {"serving_default": served.serve}
             tf.saved_model.save(served, made.name, signatures=signatures)
-        checks.verify(made.name, [_check(tagger, served)] if verify else [])
+        proofs = [_check(tagger, served, names)] if verify else []
+        checks.verify(made.name, proofs)
     return made.name
 
 
-def _check(tagger, served):
+def _check(tagger, served, names):
     inputs = {name: example_inputs.texts() for name in tagger.model.input}
     given = {name: tf.constant(texts) for name, texts in inputs.items()}
     answers = {key: x.numpy() for key, x in served.serve(given).items()}
@@ -78,5 +79,5 @@ def _check(tagger, served):
     return checks.SignatureCheck(
         "serving_default",
         inputs,
-        lambda found: compare.check(found, expected, tagger.tags),
+        lambda found: compare.check(found, expected, names),
     )

@@ -43,7 +43,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
     k = min(check_positive_int("k", k), len(tagger.tags))
     path = new_path(path)
     layers = _layers(tagger.model)
-    names = labels_lib.read(tagger.tags, len(tagger.tags))
+    names = labels_lib.read(map(str, tagger.tags), len(tagger.tags))
 
     def answer(ids, values):
         scores, best = tf.math.top_k(probabilities(layers, ids, values), k)

@@ -13,12 +13,13 @@ import tensorflow as tf
 
 from tfxclass.ops import terms
 from tfxclass.ops.text_terms import count_terms
+from tfxclass.text import columns as columns_lib
 from tfxclass.text.fields import Field
 from tfxclass.text.fields import Vocabulary
 from tfxclass.text.fields import learn
 from tfxclass.text.fields import read_terms
-from tfxclass.types import Columns
 from tfxclass.types import Config
+from tfxclass.types import Texts
 
 # A model is called with columns alone.
 _COUNTED = contextvars.ContextVar("counted", default=None)
@@ -100,12 +101,12 @@ class TextFeatures(keras.layers.Layer):
 
     @classmethod
     def from_texts(
-        cls, texts: Columns, fields: Iterable[Field], **kwargs: Any
+        cls, texts: Texts, fields: Iterable[Field], **kwargs: Any
     ) -> "TextFeatures":
         """A layer with the terms of `texts` and their idf.
 
         Args:
-            texts: dict of lists of str, a text each, by column.
+            texts: dict of lists of str, a text each, by column; or a table.
             fields: list of `Field`.
             **kwargs: `keras.layers.Layer`'s arguments.
 
@@ -122,11 +123,8 @@ class TextFeatures(keras.layers.Layer):
         >>> ids, values = layer({"title": tf.constant(["head of sales"])})
         """
         fields = list(fields)
-        columns = {
-            name: [str(text).encode("utf-8") for text in column]
-            for name, column in texts.items()
-        }
-        size = len(next(iter(columns.values())))
+        columns = columns_lib.read(texts)
+        size = columns_lib.size(columns)
         vocabularies = [
             learn(field, size, hashes, counts)
             for field, (_, hashes, counts) in zip(

@@ -81,7 +81,7 @@ def _linear_weights(tagger, data, selection):
         groups = linear_tree.choose_groups(
             data.rows, size, epochs, selection.effort.seconds
         )
-    tagger.say(f"training {size} tags on {len(data.rows)} texts")
+    tagger.detail(f"training {size} tags on {len(data.rows)} texts")
     options = {
         **choice.loss_options(selection.loss, selection.c),
         "num_epochs": epochs, "seed": tagger.seed,
