@@ -94,7 +94,10 @@ def as_ids(name: str, values: Any) -> np.ndarray:
         bad = ids[~((ids == np.floor(ids)) & (abs(ids) < most))]
         if not bad.size:
             return ids.astype(np.int64)
-        received += f", among them {bad[0]}"
+        received += (
+            f", among them {bad[0]}. Fix: probabilities and one-hot rows "
+            "become ids by argmax, and missing ids are -1"
+        )
     if ids.size and ids.dtype.kind not in "iu":
         raise ValueError(
             f"`{name}` must be integer class ids, all rows of one length and "

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
-from tfxclass.checks import check_class_order
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.ops import placement
 
@@ -57,7 +56,6 @@ def _column_of(given, num_rows):
             "`class_features` must not be ragged. Received: a RaggedTensor. "
             "Fix: pad the rows, e.g. with ragged.to_tensor(-1)"
         )
-    check_class_order("class_features", given)
     values = as_array("class_features", given)
     if values.dtype.kind not in "iufb":
         raise ValueError(
