@@ -23,7 +23,7 @@ def check_weight_shape(weight: tf.Tensor, leading: tf.TensorShape) -> None:
         weight: the sample weights of a batch.
         leading: shape of the features without their last dimension.
     """
-    shape = tf.TensorShape(weight.shape)
+    shape, leading = tf.TensorShape(weight.shape), tf.TensorShape(leading)
     if shape.rank in (None, 0) or leading.rank is None:
         return
     own = shape[:-1] if shape.rank > 1 and shape[-1] == 1 else shape

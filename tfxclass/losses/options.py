@@ -454,7 +454,9 @@ def _class_weight(given):
     """A dict of ints and floats, or float64 `[num_classes]`, or None."""
     if not isinstance(given, Mapping) or "class_name" in given:
         return _numbers("class_weight", given)
-    ids = as_ids("class_weight", list(given)).tolist()
+    # The keys of a saved file are texts.
+    keys = [int(c) if str(c).isdecimal() else c for c in given]
+    ids = as_ids("class_weight", keys).tolist()
     weights = as_numbers("class_weight", list(given.values())).tolist()
     weights = dict(zip(ids, weights, strict=True))
     for c, weight in weights.items():
