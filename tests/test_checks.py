@@ -84,3 +84,96 @@ def test_a_misspelt_argument_is_told(make, meant):
 def test_a_tensor_without_items_is_no_list():
     with pytest.raises(ValueError, match="`x` must be a list of integers"):
         checks.as_list("x", np.array(3.5))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3, 1, 2],
+        (3, 1, 2),
+        np.array([3, 1, 2], object),
+        np.array([3, 1, 2], "float32"),
+        [3.0, 1.0, 2.0],
+        range(3, 0, -1),
+    ],
+)
+def test_ids_of_any_kind(values):
+    ids = checks.as_ids("x", values)
+    assert ids.dtype.kind == "i" and ids.tolist() == list(map(int, values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.5],
+        [np.nan],
+        np.array([2**24], "float32"),
+        [None, 1],
+        ["1"],
+        [True],
+        {1: 2},
+        {1, 2},
+        iter([1]),
+        [[1], [1, 2]],
+    ],
+)
+def test_what_is_no_ids_is_refused_by_name(values):
+    with pytest.raises(ValueError, match="`x` must"):
+        checks.as_ids("x", values)
+
+
+class Column:
+    """A column with labels, as pandas' Series is one."""
+
+    def __init__(self, values, index):
+        self.values, self.index = values, index
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+
+def test_numbers_of_classes_are_in_the_order_of_their_ids():
+    counts = checks.as_numbers_of_classes("x", Column([5, 3], range(2)))
+    assert counts.tolist() == [5, 3]
+    for index in ([1, 0], ["a", "b"], [1, 2]):
+        with pytest.raises(ValueError, match="`x` must be in the order"):
+            checks.as_numbers_of_classes("x", Column([5, 3], index))
+
+
+OF_CLASSES = {
+    "counts": lambda x: tfxclass.samplers.FrequencySampler(2, x),
+    "label_counts": lambda x: tfxclass.metrics.propensities(x, 100),
+    "class_weight": lambda x: tfxclass.losses.LossOptions(class_weight=x),
+    "class_counts": lambda x: tfxclass.losses.LossOptions(class_counts=x),
+    "propensities": lambda x: tfxclass.losses.LossOptions(propensities=x),
+    "thresholds": lambda x: setattr(
+        tfxclass.layers.FullSoftmax(3), "thresholds", x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_numbers_in_another_order_than_the_classes_are_refused(name):
+    make = OF_CLASSES[name]
+    make(Column([0.5, 0.5, 1], range(3)))
+    wrong = [Column([1, 0.5, 0.5], [2, 0, 1]), {"a": 1}, ["1", "1", "1"]]
+    for values in wrong:
+        with pytest.raises(ValueError, match=f"`{name}` must"):
+            make(values)
+
+
+@pytest.mark.parametrize("table", ["pandas", "polars"])
+def test_counts_of_tables(table):
+    library = pytest.importorskip(table)
+    make = tfxclass.initializers.LogOdds
+    counts = library.Series([3, 2, 1])
+    assert make(counts, 10).label_counts.tolist() == [3, 2, 1]
+    if table == "pandas":
+        with pytest.raises(ValueError, match="reindex"):
+            make(library.Series([2, 2, 1]).value_counts(), 10)
+
+
+@pytest.mark.parametrize("names", [{"a", "b"}, {"a": 0, "b": 1}])
+def test_names_without_an_order_are_refused(names):
+    with pytest.raises(ValueError, match="`class_names` must be a list"):
+        tfxclass.layers.FullSoftmax(2, class_names=names)

@@ -6,10 +6,11 @@ import inspect
 import numbers
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
+from collections.abc import Set
 from typing import Any
 
-import keras
 import numpy as np
 
 
@@ -51,19 +52,141 @@ def as_positive_ints(name: str, values: Any) -> list[int]:
     return [check_positive_int(name, value) for value in values]
 
 
-def as_ids(name: str, values: Any) -> np.ndarray:
-    """Integer ids as an array; raises ValueError for others, such as names."""
+def as_array(name: str, values: Any) -> np.ndarray:
+    """Values in their order as an array; ValueError for others.
+
+    The labels of a pandas Series are left out. Objects that are all integers,
+    floats or bools become an array of them, as nullable columns do.
+
+    Args:
+        name: str, the argument that an error names.
+        values: array, list, tuple, tensor, or a Series of pandas or polars.
+    """
+    if isinstance(values, (Mapping, Set, Iterator)):
+        raise ValueError(
+            f"`{name}` must be an array, a list or a Series. Received: a "
+            f"{type(values).__name__}"
+        )
     try:
-        ids = np.asarray(values)
-        received = f"{ids.dtype.name} values"
-    except ValueError:
-        ids, received = None, "rows of different lengths"
-    if ids is None or (ids.size and ids.dtype.kind not in "iu"):
+        array = np.asarray(values)
+        if array.dtype == object:
+            numbers_only = np.asarray(array.tolist())
+            is_number = numbers_only.dtype.kind in "iufb"
+            array = numbers_only if is_number else array
+    except ValueError as e:
+        raise ValueError(
+            f"`{name}` must have rows of one length, padded with -1 where "
+            "they are ids. Received: rows of different lengths"
+        ) from e
+    return array
+
+
+def as_ids(name: str, values: Any) -> np.ndarray:
+    """Integer ids as an array; raises ValueError for others, such as names.
+
+    Floats are ids where all are whole numbers that a float64 holds exactly.
+    """
+    ids = as_array(name, values)
+    received = f"{ids.dtype.name} values"
+    if ids.dtype.kind == "f":
+        # The integer after the last exact one is rounded to that one.
+        most = 2.0 ** (np.finfo(ids.dtype).nmant + 1)
+        bad = ids[~((ids == np.floor(ids)) & (abs(ids) < most))]
+        if not bad.size:
+            return ids.astype(np.int64)
+        received += (
+            f", among them {bad[0]}. Fix: probabilities and one-hot rows "
+            "become ids by argmax, and missing ids are -1"
+        )
+    if ids.size and ids.dtype.kind not in "iu":
         raise ValueError(
             f"`{name}` must be integer class ids, all rows of one length and "
             f"padded with -1. Received: {received}"
         )
     return ids
+
+
+def as_numbers(name: str, values: Any) -> np.ndarray:
+    """Values in their order as float64, NaN for missing; or ValueError."""
+    array = as_array(name, values)
+    try:
+        # Text that looks like numbers is text.
+        if array.dtype.kind in "USMm":
+            raise ValueError
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as e:
+        raise ValueError(
+            f"`{name}` must be numbers. Received: {array.dtype.name} values, "
+            f"among them {array.ravel()[:3].tolist()}"
+        ) from e
+
+
+def as_numbers_of_classes(name: str, values: Any) -> np.ndarray:
+    """A number for each class, float64 `[num_classes]`; or ValueError.
+
+    The places are the class ids. A pandas Series whose index says otherwise,
+    such as `value_counts()`, is refused: no order of it is sure to be right.
+    """
+    check_class_order(name, values)
+    numbers = as_numbers(name, values)
+    if numbers.ndim != 1:
+        raise ValueError(
+            f"`{name}` must have shape [num_classes]. Received: {numbers.shape}"
+        )
+    return numbers
+
+
+def check_class_order(name: str, values: Any) -> None:
+    """Raises ValueError for a pandas object that is not in order of class ids.
+
+    Args:
+        name: str, the argument that an error names.
+        values: anything with a row for each class.
+    """
+    index = getattr(values, "index", None)
+    # A list has a method of this name.
+    if index is None or callable(index):
+        return
+    if not np.array_equal(np.asarray(index), np.arange(len(index))):
+        raise ValueError(
+            f"`{name}` must be in the order of the class ids, and the index "
+            "of the Series is not 0, 1, 2 and so on. Fix: if the index has "
+            f"class ids, {name}.reindex(range(num_classes), fill_value=0); if "
+            f"the order is right, {name}.to_numpy(). Received: an index that "
+            f"begins with {list(index[:5])}"
+        )
+
+
+def check_distinct_names(
+    name: str, names: Sequence[str], removed: Iterable[int] = ()
+) -> None:
+    """Raises ValueError for the first name that an earlier class has.
+
+    Args:
+        name: str, the argument that an error names.
+        names: a name for each class.
+        removed: class ids, whose names other classes may have.
+    """
+    if len(set(names)) == len(names):
+        return
+    first, gone = {}, set(removed)
+    for number, each in enumerate(names):
+        if number not in gone and first.setdefault(each, number) != number:
+            raise ValueError(
+                f"`{name}` must be distinct. Received: {each!r} for the "
+                f"classes {first[each]} and {number}. Fix: make them differ, "
+                "for example by their ids"
+            )
+
+
+def as_names(name: str, values: Any) -> list[Any]:
+    """`values` as a list; raises ValueError where they have no order."""
+    if isinstance(values, (Mapping, Set)):
+        raise ValueError(
+            f"`{name}` must be a list of names, in the order of the class ids. "
+            f"Received: a {type(values).__name__}"
+        )
+    return as_list(name, values, "names")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
@@ -109,23 +232,6 @@ def check_k(k: int, num_classes: int, name: str = "k") -> int:
             f"{name}={k} with num_classes={num_classes}."
         )
     return k
-
-
-def check_pair(data: Any) -> int:
-    """The rows of `(x, y)`, structures of arrays; ValueError for others."""
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(
-            "`data` must be (x, y) or a tf.data.Dataset of such batches. "
-            f"Received: {type(data).__name__}"
-        )
-    shapes = [np.shape(each) for each in keras.tree.flatten(tuple(data))]
-    sizes = {shape[0] for shape in shapes if len(shape)}
-    if len(sizes) != 1 or sizes == {0}:
-        raise ValueError(
-            "`data` must have the same number of rows in x and y, at least "
-            f"one. Received: {sorted(sizes)}"
-        )
-    return sizes.pop()
 
 
 def check_batch(batch: Any) -> tuple[Any, Any]:

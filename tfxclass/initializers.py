@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Shape
@@ -52,12 +53,7 @@ class LogOdds(keras.initializers.Initializer):
     def __init__(self, label_counts: ArrayLike, num_rows: int) -> None:
         if isinstance(label_counts, dict):
             label_counts = keras.saving.deserialize_keras_object(label_counts)
-        counts = np.array(label_counts, np.float64)
-        if counts.ndim != 1:
-            raise ValueError(
-                "`label_counts` must have shape [num_classes]. Received: "
-                f"{counts.shape}"
-            )
+        counts = as_numbers_of_classes("label_counts", label_counts)
         bad = np.flatnonzero(~((counts >= 0) & (counts <= num_rows)))
         if len(bad):
             raise ValueError(

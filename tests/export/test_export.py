@@ -753,3 +753,23 @@ def test_bad_models(tmp_path):
     model = keras.Model(x, make_head("full-dot")(x))
     with pytest.raises(ValueError, match="letters, digits.*'a name'"):
         export(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("export", "options"),
+    [("saved_model", {"top_k": 3}), ("onnx", {"top_k": 3}), ("vectors", {})],
+)
+def test_a_name_of_two_classes_is_refused(tmp_path, export, options):
+    names = ["a", "same", "same"]
+    head = tfxclass.layers.FullSoftmax(3)
+    model = keras.Sequential([keras.Input([4]), head])
+    with pytest.raises(ValueError, match="`labels` must be distinct"):
+        getattr(tfxclass.export, export)(
+            model, tmp_path / "m", labels=names, **options
+        )
+    with pytest.raises(ValueError, match="`class_names` must be distinct"):
+        head.class_names = names
+    # The name of a removed class may be given to another one.
+    model = tfxclass.remove_classes(model, [1])
+    tfxclass.export.vectors(model, tmp_path / "m", names)
+    assert (tmp_path / "m/labels.txt").read_text() == "a\nsame\n"

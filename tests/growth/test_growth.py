@@ -409,7 +409,7 @@ def test_data_of_classes_out_of_range():
     ("ids", "message"),
     [
         ([], "one at least"),
-        ([0.5], "integers of shape"),
+        ([0.5], "`ids` must be integer class ids"),
         ([[1]], "integers of shape"),
         ([CLASSES], r"Received: \[60\]"),
         ([-1], r"Received: \[-1\]"),

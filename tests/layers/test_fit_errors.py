@@ -61,12 +61,87 @@ def assert_text_comes_first(error, text):
         (np.eye(CLASSES, dtype=int)[data()[1]], "one-hot labels become ids"),
         (data()[1] + CLASSES, f"num_classes={CLASSES}"),
         (np.full(ROWS, -2), "-1 for padding"),
+        (data()[1] + 0.5, "not whole"),
     ],
-    ids=["one_hot", "too_great", "negative"],
+    ids=["one_hot", "too_great", "negative", "floats"],
 )
 def test_values_are_told_before_any_trace(labels, text):
-    error = fit_error(data()[0], labels, **OPTIONS)
+    error = fit_error(batches(data()[0], labels), verbose=0)
     assert_text_comes_first(error, text)
+
+
+CALLS = {
+    "fit": lambda m, x, y, **k: m.fit(x, y, **OPTIONS, **k),
+    "evaluate": lambda m, x, y, **k: m.evaluate(x, y, **OPTIONS, **k),
+    "validation": lambda m, x, y, **k: m.fit(
+        x, data()[1], validation_data=(x, y), **OPTIONS, **k
+    ),
+    "train_on_batch": lambda m, x, y, **k: m.train_on_batch(x, y, **k),
+    "test_on_batch": lambda m, x, y, **k: m.test_on_batch(x, y, **k),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (
+            np.arange(ROWS) + CLASSES - ROWS + 1,
+            f"`y` has labels from 5 to {CLASSES}, but the head has {CLASSES}",
+        ),
+        (np.eye(CLASSES, dtype=int)[:ROWS], "`y` must be class ids"),
+        (np.full(ROWS, 0.5), "`y` must be integer class ids"),
+    ],
+    ids=["too_great", "one_hot", "floats"],
+)
+def test_arrays_are_checked_before_the_graph(call, labels, text):
+    with pytest.raises(ValueError) as error:
+        CALLS[call](make(), data()[0], labels)
+    assert str(error.value).startswith(text)
+    assert "teacher" not in str(error.value)
+
+
+def test_labels_that_a_step_or_a_loss_changes_are_not_checked():
+    x, y = data()
+    model = make()
+    loss = model.loss
+    model.compile("sgd", loss=lambda labels, found: loss(labels // 2, found))
+    model.fit(x, 2 * y, **OPTIONS)
+
+    class Halves(keras.Model):
+        def train_step(self, data):
+            x, y = data
+            return super().train_step((x, y // 2))
+
+    inputs = keras.Input([DIM])
+    head = layers.FullSoftmax(CLASSES)
+    model = Halves(inputs, head(inputs))
+    model.compile("sgd", loss=head.loss)
+    model.fit(x, 2 * y, **OPTIONS)
+
+
+@pytest.mark.parametrize("call", [x for x in CALLS if x != "validation"])
+def test_weights_of_labels_are_refused(call):
+    x, y = data()
+    labels = np.stack([y, y], 1)
+    with pytest.raises(ValueError) as error:
+        CALLS[call](make(), x, labels, sample_weight=np.ones((ROWS, 2), "f4"))
+    text = "`sample_weight` must have shape [batch]"
+    assert str(error.value).startswith(text)
+    for weight in (np.ones(ROWS), np.ones((ROWS, 1))):
+        CALLS[call](make(), x, labels, sample_weight=weight)
+
+
+def test_weights_of_labels_in_a_dataset_are_refused():
+    x, y = data()
+    labels = np.stack([y, y], 1)
+    # As wide as the batch: broadcasting would say nothing.
+    for batch in (8, 2):
+        dataset = tf.data.Dataset.from_tensor_slices(
+            (x, labels, np.ones((ROWS, 2), "f4"))
+        ).batch(batch)
+        with pytest.raises(ValueError, match="`sample_weight` must have shape"):
+            make().fit(dataset, shuffle=False, verbose=0)
 
 
 def test_one_hot_labels_of_more_classes_than_the_head_has():

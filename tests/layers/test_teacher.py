@@ -306,8 +306,8 @@ INVALID = {
         ["`ids` must be below 2^31", str(2 << 31)],
     ),
     "float_ids": (
-        lambda: losses.with_teacher([0], IDS / 1.0, np.ones((1, 2))),
-        ["`ids` must be integers", "float64"],
+        lambda: losses.with_teacher([0], IDS + 0.5, np.ones((1, 2))),
+        ["`ids` must be integer", "float64"],
     ),
     "shapes": (
         lambda: losses.with_teacher([0], IDS, np.ones((1, 3))),

@@ -281,7 +281,7 @@ def test_bad_widths():
     with pytest.raises(ValueError, match="the shapes of the other classes"):
         head.set_class_features([1], np.zeros((1, LENGTH + 1), int))
     for ids in ([-1], [CLASSES], [0.5]):
-        with pytest.raises(ValueError, match="`ids` must be distinct"):
+        with pytest.raises(ValueError, match="`ids` must be"):
             head.set_class_features(ids, word_ids(1))
     with pytest.raises(ValueError, match="is not built"):
         make_head().set_class_features([1], word_ids(1))

@@ -226,6 +226,33 @@ def test_labels_of_any_integer_type(dtype):
     assert targets.ids.numpy().tolist() == [[0], [3]]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_floats_that_are_whole_are_ids(dtype):
+    for labels in ([3, 0, 9, -1], [[3, -1], [0, 1], [9, 2], [-1, -1]]):
+        targets = losses.as_targets(np.array(labels, dtype), 10)
+        expected = losses.as_targets(labels, 10)
+        assert targets.ids.numpy().tolist() == expected.ids.numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "num_classes"), [("float16", 2049), ("float32", 2**24 + 1)]
+)
+def test_floats_of_too_many_classes(dtype, num_classes):
+    labels = np.array([1, 2], dtype)
+    with pytest.raises(ValueError, match=f"{dtype} with num_classes="):
+        losses.as_targets(labels, num_classes)
+    assert losses.as_targets(labels, num_classes - 1).ids.shape == (2, 1)
+
+
+def test_only_labels_of_a_teacher_are_told_of_teachers():
+    for label, is_told in ((10, False), (1 << 40, True)):
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            losses.as_targets([0, label], 10)
+        text = str(error.value)
+        assert f"Received labels from 0 to {label} but the head" in text
+        assert ("teacher" in text) == is_told
+
+
 def test_ids_past_the_integers_of_float32():
     targets = losses.as_targets([16_777_217], 20_000_000)
     assert int(targets.ids[0, 0]) == 16_777_217
@@ -233,9 +260,19 @@ def test_ids_past_the_integers_of_float32():
 
 BAD_LABELS = {
     "float": (
-        np.array([1.0, 2.0]),
-        ValueError,
-        ["must be integer class ids", "dtype=float64", "astype('int64')"],
+        np.array([1.0, 2.5]),
+        tf.errors.InvalidArgumentError,
+        ["must be integer class ids", "dtype=float64", "argmax", "2.5"],
+    ),
+    "nan": (
+        np.array([1.0, np.nan], "float32"),
+        tf.errors.InvalidArgumentError,
+        ["must be integer class ids", "missing labels are -1", "nan"],
+    ),
+    "float_one_hot": (
+        np.eye(2, dtype="float32"),
+        tf.errors.InvalidArgumentError,
+        ["one-hot"],
     ),
     "bool": (np.array([True]), ValueError, ["must be integer", "bool"]),
     "rank_0": (np.array(3), ValueError, ["[batch, p]", "shape ()"]),

@@ -71,9 +71,9 @@ def test_ranking_scores(batch_size):
 
 def test_scores_without_labels_or_answers():
     scores = RankingScores((2,))
-    assert scores.result() == {"coverage_at_2": 0.0}
     scores.update([[0, 1]], [[-1, -1]])
-    assert set(scores.result().values()) == {0.0}
+    with pytest.raises(ValueError, match="rows with labels"):
+        scores.result()
     # Padding of answers is no label.
     scores.update([[-1, -1]], [[3, -1]])
     assert scores.result()["recall_at_2"] == 0
@@ -95,6 +95,18 @@ def test_scores_without_labels_or_answers():
         (lambda: RankingScores().update([[1]], [[1], [1, 2]]), "lengths"),
         (lambda: F1Scores(3).update([[1]], [[1]], [["a"]]), "`labels` .* str"),
         (lambda: F1Scores(0), "num_classes"),
+        (lambda: RankingScores((2,)).update([[1, 1]], [[1]]), "twice"),
+        (lambda: F1Scores(3).update([[1, 1]], [[1, 1]], [[1]]), "twice"),
+        (lambda: F1Scores(3).update([[1]], [[np.nan]], [[1]]), "NaN"),
+        (
+            lambda: F1Scores(3).update([[3]], [[1]], [[1]]),
+            "`ids` must be b",
+        ),
+        (lambda: F1Scores(3).update([[1]], [[1]], [[3]]), "`labels` must be b"),
+        (
+            lambda: RankingScores((1,), [0.5, 0.5]).update([[0]], [[2]]),
+            "`labels` must be below",
+        ),
         (lambda: F1Scores(3).update([[1]], [[1, 1]], [[1]]), "shapes"),
         (lambda: F1Scores(3).update([[1]], [[1]], [[1], [2]]), "shapes"),
         (lambda: F1Scores(3, [np.nan]), "thresholds"),
@@ -103,6 +115,16 @@ def test_scores_without_labels_or_answers():
 def test_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_repeated_label_counts_once():
+    once, twice = RankingScores((2,)), RankingScores((2,))
+    once.update([[0, 1]], [[1, -1]])
+    twice.update([[0, 1]], [[1, 1]])
+    assert once.result() == twice.result()
+    f1 = F1Scores(3)
+    f1.update([[1]], [[1.0]], [[1, 1]])
+    assert [float(x[0]) for x in f1.result()] == [1, 1]
 
 
 def test_no_rank_past_the_greatest_k_counts():
@@ -135,6 +157,7 @@ def test_f1_scores():
 
 def test_f1_of_nothing():
     scores = F1Scores(3)
-    assert [float(x[0]) for x in scores.result()] == [0, 0]
+    with pytest.raises(ValueError, match="needs rows"):
+        scores.result()
     scores.update([[-1]], [[1.0]], [[-1]])
     assert [float(x[0]) for x in scores.result()] == [0, 0]

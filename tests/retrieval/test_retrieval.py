@@ -1,5 +1,7 @@
 """Splits, sequences and measures of recommenders."""
 
+import datetime
+
 import numpy as np
 import pytest
 
@@ -76,7 +78,146 @@ def test_coverage_and_novelty():
     assert found["novelty"] == pytest.approx((0 + 2 + 0) / 3)
 
 
+@pytest.mark.parametrize("table", ["pandas", "polars"])
+def test_a_series_is_read_by_position(table):
+    library = pytest.importorskip(table)
+    sessions = [[1, 2], [2, 3], [3, 1], [1, 2, 3], [2, 1]]
+    times = [5, 4, 3, 2, 1]
+    options = {"validation": 0.2, "test": 0.4}
+    right = retrieval.split_sessions(sessions, times, **options)
+    kinds = [{}]
+    if table == "pandas":
+        kinds = [{"index": range(4, -1, -1)}, {"index": list("abcde")}]
+    for kind in kinds:
+        found = retrieval.split_sessions(
+            library.Series(sessions, **kind),
+            library.Series(times, **kind),
+            **options,
+        )
+        assert found.train == right.train
+        assert found.test.histories == right.test.histories
+        assert found.test.labels.tolist() == right.test.labels.tolist()
+        column = library.Series(sessions, **kind)
+        assert retrieval.pad(column, 2).tolist() == [
+            [1, 2],
+            [2, 3],
+            [3, 1],
+            [2, 3],
+            [2, 1],
+        ]
+        assert retrieval.leave_one_out(column).test.labels.tolist() == [3]
+
+
+class Labelled(list):
+    """Items by labels, as a Series has them: positions are other items."""
+
+    index = property(lambda self: range(len(self), 0, -1))
+
+    def __getitem__(self, label):
+        raise KeyError(label)
+
+
+def test_items_are_not_looked_up_by_labels():
+    right = retrieval.split_sessions(SEQUENCES * 5, range(15))
+    found = retrieval.split_sessions(Labelled(SEQUENCES * 5), range(15))
+    assert found.train == right.train
+
+
+DAY = datetime.datetime(2024, 3, 1)
+UTC = DAY.replace(tzinfo=datetime.timezone.utc)
+HOURS = [datetime.timedelta(hours=h) for h in (20, 1, 10, 30)]
+DATES = {
+    "datetimes": [DAY + h for h in HOURS],
+    "dates": [(DAY + 24 * h).date() for h in HOURS],
+    "strings": [(DAY + h).isoformat() for h in HOURS],
+    "datetime64": np.array([DAY + h for h in HOURS], "datetime64[s]"),
+    "utc": [UTC + h for h in HOURS],
+    "strings_of_utc": [(UTC + h).isoformat() for h in HOURS],
+    "z": [(DAY + h).isoformat() + "Z" for h in HOURS],
+}
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_dates_are_times(kind):
+    sessions = [[1, 2], [2, 1], [1, 3, 2], [3, 1]]
+    hours = [20, 1, 10, 30]
+    right = retrieval.split_sessions(sessions, hours, 0.25, 0.25)
+    found = retrieval.split_sessions(sessions, DATES[kind], 0.25, 0.25)
+    assert found.train == right.train == [[2, 1], [1, 3, 2]]
+    rising = np.array(DATES[kind], object)[[1, 2, 0, 3]].tolist()
+    if kind == "datetime64":
+        rising = np.sort(DATES[kind])
+    right = retrieval.split_at([[1, 2, 1, 2]], [[1, 10, 20, 30]], 20, 30)
+    found = retrieval.split_at(
+        [[1, 2, 1, 2]], [rising], DATES[kind][0], DATES[kind][3]
+    )
+    assert found.train == right.train == [[1, 2]]
+    assert found.validation.histories == right.validation.histories
+    assert found.test.labels.tolist() == right.test.labels.tolist()
+
+
+BERLIN = datetime.timezone(datetime.timedelta(hours=1))
+NO_TIMES = {
+    "mixed_zones": [UTC, UTC.astimezone(BERLIN)],
+    "some_zones": [DAY, UTC],
+    "offsets": ["2024-03-01T00:00+01:00", "2024-03-01T00:00+02:00"],
+    "nat": np.array(["NaT", "2024-03-01"], "datetime64[D]"),
+    "nan": [1.0, float("nan")],
+    "none": [None, DAY],
+    "words": ["yesterday", "today"],
+    "numbers_as_text": ["10", "9"],
+    "both": [1, DAY],
+    "bools": [True, False],
+    "durations": np.array([1, 2], "timedelta64[h]"),
+    "dict": {"a": 1, "b": 2},
+}
+
+
+@pytest.mark.parametrize("kind", NO_TIMES)
+def test_times_without_an_order_are_refused(kind):
+    check_refused(
+        lambda: retrieval.split_sessions([[1, 2], [2, 1]], NO_TIMES[kind]),
+        ["`times` must be"],
+    )
+
+
+def test_limits_are_like_the_times():
+    for limit in (20, UTC, "soon"):
+        check_refused(
+            lambda limit=limit: retrieval.split_at(
+                [[1, 2]], [[DAY, DAY]], limit, DAY
+            ),
+            ["`validation_time` must be"],
+        )
+
+
+def test_a_repeated_label_counts_once():
+    once = retrieval.evaluate([[2, 3]], [[2, -1]])
+    assert retrieval.evaluate([[2, 3]], [[2, 2]]) == once
+    assert once["ndcg"] == 1
+
+
 BAD = {
+    "repeated": (
+        lambda: retrieval.evaluate([[1, 2], [3, 3]], [1, 3]),
+        ["`ids` must not name a class twice", "[3, 3] in row 1"],
+    ),
+    "no_questions": (
+        lambda: retrieval.evaluate(np.zeros((0, 2), int), []),
+        ["`labels` must have a question"],
+    ),
+    "no_labels": (
+        lambda: retrieval.evaluate([[1, 2]], [-1]),
+        ["`labels` must have a question"],
+    ),
+    "no_train": (
+        lambda: retrieval.evaluate([[1, 2]], [1], train=[]),
+        ["`train` must have items"],
+    ),
+    "later_floats": (
+        lambda: retrieval.pad([[1, 2], [1.5]], 2),
+        ["`sequences` must be lists of integer", "[1.5] at position 1"],
+    ),
     "shape": (lambda: retrieval.evaluate([1], [1]), ["ids", "(1,)"]),
     "k": (lambda: retrieval.evaluate([[1]], [1], k=2), ["k=2", "1 answers"]),
     "fractions": (
@@ -109,7 +250,7 @@ BAD = {
     ),
     "one_session": (
         lambda: retrieval.split_sessions([1, 2, 3]),
-        ["`sessions` must be lists of integer item ids", "of 1"],
+        ["`sessions` must be lists of integer item ids", "1 at position 0"],
     ),
 }
 

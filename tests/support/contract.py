@@ -322,19 +322,19 @@ class HeadContract(GrowthContract):
     @pytest.mark.parametrize(
         ("labels", "error_type", "part"),
         [
-            (np.zeros(BATCH, np.float32), ValueError, "dtype=float32"),
+            (np.full(BATCH, 0.5, "float32"), ValueError, "float32 values"),
             (np.zeros((BATCH, 1, 1), int), ValueError, "[batch, p]"),
             (
                 np.eye(CLASSES, dtype=int)[:BATCH],
-                tf.errors.InvalidArgumentError,
+                ValueError,
                 "argmax",
             ),
             (
                 np.full(BATCH, CLASSES),
-                tf.errors.InvalidArgumentError,
-                f"num_classes={CLASSES}",
+                ValueError,
+                f"the head has {CLASSES} classes",
             ),
-            (np.full(BATCH, -2), tf.errors.InvalidArgumentError, "-2"),
+            (np.full(BATCH, -2), ValueError, "-2"),
         ],
         ids=["float", "rank_3", "one_hot", "too_great", "negative"],
     )

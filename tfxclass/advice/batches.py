@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_batch
-from tfxclass.checks import check_pair
+from tfxclass.data.batches import pair_of_arrays
 
 # Rows that judge learning rates: a tenth of all, and at most so many.
 _MOST_HELD_OUT = 512
@@ -52,8 +52,8 @@ def split(data: Any, batch_size: int) -> Split:
     """
     if isinstance(data, tf.data.Dataset):
         return _split_dataset(data)
-    count = check_pair(data)
-    arrays = keras.tree.map_structure(np.asarray, tuple(data))
+    arrays = keras.tree.map_structure(np.asarray, pair_of_arrays(data))
+    count = len(arrays[1])
     order = np.random.default_rng(1).permutation(count)
     rows = min(count // _HELD_OUT, _MOST_HELD_OUT)
     rows = rows if count >= _LEAST_ROWS else 0
@@ -114,9 +114,8 @@ def batches_of(data: Any, batch_size: int) -> Batches:
     """
     if isinstance(data, tf.data.Dataset):
         return _of_dataset(data)
-    rows = check_pair(data)
-    arrays = keras.tree.map_structure(np.asarray, tuple(data))
-    return _of_arrays(arrays, rows, batch_size)
+    arrays = keras.tree.map_structure(np.asarray, pair_of_arrays(data))
+    return _of_arrays(arrays, len(arrays[1]), batch_size)
 
 
 def _of_arrays(arrays, rows, batch_size, kept=None):

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_array
 from tfxclass.inference.graph import find_head
 from tfxclass.losses import fit_checks
 from tfxclass.types import Array
@@ -62,7 +62,7 @@ def check(
 def _class_weight(labels, class_weight):
     if labels is None or class_weight is None:
         return None
-    given = labels if hasattr(labels, "shape") else np.asarray(labels)
+    given = labels if hasattr(labels, "shape") else as_array("labels", labels)
     shape = tf.TensorShape(given.shape)
     return (
         fit_checks.class_weight_error(shape)

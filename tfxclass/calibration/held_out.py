@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfxclass import progress
 from tfxclass.checks import check_batch
-from tfxclass.checks import check_pair
 from tfxclass.core.flat_features import flatten
+from tfxclass.data.batches import pair_of_arrays
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.class_head import ClassHead
@@ -74,8 +74,8 @@ def held_out(
 def _batches(data):
     if isinstance(data, tf.data.Dataset):
         return map(check_batch, data)
-    check_pair(data)
-    return tf.data.Dataset.from_tensor_slices(tuple(data)).batch(_BATCH)
+    data = pair_of_arrays(data)
+    return tf.data.Dataset.from_tensor_slices(data).batch(_BATCH)
 
 
 def _check_head(head):

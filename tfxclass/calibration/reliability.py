@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass.calibration.calibrate import flat
 from tfxclass.calibration.held_out import held_out
+from tfxclass.checks import as_numbers
 from tfxclass.checks import check_positive_int
 from tfxclass.types import Array
 
@@ -63,13 +64,16 @@ def reliability(
     ```
     """
     num_bins = check_positive_int("num_bins", num_bins)
-    p = np.asarray(probabilities, np.float64)
-    hits = np.asarray(hits, np.float64)
-    if p.ndim != 1 or p.shape != hits.shape:
+    p = as_numbers("probabilities", probabilities)
+    hits = as_numbers("hits", hits)
+    if p.ndim != 1 or p.shape != hits.shape or not len(p):
         raise ValueError(
-            "`probabilities` must have one number for each of `hits`. "
-            f"Received: shapes {p.shape} and {hits.shape}"
+            "`probabilities` must have one number for each of `hits`, at least "
+            f"one. Received: shapes {p.shape} and {hits.shape}"
         )
+    if not np.all((hits == 0) | (hits == 1)):
+        bad = hits[(hits != 0) & (hits != 1)][0]
+        raise ValueError(f"`hits` must be True or False. Received: {bad}")
     bad = np.flatnonzero(~((p >= 0) & (p <= 1)))
     if len(bad):
         raise ValueError(

@@ -14,6 +14,21 @@ from tfxclass.types import Margin
 _MOST_LETTERS = 60
 # Rows of as many ids do not repeat two classes only.
 _FEW_IDS = 10
+#: Ids are below; greater labels have a teacher's classes in them.
+MAX_ID = (1 << 32) - 1
+#: What to do about ids that are out of range.
+RANGE_FIX = (
+    "Fix: make the head with more classes, or number the classes from 0 "
+    "(names, y = np.unique(y, return_inverse=True))."
+)
+TEACHER_HINT = "Labels of with_teacher need LossOptions(teacher_weight=...)."
+# Classes whose ids a type holds exactly.
+_EXACT = {
+    tf.bfloat16: 1 << 8,
+    tf.float16: 1 << 11,
+    tf.float32: 1 << 24,
+    tf.float64: 1 << 53,
+}
 _SHAPES = (
     "`labels` must have the shape of the features without their last "
     "dimension, or one dimension more."
@@ -55,7 +70,9 @@ def as_targets(
 
     Args:
         labels: integers, `[batch]`, or `[batch, p]` padded with -1. An example
-            without labels has loss 0. A repeated label counts once.
+            without labels has loss 0. A repeated label counts once. Floats are
+            taken where they are whole numbers and exact: float64, and float32
+            for up to 16,777,216 classes.
         num_classes: int.
         leading_shape: int32 tensor, shape of the features without their last
             dimension, if it is not `[batch]`. Labels have this shape, or one
@@ -66,9 +83,10 @@ def as_targets(
         `Targets`.
 
     Raises:
-        ValueError: if labels are not integers, or have another rank.
+        ValueError: if labels are no class ids, or have another rank.
         InvalidArgumentError: if ids are outside `[-1, num_classes)`, labels
-            have another length than the features, or are one-hot.
+            have another length than the features, are one-hot, or floats that
+            are not whole.
     """
     labels = as_tensor(labels)
     if labels.dtype == tf.string:
@@ -78,22 +96,43 @@ def as_targets(
             "pipeline use keras.layers.StringLookup(vocabulary=names, "
             "num_oov_indices=0)."
         )
+    is_float = labels.dtype.is_floating
+    if num_classes <= _EXACT.get(labels.dtype, 0):
+        labels = _whole(labels, num_classes)
     if not labels.dtype.is_integer:
         raise ValueError(
             "`labels` must be integer class ids of shape [batch], or "
             "[batch, p] padded with -1. Received: dtype="
-            f"{labels.dtype.name}. Cast them, e.g. y.astype('int64'); "
+            f"{labels.dtype.name} with num_classes={num_classes}, which it "
+            "cannot hold exactly. Cast them, e.g. y.astype('int64'); "
             "one-hot labels become ids by argmax. In `compile`, pass "
             "loss=head.loss, and not the head."
         )
     ids = _as_rows(labels, leading_shape)
-    checks = [_check_one_hot(ids, num_classes)]
+    checks = [_check_one_hot(ids, num_classes, is_float)]
     if mask is not None:
         ids = tf.where(tf.reshape(mask, [-1, 1]), ids, -1)
     checks.append(_check_range(ids, num_classes))
     with tf.control_dependencies([x for x in checks if x is not None]):
         ids = _without_repeats(ids)
     return uniform_targets(ids)
+
+
+def _whole(labels, num_classes):
+    """Floats as int64, where all are whole numbers; probabilities are not."""
+    is_whole = (tf.floor(labels) == labels) & tf.math.is_finite(labels)
+    check = require(
+        tf.reduce_all(is_whole),
+        "labels_must_be_whole_numbers",
+        "`labels` must be integer class ids, and these floats are not whole "
+        "numbers. Fix: probabilities and one-hot rows become ids by argmax, "
+        "missing labels are -1; in `compile`, pass loss=head.loss, and not "
+        f"the head. Received: dtype={labels.dtype.name} with "
+        f"num_classes={num_classes}, and among them",
+        tf.boolean_mask(labels, ~is_whole)[:1],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.cast(labels, tf.int64)
 
 
 def as_tensor(labels: Labels) -> tf.Tensor:
@@ -167,26 +206,43 @@ def _names(names):
 
 
 def _check_range(ids, num_classes):
+    least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     return require(
         tf.reduce_all((ids >= -1) & (ids < num_classes)),
         "labels_must_be_less_than_num_classes",
-        f"`labels` must be ids from 0 to {num_classes - 1}, or -1 for padding. "
-        "Fix: make the head with more classes, or number the classes from 0 "
-        "(names, y = np.unique(y, return_inverse=True)). Labels of "
-        "with_teacher need LossOptions(teacher_weight=...). "
-        f"Received: num_classes={num_classes}, smallest and largest label",
-        tf.reduce_min(ids),
-        tf.reduce_max(ids),
+        "Received labels from",
+        least,
+        "to",
+        most,
+        f"but the head has num_classes={num_classes}: ids from 0 to "
+        f"{num_classes - 1}, and -1 for padding. {RANGE_FIX}",
+        tf.where(most > MAX_ID, TEACHER_HINT, ""),
     )
 
 
-def _check_one_hot(ids, num_classes):
+def min_one_hot(num_classes: int, is_float: bool) -> int | None:
+    """The least columns of zeros and ones that are taken for one-hot rows.
+
+    Args:
+        num_classes: int.
+        is_float: whether labels were floats, which class ids seldom are.
+
+    Returns:
+        int, or None where zeros and ones may always be ids.
+    """
+    if is_float:
+        return 2
+    return None if num_classes < 3 else min(num_classes, _FEW_IDS)
+
+
+def _check_one_hot(ids, num_classes, is_float):
     """Rows of many ids are not all 0 and 1, whatever they were encoded for.
 
     Rows that repeat one class are let be: a repeated label counts once.
     """
-    least = min(num_classes, _FEW_IDS)
-    if num_classes < 3 or (ids.shape[1] is not None and ids.shape[1] < least):
+    least = min_one_hot(num_classes, is_float)
+    is_narrow = ids.shape[1] is not None and ids.shape[1] < (least or 0)
+    if least is None or is_narrow:
         return None
     is_one_hot = (tf.size(ids) > 0) & (tf.shape(ids)[1] >= least)
     is_one_hot &= tf.reduce_all((ids == 0) | (ids == 1))
@@ -300,9 +356,9 @@ def arcface(logits: tf.Tensor, margin: float, scale: float) -> tf.Tensor:
 
 
 def require(
-    condition: tf.Tensor, name: str, message: str, *values: Array
+    condition: tf.Tensor, name: str, *message: str | Array
 ) -> tf.Operation | None:
-    """Raises InvalidArgumentError with `message` and `values` unless it holds.
+    """Raises InvalidArgumentError with `message` unless it holds.
 
     What a graph raises names the node, then all calls that led to it, then
     the message. A node that was imported has no such calls: the message stands
@@ -311,21 +367,18 @@ def require(
     Args:
         condition: bool tensor `[]`.
         name: str, what must hold, in words joined by `_`.
-        message: str.
-        *values: tensors, which are printed behind it.
+        *message: str, and tensors, which are printed among them.
 
     Returns:
         An operation on which what needs the condition should depend; None
         when executing eagerly.
     """
-    values = [tf.convert_to_tensor(value) for value in values]
     if tf.executing_eagerly():
         if condition:
             return None
-        shown = [str(value.numpy()) for value in values]
-        raise tf.errors.InvalidArgumentError(
-            None, None, " ".join([message, *shown])
-        )
+        shown = [x if _is_text(x) else _shown(x) for x in message]
+        raise tf.errors.InvalidArgumentError(None, None, " ".join(shown))
+    values = [tf.convert_to_tensor(x) for x in message if not _is_text(x)]
     inputs = [tf.convert_to_tensor(condition), *values]
     graph, names = _assertion(inputs, message)
     # The import fails within `tf.control_dependencies`; inputs are enough.
@@ -339,6 +392,15 @@ def require(
     return node
 
 
+def _is_text(part):
+    return isinstance(part, str)
+
+
+def _shown(tensor):
+    value = tf.convert_to_tensor(tensor).numpy()
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
 def _assertion(inputs, message):
     """A graph with the node `check`, and the names of its inputs."""
     with tf.Graph().as_default() as graph:
@@ -346,10 +408,13 @@ def _assertion(inputs, message):
             tf.compat.v1.placeholder(x.dtype, x.shape, f"x{i}")
             for i, x in enumerate(inputs)
         ]
-        condition, *values = taken
+        values = iter(taken[1:])
         tf.raw_ops.Assert(
-            condition=condition,
-            data=[tf.constant(message), *values],
+            condition=taken[0],
+            data=[
+                tf.constant(part) if _is_text(part) else next(values)
+                for part in message
+            ],
             summarize=10,
             name="check",
         )

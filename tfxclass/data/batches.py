@@ -1,12 +1,14 @@
 """Data as `fit` takes them, batch by batch."""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_array
 from tfxclass.checks import check_positive_int
 
 
@@ -60,7 +62,7 @@ def _of_arrays(name, arrays, batch_size):
         arrays = arrays[:-1]
     if len(arrays) not in (2, 3):
         raise ValueError(_wanted(name, f"{len(arrays)} arrays"))
-    arrays = tuple(map(_as_array, arrays))
+    arrays = as_arrays(name, arrays)
     sizes = {_length(name, x) for x in tf.nest.flatten(arrays)}
     if len(sizes) > 1:
         raise ValueError(
@@ -70,10 +72,57 @@ def _of_arrays(name, arrays, batch_size):
     return tf.data.Dataset.from_tensor_slices(arrays).batch(batch_size)
 
 
-def _as_array(data):
-    """A plain list of labels, weights or texts is an array; else as it is."""
-    is_plain = isinstance(data, list) and all(np.ndim(x) == 0 for x in data)
-    return np.asarray(data) if is_plain else data
+def as_arrays(name: str, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Inputs, labels and weights as NumPy arrays and tensors.
+
+    Args:
+        name: str, of the argument, for errors.
+        arrays: the inputs, and what else there is: arrays, tensors, lists,
+            tuples and Series. Inputs may be a structure of them.
+    """
+    inputs, *others = arrays
+    others = [_as_array(name, x) for x in others]
+    for array in others:
+        if array.dtype == object and not isinstance(array.flat[0], str):
+            raise ValueError(
+                f"`{name}` must have numbers as labels and weights. Received: "
+                f"an array of objects, among them {array.ravel()[-1]!r}. Fix: "
+                "fill missing values, with -1 in labels"
+            )
+    return _as_inputs(name, inputs), *others
+
+
+def pair_of_arrays(data: Any) -> tuple[Any, Any]:
+    """`(x, y)` as NumPy arrays and tensors; ValueError for other data."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(
+            "`data` must be (x, y) or a tf.data.Dataset of such batches. "
+            f"Received: {type(data).__name__}"
+        )
+    arrays = as_arrays("data", tuple(data))
+    sizes = {x.shape[0] for x in tf.nest.flatten(arrays) if len(x.shape)}
+    if len(sizes) != 1 or sizes == {0}:
+        raise ValueError(
+            "`data` must have the same number of rows in x and y, at least "
+            f"one. Received: {sorted(sizes)}"
+        )
+    return arrays
+
+
+def _as_inputs(name, data):
+    if isinstance(data, Mapping):
+        return {key: _as_inputs(name, x) for key, x in data.items()}
+    # A list of lists is a matrix; a tuple of them is several inputs.
+    parts = (Mapping, list, tuple) if isinstance(data, tuple) else Mapping
+    if isinstance(data, (list, tuple)) and any(
+        isinstance(x, parts) or len(getattr(x, "shape", ())) for x in data
+    ):
+        return tuple(_as_inputs(name, x) for x in data)
+    return _as_array(name, data)
+
+
+def _as_array(name, data):
+    return data if tf.is_tensor(data) else as_array(name, data)
 
 
 def _length(name, array):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfxclass import text_files
-from tfxclass.checks import as_list
+from tfxclass.checks import as_names
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
@@ -45,7 +45,7 @@ def word_vectors(
     ```
     """
     path = local_path(path)
-    names, places = as_list("names", names, "str"), {}
+    names, places = as_names("names", names), {}
     for place, name in enumerate(names):
         places.setdefault(name, []).append(place)
     found = {}

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import Batches
+from tfxclass.data.batches import as_arrays
 from tfxclass.types import Data
 
 # Seed for arrays: equal in all workers, and in each start of a job.
@@ -36,7 +37,7 @@ def as_datasets(
         return data
     if isinstance(data, (tuple, list)):
         Batches(name, data, batch_size)  # its errors
-        return _of_arrays(data, batch_size, shuffle)
+        return _of_arrays(name, data, batch_size, shuffle)
     if isinstance(data, keras.utils.PyDataset):
         if is_remote:
             raise ValueError(
@@ -52,10 +53,9 @@ def as_datasets(
     )
 
 
-def _of_arrays(arrays, batch_size, shuffle):
-    arrays = tf.nest.map_structure(
-        tf.convert_to_tensor, tuple(x for x in arrays if x is not None)
-    )
+def _of_arrays(name, arrays, batch_size, shuffle):
+    arrays = as_arrays(name, tuple(x for x in arrays if x is not None))
+    arrays = tf.nest.map_structure(tf.convert_to_tensor, arrays)
     rows = tf.nest.flatten(arrays)[0].shape[0]
     order = tf.data.Dataset.range(rows)
     if shuffle:

@@ -9,6 +9,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass import text_files
+from tfxclass.checks import as_names
+from tfxclass.checks import check_distinct_names
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
@@ -34,7 +36,7 @@ def read(
         lines = text_files.read_lines(local_path(labels, "labels"))
         names = [line.rstrip("\r\n") for line in lines]
     elif isinstance(labels, Iterable):
-        names = list(labels)
+        names = as_names("labels", labels)
     else:
         raise ValueError(
             "`labels` must be a list of names, the path of a text file, or "
@@ -54,11 +56,19 @@ def of_head(
     labels: Sequence[str] | Path | Literal[False] | None,
     head: keras.layers.Layer,
 ) -> list[str] | None:
-    """As `read`, with the head's class names as default; False for none."""
+    """As `read`, with the head's class names as default; False for none.
+
+    Raises:
+        ValueError: as `read`, or a name of two classes.
+    """
     if labels is False:
         return None
-    labels = head.class_names if labels is None else labels
-    return read(labels, head.num_classes)
+    # A head has checked its own; files of earlier versions may repeat names.
+    if labels is None:
+        return head.class_names
+    names = read(labels, head.num_classes)
+    check_distinct_names("labels", names, head.removed)
+    return names
 
 
 def _check_name(class_id, name):

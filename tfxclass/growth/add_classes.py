@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfxclass.checks import as_list
+from tfxclass.checks import as_names
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.data.batches import Batches
@@ -206,7 +206,7 @@ def _head_of(cls, config):
 
 def _names(head, labels, added):
     """Names of the new classes, checked; None where there are none."""
-    given = None if labels is None else as_list("labels", labels, "names")
+    given = None if labels is None else as_names("labels", labels)
     if (given is None) != (head.class_names is None):
         raise ValueError(
             "`labels` are the names of new classes, for a head with "

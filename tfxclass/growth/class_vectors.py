@@ -4,7 +4,10 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_array
+from tfxclass.checks import as_ids
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_class_order
 from tfxclass.inference.graph import find_head
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.two_tower_softmax import TwoTowerSoftmax
@@ -63,6 +66,9 @@ def set_class_vectors(
     count, dim = head.kernel.shape
     ids = None if ids is None else _checked_ids(ids, count)
     given = count if ids is None else len(ids)
+    if ids is None:
+        check_class_order("vectors", vectors)
+        check_class_order("bias", bias)
     values = _classes_first(_floats("vectors", vectors), class_axis, given, dim)
     _assign(head.kernel, values, ids)
     if bias is not None:
@@ -95,7 +101,7 @@ def _floats(name, values):
     """float32 array, also of a tensor of PyTorch; ValueError for others."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().float().numpy()
-    values = np.asarray(values)
+    values = as_array(name, values)
     if values.dtype.kind not in "fiu":
         raise ValueError(
             f"`{name}` must be an array of numbers. Received: dtype "
@@ -109,8 +115,8 @@ def _floats(name, values):
 
 def _checked_ids(ids, num_classes):
     """Distinct class ids, int64 `[n]`."""
-    ids = np.asarray(ids)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+    ids = as_ids("ids", ids)
+    if ids.ndim != 1:
         raise ValueError(
             "`ids` must be integers [n]. Received: "
             f"dtype={ids.dtype} of shape {ids.shape}"

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.data.batches import Batches
+from tfxclass.data.batches import as_arrays
 from tfxclass.growth.feature_means import class_means
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -81,8 +82,7 @@ def initialize_classes(
 
 def _with_labels(texts, labels, num_classes):
     """`(texts, labels)` as arrays; by default a label for each class."""
-    if isinstance(texts, list):
-        texts = np.asarray(texts)
+    (texts,) = as_arrays("texts", (texts,))
     count = len(tf.nest.flatten(texts)[0])
     if labels is None:
         if count != num_classes:
@@ -91,4 +91,4 @@ def _with_labels(texts, labels, num_classes):
                 f"Received: {count} with num_classes={num_classes}"
             )
         labels = np.arange(count)
-    return texts, np.asarray(labels)
+    return texts, labels

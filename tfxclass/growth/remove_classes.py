@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_ids
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.growth import carry as carry_lib
 from tfxclass.growth.add_classes import changed
@@ -50,8 +51,8 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
 
 def _checked(ids, head):
     """int64, rising."""
-    given = np.atleast_1d(ids)
-    if given.ndim != 1 or not len(given) or given.dtype.kind not in "iu":
+    given = np.atleast_1d(as_ids("ids", ids))
+    if given.ndim != 1 or not len(given):
         raise ValueError(
             "`ids` must be class ids, integers of shape [n], one at least. "
             f"Received: dtype={given.dtype} of shape {given.shape}"

@@ -35,7 +35,7 @@ def is_keras_building() -> bool:
 
 
 class RunningFit(NamedTuple):
-    """Arguments of the `fit` or `train_on_batch` that is running.
+    """Arguments of the `fit`, `evaluate` or such that is running.
 
     Attributes:
         class_weight: dict, or None.
@@ -51,7 +51,9 @@ class RunningFit(NamedTuple):
 
 
 def running_fit() -> RunningFit | None:
-    """The `fit` or `train_on_batch` below which this is called, or None.
+    """The call of a model that has labels and runs this, or None.
+
+    That is `fit`, `evaluate`, `train_on_batch` or `test_on_batch`.
 
     This is the one place that reads stack frames. Keras turns `class_weight`
     into sample weights before a loss is called, and keeps it nowhere: neither
@@ -64,14 +66,20 @@ def running_fit() -> RunningFit | None:
     )
     if not is_known:
         return None
-    methods = (keras.Model.fit, keras.Model.train_on_batch)
+    model = keras.Model
+    methods = (
+        model.fit,
+        model.evaluate,
+        model.train_on_batch,
+        model.test_on_batch,
+    )
     codes = [inspect.unwrap(method).__code__ for method in methods]
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code in codes:
             given = frame.f_locals
             return RunningFit(
-                given["class_weight"],
+                given.get("class_weight"),
                 given["y"],
                 _labels_shape(given),
                 given["self"],

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
@@ -149,10 +149,11 @@ def _group_sizes(num_classes, counts, group_sizes, num_groups):
             + ("neither." if counts is None else "both.")
         )
     if counts is not None:
-        if np.shape(counts) != (num_classes,):
+        counts = as_numbers_of_classes("counts", counts)
+        if len(counts) != num_classes:
             raise ValueError(
                 "`counts` must have a number for each class. Received: "
-                f"{np.size(counts)} counts with num_classes={num_classes}."
+                f"{len(counts)} counts with num_classes={num_classes}."
             )
         return split_by_frequency(counts, num_groups)
     group_sizes = as_positive_ints("group_sizes", group_sizes)

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_array
+from tfxclass.checks import as_ids
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.ops import placement
 
@@ -54,7 +56,7 @@ def _column_of(given, num_rows):
             "`class_features` must not be ragged. Received: a RaggedTensor. "
             "Fix: pad the rows, e.g. with ragged.to_tensor(-1)"
         )
-    values = np.asarray(given)
+    values = as_array("class_features", given)
     if values.dtype.kind not in "iufb":
         raise ValueError(
             "`class_features` must be numbers. Received: "
@@ -99,8 +101,8 @@ def _initializer(values):
 
 def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
     """int64 `[n]`; ValueError unless they are distinct classes."""
-    given = np.asarray(ids)
-    is_right = given.ndim == 1 and given.dtype.kind in "iu"
+    given = as_ids("ids", ids)
+    is_right = given.ndim == 1
     if is_right and len(given):
         is_right = 0 <= given.min() and given.max() < num_classes
         is_right = is_right and len(np.unique(given)) == len(given)

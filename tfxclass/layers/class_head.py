@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.initializers import rms_of
 from tfxclass.layers import cosine
@@ -319,7 +320,7 @@ def _checked_thresholds(given, num_classes):
         given = keras.saving.deserialize_keras_object(given)
     if given is None:
         return None
-    values = np.array(given, np.float32)
+    values = as_numbers_of_classes("thresholds", given).astype(np.float32)
     is_right = values.shape == (num_classes,)
     if not is_right or not np.all((values >= 0) & (values <= _NEVER)):
         raise ValueError(

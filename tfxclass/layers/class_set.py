@@ -12,7 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_ids
 from tfxclass.checks import as_list
+from tfxclass.checks import as_names
+from tfxclass.checks import check_distinct_names
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.text_files import is_one_line
 
@@ -103,11 +106,11 @@ def checked_names(
     if given is None:
         return None
     # Files of earlier versions may have a name twice.
-    is_saved = isinstance(given, Mapping)
+    is_saved = isinstance(given, Mapping) and set(given) == {"packed"}
     if is_saved:
         data = zlib.decompress(base64.b64decode(given["packed"]))
         given = data.decode("utf-8").split("\n")
-    names = as_list("class_names", given, "names")
+    names = as_names("class_names", given)
     bad = [x for x in names if not _is_name(x)]
     if bad or len(names) != num_classes:
         raise ValueError(
@@ -117,22 +120,8 @@ def checked_names(
             + (f", among them {bad[0]!r}" if bad else "")
         )
     if not is_saved:
-        _check_distinct(names, removed)
+        check_distinct_names("class_names", names, removed)
     return names
-
-
-def _check_distinct(names, removed):
-    """Raises ValueError for the first name that an earlier class has."""
-    if len(set(names)) == len(names):
-        return
-    first, gone = {}, set(removed)
-    for number, name in enumerate(names):
-        if number not in gone and first.setdefault(name, number) != number:
-            raise ValueError(
-                "`class_names` must be distinct. Received: "
-                f"{name!r} for the classes {first[name]} and {number}. Fix: "
-                "make them differ, for example by their ids"
-            )
 
 
 def _is_name(x):
@@ -143,11 +132,7 @@ def _is_name(x):
 def checked_removed(given: Iterable[int], num_classes: int) -> list[int]:
     """Rising list of int."""
     given = as_list("removed", given, "class ids", numbers.Integral)
-    if np.asarray(given).dtype.kind not in "iu" and given:
-        raise ValueError(
-            f"`removed` must be integer class ids. Received: {given[:5]}"
-        )
-    removed = sorted({int(x) for x in given})
+    removed = np.unique(as_ids("removed", given)).tolist()
     if removed and not 0 <= removed[0] <= removed[-1] < num_classes:
         raise ValueError(
             "`removed` must be class ids in [0, num_classes). Received: "

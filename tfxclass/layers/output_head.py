@@ -181,9 +181,7 @@ class OutputHead(keras.layers.Layer):
         head_config.check_num_negatives(num_negatives)
         self.num_negatives = num_negatives
         self.removed = class_set.checked_removed(removed, num_classes)
-        self.class_names = class_set.checked_names(
-            class_names, num_classes, self.removed
-        )
+        self.class_names = class_names
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
@@ -200,6 +198,17 @@ class OutputHead(keras.layers.Layer):
 
     def __dir__(self) -> list[str]:
         return public_names.without_internals(self, super().__dir__())
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """The name of each class; None without names."""
+        return self._class_names
+
+    @class_names.setter
+    def class_names(self, names: Sequence[str] | None) -> None:
+        self._class_names = class_set.checked_names(
+            names, self.num_classes, self.removed
+        )
 
     @property
     def own_activation(self) -> str:

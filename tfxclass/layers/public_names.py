@@ -8,6 +8,7 @@ import keras
 PUBLIC = frozenset(
     {
         "answer_temperature",
+        "class_names",
         "class_features",
         "compute_loss",
         "encode",

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_class_order
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
@@ -143,6 +144,8 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     def _take_columns(self, class_features):
         # In a function, or Keras would wrap dicts and lists.
+        for column in keras.tree.flatten(class_features):
+            check_class_order("class_features", column)
         columns = table_lib.columns_of(class_features, self.num_classes)
         self._columns = lambda: columns
 

@@ -6,6 +6,8 @@ import tensorflow as tf
 from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
+from tfxclass.losses.batch_checks import check_labels_of_call
+from tfxclass.losses.batch_checks import check_weight_shape
 from tfxclass.losses.fit_checks import check_class_weight_of_fit
 from tfxclass.losses.fit_checks import check_model_of_fit
 from tfxclass.types import Array
@@ -32,8 +34,9 @@ class HeadLoss(keras.losses.Loss):
 
     Raises:
         ValueError: if it is called with a `y_pred` that is not the output of
-            the head, or in a `fit` or `train_on_batch` with `class_weight` and
-            labels `[batch, p]`.
+            the head, with a `sample_weight` of another shape, with an array of
+            labels out of range, or in a `fit` or `train_on_batch` with
+            `class_weight` and labels `[batch, p]`.
     """
 
     def __init__(
@@ -64,6 +67,9 @@ class HeadLoss(keras.losses.Loss):
         if is_keras_building():
             return tf.zeros([])
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
+        check_labels_of_call(forward, self)
+        if sample_weight is not None:
+            check_weight_shape(sample_weight, y_pred.shape[:-1])
         if forward.training:
             check_model_of_fit(forward.head)
             if sample_weight is not None:

@@ -9,6 +9,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_ids
+from tfxclass.checks import as_numbers
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.targets import Targets
 from tfxclass.rows.class_rows import ClassRows
@@ -451,7 +454,11 @@ def _class_weight(given):
     """A dict of ints and floats, or float64 `[num_classes]`, or None."""
     if not isinstance(given, Mapping) or "class_name" in given:
         return _numbers("class_weight", given)
-    weights = {int(c): float(w) for c, w in given.items()}
+    # The keys of a saved file are texts.
+    keys = [int(c) if str(c).isdecimal() else c for c in given]
+    ids = as_ids("class_weight", keys).tolist()
+    weights = as_numbers("class_weight", list(given.values())).tolist()
+    weights = dict(zip(ids, weights, strict=True))
     for c, weight in weights.items():
         if c < 0 or not 0 <= weight < float("inf"):
             raise ValueError(
@@ -467,11 +474,7 @@ def _numbers(name, given):
         given = keras.saving.deserialize_keras_object(given)
     if given is None:
         return None
-    values = np.array(given, np.float64)
-    if values.ndim != 1:
-        raise ValueError(
-            f"`{name}` must have shape [num_classes]. Received: {values.shape}"
-        )
+    values = as_numbers_of_classes(name, given)
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
         raise ValueError(

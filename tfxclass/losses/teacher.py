@@ -8,6 +8,8 @@ the upper ones, which are 0 for a label. Ids stay exact, padding stays -1.
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import as_ids
+from tfxclass.checks import as_numbers
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import as_targets
 from tfxclass.core.targets import as_tensor
@@ -70,7 +72,8 @@ def with_teacher(
     """
     if any(tf.is_tensor(x) for x in (labels, ids, probabilities)):
         return _packed_tensor(labels, ids, probabilities)
-    labels, ids, probabilities = map(np.asarray, (labels, ids, probabilities))
+    labels, ids = as_ids("labels", labels), as_ids("ids", ids)
+    probabilities = as_numbers("probabilities", probabilities)
     labels = _labels_like(labels, ids, probabilities)
     _check_ids(ids)
     good = (probabilities >= 0) & (probabilities <= 1)
@@ -123,8 +126,6 @@ def _labels_like(labels, ids, probabilities):
 
 
 def _check_ids(ids):
-    if not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"`ids` must be integers. Received: {ids.dtype}")
     if ids.size and ids.max() > _MOST_ID:
         raise ValueError(f"`ids` must be below 2^31. Received: {ids.max()}")
 

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
@@ -44,11 +45,11 @@ def propensities(
         Jain, Prabhu and Varma, Extreme Multi-label Loss Functions, KDD 2016,
         section 3.
     """
-    counts = np.asarray(label_counts, np.float64)
-    if counts.ndim != 1 or not np.all(counts >= 0):
+    counts = as_numbers_of_classes("label_counts", label_counts)
+    if not np.all((counts >= 0) & (counts < np.inf)):
         raise ValueError(
-            "`label_counts` must be a list of counts >= 0, one for each "
-            f"class. Received: {label_counts}"
+            "`label_counts` must be finite and >= 0, one for each class. "
+            f"Received: from {counts.min()} to {counts.max()}"
         )
     if not num_rows >= 3:
         raise ValueError(
@@ -63,11 +64,11 @@ def propensities(
 
 def check_propensities(propensities: ArrayLike) -> np.ndarray:
     """Numbers in (0, 1] as a float64 array; ValueError for others."""
-    values = np.asarray(propensities, np.float64)
-    if values.ndim != 1 or not np.all((values > 0) & (values <= 1)):
+    values = as_numbers_of_classes("propensities", propensities)
+    if not np.all((values > 0) & (values <= 1)):
         raise ValueError(
             "`propensities` must be numbers in (0, 1], one for each class. "
-            f"Received: {propensities}"
+            f"Received: from {values.min()} to {values.max()}"
         )
     return values
 

@@ -10,10 +10,14 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfxclass.checks import as_ids
+from tfxclass.checks import as_array
+from tfxclass.checks import as_numbers
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.metrics.propensity import check_propensities
+from tfxclass.retrieval.answers import as_answers
+
+_NO_ROWS = "Received: none. Fix: call `update` first, on rows of your data"
 
 
 class RankingScores:
@@ -72,21 +76,20 @@ class RankingScores:
 
         Args:
             ids: integers `[batch, k]`, best first; -1 where there are fewer.
-                At least as many columns as the greatest of `ks`, or all
-                classes.
-            labels: integers `[batch, p]`, padded with -1; none twice in a
-                row.
+                None may be in a row twice. At least as many columns as the
+                greatest of `ks`, or all classes.
+            labels: integers `[batch, p]`, padded with -1. A repeated label
+                counts once.
 
         Raises:
-            ValueError: shapes that do not agree, or ids that are no integers.
+            ValueError: shapes that do not agree, or ids that are no integers,
+                repeated or out of range.
         """
-        ids, labels = as_ids("ids", ids), as_ids("labels", labels)
-        if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):
-            raise ValueError(
-                "`ids` must have shape [batch, k], `labels` [batch, p]. "
-                f"Received: shapes {ids.shape} and {labels.shape}"
-            )
+        ids, labels = as_answers(ids, labels)
         self._check_columns(ids, labels)
+        if self._gain is not None:
+            _check_classes("labels", labels, len(self._gain))
+            _check_classes("ids", ids, len(self._gain))
         ids = ids[:, : max(self.ks)]
         kept = (labels >= 0).any(axis=1)
         ids, labels = ids[kept], labels[kept]
@@ -135,19 +138,33 @@ class RankingScores:
         self._sums[name] = self._sums.get(name, 0.0) + float(values.sum())
 
     def result(self) -> dict[str, float]:
-        """dict of floats by name; zeros without a row."""
-        rows = max(self._rows, 1)
+        """dict of floats by name.
+
+        Raises:
+            ValueError: no row with a label.
+        """
+        if not self._rows:
+            raise ValueError(f"Measures need rows with labels. {_NO_ROWS}")
         results = {}
         for name, total in self._sums.items():
             if name.startswith("psp_at_"):
                 most = self._sums["most_at_" + name[len("psp_at_") :]]
-                results[name] = total / most if most else 0.0
+                results[name] = total / most
             elif not name.startswith("most_at_"):
-                results[name] = total / rows
+                results[name] = total / self._rows
         for k in self.ks:
-            share = len(self._found[k]) / max(len(self._seen), 1)
+            share = len(self._found[k]) / len(self._seen)
             results[f"coverage_at_{k}"] = share
         return results
+
+
+def _check_classes(name, ids, num_classes):
+    most = ids.max(initial=-1)
+    if most >= num_classes:
+        raise ValueError(
+            f"`{name}` must be below the number of classes. Received: {most} "
+            f"with {num_classes} classes"
+        )
 
 
 class F1Scores:
@@ -166,7 +183,7 @@ class F1Scores:
         self, num_classes: int, thresholds: ArrayLike = (0.5,)
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
-        self.thresholds = np.asarray(thresholds, np.float64)
+        self.thresholds = as_numbers("thresholds", thresholds)
         if self.thresholds.ndim != 1 or np.isnan(self.thresholds).any():
             raise ValueError(
                 f"`thresholds` must be numbers. Received: {thresholds!r}"
@@ -175,6 +192,7 @@ class F1Scores:
         self._hits = np.zeros(shape, np.int64)
         self._predicted = np.zeros(shape, np.int64)
         self._labels = np.zeros(num_classes, np.int64)
+        self._rows = 0
 
     def update(
         self, ids: ArrayLike, probabilities: ArrayLike, labels: ArrayLike
@@ -188,17 +206,21 @@ class F1Scores:
             labels: integers `[batch, p]`, padded with -1.
 
         Raises:
-            ValueError: shapes that do not agree, or ids that are no integers.
+            ValueError: shapes that do not agree, or ids that are no integers,
+                repeated or out of range.
         """
-        ids, labels = as_ids("ids", ids), as_ids("labels", labels)
-        probabilities = np.asarray(probabilities)
-        shapes = ids.shape, probabilities.shape, labels.shape
-        is_right = ids.ndim == labels.ndim == 2 and len(ids) == len(labels)
-        if not is_right or ids.shape != probabilities.shape:
+        ids, labels = as_answers(ids, labels)
+        probabilities = as_array("probabilities", probabilities)
+        if ids.shape != probabilities.shape:
             raise ValueError(
-                "`ids` and `probabilities` must have shape [batch, k], "
-                f"`labels` [batch, p]. Received: shapes {shapes}"
+                "`ids` and `probabilities` must have shape [batch, k]. "
+                f"Received: shapes {ids.shape} and {probabilities.shape}"
             )
+        if np.isnan(probabilities[ids >= 0]).any():
+            raise ValueError("`probabilities` must be numbers. Received: NaN")
+        _check_classes("ids", ids, len(self._labels))
+        _check_classes("labels", labels, len(self._labels))
+        self._rows += len(ids)
         same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
         hits = same.any(axis=2) & (ids >= 0)
         np.add.at(self._labels, labels[labels >= 0], 1)
@@ -208,7 +230,13 @@ class F1Scores:
             np.add.at(self._hits[number], ids[above & hits], 1)
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """`(micro, macro)`, float64 `[thresholds]` each."""
+        """`(micro, macro)`, float64 `[thresholds]` each.
+
+        Raises:
+            ValueError: no rows.
+        """
+        if not self._rows:
+            raise ValueError(f"F1 needs rows. {_NO_ROWS}")
         total = self._predicted + self._labels
         micro = 2 * self._hits.sum(axis=1) / np.maximum(total.sum(axis=1), 1)
         counted = np.maximum((total > 0).sum(axis=1), 1)

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_array
+from tfxclass.checks import as_ids
 from tfxclass.checks import check_k
 
 _BLOCK_ROWS = 1024
@@ -110,8 +112,8 @@ def hit_rate(
     Args:
         queries: float `[n, dim]`.
         gallery: float `[m, dim]`.
-        query_labels: ints `[n]`.
-        gallery_labels: ints `[m]`.
+        query_labels: ints or str `[n]`.
+        gallery_labels: ints or str `[m]`.
         k: int, at most m.
 
     Returns:
@@ -130,15 +132,22 @@ def hit_rate(
     """
     queries = _normalized("queries", queries)
     gallery = _normalized("gallery", gallery)
-    query_labels = np.asarray(query_labels)
-    gallery_labels = np.asarray(gallery_labels)
+    query_labels = _labels("query_labels", query_labels)
+    gallery_labels = _labels("gallery_labels", gallery_labels)
     k = check_k(k, len(gallery))
-    sizes = (len(query_labels), len(gallery_labels))
-    if sizes != (len(queries), len(gallery)) or not len(queries):
+    shapes = query_labels.shape, gallery_labels.shape
+    if shapes != (queries.shape[:1], gallery.shape[:1]) or not len(queries):
         raise ValueError(
             "There must be queries, and a label for each row. Received: "
             f"{len(queries)} queries, {len(gallery)} in the gallery, "
-            f"{sizes[0]} and {sizes[1]} labels."
+            f"labels of shapes {shapes[0]} and {shapes[1]}."
+        )
+    # Numbers and texts are never equal, so the rate would be 0.
+    if _are_texts(query_labels) != _are_texts(gallery_labels):
+        raise ValueError(
+            "`query_labels` and `gallery_labels` must both be integers, or "
+            f"both texts. Received: {query_labels.dtype.name} and "
+            f"{gallery_labels.dtype.name} values"
         )
     hits = 0
     for start in range(0, len(queries), _BLOCK_ROWS):
@@ -147,6 +156,15 @@ def hit_rate(
         own = gallery_labels == query_labels[block, np.newaxis]
         hits += int((_ranks(cosines, own) < k).sum())
     return hits / len(queries)
+
+
+def _labels(name, values):
+    labels = as_array(name, values)
+    return labels if _are_texts(labels) else as_ids(name, labels)
+
+
+def _are_texts(labels):
+    return labels.dtype.kind in "OUST"
 
 
 def _ranks(cosines, own):
@@ -164,7 +182,8 @@ def _ranks(cosines, own):
 
 
 def _check_pairs(similarities, same):
-    similarities, same = np.asarray(similarities), np.asarray(same)
+    similarities = as_array("similarities", similarities)
+    same = as_array("same", same)
     if similarities.dtype.kind not in "fiu":
         hint = " Are the arguments swapped?" * (similarities.dtype == bool)
         raise ValueError(
@@ -212,7 +231,12 @@ def _best_threshold(similarities, same):
 
 
 def _normalized(name, rows):
-    rows = np.asarray(rows, np.float32)
+    rows = as_array(name, rows)
+    if rows.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`{name}` must be numbers. Received: {rows.dtype.name} values"
+        )
+    rows = rows.astype(np.float32)
     if rows.ndim != 2:
         raise ValueError(
             f"`{name}` must have shape [rows, dim]. Received: {rows.shape}"

@@ -3,6 +3,8 @@
 import warnings
 from typing import Any
 
+import keras
+
 from tfxclass.checks import check_choice
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -30,10 +32,16 @@ def check_removed(kind: type, arguments: Config) -> None:
     for name, message in _REMOVED.items():
         value = arguments.get(name)
         if value:
-            keras_name = kind.__name__.removeprefix("Lazy")
+            keras_name = _keras_name(kind)
             message = message.format(own=kind.__name__, keras=keras_name)
             raise ValueError(f"{message} Received: {name}={value}")
     arguments.pop("catch_up", None)
+
+
+def _keras_name(kind):
+    """The optimizer of Keras that a class, or the first above it, extends."""
+    names = (cls.__name__.removeprefix("Lazy") for cls in kind.__mro__)
+    return next(name for name in names if hasattr(keras.optimizers, name))
 
 
 def take_renamed(kind: type, arguments: Config) -> dict[str, Any]:

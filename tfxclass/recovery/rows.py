@@ -10,6 +10,7 @@ from tfxclass.core.flat_features import flatten
 from tfxclass.core.forward import mask_of
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import uniform_targets
+from tfxclass.losses.batch_checks import check_weight_shape
 from tfxclass.types import Array
 from tfxclass.types import Labels
 
@@ -50,6 +51,8 @@ def rows_of(
     mask = mask_of(features)
     weights = tf.ones(leading)
     if sample_weight is not None:
+        sample_weight = tf.convert_to_tensor(sample_weight)
+        check_weight_shape(sample_weight, features.shape[:-1])
         weights *= _like(tf.cast(sample_weight, tf.float32), leading)
     if mask is not None:
         weights = tf.where(mask, weights, 0.0)

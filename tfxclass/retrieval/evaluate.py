@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_ids
+from tfxclass.retrieval.answers import as_answers
+from tfxclass.retrieval.sequences import as_sequences
 
 
 def evaluate(
@@ -22,9 +24,11 @@ def evaluate(
 
     Args:
         ids: integers `[questions, n]`, the answers, best first, -1 where there
-            are fewer. As `tfxclass.top_k` returns them.
+            are fewer. As `tfxclass.top_k` returns them. No item may be in a row
+            twice.
         labels: integers `[questions]`, the right item, or `[questions, p]`
-            padded with -1 if there are several.
+            padded with -1 if there are several. A repeated label counts once. A
+            question without a label counts as missed.
         k: int, number of answers that count. Defaults to `n`.
         train: item ids of each training sequence, for `coverage` and `novelty`.
             Defaults to None.
@@ -42,7 +46,8 @@ def evaluate(
           contain the item. It is higher for answers that fewer users know.
 
     Raises:
-        ValueError: if shapes do not agree, or `k` is out of range.
+        ValueError: if shapes do not agree, `k` is out of range, an answer has
+            an item twice, no question has a label, or `train` has no items.
 
     Example:
 
@@ -57,13 +62,15 @@ def evaluate(
         Zhou et al., Solving the apparent diversity-accuracy dilemma of
         recommender systems, PNAS 2010 (novelty).
     """
-    ids, labels = as_ids("ids", ids), as_ids("labels", labels)
+    labels = as_ids("labels", labels)
     if labels.ndim == 1:
         labels = labels[:, np.newaxis]
-    if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):
+    ids, labels = as_answers(ids, labels)
+    if not np.any(labels >= 0):
         raise ValueError(
-            "`ids` must have shape [questions, n] and `labels` [questions] or "
-            f"[questions, p]. Received: {ids.shape} and {labels.shape}"
+            "`labels` must have a question with a label. Received: "
+            f"{len(labels)} questions without one. Fix: look at the split of "
+            "the data, which may leave no questions for a test"
         )
     k = ids.shape[1] if k is None else k
     if not 1 <= k <= ids.shape[1]:
@@ -84,25 +91,31 @@ def evaluate(
         "ndcg": _mean(hits @ gains / best),
     }
     if train is not None:
-        figures |= _of_catalogue(ids, train)
+        figures |= _of_catalogue(ids, as_sequences("train", train))
     return figures
 
 
 def _of_catalogue(ids, train):
     """Coverage and novelty of answers `[questions, k]`."""
     items = [item for row in train for item in set(row)]
+    if not items or min(items) < 0:
+        raise ValueError(
+            "`train` must have items, and no padding. Received: "
+            + (f"item {min(items)}" if items else "none")
+        )
     answers = ids[ids >= 0]
-    size = 1 + max([*items, *answers.tolist()], default=0)
+    size = 1 + max(*items, int(answers.max(initial=0)))
     counts = np.bincount(np.array(items, np.int64), minlength=size)
     answered = np.unique(answers)
     known = np.count_nonzero(counts[answered])
     # An item of no sequence counts as one of a single sequence.
-    shares = np.maximum(counts[answers], 1) / max(len(train), 1)
+    shares = np.maximum(counts[answers], 1) / len(train)
     return {
-        "coverage": float(known / max(np.count_nonzero(counts), 1)),
+        "coverage": float(known / np.count_nonzero(counts)),
         "novelty": _mean(-np.log2(shares)),
     }
 
 
 def _mean(values):
+    # Answers may all be -1.
     return float(np.mean(values)) if len(values) else 0.0

@@ -1,6 +1,9 @@
 """Sequences of items as arrays that a model reads."""
 
+import numbers
+from collections.abc import Mapping
 from collections.abc import Sequence
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -10,23 +13,44 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 
 
-def check_sequences(name: str, sequences: Any) -> None:
-    """Raises ValueError unless the first sequence is one of item ids.
+def as_sequences(name: str, sequences: Any) -> list[Sequence[int]]:
+    """Sequences of item ids in their order; ValueError for others.
 
     Args:
         name: str, name of the argument.
-        sequences: value of the argument.
+        sequences: lists, tuples, arrays or Series, in a list, an array or a
+            Series. The labels of a Series are left out.
     """
-    as_list(name, sequences, "lists of item ids")
-    first = next(iter(sequences), ())
-    if np.ndim(first) != 1 or (
-        len(first) and np.asarray(first).dtype.kind not in "iu"
-    ):
+    if isinstance(sequences, (Mapping, Set)):
         raise ValueError(
-            f"`{name}` must be lists of integer item ids. Received a first one "
-            f"of {first!r}. Fix: ids, names = "
-            "tfxclass.retrieval.number_items(sessions)"
+            f"`{name}` must be a list of lists of item ids. Received: a "
+            f"{type(sequences).__name__}"
         )
+    found = as_list(name, sequences, "lists of item ids")
+    for number, row in enumerate(found):
+        if not isinstance(row, (list, tuple, np.ndarray)):
+            found[number] = row = _as_row(row)
+        if np.ndim(row) != 1 or not _are_ids(row):
+            raise ValueError(
+                f"`{name}` must be lists of integer item ids. Received: "
+                f"{row!r} at position {number}. Fix: ids, names = "
+                "tfxclass.retrieval.number_items(sessions)"
+            )
+    return found
+
+
+def _as_row(row):
+    """A list of the items of a Series; what is none stays as it is."""
+    return row.to_list() if hasattr(row, "to_list") else row
+
+
+def _are_ids(row):
+    if isinstance(row, np.ndarray):
+        return not row.size or row.dtype.kind in "iu"
+    return all(
+        isinstance(item, numbers.Integral) and not isinstance(item, bool)
+        for item in row
+    )
 
 
 def number_items(
@@ -56,7 +80,8 @@ def number_items(
     assert ids == [[2, 1], [2]] and names[2] == "tea"
     ```
     """
-    rows = [list(row) for row in as_list("sequences", sequences, "lists")]
+    rows = as_list("sequences", sequences, "lists of names")
+    rows = [as_list("sequences", row, "lists of names") for row in rows]
     items = {item for row in rows for item in row}
     kinds = {str if isinstance(item, str) else type(item) for item in items}
     if kinds != {str} and not all(_is_integer(kind) for kind in kinds):
@@ -110,7 +135,7 @@ def pad(
     """
     length = check_positive_int("length", length)
     check_choice("latest", latest, ("last", "first"))
-    check_sequences("sequences", sequences)
+    sequences = as_sequences("sequences", sequences)
     sizes = np.array([min(len(row), length) for row in sequences], np.int64)
     kept = [item for row in sequences for item in row[-length:]]
     rows = np.full((len(sizes), length), value, np.int64)
@@ -136,7 +161,7 @@ def next_items(
     beginnings, labels = tfxclass.retrieval.next_items([[5, 7, 9], [1, 2]])
     ```
     """
-    check_sequences("sequences", sequences)
+    sequences = as_sequences("sequences", sequences)
     pairs = [(s[:i], s[i]) for s in sequences for i in range(1, len(s))]
     labels = np.array([label for _, label in pairs], np.int64)
     return [beginning for beginning, _ in pairs], labels

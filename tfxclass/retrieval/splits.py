@@ -1,12 +1,17 @@
 """Splits data into training, validation and test sets."""
 
 from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from tfxclass.retrieval.sequences import check_sequences
+from tfxclass.checks import as_list
+from tfxclass.retrieval.sequences import as_sequences
 from tfxclass.retrieval.sequences import next_items
+from tfxclass.retrieval.times import as_times
+from tfxclass.retrieval.times import compared
 
 Sequences = Sequence[Sequence[int]]
 
@@ -57,7 +62,7 @@ def leave_one_out(sequences: Sequences) -> Split:
     split = tfxclass.retrieval.leave_one_out([[1, 2, 3, 4], [2, 3, 5]])
     ```
     """
-    check_sequences("sequences", sequences)
+    sequences = as_sequences("sequences", sequences)
     long = [s for s in sequences if len(s) >= 3]
     train = [s[:-2] if len(s) >= 3 else s for s in sequences]
     return Split(
@@ -69,7 +74,7 @@ def leave_one_out(sequences: Sequences) -> Split:
 
 def split_sessions(
     sessions: Sequences,
-    times: Sequence[float] | None = None,
+    times: ArrayLike | None = None,
     validation: float = 0.1,
     test: float = 0.1,
 ) -> Split:
@@ -80,16 +85,19 @@ def split_sessions(
 
     Args:
         sessions: item ids of each session, in the order of time.
-        times: numbers `[sessions]`, when each session began. By default
-            sessions are in the order of time.
+        times: numbers or dates `[sessions]`, when each session began: a list,
+            an array, or a Series of pandas or polars. Dates are datetime64,
+            Python's datetime or date, or ISO strings, all in one time zone or
+            all without one. By default sessions are in the order of time.
         validation, test: floats in [0, 1), fractions of the sessions.
 
     Returns:
         A `Split`.
 
     Raises:
-        ValueError: if the fractions leave no session to train on, or there are
-            not as many times as sessions.
+        ValueError: if the fractions leave no session to train on, there are
+            not as many times as sessions, or times are missing or of different
+            kinds.
 
     Example:
 
@@ -103,14 +111,14 @@ def split_sessions(
             "`validation` and `test` must be >= 0, and their sum below 1. "
             f"Received: validation={validation}, test={test}"
         )
-    check_sequences("sessions", sessions)
+    sessions = as_sequences("sessions", sessions)
     if times is not None:
-        _check_times(sessions, times)
-        order = np.argsort(np.asarray(times), kind="stable")
-        sessions = [sessions[i] for i in order]
+        moments = as_times("times", times).values
+        _check_times(sessions, moments)
+        sessions = [sessions[i] for i in np.argsort(moments, kind="stable")]
     first_test = round(len(sessions) * (1 - test))
     first = round(len(sessions) * (1 - test - validation))
-    train = list(sessions[:first])
+    train = sessions[:first]
     known = {item for session in train for item in session}
     return Split(
         train,
@@ -121,9 +129,9 @@ def split_sessions(
 
 def split_at(
     sequences: Sequences,
-    times: Sequence[Sequence[float]],
-    validation_time: float,
-    test_time: float,
+    times: Sequence[ArrayLike],
+    validation_time: Any,
+    test_time: Any,
 ) -> Split:
     """Splits at points in time, as in production.
 
@@ -133,15 +141,17 @@ def split_at(
 
     Args:
         sequences: item ids of each user, in the order of time.
-        times: the time of each of these items.
-        validation_time: float. Earlier items are for training.
-        test_time: float >= `validation_time`.
+        times: the time of each of these items, as in `split_sessions`.
+        validation_time: number or date, as the times are. Earlier items are
+            for training.
+        test_time: number or date, not before `validation_time`.
 
     Returns:
         A `Split`.
 
     Raises:
-        ValueError: if times do not belong to the items, or are not in order.
+        ValueError: if times do not belong to the items, are not in order, or
+            are missing or of different kinds.
 
     Example:
 
@@ -151,23 +161,30 @@ def split_at(
     split = tfxclass.retrieval.split_at(sequences, times, 10, 20)
     ```
     """
-    if not validation_time <= test_time:
+    sequences = as_sequences("sequences", sequences)
+    times = as_list("times", times, "times of items")
+    _check_times(sequences, times)
+    for items, moments in zip(sequences, times):
+        _check_times(items, as_list("times", moments, "times of items"))
+    found = as_times("times", [each for moments in times for each in moments])
+    limits = [
+        compared("validation_time", validation_time, found),
+        compared("test_time", test_time, found),
+    ]
+    if not limits[0] <= limits[1]:
         raise ValueError(
             "`validation_time` must not be after `test_time`. Received: "
             f"validation_time={validation_time}, test_time={test_time}"
         )
-    _check_times(sequences, times)
-    for items, moments in zip(sequences, times):
-        _check_times(items, moments)
-        if np.any(np.diff(moments) < 0):
+    ends = []
+    rows = np.split(found.values, np.cumsum([len(s) for s in sequences])[:-1])
+    for items, moments in zip(sequences, rows):
+        if np.any(moments[1:] < moments[:-1]):
             raise ValueError(
                 "`times` of a user must not fall: items are in the order of "
-                f"time. Received: {list(moments)[:10]}"
+                f"time. Received: {moments[:10].tolist()}"
             )
-    ends = [
-        [*np.searchsorted(moments, [validation_time, test_time]), len(items)]
-        for items, moments in zip(sequences, times)
-    ]
+        ends.append([*np.searchsorted(moments, limits), len(items)])
     train = [s[: end[0]] for s, end in zip(sequences, ends) if end[0]]
     known = {item for items in train for item in items}
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -215,11 +216,7 @@ def _check_counts(counts):
     """`counts` as float64 `[num_classes]`."""
     if isinstance(counts, dict):
         counts = keras.saving.deserialize_keras_object(counts)
-    counts = np.array(counts, np.float64)
-    if counts.ndim != 1:
-        raise ValueError(
-            f"`counts` must have shape [num_classes]. Received: {counts.shape}"
-        )
+    counts = as_numbers_of_classes("counts", counts)
     if not np.all(np.isfinite(counts) & (counts >= 0)):
         bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))[0]
         raise ValueError(

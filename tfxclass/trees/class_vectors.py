@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_numbers
 from tfxclass.checks import check_positive_int
 
 
@@ -60,7 +61,7 @@ def class_vectors(
 
 
 def _weights(weights, num_features):
-    weights = np.asarray(weights, np.float32)
+    weights = as_numbers("feature_weights", weights).astype(np.float32)
     if weights.shape != (num_features,) or not np.all(np.isfinite(weights)):
         raise ValueError(
             f"`feature_weights` must be finite, of shape ({num_features},). "

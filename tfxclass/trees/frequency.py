@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import check_positive_int
 
 
@@ -29,9 +30,9 @@ def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
     sizes = tfxclass.layers.split_by_frequency([90, 50, 9, 4, 2, 1], 2)
     ```
     """
-    counts = np.asarray(counts, np.float64)
+    counts = as_numbers_of_classes("counts", counts)
     num_blocks = check_positive_int("num_blocks", num_blocks)
-    if counts.ndim != 1 or len(counts) < num_blocks:
+    if len(counts) < num_blocks:
         raise ValueError(
             "`counts` must have shape [num_classes], with a class for each "
             f"block at least. Received: shape {counts.shape} with "

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfxclass import progress
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.trees.tree import Tree
 from tfxclass.trees.tree import from_parents
 
@@ -45,8 +46,8 @@ def huffman(counts: ArrayLike) -> Tree:
 
 def check_counts(counts: ArrayLike) -> np.ndarray:
     """`counts` as float64 `[num_classes]`."""
-    counts = np.asarray(counts, np.float64)
-    if counts.ndim != 1 or not len(counts):
+    counts = as_numbers_of_classes("counts", counts)
+    if not len(counts):
         raise ValueError(
             "`counts` must have shape [num_classes], one class at least. "
             f"Received: shape {counts.shape}"

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_array
 from tfxclass.checks import check_positive_int
 from tfxclass.types import Config
 
@@ -250,7 +251,7 @@ def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 def as_ints(name: str, values: ArrayLike) -> np.ndarray:
     """`values` as int64 `[n]`."""
-    array = np.asarray(values)
+    array = as_array(name, values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(
             f"`{name}` must be integers of shape [n]. Received: "
