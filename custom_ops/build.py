@@ -13,6 +13,7 @@ tensorflow-cpu and without a driver all the same.
 
 TFXCLASS_MARCH="x86-64-v2 x86-64-v3" builds a library for each processor, from
 the least on, as a wheel needs: which is loaded is decided where it runs.
+build_info.json has the features that each library needs of a processor.
 
 For another kind of processor, unpack TensorFlow's wheel for it, of the version
 that is installed here, and name its folder and a compiler (not with nvcc):
@@ -49,6 +50,25 @@ LIBRARY = "_tfxclass_ops.so"
 #: The TensorFlows that `make test-versions` tests, and the same for pip.
 TESTED = ("2.20", "2.21", "2.22")
 REQUIREMENT = "tensorflow-cpu>=2.20,<2.23"
+# Linux' names of the x86 features that a compiler uses unasked, by its macros.
+_NAMED_ALIKE = (
+    "sse sse2 ssse3 sse4_1 sse4_2 sse4a popcnt movbe avx avx2 fma f16c bmi2 "
+    "fma4 xop tbm gfni adx avx512f avx512bw avx512cd avx512dq avx512vl "
+    "avx512vbmi avx512ifma"
+)
+LINUX_NAMES = {
+    **{f"__{name.upper()}__": name for name in _NAMED_ALIKE.split()},
+    "__AVX512BF16__": "avx512_bf16",
+    "__AVX512BITALG__": "avx512_bitalg",
+    "__AVX512FP16__": "avx512_fp16",
+    "__AVX512VBMI2__": "avx512_vbmi2",
+    "__AVX512VNNI__": "avx512_vnni",
+    "__AVX512VPOPCNTDQ__": "avx512_vpopcntdq",
+    "__AVXVNNI__": "avx_vnni",
+    "__BMI__": "bmi1",
+    "__LZCNT__": "abm",
+    "__SSE3__": "pni",
+}
 
 
 def tensorflow_flags():
@@ -111,6 +131,19 @@ def machine_flags(march=None):
     """The compiler's flags for a processor, the first of `marches()`."""
     march = marches()[0] if march is None else march
     return [f"-march={march}"] if march else []
+
+
+def target_features(march):
+    """What code for a processor needs, by Linux' names; [] if it is no x86.
+
+    Code that asks the processor before it uses a feature is not among it.
+    """
+    command = [compiler(), *machine_flags(march), "-x", "c++", "-dM", "-E"]
+    done = subprocess.run(
+        [*command, os.devnull], capture_output=True, text=True, check=True
+    )
+    macros = {line.split()[1] for line in done.stdout.splitlines()}
+    return sorted(LINUX_NAMES[x] for x in macros & LINUX_NAMES.keys())
 
 
 def nvcc():
@@ -201,6 +234,10 @@ def _build(folder):
         "tensorflow": version,
         "march": machine_flags(),
         "others": {x: os.path.basename(path) for x, path in paths.items()},
+        "features": {
+            os.path.basename(path): target_features(march)
+            for march, path in {least: output, **paths}.items()
+        },
         "cuda": _cuda_version(nvcc()) if nvcc() else None,
     }
     with open(os.path.join(folder, "build_info.json"), "w") as f:

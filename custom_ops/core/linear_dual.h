@@ -117,10 +117,13 @@ struct SquaredHinge {
   float diagonal;
 };
 
-inline bool AnyAbove(Lanes x, float bound) {
-  const LaneMask above = (x > bound) | (x < -bound);
-  int64_t parts[sizeof(above) / sizeof(int64_t)];
-  std::memcpy(parts, &above, sizeof(above));
+inline LaneMask IsAbove(Lanes x, float bound) {
+  return (x > bound) | (x < -bound);
+}
+
+inline bool Any(LaneMask mask) {
+  int64_t parts[sizeof(mask) / sizeof(int64_t)];
+  std::memcpy(parts, &mask, sizeof(mask));
   int64_t any = 0;
   for (const int64_t part : parts) any |= part;
   return any != 0;
@@ -160,9 +163,10 @@ inline Lanes SigmoidOf(Lanes t) {
 struct Logistic {
   explicit Logistic(const DualOptions& options) : c(options.c) {}
 
-  // Most variables hardly move: where no step is above kSmall, the sigmoid of
-  // the new t is that of the last by its slope. The error is of second order,
-  // and none at the optimum, where no variable moves.
+  // Most variables hardly move: after a step of at most kSmall, the slope gives
+  // the sigmoid of the new t. The error is of second order, and none at the
+  // optimum, where no variable moves. The t of such a lane stays: its result
+  // must not depend on how many steps the other lanes need.
   Lanes Solve(Lanes a, Lanes margin, float norm) const {
     const Lanes at_zero = norm * (0.5f * c - a) + margin;
     // The roots for a = 0 and a = C, and 0.
@@ -170,16 +174,20 @@ struct Logistic {
     low = at_zero > 0.0f ? low : MaxZero(low);
     high = at_zero > 0.0f ? -MaxZero(-high) : high;
     Lanes t = Between(low, -margin, high);
+    Lanes found{};
+    LaneMask moves{};
     for (int step = 0; step < kSteps; ++step) {
       const Lanes p = SigmoidOf(t);
       const Lanes slope = p * (1.0f - p);
       const Lanes value = t + norm * (c * p - a) + margin;
       const Lanes next =
           Between(low, t - value / (1.0f + norm * c * slope), high);
-      if (!AnyAbove(next - t, kSmall)) return c * (p + slope * (next - t));
-      t = next;
+      found = c * (p + slope * (next - t));
+      moves = IsAbove(next - t, kSmall);
+      if (!Any(moves)) return found;
+      t = moves ? next : t;
     }
-    return c * SigmoidOf(t);
+    return moves ? c * SigmoidOf(t) : found;
   }
 
   static Lanes Between(Lanes low, Lanes x, Lanes high) {
@@ -191,6 +199,15 @@ struct Logistic {
   static constexpr float kSmall = 0.02f;
   float c;
 };
+
+// The new variables, given the products of the weights with the signed row.
+// Not inlined: the compiler may reorder sums, and would do so otherwise in
+// tiles of another width. A label's weights would then depend on its tile.
+template <typename Rule>
+__attribute__((noinline)) Lanes NewDuals(const Rule& rule, Lanes products,
+                                         Lanes before, float norm, float lone) {
+  return rule.Solve(before, products + lone * before, norm);
+}
 
 // One of V vectors of labels; a dual variable a row and label.
 template <int V, typename Rule>
@@ -294,8 +311,7 @@ class TileSolver {
     for (int v = 0; v < V; ++v) {
       const Lanes y = LoadLanes(sign + v * kLanes);
       const Lanes before = LoadLanes(duals + v * kLanes);
-      const Lanes margin = y * sums[v] + lone * before;
-      const Lanes after = rule.Solve(before, margin, norm);
+      const Lanes after = NewDuals(rule, y * sums[v], before, norm, lone);
       StoreLanes(after, duals + v * kLanes);
       const Lanes step = after - before;
       moved += step > 0.0f ? step : -step;

@@ -77,25 +77,38 @@ void SameWhateverTheThreads() {
   }
 }
 
-// A label's weights do not depend on the labels beside it.
-void LabelsAreIndependent() {
-  const Case many(40, 12, 100, 1), one(40, 12, 1, 1);
-  Case alone(40, 12, 100, 1);
-  alone.group_label = {99};
-  alone.group_label_split = {0, 1};
-  alone.problem.group_labels = {alone.group_label_split.data(),
-                                alone.group_label.data()};
-  DualOptions options;
-  const auto all = TrainGroups(many.problem, options, 0, SerialFor);
-  const auto single = TrainGroups(alone.problem, options, 0, SerialFor);
-  CHECK(all.size() == 2 && single.size() == 1);
-  CHECK(all[1].biases.back() == single[0].biases[0]);
-  std::vector<float> of_last;
-  for (size_t i = 0; i < all[1].weights.size(); ++i) {
-    if (all[1].first + all[1].columns[i] == 99)
-      of_last.push_back(all[1].weights[i]);
+// The weights of the last label of a tile, by feature; its bias comes last.
+std::vector<float> WeightsOfLast(const TileWeights& tile) {
+  const size_t last = tile.biases.size() - 1;
+  std::vector<float> weights;
+  for (size_t i = 0; i < tile.weights.size(); ++i) {
+    if (tile.columns[i] == last) weights.push_back(tile.weights[i]);
   }
-  CHECK(of_last == single[0].weights);
+  weights.push_back(tile.biases[last]);
+  return weights;
+}
+
+// A label's weights do not depend on the other labels of its group: a tile of
+// another width is other machine code.
+void LabelsAreIndependent() {
+  for (const DualLoss loss : {DualLoss::kSquaredHinge, DualLoss::kLogistic}) {
+    DualOptions options;
+    options.loss = loss;
+    std::vector<float> alone;
+    for (int64_t first = 99; first >= 0; first -= 7) {
+      Case some(40, 12, 100, 1);
+      some.group_label.erase(some.group_label.begin(),
+                             some.group_label.begin() + first);
+      some.group_label_split = {0, 100 - first};
+      some.problem.group_labels = {some.group_label_split.data(),
+                                   some.group_label.data()};
+      const auto tiles = TrainGroups(some.problem, options, 0, SerialFor);
+      CHECK(tiles.size() == (first < 100 - kTileLabels ? 2 : 1));
+      const std::vector<float> weights = WeightsOfLast(tiles.back());
+      if (alone.empty()) alone = weights;
+      CHECK(weights == alone);
+    }
+  }
 }
 
 void NothingToLearn() {

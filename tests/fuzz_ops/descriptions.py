@@ -31,7 +31,7 @@ def described(name, check=None):
 def is_moderate(*arrays):
     """Whether sums of products of a few hundred of them are finite."""
     return all(
-        np.all(np.isfinite(a)) and np.all(np.abs(a) < 1e15)
+        np.all(np.isfinite(a)) and np.all(np.abs(a).astype(float) < 1e15)
         for a in map(np.asarray, arrays)
         if a.dtype.kind == "f"
     )

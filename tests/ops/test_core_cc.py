@@ -1,4 +1,7 @@
-"""The C++ tests of custom_ops/core/, with the sanitizers on."""
+"""The C++ tests of custom_ops/core/: with sanitizers, and as the ops are built.
+
+Their programs are kept in build/ until a source, a header or a flag changes.
+"""
 
 import glob
 import os
@@ -10,29 +13,66 @@ from custom_ops import build
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = sorted(glob.glob(os.path.join(TESTS, "cc", "*_test.cc")))
-FLAGS = [
-    "-std=c++17",
-    # Compiling takes longer than running: nothing is optimised.
-    "-O0",
-    "-g1",
-    "-Wall",
-    "-Werror",
-    "-Wno-psabi",
+COMMON = [
     *build.machine_flags(),
     "-pthread",
-    "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all",
-    "-I" + os.path.join(os.path.dirname(TESTS), "custom_ops"),
     "-I" + os.path.join(TESTS, "cc"),
+    "-I" + build.HERE,
 ]
+FLAGS = {
+    "sanitized": [
+        "-std=c++17",
+        # Compiling takes longer than running: nothing is optimised.
+        "-O0",
+        "-g1",
+        "-Wall",
+        "-Werror",
+        "-Wno-psabi",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        *COMMON,
+    ],
+    # Sums are reordered and vectorised here alone.
+    "library": [*build.op_flags([]), *COMMON],
+}
+# They take half a minute to optimise, and hardly add numbers.
+NO_SUMS = ("hashing_forest", "huge_pages", "lsh_tables", "neighbor_memory")
+NO_SUMS += ("refreshing", "shared_loop", "text_terms")
+CASES = {
+    f"{name}-{kind}": (kind, source)
+    for source in SOURCES
+    for name in [os.path.basename(source).removesuffix("_test.cc")]
+    for kind in FLAGS
+    if kind == "sanitized" or name not in NO_SUMS
+}
 
 
-@pytest.mark.parametrize(
-    "source", SOURCES, ids=[os.path.basename(path) for path in SOURCES]
-)
-def test_core(source, tmp_path):
-    binary = str(tmp_path / "test")
-    compiler = os.environ.get("CXX", "g++")
-    for command in ([compiler, *FLAGS, source, "-o", binary], [binary]):
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def programs(request):
+    """Paths of the programs of the selected tests, built in parallel."""
+    items = request.session.items
+    selected = {x.callspec.id for x in items if x.originalname == "test_core"}
+    paths = {}
+    for kind, flags in FLAGS.items():
+        cases = [x for x in CASES if x in selected and CASES[x][0] == kind]
+        command = [build.compiler(), *flags]
+        sources = [CASES[case][1] for case in cases]
+        objects = build.compile_all(build.compile_jobs(command, sources))
+        for case, path in zip(cases, objects, strict=True):
+            paths[case] = linked(command, path)
+    return paths
+
+
+def linked(command, path):
+    """The program of an object; it is newer than the object."""
+    program = path.removesuffix(".o")
+    built = os.path.exists(program) and os.path.getmtime(program)
+    if built < os.path.getmtime(path):
+        build.run([*command, path, "-o", program])
+    return program
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_core(case, programs):
+    done = subprocess.run([programs[case]], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

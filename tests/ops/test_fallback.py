@@ -130,7 +130,10 @@ def least_norm(args):
 
 
 def numbers_of(args):
-    return [x for x in args.values() if isinstance(x, np.ndarray)]
+    """Arrays, those in lists and the values of variables, too."""
+    lists = [x if type(x) is list else [x] for x in args.values()]
+    values = [getattr(x, "value", x) for x in itertools.chain(*lists)]
+    return [x for x in values if isinstance(x, np.ndarray)]
 
 
 def assert_equal(found, expected, call):

@@ -1,9 +1,11 @@
 """Errors of the build and the loader name the command that fixes them."""
 
 import builtins
+import functools
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -22,6 +24,7 @@ import tfxclass
 from custom_ops import build
 from custom_ops import build_backend
 from custom_ops import source_digest
+from tfxclass.ops import fallback
 from tfxclass.ops import library
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,6 +42,7 @@ def built(tmp_path):
         "sources": source_digest.source_digest(),
         "tensorflow": tf.__version__,
         "march": ["-march=x86-64-v3"],
+        "features": {"_tfxclass_ops.so": ["avx2", "fma", "pni"]},
     }
     for minor in ("2.9", MINOR):
         folder = tmp_path / minor
@@ -58,8 +62,20 @@ def change_info(compiled, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_check_accepts_what_fits(built, monkeypatch):
-    monkeypatch.setattr(library, "_has_avx2", lambda: True)
+@pytest.fixture
+def processor(monkeypatch):
+    """Sets the features of the processor that the loader sees."""
+
+    def set_features(text):
+        features = frozenset(text.split())
+        monkeypatch.setattr(library, "processor_features", lambda: features)
+
+    set_features("sse sse2 pni avx2 fma")
+    return set_features
+
+
+@pytest.mark.usefixtures("processor")
+def test_check_accepts_what_fits(built):
     library.check(built)
     assert library.built_for(built) == ["2.9", MINOR]
 
@@ -85,8 +101,8 @@ def test_check_other_tensorflow(built, version):
 
 
 @pytest.mark.parametrize("rest", [".99", ".0-rc0"])
-def test_check_accepts_another_patch_release(built, monkeypatch, rest):
-    monkeypatch.setattr(library, "_has_avx2", lambda: True)
+@pytest.mark.usefixtures("processor")
+def test_check_accepts_another_patch_release(built, rest):
     library.check(built, version=MINOR + rest)
 
 
@@ -106,17 +122,61 @@ def test_digest_is_of_names_and_contents(tmp_path):
     assert len(found) == 3  # c.py is not compiled
 
 
-def test_check_processor_without_avx2(built, monkeypatch):
-    monkeypatch.setattr(library, "_has_avx2", lambda: False)
-    with pytest.raises(ImportError, match="AVX2") as e:
+@pytest.mark.parametrize("march", ["-march=x86-64-v3", "-march=native"])
+def test_check_processor_without_a_feature(built, processor, march):
+    """Whatever the flags were: else the first op dies of SIGILL."""
+    change_info(built, march=[march])
+    processor("sse sse2 pni")
+    with pytest.raises(ImportError, match="with avx2, fma, which") as e:
         library.check(built)
-    assert "TFXCLASS_MARCH=native, then rebuild: pip" in str(e.value)
+    assert f"built with {march}, for" in str(e.value)
+    assert "such as x86-64-v2, then rebuild: pip" in str(e.value)
 
 
-def test_check_native_build_needs_no_avx2(built, monkeypatch):
-    monkeypatch.setattr(library, "_has_avx2", lambda: False)
-    change_info(built, march=["-march=native"])
+def test_a_processor_that_is_not_known_is_not_refused(built, processor):
+    processor("")
     library.check(built)
+
+
+def test_a_processor_without_a_feature_gets_fallbacks(
+    built, processor, monkeypatch
+):
+    """One warning says why, and how to build."""
+    processor("sse sse2")
+    check = functools.partial(library.check, built)
+    monkeypatch.setattr(library, "check", check)
+    with pytest.warns(UserWarning, match="avx2, fma, pni, which") as warned:
+        assert library.load("") == (fallback.ops, None)
+    assert len(warned) == 1 and "rebuild: pip" in str(warned[0].message)
+
+
+@pytest.mark.parametrize(
+    ("march", "some"),
+    [
+        ("x86-64", {"sse2"}),
+        ("x86-64-v2", {"pni", "sse4_2"}),
+        ("x86-64-v3", {"abm", "avx2", "bmi1", "fma"}),
+        ("x86-64-v4", {"avx512vl"}),
+        ("native", {"sse2"}),
+    ],
+)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86")
+def test_features_that_code_needs(march, some):
+    """By Linux' names, and no feature that this processor has not."""
+    found = set(build.target_features(march))
+    assert found >= some
+    if march == "native":
+        assert found <= library.processor_features()
+    if march != "x86-64-v4" and march != "native":
+        assert not any(x.startswith("avx512") for x in found)
+
+
+def test_code_for_other_processors_needs_no_x86_features(monkeypatch, tmp_path):
+    compiler = tmp_path / "aarch64-g++"
+    compiler.write_text("#!/bin/sh\necho '#define __ARM_NEON 1'\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert build.target_features("armv8-a") == []
 
 
 @pytest.mark.parametrize(
@@ -408,13 +468,25 @@ def test_tensorflows_are_those_that_are_tested():
 
 
 @pytest.mark.parametrize(
-    ("features", "march"),
-    [("sse", None), ("avx2", None), ("v3", "x86-64-v3"), ("v4", "x86-64-v4")],
+    ("processor", "march"),
+    [
+        ("sse2", None),
+        ("sse2 avx2", None),
+        ("sse2 avx2 fma", "x86-64-v3"),
+        ("sse2 avx2 fma avx512f", "x86-64-v4"),
+        ("sse2 avx512f", None),
+        ("", None),
+    ],
 )
-def test_the_best_library_of_a_wheel(features, march):
-    names = library._NEEDS.get(f"x86-64-{features}") or features.split()
-    others = {x: f"ops.{x}.so" for x in ("x86-64-v3", "x86-64-v4")}
-    path, found = library.best({"others": others}, set(names))
+def test_the_best_library_of_a_wheel(processor, march):
+    info = {
+        "others": {x: f"ops.{x}.so" for x in ("x86-64-v3", "x86-64-v4")},
+        "features": {
+            "ops.x86-64-v3.so": ["avx2", "fma"],
+            "ops.x86-64-v4.so": ["avx2", "avx512f", "fma"],
+        },
+    }
+    path, found = library.best(info, set(processor.split()))
     assert found == march
     name = "_tfxclass_ops.so" if march is None else f"ops.{march}.so"
     assert os.path.basename(path) == name
@@ -466,6 +538,8 @@ def test_a_library_for_each_processor(monkeypatch, tmp_path, capsys):
     info = json.loads((folder / "build_info.json").read_text())
     assert info["march"] == ["-march=x86-64-v2"]
     assert info["others"] == {"x86-64-v3": of_v3}
+    assert "fma" not in info["features"]["_tfxclass_ops.so"]
+    assert "fma" in info["features"][of_v3]
     assert "-march=x86-64-v3" in build.op_flags([], "x86-64-v3")
 
 
@@ -480,7 +554,6 @@ def cuda(tmp_path, monkeypatch):
     info |= {"march": ["-march=x86-64-v3"], "cuda": "13.0", "others": {}}
     (folder / MINOR / "build_info.json").write_text(json.dumps(info))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(library, "_has_avx2", lambda: True)
     monkeypatch.setattr(tf, "load_op_library", lambda path: path)
     return folder
 

@@ -17,7 +17,6 @@ import glob
 import importlib.util
 import json
 import os
-import platform
 import warnings
 from collections.abc import Set
 from typing import Any
@@ -38,12 +37,6 @@ LIBRARY = os.path.join(COMPILED, _MINOR, "_tfxclass_ops.so")
 BUILD_INFO = os.path.join(COMPILED, _MINOR, "build_info.json")
 #: The package that a wheel for GPUs brings.
 CUDA_PACKAGE = "tfxclass_cuda"
-# What the libraries of a wheel need of a processor.
-_NEEDS = {
-    "x86-64-v3": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
-    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-}
-_NEEDS["x86-64-v4"] |= _NEEDS["x86-64-v3"]
 #: In a checkout only; missing where tfxclass is installed.
 SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
@@ -105,10 +98,13 @@ def check(compiled: str = COMPILED, version: str = tf.__version__) -> None:
             "changed after they were built. Rebuild: python "
             "custom_ops/build.py (or make setup)."
         )
-    if "-march=x86-64-v3" in info["march"] and not _has_avx2():
+    missing = missing_features(info, os.path.basename(LIBRARY))
+    if missing:
         raise ImportError(
-            "tfxclass's compiled ops were built for processors with AVX2 and "
-            "FMA, which this one lacks. Set TFXCLASS_MARCH=native, then "
+            f"tfxclass's compiled ops were built with {' '.join(info['march'])}"
+            f", for processors with {', '.join(missing)}, which this one "
+            "lacks. Set TFXCLASS_MARCH=native for this processor, or to the "
+            "least of your processors, such as x86-64-v2, then "
             f"{REBUILD[0].lower()}{REBUILD[1:]}."
         )
 
@@ -136,8 +132,11 @@ def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
     Returns:
         `(path, march)`; the march is None of the only, or the least library.
     """
+    needs = info.get("features", {})
     runs = [
-        march for march in info.get("others", ()) if _NEEDS[march] <= features
+        march
+        for march, name in info.get("others", {}).items()
+        if name in needs and features.issuperset(needs[name])
     ]
     if not runs:
         return LIBRARY, None
@@ -196,11 +195,15 @@ def processor_features() -> Set[str]:
     return frozenset(flags.split())
 
 
-def _has_avx2():
-    return (
-        platform.machine() != "x86_64"
-        or {"avx2", "fma"} <= processor_features()
-    )
+def missing_features(info: dict[str, Any], library: str) -> list[str]:
+    """The features that this processor lacks; none if they are unknown.
+
+    Args:
+        info: of build_info.json.
+        library: the name of its file.
+    """
+    needed, there = info.get("features", {}), processor_features()
+    return [x for x in needed.get(library, ()) if there and x not in there]
 
 
 def load(wanted: str) -> tuple[Any, str | None]:

@@ -10,9 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.ops.fallback.registry import Doubles
+from tfxclass.ops.fallback.registry import Float
 from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Id
 from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import Seed
+from tfxclass.ops.fallback.registry import check_choice
 from tfxclass.ops.fallback.registry import check_ids
+from tfxclass.ops.fallback.registry import check_number
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import require
 
@@ -24,15 +30,17 @@ def active_classes(
     targets: Ids,
     candidates: Ids,
     scores: Floats,
-    seed: Ids,
-    num_sampled: Ids,
-    candidate_share: Floats,
+    seed: Seed,
+    num_sampled: Id,
+    candidate_share: Float,
     cumulative: Doubles,
     num_classes: int,
     fill: str = "uniform",
     sample_overflow: bool = True,
 ) -> tuple[tf.Tensor, ...]:
     """See `tfxclass.ops.active_classes`."""
+    check_number("num_classes", num_classes, 1)
+    check_choice("fill", fill, ("uniform", "log_uniform", "frequency"))
     _check(targets, candidates, scores, num_sampled, num_classes)
     require(
         (candidate_share >= 0) & (candidate_share <= 1),
@@ -105,12 +113,7 @@ def _check(targets, candidates, scores, num_sampled, num_classes):
         "{}",
         num_sampled,
     )
-    require(
-        tf.size(candidates) == tf.size(scores),
-        "`scores` must have the shape of `candidates`, {}. Received: {}",
-        tf.shape(candidates),
-        tf.shape(scores),
-    )
+    check_shape("scores", scores, tf.unstack(tf.shape(candidates)))
 
 
 class _Draws:
@@ -173,6 +176,7 @@ def _law(fill, cumulative, num_classes):
         "{}",
         tf.size(cumulative),
     )
+    cumulative = tf.reshape(cumulative, [-1])
     total = cumulative[-1]
     require(
         (total > 0) & tf.math.is_finite(total),

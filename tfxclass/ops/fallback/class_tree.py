@@ -9,6 +9,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxclass.ops.fallback.registry import check_ids
+from tfxclass.ops.fallback.registry import check_shape
+from tfxclass.ops.fallback.registry import require
+
+#: What is said of a tree whose nodes point elsewhere.
+NO_TREE = (
+    "`nodes` and `leaves` must be those of a Tree of num_classes classes, for "
+    "as many rows as `kernel` has. Received: others"
+)
 
 
 class Nodes:
@@ -20,6 +28,7 @@ class Nodes:
     """
 
     def __init__(self, nodes: tf.Tensor, independent: bool) -> None:
+        check_shape("nodes", nodes, [None, 5])
         self.count = tf.shape(nodes, tf.int64)[0]
         columns = tf.unstack(nodes, num=5, axis=1)
         self.parent, self.first_child, self.num_children = columns[:3]
@@ -29,6 +38,36 @@ class Nodes:
         self.is_binary = is_binary & (not independent)
         one = tf.ones_like(self.num_children)
         self.num_rows = tf.where(self.is_binary, one, self.num_children)
+
+    def check(
+        self, num_classes: int | tf.Tensor, num_rows: int | tf.Tensor
+    ) -> None:
+        """`InvalidArgumentError` unless each node may be read.
+
+        Args:
+            num_classes: of the leaves' ids.
+            num_rows: of the class vectors, or the columns of logits.
+        """
+        place = tf.range(self.count)
+        is_leaf = self.num_children == 0
+        is_class = (self.class_id >= 0) & (self.class_id < num_classes)
+        has_children = (
+            (self.num_children > 0)
+            & _is_range(
+                self.first_child, self.num_children, place + 1, self.count
+            )
+            & _is_range(self.first_row, self.num_rows, 0, num_rows)
+        )
+        lowest = tf.where(place == 0, tf.constant(-1, tf.int64), 0)
+        has_parent = (self.parent >= lowest) & (self.parent < place)
+        sound = has_parent & tf.where(is_leaf, is_class, has_children)
+        require((self.count > 0) & tf.reduce_all(sound), NO_TREE)
+
+
+def _is_range(begin, size, least, end):
+    """Whether the ranges lie in [least, end); no sum overflows."""
+    end = tf.cast(end, tf.int64)
+    return (begin >= least) & (begin <= end) & (size <= end - begin)
 
 
 class Steps(NamedTuple):
@@ -45,7 +84,15 @@ def _paths(tree, leaves, labels):
     """int64 [depth, labels]: the nodes above each label, then 0."""
     check_ids("labels", labels, tf.shape(leaves)[0], -1)
     flat = tf.reshape(labels, [-1])
-    start = tf.where(flat >= 0, tf.gather(leaves, tf.maximum(flat, 0)), 0)
+    # One more, so that there is something to gather without leaves.
+    start = tf.gather(tf.concat([leaves, [0]], 0), tf.maximum(flat, 0))
+    start = tf.where(flat >= 0, start, 0)
+    require(
+        tf.reduce_all((start >= 0) & (start < tree.count)),
+        NO_TREE,
+    )
+    ends = tf.gather(tree.num_children, tf.boolean_mask(start, flat >= 0))
+    require(tf.reduce_all(ends == 0), NO_TREE)
     levels = tf.TensorArray(
         tf.int64, 0, dynamic_size=True, element_shape=[None]
     )
@@ -82,6 +129,9 @@ def steps_of(
     masses = tf.math.segment_sum(tf.gather(masses, order), place)
     children = keys % tree.count
     parents = tf.gather(tree.parent, children)
+    place = children - tf.gather(tree.first_child, parents)
+    size = tf.gather(tree.num_children, parents)
+    require(tf.reduce_all((place >= 0) & (place < size)), NO_TREE)
     groups, of_group = tf.unique(
         keys // tree.count * tree.count + parents, tf.int64
     )

@@ -1,6 +1,5 @@
 """Fallbacks of the softmax over all classes, a block of classes at a time."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,9 @@ import tensorflow as tf
 from tfxclass.ops.fallback import softmax_blocks
 from tfxclass.ops.fallback.registry import Floats
 from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import check_number
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import require
 
@@ -28,8 +30,10 @@ def exact_softmax(
     bfloat16_products: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Max, sum of exponentials, and sum of the rows that these weigh."""
-    batch, dim = tf.unstack(tf.shape(queries))
+    bias = [tf.convert_to_tensor(each) for each in bias]
+    kernel = tf.convert_to_tensor(kernel)
     _check(queries, kernel, bias, targets, deltas, epsilon)
+    batch, dim = tf.unstack(tf.shape(queries), num=2)
     blocks = _Blocks(queries, kernel, bias, epsilon)
 
     def step(start, top, total, rows):
@@ -70,9 +74,11 @@ def exact_softmax_grad(
     bfloat16_products: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Gradients of kernel and bias."""
+    bias = [tf.convert_to_tensor(each) for each in bias]
+    kernel = tf.convert_to_tensor(kernel)
     _check(queries, kernel, bias, targets, target_grads, epsilon)
     for name, given in (("logsumexp", logsumexp), ("factor", factor)):
-        _check_length(name, given, tf.shape(queries)[0])
+        check_shape(name, given, [tf.shape(queries)[0]])
     blocks = _Blocks(queries, kernel, bias, epsilon)
     lift = uniform * factor
 
@@ -147,28 +153,16 @@ class _Blocks:
 
 
 def _check(queries, kernel, bias, targets, values, epsilon):
-    shapes = [tf.shape(x) for x in (queries, kernel, targets, values)]
-    require(
-        (shapes[0][1] == shapes[1][1])
-        & (shapes[0][1] > 0)
-        & (shapes[0][0] == shapes[2][0])
-        & tf.reduce_all(shapes[2] == shapes[3]),
-        "Shapes of queries, kernel, targets and their numbers do not agree, or "
-        "are of no dimensions. Received: {}, {}, {} and {}",
-        *shapes,
-    )
+    check_number("epsilon", epsilon, 0)
+    check_shape("queries", queries, [None, None])
+    batch, dim = tf.unstack(tf.shape(queries), num=2)
+    require(dim > 0, "`queries` must have 1 dimension or more. Received: 0")
+    check_shape("kernel", kernel, [None, dim])
+    check_shape("targets", targets, [batch, None])
+    check_shape("values of the targets", values, tf.unstack(tf.shape(targets)))
+    if len(bias) > 1:
+        raise InvalidInput(
+            f"`bias` must be one tensor or none. Received: {len(bias)}"
+        )
     if bias:
-        _check_length("bias", bias[0], shapes[1][0])
-    require(
-        tf.constant(math.isfinite(epsilon) and epsilon >= 0),
-        f"`epsilon` must be a number >= 0. Received: {epsilon}",
-    )
-
-
-def _check_length(name, numbers, length):
-    require(
-        tf.reduce_all(tf.shape(numbers) == tf.reshape(length, [1])),
-        f"`{name}` must have shape [{{}}]. Received: shape {{}}",
-        length,
-        tf.shape(numbers),
-    )
+        check_shape("bias", bias[0], [tf.shape(kernel)[0]])

@@ -5,8 +5,10 @@ import tensorflow as tf
 
 from tfxclass.ops.fallback.registry import Flags
 from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Id
 from tfxclass.ops.fallback.registry import Ids
 from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import generator
 from tfxclass.ops.fallback.registry import on_host
@@ -17,6 +19,7 @@ _SAMPLED_PER_CENTRE = 64
 # Products that are held at a time.
 _BLOCK_NUMBERS = 1 << 22
 _LEAST_GAIN = 1e-4
+_MOST = np.iinfo(np.int32).max
 
 
 def normalized(rows: np.ndarray) -> np.ndarray:
@@ -102,12 +105,13 @@ def _directions(rows):
 
 
 @fallback
-def k_means(rows: object, num_clusters: Ids, seed: Ids) -> tf.Tensor:
+def k_means(rows: object, num_clusters: Id, seed: Id) -> tf.Tensor:
     """See `tfxclass.ops.kmeans.clusters`."""
     rows = tf.cast(tf.convert_to_tensor(rows), tf.float32)
+    check_shape("rows", rows, [None, None])
 
     def run(rows, num_clusters, seed):
-        if num_clusters < 1:
+        if not 1 <= num_clusters <= _MOST:
             raise InvalidInput(
                 "`num_clusters` must be in [1, 2147483647]. Received: "
                 f"{num_clusters}"
@@ -120,7 +124,7 @@ def k_means(rows: object, num_clusters: Ids, seed: Ids) -> tf.Tensor:
 
 @fallback
 def halve_groups(
-    rows: Floats, ids: Ids, sizes: Ids, splits: Flags, passes: Ids, seed: Ids
+    rows: Floats, ids: Ids, sizes: Ids, splits: Flags, passes: Id, seed: Id
 ) -> tf.Tensor:
     """See `tfxclass.ops.kmeans.halve_groups`."""
 
@@ -139,6 +143,11 @@ def halve_groups(
 
 
 def _check_groups(rows, ids, sizes, splits, passes):
+    for name, value in (("ids", ids), ("sizes", sizes)):
+        if value.ndim != 1:
+            raise InvalidInput(
+                f"`{name}` must have rank 1. Received: shape {value.shape}"
+            )
     if splits.shape != sizes.shape:
         raise InvalidInput(
             f"`splits` must have the shape of `sizes`, {sizes.shape}. "
@@ -149,8 +158,10 @@ def _check_groups(rows, ids, sizes, splits, passes):
             "`sizes` must not be negative, and add up to the "
             f"{len(ids)} of `ids`. Received: a sum of {sizes.sum()}"
         )
-    if passes < 1:
-        raise InvalidInput(f"`passes` must be >= 1. Received: {passes}")
+    if not 1 <= passes <= _MOST:
+        raise InvalidInput(
+            f"`passes` must be in [1, {_MOST}]. Received: {passes}"
+        )
     if np.any((ids < 0) | (ids >= len(rows))):
         raise InvalidInput(
             f"`ids` must be in [0, {len(rows)}). Received: {ids}"

@@ -10,10 +10,30 @@ import tensorflow as tf
 from tfxclass.ops.fallback.registry import Floats
 from tfxclass.ops.fallback.registry import Ids
 from tfxclass.ops.fallback.registry import InvalidInput
+from tfxclass.ops.fallback.registry import check_choice
 from tfxclass.ops.fallback.registry import check_finite
+from tfxclass.ops.fallback.registry import check_number
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import generator
 from tfxclass.ops.fallback.registry import on_host
+
+_MOST_EPOCHS = 100_000
+_MOST_IDS = np.iinfo(np.int32).max - 1
+_ARRAYS = (
+    "feature_splits",
+    "features",
+    "values",
+    "label_splits",
+    "labels",
+    "group_label_splits",
+    "group_labels",
+    "group_row_splits",
+    "group_rows",
+    "start_splits",
+    "start_columns",
+    "start_values",
+    "start_biases",
+)
 
 
 @fallback
@@ -42,12 +62,19 @@ def linear_one_vs_rest(
     seed: int,
 ) -> list[tf.Tensor]:
     """See `tfxclass.ops.linear.linear_one_vs_rest`."""
-    if not c > 0:
+    _check_attributes(num_features, num_labels, loss, num_epochs)
+    for name, value in (
+        ("bias", bias),
+        ("tolerance", tolerance),
+        ("threshold", threshold),
+    ):
+        check_number(name, value, 0)
+    if not 0 < c < np.inf:
         raise InvalidInput(f"`c` must be positive. Received: {c}")
     solve = _hinge if loss == "squared_hinge" else _logistic
 
     def run(*arrays):
-        _check(arrays, num_features, num_labels)
+        _check(arrays, num_features, num_labels, bias)
         rows, row_labels = arrays[:3], arrays[3:5]
         group_labels, group_rows = arrays[5:7], arrays[7:9]
         start = arrays[9:]
@@ -68,6 +95,11 @@ def linear_one_vs_rest(
                 (first, np.where(abs(weights) < threshold, 0, weights))
             )
             biases.append(bias * of_bias)
+            if not np.all(np.isfinite(weights)):
+                raise InvalidInput(
+                    "Weights must be finite. Received: some that have "
+                    "overflowed. Fix: scale the values, or a smaller `c`"
+                )
         return _sparse(parts, biases, num_features)
 
     inputs = [feature_splits, features, values, label_splits, labels]
@@ -83,33 +115,75 @@ def _of(ragged, i):
     return ids[splits[i] : splits[i + 1]]
 
 
-def _check(arrays, num_features, num_labels):
-    splits, features, values, _, labels, _, group_labels, _, rows = arrays[:9]
-    start_splits, columns, start_values, biases = arrays[9:]
+def _check_attributes(num_features, num_labels, loss, num_epochs):
+    check_choice("loss", loss, ("squared_hinge", "logistic"))
+    for name, value, most in (
+        ("num_features", num_features, _MOST_IDS),
+        ("num_labels", num_labels, _MOST_IDS),
+        ("num_epochs", num_epochs, _MOST_EPOCHS),
+    ):
+        check_number(name, value, 1)
+        if value > most:
+            raise InvalidInput(
+                f"`{name}` must be at most {most}. Received: {value}"
+            )
+
+
+def _check_splits(name, splits, total, rows=None):
+    if (
+        not len(splits)
+        or splits[0] != 0
+        or splits[-1] != total
+        or np.any(splits[1:] < splits[:-1])
+        or rows not in (None, len(splits) - 1)
+    ):
+        raise InvalidInput(
+            f"`{name}` must rise from 0 to the number of values, {total}"
+            f"{'' if rows is None else f', with {rows} rows'}. Received: "
+            f"shape {splits.shape}: {splits[:5]}"
+        )
+
+
+def _check_norms(splits, values, bias):
+    """The squared norm of each row must be a float32."""
+    squares = np.concatenate([[0], np.cumsum(values.astype(np.float64) ** 2)])
+    norms = bias * bias + squares[splits[1:]] - squares[splits[:-1]]
+    if np.any(norms > np.finfo(np.float32).max):
+        raise InvalidInput(
+            "The sum of the squares of a row's `values`, and of `bias`, must "
+            f"be at most 3.4e38. Received: {norms.max()}. Fix: scale the values"
+        )
+
+
+def _check(arrays, num_features, num_labels, bias):
+    for name, array in zip(_ARRAYS, arrays, strict=True):
+        if array.ndim != 1:
+            raise InvalidInput(
+                f"`{name}` must have rank 1. Received: shape {array.shape}"
+            )
+    splits, features, values, label_splits, labels = arrays[:5]
+    group_label_splits, group_labels, group_row_splits, rows = arrays[5:9]
+    start_splits = arrays[9]
     check_finite("values", values)
     if len(features) != len(values):
         raise InvalidInput(
             f"`values` must have the shape of `features` {features.shape}. "
             f"Received: shape {values.shape}"
         )
+    count, groups = len(splits) - 1, len(group_label_splits) - 1
+    _check_splits("feature_splits", splits, len(features))
+    _check_splits("label_splits", label_splits, len(labels), count)
+    _check_splits("group_label_splits", group_label_splits, len(group_labels))
+    _check_splits("group_row_splits", group_row_splits, len(rows), groups)
+    _check_norms(splits, values, bias)
     width = len(group_labels)
-    if len(start_splits) and (
-        len(start_splits) != num_features + 1
-        or len(columns) != len(start_values)
-        or len(biases) != width
-    ):
-        raise InvalidInput(
-            f"`start` must have splits of {num_features} features, a value for "
-            f"each column and a bias for each of {width} labels. Received: "
-            f"{len(start_splits)} splits, {len(columns)} columns, "
-            f"{len(start_values)} values and {len(biases)} biases"
-        )
+    if len(start_splits):
+        _check_start(arrays[9:], width, num_features)
     for name, ids, bound in (
-        ("start_columns", columns, width),
         ("features", features, num_features),
         ("labels", labels, num_labels),
         ("group_labels", group_labels, num_labels),
-        ("group_rows", rows, len(splits) - 1),
+        ("group_rows", rows, count),
     ):
         if np.any((ids < 0) | (ids >= bound)):
             raise InvalidInput(
@@ -118,6 +192,26 @@ def _check(arrays, num_features, num_labels):
     if len(np.unique(group_labels)) != len(group_labels):
         raise InvalidInput(
             f"A label must be in one group, once. Received: {group_labels}"
+        )
+
+
+def _check_start(start, width, num_features):
+    splits, columns, values, biases = start
+    _check_splits("start_splits", splits, len(columns), num_features)
+    if len(values) != len(columns) or len(biases) != width:
+        raise InvalidInput(
+            f"`start` must have a value for each of its {len(columns)} columns "
+            f"and a bias for each of {width} labels. Received: {len(values)} "
+            f"values and {len(biases)} biases"
+        )
+    check_finite("start_values", values)
+    check_finite("start_biases", biases)
+    ascends = np.diff(columns) > 0
+    ascends[[x - 1 for x in splits[1:-1] if 0 < x < len(columns)]] = True
+    if not np.all(ascends) or np.any((columns < 0) | (columns >= width)):
+        raise InvalidInput(
+            "`start` must have columns that ascend within a feature, below "
+            f"{width}. Received: {columns}"
         )
 
 

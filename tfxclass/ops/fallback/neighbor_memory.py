@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxclass import keras_internals
 from tfxclass.ops.fallback.registry import Floats
+from tfxclass.ops.fallback.registry import Id
 from tfxclass.ops.fallback.registry import Ids
 from tfxclass.ops.fallback.registry import InvalidInput
 from tfxclass.ops.fallback.registry import check_finite
@@ -27,8 +28,8 @@ def recall_neighbors(
     centres: Any,
     products: Floats,
     labels: Ids,
-    num_asked: Ids,
-    step: Ids,
+    num_asked: Id,
+    step: Id,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """See `tfxclass.ops.neighbor_memory.recall`."""
     products.shape.assert_has_rank(2)
@@ -49,6 +50,7 @@ def recall_neighbors(
         inputs,
         [*shapes, [None, None, None]],
     )
+    moved = tf.reshape(moved, tf.shape(inputs[2]))
     kept = [
         tf.raw_ops.AssignVariableOp(resource=centres, value=moved),
         tf.raw_ops.ResourceScatterUpdate(
@@ -63,7 +65,7 @@ def recall_neighbors(
 def _recall(memory, recent, centres, products, labels, num_asked, step):
     _check_memory(memory)
     _check_recent(recent, centres, products, labels)
-    count = int(np.ravel(num_asked)[0])
+    count = int(num_asked)
     if not 0 <= count <= len(labels):
         raise InvalidInput(
             f"`num_asked` must be in [0, {len(labels)}]. Received: {count}"
@@ -83,10 +85,13 @@ def _exchange(recent, centres, products, labels, step):
     """What buckets hold, and the centres, tables and buckets after it."""
     tables, buckets, places = recent.shape
     n, bits = len(products), buckets.bit_length() - 1
+    centres = centres.ravel()
     if n:
         rate = max(1 / (max(step, 0) + 1), _LEAST_RATE)
         mean = products.astype(np.float64).mean(axis=0)
-        centres = (centres + rate * (mean - centres)).astype(np.float32)
+        with np.errstate(invalid="ignore"):  # an infinite centre
+            moved = centres + rate * (mean - centres)
+        centres = moved.astype(np.float32)
     above = (products > centres).reshape(n, tables, bits)
     codes = (above << np.arange(bits)).sum(axis=2)
     table = np.arange(tables)
@@ -150,8 +155,8 @@ def rank_neighbors(
     known: Ids,
     asked: Ids,
     found: Ids,
-    count: Ids,
-    step: Ids,
+    count: Id,
+    step: Id,
     normalize: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """See `tfxclass.ops.neighbor_memory.rank`."""
@@ -202,7 +207,7 @@ def _rank(memory, *arrays):
     rows, queries, target_ids, labels, known = arrays[:5]
     asked, found, count, step, unit = arrays[5:]
     _check_memory(memory)
-    count = int(np.ravel(count)[0])
+    count = int(count)
     if not 1 <= count <= _MOST_COUNT:
         raise InvalidInput(
             f"`count` must be in [1, {_MOST_COUNT}]. Received: {count}"

@@ -9,6 +9,7 @@ as the arguments of an op do.
 import contextlib
 import functools
 import inspect
+import math
 import threading
 import typing
 from collections.abc import Callable
@@ -31,6 +32,10 @@ Doubles = Annotated[Any, tf.float64]
 Ids = Annotated[Any, tf.int64]
 Flags = Annotated[Any, tf.bool]
 Strings = Annotated[Any, tf.string]
+# One number, of any rank, and two of them.
+Float = Annotated[Any, tf.float32, []]
+Id = Annotated[Any, tf.int64, []]
+Seed = Annotated[Any, tf.int64, [2]]
 
 
 class _Scopes(threading.local):
@@ -64,7 +69,7 @@ def fallback(
     signature = inspect.signature(function)
     hints = typing.get_type_hints(function, include_extras=True)
     types = {
-        name: hint.__metadata__[0]
+        name: hint.__metadata__
         for name, hint in hints.items()
         if hasattr(hint, "__metadata__")
     }
@@ -72,11 +77,14 @@ def fallback(
     @functools.wraps(function)
     def call(*args, name=None, **kwargs):
         given = signature.bind(*args, **kwargs).arguments
-        for key, dtype in types.items():
-            if key in given:
-                given[key] = _tensor(given[key], dtype, has_gradient)
         own_name = function.__name__
         with tf.name_scope(name or own_name), _checks_first(own_name):
+            for key, (dtype, *shape) in types.items():
+                if key not in given:
+                    continue
+                given[key] = _tensor(given[key], dtype, has_gradient)
+                if shape:
+                    given[key] = reshaped(key, given[key], *shape)
             return function(**given)
 
     FALLBACKS[f"tfxclass_{function.__name__}"] = call
@@ -103,6 +111,19 @@ def _tensor(value, dtype, has_gradient):
     if dtype.is_floating and not has_gradient:
         return tf.stop_gradient(value)
     return value
+
+
+def reshaped(
+    name: str, value: tf.Tensor, shape: Sequence[int | tf.Tensor]
+) -> tf.Tensor:
+    """`value` of this shape; an error where it has more or fewer numbers."""
+    require(
+        tf.equal(tf.size(value, tf.int64), math.prod(shape)),
+        f"`{name}` must have {{}} element(s). Received: shape {{}}",
+        tf.convert_to_tensor(math.prod(shape)),
+        tf.shape(value),
+    )
+    return tf.reshape(value, shape)
 
 
 def require(condition: tf.Tensor, message: str, *values: tf.Tensor) -> None:
@@ -132,6 +153,45 @@ def check_ids(
         bound,
         ids,
     )
+
+
+def check_shape(
+    name: str, value: tf.Tensor, shape: Sequence[int | tf.Tensor | None]
+) -> None:
+    """`InvalidArgumentError` unless `value` has this shape; None is any."""
+    text = f"`{name}` must have rank {len(shape)}. Received: shape {{}}"
+    if value.shape.rank not in (None, len(shape)):
+        raise InvalidInput(text.format(tuple(value.shape)))
+    found = tf.shape(value, tf.int64)
+    require(tf.equal(tf.rank(value), len(shape)), text, found)
+    if not shape:
+        return
+    sizes = [
+        found[i] if size is None else tf.cast(size, tf.int64)
+        for i, size in enumerate(shape)
+    ]
+    require(
+        tf.reduce_all(found == sizes),
+        f"`{name}` must have shape {{}}. Received: shape {{}}",
+        tf.stack(sizes),
+        found,
+    )
+
+
+def check_number(name: str, value: float, least: float) -> None:
+    """`InvalidInput` unless an attribute is finite and at least `least`."""
+    if not least <= value < math.inf:
+        raise InvalidInput(
+            f"`{name}` must be a number >= {least}. Received: {value}"
+        )
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """`InvalidInput` unless an attribute is one of `choices`."""
+    if value not in choices:
+        raise InvalidInput(
+            f"`{name}` must be one of {', '.join(choices)}. Received: {value!r}"
+        )
 
 
 def on_host(

@@ -17,17 +17,22 @@ from tfxclass.ops.fallback.registry import FALLBACKS
 from tfxclass.ops.fallback.registry import Ids
 from tfxclass.ops.fallback.registry import InvalidInput
 from tfxclass.ops.fallback.registry import check_ids
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import require
+from tfxclass.ops.fallback.registry import reshaped
+
+# The least and the most variables of an optimizer's state.
+_NUM_SLOTS = {"sgd": (0, 1), "adagrad": (1, 1), "adam": (2, 3)}
 
 
 @fallback
 def sum_duplicate_rows(ids: Ids, grads: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Distinct ids, rising, and the sums of their rows in order."""
     grads = tf.stop_gradient(grads)
-    ids.shape.assert_has_rank(1)
+    check_shape("ids", ids, [None])
     require(
-        tf.shape(ids)[0] == tf.shape(grads)[0],
+        _is_same(tf.shape(ids), tf.shape(grads)[:1]),
         "`grads` must have a row for each of `ids`. Received: shapes {} and {}",
         tf.shape(ids),
         tf.shape(grads),
@@ -38,10 +43,23 @@ def sum_duplicate_rows(ids: Ids, grads: Any) -> tuple[tf.Tensor, tf.Tensor]:
     return distinct, tf.math.segment_sum(tf.gather(grads, order), place)
 
 
+def _is_same(shape, other):
+    """Whether two shapes are the same, of any ranks."""
+    return tf.equal(tf.size(shape), tf.size(other)) & tf.reduce_all(
+        shape == other
+    )
+
+
 class _Rows:
     """A matrix and its optimizer state, computed in `wide`."""
 
-    def __init__(self, given):
+    def __init__(self, kind, given):
+        least, most = _NUM_SLOTS[kind]
+        if not least <= len(given["slots"]) <= most:
+            raise InvalidInput(
+                f"`slots` must be {least} to {most} variables. Received: "
+                f"{len(given['slots'])}"
+            )
         self.variables = [given["variable"], *given["slots"]]
         self.dtype = tf.as_dtype(given["T"])
         is_plain = not given["row_moments"] and not given["bfloat16_moments"]
@@ -58,12 +76,25 @@ class _Rows:
                     f"{self.dtype.name}. Received: {found.name}"
                 )
         self.wide = tf.float64 if self.dtype == tf.float64 else tf.float32
+        self.shape, *of_slots = [
+            tf.raw_ops.VariableShape(input=x, out_type=tf.int64)
+            for x in self.variables
+        ]
+        require(
+            tf.size(self.shape) > 0,
+            "The variable must have rows, so rank 1 or more. Received: shape "
+            "()",
+        )
+        for shape in of_slots:
+            require(
+                _is_same(shape, self.shape),
+                "A slot must have the variable's shape, {}. Received: shape {}",
+                self.shape,
+                shape,
+            )
 
     def count(self):
-        shape = tf.raw_ops.VariableShape(
-            input=self.variables[0], out_type=tf.int64
-        )
-        return shape[0]
+        return self.shape[0]
 
     def whole(self):
         return tf.raw_ops.ReadVariableOp(
@@ -141,6 +172,7 @@ def _rule(kind, wide, given):
 
     def number(name: str, of: Callable[[Any], Any] = lambda x: x) -> Any:
         value = tf.convert_to_tensor(given[name], tf.float64)
+        value = reshaped(name, value, [])
         return tf.cast(of(value), wide)
 
     if kind == "sgd":
@@ -150,16 +182,28 @@ def _rule(kind, wide, given):
 
 def _lazy(kind, given):
     grads = tf.stop_gradient(given["grads"])
-    rows = _Rows({**given, "S": grads.dtype})
+    rows = _Rows(kind, {**given, "S": grads.dtype})
     ids = tf.convert_to_tensor(given["ids"], tf.int64)
+    check_shape("ids", ids, [None])
     check_ids("ids", ids, rows.count())
+    expected = tf.concat([[tf.size(ids, tf.int64)], rows.shape[1:]], axis=0)
+    require(
+        _is_same(tf.shape(grads, tf.int64), expected),
+        "`grads` must have a row of the variable's shape for each id, {}. "
+        "Received: shape {}",
+        expected,
+        tf.shape(grads),
+    )
+    reshaped("step", tf.convert_to_tensor(given["step"], tf.int64), [])
     ids, grads = sum_duplicate_rows(ids, tf.cast(grads, rows.wide))
     return rows.step(_rule(kind, rows.wide, given), ids, grads)
 
 
 def _of_classes(kind, given):
     """A step of all rows with the gradient of a softmax; that of the bias."""
-    rows = _Rows(given)
+    rows = _Rows(kind, given)
+    check_shape("ids", tf.convert_to_tensor(given["ids"], tf.int64), [None])
+    reshaped("step", tf.convert_to_tensor(given["step"], tf.int64), [])
     of_kernel, of_bias = exact_softmax.exact_softmax_grad(
         kernel=rows.whole(),
         epsilon=given["epsilon_of_norm"],

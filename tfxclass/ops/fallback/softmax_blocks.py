@@ -5,6 +5,7 @@ import tensorflow as tf
 from tfxclass.ops.fallback.registry import Doubles
 from tfxclass.ops.fallback.registry import Floats
 from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import require
 
@@ -27,17 +28,25 @@ def target_places(
     return tf.stack([inside[:, 0], columns], 1), tf.gather_nd(values, inside)
 
 
-def _check_block(logits, targets, values, of_rows):
-    shapes = [tf.shape(x) for x in (logits, targets, values)]
-    batch = shapes[0][0]
-    fits = (shapes[1][0] == batch) & tf.reduce_all(shapes[1] == shapes[2])
-    for x in of_rows:
-        fits &= tf.shape(x)[0] == batch
+def _check_block(logits, offset, targets, values, **of_rows):
+    _check_offset(logits, offset)
+    batch = tf.shape(logits)[0]
+    check_shape("targets", targets, [batch, None])
+    check_shape("values of the targets", values, [batch, tf.shape(targets)[1]])
+    for name, x in of_rows.items():
+        check_shape(name, x, [batch])
+
+
+def _check_offset(logits, offset):
+    check_shape("logits", logits, [None, None])
+    check_shape("offset", offset, [])
+    block = tf.shape(logits, tf.int64)[1]
     require(
-        fits,
-        "`logits`, `targets` and their numbers must be of one batch. Received: "
-        "shapes {}, {} and {}",
-        *shapes,
+        (offset >= 0) & (offset <= tf.int64.max - block),
+        "`offset` must be in [0, 2^63 - 1 - block]. Received: {} with a block "
+        "of {} classes",
+        offset,
+        block,
     )
 
 
@@ -51,7 +60,14 @@ def softmax_block_stats(
     running_sum: Doubles,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Max, and sum of exp(logit - max), of the rows so far."""
-    _check_block(logits, targets, delta, (running_max, running_sum))
+    _check_block(
+        logits,
+        offset,
+        targets,
+        delta,
+        running_max=running_max,
+        running_sum=running_sum,
+    )
     places, raised_by = target_places(logits, targets, delta, offset)
     logits = tf.tensor_scatter_nd_add(logits, places, raised_by)
     top = tf.maximum(tf.reduce_max(logits, axis=1), running_max)
@@ -73,7 +89,14 @@ def softmax_block_grad(
     upstream: Floats,
 ) -> tf.Tensor:
     """upstream * softmax; `target_grad` at the targets."""
-    _check_block(logits, targets, target_grad, (logsumexp, upstream))
+    _check_block(
+        logits,
+        offset,
+        targets,
+        target_grad,
+        logsumexp=logsumexp,
+        upstream=upstream,
+    )
     shifted = tf.minimum(logits - logsumexp[:, tf.newaxis], 0.0)
     grad = upstream[:, tf.newaxis] * tf.exp(shifted)
     places, values = target_places(logits, targets, target_grad, offset)
@@ -85,16 +108,11 @@ def top_k_block(
     logits: Floats, offset: Ids, scores: Floats, ids: Ids
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The best so far merged with a block; NaN never enters."""
+    _check_offset(logits, offset)
+    check_shape("scores", scores, [tf.shape(logits)[0], None])
     batch, k = tf.unstack(tf.shape(scores))
-    require(
-        (tf.shape(logits)[0] == batch)
-        & tf.reduce_all(tf.shape(ids) == tf.shape(scores)),
-        "`logits`, `scores` and `ids` must be of one batch. Received: "
-        "shapes {}, {} and {}",
-        tf.shape(logits),
-        tf.shape(scores),
-        tf.shape(ids),
-    )
+    check_shape("ids", ids, [batch, k])
+    require(k > 0, "`scores` must have a column. Received: 0")
     columns = offset + tf.range(tf.shape(logits, tf.int64)[1])
     is_nan = tf.math.is_nan(logits)
     all_ids = tf.where(is_nan, tf.constant(-1, tf.int64), columns)
@@ -114,6 +132,7 @@ def top_k_block(
 @fallback
 def write_rows(buffer: Floats, rows: Floats, start: Ids) -> tf.Tensor:
     """`buffer` with `rows` from row `start` on."""
+    check_shape("start", start, [])
     count = tf.shape(rows, tf.int64)[0]
     require(
         (start >= 0) & (start + count <= tf.shape(buffer, tf.int64)[0]),

@@ -3,9 +3,12 @@
 import tensorflow as tf
 
 from tfxclass.ops import terms
+from tfxclass.ops.fallback.registry import InvalidInput
 from tfxclass.ops.fallback.registry import Strings
+from tfxclass.ops.fallback.registry import check_choice
+from tfxclass.ops.fallback.registry import check_number
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
-from tfxclass.ops.fallback.registry import require
 
 _MOST_TERMS = 64
 # The ASCII bytes that are no digit and no lower-case letter.
@@ -17,11 +20,14 @@ def count_terms(
     texts: Strings, kind: str, shortest: int, longest: int
 ) -> list[tf.Tensor]:
     """See `tfxclass.ops.text_terms.count_terms`."""
-    require(tf.equal(tf.rank(texts), 1), "`texts` must have rank 1.")
-    require(
-        tf.constant(longest <= _MOST_TERMS),
-        f"`longest` must be at most {_MOST_TERMS}. Received: {longest}",
-    )
+    check_shape("texts", texts, [None])
+    check_choice("kind", kind, ("words", "chars"))
+    check_number("shortest", shortest, 1)
+    check_number("longest", longest, 1)
+    if longest > _MOST_TERMS:
+        raise InvalidInput(
+            f"`longest` must be at most {_MOST_TERMS}. Received: {longest}"
+        )
     if shortest > longest:
         splits = tf.zeros(tf.size(texts) + 1, tf.int64)
         return [splits, tf.zeros(0, tf.int64), tf.zeros(0)]

@@ -8,8 +8,12 @@ from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops.fallback import class_tree
 from tfxclass.ops.fallback.registry import Floats
 from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import check_ids
+from tfxclass.ops.fallback.registry import check_number
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import require
+from tfxclass.ops.fallback.registry import reshaped
 
 
 class PathLoss(NamedTuple):
@@ -41,17 +45,13 @@ def tree_path_loss(
     max_depth: int = 64,
 ) -> PathLoss:
     """See `tfxclass.ops.class_tree.path_loss`."""
-    del max_depth
-    batch = tf.shape(queries, tf.int64)[0]
-    require(
-        (tf.shape(labels, tf.int64)[0] == batch)
-        & tf.reduce_all(tf.shape(labels) == tf.shape(weights)),
-        "`labels` and `weights` must have shape (batch, p). Received: "
-        "shapes {} and {}",
-        tf.shape(labels),
-        tf.shape(weights),
-    )
+    check_number("max_depth", max_depth, 1)
+    _check_products(queries, kernel)
+    check_shape("leaves", leaves, [None])
+    check_shape("labels", labels, [tf.shape(queries)[0], None])
+    check_shape("weights", weights, tf.unstack(tf.shape(labels), num=2))
     tree = class_tree.Nodes(nodes, independent)
+    tree.check(tf.size(leaves, tf.int64), tf.shape(kernel, tf.int64)[0])
     weights = tf.stop_gradient(weights)
     steps = class_tree.steps_of(tree, leaves, labels, weights)
 
@@ -69,6 +69,11 @@ def tree_path_loss(
         return found, grad
 
     return PathLoss(*loss(queries, kernel))
+
+
+def _check_products(queries, kernel):
+    check_shape("queries", queries, [None, None])
+    check_shape("kernel", kernel, [None, tf.shape(queries)[1]])
 
 
 def _loss(tree, steps, queries, kernel, independent):
@@ -146,7 +151,21 @@ def tree_path_grad(
     upstream: Floats,
 ) -> PathGrad:
     """The gradient of `tree_path_loss`, given what it left."""
+    _check_products(queries, kernel)
     batch = tf.shape(queries, tf.int64)[0]
+    check_shape("rows", rows, [None])
+    check_shape("slopes", slopes, [tf.size(rows)])
+    check_shape("upstream", upstream, [batch])
+    check_ids("rows", rows, tf.shape(kernel)[0])
+    splits = reshaped("splits", splits, [batch + 1])
+    require(
+        (splits[0] == 0)
+        & (splits[-1] == tf.size(rows, tf.int64))
+        & tf.reduce_all(splits[1:] >= splits[:-1]),
+        "`splits` must rise from 0 to {}. Received: {}",
+        tf.size(rows),
+        splits,
+    )
     samples = tf.repeat(tf.range(batch), splits[1:] - splits[:-1])
     scale = (tf.gather(upstream, samples) * slopes)[:, tf.newaxis]
     of_queries = tf.math.unsorted_segment_sum(

@@ -8,8 +8,11 @@ import tensorflow as tf
 
 from tfxclass.ops.fallback import class_tree
 from tfxclass.ops.fallback import slow
+from tfxclass.ops.fallback.registry import Float
 from tfxclass.ops.fallback.registry import Floats
 from tfxclass.ops.fallback.registry import Ids
+from tfxclass.ops.fallback.registry import check_number
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import require
 
@@ -22,12 +25,15 @@ def tree_log_probabilities(
     logits: Floats, nodes: Ids, num_classes: int, independent: bool
 ) -> tf.Tensor:
     """See `tfxclass.ops.class_tree.log_probabilities`."""
+    check_number("num_classes", num_classes, 1)
     logs = _logs_of_classes(logits, nodes, num_classes, independent)
     return tf.ensure_shape(logs, [None, num_classes])
 
 
 def _logs_of_classes(logits, nodes, num_classes, independent):
+    check_shape("logits", logits, [None, None])
     tree = class_tree.Nodes(nodes, independent)
+    tree.check(num_classes, tf.shape(logits, tf.int64)[1])
     own = _own_logs(tree, tf.transpose(logits), independent)
     # Doubles, in each round, the number of nodes above that are summed.
     _, sums = tf.while_loop(
@@ -41,13 +47,20 @@ def _logs_of_classes(logits, nodes, num_classes, independent):
     )
     leaves = tf.where(tree.num_children == 0)[:, 0]
     classes = tf.gather(tree.class_id, leaves)
+    order = tf.argsort(classes)
+    children = tf.boolean_mask(tree.first_child, tree.num_children > 0)
+    sizes = tf.boolean_mask(tree.num_children, tree.num_children > 0)
+    next_child = tf.concat([[1], 1 + tf.cumsum(sizes)], axis=0)
     require(
-        tf.size(leaves, tf.int64) == num_classes,
-        "`nodes` must be a tree with a leaf for each class. Received: {} "
-        "leaves",
-        tf.size(leaves),
+        tf.equal(tf.size(leaves, tf.int64), num_classes)
+        & tf.reduce_all(
+            tf.sort(classes) == tf.range(tf.size(classes, tf.int64))
+        )
+        & tf.reduce_all(children == next_child[:-1])
+        & (next_child[-1] == tree.count),
+        class_tree.NO_TREE,
     )
-    of_classes = tf.gather(leaves, tf.argsort(classes))
+    of_classes = tf.gather(leaves, order)
     return tf.transpose(tf.gather(sums, of_classes))
 
 
@@ -78,6 +91,7 @@ def tree_log_probabilities_grad(
     logits: Floats, nodes: Ids, upstream: Floats, independent: bool
 ) -> tf.Tensor:
     """The gradient of `tree_log_probabilities`."""
+    check_shape("upstream", upstream, [tf.shape(logits)[0], None])
     with tf.GradientTape() as tape:
         tape.watch(logits)
         num_classes = tf.shape(upstream, tf.int64)[1]
@@ -90,11 +104,21 @@ def tree_top_k(
     queries: Floats,
     kernel: Floats,
     nodes: Ids,
-    least: Floats,
+    least: Float,
     k: int,
     independent: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """See `tfxclass.ops.class_tree.top_k`."""
+    check_shape("queries", queries, [None, None])
+    check_shape("kernel", kernel, [None, tf.shape(queries)[1]])
+    check_shape("nodes", nodes, [None, 5])
+    check_number("k", k, 1)
+    require(
+        tf.shape(nodes)[0] >= k,
+        "`k` must be at most the number of nodes, {}. Received: {}",
+        tf.shape(nodes)[0],
+        tf.constant(k),
+    )
     if (kernel.shape[0] or 0) >= _MANY_NODES:
         slow.warn_once("tree_top_k")
     num_classes = tf.math.count_nonzero(nodes[:, 2] == 0)

@@ -10,6 +10,8 @@ import tensorflow as tf
 from tfxclass.ops.fallback.registry import Ids
 from tfxclass.ops.fallback.registry import InvalidInput
 from tfxclass.ops.fallback.registry import Strings
+from tfxclass.ops.fallback.registry import check_number
+from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import on_host
 
@@ -27,6 +29,9 @@ def parse_xc_lines(
     path: str = "",
 ) -> list[tf.Tensor]:
     """See `tfxclass.ops.xc_lines.parse_xc_lines`."""
+    check_shape("lines", lines, [None])
+    check_number("num_features", num_features, 1)
+    check_number("num_classes", num_classes, 1)
 
     def parse(lines: Any, numbers: Any) -> tuple[np.ndarray, ...]:
         if lines.shape != numbers.shape:
