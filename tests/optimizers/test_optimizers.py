@@ -203,6 +203,45 @@ def small_model(optimizer):
     return model
 
 
+def multi_optimizer(layer):
+    return optimizers.MultiOptimizer([(keras.optimizers.Adam(), layer)])
+
+
+MAKERS = {
+    "momentum": lambda layer: optimizers.LazySGD(0.1, momentum=0.9),
+    "adagrad": lambda layer: optimizers.LazyAdagrad(0.1),
+    "adam": lambda layer: optimizers.LazyAdam(0.1),
+    "sums": lambda layer: optimizers.LazyAdam(
+        0.1, gradient_accumulation_steps=2
+    ),
+    "head": lambda layer: optimizers.HeadAdam(),
+    "stages": lambda layer: optimizers.LocalSGD(
+        stages=[(0.1, 10, 2)], gamma=0.1
+    ),
+    "multi": multi_optimizer,
+}
+
+
+@pytest.mark.parametrize(
+    "name", quick(MAKERS, ["adam", "sums", "stages", "multi"])
+)
+def test_fit_traces_a_step_once(name):
+    """`fit` builds the optimizer while it traces: no trace is thrown away."""
+    traces = []
+
+    def loss(y_true, y_pred):
+        traces.append(name)
+        return tf.reduce_mean(tf.square(y_true - y_pred))
+
+    layer = keras.layers.Dense(3)
+    model = keras.Sequential([keras.Input((4,)), layer])
+    model.compile(MAKERS[name](layer), loss=loss, jit_compile=False)
+    x, y = data(0)
+    model.fit(x, y, batch_size=16, epochs=2, verbose=0)
+    assert len(traces) == 1
+    assert model.optimizer.iterations.numpy() == (2 if name == "sums" else 4)
+
+
 def data(seed):
     random = np.random.default_rng(seed)
     return random.integers(0, 50, (32, 4)), random.normal(size=(32, 3))
