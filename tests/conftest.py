@@ -124,33 +124,6 @@ def server(served_models):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def built_optimizers(request):
-    """`fit` traces a step twice where it has to make the optimizer's slots.
-
-    So they are made before, but under --slow, as users have it.
-    """
-    if request.config.getoption("--slow"):
-        yield
-        return
-    from keras.src.backend.tensorflow import trainer
-
-    # Keras 3.16 calls it Trainer.
-    trainer = getattr(trainer, "TensorFlowTrainer", None) or trainer.Trainer
-    make = trainer.make_train_function
-
-    def make_with_slots(self, force=False):
-        optimizer = self.optimizer
-        if optimizer is not None and self.built and not optimizer.built:
-            with self.distribute_strategy.scope():
-                optimizer.build(self.trainable_variables)
-        return make(self, force)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "make_train_function", make_with_slots)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def untuned_iterators(request):
     """The end of an iterator waits for the thread that tunes it.
 

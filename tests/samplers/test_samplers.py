@@ -18,6 +18,7 @@ from tests.support.cases import quick
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
+from tfxclass.samplers.replicas import finite
 from tfxclass.samplers.shards import ShardSamplers
 
 CLASSES, DIM = 120, 6
@@ -157,6 +158,19 @@ def test_nan_rows_are_an_error_that_names_them(kind):
     head = head_of(make(kind), rows=rows)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be finite"):
         sample(head, [[0]])
+
+
+def test_products_of_huge_features_are_finite():
+    """An index searches them as ever; rows with NaN or infinity become 0."""
+    largest = np.finfo(np.float32).max
+    queries = tf.constant(
+        [[largest, -largest], [1e20, 1e20], [np.inf, 1], [np.nan, 1], [2, -3]],
+        tf.float32,
+    )
+    found = finite(queries)
+    products = tf.matmul(found, found, transpose_b=True).numpy()
+    assert np.isfinite(products).all() and (np.diag(products)[:2] > 0).all()
+    np.testing.assert_array_equal(found[2:], [[0, 0], [0, 0], [2, -3]])
 
 
 def test_nan_features():

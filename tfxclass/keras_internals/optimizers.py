@@ -1,6 +1,9 @@
 """What is used of the insides of Keras' optimizers."""
 
+import contextlib
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -17,9 +20,9 @@ from tfxclass.keras_internals.names import needs
 class OptimizerHooks:
     """Mixin in front of a Keras optimizer: its private methods, renamed.
 
-    Keras calls the hooks `_on_apply`, `_on_clip` and `_on_all_reduce`; a
-    subclass overrides them, and `super()` leads to what Keras does. The other
-    methods are for subclasses to call.
+    Keras calls the hooks `_on_build`, `_on_apply`, `_on_clip` and
+    `_on_all_reduce`; a subclass overrides them, and `super()` leads to what
+    Keras does. The other methods are for subclasses to call.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -37,6 +40,15 @@ class OptimizerHooks:
             f"{type(self).__name__} (use an optimizer of keras.optimizers)",
             *[f"Optimizer.{name}" for name in names],
         )
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        if not self.built:
+            with _eager_variables():
+                self._on_build(variables)
+
+    def _on_build(self, variables):
+        """Makes the optimizer state of the variables, once."""
+        super().build(variables)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
         self._on_apply(grads, trainable_variables)
@@ -111,6 +123,23 @@ class OptimizerHooks:
     def _key_of(self, variable):
         """A key of a variable, the same for its copies on replicas."""
         return self._var_key(variable)
+
+
+@contextlib.contextmanager
+def _eager_variables() -> Iterator[None]:
+    """Makes variables at once, also where a `tf.function` is traced.
+
+    `fit` builds an optimizer while it traces the first step. TensorFlow takes a
+    variable of a traced function for the function's own. It would then trace
+    the step again, and keep a copy of the variable's initial value.
+    """
+
+    def create(next_creator: Callable[..., Any], **options: Any) -> Any:
+        options["experimental_enable_variable_lifting"] = False
+        return next_creator(**options)
+
+    with tf.init_scope(), tf.variable_creator_scope(create):
+        yield
 
 
 @needs("MultiOptimizer", "Optimizer._iterations")

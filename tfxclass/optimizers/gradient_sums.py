@@ -38,10 +38,9 @@ class GradientSums:
         dtype = tf.as_dtype(variable.dtype)
         if not len(variable.shape) or dtype not in _ROW_DTYPES or is_replaced:
             return None
-        with tf.init_scope():
-            ids = tf.Variable(
-                tf.zeros([0], tf.int64), trainable=False, shape=[None]
-            )
+        ids = tf.Variable(
+            tf.zeros([0], tf.int64), trainable=False, shape=[None]
+        )
         self._optimizer._track(ids)
         return ids
 

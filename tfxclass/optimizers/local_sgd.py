@@ -121,10 +121,8 @@ class LocalSGD(LocalSteps, LazySGD):
         self.gamma = gamma
         self._schedule = schedule
 
-    def build(self, variables: Sequence[Variable]) -> None:
-        if self.built:
-            return
-        super().build(variables)
+    def _on_build(self, variables):
+        super()._on_build(variables)
         if self._pulls:
             self._stage_starts = self.add_optimizer_variables(
                 variables, "stage_start"

@@ -23,9 +23,7 @@ class LocalSteps:
     step, a bool tensor; and `_always_averages`: whether after every one.
     """
 
-    def build(self, variables: Sequence[Variable]) -> None:
-        if self.built:
-            return
+    def _on_build(self, variables):
         if self._is_replicated and tf.inside_function():
             raise ValueError(
                 f"`{type(self).__name__}` must be built before a step is "
@@ -33,7 +31,7 @@ class LocalSteps:
                 "`model.optimizer.build(model.trainable_variables)`; `fit` "
                 "does it by itself. Received: a `tf.function`"
             )
-        super().build(variables)
+        super()._on_build(variables)
         if self._is_replicated and not self._always_averages:
             for variable in variables:
                 class_matrix.of(variable).set_local_optimizer(self)

@@ -101,9 +101,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         self.optimizers = optimizers
         self._groups = VariableGroups(owners, self._key_of)
 
-    def build(self, variables: Sequence[Variable]) -> None:
-        if self.built:
-            return
+    def _on_build(self, variables):
         self._group_of = {}
         numbers = self._groups.split(variables)
         for variable, number in zip(variables, numbers):
@@ -111,7 +109,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         for optimizer, group in zip(self.optimizers, self._split(variables)):
             class_matrix.check_rounded(group, optimizer)
             optimizer.build(group)
-        super().build(variables)
+        super()._on_build(variables)
 
     def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
         """The optimizer of the group that contains a layer, built or not.

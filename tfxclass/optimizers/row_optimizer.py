@@ -132,17 +132,12 @@ class RowOptimizer(OptimizerHooks):
             or any(getattr(self, name) for name in _NEED_WHOLE_GRADIENT)
         )
 
-    def build(self, variables: Sequence[Variable]) -> None:
-        if self.built:
-            return
+    def _on_build(self, variables):
         check_made_within(self._strategy, variables)
         if any(map(class_matrix.holds_bfloat16, variables)):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
         sharded_slots.take_charge(self, variables)
-        # `fit` builds an optimizer while it traces a step. A variable of a
-        # traced function keeps a second copy of its initial value.
-        with tf.init_scope():
-            super().build(variables)
+        super()._on_build(variables)
         if self.gradient_accumulation_steps and not self._is_replicated:
             self._sums = GradientSums(self, variables)
 
