@@ -13,6 +13,7 @@ import tfxclass
 from tests.conftest import ROOT
 from tests.support.cases import quick
 from tfxclass.samplers import by_name
+from tfxclass.samplers import indexed
 from tfxclass.samplers import neighbor_cache
 
 layers = tfxclass.layers
@@ -222,6 +223,38 @@ def test_peak_of_a_process(name):
     assert 0.85 * measured - 40e6 < estimate.total_bytes < 1.15 * measured
 
 
+# Heads whose indexes many threads search; their class vectors are short.
+SEARCHED = {
+    "forest": lambda: layers.SelectiveSoftmax(
+        2_000_000,
+        2000,
+        sampler_options={"num_trees": 4, "query_fraction": 1.0},
+    ),
+    "lsh": lambda: layers.LSHSoftmax(
+        2_000_000, 2000, sampler_options={"num_tables": 4}
+    ),
+}
+MANY_THREADS = """
+import ctypes
+import tensorflow as tf
+tf.config.threading.set_intra_op_parallelism_threads(16)
+ctypes.CDLL(None).mallopt(-3, 1 << 16)  # malloc gives back what is freed
+""" + CHILD.replace("HEADS", "SEARCHED").replace(
+    "def fit", "test_memory.DIM = 16\n\ndef fit"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEARCHED)
+def test_peak_with_many_threads(name, monkeypatch):
+    """With the votes of 16 threads, 2 MB or 4 MB each; within 10 or 15 %. How
+    many threads search at once depends on the processor."""
+    measured = in_fresh_process(MANY_THREADS, name)
+    monkeypatch.setattr(indexed, "query_threads", lambda: 16)
+    of_all = tfxclass.estimate(SEARCHED[name](), 16, 256).total_bytes
+    assert 0.9 * measured < of_all < 1.15 * measured
+
+
 def test_a_model_without_an_input_needs_no_more():
     """`fit` builds it while it traces: a variable made there has two copies."""
     without_input = CHILD.replace("[inputs, head]", "[head]")
@@ -261,6 +294,20 @@ def test_peak_of_a_recovery(sizes):
     head = layers.ProjectedSoftmax(classes, 16)
     estimate = tfxclass.estimate(head, dim, 256).recovery_bytes
     assert 0.85 * measured - 40e6 < estimate < 1.15 * measured + 40e6
+
+
+@pytest.mark.parametrize(
+    ("head", "bytes_of_vote"),
+    [(layers.SelectiveSoftmax, 1), (layers.LSHSoftmax, 2)],
+)
+def test_each_thread_that_searches_has_votes(head, bytes_of_vote, monkeypatch):
+    """For each class; the index itself is the same for all processors."""
+    found = []
+    for threads in (1, 64):
+        monkeypatch.setattr(indexed, "query_threads", lambda n=threads: n)
+        estimate = tfxclass.estimate(head(10_000_000, 4096), 128, 256)
+        found.append(estimate.index_bytes)
+    assert found[1] - found[0] == 63 * 10_000_000 * bytes_of_vote
 
 
 def test_recovery_is_estimated_of_heads_that_it_takes():
@@ -363,9 +410,13 @@ def test_bad_arguments(args, part):
 
 
 class TestTenMillionClasses:
-    """Of the indexes, their refresh included."""
+    """Of the indexes, their refresh included, searched by one thread."""
 
     SIZES = 10_000_000, 128
+
+    @pytest.fixture(autouse=True)
+    def one_thread(self, monkeypatch):
+        monkeypatch.setattr(indexed, "query_threads", lambda: 1)
 
     def test_a_forest_takes_two_gigabytes_at_most(self):
         sampler = tfxclass.samplers.HashingForestSampler(4096)

@@ -36,8 +36,10 @@ class Estimate:
         gradient_bytes: int, bytes of the gradients and their update.
         activation_bytes: int, bytes of logits and gathered class vectors of a
             step.
-        index_bytes: int, bytes of the sampler's index and its refresh, or of
-            the tree.
+        index_bytes: int, bytes of the sampler's index, its refresh and its
+            searches, or of the tree. Each thread of this process that searches
+            has one byte for each class (two with `LSHSampler`). The threads
+            are those of `tf.config.threading`.
         initialization_bytes: int, the most that an initializer needs in
             addition to the weights, before training starts.
         recovery_bytes: int, the most that `tfxclass.recovery.recover` needs in

@@ -47,7 +47,7 @@ class ClusterBuilder {
     Assign(rows_, &index_.groups);
     for (int pass = 0; pass < kJointPasses; ++pass) MoveAll();
     index_.reach.assign(num_clusters_, 0.0f);
-    index_.Extend(nullptr, rows_);
+    index_.Extend(nullptr, rows_, parallel_);
     return std::move(index_);
   }
 
@@ -65,10 +65,10 @@ class ClusterBuilder {
 
   void TrainCentres() {
     Philox random(seed_);
-    const PaddedRows sample =
-        SampleRows(rows_, num_clusters_ * kSampledPerCentre, &random);
-    const PaddedRows few =
-        SampleRows(sample, NumCells() * 4 * kSampledPerCentre, &random);
+    const PaddedRows sample = SampleRows(
+        rows_, num_clusters_ * kSampledPerCentre, &random, parallel_);
+    const PaddedRows few = SampleRows(
+        sample, NumCells() * 4 * kSampledPerCentre, &random, parallel_);
     cells_ = KMeans(few, NumCells(), kPasses, &random, parallel_);
     RowGroups by_cell;
     AssignRows(cells_, sample, parallel_, &by_cell);
@@ -106,15 +106,17 @@ class ClusterBuilder {
     const auto train = [&](int64_t c, const ParallelFor& parallel) {
       const int64_t own = first_[c + 1] - first_[c];
       if (own == 0) return;
-      const PaddedRows rows = Gather(sample, by_cell.begin(c), by_cell.size(c));
+      const PaddedRows rows =
+          Gather(sample, by_cell.begin(c), by_cell.size(c), parallel);
       Philox random(seed_, c + 1);
       const Centres centres = KMeans(rows, own, kPasses, &random, parallel);
       std::copy(centres.values.begin(), centres.values.end(),
                 index_.centres.row(first_[c]));
     };
     if (cells_.count == 1) return train(0, parallel_);
+    const ParallelFor serial = parallel_.Serial();
     parallel_(cells_.count, cost, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) train(c, SerialFor);
+      for (int64_t c = begin; c < end; ++c) train(c, serial);
     });
   }
 
@@ -177,7 +179,7 @@ class ClusterBuilder {
                               &products, &groups->group_of[first]);
                 }
               });
-    groups->Sort(num_clusters_);
+    groups->Sort(num_clusters_, parallel_);
   }
 
   void AssignBlock(const float* rows, int64_t count,

@@ -67,15 +67,18 @@ struct ClusterIndex {
                  group = Walk(rows.row(i), group);
                }
              });
-    groups.Sort(centres.count);
+    groups.Sort(centres.count, parallel);
   }
 
   // Takes rows ids[0, rows.count), or the first, into the reach of their list.
-  void Extend(const int64_t* ids, const PaddedRows& rows) {
-    for (int64_t i = 0; i < rows.count; ++i) {
-      float& most = reach[groups.group_of[ids == nullptr ? i : ids[i]]];
-      most = std::max(most, rows.norms[i]);
-    }
+  void Extend(const int64_t* ids, const PaddedRows& rows,
+              const ParallelFor& parallel) {
+    parallel.InOrder(rows.count, /*cost=*/5, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        float& most = reach[groups.group_of[ids == nullptr ? i : ids[i]]];
+        most = std::max(most, rows.norms[i]);
+      }
+    });
   }
 };
 
@@ -85,7 +88,7 @@ inline ClusterIndex MoveRows(const ClusterIndex& latest, const int64_t* ids,
                              const ParallelFor& parallel) {
   ClusterIndex index = latest;
   index.WalkRows(ids, rows, parallel);
-  index.Extend(ids, rows);
+  index.Extend(ids, rows, parallel);
   return index;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/bytes.h"
+#include "core/forest_query.h"
 #include "core/hashing_forest.h"
 #include "core/refreshing.h"
 #include "core/touched_rows.h"
@@ -102,6 +103,7 @@ class ForestBytes {
 struct ForestIndexer : ForestBytes {
   using Index = HashingForest;
   using Options = ForestOptions;
+  using Marks = ForestVotes;
   static constexpr char kName[] = "hashing forest";
 
   struct Source {
@@ -124,6 +126,8 @@ struct ForestIndexer : ForestBytes {
     return BuildForest(source->rows, source->options, parallel);
   }
 
+  static int64_t NumRows(const Index& forest) { return forest.count; }
+
   static int64_t NumParts(const Index& forest) { return forest.trees.size(); }
 
   // As many trees as there will be, none of them built.
@@ -133,8 +137,10 @@ struct ForestIndexer : ForestBytes {
     return forest;
   }
 
-  static void BuildPart(Source* source, int64_t part, Index* forest) {
-    forest->trees[part] = BuildTree(source->rows, source->options, part);
+  static void BuildPart(Source* source, int64_t part,
+                        const ParallelFor& parallel, Index* forest) {
+    forest->trees[part] =
+        BuildTree(source->rows, source->options, part, parallel);
   }
 
   // Whether trees of one may stand in the other.

@@ -8,8 +8,9 @@
 // cache miss of a whole row and a vote one byte.
 //
 // Time per query: trees x depth dot products of 16-bit rows, one vote for each
-// pooled row, num_candidates dot products. Memory: one byte a class for each
-// thread, kept between searchers. A searcher belongs to one thread.
+// pooled row, num_candidates dot products. Memory: one byte for each class and
+// thread, of a pool that the searchers of an index share. A searcher belongs to
+// one thread.
 #ifndef TFXCLASS_CORE_FOREST_QUERY_H_
 #define TFXCLASS_CORE_FOREST_QUERY_H_
 
@@ -20,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/cleared_if_thrown.h"
 #include "core/hashing_forest.h"
+#include "core/mark_pool.h"
 
 namespace tfxclass {
 
@@ -32,15 +33,18 @@ struct QueryOptions {
   int64_t bucket = 0;          // rows a walk pools at least; 0: num_neighbors
 };
 
+using ForestVotes = MarkPool<uint8_t>;
+
 class ForestSearcher {
  public:
+  // After an exception it is of no further use.
   ForestSearcher(const HashingForest& forest, const ClassRows& kernel,
-                 const QueryOptions& options)
+                 const QueryOptions& options, ForestVotes* pool)
       : forest_(forest),
         kernel_(kernel),
         options_(options),
-        marks_(ThreadVotes(forest.count)),
-        votes_(marks_->data()),
+        loan_(pool, forest.count),
+        votes_(loan_.data()),
         query_(PaddedDim(forest.dim), 0.0f),
         direction_(forest.padded(), 0.0f),
         row_(forest.dim) {}
@@ -48,7 +52,6 @@ class ForestSearcher {
   // Writes num_neighbors ids, best score first, padded with -1, and their
   // scores against the live rows.
   void Search(const float* query, int64_t* ids, float* scores) {
-    const ClearedIfThrown<std::vector<uint8_t>> marks(marks_);
     std::copy_n(query, forest_.dim, query_.begin());
     Round();
     Pool();
@@ -77,13 +80,6 @@ class ForestSearcher {
   struct Walk {
     int32_t tree, node, parent;
   };
-
-  // All zero between queries.
-  static std::vector<uint8_t>* ThreadVotes(size_t count) {
-    static thread_local std::vector<uint8_t> votes;
-    if (votes.size() < count) votes.resize(count, 0);
-    return &votes;
-  }
 
   int64_t Bucket() const {
     return options_.bucket ? options_.bucket : options_.num_neighbors;
@@ -200,8 +196,8 @@ class ForestSearcher {
   const HashingForest& forest_;
   const ClassRows kernel_;
   const QueryOptions options_;
-  std::vector<uint8_t>* const marks_;
-  uint8_t* const votes_;  // of marks_
+  ForestVotes::Loan loan_;
+  uint8_t* const votes_;  // of loan_, all zero between queries
   std::vector<float> query_, direction_, row_;
   RoundedRows rounded_;
   std::vector<Walk> walks_;

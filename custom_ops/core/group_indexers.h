@@ -40,13 +40,14 @@ inline bool ReadGroups(ByteReader* in, RowGroups* groups) {
   for (const int32_t group : groups->group_of) {
     if (group < 0 || group >= num_groups) return false;
   }
-  groups->Sort(num_groups);
+  groups->Sort(num_groups, SerialFor);
   return true;
 }
 
 struct ClusterIndexer {
   using Index = ClusterIndex;
   using Options = GroupOptions;
+  struct Marks {};  // Its queries need none.
   static constexpr char kName[] = "cluster index";
   static constexpr int64_t kMostGroups = INT32_MAX;
 
@@ -85,6 +86,8 @@ struct ClusterIndexer {
     const auto latest = std::move(source->latest);
     return MoveRows(*latest, source->touched.data(), source->moved, parallel);
   }
+
+  static int64_t NumRows(const Index& index) { return index.groups.count(); }
 
   static std::string Write(const Index& index) {
     ByteWriter out;
@@ -127,6 +130,7 @@ struct PrincipalIndex {
 struct PrincipalIndexer {
   using Index = PrincipalIndex;
   using Options = GroupOptions;
+  struct Marks {};  // Its queries need none.
   static constexpr char kName[] = "PCA hash";
   static constexpr int64_t kMostGroups = 30;  // bits of a code
 
@@ -150,6 +154,8 @@ struct PrincipalIndexer {
     return {source->rows.dim, PrincipalGroups(source->rows, options.num_groups,
                                               options.seed, parallel)};
   }
+
+  static int64_t NumRows(const Index& index) { return index.groups.count(); }
 
   static std::string Write(const Index& index) {
     ByteWriter out;

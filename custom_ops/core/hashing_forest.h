@@ -30,6 +30,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -73,10 +74,12 @@ struct ForestOptions {
 
 class TreeBuilder {
  public:
+  // Of `parallel` it uses no threads: it may be built by one of them.
   TreeBuilder(const ForestRows& rows, const ForestOptions& options,
-              int64_t tree)
+              int64_t tree, const ParallelFor& parallel)
       : rows_(rows),
         options_(options),
+        parallel_(parallel),
         direction_dim_(PaddedDim(DirectionDim(rows.sketch, rows.dim))),
         random_(options.seed, tree) {}
 
@@ -87,7 +90,7 @@ class TreeBuilder {
     const int64_t cells = 2 * rows_.count / options_.leaf_size + 16;
     tree_.nodes.reserve(2 * cells);
     tree_.normals.Reserve(cells, rows_.padded);
-    for (int64_t i = 0; i < rows_.count; ++i) tree_.ids[i] = i;
+    std::iota(tree_.ids.begin(), tree_.ids.end(), 0);
     AddNode(0, rows_.count);
     if (rows_.count / 4 > CellSize()) {
       SplitAll(UpperLevels());
@@ -185,6 +188,7 @@ class TreeBuilder {
   void Split(int32_t root, int32_t* ids, int64_t limit) {
     std::vector<std::pair<int32_t, int32_t*>> open = {{root, ids}};
     while (!open.empty()) {
+      parallel_.Check();
       const auto [index, rows] = open.back();
       open.pop_back();
       ForestNode node = tree_.nodes[index];
@@ -250,9 +254,11 @@ class TreeBuilder {
     std::vector<int32_t> size(num_upper, 0);
     constexpr int64_t kTogether = 32;
     for (int64_t i = 0; i < rows_.count; i += kTogether) {
-      Walk(i, std::min(kTogether, rows_.count - i), &cell[i]);
+      parallel_.Check();
+      const int64_t count = std::min(kTogether, rows_.count - i);
+      Walk(i, count, &cell[i]);
+      for (int64_t j = i; j < i + count; ++j) ++size[cell[j]];
     }
-    for (const int32_t index : cell) ++size[index];
     // Children come after their parent, so sizes add up from the back.
     for (int64_t n = num_upper - 1; n >= 0; --n) {
       const int32_t child = tree_.nodes[n].child;
@@ -268,7 +274,9 @@ class TreeBuilder {
     }
     std::vector<int32_t> next(num_upper);
     for (int64_t n = 0; n < num_upper; ++n) next[n] = tree_.nodes[n].begin;
-    for (int64_t i = 0; i < rows_.count; ++i) tree_.ids[next[cell[i]]++] = i;
+    parallel_.InOrder(rows_.count, /*cost=*/5, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) tree_.ids[next[cell[i]]++] = i;
+    });
     for (int64_t n = 0; n < num_upper; ++n) {
       if (tree_.nodes[n].child >= 0) continue;
       int32_t* ids = tree_.ids.data() + tree_.nodes[n].begin;
@@ -279,6 +287,7 @@ class TreeBuilder {
 
   const ForestRows& rows_;
   const ForestOptions& options_;
+  const ParallelFor& parallel_;
   const int64_t direction_dim_;
   Philox random_;
   HashingTree tree_;
@@ -288,9 +297,10 @@ class TreeBuilder {
 };
 
 inline std::shared_ptr<const HashingTree> BuildTree(
-    const ForestRows& rows, const ForestOptions& options, int64_t tree) {
+    const ForestRows& rows, const ForestOptions& options, int64_t tree,
+    const ParallelFor& parallel) {
   return std::make_shared<HashingTree>(
-      TreeBuilder(rows, options, tree).Build());
+      TreeBuilder(rows, options, tree, parallel).Build());
 }
 
 // Trees are independent, each from its own random stream: the result does not
@@ -303,7 +313,7 @@ inline HashingForest BuildForest(const ForestRows& rows,
   const int64_t cost = rows.count * 200 + 1000;
   parallel(options.num_trees, cost, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      forest.trees[t] = BuildTree(rows, options, t);
+      forest.trees[t] = BuildTree(rows, options, t, parallel);
     }
   });
   return forest;

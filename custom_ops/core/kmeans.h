@@ -78,7 +78,7 @@ inline void AssignRows(const Centres& centres, const PaddedRows& rows,
                      &groups->group_of[first]);
     }
   });
-  groups->Sort(centres.count);
+  groups->Sort(centres.count, parallel);
 }
 
 // Copies of rows, drawn without replacement.

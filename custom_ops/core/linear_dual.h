@@ -209,6 +209,25 @@ __attribute__((noinline)) Lanes NewDuals(const Rule& rule, Lanes products,
   return rule.Solve(before, products + lone * before, norm);
 }
 
+// Adds the rows of each label to its count. A row that names a label twice is
+// one of its rows, once.
+template <int64_t kWidth>
+void CountPositives(const TileLabels& labels, int64_t num_rows,
+                    int64_t* positives) {
+  for (int64_t row = 0; row < num_rows; ++row) {
+    bool is_positive[kWidth] = {};
+    for (int64_t n = labels.splits[row]; n < labels.splits[row + 1]; ++n) {
+      is_positive[labels.columns[n]] = true;
+    }
+    for (int64_t l = 0; l < kWidth; ++l) positives[l] += is_positive[l];
+  }
+}
+
+// Of a label that `positives` of the rows have.
+inline float LogOdds(int64_t positives, int64_t num_rows) {
+  return std::log((positives + 0.5) / (num_rows - positives + 0.5));
+}
+
 // One of V vectors of labels; a dual variable a row and label.
 template <int V, typename Rule>
 class TileSolver {
@@ -262,19 +281,10 @@ class TileSolver {
   // The log-odds of the labels among the rows: the penalty is on what is added.
   // From 0, the rows that are visited first would drag it far beyond.
   void StartBias() {
-    float positives[kWidth] = {};
-    for (int64_t row = 0; row < static_cast<int64_t>(rows_.size()); ++row) {
-      // A row that names a label twice is one of its rows, once.
-      bool is_positive[kWidth] = {};
-      for (int64_t n = labels_.splits[row]; n < labels_.splits[row + 1]; ++n) {
-        is_positive[labels_.columns[n]] = true;
-      }
-      for (int64_t l = 0; l < kWidth; ++l) positives[l] += is_positive[l];
-    }
+    int64_t positives[kWidth] = {};
+    CountPositives<kWidth>(labels_, rows_.size(), positives);
     for (int64_t l = 0; l < kWidth; ++l) {
-      const float negatives = rows_.size() - positives[l];
-      Bias()[l] =
-          std::log((positives[l] + 0.5f) / (negatives + 0.5f)) / options_.bias;
+      Bias()[l] = LogOdds(positives[l], rows_.size()) / options_.bias;
     }
   }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/lsh_query.h"
 #include "core/lsh_tables.h"
 #include "core/refreshing.h"
 #include "core/touched_rows.h"
@@ -102,6 +103,7 @@ struct LshBytes {
 struct LshIndexer : LshBytes {
   using Index = LshTables;
   using Options = LshOptions;
+  using Marks = LshMarks;
   static constexpr char kName[] = "set of LSH tables";
 
   struct Source {
@@ -149,6 +151,8 @@ struct LshIndexer : LshBytes {
     source->latest = nullptr;  // to be freed when no query uses it
     return tables;
   }
+
+  static int64_t NumRows(const Index& tables) { return tables.count; }
 
  private:
   // The greatest norm, 0 where it is not used. False if rows are not finite.

@@ -13,8 +13,9 @@
 // cut of that, or of the tables, is a uniform sample of nearly all classes.
 //
 // Time: the codes, two cache misses a query and table (asked for ahead), one
-// visit of each id in a bucket. Memory: two bytes a class for each thread, kept
-// between queries. Thread-safe; the result does not depend on the threads.
+// visit of each id in a bucket. Memory: two bytes for each class and thread,
+// and as many once more, of a pool that the queries of an index share.
+// Thread-safe; the result does not depend on the threads.
 #ifndef TFXCLASS_CORE_LSH_QUERY_H_
 #define TFXCLASS_CORE_LSH_QUERY_H_
 
@@ -25,10 +26,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/cleared_if_thrown.h"
 #include "core/id_set.h"
 #include "core/lane_rows.h"
 #include "core/lsh_tables.h"
+#include "core/mark_pool.h"
 #include "core/parallel.h"
 
 namespace tfxclass {
@@ -64,6 +65,8 @@ struct VoteCut {
   }
 };
 
+using LshMarks = MarkPool<uint16_t>;
+
 class LshSearcher {
  public:
   LshSearcher(const LshTables& tables, const LshQueries& queries,
@@ -83,18 +86,17 @@ class LshSearcher {
   // Candidates of the batch, at most `room`, none of `excluded`: first those
   // above the least votes, rising, then the sample of the others.
   LshCandidates Find(const int64_t* excluded, int64_t num_excluded,
-                     int64_t room, uint64_t seed) {
+                     int64_t room, uint64_t seed, LshMarks* pool) {
     LshCandidates found;
     found.probed.resize(tables_.tables.size());
     std::iota(found.probed.begin(), found.probed.end(), 0);
-    static thread_local std::vector<uint16_t> kept_marks;
-    const ClearedIfThrown<std::vector<uint16_t>> guard(&kept_marks);
-    uint16_t* const most = AllZero(&kept_marks);
-    const std::vector<int32_t> pool = Vote(most);
+    LshMarks::Loan loan(pool, tables_.count);
+    uint16_t* const most = loan.data();
+    const std::vector<int32_t> ids = Vote(most, pool);
     for (int64_t i = 0; i < num_excluded; ++i) {
       if (excluded[i] >= 0) most[excluded[i]] = 0;
     }
-    Keep(pool, TakeVotes(pool, most), room, seed, &found);
+    Keep(ids, TakeVotes(ids, most), room, seed, &found);
     return found;
   }
 
@@ -136,23 +138,15 @@ class LshSearcher {
     }
   }
 
-  // `marks` with an element a class, which are zero between queries.
-  uint16_t* AllZero(std::vector<uint16_t>* marks) const {
-    const size_t count = tables_.count;
-    if (marks->size() < count) marks->resize(count, 0);
-    return marks->data();
-  }
-
   // most[id]: the most votes that a query gives. Returns the classes that have
   // any, in no order.
-  std::vector<int32_t> Vote(uint16_t* most) const {
-    std::vector<int32_t> pool;
+  std::vector<int32_t> Vote(uint16_t* most, LshMarks* pool) const {
+    std::vector<int32_t> ids;
     std::mutex mutex;
     const int64_t cost = tables_.tables.size() * 100;
     parallel_(queries_.count(), cost, [&](int64_t begin, int64_t end) {
-      static thread_local std::vector<uint16_t> marks;
-      const ClearedIfThrown<std::vector<uint16_t>> guard(&marks);
-      uint16_t* const votes = AllZero(&marks);
+      LshMarks::Loan loan(pool, tables_.count);
+      uint16_t* const votes = loan.data();
       std::vector<int32_t> own, first;
       for (int64_t q = begin; q < end; ++q) {
         if (q + 1 < end) PrefetchOffsets(q + 1);
@@ -167,20 +161,20 @@ class LshSearcher {
         }
       }
       std::lock_guard<std::mutex> lock(mutex);
-      pool.insert(pool.end(), first.begin(), first.end());
+      ids.insert(ids.end(), first.begin(), first.end());
     });
-    return pool;
+    return ids;
   }
 
-  // The votes of `pool`, which become 0 in `most`.
-  std::vector<uint16_t> TakeVotes(const std::vector<int32_t>& pool,
+  // The votes of `ids`, which become 0 in `most`.
+  std::vector<uint16_t> TakeVotes(const std::vector<int32_t>& ids,
                                   uint16_t* most) const {
-    const int64_t size = pool.size();
+    const int64_t size = ids.size();
     std::vector<uint16_t> votes(size);
     parallel_(size, /*cost=*/20, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        __builtin_prefetch(&most[pool[std::min(i + kIdsAhead, end - 1)]]);
-        votes[i] = std::exchange(most[pool[i]], 0);
+        __builtin_prefetch(&most[ids[std::min(i + kIdsAhead, end - 1)]]);
+        votes[i] = std::exchange(most[ids[i]], 0);
       }
     });
     return votes;

@@ -147,17 +147,24 @@ class LshBuilder {
   // stable.
   LshTable Sort(const uint32_t* codes, int64_t count,
                 const std::vector<int64_t>* ids) const {
+    constexpr int64_t kCost = 5;
     LshTable table;
     table.offsets.assign((int64_t{1} << result_.range_bits()) + 2, 0);
     // One place further: after the second pass each is its bucket's begin.
-    for (int64_t i = 0; i < count; ++i) ++table.offsets[Bucket(codes[i]) + 2];
+    parallel_.InOrder(count, kCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        ++table.offsets[Bucket(codes[i]) + 2];
+      }
+    });
     for (size_t b = 2; b < table.offsets.size(); ++b) {
       table.offsets[b] += table.offsets[b - 1];
     }
     table.ids.resize(count);
-    for (int64_t i = 0; i < count; ++i) {
-      table.ids[table.offsets[Bucket(codes[i]) + 1]++] = ids ? (*ids)[i] : i;
-    }
+    parallel_.InOrder(count, kCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        table.ids[table.offsets[Bucket(codes[i]) + 1]++] = ids ? (*ids)[i] : i;
+      }
+    });
     table.offsets.pop_back();
     return table;
   }
@@ -168,13 +175,14 @@ class LshBuilder {
     return bucket;
   }
 
-  static LshTable MergeTable(const LshTable& old, const TouchedRows& touched,
-                             const LshTable& added) {
+  LshTable MergeTable(const LshTable& old, const TouchedRows& touched,
+                      const LshTable& added) const {
     LshTable merged;
     merged.offsets.reserve(old.offsets.size());
     merged.ids.reserve(old.ids.size() + added.ids.size());
     merged.offsets.push_back(0);
     for (size_t b = 0; b + 1 < old.offsets.size(); ++b) {
+      parallel_.Check();
       int64_t next = added.offsets[b];
       const int64_t end = added.offsets[b + 1];
       for (int64_t i = old.offsets[b]; i < old.offsets[b + 1]; ++i) {
@@ -199,6 +207,7 @@ class LshBuilder {
     std::vector<std::pair<uint64_t, int32_t>> keyed;
     int32_t* to = table.ids.data();
     for (size_t b = 0; b + 1 < table.offsets.size(); ++b) {
+      parallel_.Check();
       const int32_t* begin = table.ids.data() + table.offsets[b];
       const int32_t* end = table.ids.data() + table.offsets[b + 1];
       table.offsets[b] = to - table.ids.data();

@@ -62,18 +62,22 @@ inline bool CopyRows(const ClassRows& kernel, const int64_t* ids, int64_t count,
 
 // Copies rows ids[0, count) of `from`, without their norms.
 template <class Id>
-PaddedRows Gather(const PaddedRows& from, const Id* ids, int64_t count) {
+PaddedRows Gather(const PaddedRows& from, const Id* ids, int64_t count,
+                  const ParallelFor& parallel) {
   PaddedRows rows{count, from.dim, from.padded, {}, {}};
-  rows.values.resize(count * from.padded);
-  for (int64_t i = 0; i < count; ++i) {
-    std::copy_n(from.row(ids[i]), from.padded, &rows.values[i * from.padded]);
-  }
+  rows.values.reserve(count * from.padded);
+  parallel.InOrder(count, from.padded, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* const row = from.row(ids[i]);
+      rows.values.insert(rows.values.end(), row, row + from.padded);
+    }
+  });
   return rows;
 }
 
 // At most `size` of the rows, one from each stretch of them.
 inline PaddedRows SampleRows(const PaddedRows& rows, int64_t size,
-                             Philox* random) {
+                             Philox* random, const ParallelFor& parallel) {
   const int64_t count = rows.count;
   size = std::min(size, count);
   std::vector<int64_t> sample(size);
@@ -82,7 +86,7 @@ inline PaddedRows SampleRows(const PaddedRows& rows, int64_t size,
     const int64_t end = count * (i + 1) / size;
     sample[i] = begin + random->Below(end - begin);
   }
-  return Gather(rows, sample.data(), size);
+  return Gather(rows, sample.data(), size, parallel);
 }
 
 }  // namespace tfxclass

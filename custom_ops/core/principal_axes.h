@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "core/kmeans.h"
@@ -34,17 +35,21 @@ inline Moments MomentsOf(const PaddedRows& rows, const ParallelFor& parallel) {
   const int64_t dim = rows.dim, count = rows.count;
   Moments moments{std::vector<double>(dim, 0.0),
                   std::vector<double>(dim * dim)};
-  for (int64_t i = 0; i < count; ++i) {
-    for (int64_t d = 0; d < dim; ++d) moments.mean[d] += rows.row(i)[d];
-  }
+  parallel.InOrder(count, dim, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t d = 0; d < dim; ++d) moments.mean[d] += rows.row(i)[d];
+    }
+  });
   for (double& x : moments.mean) x /= count;
   const int64_t padded = PaddedDim(count);
   std::vector<float> columns(dim * padded, 0.0f);
-  for (int64_t i = 0; i < count; ++i) {
-    for (int64_t d = 0; d < dim; ++d) {
-      columns[d * padded + i] = rows.row(i)[d] - moments.mean[d];
+  parallel.InOrder(count, 5 * dim, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t d = 0; d < dim; ++d) {
+        columns[d * padded + i] = rows.row(i)[d] - moments.mean[d];
+      }
     }
-  }
+  });
   parallel(dim, ProductCost(dim, padded), [&](int64_t begin, int64_t end) {
     for (int64_t d = begin; d < end; ++d) {
       for (int64_t e = 0; e < dim; ++e) {
@@ -87,7 +92,8 @@ inline void Orthonormalize(int64_t count, int64_t dim,
 // [num_axes, dim], greatest variance first; num_axes <= dim.
 inline std::vector<double> PrincipalAxes(const std::vector<double>& covariance,
                                          int64_t dim, int64_t num_axes,
-                                         Philox* random) {
+                                         Philox* random,
+                                         const ParallelFor& parallel) {
   constexpr int kMostPasses = 300;
   constexpr double kStill = 1e-7;
   // Some more, so that the last one asked for settles as fast.
@@ -97,6 +103,7 @@ inline std::vector<double> PrincipalAxes(const std::vector<double>& covariance,
   Orthonormalize(count, dim, &axes);
   for (int pass = 0; pass < kMostPasses; ++pass) {
     for (int64_t a = 0; a < count; ++a) {
+      parallel.Check();
       for (int64_t d = 0; d < dim; ++d) {
         double sum = 0;
         for (int64_t e = 0; e < dim; ++e) {
@@ -129,10 +136,12 @@ inline PrincipalPlanes PlanesOf(const PaddedRows& rows, int64_t num_axes,
   constexpr int64_t kSampledValues = int64_t{1} << 23;
   const int64_t dim = rows.dim;
   Philox random(seed);
-  const Moments moments = MomentsOf(
-      SampleRows(rows, std::max<int64_t>(kSampledValues / dim, 1), &random),
-      parallel);
-  const auto axes = PrincipalAxes(moments.covariance, dim, num_axes, &random);
+  const Moments moments =
+      MomentsOf(SampleRows(rows, std::max<int64_t>(kSampledValues / dim, 1),
+                           &random, parallel),
+                parallel);
+  const auto axes =
+      PrincipalAxes(moments.covariance, dim, num_axes, &random, parallel);
   PrincipalPlanes planes{Centres(num_axes, rows.padded), {}};
   for (int64_t a = 0; a < num_axes; ++a) {
     double threshold = 0;
@@ -169,6 +178,22 @@ inline std::vector<int32_t> CodesOf(const PaddedRows& rows,
   return codes;
 }
 
+// Rising, each once.
+inline std::vector<int32_t> DistinctCodes(const std::vector<int32_t>& codes,
+                                          const ParallelFor& parallel) {
+  std::vector<int32_t> distinct, some, both;
+  parallel.InOrder(codes.size(), /*cost=*/20, [&](int64_t begin, int64_t end) {
+    some.assign(codes.begin() + begin, codes.begin() + end);
+    std::sort(some.begin(), some.end());
+    both.clear();
+    std::set_union(distinct.begin(), distinct.end(), some.begin(),
+                   std::unique(some.begin(), some.end()),
+                   std::back_inserter(both));
+    distinct.swap(both);
+  });
+  return distinct;
+}
+
 // 1 <= num_bits <= 30; no more than dim are used.
 inline RowGroups PrincipalGroups(const PaddedRows& rows, int64_t num_bits,
                                  uint64_t seed, const ParallelFor& parallel) {
@@ -176,14 +201,16 @@ inline RowGroups PrincipalGroups(const PaddedRows& rows, int64_t num_bits,
       PlanesOf(rows, std::min(num_bits, rows.dim), seed, parallel);
   RowGroups groups;
   groups.group_of = CodesOf(rows, planes, parallel);
-  std::vector<int32_t> distinct = groups.group_of;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  for (int32_t& code : groups.group_of) {
-    code = std::lower_bound(distinct.begin(), distinct.end(), code) -
-           distinct.begin();
-  }
-  groups.Sort(distinct.size());
+  const std::vector<int32_t> distinct =
+      DistinctCodes(groups.group_of, parallel);
+  parallel(rows.count, /*cost=*/50, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int32_t& code = groups.group_of[i];
+      code = std::lower_bound(distinct.begin(), distinct.end(), code) -
+             distinct.begin();
+    }
+  });
+  groups.Sort(distinct.size(), parallel);
   return groups;
 }
 

@@ -26,9 +26,12 @@
 //     is the index before this one or null, `touched` what was marked since;
 //   Index Build(Source* source, const ParallelFor& parallel);
 //   and, if it has parts that are built one after the other, InParts(source),
-//   Begin(source), BuildPart(&source, part, &index), NumParts(index),
-//   IsOfShape(latest, next), whether parts of one fit in the other, and
-//   Replace(latest, next, n), `latest` with the first n parts of `next`;
+//   Begin(source), BuildPart(&source, part, parallel, &index),
+//   NumParts(index), IsOfShape(latest, next), whether parts of one fit in the
+//   other, and Replace(latest, next, n), `latest` with the first n parts of
+//   `next`. In the background `parallel` can be cancelled, and a build should
+//   not go on for more than some milliseconds without it;
+//   int64_t NumRows(const Index& index);
 //   std::string Write(const Index& index) and
 //   bool Read(const char* data, size_t size, Index* index), false if the bytes
 //     are no index.
@@ -36,12 +39,15 @@
 // An index that could not be built (memory) leaves the old one in place and
 // what was touched marked; the next Advance throws what that build threw.
 //
-// Thread-safe. The one place that starts a thread: a build of seconds must not
-// hold a thread of the pool that the steps compute on.
+// Thread-safe. To save takes the lock no longer than a copy of pointers and
+// marks, whatever it waits for and writes. The one place that starts a thread:
+// a build of seconds must not hold a thread of the pool that the steps compute
+// on.
 #ifndef TFXCLASS_CORE_REFRESHING_H_
 #define TFXCLASS_CORE_REFRESHING_H_
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -112,10 +118,17 @@ class Refreshing {
     return times_;
   }
 
-  // Rows that the step changes. Ids >= 0.
+  // Class rows of the index; 0 without one.
+  int64_t num_rows() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return HasIndex() ? num_rows_ : 0;
+  }
+
+  // Rows that the step changes, 0 <= ids < num_rows(). The first index reads
+  // all rows: without one nothing is kept.
   void Mark(const int64_t* ids, int64_t count) {
     std::lock_guard<std::mutex> lock(mutex_);
-    touched_.Mark(ids, count);
+    if (HasIndex()) touched_.Mark(ids, count);
   }
 
   // Builds from all of these rows now. False if they are not finite.
@@ -147,9 +160,7 @@ class Refreshing {
     ClassRows rows = {};
     if (!read(&rows)) return false;
     next_start_ = SaturatedAdd(steps.step, steps.interval);
-    if (ready_ == nullptr && pending_ == nullptr) {
-      return BuildNow(rows, options, parallel);
-    }
+    if (!HasIndex()) return BuildNow(rows, options, parallel);
     begun_ = steps.step;
     swap_at_ = SaturatedAdd(steps.step, steps.lag);
     if (Take(rows, options, ready_, parallel)) Start();
@@ -166,49 +177,82 @@ class Refreshing {
     return Advance(steps, ReadRows(read), options, parallel);
   }
 
+  // The state as it is now, with the pending index as it will be: steps go on
+  // while this waits for that.
   State Save() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    Join();  // a build that failed is not pending
     State state;
-    if (ready_) state.ready = Indexer::Write(*ready_);
-    if (pending_) state.pending = Indexer::Write(*pending_);
-    state.swap_at = swap_at_;
-    state.next_start = next_start_;
-    // Where it is swapped in at once, no part is due before.
-    state.begun = in_parts_ ? begun_ : swap_at_;
-    state.touched = touched_.Ids();
+    Shared ready;
+    std::shared_ptr<Pending> pending;
+    TouchedRows touched, taken;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!worker_.joinable()) Join();  // a build that failed is not pending
+      ready = ready_;
+      pending = pending_;
+      state.swap_at = swap_at_;
+      state.next_start = next_start_;
+      // Where it is swapped in at once, no part is due before.
+      state.begun = in_parts_ ? begun_ : swap_at_;
+      touched = touched_;
+      taken = taken_;
+      if (pending) AllowParts(-1);
+    }
+    if (pending && !WaitFor(*pending)) {
+      pending = nullptr;
+      touched.Absorb(&taken);
+    }
+    if (ready) state.ready = Indexer::Write(*ready);
+    if (pending) state.pending = Indexer::Write(pending->index);
+    state.touched = touched.Ids();
     return state;
   }
 
-  // False, with nothing changed, if the bytes are no index.
+  // False, with nothing changed, if the bytes are no index. Marks of rows that
+  // the index does not have are left out.
   bool Restore(const State& state) {
-    Shared ready, pending;
-    if (!ReadShared(state.ready, &ready) ||
-        !ReadShared(state.pending, &pending)) {
+    auto ready = std::make_shared<Index>();
+    auto pending = std::make_shared<Pending>();
+    if (!ReadIndex(state.ready, ready.get()) ||
+        !ReadIndex(state.pending, &pending->index)) {
       return false;
     }
+    pending->is_over = pending->is_built = true;
     std::lock_guard<std::mutex> lock(mutex_);
     Drop();
-    ready_ = std::move(ready);
-    pending_ = std::move(pending);
+    num_rows_ = 0;
+    ready_ = nullptr;
+    if (!state.ready.empty()) {
+      num_rows_ = Indexer::NumRows(*ready);
+      ready_ = std::move(ready);
+    }
+    if (!state.pending.empty()) {
+      num_rows_ = std::max(num_rows_, Indexer::NumRows(pending->index));
+      pending_ = std::move(pending);
+    }
     swap_at_ = state.swap_at;
     next_start_ = state.next_start;
     begun_ = state.begun;
     in_parts_ = true;
     num_swapped_ = 0;  // what has been is replaced again by the same
     touched_.Clear();
-    touched_.Mark(state.touched.data(), state.touched.size());
+    for (const int64_t id : state.touched) {
+      if (id < num_rows_) touched_.Mark(&id, 1);
+    }
     return true;
   }
 
  private:
-  static bool ReadShared(const std::string& bytes, Shared* index) {
-    if (bytes.empty()) return true;
-    auto read = std::make_shared<Index>();
-    if (!Indexer::Read(bytes.data(), bytes.size(), read.get())) return false;
-    *index = std::move(read);
-    return true;
+  // The index that a thread builds.
+  struct Pending {
+    Index index;
+    bool is_over = false, is_built = false;  // of parts_mutex_
+  };
+
+  static bool ReadIndex(const std::string& bytes, Index* index) {
+    return bytes.empty() || Indexer::Read(bytes.data(), bytes.size(), index);
   }
+
+  bool HasIndex() const { return ready_ != nullptr || pending_ != nullptr; }
 
   bool Take(const ClassRows& rows, const Options& options, const Shared& latest,
             const ParallelFor& parallel) {
@@ -216,6 +260,7 @@ class Refreshing {
       return false;
     }
     taken_.Absorb(&touched_);
+    num_rows_ = rows.count;
     return true;
   }
 
@@ -234,9 +279,9 @@ class Refreshing {
   }
 
   bool Begins(const RefreshSteps& steps) const {
-    const bool is_first = ready_ == nullptr && pending_ == nullptr;
     const bool is_free = pending_ == nullptr || steps.step >= swap_at_;
-    return is_first || steps.step >= next_start_ || (steps.drifted && is_free);
+    return !HasIndex() || steps.step >= next_start_ ||
+           (steps.drifted && is_free);
   }
 
   // Parts of the pending index that are there at `step`.
@@ -255,7 +300,7 @@ class Refreshing {
     if (due == num_parts) {
       Join();
       if (pending_ == nullptr) return;
-      ready_ = std::move(pending_);
+      ready_ = Shared(pending_, &pending_->index);
       pending_ = nullptr;
       taken_.Clear();
     } else if (due > num_swapped_) {
@@ -268,8 +313,8 @@ class Refreshing {
 
   int64_t NumParts() const {
     if constexpr (HasParts<Indexer>::value) {
-      if (in_parts_ && ready_ && Indexer::IsOfShape(*ready_, *pending_)) {
-        return Indexer::NumParts(*pending_);
+      if (in_parts_ && ready_ && Indexer::IsOfShape(*ready_, pending_->index)) {
+        return Indexer::NumParts(pending_->index);
       }
     }
     return 1;
@@ -278,7 +323,7 @@ class Refreshing {
   void ReplaceParts(int64_t num_parts) {
     if constexpr (HasParts<Indexer>::value) {
       ready_ = std::make_shared<Index>(
-          Indexer::Replace(*ready_, *pending_, num_parts));
+          Indexer::Replace(*ready_, pending_->index, num_parts));
     }
   }
 
@@ -292,10 +337,19 @@ class Refreshing {
   }
 
   // Lets the thread build so many, and some ahead; without end if negative.
+  // What was allowed stays so: Save may wait for it.
   void AllowParts(int64_t num_parts) {
     std::lock_guard<std::mutex> lock(parts_mutex_);
-    num_allowed_ = num_parts < 0 ? INT64_MAX : num_parts + kPartsAhead;
+    num_allowed_ = std::max(
+        num_allowed_, num_parts < 0 ? INT64_MAX : num_parts + kPartsAhead);
     part_changed_.notify_all();
+  }
+
+  // Until the thread is done with it. False if it could not be built.
+  bool WaitFor(const Pending& pending) {
+    std::unique_lock<std::mutex> lock(parts_mutex_);
+    part_changed_.wait(lock, [&] { return pending.is_over; });
+    return pending.is_built;
   }
 
   // What it throws, for want of memory or of a thread, fails as a build does.
@@ -304,33 +358,40 @@ class Refreshing {
     num_allowed_ = kPartsAhead;
     dropped_ = in_parts_ = false;
     failure_.Run([&] {
-      const auto next = std::make_shared<Index>();
+      const auto next = std::make_shared<Pending>();
       pending_ = next;
-      std::function<void()> build = [this, next] {
-        Record(SecondsOf([&] { *next = Indexer::Build(&source_, SerialFor); }));
+      const ParallelFor parallel = ParallelFor(SerialFor).Until(&dropped_);
+      std::function<void()> build = [this, next, parallel] {
+        Record(SecondsOf(
+            [&] { next->index = Indexer::Build(&source_, parallel); }));
       };
       if constexpr (HasParts<Indexer>::value) {
         if (Indexer::InParts(source_)) {
-          *next = Indexer::Begin(source_);
-          build = [this, next] { BuildParts(next.get()); };
+          next->index = Indexer::Begin(source_);
+          build = [this, next, parallel] {
+            BuildParts(parallel, &next->index);
+          };
           in_parts_ = true;
         }
       }
-      worker_ = std::thread([this, build] {
+      worker_ = std::thread([this, next, build] {
         failure_.Run(build);
         std::lock_guard<std::mutex> lock(parts_mutex_);
+        next->is_over = true;
+        next->is_built = !failure_.thrown();
         part_changed_.notify_all();
       });
     });
   }
 
-  void BuildParts(Index* next) {
+  void BuildParts(const ParallelFor& parallel, Index* next) {
     if constexpr (HasParts<Indexer>::value) {
       const int64_t num_parts = Indexer::NumParts(*next);
       double seconds = 0;
       for (int64_t part = 0; part < num_parts; ++part) {
-        if (!MayBuild(part)) return;
-        seconds += SecondsOf([&] { Indexer::BuildPart(&source_, part, next); });
+        WaitToBuild(part);
+        seconds += SecondsOf(
+            [&] { Indexer::BuildPart(&source_, part, parallel, next); });
         std::lock_guard<std::mutex> lock(parts_mutex_);
         num_built_ = part + 1;
         part_changed_.notify_all();
@@ -354,11 +415,12 @@ class Refreshing {
     times_.seconds = seconds;
   }
 
-  // Waits for the parts before to be swapped in. False if nobody wants it.
-  bool MayBuild(int64_t part) {
+  // Waits for the parts before to be swapped in. Throws Cancelled if nobody
+  // wants it.
+  void WaitToBuild(int64_t part) {
     std::unique_lock<std::mutex> lock(parts_mutex_);
     part_changed_.wait(lock, [&] { return part < num_allowed_ || dropped_; });
-    return !dropped_;
+    if (dropped_) throw Cancelled();
   }
 
   // Waits for the thread; its index is pending no more if it failed.
@@ -372,7 +434,7 @@ class Refreshing {
     touched_.Absorb(&taken_);
   }
 
-  // Waits for the thread; what it made, or why not, is of no use any more.
+  // Cancels the thread; what it made, or why not, is of no use any more.
   void Drop() {
     if (worker_.joinable()) {
       {
@@ -390,7 +452,9 @@ class Refreshing {
   std::mutex mutex_;
   std::thread worker_;
   typename Indexer::Source source_;
-  Shared ready_, pending_;
+  Shared ready_;
+  std::shared_ptr<Pending> pending_;
+  int64_t num_rows_ = 0;    // that were taken last, or were restored
   FirstException failure_;  // of the thread
   TouchedRows touched_;
   TouchedRows taken_;  // that the pending index was built with
@@ -400,7 +464,7 @@ class Refreshing {
   std::mutex parts_mutex_;   // of the rest
   std::condition_variable part_changed_;
   int64_t num_built_ = 0, num_allowed_ = 0;
-  bool dropped_ = false;
+  std::atomic<bool> dropped_{false};
   Times times_;
 };
 

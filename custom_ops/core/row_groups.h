@@ -12,6 +12,7 @@
 
 #include "core/active_classes.h"
 #include "core/id_set.h"
+#include "core/parallel.h"
 #include "core/philox.h"
 
 namespace tfxclass {
@@ -33,13 +34,18 @@ struct RowGroups {
   }
 
   // Sorts the rows by group_of, which is in [0, num_groups).
-  void Sort(int64_t num_groups) {
+  void Sort(int64_t num_groups, const ParallelFor& parallel) {
+    constexpr int64_t kCost = 5;
     offsets.assign(num_groups + 1, 0);
-    for (const int32_t group : group_of) ++offsets[group + 1];
+    parallel.InOrder(count(), kCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++offsets[group_of[i] + 1];
+    });
     for (int64_t g = 0; g < num_groups; ++g) offsets[g + 1] += offsets[g];
     std::vector<int32_t> next(offsets.begin(), offsets.end() - 1);
     ids.resize(count());
-    for (int64_t i = 0; i < count(); ++i) ids[next[group_of[i]]++] = i;
+    parallel.InOrder(count(), kCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ids[next[group_of[i]]++] = i;
+    });
   }
 };
 

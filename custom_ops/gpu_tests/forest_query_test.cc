@@ -104,9 +104,10 @@ Found QueryProcessor(const HashingForest& forest, const Rows& rows,
   const int64_t k = options.num_neighbors;
   Found found = {std::vector<int64_t>(batch * k),
                  std::vector<float>(batch * k)};
+  tfxclass::ForestVotes votes;
   tfxclass::ForestSearcher searcher(
       forest, {rows.values.data(), rows.count, rows.dim},
-      {k, options.num_candidates, options.normalize, options.bucket});
+      {k, options.num_candidates, options.normalize, options.bucket}, &votes);
   for (int64_t i = 0; i < batch; ++i) {
     searcher.Search(&queries[i * rows.dim], &found.ids[i * k],
                     &found.scores[i * k]);

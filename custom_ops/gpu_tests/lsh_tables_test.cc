@@ -125,6 +125,7 @@ void CheckFind(const Both& both, const Queries& queries, int64_t room) {
   Buffer<int64_t> excluded_buffer(excluded);
   Buffer<int32_t> most(both.tables.count);
   Buffer<GpuLshFound> found_buffer(1);
+  tfxclass::LshMarks marks;
   TestScratch scratch;
   Done(tfxclass::FindLshCandidates(
       both.tables, queries.on_device, excluded_buffer.data(), excluded.size(),
@@ -135,7 +136,7 @@ void CheckFind(const Both& both, const Queries& queries, int64_t room) {
                                    candidates.data(), &scratch, nullptr));
   OnHost host(both, queries);
   const auto expected =
-      host.searcher.Find(excluded.data(), excluded.size(), room, 9);
+      host.searcher.Find(excluded.data(), excluded.size(), room, 9, &marks);
   ExpectEqual(candidates.Read(), expected.ids, "candidates");
   Expect(found.least_votes == expected.least_votes, "least votes");
   Expect(found.pool == expected.pool, "pool");

@@ -21,7 +21,7 @@ class CpuForestQueryOp : public ForestQueryOp {
     return absl::OkStatus();
   }
 
-  absl::Status Find(OpKernelContext* c, IndexResource<ForestIndexer>*,
+  absl::Status Find(OpKernelContext* c, IndexResource<ForestIndexer>* resource,
                     const Forest& forest, const Tensor& rows,
                     const QueryOptions& options, const Found& found) override {
     const Tensor& queries = c->input(2);
@@ -29,7 +29,7 @@ class CpuForestQueryOp : public ForestQueryOp {
     const int64_t neighbors = options.num_neighbors;
     const int64_t cost = forest->trees.size() * 2000 + neighbors * 100;
     PoolOf(c)(queries.dim_size(0), cost, [&](int64_t begin, int64_t end) {
-      ForestSearcher searcher(*forest, RowsOf(rows), options);
+      ForestSearcher searcher(*forest, RowsOf(rows), options, &resource->marks);
       for (int64_t i = begin; i < end; ++i) {
         searcher.Search(queries.flat<float>().data() + i * forest->dim,
                         found.ids->flat<int64_t>().data() + i * neighbors,

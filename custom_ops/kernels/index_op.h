@@ -25,6 +25,7 @@ class IndexResource : public tensorflow::ResourceBase {
  public:
   std::string DebugString() const override { return Indexer::kName; }
   Refreshing<Indexer> index;
+  typename Indexer::Marks marks;
 
   // What a GPU has of the index `of`.
   struct DeviceCopy {
@@ -201,7 +202,9 @@ class IndexMarkOp : public tensorflow::OpKernel {
     tensorflow::core::RefCountPtr<IndexResource<Indexer>> resource;
     OP_REQUIRES_OK(c, LookupIndex(c, &resource));
     const tensorflow::Tensor& ids = c->input(1);
-    OP_REQUIRES_OK(c, CheckIds("ids", ids, INT32_MAX));
+    // Without an index nothing is marked.
+    const int64_t num_rows = resource->index.num_rows();
+    OP_REQUIRES_OK(c, CheckIds("ids", ids, num_rows ? num_rows : INT32_MAX));
     resource->index.Mark(ids.flat<int64_t>().data(), ids.NumElements());
   }
 };

@@ -43,9 +43,9 @@ class LshQueryOp : public OpKernel {
       const int64_t* t = targets.flat<int64_t>().data();
       const int64_t num_targets = targets.NumElements();
       const ParallelFor pool = PoolOf(c);
-      found =
-          LshSearcher(*tables, queries, pool)
-              .Find(t, num_targets, limits.Room(t, num_targets), limits.seed);
+      found = LshSearcher(*tables, queries, pool)
+                  .Find(t, num_targets, limits.Room(t, num_targets),
+                        limits.seed, &resource->marks);
     }
     Tensor* candidates;
     const int64_t size = found.ids.size();

@@ -114,9 +114,10 @@ void QueriesInThreadsEqualOneAfterTheOther() {
   const HashingForest forest = BuildForest(rows, {5, 20, 3}, SerialFor);
   QueryOptions options;
   options.num_neighbors = neighbors;
+  ForestVotes votes;
   const auto search = [&](int64_t begin, int64_t end, int64_t* ids) {
     std::vector<float> scores(neighbors);
-    ForestSearcher searcher(forest, RowsOf(kernel, dim), options);
+    ForestSearcher searcher(forest, RowsOf(kernel, dim), options, &votes);
     for (int64_t i = begin; i < end; ++i) {
       searcher.Search(&features[i * dim], ids + i * neighbors, scores.data());
     }
@@ -128,6 +129,7 @@ void QueriesInThreadsEqualOneAfterTheOther() {
   first.join();
   second.join();
   CHECK(serial == parallel);
+  CHECK(votes.num_idle() >= 1 && votes.num_idle() <= 2);
   for (const int64_t id : serial) CHECK(id >= -1 && id < count);
 }
 
@@ -135,7 +137,8 @@ std::vector<int64_t> Found(const HashingForest& forest, const ClassRows& rows,
                            const std::vector<float>& queries) {
   QueryOptions options;
   options.num_neighbors = 5;
-  ForestSearcher searcher(forest, rows, options);
+  ForestVotes votes;
+  ForestSearcher searcher(forest, rows, options, &votes);
   std::vector<float> scores(5);
   std::vector<int64_t> ids(queries.size() / forest.dim * 5);
   for (size_t i = 0; i < ids.size() / 5; ++i) {
@@ -202,7 +205,8 @@ bool ReadsAndSearches(const std::string& bytes,
   if (forest.count != count || forest.dim != dim) return true;
   QueryOptions options;
   options.num_neighbors = 3;
-  ForestSearcher searcher(forest, RowsOf(kernel, dim), options);
+  ForestVotes votes;
+  ForestSearcher searcher(forest, RowsOf(kernel, dim), options, &votes);
   int64_t ids[3];
   float scores[3];
   for (int64_t i = 0; i < 5; ++i) {
@@ -271,7 +275,8 @@ void TreesAreReplacedOneByOne() {
       const int64_t begun = step < 5 ? 0 : (step - 1) / 4 * 4;
       const int64_t before = begun <= 4 ? 0 : begun - 4;
       options.seed = t < done ? begun : before;
-      CHECK(SameTree(*BuildTree(normal, options, t), *seen.back()->trees[t]));
+      CHECK(SameTree(*BuildTree(normal, options, t, SerialFor),
+                     *seen.back()->trees[t]));
     }
   }
   CHECK(seen[0]->trees[7] == seen[6]->trees[7]);  // shared, not copied

@@ -111,6 +111,21 @@ void LabelsAreIndependent() {
   }
 }
 
+// Where float counts stop at 2^24: more rows of a label add nothing.
+void ManyPositivesAreCounted() {
+  const std::vector<int64_t> splits = {0, 2, 3, 3};
+  const std::vector<uint8_t> columns = {1, 1, 0};
+  int64_t positives[kLanes] = {int64_t{1} << 24, int64_t{1} << 24};
+  const TileLabels labels = {splits, columns};
+  internal::CountPositives<kLanes>(labels, 3, positives);
+  CHECK(positives[0] == (1 << 24) + 1 && positives[1] == (1 << 24) + 1);
+  const int64_t many = int64_t{1} << 30;
+  CHECK(internal::LogOdds(many, 2 * many) == 0.0f);
+  // One row without the label is not lost beside them.
+  const float most = internal::LogOdds(many, many + 1);
+  CHECK(std::abs(most - std::log(many / 1.5)) < 1e-4);
+}
+
 void NothingToLearn() {
   const Case no_rows(0, 5, 3, 1), no_labels(10, 5, 0, 1), wide(3, 0, 70, 2);
   DualOptions options;
@@ -185,6 +200,7 @@ void LoneFeaturesHaveTheirWeights() {
 int main() {
   tfxclass::SameWhateverTheThreads();
   tfxclass::LabelsAreIndependent();
+  tfxclass::ManyPositivesAreCounted();
   tfxclass::NothingToLearn();
   tfxclass::WeightsBelowTheThresholdAreDropped();
   tfxclass::LoneFeaturesHaveTheirWeights();

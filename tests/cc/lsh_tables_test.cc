@@ -351,13 +351,17 @@ void QueriesKeepTheMostVoted() {
     most[5] = most[200] = 0;
     const std::vector<int64_t> targets = {5, -1, 200};
     const ParallelFor parallel = TwoThreads;
+    LshMarks marks;
     LshSearcher searcher(tables, batch.queries, parallel);
     for (const int64_t room : {1000, 60, 1, 0, -3}) {
-      const LshCandidates found = searcher.Find(targets.data(), 3, room, 1);
+      const LshCandidates found =
+          searcher.Find(targets.data(), 3, room, 1, &marks);
       CHECK(found.probed.size() == 19);
       CheckKept(most, room, found);
       CheckMembers(votes, found, searcher);
     }
+    // One for each thread, and one for what all of them found.
+    CHECK(marks.num_idle() >= 2 && marks.num_idle() <= 3);
   }
 }
 
@@ -369,8 +373,9 @@ bool ReadsAndQueries(const std::string& bytes) {
   if (tables.dim != kDim) return true;
   const Batch batch;
   const ParallelFor parallel = SerialFor;
+  LshMarks marks;
   LshSearcher searcher(tables, batch.queries, parallel);
-  for (const int64_t id : searcher.Find(nullptr, 0, 50, 1).ids) {
+  for (const int64_t id : searcher.Find(nullptr, 0, 50, 1, &marks).ids) {
     CHECK(id >= 0 && id < tables.count);
   }
   return true;

@@ -41,6 +41,7 @@ struct NotesIndexer {
     if (source->first == kTooLarge) throw std::bad_alloc();
     return *source;
   }
+  static int64_t NumRows(const Index&) { return 1000; }
   static std::string Write(const Index& index) {
     return std::string(1, static_cast<char>(index.option));
   }
@@ -276,6 +277,132 @@ void TouchedRowsAreASet() {
   CHECK(touched.Ids().empty());
 }
 
+// Marks of rows that the restored index does not have would take their memory.
+void MarksWithoutARowAreLeftOut() {
+  Steps steps;
+  const std::vector<int64_t> ids = {3, 999, 1000, int64_t{1} << 30};
+  CHECK(steps.index.num_rows() == 0);
+  steps.index.Mark(ids.data(), ids.size());
+  CHECK(steps.index.Save().touched.empty());
+  CHECK(steps.Advance(0, 4, 4) && steps.index.num_rows() == 1);
+  CHECK(steps.index.Restore({"", "", 0, 0, 0, ids}));
+  CHECK(steps.index.num_rows() == 0 && steps.index.Save().touched.empty());
+  CHECK(steps.index.Restore({"a", "", 0, 0, 0, ids}));
+  CHECK(steps.index.num_rows() == 1000);
+  CHECK(steps.index.Save().touched == std::vector<int64_t>({3, 999}));
+}
+
+// Closed, it keeps those who pass it waiting, for some seconds at most.
+class Gate {
+ public:
+  void Close() { open_ = false; }
+  void Open() { open_ = true; }
+  bool reached() const { return reached_; }
+  bool timed_out() const { return timed_out_; }
+
+  // check() may throw.
+  template <class Check>
+  void Pass(const Check& check) {
+    reached_ = true;
+    for (int i = 0; !open_ && i < 5000; ++i) {
+      check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (!open_) timed_out_ = true;
+  }
+  void Pass() {
+    Pass([] {});
+  }
+  void Await() const {
+    while (!reached_) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool> open_{true}, reached_{false}, timed_out_{false};
+};
+
+// It passes a gate where it is built in the background, and where written.
+struct GatedIndexer : NotesIndexer {
+  struct Gates {
+    Gate build, write;
+  };
+  struct Index {
+    Gates* gates = nullptr;
+  };
+  using Options = Gates*;
+  using Source = Index;
+
+  static bool Take(const ClassRows&, const Options& gates,
+                   const std::shared_ptr<const Index>&, const TouchedRows&,
+                   const ParallelFor&, Source* source) {
+    *source = {gates};
+    return true;
+  }
+  static Index Build(Source* source, const ParallelFor& parallel) {
+    source->gates->build.Pass([&] { parallel.Check(); });
+    return *source;
+  }
+  static int64_t NumRows(const Index&) { return 1; }
+  static std::string Write(const Index& index) {
+    index.gates->write.Pass();
+    return "x";
+  }
+  static bool Read(const char*, size_t, Index*) { return true; }
+};
+
+// Steps go on while another thread saves: while it waits for a build, and while
+// it writes.
+void NobodyWaitsForASave() {
+  for (const bool is_building : {false, true}) {
+    GatedIndexer::Gates gates;
+    Gate* const gate = is_building ? &gates.build : &gates.write;
+    Refreshing<GatedIndexer> index;
+    const float row = 0;
+    const auto advance = [&](int64_t step) {
+      return index.Advance({step, 8, 8}, {&row, 1, 1}, &gates, SerialFor);
+    };
+    const int64_t id = 0;
+    CHECK(advance(0));
+    gate->Close();
+    CHECK(advance(8));
+    Refreshing<GatedIndexer>::State state;
+    std::thread saver([&] { state = index.Save(); });
+    gate->Await();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (int64_t step = 9; step < 16; ++step) {
+      CHECK(advance(step) && index.ready() != nullptr);
+      index.Mark(&id, 1);
+    }
+    CHECK(!gate->timed_out());
+    gate->Open();
+    saver.join();
+    CHECK(state.ready == "x" && state.pending == "x" && state.swap_at == 16);
+    CHECK(advance(16));
+  }
+}
+
+// Nothing waits for a build that nobody wants any more.
+void ABuildIsCancelled() {
+  GatedIndexer::Gates gates;
+  const float row = 0;
+  Refreshing<GatedIndexer>::State state;
+  std::thread saver;
+  {
+    Refreshing<GatedIndexer> index;
+    for (const int64_t step : {0, 8}) {
+      CHECK(index.Advance({step, 8, 8}, {&row, 1, 1}, &gates, SerialFor));
+      gates.build.Close();
+    }
+    saver = std::thread([&] { state = index.Save(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    // The dropped index is not saved.
+    CHECK(index.Restore({"x", "", 0, 0, 0, {}}));
+    saver.join();
+    CHECK(state.ready == "x" && state.pending.empty());
+  }
+  CHECK(!gates.build.timed_out());
+}
+
 // An index of ten parts that counts those built and those alive.
 struct PartsIndexer {
   struct Part {
@@ -304,7 +431,9 @@ struct PartsIndexer {
   }
   static bool InParts(const Source&) { return true; }
   static Index Begin(const Source&) { return {{kParts, nullptr}}; }
-  static void BuildPart(Source* source, int64_t part, Index* index) {
+  static int64_t NumRows(const Index&) { return 1; }
+  static void BuildPart(Source* source, int64_t part, const ParallelFor&,
+                        Index* index) {
     index->parts[part] = std::make_shared<Part>(*source);
   }
   static int64_t NumParts(const Index& index) { return index.parts.size(); }
@@ -355,5 +484,8 @@ int main() {
   tfxclass::ABuildThatIsRefusedKeepsTheMarksOfADroppedOne();
   tfxclass::RowsThatAreNotFiniteStartNothing();
   tfxclass::TouchedRowsAreASet();
+  tfxclass::MarksWithoutARowAreLeftOut();
+  tfxclass::NobodyWaitsForASave();
+  tfxclass::ABuildIsCancelled();
   tfxclass::PartsAreBuiltLittleAheadOfTheirSwap();
 }

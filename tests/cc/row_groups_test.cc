@@ -146,7 +146,8 @@ void AxesAreEigenvectorsInTheirOrder() {
   const PaddedRows rows = Prepare(kernel, dim, /*normalize=*/false);
   const Moments moments = MomentsOf(rows, SerialFor);
   Philox random(2);
-  const auto axes = PrincipalAxes(moments.covariance, dim, num_axes, &random);
+  const auto axes =
+      PrincipalAxes(moments.covariance, dim, num_axes, &random, SerialFor);
   double before = 1e9;
   for (int64_t a = 0; a < num_axes; ++a) {
     std::vector<double> image(dim, 0.0);
@@ -169,7 +170,7 @@ void AxesAreEigenvectorsInTheirOrder() {
 void MembersAreDistinctAndOfTheGroups() {
   RowGroups groups;
   groups.group_of = {0, 1, 2, 1, 1, 0, 4, 1, 2};
-  groups.Sort(5);
+  groups.Sort(5, SerialFor);
   const std::vector<int64_t> targets = {3, -1, 6, 4};
   const std::set<int64_t> all = {1, 3, 4, 7, 6};
   std::set<int64_t> drawn;

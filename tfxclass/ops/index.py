@@ -1,5 +1,6 @@
 """Base of the indexes of class vectors: handle and saved state."""
 
+import os
 import uuid
 import weakref
 from collections.abc import Callable
@@ -21,6 +22,16 @@ _UNUSED = {
     "steps": np.zeros(3, np.int64),
     "touched": np.zeros(0, np.int64),
 }
+
+
+def query_threads() -> int:
+    """How many threads search an index at once, at most, in this process."""
+    given = tf.config.threading.get_intra_op_parallelism_threads()
+    given = given or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+    if given > 0:
+        return given
+    has_affinity = hasattr(os, "sched_getaffinity")  # Linux
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
 
 
 class RefreshingIndex:
@@ -56,7 +67,14 @@ class RefreshingIndex:
         return getattr(library.ops, f"tfxclass_{self.prefix}_{name}")
 
     def mark(self, ids: tf.Tensor) -> Any:
-        """Records rows that change, int64, for the next refresh."""
+        """Records rows that change, int64, for the next refresh.
+
+        Without an index there is nothing to record: the first one reads all
+        rows.
+
+        Raises:
+            InvalidArgumentError: ids that are no rows of the index.
+        """
         return self.op("mark")(self.handle, ids)
 
     def times(self) -> tuple[int, float]:

@@ -108,8 +108,8 @@ class ForestSearch:
         width = -(-(sketch or dim) // 16) * 16
         cells = 2 * num_classes // self._sampler.leaf_size + 1
         tree = 4 * num_classes + cells * (2 * 16 + 2 * width + 8)
-        # While it is built: where each row is, beside the directions of all;
-        # and while it is queried, a vote a class.
+        # While it is built: where each row is, and the directions of all. The
+        # votes of one thread: trees do not depend on the number of threads.
         built = _TREES_AHEAD * (tree + 4 * num_classes)
         fixed = num_classes * (width + 2)
         if self._sampler.searched_fraction() < 1:
@@ -117,11 +117,16 @@ class ForestSearch:
         return num_trees * tree + built + fixed
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        """Bytes of the forest and of the neighbor cache, refresh included."""
+        """Bytes of the forest and of the neighbor cache.
+
+        They include a refresh, and the votes of all threads of this process: a
+        byte for each class.
+        """
         if not self.is_used:
             return neighbor_cache.bytes_of(num_classes, dim)
         sizes = self.trees_and_sketch(num_classes, dim)
-        return self._bytes_of(num_classes, dim, *sizes)
+        votes = max(self._sampler.vote_arrays() - 1, 0) * num_classes
+        return self._bytes_of(num_classes, dim, *sizes) + votes
 
     def build_index(self, kernel: Variable) -> None:
         """Builds a forest of the class vectors as they are, now."""

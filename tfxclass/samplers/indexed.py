@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
+from tfxclass.ops.index import query_threads
 from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.neighbor_cache import label_of
@@ -121,6 +122,13 @@ class IndexedSampler(Sampler):
 
     def is_on_gpu(self) -> bool:
         return self.index is not None and "GPU" in (self.index.device or "")
+
+    def vote_arrays(self) -> int:
+        """Arrays of votes, one for each thread that searches the index.
+
+        A GPU keeps votes in its own memory.
+        """
+        return 0 if self.is_on_gpu() else query_threads()
 
     @property
     def persistent_weights(self) -> list[keras.Variable]:

@@ -257,6 +257,8 @@ class LSHSampler(IndexedSampler):
         tables = lsh_options.bytes_of(
             self, num_classes, *self.functions(num_classes)
         )
+        # Two bytes for each class and thread, above the votes of the batch.
+        tables += 2 * self.vote_arrays() * num_classes
         if self.searched_fraction() == 1:
             return tables
         return tables + neighbor_cache.bytes_of(num_classes, dim)

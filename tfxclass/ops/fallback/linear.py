@@ -260,7 +260,7 @@ def _train(rows, row_labels, ids, members, start, num_features, options):
 
 def _log_odds(row_labels, ids, members):
     """Log-odds of each label, where the penalty of its bias is 0."""
-    positives = np.zeros(len(ids), np.float32)
+    positives = np.zeros(len(ids), np.int64)
     for member in members:
         positives += np.isin(ids, _of(row_labels, member))
     negatives = len(members) - positives
