@@ -2,6 +2,7 @@
 #ifndef TFXCLASS_KERNELS_ROW_OP_H_
 #define TFXCLASS_KERNELS_ROW_OP_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "kernels/kernel_utils.h"
@@ -144,7 +145,9 @@ class RowOp : public tensorflow::OpKernel {
       TF_RETURN_IF_ERROR(CheckRowGradients(ids, *grads, shape));
     }
     TF_RETURN_IF_ERROR(check_shape(shape));
-    TF_RETURN_IF_ERROR(variables->MakeWritable(c, copy));
+    size_t copied;
+    TF_RETURN_IF_ERROR(variables->MakeWritable(c, copy, &copied));
+    WarnOfCopies(c, copied);
     for (int i = 0; i < matrices; ++i) {
       rows->matrices[i] = variables->bytes(i);
     }
@@ -154,9 +157,30 @@ class RowOp : public tensorflow::OpKernel {
   }
 
  private:
+  // One copy is a checkpoint, say, or the snapshot of an index. Several in a
+  // row are a reader that keeps what it read in each step.
+  void WarnOfCopies(tensorflow::OpKernelContext* c, size_t copied) const {
+    constexpr size_t kLarge = 16 << 20;
+    constexpr int kInARow = 3;
+    if (copied < kLarge) {
+      copies_in_a_row_ = 0;
+    } else if (copies_in_a_row_++ == kInARow - 1 &&
+               !has_warned_.exchange(true)) {
+      LOG(WARNING)
+          << "Each step copies the variable "
+          << c->input(0).scalar<tensorflow::ResourceHandle>()().name() << ", "
+          << (copied >> 20)
+          << " MB, because a tensor that was read from it, such as "
+             "tf.convert_to_tensor(head.kernel), is kept in each step. Fix: "
+             "keep head.kernel.numpy(), which is a copy, or nothing.";
+    }
+  }
+
   RowTypes types_;
   bool row_moments_ = false, bfloat16_moments_ = false;
   int num_slots_ = 0;
+  mutable std::atomic<int> copies_in_a_row_{0};
+  mutable std::atomic<bool> has_warned_{false};
 };
 
 // For Open where there is nothing more to check.

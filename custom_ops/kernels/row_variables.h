@@ -74,10 +74,13 @@ class RowVariables {
     return absl::OkStatus();
   }
 
-  // copy(to, from, bytes) copies the memory of a tensor.
+  // copy(to, from, bytes) copies the memory of a tensor. `*copied_bytes` are
+  // those of the first variable, the matrix; 0 without a copy.
   template <class Copy>
   absl::Status MakeWritable(tensorflow::OpKernelContext* context,
-                            const Copy& copy_bytes) {
+                            const Copy& copy_bytes,
+                            size_t* copied_bytes = nullptr) {
+    if (copied_bytes != nullptr) *copied_bytes = 0;
     for (const auto& variable : variables_) {
       tensorflow::Tensor* tensor = variable->tensor();
       if (variable->copy_on_read_mode.load() || tensor->RefCountIsOne() ||
@@ -92,6 +95,9 @@ class RowVariables {
       TF_RETURN_IF_ERROR(
           copy_bytes(copy.data(), tensor->data(), tensor->TotalBytes()));
       *tensor = copy;
+      if (copied_bytes != nullptr && variable == variables_.front()) {
+        *copied_bytes = copy.TotalBytes();
+      }
     }
     return absl::OkStatus();
   }
