@@ -61,9 +61,8 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
 
     Raises:
         ValueError: if the model ends in something else, is not built, or was
-            made outside of the strategy that is in scope; or if the head has
-            another number of classes, another activation, or no bias for the
-            bias of the layer.
+            made outside of the strategy that is in scope. Also if the head has
+            another number of classes or activation, or lacks a bias.
 
     Example:
 

@@ -216,9 +216,9 @@ def top_k(
         fewer than `k` classes, or a score is NaN, ids are -1 and scores 0.
 
     Raises:
-        ValueError: if there is no single head, `k` is out of range, the model
-            is not built, several filters are used, an input has the name of a
-            filter, or `boost` is used with a head without plain logits.
+        ValueError: if there is no single head, `k` is out of range, or the
+            model is not built. Also for several filters, an input with the name
+            of a filter, or `boost` with a head without plain logits.
         InvalidArgumentError: in a call, if ids of a filter are out of range.
 
     Example:

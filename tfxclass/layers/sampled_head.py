@@ -41,11 +41,11 @@ class SampledHead(ClassHead):
             labels and no other classes, and the first such step prints a
             warning.
         sampler: a `tfxclass.samplers.Sampler`, or the name of one with default
-            arguments: `"uniform"`, `"log_uniform"` (for classes numbered by
-            falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"batch"` (the labels of
-            the batch, see `BatchSampler`), or `"auto"` (uniform, plus similar
-            classes when that helps, see `AutoSampler`).
+            arguments. `"auto"` is uniform, plus similar classes when that helps
+            (`AutoSampler`). `"uniform"` is the fastest. For `"log_uniform"`,
+            classes are numbered by falling frequency. `"batch"` takes the
+            labels of the batch (`BatchSampler`). Others are `"top_k"`,
+            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"kmeans"`, `"pca_hash"`.
         placement: None, or `"host"` for a class matrix that is too large for
             the device. The class matrix, its optimizer state and the sampler's
             index then lie in host memory. A training step copies the sampled

@@ -98,8 +98,8 @@ class NormalizedCumulativeGradient(CumulativeProbability):
     """NCG_K: the fraction of the gradient's energy in the top k classes.
 
     It is the sum of (p - y)^2 of an example over the k classes with the highest
-    logits, divided by the sum over all classes (equation 5 of the paper). p are
-    the probabilities and y the weights of the labels. Use it for diagnosis
+    logits, divided by the sum over all classes (equation 5 of the paper). Here
+    p are the probabilities and y the weights of the labels. Use it for diagnosis
     only, since it costs as much as the full softmax.
 
     Args:

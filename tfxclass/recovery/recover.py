@@ -98,9 +98,9 @@ def recover(
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
 
     Raises:
-        ValueError: if the head is of another kind or has cosine logits, `l2` of
-            the dual is not positive, the dataset has no labels, batches or
-            examples, numbers are not finite, or a checkpoint belongs to
+        ValueError: if the head is of another kind or has cosine logits, or
+            `l2` of the dual is not positive. Also if the dataset has no labels
+            or examples, numbers are not finite, or a checkpoint belongs to
             something else.
 
     Example:

@@ -77,8 +77,8 @@ class StepRecovery(RecoverySums):
         G = (Y - P)^T X / n,  S = X^T X / n,  p = class frequencies
 
     V are the short class vectors, R is the projection, X are the features, Y
-    the labels and P the probabilities of the projected model. -G is the
-    gradient of the mean loss at the lifted matrix. The lifted matrix has the
+    the labels and P the probabilities of the projected model. The gradient of
+    the mean loss at the lifted matrix is -G. The lifted matrix has the
     logits of the projected model. The two
     other factors approximate the inverse of its second derivative, as in
     natural gradient methods: the derivative for class c is about `p_c S`. It
@@ -86,9 +86,9 @@ class StepRecovery(RecoverySums):
 
     eta, mu, q and keep are chosen by the loss on held-out examples: a uniform
     sample of a tenth of all examples, at most 4,096 (`rows_held_out`). They are
-    not part of the sums. eta = 0 and keep = 1 give the lifted matrix, so the
-    step is never worse on these examples. keep is less than 1 only if the
-    projected model is overconfident: then it alone lowers the loss.
+    not part of the sums. With eta = 0 and keep = 1 the result is the lifted
+    matrix, so the step is never worse on these examples. Only if the projected
+    model is overconfident is keep less than 1. Then it alone lowers the loss.
 
     The search costs the logits of at most 277,504 examples (a sixth for a
     million classes), whatever the size of the data, and memory for a few blocks

@@ -49,9 +49,9 @@ class AutoSampler(IndexedSampler):
     noise costs more than the search.
 
     The measure is v = N / (m k_eff), the relative variance of the uniform
-    estimate from m negatives of N classes. k_eff is the effective number of
-    classes that share the probability mass: (sum p)^2 / sum p^2 over the
-    classes that are not labels. The variance matters in proportion to the
+    estimate from m negatives of N classes. The effective number of classes that
+    share the probability mass is k_eff = (sum p)^2 / sum p^2. Its sums are over
+    the classes that are not labels. The variance matters in proportion to the
     model's uncertainty about the labels, 1 - p_y. Both are computed exactly for
     16 examples of a batch from time to time. Similar classes are used (`choice`
     1) while the mean of v (1 - p_y) exceeds half the relative cost of a step
