@@ -118,7 +118,7 @@ void ManyPositivesAreCounted() {
   int64_t positives[kLanes] = {int64_t{1} << 24, int64_t{1} << 24};
   const TileLabels labels = {splits, columns};
   internal::CountPositives<kLanes>(labels, 3, positives);
-  CHECK(positives[0] == (1 << 24) + 1 && positives[1] == (1 << 24) + 1);
+  CHECK(positives[0] - (1 << 24) == 1 && positives[1] - (1 << 24) == 1);
   const int64_t many = int64_t{1} << 30;
   CHECK(internal::LogOdds(many, 2 * many) == 0.0f);
   // One row without the label is not lost beside them.

@@ -197,8 +197,7 @@ def describe_index(kind):
     @described(f"{kind}_mark", followed(kind, "index"))
     def draw_mark(d):
         index, kernel = draw_index(d, kind)
-        bound = len(kernel) + d.choice([0, 70, 10**8])
-        return {"index": index, "ids": d.ids((d.size(),), bound)}
+        return {"index": index, "ids": d.ids((d.size(),), len(kernel))}
 
     @described(f"{kind}_times", check_times)
     def draw_times(d):
