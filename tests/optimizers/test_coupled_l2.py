@@ -64,6 +64,30 @@ def test_excluded_variables_and_config():
     assert keras.optimizers.deserialize(json.loads(text)).l2 == L2
 
 
+def test_a_step_of_all_classes_is_regularised():
+    """Without `l2` an exact softmax is updated class by class."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(24, 4)).astype(np.float32)
+    y = random.integers(0, 30, 24)
+    head = tfxclass.layers.FullSoftmax(30, seed=1)
+    head.build((None, 4))
+    optimizer = tfxclass.optimizers.LazySGD(0.1, l2=L2)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(head.compute_loss(x, y, training=True))
+        grads = tape.gradient(loss, [head.kernel.value])
+        optimizer.apply(grads, [head.kernel])
+        return tf.convert_to_tensor(grads[0])
+
+    optimizer.build([head.kernel])
+    start = head.kernel.numpy()
+    gradient = step().numpy()
+    expected = start - 0.1 * (gradient + L2 * start)
+    np.testing.assert_allclose(head.kernel, expected, atol=1e-6)
+
+
 def test_fit_reaches_the_regularised_optimum():
     """One-vs-rest ridge of a head: where its gradient is nothing."""
     random = np.random.default_rng(0)

@@ -266,6 +266,22 @@ def test_resumed_model_continues_bit_for_bit(name, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_dense_gradient_has_one_moment_for_each_class_vector():
+    """As the same gradient of all rows by name."""
+    values = tf.random.stateless_normal([ROWS, DIM], (1, 2))
+    rows = tf.IndexedSlices(values, tf.range(ROWS), tf.constant([ROWS, DIM]))
+    kernels = []
+    for gradient in (values, rows):
+        head = layers.FullSoftmax(ROWS)
+        head.build((None, DIM))
+        head.kernel.assign(tf.ones([ROWS, DIM]))
+        optimizer = optimizers.LazyAdam(0.1, second_moment="row")
+        for _ in range(2):
+            optimizer.apply([gradient], [head.kernel])
+        kernels.append(head.kernel.numpy())
+    np.testing.assert_allclose(*kernels, **TOLERANCE)
+
+
 def test_class_vectors_of_one_seed_are_rounded_apart():
     """Equal matrices that get equal gradients do not stay equal."""
     kernels = []

@@ -18,9 +18,11 @@ from tfxclass.samplers.effective import effective_classes
 CLASSES, DIM, SAMPLED = 400, 8, 60
 
 
-def built(rows=None, sampled=SAMPLED, **options):
+def built(rows=None, sampled=SAMPLED, similarity="dot", **options):
     sampler = samplers.AutoSampler(sampled, num_trees=5, seed=3, **options)
-    head = layers.SampledSoftmax(CLASSES, sampler=sampler)
+    head = layers.SampledSoftmax(
+        CLASSES, sampler=sampler, similarity=similarity
+    )
     head.build((None, DIM))
     head.kernel.assign(clustered(CLASSES, DIM) if rows is None else rows)
     return head
@@ -230,6 +232,36 @@ def test_the_cached_neighbors_of_all_labels_of_a_row_count(
     head.sampler.neighbor_cache.weight.assign(memory)
     head.sampler.sample(tf.constant(query), tf.constant(labels), head.kernel)
     assert measured(head)["recall"] == expected
+
+
+def test_neighbors_of_given_negatives_are_not_cached(probe_each_step):
+    """The recall is of what the labels of a sample are known to be near."""
+    head = built()
+    rows = head.kernel.numpy()
+    query = 3 * rows[7:8]
+    negative, label = 300, 7
+    order = np.argsort(-(query @ rows.T)[0])
+    best = [c for c in order.tolist() if c not in (negative, label)][:8]
+    memory = np.full((CLASSES, 10), -1)
+    memory[label] = [label, 0, *best[:4], *[-1] * 4]
+    memory[negative] = [negative, 0, *best[4:], *[-1] * 4]
+    head.sampler.neighbor_cache.weight.assign(memory)
+    head.sampler.num_negatives = 1
+    ids = tf.constant([[negative, label]], tf.int64)
+    head.sampler.sample(tf.constant(query), ids, head.kernel)
+    assert measured(head)["recall"] == 0.5
+
+
+def test_lengths_of_class_vectors_do_not_count_under_cosine(probe_each_step):
+    rows = clustered(CLASSES, DIM)
+    lengths = np.random.default_rng(0).uniform(0.1, 10.0, (CLASSES, 1))
+    features, labels = clustered(12, DIM, seed=5), np.arange(12)
+    found = []
+    for matrix in (rows, rows * lengths):
+        head = built(matrix, similarity="cosine")
+        step(head, head.queries(tf.constant(features)), labels)
+        found.append(measured(head)["k_eff"])
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
 def test_a_forest_is_asked_as_well_where_that_is_wanted(probe_each_step):

@@ -18,6 +18,8 @@ from tests.support.cases import quick
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
+from tfxclass.samplers.candidates import neighbors_a_row
+from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.replicas import finite
 from tfxclass.samplers.shards import ShardSamplers
 
@@ -171,6 +173,41 @@ def test_products_of_huge_features_are_finite():
     products = tf.matmul(found, found, transpose_b=True).numpy()
     assert np.isfinite(products).all() and (np.diag(products)[:2] > 0).all()
     np.testing.assert_array_equal(found[2:], [[0, 0], [0, 0], [2, -3]])
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.99, 1.0])
+def test_candidates_leave_one_class_for_the_fill(fraction):
+    """The number of classes may be known in a step only."""
+    for count in range(30):
+        part = int(part_of(count, fraction))
+        in_step = part_of(tf.constant(count, tf.int64), tf.constant(fraction))
+        assert part == in_step
+        assert part == min(np.ceil(fraction * count), max(count - 1, 0)) or (
+            fraction == 1 and part == count
+        )
+
+
+def test_neighbors_for_each_row():
+    """A part of the budget, and as many as rows have labels, rounded up."""
+    queries = tf.zeros([4, DIM])
+    labels = tf.constant([[1, 2], [3, -1], [4, -1], [5, -1]], tf.int64)
+    budget = tf.constant(8, tf.int64)
+
+    def wanted(given=None, num_classes=100):
+        return int(neighbors_a_row(queries, labels, budget, given, num_classes))
+
+    assert wanted() == 8 // 4 + 2
+    assert wanted(num_classes=3) == 3
+    assert (wanted(given=9), wanted(given=9, num_classes=5)) == (9, 5)
+
+
+def test_without_correction_all_classes_of_the_sample_count_alike():
+    """The softmax is then restricted to the sample."""
+    counts = [
+        sample(head_of(make("top_k", correct_fill=correct)), [[0], [1]])[1]
+        for correct in (False, True)
+    ]
+    assert (counts[0] == 0).all() and (counts[1] < 0).any()
 
 
 def test_nan_features():
