@@ -258,6 +258,17 @@ def test_training_goes_on_as_without_new_classes(options):
     np.testing.assert_allclose(run(True), run(False), rtol=1e-4, atol=1e-6)
 
 
+def test_the_samples_of_training_are_not_drawn_again():
+    head = layers.SampledSoftmax(CLASSES, 20, "uniform", seed=1)
+    model = trained(head, tfxclass.optimizers.HeadAdam())
+    fresh = layers.SampledSoftmax(CLASSES + NEW, 20, "uniform", seed=1)
+    fresh.build((None, head.kernel.shape[1]))
+    grown = tfxclass.add_classes(model, NEW).layers[-1]
+    state, first = (np.asarray(x.sampler.random.state) for x in (grown, fresh))
+    np.testing.assert_array_equal(state, head.sampler.random.state)
+    assert (state != first).any()
+
+
 def test_keras_optimizers_and_groups_keep_their_slots():
     head = layers.FullSoftmax(CLASSES)
     encoder = keras.layers.Dense(DIM)
