@@ -163,7 +163,7 @@ def check_row_oracle(strategy):
 
 HEADS = {
     "full": lambda: layers.FullSoftmax(CLASSES, seed=1),
-    "uniform": lambda: layers.SampledSoftmax(CLASSES, 10, seed=1),
+    "uniform": lambda: layers.SampledSoftmax(CLASSES, 10, "uniform", seed=1),
 }
 
 
