@@ -143,7 +143,7 @@ GROUPS = {
     },
     "data": {"Files": ["XCFile", "word_vectors"]},
     "retrieval": {
-        "Sequences": ["pad", "next_items"],
+        "Sequences": ["number_items", "pad", "next_items"],
         "Splits": [
             "leave_one_out",
             "split_sessions",

@@ -392,7 +392,7 @@ def test_each_pass_has_its_own_order_whoever_starts():
             "`dataset` must be arrays .* Received: .*ndarray",
         ),
         ({"validation_data": [1]}, "`validation_data` must be .*1 arrays"),
-        ({"dataset": (1, 2)}, "`dataset` must be .* a single value, 1"),
+        ({"dataset": (1, 2)}, "`dataset` must be .* a single value, array"),
         ({"batch_size": 0}, "batch_size"),
         ({"checkpoint_interval": 3}, "`checkpoint_interval` needs"),
         ({"checkpoint_interval": 0, "checkpoint": "x"}, "checkpoint_interval"),

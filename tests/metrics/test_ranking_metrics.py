@@ -261,9 +261,9 @@ class TestPropensities:
         assert np.all(np.diff(p) > 0) and 0 < p[0] and p[-1] < 1
 
     INVALID = {
-        "negative": (([1, -1], 100), "`label_counts` must be a list of counts"),
-        "rank": (([[1, 1]], 100), "`label_counts` must be a list of counts"),
-        "nan": (([math.nan], 100), "`label_counts` must be a list of counts"),
+        "negative": (([1, -1], 100), "`label_counts` must be finite and >= 0"),
+        "rank": (([[1, 1]], 100), "`label_counts` must have shape"),
+        "nan": (([math.nan], 100), "`label_counts` must be finite and >= 0"),
         "num_rows": (([1], 2), "`num_rows` must be at least 3"),
         "a": (([1], 100, 0.0), "`a` and `b` must be > 0. Received: a=0.0"),
         "b": (([1], 100, 0.5, -1), "`a` and `b` must be > 0. Received: a=0.5"),
@@ -281,7 +281,7 @@ class TestPropensities:
 )
 def test_psp_needs_propensities(propensities):
     with pytest.raises(
-        ValueError, match=r"must be numbers in \(0, 1\], one for"
+        ValueError, match=r"`propensities` must (be numbers in \(0, 1\]|have shape)"
     ):
         metrics.PropensityScoredPrecisionAtK("head", propensities)
 

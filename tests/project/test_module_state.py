@@ -26,7 +26,6 @@ ALLOWED = {
     "its thread",
     "ops/fallback/slow.py:_seconds": "of an op of the process",
     "ops/fallback/slow.py:_warned": "of an op of the process",
-    "ops/library.py:_NEEDS": "complete when the module is imported",
     "ops/library.py:build": "of the process: which library it has loaded",
     "ops/library.py:processor_features": "of the processor",
     "ops/exact_softmax.py:multiplies_bfloat16": "of the processor",
