@@ -121,30 +121,3 @@ def server(served_models):
     server.start()
     yield server
     server.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def untuned_iterators(request):
-    """The end of an iterator waits for the thread that tunes it.
-
-    For about as long as it has lived: 40 s of a module that leaves some. So
-    none is tuned, but under --slow.
-    """
-    if request.config.getoption("--slow"):
-        yield
-        return
-    import tensorflow as tf
-    from tensorflow.python.data.ops.iterator_ops import OwnedIterator
-
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    make = OwnedIterator.__init__
-
-    def make_untuned(self, dataset=None, *args, **kwargs):
-        if dataset is not None:
-            dataset = dataset.with_options(options)
-        make(self, dataset, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OwnedIterator, "__init__", make_untuned)
-        yield
