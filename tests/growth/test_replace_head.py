@@ -291,7 +291,7 @@ def test_a_tensor_of_torch():
         ("dot", [["a"]], {}, "array of numbers"),
         ("dot", vectors_of(2), {"ids": [1, 1]}, "distinct classes"),
         ("dot", vectors_of(2), {"ids": [1, 60]}, "distinct classes"),
-        ("dot", vectors_of(1), {"ids": [0.5]}, "integers"),
+        ("dot", vectors_of(1), {"ids": [0.5]}, "integer class ids"),
         ("dot", vectors_of(), {"bias": [1]}, "one number for each of 60"),
         ("cosine", vectors_of(), {"bias": np.ones(60)}, "use_bias=True"),
     ],
