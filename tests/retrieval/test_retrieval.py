@@ -242,7 +242,7 @@ BAD = {
     ),
     "names": (
         lambda: retrieval.pad([["b-17", "a-3"]], 2),
-        ["`sequences`", "b-17", "np.unique"],
+        ["`sequences`", "b-17", "number_items(sessions)"],
     ),
     "names_of_labels": (
         lambda: retrieval.evaluate([[1, 2]], ["b-17"]),
