@@ -298,7 +298,7 @@ INVALID = {
     "counts_negative": (lambda: trees.huffman([1, -1]), "`counts` must be"),
     "counts_nan": (lambda: trees.huffman([1, np.nan]), "`counts` must be"),
     "counts_empty": (lambda: trees.huffman([]), "one class at least"),
-    "counts_rank_2": (lambda: trees.huffman([[1, 2]]), "shape (1, 2)"),
+    "counts_rank_2": (lambda: trees.huffman([[1, 2]]), "Received: (1, 2)"),
     "balanced_none": (lambda: trees.balanced(0), "`num_classes`"),
     "balanced_arity": (lambda: trees.balanced(4, 1), "`arity` must be"),
     "clustered_rank": (lambda: trees.clustered([1.0]), "[num_classes, dim]"),
