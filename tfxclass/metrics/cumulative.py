@@ -99,8 +99,8 @@ class NormalizedCumulativeGradient(CumulativeProbability):
 
     It is the sum of (p - y)^2 of an example over the k classes with the highest
     logits, divided by the sum over all classes (equation 5 of the paper). Here
-    p are the probabilities and y the weights of the labels. Use it for diagnosis
-    only, since it costs as much as the full softmax.
+    p are the probabilities and y the weights of the labels. Use it for
+    diagnosis only, since it costs as much as the full softmax.
 
     Args:
         head: the head, or its name.
