@@ -66,7 +66,7 @@ def draw_figure(rows):
             color = figure_style.COLORS[method]
             axes.plot(sizes, times, "o-", label=label, color=color)
         axes.set(title=title_of(rows), xscale="log", yscale="log")
-        axes.set_ylim(top=5e4)  # room for the legend
+        axes.set_ylim(top=1e6)  # room for the legend
         for axis in (axes.xaxis, axes.yaxis):
             figure_style.plain_ticks(axis)
 
