@@ -184,8 +184,8 @@ def _check_known(path, tags, known):
     if other is not None:
         fix = f"--separator {other!r}"
     raise ValueError(
-        f"{path}: {len(unknown)} of {len(every)} tags are not among those of "
-        f"the training, such as {unknown[0]!r}. Fix: {fix}"
+        f"{path}: {len(unknown)} of {len(every)} tags are unknown to "
+        f"the tagger, such as {unknown[0]!r}. Fix: {fix}"
     )
 
 

@@ -38,8 +38,8 @@ class Estimate:
             step.
         index_bytes: int, bytes of the sampler's index, its refresh and its
             searches, or of the tree. Each thread of this process that searches
-            has one byte for each class (two with `LSHSampler`). The threads
-            are those of `tf.config.threading`.
+            has one byte for each class (two with `LSHSampler`).
+            `tf.config.threading` sets the number of threads.
         initialization_bytes: int, the most that an initializer needs in
             addition to the weights, before training starts.
         recovery_bytes: int, the most that `tfxclass.recovery.recover` needs in

@@ -667,7 +667,7 @@ def test_columns_and_separator_are_kept(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["precision_at_1"] == 1.0
     for options, message in (
         (["--separator", ""], "--separator ';'"),
-        (["--tags", "title"], "240 of 240 tags are not among"),
+        (["--tags", "title"], "240 of 240 tags are unknown to"),
     ):
         assert command("evaluate", out, "--data", data, *options) == 1
         assert message in capsys.readouterr().err

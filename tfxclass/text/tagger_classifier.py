@@ -31,7 +31,7 @@ class TaggerClassifier(Tagger):
 
         Args:
             texts: as in `Tagger.predict`.
-            k: int. With `k` or `threshold`, the answer is that of
+            k: int. With `k` or `threshold`, the answer is pairs, as from
                 `Tagger.predict`.
             threshold: see `k`.
 

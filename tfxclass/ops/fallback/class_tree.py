@@ -14,8 +14,8 @@ from tfxclass.ops.fallback.registry import require
 
 #: What is said of a tree whose nodes point elsewhere.
 NO_TREE = (
-    "`nodes` and `leaves` must be those of a Tree of num_classes classes, for "
-    "as many rows as `kernel` has. Received: others"
+    "`nodes` and `leaves` must come from a Tree of num_classes classes, for as "
+    "many rows as `kernel` has. Received: nodes or leaves that point elsewhere"
 )
 
 
