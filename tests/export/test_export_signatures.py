@@ -18,7 +18,7 @@ from tfxclass.rows import servable_ops
 
 NUM_CLASSES = 120
 DIM = 8
-NAMES = [f"name {i % 100}" for i in range(NUM_CLASSES)]  # Some repeat.
+NAMES = [f"name {i}" for i in range(NUM_CLASSES)]
 HEADS = {
     "full": (tfxclass.layers.FullSoftmax, {"use_bias": True}),
     "logits": (tfxclass.layers.FullSoftmax, {"activation": None}),
