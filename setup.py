@@ -45,9 +45,7 @@ class BuildOps(build_ext):
     def _build(self, *folder):
         from custom_ops import build
 
-        # TFXCLASS_STOCK is the old name.
-        old = os.environ.get("TFXCLASS_STOCK")
-        fallback = os.environ.get("TFXCLASS_FALLBACK", old)
+        fallback = os.environ.get("TFXCLASS_FALLBACK")
         if fallback == "1":
             print(
                 "Installed without compiled ops, as TFXCLASS_FALLBACK=1 asks."

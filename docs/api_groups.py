@@ -187,7 +187,7 @@ GROUPS = {
 
 #: Public names that the pages leave out, by module.
 LEFT_OUT = {
-    "optimizers": {"catch_up", "keeps_shards"},
+    "optimizers": {"keeps_shards"},
     "samplers": {"get"},
     "initializers": {"rms_of"},
 }

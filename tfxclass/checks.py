@@ -197,6 +197,48 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         )
 
 
+def check_options(
+    head: str,
+    argument: str,
+    names: Sequence[str],
+    options: Mapping[str, Any] | None,
+    others: Iterable[str],
+) -> Mapping[str, Any]:
+    """The options that a head takes in a dict.
+
+    Args:
+        head: str, name of the head's class, for errors.
+        argument: str, the argument that `options` is.
+        names: str, the options that there are.
+        options: what the head got, or None.
+        others: names of the head's other arguments.
+
+    Raises:
+        ValueError: options that are no dict, one that is none of `names`, or
+            one that is given outside of the dict.
+    """
+    options = {} if options is None else options
+    if not isinstance(options, Mapping):
+        raise ValueError(
+            f"`{argument}` of {head} must be a dict from the name of an option "
+            f"to its value, or None. Received: {options!r}"
+        )
+    outside = sorted(set(names) & set(others))
+    if outside:
+        raise ValueError(
+            f"`{outside[0]}` of {head} belongs in `{argument}`. Fix: {head}("
+            f"num_classes, {argument}={{{outside[0]!r}: ...}}). Received: "
+            f"{', '.join(outside)} as arguments of the head"
+        )
+    unknown = sorted(set(options) - set(names))
+    if unknown:
+        raise ValueError(
+            f"`{argument}` of {head} may have {', '.join(names)}. Received: "
+            f"{', '.join(unknown)}"
+        )
+    return options
+
+
 @contextlib.contextmanager
 def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
     """Adds the argument that was meant to a ValueError about a misspelt one.

@@ -12,8 +12,6 @@ import tfxclass
 from tests.support.cases import quick
 from tfxclass.export import InvertedLists
 from tfxclass.export import accuracy
-from tfxclass.export import previous_index
-from tfxclass.ops import kmeans
 
 NUM_CLASSES, DIM, CLUSTERS = 2_000, 12, 40
 
@@ -142,81 +140,10 @@ def test_refused(tmp_path):
     model = make_model(activation=None)
     with pytest.raises(ValueError, match="`probabilities` needs a head .*None"):
         InvertedLists(probabilities=True).build(model.layers[-1], 5)
-    with pytest.raises(ValueError, match="must be left out with `base`"):
-        InvertedLists(20, base=tmp_path)
     with pytest.raises(ValueError, match="threshold=0.5 with a search. Fix"):
         tfxclass.export.saved_model(
             make_model(), tmp_path, search=InvertedLists(), threshold=0.5
         )
-
-
-def lists_of(search):
-    """The list of each class, by id; numbered as by the lists' first ids."""
-    starts, order = search.starts.numpy(), search.order.numpy()
-    return [set(order[a:b]) for a, b in zip(starts, starts[1:])]
-
-
-@pytest.fixture(scope="module")
-def first_version(tmp_path_factory):
-    model = make_model()
-    folder = tfxclass.export.saved_model(
-        model,
-        tmp_path_factory.mktemp("versions"),
-        search=InvertedLists(40),
-        verify=False,
-        quantize="int8",
-    )
-    return model, folder
-
-
-def test_new_classes_join_the_lists_of_an_export(first_version, monkeypatch):
-    model, folder = first_version
-    before = InvertedLists(base=folder).build(model.layers[-1], 5)
-    rng = np.random.default_rng(3)
-    near = rng.integers(NUM_CLASSES, size=12)
-    ids = tfxclass.next_class_ids(model, 12)
-    grown = tfxclass.add_classes(model, 12)
-    kernel = grown.layers[-1].kernel
-    rows = kernel.numpy()
-    rows[ids] = 1.01 * rows[near]
-    kernel.assign(rows)
-
-    def refuse(*_):
-        raise AssertionError("no clustering")
-
-    monkeypatch.setattr(kmeans, "clusters", refuse)
-    lists = InvertedLists(base=folder)
-    folder = tfxclass.export.saved_model(
-        grown, os.path.dirname(folder), search=lists, verify=False
-    )
-    assert os.path.basename(folder) == "2"
-    report = report_of(folder)
-    assert report["recall"] >= 0.95 and report["num_lists"] <= 40
-    after = lists.build(grown.layers[-1], 5)
-    old, new = lists_of(before), lists_of(after)
-    assert [x - set(ids) for x in new] == old
-    same = [any({a, b} <= x for x in new) for a, b in zip(ids, near)]
-    assert np.mean(same) > 0.8
-
-
-def test_a_row_of_another_class_changes_its_list(first_version):
-    model, folder = first_version
-    rows = model.layers[-1].kernel.numpy()
-    was = previous_index.lists_of(folder, tf.constant(rows))
-    rows[7], rows[9] = rows[9] * 1.001, 3 * rows[1_500]
-    now = previous_index.lists_of(folder, tf.constant(rows))
-    assert np.flatnonzero(was != now).tolist() in ([7, 9], [7], [9])
-    assert now[7] == was[9] and now[9] == was[1_500]
-
-
-def test_no_such_base(first_version, tmp_path):
-    model, folder = first_version
-    exact = tfxclass.export.saved_model(model, tmp_path / "e", verify=False)
-    for path in (exact, tmp_path / "none"):
-        with pytest.raises(ValueError, match="`base` must be the folder of a"):
-            InvertedLists(base=path).build(model.layers[-1], 5)
-    with pytest.raises(ValueError, match="as many dimensions .* 7. Rec.*: 12"):
-        previous_index.lists_of(folder, tf.zeros([5, 7]))
 
 
 def test_portable_lists_read_the_same():

@@ -454,11 +454,12 @@ def test_options_that_the_sampler_has_not_are_refused():
         LSHSoftmax(10, 5, sampler_options={"decays": 0.1})
 
 
-def test_arguments_of_earlier_versions_are_taken_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="sampler_options=.*: decay"):
-        head = LSHSoftmax(10, 5, decay=0.1, sampler_options={"bin_size": 4})
-    assert (head.sampler.decay, head.sampler.bin_size) == (0.1, 4)
+def test_options_belong_in_their_dict():
+    with pytest.raises(ValueError, match="`decay` of LSHSoftmax belongs in"):
+        LSHSoftmax(10, 5, decay=0.1)
+    head = LSHSoftmax(10, 5, sampler_options={"bin_size": 4, "decay": 0.1})
     again = LSHSoftmax.from_config(head.get_config())
+    assert (again.sampler.decay, again.sampler.bin_size) == (0.1, 4)
     assert again.get_config() == head.get_config()
 
 

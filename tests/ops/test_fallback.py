@@ -437,7 +437,6 @@ def test_heads_train_alike_with_compiled_and_fallback_ops():
     ("name", "value", "ops"),
     [
         ("TFXCLASS_FALLBACK", "1", "fallback"),
-        ("TFXCLASS_STOCK", "1", "fallback"),  # the old name
         ("TFXCLASS_FALLBACK", "0", "compiled"),
     ],
 )

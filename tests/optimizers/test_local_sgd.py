@@ -119,10 +119,8 @@ INVALID = {
         {"stages": [(0.1, 3, 1), (0.1, 3, 0)]},
         r"`stages\[1\].interval` must",
     ),
-    "catch_up": ({"catch_up": True}, "no `catch_up`"),
     "use_ema": ({"use_ema": True}, "no `use_ema`"),
     "slot_dtype": ({"slot_dtype": "bfloat16"}, "no `slot_dtype`"),
-    "compact_slots": ({"compact_slots": True}, "no `compact_slots`"),
     "accumulation": (
         {"gradient_accumulation_steps": 2},
         "no `gradient_accumulation_steps`",

@@ -152,13 +152,6 @@ def test_the_expected_gradient_is_the_full_softmaxs():
     assert uncorrected < 0.35 < 0.5 < corrected, (uncorrected, corrected)
 
 
-def test_a_file_of_an_earlier_version_corrects_labels():
-    config = samplers.BatchSampler(8).get_config()
-    assert not samplers.BatchSampler.from_config(config).correct_labels
-    del config["correct_labels"]
-    assert samplers.BatchSampler.from_config(config).correct_labels
-
-
 @pytest.mark.parametrize("memory", [0, 8])
 def test_training_and_files(memory, tmp_path):
     keras.utils.set_random_seed(0)

@@ -374,7 +374,6 @@ def test_bad_input(texts, tags, message):
         ({"effort": "most"}, "effort"),
         ({"c": 0}, "`c`"),
         ({"weight_threshold": -1}, "`weight_threshold`"),
-        ({"threshold": 0.1}, "now called `weight_threshold`.*threshold=0.1"),
     ],
 )
 def test_bad_arguments(options, message):

@@ -104,21 +104,6 @@ def test_how_it_was_made_is_kept(old, tmp_path):
     assert [str(x) for x in loaded.fields] == [str(x) for x in fields]
 
 
-def test_taggers_of_earlier_versions_load(old, tmp_path):
-    old.save(tmp_path)
-    path = tmp_path / "tagger.json"
-    described = json.loads(path.read_text())
-    os.rename(tmp_path / described.pop("model"), tmp_path / "model.keras")
-    for name in ("verbose", "fields_are_given", "neighbors", "thresholds"):
-        del described[name]
-    described["threshold"] = 2 * described.pop("weight_threshold")
-    path.write_text(json.dumps(described))
-    loaded = Tagger.load(tmp_path)
-    assert loaded.predict(TEXTS) == old.predict(TEXTS)
-    assert np.all(loaded.thresholds == np.float32(old.summary["threshold"]))
-    assert loaded.weight_threshold == 2 * old.weight_threshold
-
-
 COPIES = {
     "pickle": lambda x: pickle.loads(pickle.dumps(x)),
     "deepcopy": copy.deepcopy,

@@ -41,9 +41,6 @@ _LEAST_STEPS, _TIMED = 2, 50
 _KEPT = (
     "num_classes",
     "similarity",
-    "scale",
-    "margin",
-    "margin_type",
     "use_bias",
     "activation",
     "kernel_initializer",
@@ -238,7 +235,7 @@ class Trial:
         rows = ClassRows(
             head.class_matrix(),
             head.bias,
-            normalize=self.config["similarity"] == "cosine",
+            normalize=self.uniform.head.similarity == "cosine",
         )
         found = effective_classes(queries[:_PROBED], targets[:_PROBED], rows)
         k_eff, missed, counts = (each.numpy() for each in found[:3])

@@ -6,14 +6,11 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.checks import check_positive_int
 from tfxclass.export import accuracy
-from tfxclass.export import previous_index
 from tfxclass.export.list_search import ListSearch
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.ops import kmeans
-from tfxclass.paths import local_path
 from tfxclass.rows import servable_ops
 from tfxclass.types import Array
-from tfxclass.types import Path
 
 
 class InvertedLists:
@@ -42,16 +39,12 @@ class InvertedLists:
         seed: int. The same seed and class vectors give the same clusters.
         probabilities: bool, whether answers have probabilities, which
             `threshold` needs.
-        base: str, folder of an earlier version with clusters. Classes with
-            unchanged vectors stay in their clusters, and other classes join the
-            nearest one. The recall is measured as usual.
         portable: bool, whether LiteRT and OpenVINO must be able to read the
             export. A search in TensorFlow is then somewhat slower. Without it
             they refuse the op `RaggedRange`.
 
     Raises:
-        ValueError: if an argument is out of range, or `base` is used with
-            `num_lists`.
+        ValueError: if an argument is out of range.
 
     Example:
 
@@ -67,7 +60,6 @@ class InvertedLists:
         min_recall: float = 0.95,
         seed: int = 0,
         probabilities: bool = False,
-        base: Path | None = None,
         portable: bool = False,
     ) -> None:
         if num_lists is not None:
@@ -78,17 +70,11 @@ class InvertedLists:
             raise ValueError(
                 f"`min_recall` must be in (0, 1]. Received: {min_recall}"
             )
-        if base is not None and num_lists is not None:
-            raise ValueError(
-                "`num_lists` must be left out with `base`, which has its own "
-                f"number of lists. Received: num_lists={num_lists}"
-            )
         self.num_lists = num_lists
         self.num_probes = num_probes
         self.min_recall = min_recall
         self.seed = seed
         self.probabilities = bool(probabilities)
-        self.base = base if base is None else local_path(base, "base")
         self.portable = bool(portable)
 
     def build(
@@ -142,7 +128,7 @@ class InvertedLists:
         # Removed classes are in no list.
         bias = None if head.bias is None else served.bias
         with progress.log_if_slow(f"Clustering {rows.shape[0]:,} class rows"):
-            lists = self._lists(rows, head.removed)
+            lists = self._lists(rows)
         count = int(lists.max()) + 1
         search = ListSearch(
             head, rows, bias, lists, count, quantize, self.probabilities,
@@ -157,10 +143,8 @@ class InvertedLists:
             best = self._best(head, queries, served, k, search.sums)
         return search, queries, best
 
-    def _lists(self, rows, removed):
+    def _lists(self, rows):
         """The list of each class, int64 `[num_classes]`."""
-        if self.base is not None:
-            return previous_index.lists_of(self.base, rows, removed)
         count = self.num_lists or max(round(4 * rows.shape[0] ** 0.5), 1)
         count = min(count, rows.shape[0])
         return kmeans.clusters(rows, count, self.seed).numpy()

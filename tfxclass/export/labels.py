@@ -63,7 +63,7 @@ def of_head(
     """
     if labels is False:
         return None
-    # A head has checked its own; files of earlier versions may repeat names.
+    # A head has checked its own.
     if labels is None:
         return head.class_names
     names = read(labels, head.num_classes)

@@ -24,7 +24,6 @@ from tfxclass.layers.two_tower_softmax import TwoTowerSoftmax
 from tfxclass.trees.frequency import split_by_frequency
 
 #: The former name of `PartitionedHead`.
-PartsHead = PartitionedHead
 
 __all__ = [
     "AdaptiveProjectedSoftmax",

@@ -86,14 +86,13 @@ class ClassHead(PartitionedHead):
                 f"`{name}` is no argument of a head: tfxclass.calibrate sets "
                 f"it. Fix: head.{name} = ... Received: {kwargs[name]!r}"
             )
-        mro = type(self).__mro__
-        of_subclasses = mro[: mro.index(ClassHead) + 1]
-        self.cosine = cosine.as_cosine(
-            type(self).__name__,
-            similarity,
-            kwargs,
-            num_constructors=sum("__init__" in vars(x) for x in of_subclasses),
-        )
+        for name in cosine.OPTIONS & kwargs.keys():
+            raise ValueError(
+                f"`{name}` belongs in `similarity`. Fix: similarity="
+                f"tfxclass.layers.Cosine({name}={kwargs[name]!r}). Received: "
+                f"{name}={kwargs[name]!r} as an argument of the head"
+            )
+        self.cosine = cosine.as_cosine(similarity)
         super().__init__(num_classes, **kwargs)
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -295,7 +294,7 @@ class ClassHead(PartitionedHead):
         initializer = keras.initializers.serialize(self.bias_initializer)
         return {
             **super().get_config(),
-            **cosine.to_config(self.cosine),
+            "similarity": cosine.to_config(self.cosine),
             "use_bias": self.use_bias,
             "bias_initializer": initializer,
             "answer_temperature": self.answer_temperature,
@@ -306,8 +305,7 @@ class ClassHead(PartitionedHead):
     @classmethod
     def from_config(cls, config: Config) -> "ClassHead":
         names = _SET_BY_CALIBRATE & config.keys()
-        arguments = cosine.of_config(config)
-        arguments = {k: v for k, v in arguments.items() if k not in names}
+        arguments = {k: v for k, v in config.items() if k not in names}
         head = super().from_config(arguments)
         for name in names:
             setattr(head, name, config[name])

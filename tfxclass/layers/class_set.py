@@ -105,9 +105,7 @@ def checked_names(
     """
     if given is None:
         return None
-    # Files of earlier versions may have a name twice.
-    is_saved = isinstance(given, Mapping) and set(given) == {"packed"}
-    if is_saved:
+    if isinstance(given, Mapping) and set(given) == {"packed"}:
         data = zlib.decompress(base64.b64decode(given["packed"]))
         given = data.decode("utf-8").split("\n")
     names = as_names("class_names", given)
@@ -119,8 +117,7 @@ def checked_names(
             f"Received: {len(names)} names with num_classes={num_classes}"
             + (f", among them {bad[0]!r}" if bad else "")
         )
-    if not is_saved:
-        check_distinct_names("class_names", names, removed)
+    check_distinct_names("class_names", names, removed)
     return names
 
 

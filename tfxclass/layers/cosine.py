@@ -4,8 +4,6 @@ import dataclasses
 import functools
 import math
 import numbers
-import warnings
-from typing import Any
 
 from tfxclass.checks import check_choice
 from tfxclass.core import targets
@@ -89,106 +87,34 @@ class Cosine:
         )
 
 
-# What `Cosine` has was an argument of the head in earlier versions.
-_MOVED = tuple(field.name for field in dataclasses.fields(Cosine))
+OPTIONS = {field.name for field in dataclasses.fields(Cosine)}
 
 
 def _is_finite(value):
     return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
-def as_cosine(
-    head: str,
-    similarity: str | Cosine,
-    arguments: dict[str, Any],
-    num_constructors: int,
-) -> Cosine | None:
-    """Reads a head's `similarity`; None is the dot product.
+def as_cosine(similarity: str | Cosine | Config) -> Cosine | None:
+    """Reads a head's `similarity`, or what `to_config` made of it.
 
-    Args:
-        head: str, name of the head's class.
-        similarity: argument of the head.
-        arguments: other arguments of the head. `scale`, `margin` and
-            `margin_type` of earlier versions are taken out, with a warning.
-        num_constructors: int, how many constructors lie between this call and
-            the user's line, which the warning names.
+    None is the dot product.
 
     Raises:
-        ValueError: a similarity that there is not, or a moved argument that
-            contradicts it.
+        ValueError: a similarity that there is not.
     """
-    moved = {name: arguments.pop(name) for name in _MOVED if name in arguments}
-    if moved:
-        _check_moved(head, similarity, moved)
-        warnings.warn(
-            f"Use {head}(num_classes, similarity=tfxclass.layers.Cosine("
-            f"{', '.join(f'{k}={v!r}' for k, v in moved.items())})) instead. "
-            f"Received: {', '.join(moved)} as arguments of the head",
-            DeprecationWarning,
-            stacklevel=2 + num_constructors,
-        )
-    return _cosine(similarity, moved)
-
-
-def of_config(config: Config) -> Config:
-    """A head's configuration with `similarity` as the constructor takes it."""
-    rest = {k: v for k, v in config.items() if k not in _MOVED}
-    if config.get("similarity") == "cosine":
-        rest["similarity"] = _of_file(config)
-    return rest
-
-
-def _of_file(config):
-    """A `Cosine`; earlier versions saved margins that are refused now."""
-    margin = config.get("margin", 0.0)
-    cosine = _cosine("cosine", {**config, "margin": min(margin, 1.0)})
-    object.__setattr__(cosine, "margin", margin)
-    return cosine
-
-
-def to_config(cosine: Cosine | None) -> Config:
-    """The part of a head's configuration that `of_config` reads.
-
-    Earlier versions can read it too.
-    """
-    if cosine is None:
-        return {
-            "similarity": "dot",
-            **dataclasses.asdict(Cosine()),
-            "scale": None,
-        }
-    return {"similarity": "cosine", **dataclasses.asdict(cosine)}
-
-
-def _cosine(similarity, options):
     if isinstance(similarity, Cosine):
         return similarity
+    if isinstance(similarity, dict):
+        return Cosine(**similarity)
     if similarity not in ("dot", "cosine"):
         raise ValueError(
             '`similarity` must be "dot", "cosine" or '
             "tfxclass.layers.Cosine(scale=..., margin=...). Received: "
             f"{similarity!r}"
         )
-    if similarity == "dot":
-        return None
-    given = {name: options[name] for name in _MOVED if name in options}
-    if given.get("scale", 0.0) is None:
-        del given["scale"]
-    return Cosine(**given)
+    return Cosine() if similarity == "cosine" else None
 
 
-def _check_moved(head, similarity, moved):
-    if isinstance(similarity, Cosine):
-        raise ValueError(
-            f"Give {head} the options of a cosine once, in `similarity`. "
-            f"Received: similarity={similarity}, {', '.join(moved)}"
-        )
-    margin_type = moved.get("margin_type", "cosface")
-    check_choice("margin_type", margin_type, tuple(_MARGINS))
-    is_used = moved.get("scale") is not None or moved.get("margin")
-    if similarity == "dot" and is_used:
-        raise ValueError(
-            '`scale` and `margin` need similarity="cosine". Received: '
-            f"{', '.join(f'{k}={v}' for k, v in moved.items())} with "
-            'similarity="dot".'
-        )
+def to_config(cosine: Cosine | None) -> str | Config:
+    """A head's `similarity` for its configuration."""
+    return "dot" if cosine is None else dataclasses.asdict(cosine)

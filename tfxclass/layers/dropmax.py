@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_options
 from tfxclass.checks import check_positive_int
 from tfxclass.core import first_order
 from tfxclass.core import softmax
@@ -16,7 +17,6 @@ from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
-from tfxclass.layers import moved_arguments
 from tfxclass.layers.head_answers import sorted_scores
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
@@ -169,7 +169,7 @@ class DropMax(SavedRandom, SampledHead):
         mode_options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        options = moved_arguments.take_with_warning(
+        options = check_options(
             "DropMax", "mode_options", MODE_OPTIONS, mode_options, kwargs
         )
         super().__init__(
@@ -422,14 +422,6 @@ class DropMax(SavedRandom, SampledHead):
         """Uniform random numbers for the rows from `start`, float32."""
         seed = tf.random.experimental.stateless_fold_in(seed, start)
         return dropmax.uniform(shape, seed)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "DropMax":
-        config = dict(config)
-        config["mode_options"] = moved_arguments.take(
-            MODE_OPTIONS, config.pop("mode_options", None), config
-        )
-        return super().from_config(config)
 
     def get_config(self) -> Config:
         return {

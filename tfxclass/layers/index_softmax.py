@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tfxclass.checks import check_options
 from tfxclass.checks import check_positive_int
-from tfxclass.layers import moved_arguments
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers import by_name
-from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.types import Config
@@ -42,35 +41,21 @@ class IndexSoftmax(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
-        renamed = self.sampler_class.renamed
-        arguments = renamed_arguments.translated(renamed, kwargs)
-        options = moved_arguments.take_with_warning(
+        options = check_options(
             type(self).__name__,
             "sampler_options",
             self.sampler_class.option_names,
-            renamed_arguments.translated(renamed, sampler_options),
-            arguments,
+            sampler_options,
+            kwargs,
         )
         sampler = self.sampler_class(
             check_num_sampled(num_sampled, num_classes), seed=seed, **options
         )
-        super().__init__(num_classes, sampler=sampler, seed=seed, **arguments)
+        super().__init__(num_classes, sampler=sampler, seed=seed, **kwargs)
 
     def rebuild(self) -> None:
         """Builds the index of the class vectors as they are, now."""
         self.sampler.rebuild(self.kernel)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "IndexSoftmax":
-        renamed = cls.sampler_class.renamed
-        config = renamed_arguments.translated(renamed, config)
-        options = config.pop("sampler_options", None)
-        config["sampler_options"] = moved_arguments.take(
-            cls.sampler_class.option_names,
-            renamed_arguments.translated(renamed, options),
-            config,
-        )
-        return super().from_config(config)
 
     def get_config(self) -> Config:
         config = super().get_config()

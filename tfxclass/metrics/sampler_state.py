@@ -1,7 +1,5 @@
 """The measurements of a head's sampler, in `logs`."""
 
-import warnings
-
 import keras
 import tensorflow as tf
 
@@ -11,9 +9,6 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.types import Config
-
-# Former names of what is measured.
-_RENAMED = {"places_used": "fill_rate", "yield": "table_hit_rate"}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -60,14 +55,7 @@ class SamplerState(HeadMetric):
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
         super().__init__(head, name or measure, dtype)
-        if measure in _RENAMED:
-            warnings.warn(
-                f'Use SamplerState(head, "{_RENAMED[measure]}") instead of '
-                f'"{measure}".',
-                DeprecationWarning,
-                stacklevel=2,
-            )
-        self.measure = _RENAMED.get(measure, measure)
+        self.measure = measure
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         measured = getattr(forward.head, "measured", {})
@@ -85,11 +73,6 @@ class SamplerState(HeadMetric):
             # These are counts: the last one says it, and not their mean.
             self.reset_state()
         super().add_values(values, weight)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "SamplerState":
-        measure = _RENAMED.get(config["measure"], config["measure"])
-        return cls(**{**config, "measure": measure})
 
     def get_config(self) -> Config:
         return {**super().get_config(), "measure": self.measure}

@@ -5,11 +5,11 @@ shared object works with one minor version of TensorFlow; `compiled/2.21` has
 the one for TensorFlow 2.21. Where the distribution tfxclass-cuda is installed,
 its library is taken, which runs on GPUs too.
 
-The environment variable TFXCLASS_FALLBACK (before: TFXCLASS_STOCK) chooses,
-once a process: "1" the fallbacks, "0" the compiled ops or an ImportError.
-Without it fallbacks are taken where the compiled ops cannot be loaded, with a
-warning that says how to build them. A feature without a fallback calls
-`require_op` or `require_compiled` where it is made.
+The environment variable TFXCLASS_FALLBACK chooses, once a process: "1" the
+fallbacks, "0" the compiled ops or an ImportError. Without it fallbacks are
+taken where the compiled ops cannot be loaded, with a warning that says how to
+build them. A feature without a fallback calls `require_op` or
+`require_compiled` where it is made.
 """
 
 import functools
@@ -276,12 +276,8 @@ def _one_line(error):
 
 
 def choice() -> str:
-    """The value of the environment variable TFXCLASS_FALLBACK, "" without.
-
-    TFXCLASS_STOCK is its old name.
-    """
-    old = os.environ.get("TFXCLASS_STOCK", "")
-    return os.environ.get("TFXCLASS_FALLBACK", old)
+    """The value of the environment variable TFXCLASS_FALLBACK, "" without."""
+    return os.environ.get("TFXCLASS_FALLBACK", "")
 
 
 ops, _build_info = load(choice())

@@ -4,7 +4,6 @@ from tfxclass.optimizers.adagrad import LazyAdagrad
 from tfxclass.optimizers.adam import LazyAdam
 from tfxclass.optimizers.adam import LazyAdamW
 from tfxclass.optimizers.average_replicas import AverageReplicas
-from tfxclass.optimizers.earlier_arguments import catch_up
 from tfxclass.optimizers.head_adam import HeadAdam
 from tfxclass.optimizers.local_sgd import LocalSGD
 from tfxclass.optimizers.multi_optimizer import MultiOptimizer
@@ -23,7 +22,6 @@ __all__ = [
     "LocalSGD",
     "MultiOptimizer",
     "Stage",
-    "catch_up",
     "growing_stages",
     "keeps_shards",
 ]

@@ -219,8 +219,6 @@ def _check_gamma(gamma, stages):
 
 def _check_options(options):
     for name in (
-        "catch_up",
-        "compact_slots",
         "slot_dtype",
         "use_ema",
         "gradient_accumulation_steps",

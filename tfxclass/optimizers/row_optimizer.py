@@ -20,7 +20,6 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
 from tfxclass.ops.exact_softmax import ClassGradient
-from tfxclass.optimizers import earlier_arguments
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers import sharded_slots
 from tfxclass.optimizers.gradient_sums import GradientSums
@@ -78,10 +77,14 @@ class RowOptimizer(OptimizerHooks):
         l2: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        earlier_arguments.check_removed(type(self), kwargs)
-        renamed = earlier_arguments.take_renamed(type(self), kwargs)
-        second_moment = renamed.get("second_moment", second_moment)
-        slot_dtype = renamed.get("slot_dtype", slot_dtype)
+        if kwargs.get("use_ema"):
+            raise ValueError(
+                "A moving average changes all class vectors in each step, and "
+                f"{type(self).__name__} updates those that a step touches. "
+                "Fix: tfxclass.optimizers.MultiOptimizer with "
+                "keras.optimizers.Adam(use_ema=True) for the other layers. "
+                f"Received: use_ema={kwargs['use_ema']}"
+            )
         with suggesting_arguments(type(self), kwargs):
             super().__init__(*args, **kwargs)
         check_choice("second_moment", second_moment, self.SECOND_MOMENTS)
@@ -393,11 +396,6 @@ class RowOptimizer(OptimizerHooks):
         if len(self.SLOT_DTYPES) > 1:
             own["slot_dtype"] = self.slot_dtype
         return {**super().get_config(), **own}
-
-    @classmethod
-    def from_config(cls, config: Config, **kwargs: Any) -> "RowOptimizer":
-        config = earlier_arguments.translated(cls, config)
-        return super().from_config(config, **kwargs)
 
 
 def _are_narrow(variable):

@@ -49,11 +49,6 @@ class PlanRow:
     note: str = ""
 
     @property
-    def beside_bytes(self) -> int:
-        """The former name of `host_or_server_bytes`."""
-        return self.host_or_server_bytes
-
-    @property
     def step_s(self) -> float:
         """Seconds of a step of the whole batch, without overlap."""
         return self.compute_s + self.link_s

@@ -9,7 +9,6 @@ from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.candidates import check_neighbor_fraction
 from tfxclass.samplers.candidates import neighbors_a_row
 from tfxclass.samplers.candidates import part_of
@@ -117,9 +116,6 @@ class AutoSampler(IndexedSampler):
                 "`allocation` is for a HashingForestSampler, and an "
                 f"AutoSampler has none. Received: {allocation!r}"
             )
-        earlier = renamed_arguments.take(
-            type(self).__name__, self.renamed, kwargs
-        )
         super().__init__(num_sampled, **kwargs)
         num_trees, leaf_size, num_candidates = check_forest_options(
             num_trees, leaf_size, num_candidates
@@ -134,7 +130,7 @@ class AutoSampler(IndexedSampler):
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.neighbor_fraction = neighbor_fraction
         self.correct_fill = correct_fill
-        self.query_fraction = earlier.get("query_fraction", query_fraction)
+        self.query_fraction = query_fraction
         self.check_query_fraction()
         self.index = HashingForest()
         # A uniform step is short where neighbors pay at all, so a larger

@@ -61,8 +61,7 @@ class BatchSampler(Sampler):
         num_buckets: int. Classes with the same id modulo `num_buckets` share an
             estimate. Each takes 8 bytes. Defaults to 2^20.
         correct_labels: bool, whether the log of the fraction is also subtracted
-            from the logits of an example's own labels. Defaults to False. For
-            files of an earlier version it is True.
+            from the logits of an example's own labels. Defaults to False.
         correct_negatives: bool, whether the log of the fraction is subtracted
             from the logits of negatives. Defaults to True. Without it, frequent
             classes are pushed down, as by the in-batch losses of many other
@@ -243,11 +242,6 @@ class BatchSampler(Sampler):
     def get_config(self) -> Config:
         own = {name: getattr(self, name) for name in _OPTIONS}
         return {**super().get_config(), **own}
-
-    @classmethod
-    def from_config(cls, config: Config) -> "BatchSampler":
-        # Earlier versions corrected the labels and had no such argument.
-        return super().from_config({"correct_labels": True, **config})
 
 
 def _scatter(variable, places, values):

@@ -8,7 +8,6 @@ import tensorflow as tf
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.candidates import NeighborSampler
 from tfxclass.samplers.drift import Drift
@@ -113,9 +112,6 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         query_fraction: float | None = None,
         **kwargs: Any,
     ) -> None:
-        earlier = renamed_arguments.take(
-            type(self).__name__, self.renamed, kwargs
-        )
         super().__init__(num_sampled, **kwargs)
         num_trees, leaf_size, num_candidates = check_forest_options(
             num_trees, leaf_size, num_candidates
@@ -127,7 +123,7 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         self.num_candidates = num_candidates
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.allocation = allocation
-        self.query_fraction = earlier.get("query_fraction", query_fraction)
+        self.query_fraction = query_fraction
         self.check_query_fraction()
         self.index = HashingForest()
         self.forest = ForestSearch(

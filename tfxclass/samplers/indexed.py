@@ -11,12 +11,10 @@ from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.index import query_threads
-from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.neighbor_cache import label_of
 from tfxclass.samplers.neighbor_cache import width_of
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.types import Config
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
@@ -43,13 +41,6 @@ class IndexedSampler(Sampler):
     default_query_fraction = 1.0
     query_fraction: float | None = None
     is_on_servers = False
-    #: Arguments by their former names.
-    renamed = renamed_arguments.INDEXED
-
-    @classmethod
-    def from_config(cls, config: Config) -> "IndexedSampler":
-        config = renamed_arguments.translated(cls.renamed, config)
-        return super().from_config(config)
 
     @property
     def has_gpu_ops(self) -> bool:

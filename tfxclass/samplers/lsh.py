@@ -13,7 +13,6 @@ from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import lsh_options
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers import renamed_arguments
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import batch_of
@@ -133,7 +132,6 @@ class LSHSampler(IndexedSampler):
 
     has_gpu_ops = LSHTables.has_gpu_ops
     default_query_fraction = 0.0625
-    renamed = renamed_arguments.LSH
     #: Arguments besides `num_sampled` and `seed`.
     option_names = (
         "scheme",
@@ -176,12 +174,9 @@ class LSHSampler(IndexedSampler):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        earlier = renamed_arguments.take(
-            type(self).__name__, self.renamed, kwargs
-        )
         super().__init__(num_sampled, seed=seed, **kwargs)
         self.scheme = scheme
-        self.hash_family = earlier.get("hash_family", hash_family)
+        self.hash_family = hash_family
         self.num_hashes = num_hashes
         self.num_tables = num_tables
         self.bin_size = bin_size
@@ -194,8 +189,8 @@ class LSHSampler(IndexedSampler):
         self.negatives = negatives
         self.neighbor_fraction = neighbor_fraction
         self.correction = correction
-        self.rerank_factor = earlier.get("rerank_factor", rerank_factor)
-        self.query_fraction = earlier.get("query_fraction", query_fraction)
+        self.rerank_factor = rerank_factor
+        self.query_fraction = query_fraction
         lsh_options.check_options(self)
         self.check_query_fraction()
         if (self.query_fraction or 1) < 1 and not self.may_cache():

@@ -108,9 +108,6 @@ class Tagger(Estimator):
         verbose: 0 prints nothing; 1 prints the number of texts, the time that
             training will take and the result on held-out texts; 2 prints all
             that is tried and chosen.
-        threshold: the former name of `weight_threshold`, which is refused.
-            `predict` has an argument `threshold`, the least probability of a
-            tag.
 
     Attributes:
         tags: list of str or ints, the name of each class, sorted; a refit
@@ -128,9 +125,9 @@ class Tagger(Estimator):
     >>> tagger.predict(["eggs, red"], k=1)
     """
 
-    # Of a tagger that is not fitted; `threshold` is the refused argument.
+    # Before `fit`.
     tags, model, thresholds, summary = [], None, None, {}
-    threshold = _answer = _counts = _memory = None
+    _answer = _counts = _memory = None
 
     def __init__(
         self,
@@ -146,14 +143,7 @@ class Tagger(Estimator):
         learning_rate: float = 1e-3,
         seed: int = 0,
         verbose: int = 1,
-        threshold: None = None,
     ) -> None:
-        if threshold is not None:
-            raise ValueError(
-                "`threshold` of a Tagger is now called `weight_threshold`. To "
-                "leave out improbable tags, pass `threshold` to `predict` or "
-                f"`export`. Received: threshold={threshold!r}"
-            )
         check_choice("effort", effort, tuple(PRESETS))
         if c is not None and not (_is_finite(c) and c > 0):
             raise ValueError(f"`c` must be a positive number. Received: {c!r}")
@@ -358,11 +348,6 @@ class Tagger(Estimator):
             )
         if self.model is None:
             return self._fit(texts, tags, None, linear_only=True)
-        if self._memory is None:
-            raise ValueError(
-                "This tagger was saved by a version of tfxclass without "
-                "`partial_fit`, so it has no sample of its texts. Use `fit`."
-            )
         began = time.process_time()
         corpus = corpus_lib.read(texts, tags)
         columns_lib.check_same(corpus.sample, self.model.input)
@@ -405,7 +390,6 @@ class Tagger(Estimator):
                 there is a threshold.
             threshold: float, least probability of a tag, or `"calibrated"`:
                 each tag's own, which made micro-F1 greatest on held-out texts.
-                (`"learned"` is its former name.)
 
         Returns:
             A list of lists of `(tag, probability)`, best first.
@@ -432,7 +416,7 @@ class Tagger(Estimator):
         Args:
             threshold: of `predict`.
         """
-        if isinstance(threshold, str) and threshold in (CALIBRATED, "learned"):
+        if isinstance(threshold, str) and threshold == CALIBRATED:
             return self.thresholds
         if threshold is None:
             return np.full(len(self.tags), -1, np.float32)

@@ -18,6 +18,19 @@ from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.types import Path
 
 NAMES = "tagger.json"
+# Arguments of a tagger that its file has.
+_ARGUMENTS = (
+    "effort",
+    "c",
+    "neighbors",
+    "landmarks",
+    "hidden_units",
+    "embedding_dim",
+    "weight_threshold",
+    "learning_rate",
+    "seed",
+    "verbose",
+)
 _FILES = re.compile(r"model(-[0-9a-f]{32})?\.keras|memory-[0-9a-f]{32}\.npz")
 
 
@@ -114,18 +127,10 @@ def _description(tagger, model, memory):
         "memory": memory,
         "tags": tagger.tags,
         "counts": tagger._counts.tolist(),
-        "effort": tagger.effort,
-        "c": tagger.c,
-        "neighbors": tagger.neighbors,
-        "landmarks": tagger.landmarks,
-        "hidden_units": tagger.hidden_units,
-        "embedding_dim": tagger.embedding_dim,
-        "thresholds": tagger.thresholds.tolist(),
-        "weight_threshold": tagger.weight_threshold,
-        "encoder": _encoder_name(tagger),
-        "learning_rate": tagger.learning_rate,
+        **{name: getattr(tagger, name) for name in _ARGUMENTS},
         "seed": int(tagger.seed),
-        "verbose": tagger.verbose,
+        "thresholds": tagger.thresholds.tolist(),
+        "encoder": _encoder_name(tagger),
         "fields_are_given": tagger.fields is not None,
         "summary": tagger.summary,
     }
@@ -146,40 +151,21 @@ def load(cls: type, folder: Path) -> Any:
     folder = local_path(folder, "folder")
     with open(_file(folder, NAMES), encoding="utf-8") as f:
         described = json.load(f)
-    # Taggers of earlier versions have less.
-    model = _file(folder, described.get("model", "model.keras"))
-    tagger = cls(
-        effort=described["effort"],
-        c=described["c"],
-        neighbors=described.get("neighbors"),
-        landmarks=described.get("landmarks"),
-        hidden_units=described.get("hidden_units"),
-        embedding_dim=described.get("embedding_dim"),
-        weight_threshold=_weight_threshold(described),
-        learning_rate=described.get("learning_rate", 1e-3),
-        seed=described["seed"],
-        verbose=described.get("verbose", 1),
-    )
+    model = _file(folder, described["model"])
+    tagger = cls(**{name: described[name] for name in _ARGUMENTS})
     tagger.tags = described["tags"]
     tagger.summary = described["summary"]
-    least = [tagger.summary["threshold"]] * len(tagger.tags)
-    tagger.thresholds = np.array(described.get("thresholds", least), np.float32)
+    tagger.thresholds = np.array(described["thresholds"], np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
-    if described.get("memory"):
+    if described["memory"]:
         tagger._memory = _load_memory(_file(folder, described["memory"]))
     loaded = keras.models.load_model(model)
-    if described.get("encoder"):
+    if described["encoder"]:
         tagger.encoder = loaded.get_layer(described["encoder"])
     tagger._take_model(loaded)
-    if described.get("fields_are_given", True):
+    if described["fields_are_given"]:
         tagger.fields = tagger.model.get_layer("text_features").fields
     return tagger
-
-
-def _weight_threshold(described):
-    """Earlier versions called it `threshold`."""
-    names = ("weight_threshold", "threshold")
-    return next(described[name] for name in names if name in described)
 
 
 def _file(folder, name):

@@ -64,9 +64,8 @@ def how_to_compile() -> str:
         f"TensorFlow {version}; elsewhere, install g++ and run `make setup` "
         "in a checkout"
     )
-    for name in ("TFXCLASS_FALLBACK", "TFXCLASS_STOCK"):
-        if os.environ.get(name) == "1":
-            return f"unset {name}. If no ops are installed: {fix}"
+    if os.environ.get("TFXCLASS_FALLBACK") == "1":
+        return f"unset TFXCLASS_FALLBACK. If no ops are installed: {fix}"
     return fix
 
 
