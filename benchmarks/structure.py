@@ -1,111 +1,61 @@
-"""How easy the package is to walk through, in numbers: `docs/architecture.md`.
+"""How much of the package a reader needs at once, in numbers.
 
-    python -m benchmarks.structure
-    python -m benchmarks.structure --files
+    python -m benchmarks.structure          # the table
+    python -m benchmarks.structure --files  # what the default step enters
+    python -m benchmarks.structure --types  # the type checker's findings, too
 
-The first command prints a table with what was counted before the package was
-rebuilt, the goal, and the numbers of now. A training step enters the files in
-which a function is called while one step of `SampledSoftmax(sampler="auto")`
-with `LazyAdam` is traced and run. The second command lists these files.
+Each number is of the worst member: all heads, samplers and optimizers are
+looked at. tests/project/test_structure.py keeps most of the numbers from
+rising.
 """
 
 import ast
-import collections
 import inspect
 import pathlib
+import subprocess
 import sys
-
-import keras
-import numpy as np
 
 import tfxclass
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
 
-ROOT = pathlib.Path(tfxclass.__file__).parent
-# What was counted before, and the goals.
-BEFORE = {
-    "largest cycle between folders": ("14", "1"),
-    "classes of ours: LazyAdam, SampledSoftmax, AutoSampler": (
-        "12, 8, 9",
-        "3, 5, 4",
-    ),
-    "files entered by a training step": ("55", "30"),
-    "hidden attributes": ("12", "3"),
-    "reads of stack frames": ("2", "0"),
-    "replaced methods": ("3", "0"),
-    "lines": ("42,800", "35,000"),
-    "constructor parameters of a head, at most": ("31", "18"),
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "tfxclass"
+# Makers of objects that outlive a call and belong to no object of the user.
+_REGISTRIES = {
+    "ContextVar",
+    "WeakKeyDictionary",
+    "WeakRegistry",
+    "WeakSet",
+    "WeakValueDictionary",
 }
-# Of an attribute whose name is computed: a proxy's, or one of several options.
-_COMPUTED = "a computed name"
-# What Keras itself sets on tensors.
-_MASK = "_keras_mask"
-_FRAMES = {"_getframe", "_current_frames", "currentframe", "stack"}
-_OWNERS = (
-    keras.Variable,
-    keras.layers.Layer,
-    keras.Model,
-    keras.optimizers.Optimizer,
-)
+TAGS = 40
 
 
-def modules():
-    """Paths of the package's Python files."""
-    return sorted(ROOT.rglob("*.py"))
+def python_files(folder):
+    """Paths of the Python files under a folder of the repository."""
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return [path for path in paths if not path.is_symlink()]
 
 
-def trees():
-    """The syntax tree of each file; an iterator."""
-    return (ast.parse(path.read_text(encoding="utf-8")) for path in modules())
+def num_lines(folder):
+    """Lines of Python under a folder of the repository."""
+    return sum(
+        len(path.read_text(encoding="utf-8").splitlines())
+        for path in python_files(folder)
+    )
 
 
-def folder_of(path):
-    """The folder of a file, or the file itself where it is in none."""
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+def members(module, base):
+    """The public classes of a module that extend `base`."""
+    found = [getattr(module, name) for name in module.__all__]
+    return [x for x in found if inspect.isclass(x) and issubclass(x, base)]
 
 
-def uses():
-    """Folders that each folder imports from: dict of sets."""
-    found = collections.defaultdict(set)
-    for path, tree in zip(modules(), trees()):
-        for node in ast.walk(tree):
-            for name in _imported(node):
-                found[folder_of(path)].add(name)
-    found.pop("__init__", None)
-    return {a: names - {a} for a, names in found.items()}
-
-
-def _imported(node):
-    if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-    elif isinstance(node, ast.ImportFrom) and node.module == "tfxclass":
-        names = [f"tfxclass.{alias.name}" for alias in node.names]
-    elif isinstance(node, ast.ImportFrom):
-        names = [node.module or ""]
-    else:
-        names = []
-    parts = [name.split(".") for name in names]
-    return [p[1] for p in parts if p[0] == "tfxclass" and len(p) > 1]
-
-
-def largest_cycle():
-    """Folders in the largest set that all use each other, or 1."""
-    above = uses()
-    reached = {}
-    for start in above:
-        pending, seen = [start], set()
-        while pending:
-            for name in above.get(pending.pop(), ()):
-                if name not in seen:
-                    seen.add(name)
-                    pending.append(name)
-        reached[start] = seen
-    sizes = [
-        sum(a in reached[b] and b in reached[a] for b in above) for a in above
-    ]
-    return max(1, *sizes)
+HEADS = members(layers, layers.OutputHead)
+SAMPLERS = members(samplers, samplers.Sampler)
+OPTIMIZERS = members(optimizers, object)
 
 
 def classes_of_ours(cls):
@@ -113,174 +63,159 @@ def classes_of_ours(cls):
     return sum(base.__module__.startswith("tfxclass") for base in cls.__mro__)
 
 
-def files_of_a_step():
-    """Names of the files in which a step of training calls a function."""
-    head = layers.SampledSoftmax(1000, 50, sampler="auto")
-    model = keras.Sequential([keras.Input([8]), keras.layers.Dense(8), head])
-    model.compile(optimizers.LazyAdam(1e-3), loss=head.loss)
-    x, y = np.zeros((16, 8), np.float32), np.arange(16)
-    model.build()
-    files = set()
-
-    def note(frame, event, _):
-        if event == "call" and frame.f_code.co_name != "<module>":
-            files.add(frame.f_code.co_filename)
-
-    sys.setprofile(note)
-    try:
-        model.train_on_batch(x, y)
-    finally:
-        sys.setprofile(None)
-    paths = (pathlib.Path(name) for name in files)
-    return sorted(
-        str(path.relative_to(ROOT)) for path in paths if ROOT in path.parents
-    )
+def most_classes(classes):
+    """The greatest number of `classes_of_ours`."""
+    return max(map(classes_of_ours, classes))
 
 
-def attributes_set_on_others():
-    """Names of the attributes that functions set on objects not their own.
-
-    With `setattr`, or in an assignment whose object is not `self`, `cls` or
-    made in the same function.
-    """
-    found = set()
-    for tree in trees():
-        constants = _constants(tree)
-        for function in ast.walk(tree):
-            if not isinstance(function, ast.FunctionDef):
-                continue
-            own = {"self", "cls", *_made_in(function)}
-            for node in ast.walk(function):
-                found.update(_set_by(node, own, constants))
-    return found
-
-
-def _constants(tree):
-    """Strings that a file's constants stand for."""
-    return {
-        target.id: node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-
-
-def _made_in(function):
-    """Names that a function assigns what a class returned to."""
-    return {
-        target.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and _makes(node.value)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-
-
-def _makes(value):
-    if not isinstance(value, ast.Call):
-        return False
-    name = getattr(value.func, "attr", getattr(value.func, "id", ""))
-    return name[:1].isupper() or name in ("cls", "super", "__new__")
-
-
-def _set_by(node, own, constants):
-    if isinstance(node, ast.Call):
-        function = node.func
-        is_setattr = isinstance(function, ast.Name) and function.id == "setattr"
-        if is_setattr and getattr(node.args[0], "id", "") not in own:
-            name = node.args[1]
-            text = getattr(name, "value", None)
-            yield text or constants.get(getattr(name, "id", ""), _COMPUTED)
-    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-        targets = getattr(node, "targets", None) or [node.target]
-        for target in targets:
-            if isinstance(target, ast.Attribute):
-                owner = target.value
-                if isinstance(owner, ast.Name) and owner.id not in own:
-                    yield target.attr
-
-
-def replaced_methods(names):
-    """Those of `names` that are methods of Keras' objects."""
-    return {n for n in names if any(_is_method(x, n) for x in _OWNERS)}
-
-
-def _is_method(owner, name):
-    return inspect.isfunction(inspect.getattr_static(owner, name, None))
-
-
-def frame_reads():
-    """How often a stack frame is read."""
-    return sum(
-        isinstance(node, ast.Attribute)
-        and node.attr in _FRAMES
-        and getattr(node.value, "id", "") in ("sys", "inspect")
-        for tree in trees()
-        for node in ast.walk(tree)
-    )
-
-
-def num_lines():
-    """Lines of Python in the package."""
-    return sum(
-        len(path.read_text(encoding="utf-8").splitlines()) for path in modules()
-    )
-
-
-def constructor_parameters(cls):
-    """Parameters of a class, with those that it passes on to ours."""
+def arguments_of(cls):
+    """Arguments of a class, with those that it passes on or takes in a dict."""
     names = set()
     for base in cls.__mro__:
         if base.__module__.startswith("tfxclass"):
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind not in (2, 4)}
-    return names - {"self"}
+    sampler = getattr(cls, "sampler_class", None)
+    options = () if sampler is None else sampler.option_names
+    return (names | set(options)) - {"self"}
 
 
-def now():
-    """What is counted now: dict from a line of `BEFORE` to str."""
-    classes = [optimizers.LazyAdam, layers.SampledSoftmax, samplers.AutoSampler]
-    heads = [getattr(layers, name) for name in layers.__all__]
-    heads = [
-        head
-        for head in heads
-        if inspect.isclass(head) and issubclass(head, layers.OutputHead)
-    ]
-    marks = attributes_set_on_others()
-    replaced = replaced_methods(marks)
-    # Attributes that each variable of Keras has are no marks of ours.
-    of_keras = {"__name__", _MASK, *dir(keras.Variable(0.0))}
-    hidden = {n for n in marks - replaced - of_keras if n[0] == "_"}
-    numbers = [
-        largest_cycle(),
-        ", ".join(str(classes_of_ours(cls)) for cls in classes),
-        len(files_of_a_step()),
-        f"{len(hidden)}: {', '.join(sorted(hidden))}",
-        frame_reads(),
-        len(replaced),
-        f"{num_lines():,}",
-        max(len(constructor_parameters(head)) for head in heads),
-    ]
-    return dict(zip(BEFORE, map(str, numbers)))
+def registries():
+    """Where modules keep weak dicts and context variables: `file:line`."""
+    found = []
+    for path in python_files("tfxclass"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for call in ast.walk(node):
+                is_call = isinstance(call, ast.Call)
+                if not is_call or not isinstance(
+                    node, (ast.Assign, ast.AnnAssign)
+                ):
+                    continue
+                function = call.func
+                name = getattr(function, "attr", getattr(function, "id", ""))
+                if name in _REGISTRIES:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return found
 
 
-def print_files():
-    """Prints the files that a step enters, each with its lines."""
-    for name in files_of_a_step():
-        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-        print(f"{len(lines):5} {name}")
+def attributes_on_others():
+    """Attributes `_tfxclass_...` of objects of Keras and TensorFlow."""
+    return {
+        node.value
+        for path in python_files("tfxclass")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith("_tfxclass_")
+        and node.value.isidentifier()
+    }
+
+
+def calls_of(run):
+    """`{(file that calls, file that is called)}` of the package in `run()`."""
+    names = {str(path): path for path in python_files("tfxclass")}
+    found = set()
+
+    def note(frame, event, _):
+        called = frame.f_code
+        if event == "call" and called.co_filename in names:
+            if called.co_name != "<module>":
+                by = frame.f_back and frame.f_back.f_code.co_filename
+                found.add((by, called.co_filename))
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+
+    def short(name):
+        path = names.get(name)
+        return path and str(path.relative_to(PACKAGE))
+
+    return {(short(by), short(called)) for by, called in found}
+
+
+def calls_of_a_step():
+    """`calls_of` of the step that users get who choose nothing."""
+    import keras
+    import numpy as np
+
+    head = layers.SampledSoftmax(1000, 50)
+    model = keras.Sequential([keras.Input([8]), keras.layers.Dense(8), head])
+    model.compile(optimizers.HeadAdam(), loss=head.loss)
+    x, y = np.zeros((16, 8), np.float32), np.arange(16)
+    model.build()
+    return calls_of(lambda: model.train_on_batch(x, y))
+
+
+def calls_of_a_tagger(effort):
+    """`calls_of` of `Tagger.fit` with 1,200 texts."""
+    texts = [f"word{i % TAGS} about {i % 7} and {i}" for i in range(1200)]
+    tags = [[f"tag{i % TAGS}"] for i in range(1200)]
+    tagger = tfxclass.text.Tagger(effort=effort, verbose=0)
+    return calls_of(lambda: tagger.fit(texts, tags))
+
+
+def files_of(calls):
+    """Files that are entered, sorted."""
+    return sorted({called for _, called in calls})
+
+
+def mutual_pairs(calls):
+    """Pairs of files that call each other both ways."""
+    return {(a, b) for a, b in calls if a and a < b and (b, a) in calls}
+
+
+def type_errors():
+    """Findings of mypy, or None where it is not installed."""
+    command = [sys.executable, "-m", "mypy", "tfxclass"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if "No module named mypy" in done.stderr:
+        return None
+    return sum(": error:" in line for line in done.stdout.splitlines())
+
+
+def table(with_types=False):
+    """`{what is counted: (number of now, goal)}`."""
+    step = calls_of_a_step()
+    tagger = num_lines("tfxclass/text")
+    rows = {
+        "lines of heads": (num_lines("tfxclass") - tagger, 28_000),
+        "lines of the tagger": (tagger, 6_000),
+        "lines of benchmarks": (num_lines("benchmarks"), 9_000),
+        "classes of ours under a head": (most_classes(HEADS), 4),
+        "classes of ours under a sampler": (most_classes(SAMPLERS), 3),
+        "classes of ours under an optimizer": (most_classes(OPTIMIZERS), 3),
+        "files of the default step": (len(files_of(step)), 28),
+        "pairs of files that call each other": (len(mutual_pairs(step)), 3),
+        "registries and attributes on others": (
+            len(registries()) + len(attributes_on_others()),
+            2,
+        ),
+        "arguments of a head": (max(len(arguments_of(x)) for x in HEADS), 18),
+        "files of Tagger.fit, best": (
+            len(files_of(calls_of_a_tagger("best"))),
+            45,
+        ),
+        "files of Tagger.fit, fast": (
+            len(files_of(calls_of_a_tagger("fast"))),
+            25,
+        ),
+    }
+    if with_types:
+        rows["findings of the type checker"] = (type_errors(), 0)
+    return rows
 
 
 def main():
-    """Prints the table, or with `--files` the files that a step enters."""
     if sys.argv[1:] == ["--files"]:
-        print_files()
+        for name in files_of(calls_of_a_step()):
+            print(f"{len((PACKAGE / name).read_text().splitlines()):5} {name}")
         return
-    print("| | before | goal | now |\n| --- | --- | --- | --- |")
-    for name, counted in now().items():
-        before, goal = BEFORE[name]
-        print(f"| {name} | {before} | {goal} | {counted} |")
+    print("| what is counted | now | goal |\n| --- | --- | --- |")
+    for name, (number, goal) in table("--types" in sys.argv).items():
+        print(f"| {name} | {number:,} | {goal:,} |")
 
 
 if __name__ == "__main__":

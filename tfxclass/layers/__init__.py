@@ -23,8 +23,6 @@ from tfxclass.layers.sparsemax import Sparsemax
 from tfxclass.layers.two_tower_softmax import TwoTowerSoftmax
 from tfxclass.trees.frequency import split_by_frequency
 
-#: The former name of `PartitionedHead`.
-
 __all__ = [
     "AdaptiveProjectedSoftmax",
     "AdaptiveSoftmax",
