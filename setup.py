@@ -83,8 +83,10 @@ class OpsWheel(bdist_wheel):
 
 
 setuptools.setup(
-    package_data={"tfxclass": ["py.typed"]},
-    packages=setuptools.find_packages(include=["tfxclass", "tfxclass.*"]),
+    package_data={"tfxclass": ["py.typed"], "tfxclass_text": ["py.typed"]},
+    packages=setuptools.find_packages(
+        include=["tfxclass", "tfxclass.*", "tfxclass_text"]
+    ),
     py_modules=["tfxclass_cli"],
     ext_modules=[setuptools.Extension("tfxclass.ops.compiled", sources=[])],
     cmdclass={"build_ext": BuildOps, "bdist_wheel": OpsWheel},

@@ -14,10 +14,10 @@ import numpy as np
 from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.data import XCFile
-from tfxclass.text import choice
-from tfxclass.text.sparse_rows import LabeledRows
-from tfxclass.text.sparse_rows import SparseRows
-from tfxclass.text.sparse_rows import from_pairs
+from tfxclass_text import choice
+from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.sparse_rows import from_pairs
 
 _SHRINKAGES = (0.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1e12)
 _DRAWS = 6

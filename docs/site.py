@@ -63,8 +63,11 @@ def linked_files(first: list[pathlib.Path]) -> set[pathlib.Path]:
 
 
 def module_file(module: str) -> pathlib.Path:
-    """The file of a module of tfxclass, such as "layers" or "growth.carry"."""
-    path = ROOT / "tfxclass" / module.replace(".", "/")
+    """The file of a module, such as "layers" or "tfxclass_text.fields"."""
+    module = "tfxclass_text" if module == "text" else module
+    is_text = module.startswith("tfxclass_text")
+    path = ROOT if is_text else ROOT / "tfxclass"
+    path /= module.replace(".", "/")
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
@@ -93,13 +96,20 @@ def summary(module: str, name: str) -> str:
     return ""
 
 
+def full_name(path: str) -> str:
+    """Where a name of the API is defined for readers, "tfxclass.layers.X"."""
+    if path.startswith("text."):
+        return path.replace("text.", "tfxclass_text.", 1)
+    return f"tfxclass.{path}"
+
+
 def entry(path: str) -> str:
     """What mkdocstrings replaces by the docstring of `path`."""
     if path.startswith("text."):
-        return f"::: tfxclass.{path}"
+        return f"::: {full_name(path)}"
     # Other methods are for subclasses and for the library itself.
     members = MEMBERS.get(path, False)
-    return f"::: tfxclass.{path}\n    options:\n      members: {members}"
+    return f"::: {full_name(path)}\n    options:\n      members: {members}"
 
 
 def api_page(title: str, groups: dict[str, list[str]], module: str) -> str:
@@ -114,7 +124,7 @@ def api_page(title: str, groups: dict[str, list[str]], module: str) -> str:
     parts = [f"# {title}", _IMPORTS]
     for group, names in groups.items():
         rows = [
-            f"| [`{name}`][tfxclass.{prefix}{name}] | "
+            f"| [`{name}`][{full_name(prefix + name)}] | "
             f"{summary(module or '__init__', name)} |"
             for name in names
         ]

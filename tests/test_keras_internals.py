@@ -21,7 +21,14 @@ from tfxclass.keras_internals import names as private
 
 ROOT = pathlib.Path(__file__).parent.parent
 INSIDE = ROOT / "tfxclass" / "keras_internals"
-FOLDERS = ("tfxclass", "tfxclass_serve", "examples", "benchmarks", "serving")
+FOLDERS = (
+    "tfxclass",
+    "tfxclass_text",
+    "tfxclass_serve",
+    "examples",
+    "benchmarks",
+    "serving",
+)
 # Of NamedTuple and os, by Python's documentation.
 PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
 

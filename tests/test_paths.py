@@ -12,8 +12,8 @@ from tfxclass.callbacks import AtomicModelCheckpoint
 from tfxclass.data import XCFile
 from tfxclass.paths import check_folder
 from tfxclass.paths import local_path
-from tfxclass.text import Tagger
-from tfxclass.text import readers
+from tfxclass_text import Tagger
+from tfxclass_text import readers
 
 REMOTE = ["gs://bucket/m", "s3://b/m.keras", pathlib.Path("gs://bucket/m")]
 

@@ -10,17 +10,21 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+import tfxclass_text
 from tfxclass import types
 
 
 def modules():
     """Names of all modules of the package but those of private names."""
-    found = pkgutil.walk_packages(tfxclass.__path__, "tfxclass.")
+    found = [
+        *pkgutil.walk_packages(tfxclass.__path__, "tfxclass."),
+        *pkgutil.walk_packages(tfxclass_text.__path__, "tfxclass_text."),
+    ]
     return [x.name for x in found if "._" not in x.name]
 
 
 def is_ours(thing):
-    return thing.__module__.startswith("tfxclass.")
+    return thing.__module__.startswith(("tfxclass.", "tfxclass_text."))
 
 
 def functions_of(thing):

@@ -11,6 +11,7 @@ model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
 ```
 """
 
+import importlib
 import os
 import platform
 import sys
@@ -37,7 +38,6 @@ from tfxclass import plot
 from tfxclass import recovery
 from tfxclass import retrieval
 from tfxclass import samplers
-from tfxclass import text
 from tfxclass import trees
 from tfxclass.advice import Advice
 from tfxclass.advice import advise
@@ -110,8 +110,13 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Says in which module a name is; it is no part of this one."""
-    for module in (layers, optimizers, metrics, losses, samplers, text):
+    """Loads `text` where it is used; else says in which module a name is."""
+    if name == "text":
+        return importlib.import_module("tfxclass.text")
+    modules = [layers, optimizers, metrics, losses, samplers]
+    if not name.startswith("_"):
+        modules.append(importlib.import_module("tfxclass.text"))
+    for module in modules:
         if name in module.__all__:
             raise AttributeError(
                 f"module 'tfxclass' has no attribute {name!r}. Did you mean "

@@ -76,7 +76,7 @@ def propensity_scored(best, expected, train_tags, ks):
 
 def ours(effort, train, texts, most):
     """`(answers, figures)` of our tagger."""
-    from tfxclass.text import Tagger
+    from tfxclass_text import Tagger
 
     begin = time.process_time()
     tagger = Tagger(effort=effort, verbose=0).fit(*train)

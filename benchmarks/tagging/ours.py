@@ -16,7 +16,7 @@ from benchmarks import measure
 from benchmarks.tagging import sets
 from benchmarks.tagging.peer import K
 from benchmarks.tagging.peer import megabytes
-from tfxclass.text import Tagger
+from tfxclass_text import Tagger
 
 
 def main(tool, name, folder, answers):

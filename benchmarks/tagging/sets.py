@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.hierarchical.data import dictionary_texts
-from tfxclass.text import fields as fields_lib
-from tfxclass.text import readers
-from tfxclass.text import sparse_rows
-from tfxclass.text.fields import Field
-from tfxclass.text.sparse_rows import SparseRows
+from tfxclass_text import fields as fields_lib
+from tfxclass_text import readers
+from tfxclass_text import sparse_rows
+from tfxclass_text.fields import Field
+from tfxclass_text.sparse_rows import SparseRows
 
 
 class Set(NamedTuple):

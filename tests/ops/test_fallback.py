@@ -37,6 +37,7 @@ from tfxclass.ops import lsh
 from tfxclass.ops import row_update
 from tfxclass.ops.fallback.refused import REFUSED
 from tfxclass.ops.fallback.refused import NeedsCompiledOps
+from tfxclass.ops.fallback.registry import FALLBACKS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # They draw from other random numbers, or have state: promises are checked.
@@ -180,13 +181,13 @@ def first_accepted(name, monkeypatch):
     return next(x for x in numbers if check_calls(name, [x], monkeypatch))
 
 
-@pytest.mark.parametrize("name", sorted(fallback.FALLBACKS))
+@pytest.mark.parametrize("name", sorted(FALLBACKS))
 def test_fallback_equals_its_op(name, monkeypatch):
     first_accepted(name, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(fallback.FALLBACKS))
+@pytest.mark.parametrize("name", sorted(FALLBACKS))
 def test_fallback_equals_its_op_for_other_arguments(name, monkeypatch):
     assert check_calls(name, range(1, 30), monkeypatch)
 
@@ -204,7 +205,7 @@ class NothingAt(Draw):
         return 0 if self.sizes == self.place + 1 else drawn
 
 
-@pytest.mark.parametrize("name", sorted(fallback.FALLBACKS))
+@pytest.mark.parametrize("name", sorted(FALLBACKS))
 def test_fallback_takes_as_little_as_its_op(name, monkeypatch):
     """No rows, no columns, no labels: each size in turn is 0."""
     number = first_accepted(name, monkeypatch)
@@ -224,10 +225,10 @@ def test_every_op_is_refused_or_has_a_fallback_with_its_arguments():
     # TensorFlow adds a function of its own for each op.
     names = {x for x in names if not x.endswith("_fallback")}
     refused = {f"tfxclass_{op}" for op in REFUSED}
-    assert names == {*fallback.FALLBACKS} | refused == {*vars(fallback.ops)}
-    assert not refused & {*fallback.FALLBACKS}
+    assert names == {*FALLBACKS} | refused == {*vars(fallback.ops)}
+    assert not refused & {*FALLBACKS}
     for name in names - refused:
-        parameters = inspect.signature(fallback.FALLBACKS[name]).parameters
+        parameters = inspect.signature(FALLBACKS[name]).parameters
         if "given" in parameters:  # by name alone
             continue
         of_op = set(inspect.signature(getattr(COMPILED, name)).parameters)

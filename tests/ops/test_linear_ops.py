@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxclass.ops.linear import SparseWeights
-from tfxclass.ops.linear import linear_one_vs_rest
+from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.linear_ops import linear_one_vs_rest
 
 
 def ragged(lists, dtype=np.int64):

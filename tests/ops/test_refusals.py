@@ -7,6 +7,7 @@ from tests.fuzz_ops.values import Draw
 from tests.fuzz_ops.wrong import wrong_calls
 from tests.ops import test_fallback as pairs
 from tfxclass.ops import fallback
+from tfxclass.ops.fallback.registry import FALLBACKS
 
 #: Arguments of which an op checks what it reads, and the fallback all.
 READ_IN_PART = {
@@ -43,7 +44,7 @@ def is_stricter(argument, call, monkeypatch):
     return isinstance(found, pairs.calls.REFUSALS)
 
 
-@pytest.mark.parametrize("name", sorted(fallback.FALLBACKS))
+@pytest.mark.parametrize("name", sorted(FALLBACKS))
 def test_op_and_fallback_refuse_the_same(name, monkeypatch):
     call = accepted_call(name, monkeypatch)
     found = [*differences(call, monkeypatch)]

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfxclass.ops import library
-from tfxclass.ops.linear import ScoreWeights
-from tfxclass.ops.linear import sparse_scores
-from tfxclass.text import sparse_linear
+from tfxclass_text import sparse_linear
+from tfxclass_text.linear_ops import ScoreWeights
+from tfxclass_text.linear_ops import sparse_scores
 
 ACTIVATIONS = [None, "sigmoid", "softmax"]
 

@@ -19,8 +19,9 @@ FLOORS = [
     ["layers"],
     ["inference"],
     ["calibration", "export", "growth", "metrics", "recovery"],
-    ["memory", "plot", "text"],
-    ["advice", "cli", "planning"],
+    ["memory", "plot"],
+    ["advice", "planning"],
+    ["text"],
 ]
 FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
 
@@ -44,6 +45,26 @@ def imported(path):
                 names = alias.name.split(".")
                 if names[0] == "tfxclass" and len(names) > 1:
                     yield names[1]
+
+
+def test_only_the_alias_uses_the_tagger():
+    users = [
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*.py")
+        if "import tfxclass_text" in (text := path.read_text(encoding="utf-8"))
+        or "from tfxclass_text" in text
+    ]
+    assert users == ["text.py"]
+
+
+def test_the_tagger_uses_public_names():
+    for path in (ROOT.parent / "tfxclass_text").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module, *(alias.name for alias in node.names)]
+                parts = [part for name in names for part in name.split(".")]
+                private = [part for part in parts if part.startswith("_")]
+                assert private in ([], ["__all__"]), path.name
 
 
 def test_each_folder_has_a_floor():

@@ -71,7 +71,7 @@ def problems_of(text):
 
 def test_extras_of_messages_exist():
     found = set()
-    for folder in ("tfxclass", "tfxclass_serve"):
+    for folder in ("tfxclass", "tfxclass_text", "tfxclass_serve"):
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             found |= set(re.findall(r"tfxclass\[(\w+)\]", text))
@@ -98,7 +98,9 @@ def unknown_arguments(function, call, text):
             yield f"{name}= of {function} in {text!r}"
 
 
-@pytest.mark.parametrize("folder", ["tfxclass", "tfxclass_serve"])
+@pytest.mark.parametrize(
+    "folder", ["tfxclass", "tfxclass_text", "tfxclass_serve"]
+)
 def test_what_messages_name_exists(folder):
     texts = {
         text

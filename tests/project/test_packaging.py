@@ -409,7 +409,7 @@ def test_wheel(tmp_path):
     assert "tfxclass/py.typed" in names
     folders = {name.split("/")[0] for name in names}
     folders = {name for name in folders if not name.endswith(".dist-info")}
-    assert folders == {"tfxclass", "tfxclass_cli.py"}
+    assert folders == {"tfxclass", "tfxclass_text", "tfxclass_cli.py"}
     assert not [name for name in names if name.endswith((".cc", ".h"))]
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support import saved_files
-from tfxclass.text import Tagger
+from tfxclass_text import Tagger
 
 FOLDER = pathlib.Path(__file__).parents[1] / "data" / "saved"
 # Of float32 sums in another order, on another processor, over a few steps.

@@ -18,7 +18,7 @@ import tfxclass
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
-from tfxclass.text import Tagger
+from tfxclass_text import Tagger
 
 CLASSES, DIM, BATCH, STEPS = 60, 8, 16, 4
 HALF = {"kernel_dtype": "bfloat16"}

@@ -6,14 +6,14 @@ import pytest
 import tensorflow as tf
 
 from tests.text.test_tagger_choices import random_rows
-from tfxclass.ops.linear import SparseWeights
-from tfxclass.text import Field
-from tfxclass.text import Tagger
-from tfxclass.text import choice
-from tfxclass.text import code_levels
-from tfxclass.text import sparse_linear
-from tfxclass.text import tagger_onnx
-from tfxclass.text.sparse_rows import from_pairs
+from tfxclass_text import Field
+from tfxclass_text import Tagger
+from tfxclass_text import choice
+from tfxclass_text import code_levels
+from tfxclass_text import sparse_linear
+from tfxclass_text import tagger_onnx
+from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.sparse_rows import from_pairs
 
 CODES = ["A01", "A02", "A11", "B21", "B22", "B3"]
 

@@ -8,16 +8,16 @@ from tests.ops.test_linear_ops import dense
 from tests.ops.test_linear_ops import make_rows
 from tests.ops.test_linear_ops import optimum
 from tests.ops.test_linear_ops import ragged
-from tfxclass.ops.linear import SparseWeights
-from tfxclass.text import SparseLinear
-from tfxclass.text import SparseRows
-from tfxclass.text import linear_tree
-from tfxclass.text import sparse_linear
-from tfxclass.text import sparse_rows
-from tfxclass.text import train_linear
-from tfxclass.text.centroids import add
-from tfxclass.text.centroids import centroids
-from tfxclass.text.sparse_rows import LabeledRows
+from tfxclass_text import SparseLinear
+from tfxclass_text import SparseRows
+from tfxclass_text import linear_tree
+from tfxclass_text import sparse_linear
+from tfxclass_text import sparse_rows
+from tfxclass_text import train_linear
+from tfxclass_text.centroids import add
+from tfxclass_text.centroids import centroids
+from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.sparse_rows import LabeledRows
 
 
 def make(num_rows=80, num_features=9, num_labels=24):

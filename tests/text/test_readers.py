@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tests.support.helpers import write_xc
-from tfxclass.text import Tagger
-from tfxclass.text import readers
+from tfxclass_text import Tagger
+from tfxclass_text import readers
 
 UTF8_MARK = b"\xef\xbb\xbf"
 EXPECTED = {"title": ["one", "two, 3"], "text": ["a\nb", "\u00e9"]}

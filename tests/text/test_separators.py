@@ -2,11 +2,11 @@
 
 import pytest
 
-from tfxclass.text import Tagger
-from tfxclass.text import TextFile
-from tfxclass.text import readers
-from tfxclass.text.separators import of_known_tags
-from tfxclass.text.separators import other_separator
+from tfxclass_text import Tagger
+from tfxclass_text import TextFile
+from tfxclass_text import readers
+from tfxclass_text.separators import of_known_tags
+from tfxclass_text.separators import other_separator
 
 TAGS = ["food, cake", "animal", "animal, food", "cake", "cake, animal"]
 PLACES = ["Paris, Texas", "London, Ontario", "Rome, Georgia"] * 9

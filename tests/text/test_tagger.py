@@ -12,15 +12,16 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+import tfxclass_text
 from tfxclass import cli
 from tfxclass.ops import library
-from tfxclass.ops import terms
-from tfxclass.text import Field
-from tfxclass.text import Tagger
-from tfxclass.text import columns as columns_lib
-from tfxclass.text import fields as fields_lib
-from tfxclass.text import predictor
-from tfxclass.text import training
+from tfxclass_text import Field
+from tfxclass_text import Tagger
+from tfxclass_text import columns as columns_lib
+from tfxclass_text import fields as fields_lib
+from tfxclass_text import predictor
+from tfxclass_text import terms
+from tfxclass_text import training
 
 TEXTS = [
     "the red fox ran over the snow",
@@ -202,7 +203,7 @@ def test_layer_reads_texts_as_the_training_does():
         fields_lib.learn(f, 3, hashes)
         for f, (_, hashes, _) in zip(fields, read)
     ]
-    layer = tfxclass.text.text_features.build_text_features(
+    layer = tfxclass_text.text_features.build_text_features(
         fields, vocabularies
     )
     given = {name: tf.constant(texts) for name, texts in columns.items()}
@@ -456,9 +457,9 @@ def test_ten_megabytes(trained):
 
 def test_tree_of_labels_learns_as_the_flat_one(glosses, monkeypatch):
     texts, kinds = glosses
-    effort = tfxclass.text.model_selection.Preset(5, 0.0, (0.5,))
-    monkeypatch.setitem(tfxclass.text.model_selection.PRESETS, "fast", effort)
-    monkeypatch.setattr(tfxclass.text.linear_tree, "_MIN_GROUPS", 4)
+    effort = tfxclass_text.model_selection.Preset(5, 0.0, (0.5,))
+    monkeypatch.setitem(tfxclass_text.model_selection.PRESETS, "fast", effort)
+    monkeypatch.setattr(tfxclass_text.linear_tree, "_MIN_GROUPS", 4)
     tagger = quiet(effort="fast").fit(texts[:2000], [[k] for k in kinds[:2000]])
     assert tagger.summary["groups"] == 4
     scores = tagger.evaluate(texts[2000:], kinds[2000:])
@@ -516,7 +517,7 @@ def test_command_line(tmp_path, capsys, monkeypatch):
 @pytest.mark.slow
 def test_command_line_in_a_process(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "tfxclass.cli", "tag", "fit", "no.jsonl",
+        [sys.executable, "-m", "tfxclass_cli", "tag", "fit", "no.jsonl",
          "--out", str(tmp_path)],
         capture_output=True, text=True,
     )  # fmt: skip

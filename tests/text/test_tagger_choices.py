@@ -10,23 +10,23 @@ import tensorflow as tf
 from tests.text.test_tagger import TAGS
 from tests.text.test_tagger import TEXTS
 from tests.text.test_tagger import quiet
-from tfxclass.text import Field
-from tfxclass.text import Tagger
-from tfxclass.text import choice
-from tfxclass.text import columns as columns_lib
-from tfxclass.text import linear_tree
-from tfxclass.text import near_texts
-from tfxclass.text import neighbors
-from tfxclass.text import sparse_linear
-from tfxclass.text import training_cost
-from tfxclass.text import tried_labels
-from tfxclass.text.ensemble import Plan
-from tfxclass.text.ensemble import best_share
-from tfxclass.text.model_selection import PRESETS
-from tfxclass.text.model_selection import ModelSelection
-from tfxclass.text.model_selection import Preset
-from tfxclass.text.sparse_rows import LabeledRows
-from tfxclass.text.sparse_rows import from_pairs
+from tfxclass_text import Field
+from tfxclass_text import Tagger
+from tfxclass_text import choice
+from tfxclass_text import columns as columns_lib
+from tfxclass_text import linear_tree
+from tfxclass_text import near_texts
+from tfxclass_text import neighbors
+from tfxclass_text import sparse_linear
+from tfxclass_text import training_cost
+from tfxclass_text import tried_labels
+from tfxclass_text.ensemble import Plan
+from tfxclass_text.ensemble import best_share
+from tfxclass_text.model_selection import PRESETS
+from tfxclass_text.model_selection import ModelSelection
+from tfxclass_text.model_selection import Preset
+from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.sparse_rows import from_pairs
 
 # Each text twice and more: enough to hold some out.
 MANY, MANY_TAGS = TEXTS * 40, TAGS * 40

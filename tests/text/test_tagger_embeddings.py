@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from tests.text.test_tagger_choices import random_rows
-from tfxclass.text import Field
-from tfxclass.text import Tagger
-from tfxclass.text import embeddings
-from tfxclass.text import growth
-from tfxclass.text.sparse_rows import LabeledRows
-from tfxclass.text.sparse_rows import from_pairs
+from tfxclass_text import Field
+from tfxclass_text import Tagger
+from tfxclass_text import embeddings
+from tfxclass_text import growth
+from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.sparse_rows import from_pairs
 
 # Tags are pairs of a trade and a thing, and words are written in two ways that
 # share characters: "baking" and "bakings".

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxclass.text import Field
-from tfxclass.text import MixedScores
-from tfxclass.text import Tagger
-from tfxclass.text import mixed_scores
-from tfxclass.text import tried_labels
+from tfxclass_text import Field
+from tfxclass_text import MixedScores
+from tfxclass_text import Tagger
+from tfxclass_text import mixed_scores
+from tfxclass_text import tried_labels
 
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
 # The tag is the first of two words: a bag of words cannot tell.

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxclass.text import Field
-from tfxclass.text import Tagger
-from tfxclass.text import tagger_export
-from tfxclass.text import tagger_files
+from tfxclass_text import Field
+from tfxclass_text import Tagger
+from tfxclass_text import tagger_export
+from tfxclass_text import tagger_files
 
 TEXTS = ["a red fox", "a grey hare", "eggs and milk", "flour and eggs"]
 TAGS = [["animal", "red"], ["animal"], ["food", "egg"], ["food", "egg"]]

@@ -9,18 +9,18 @@ import pytest
 from tests.text.test_tagger import TAGS
 from tests.text.test_tagger import TEXTS
 from tests.text.test_tagger import quiet
-from tfxclass.text import Field
-from tfxclass.text import Tagger
-from tfxclass.text import TextFile
-from tfxclass.text import growth
-from tfxclass.text import linear_tree
-from tfxclass.text import readers
-from tfxclass.text import sparse_linear
-from tfxclass.text.corpus import StreamedCorpus
-from tfxclass.text.sparse_rows import SparseRows
-from tfxclass.text.sparse_rows import from_pairs
-from tfxclass.text.sparse_rows import side_by_side
-from tfxclass.text.term_counts import TermCounts
+from tfxclass_text import Field
+from tfxclass_text import Tagger
+from tfxclass_text import TextFile
+from tfxclass_text import growth
+from tfxclass_text import linear_tree
+from tfxclass_text import readers
+from tfxclass_text import sparse_linear
+from tfxclass_text.corpus import StreamedCorpus
+from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.sparse_rows import from_pairs
+from tfxclass_text.sparse_rows import side_by_side
+from tfxclass_text.term_counts import TermCounts
 
 BOATS = ["a boat on the sea", "the boat sails", "a ship and a boat at sea"] * 4
 MORE = [["boat"], ["boat"], ["boat", "ship"]] * 4
@@ -197,7 +197,7 @@ def test_a_file_is_read_in_passes(tmp_path):
 
 
 def test_a_sample_of_a_stream_is_spread(monkeypatch):
-    monkeypatch.setattr("tfxclass.text.corpus._SAMPLE", 20)
+    monkeypatch.setattr("tfxclass_text.corpus._SAMPLE", 20)
     texts = [str(i) for i in range(333)]
     corpus = StreamedCorpus(Passes(texts, [["x"]] * 333, size=10))
     numbers = [int(text) for text in corpus.sample["text"]]
@@ -235,7 +235,7 @@ def test_bad_corpora(texts, message):
 
 
 def test_terms_are_counted_batch_by_batch(monkeypatch):
-    monkeypatch.setattr("tfxclass.text.term_counts._WAITING", 50)
+    monkeypatch.setattr("tfxclass_text.term_counts._WAITING", 50)
     random = np.random.default_rng(0)
     counts, every = TermCounts(), []
     for _ in range(20):

@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from tests.text.test_tagger_choices import random_rows
-from tfxclass.text import Field
-from tfxclass.text import KernelScores
-from tfxclass.text import Tagger
-from tfxclass.text import kernel_ridge
-from tfxclass.text import near_texts
-from tfxclass.text.sparse_rows import LabeledRows
-from tfxclass.text.sparse_rows import from_pairs
+from tfxclass_text import Field
+from tfxclass_text import KernelScores
+from tfxclass_text import Tagger
+from tfxclass_text import kernel_ridge
+from tfxclass_text import near_texts
+from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.sparse_rows import from_pairs
 
 PENALTY = 0.3
 

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from tests.text.test_tagger_files import TAGS
 from tests.text.test_tagger_files import TEXTS
-from tfxclass.ops.linear import SparseWeights
-from tfxclass.text import MixedScores
-from tfxclass.text import Tagger
-from tfxclass.text import sparse_linear
-from tfxclass.text import tagger_onnx
-from tfxclass.text.ensemble import ENCODED
+from tfxclass_text import MixedScores
+from tfxclass_text import Tagger
+from tfxclass_text import sparse_linear
+from tfxclass_text import tagger_onnx
+from tfxclass_text.ensemble import ENCODED
+from tfxclass_text.linear_ops import SparseWeights
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.text.test_tagger_choices import random_rows
-from tfxclass.text import Field
-from tfxclass.text import Tagger
-from tfxclass.text import perceptron
-from tfxclass.text.sparse_rows import LabeledRows
-from tfxclass.text.sparse_rows import from_pairs
+from tfxclass_text import Field
+from tfxclass_text import Tagger
+from tfxclass_text import perceptron
+from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.sparse_rows import from_pairs
 
 # Two words of a text: one tag of those that are both of one half, or of two.
 NAMES = [f"{letter}{number}" for letter in "ab" for number in range(6)]

@@ -8,9 +8,9 @@ import pytest
 from tests.text.test_tagger import TAGS
 from tests.text.test_tagger import TEXTS
 from tests.text.test_tagger import quiet
-from tfxclass.text import Field
-from tfxclass.text import Tagger
-from tfxclass.text import TaggerClassifier
+from tfxclass_text import Field
+from tfxclass_text import Tagger
+from tfxclass_text import TaggerClassifier
 
 sklearn = pytest.importorskip("sklearn", "1.6")
 

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.text import Field
-from tfxclass.text import TextFeatures
+from tfxclass_text import Field
+from tfxclass_text import TextFeatures
 
 
 def test_from_texts_weighs_terms_as_scikit_learn_does():

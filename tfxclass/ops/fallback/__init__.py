@@ -10,24 +10,18 @@ Random numbers are others, of the same distribution. The rest raise
 run only in the process that built the graph, and hold Python's lock.
 """
 
-import types
-
 from tfxclass.ops.fallback import active_classes  # noqa: F401
 from tfxclass.ops.fallback import exact_softmax  # noqa: F401
 from tfxclass.ops.fallback import kmeans  # noqa: F401
-from tfxclass.ops.fallback import linear  # noqa: F401
 from tfxclass.ops.fallback import neighbor_memory  # noqa: F401
 from tfxclass.ops.fallback import row_update  # noqa: F401
 from tfxclass.ops.fallback import softmax_blocks  # noqa: F401
-from tfxclass.ops.fallback import text_terms  # noqa: F401
 from tfxclass.ops.fallback import tree_path  # noqa: F401
 from tfxclass.ops.fallback import tree_search  # noqa: F401
 from tfxclass.ops.fallback import xc_lines  # noqa: F401
 from tfxclass.ops.fallback.refused import REFUSED
 from tfxclass.ops.fallback.refused import refusing
-from tfxclass.ops.fallback.registry import FALLBACKS
+from tfxclass.ops.fallback.registry import ops
 
-#: In place of the module that `tf.load_op_library` returns.
-ops = types.SimpleNamespace(
-    **FALLBACKS, **{f"tfxclass_{op}": refusing(op) for op in REFUSED}
-)
+for _op in REFUSED:
+    setattr(ops, f"tfxclass_{_op}", refusing(_op))

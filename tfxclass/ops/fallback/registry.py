@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 import threading
+import types
 import typing
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ import tensorflow as tf
 from tfxclass import keras_internals
 from tfxclass.ops.fallback import slow
 
+#: In place of the module that `tf.load_op_library` returns.
+ops = types.SimpleNamespace()
 #: The fallbacks, by the names of the ops in Python.
 FALLBACKS = {}
 
@@ -68,7 +71,7 @@ def fallback(
         return functools.partial(fallback, has_gradient=has_gradient)
     signature = inspect.signature(function)
     hints = typing.get_type_hints(function, include_extras=True)
-    types = {
+    dtypes = {
         name: hint.__metadata__
         for name, hint in hints.items()
         if hasattr(hint, "__metadata__")
@@ -79,7 +82,7 @@ def fallback(
         given = signature.bind(*args, **kwargs).arguments
         own_name = function.__name__
         with tf.name_scope(name or own_name), _checks_first(own_name):
-            for key, (dtype, *shape) in types.items():
+            for key, (dtype, *shape) in dtypes.items():
                 if key not in given:
                     continue
                 given[key] = _tensor(given[key], dtype, has_gradient)
@@ -88,6 +91,7 @@ def fallback(
             return function(**given)
 
     FALLBACKS[f"tfxclass_{function.__name__}"] = call
+    setattr(ops, f"tfxclass_{function.__name__}", call)
     return call
 
 

@@ -1,0 +1,37 @@
+"""Text in, names out: a package on top of `tfxclass`, which has heads.
+
+`tfxclass.text` has the same names.
+"""
+
+# Registers the fallbacks of the ops for texts.
+from tfxclass_text import linear_fallback  # noqa: F401
+from tfxclass_text import text_terms_fallback  # noqa: F401
+from tfxclass_text.fields import Field
+from tfxclass_text.kernel_scores import KernelScores
+from tfxclass_text.linear_tree import train_linear
+from tfxclass_text.mixed_scores import MixedScores
+from tfxclass_text.neighbors import NeighborVotes
+from tfxclass_text.readers import TextFile
+from tfxclass_text.sparse_linear import SparseLinear
+from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.tagger import Tagger
+from tfxclass_text.tagger_classifier import TaggerClassifier
+from tfxclass_text.text_features import TextFeatures
+
+__all__ = [
+    "Field",
+    "KernelScores",
+    "MixedScores",
+    "NeighborVotes",
+    "SparseLinear",
+    "SparseRows",
+    "Tagger",
+    "TaggerClassifier",
+    "TextFile",
+    "TextFeatures",
+    "train_linear",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,204 @@
+"""Texts and tags to learn from: in memory, or read again in each pass."""
+
+import itertools
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tfxclass.types import Columns
+from tfxclass.types import Tags
+from tfxclass.types import Texts
+from tfxclass_text import columns as columns_lib
+from tfxclass_text.sparse_rows import SparseRows
+
+# Texts that are read at a time, of columns in memory.
+_BATCH = 2048
+# Texts that tell what columns are like are as many at least, twice at most.
+_SAMPLE = 10_000
+
+Batches = Iterable[tuple[Texts, Tags]]
+
+
+class Corpus:
+    """Texts to learn from, in memory.
+
+    Args:
+        columns: of `columns.read`.
+        names: list of lists of str or ints, the tags of each text.
+
+    Attributes:
+        size: int, number of texts.
+        sample: columns of some of the texts, or of all.
+        tags: sorted list of str or ints, the distinct tags.
+    """
+
+    is_streamed = False
+
+    def __init__(self, columns: Columns, names: list[list[str | int]]) -> None:
+        self.sample, self._names = columns, names
+        self.size = columns_lib.size(columns)
+        self.tags = columns_lib.sorted_tags(itertools.chain(*names))
+
+    def labels(self) -> SparseRows:
+        """The number of each tag, by text."""
+        return ids_of(self._names, self.tags)
+
+    def batches(self) -> Iterator[Columns]:
+        """Yields columns of the next texts, from the first to the last."""
+        return slices(self.sample)
+
+    def columns(self) -> Columns:
+        """All texts."""
+        return self.sample
+
+
+class StreamedCorpus(Corpus):
+    """Texts that are read again in each pass, never all in memory.
+
+    Args:
+        source: iterable of `(texts, tags)` batches, which begins anew each
+            time it is iterated.
+    """
+
+    is_streamed = True
+
+    def __init__(self, source: Batches) -> None:
+        if iter(source) is source:
+            raise ValueError(
+                "A corpus that is read in passes must be iterable more than "
+                "once: a `tfxclass.text.TextFile`, or an object whose "
+                "`__iter__` begins anew. Received: an iterator, "
+                f"{type(source).__name__}"
+            )
+        self._source = source
+        numbers, ids, counts, kept = {}, [], [], _Sample()
+        for columns, names in self._read():
+            kept.add(columns)
+            for of_text in names:
+                ids += [numbers.setdefault(x, len(numbers)) for x in of_text]
+                counts.append(len(of_text))
+        self.size, self.sample = len(counts), kept.columns
+        if not self.size:
+            raise ValueError("`texts` must have a text. Received: none.")
+        if not numbers:
+            raise ValueError("`tags` must have a tag. Received: none.")
+        self.tags = columns_lib.sorted_tags(numbers)
+        place = np.empty(len(numbers), np.int64)
+        place[[numbers[name] for name in self.tags]] = np.arange(len(numbers))
+        splits = np.cumsum([0, *counts], dtype=np.int64)
+        ids = place[np.array(ids, np.int64)]
+        self._labels = SparseRows(splits, ids, np.ones(len(ids), np.float32))
+
+    def labels(self) -> SparseRows:
+        return self._labels
+
+    def batches(self) -> Iterator[Columns]:
+        count = 0
+        for columns, _ in self._read():
+            count += columns_lib.size(columns)
+            yield columns
+        if count != self.size:
+            raise ValueError(
+                "A corpus that is read in passes must have the same texts in "
+                f"each. Received: {self.size} texts, then {count}"
+            )
+
+    def columns(self) -> Columns:
+        raise ValueError(
+            "`encoder` reads texts that are all in memory: pass lists to "
+            "`fit`, or a Tagger without an encoder."
+        )
+
+    def _read(self):
+        expected = None
+        for batch in self._source:
+            try:
+                texts, tags = batch
+            except (TypeError, ValueError) as e:
+                raise ValueError(
+                    "Without `tags`, `texts` must give batches (texts, tags). "
+                    f"Received: a {type(batch).__name__}. Fix: pass the tags "
+                    "of the texts as `tags`"
+                ) from e
+            columns = columns_lib.read(texts)
+            if expected is None:
+                expected = list(columns)
+            columns_lib.check_same(columns, expected)
+            size = columns_lib.size(columns)
+            yield columns, columns_lib.read_tags(tags, size, some=False)
+
+
+class _Sample:
+    """Texts from all parts of what is added: every n-th, n a power of 2."""
+
+    def __init__(self):
+        self.columns, self._step, self._next = None, 1, 0
+
+    def add(self, columns):
+        if self.columns is None:
+            self.columns = {name: [] for name in columns}
+        size = columns_lib.size(columns)
+        for name, texts in columns.items():
+            self.columns[name] += texts[self._next :: self._step]
+        behind = size - self._next
+        self._next = -behind % self._step if behind > 0 else -behind
+        while columns_lib.size(self.columns) > 2 * _SAMPLE:
+            self._thin()
+
+    def _thin(self):
+        size = columns_lib.size(self.columns)
+        self.columns = {name: x[::2] for name, x in self.columns.items()}
+        # The next one of every second.
+        self._next += self._step * (size % 2)
+        self._step *= 2
+
+
+def read(texts: Any, tags: Tags | None) -> Corpus:
+    """The corpus that `fit` was given.
+
+    Args:
+        texts: texts, or an iterable of batches where `tags` is None.
+        tags: of each text, or None.
+    """
+    if tags is None:
+        if isinstance(texts, (str, bytes, dict)) or not hasattr(
+            texts, "__iter__"
+        ):
+            raise ValueError(
+                "Without `tags`, the first argument must be an iterable of "
+                "batches (texts, tags), such as a file: tfxclass.text.TextFile("
+                f"path, columns, tags). Received: {type(texts).__name__}"
+            )
+        return StreamedCorpus(texts)
+    columns = columns_lib.read(texts)
+    names = columns_lib.read_tags(tags, columns_lib.size(columns))
+    return Corpus(columns, names)
+
+
+def ids_of(names: list[list[str | int]], tags: list[str | int]) -> SparseRows:
+    """The numbers of tags by text; names that are no tag are left out."""
+    numbers = {name: i for i, name in enumerate(tags)}
+    found = [
+        [numbers[name] for name in of_text if name in numbers]
+        for of_text in names
+    ]
+    splits = np.cumsum([0, *map(len, found)], dtype=np.int64)
+    ids = np.fromiter(itertools.chain.from_iterable(found), np.int64)
+    return SparseRows(splits, ids, np.ones(len(ids), np.float32))
+
+
+def renumber(corpus: Corpus, tags: list[str | int]) -> SparseRows:
+    """The labels of a corpus as places in `tags`, a sorted list."""
+    labels, place = corpus.labels(), np.searchsorted(tags, corpus.tags)
+    return labels.with_ids(place.astype(np.int64)[labels.ids])
+
+
+def slices(columns: Columns) -> Iterator[Columns]:
+    """Yields columns of the next texts, a few thousand each."""
+    for begin in range(0, columns_lib.size(columns), _BATCH):
+        yield {
+            name: texts[begin : begin + _BATCH]
+            for name, texts in columns.items()
+        }

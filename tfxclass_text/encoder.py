@@ -1,0 +1,189 @@
+"""A dense encoder of texts beside linear scores: its training, its logits."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import MultiOptimizer
+from tfxclass.types import Columns
+from tfxclass_text.sparse_rows import SparseRows
+
+_BATCH = 64
+# Of the class rows; the encoder's own is the tagger's `learning_rate`.
+_HEAD_RATE = 3e-3
+_MAX_EPOCHS = 30
+_PATIENCE = 2
+# What backbones of KerasHub call the vector of a text.
+_POOLED = "pooled_output"
+
+
+def check(encoder: Any, names: list[str]) -> None:
+    """Raises ValueError unless texts of these columns can be given to it."""
+    if not isinstance(encoder, keras.layers.Layer):
+        raise ValueError(
+            "`encoder` must be a Keras model or layer, of texts to features "
+            f"[batch, dim]. Received: {encoder!r}"
+        )
+    own = _input_names(encoder)
+    if own is not None and len(own) > 1 and not set(own) <= set(names):
+        raise ValueError(
+            "Inputs of the encoder must be columns of the texts. Received: "
+            f"inputs {own} and columns {names}"
+        )
+
+
+def _input_names(encoder):
+    """Of a functional model; None of a layer that takes what it is given."""
+    inputs = getattr(encoder, "inputs", None)
+    return None if not inputs else [x.name for x in inputs]
+
+
+def inputs_of(names: Iterable[str]) -> dict[str, keras.KerasTensor]:
+    """A model's inputs, the columns."""
+    return {name: keras.Input((), dtype="string", name=name) for name in names}
+
+
+def features(
+    encoder: keras.layers.Layer, inputs: dict[str, Any]
+) -> keras.KerasTensor:
+    """The encoder's features `[batch, dim]` of columns.
+
+    Args:
+        encoder: Keras model or layer. One with one input is given the column of
+            its name, or else all columns, a space between them; a model with
+            several those of their names; a model without fixed inputs a dict.
+        inputs: dict of string tensors `[batch]` by column.
+
+    Raises:
+        ValueError: features of another rank.
+    """
+    names = _input_names(encoder)
+    if names is None and len(inputs) > 1:
+        found = encoder(inputs)
+    elif names is not None and len(names) > 1:
+        structure = encoder.input
+        if isinstance(structure, dict):
+            found = encoder({key: inputs[key] for key in structure})
+        else:
+            found = encoder([inputs[name] for name in names])
+    else:
+        found = encoder(_one_text(inputs, names))
+    found = found[_POOLED] if isinstance(found, dict) else found
+    if len(found.shape) != 2 or found.shape[1] is None:
+        raise ValueError(
+            "The encoder must give features [batch, dim]. Received: shape "
+            f"{tuple(found.shape)}"
+        )
+    return found
+
+
+def _one_text(inputs, names):
+    if names is not None and names[0] in inputs:
+        return inputs[names[0]]
+    if len(inputs) == 1:
+        return next(iter(inputs.values()))
+    return JoinedColumns(name="joined_columns")(list(inputs.values()))
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class JoinedColumns(keras.layers.Layer):
+    """Columns of a text as one, a space between them; string `[batch]`."""
+
+    def call(self, columns: list[tf.Tensor]) -> tf.Tensor:
+        return tf.strings.join(columns, " ")
+
+    def compute_output_spec(
+        self, columns: list[keras.KerasTensor]
+    ) -> keras.KerasTensor:
+        return keras.KerasTensor(columns[0].shape, dtype="string")
+
+
+def train(
+    encoder: keras.layers.Layer,
+    learning_rate: float,
+    data: tuple[Columns, SparseRows],
+    held: tuple[Columns, SparseRows],
+    num_labels: int,
+    single_label: bool,
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[keras.layers.Dense, int]:
+    """Trains the encoder, with class rows of its own, on texts.
+
+    Args:
+        encoder: Keras model or layer; it is trained in place.
+        learning_rate: float, of the encoder.
+        data: columns and `SparseRows` of ids of labels.
+        held: the same of held-out texts, whose loss ends the training.
+        num_labels: int.
+        single_label: whether a text has one label. The loss is then a
+            softmax's, otherwise one vs. rest.
+        seed: int.
+        say: what is told of each epoch.
+
+    Returns:
+        `(layer, epochs)`: a Dense layer of logits, and the passes over the
+        texts that were best for the held-out ones.
+    """
+    inputs = inputs_of(data[0])
+    head = FullSoftmax(
+        num_labels,
+        use_bias=True,
+        loss="softmax" if single_label else "sigmoid",
+        kernel_initializer=keras.initializers.GlorotUniform(seed),
+        name="encoder_tags",
+    )
+    model = keras.Model(inputs, head(features(encoder, inputs)))
+    optimizer = LazyAdam(_HEAD_RATE)
+    if encoder.trainable_variables:
+        optimizer = MultiOptimizer(
+            [(keras.optimizers.Adam(learning_rate), encoder), (optimizer, head)]
+        )
+    model.compile(optimizer, loss=head.loss)
+    stop = keras.callbacks.EarlyStopping(
+        "val_loss", patience=_PATIENCE, restore_best_weights=True
+    )
+
+    def tell(epoch, logs):
+        loss = logs["val_loss"]
+        say(f"encoder: loss {loss:.4f} of held-out texts, epoch {epoch + 1}")
+
+    told = keras.callbacks.LambdaCallback(on_epoch_end=tell)
+    model.fit(
+        batches(*data, seed), validation_data=batches(*held), verbose=0,
+        epochs=_MAX_EPOCHS, callbacks=[stop, told], shuffle=False,
+    )  # fmt: skip
+    layer = keras.layers.Dense(num_labels, name="encoder_tags")
+    layer.build((None, head.kernel.shape[1]))
+    layer.set_weights([np.transpose(head.kernel), np.asarray(head.bias)])
+    return layer, stop.best_epoch + 1
+
+
+def batches(
+    columns: Columns, labels: SparseRows, seed: int | None = None
+) -> tf.data.Dataset:
+    """Columns and padded ids of labels, shuffled with a seed."""
+    ids, present = labels.padded()
+    ids = np.where(present > 0, ids, -1)
+    given = {name: np.array(texts, object) for name, texts in columns.items()}
+    data = tf.data.Dataset.from_tensor_slices((given, ids))
+    if seed is not None:
+        data = data.shuffle(len(ids), seed=seed)
+    return data.batch(_BATCH)
+
+
+def logits_of(
+    encoder: keras.layers.Layer, layer: keras.layers.Dense, columns: Columns
+) -> np.ndarray:
+    """float32 `[texts, labels]`."""
+    inputs = inputs_of(columns)
+    model = keras.Model(inputs, layer(features(encoder, inputs)))
+    given = {name: np.array(texts, object) for name, texts in columns.items()}
+    data = tf.data.Dataset.from_tensor_slices(given).batch(_BATCH)
+    return np.concatenate([model(x, training=False).numpy() for x in data])

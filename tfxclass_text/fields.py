@@ -1,0 +1,265 @@
+"""Fields: what is read from the columns of a text, and how it is weighed."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import as_list
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
+from tfxclass.types import Columns
+from tfxclass_text import terms
+from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.text_terms import MOST_TERMS
+from tfxclass_text.text_terms import count_terms
+
+#: `(rows, hashes or ids, counts or values)`, an entry a pair of both.
+Terms = tuple[np.ndarray, np.ndarray, np.ndarray]
+_BATCH = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """Terms of one or more columns, with a vocabulary and a weight of its own.
+
+    Args:
+        columns: names of the columns that are read as one text, or one name.
+        kind: `"words"`; `"chars"`, runs of characters within words; or
+            `"values"`, features with their values, as "f0:0.5 f7:-1.25". A
+            feature without a value has 1. Values are scaled by one number for
+            all texts.
+        shortest: int, words or characters of the shortest run.
+        longest: int, of the longest.
+        min_count: int, texts that a term of the vocabulary is in at least.
+        max_share: float, share of the texts that it is in at most.
+        weight: float, norm of the field's part of a row; of the kind
+            `"values"`, the root of the rows' mean squared norm.
+    """
+
+    columns: Iterable[str] | str
+    kind: str = "words"
+    shortest: int = 1
+    longest: int = 1
+    min_count: int = 2
+    max_share: float = 0.5
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        columns = as_list("columns", self.columns, "names", str)
+        object.__setattr__(self, "columns", tuple(columns))
+        check_choice("kind", self.kind, ("words", "chars", "values"))
+        check_positive_int("shortest", self.shortest)
+        check_positive_int("longest", self.longest)
+        check_positive_int("min_count", self.min_count)
+        if self.longest > MOST_TERMS:
+            raise ValueError(
+                f"`longest` must be at most {MOST_TERMS}. Received: "
+                f"longest={self.longest}"
+            )
+        if self.kind == "values" and self.longest != 1:
+            raise ValueError(
+                "`longest` must be 1 for values, which have no order. "
+                f"Received: longest={self.longest}"
+            )
+        if self.kind == "words" and self.shortest != 1:
+            raise ValueError(
+                "`shortest` must be 1 for words. Received: "
+                f"shortest={self.shortest}"
+            )
+        if not self.columns or self.shortest > self.longest:
+            raise ValueError(
+                "A field needs a column, and `shortest` must be at most "
+                f"`longest`. Received: {self}"
+            )
+        if not (0 < self.max_share <= 1 and 0 < self.weight < np.inf):
+            raise ValueError(
+                "`max_share` must be in (0, 1] and `weight` positive. "
+                f"Received: {self}"
+            )
+
+    def join(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+        """The text that is read, string `[n]`, of a dict by column."""
+        texts = [columns[name] for name in self.columns]
+        # A mark between the columns would be a word; a space parts them.
+        return texts[0] if len(texts) == 1 else tf.strings.join(texts, " ")
+
+    def terms_of(
+        self, plain: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(rows, hashes)` of plain texts, a dict by column."""
+        text = self.join(plain)
+        if self.kind == "words":
+            return terms.word_ngrams(text, self.longest)
+        return terms.char_ngrams(text, self.shortest, self.longest)
+
+
+@dataclasses.dataclass
+class Vocabulary:
+    """Terms of a field, int64 hashes in ascending order, and their idf."""
+
+    hashes: np.ndarray
+    idf: np.ndarray
+
+
+def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
+    """The terms of all texts, counted in each, by field.
+
+    Args:
+        columns: dict of lists of bytes, a text each, by name.
+        fields: list of `Field`.
+
+    Returns:
+        A list of `(rows, hashes, counts)`, one a field: int64, int64 and
+        float32 arrays `[pairs]`, ascending by row.
+    """
+    size = len(next(iter(columns.values())))
+    parts = [[] for _ in fields]
+    for begin in range(0, size, _BATCH):
+        batch = {
+            name: texts[begin : begin + _BATCH]
+            for name, texts in columns.items()
+        }
+        for part, field, texts in zip(parts, fields, texts_of(batch, fields)):
+            part.append(_counted(field, texts, begin))
+    return [
+        tuple(np.concatenate(arrays) for arrays in zip(*part)) for part in parts
+    ]
+
+
+def texts_of(columns: Columns, fields: list[Field]) -> list[list[bytes]]:
+    """The texts of each field, as `count_terms` or `values_of` read them."""
+    ready = columns
+    if any(field.kind != "values" for field in fields):
+        ready = {name: _ready(texts) for name, texts in columns.items()}
+    return [
+        _joined(columns if field.kind == "values" else ready, field)
+        for field in fields
+    ]
+
+
+def _joined(columns, field):
+    return [b" ".join(x) for x in zip(*(columns[c] for c in field.columns))]
+
+
+def _ready(texts):
+    """Texts as `count_terms` reads them: `plain` where not all is ASCII."""
+    others = [i for i, text in enumerate(texts) if not text.isascii()]
+    if others:
+        texts = list(texts)
+        made = terms.plain(tf.constant([texts[i] for i in others])).numpy()
+        for i, text in zip(others, made):
+            texts[i] = text
+    return texts
+
+
+def _counted(field, texts, begin):
+    if field.kind == "values":
+        found = terms.values_of(tf.constant(texts))
+        rows, hashes, values = (x.numpy() for x in found)
+        return rows + begin, hashes, values
+    splits, hashes, counts = (
+        x.numpy()
+        for x in count_terms(texts, field.kind, field.shortest, field.longest)
+    )
+    rows = np.repeat(np.arange(begin, begin + len(texts)), np.diff(splits))
+    return rows, hashes, counts
+
+
+def learn(
+    field: Field,
+    size: int,
+    hashes: np.ndarray,
+    counts: np.ndarray | None = None,
+) -> Vocabulary:
+    """The vocabulary of a field.
+
+    Args:
+        field: `Field`.
+        size: int, number of texts.
+        hashes: int64 `[pairs]`, each text's distinct terms.
+        counts: float32 `[pairs]`; only read for the kind `"values"`.
+
+    Returns:
+        A `Vocabulary`; idf is log((texts + 1) / (texts with the term + 1)) +
+        1, as scikit-learn's. Of the kind `"values"` it is the same number for
+        all terms, which makes the mean squared norm of the texts 1.
+    """
+    distinct, texts = np.unique(hashes, return_counts=True)
+    squares = 0.0
+    if field.kind == "values":
+        squares = float(np.sum(np.square(counts, dtype=np.float64)))
+    return learn_counted(field, size, distinct, texts, squares)
+
+
+def learn_counted(
+    field: Field,
+    size: int,
+    distinct: np.ndarray,
+    texts: np.ndarray,
+    squares: float = 0.0,
+) -> Vocabulary:
+    """`learn` of terms that are counted already.
+
+    Args:
+        field: `Field`.
+        size: int, number of texts.
+        distinct: int64 `[terms]`, hashes, ascending.
+        texts: int64 `[terms]`, how many texts have each.
+        squares: float, sum of the squares of all values; only read for the kind
+            `"values"`.
+    """
+    # Of few texts, a term may be in most of them and tell nothing yet.
+    most = max(field.max_share * size, field.min_count)
+    kept = (texts >= min(field.min_count, max(size // 2, 1))) & (texts <= most)
+    if field.kind == "values":
+        # The root of the mean squared norm of the rows becomes 1.
+        mean = np.sqrt(squares / size) if squares else 1.0
+        idf = np.full(kept.sum(), 1 / mean)
+    else:
+        idf = np.log((size + 1) / (texts[kept] + 1)) + 1
+    return Vocabulary(distinct[kept], idf.astype(np.float32))
+
+
+def weigh(
+    field: Field,
+    vocabulary: Vocabulary,
+    rows: np.ndarray,
+    hashes: np.ndarray,
+    counts: np.ndarray,
+    size: int,
+) -> Terms:
+    """TF-IDF of counted terms.
+
+    Returns:
+        `(rows, ids, values)`: values (1 + log count) idf, each row's of norm
+        `field.weight`; terms outside the vocabulary are left out. Of the kind
+        `"values"`, they are value * idf * `field.weight`.
+    """
+    if not len(vocabulary.hashes):
+        return rows[:0], hashes[:0], counts[:0]
+    ids = np.searchsorted(vocabulary.hashes, hashes)
+    ids = np.minimum(ids, len(vocabulary.hashes) - 1)
+    known = vocabulary.hashes[ids] == hashes
+    rows, ids, counts = rows[known], ids[known], counts[known]
+    if field.kind == "values":
+        return (
+            rows,
+            ids,
+            counts * vocabulary.idf[ids] * np.float32(field.weight),
+        )
+    values = (1 + np.log(counts)) * vocabulary.idf[ids]
+    norms = np.sqrt(np.bincount(rows, values**2, minlength=size))
+    values *= field.weight / np.maximum(norms[rows], 1e-12)
+    return rows, ids, values.astype(np.float32)
+
+
+def sparse_rows(
+    field: Field, vocabulary: Vocabulary, counted: Terms, size: int
+) -> SparseRows:
+    """`weigh` as `SparseRows`; `counted` ascends by row."""
+    rows, ids, values = weigh(field, vocabulary, *counted, size)
+    counts = np.bincount(rows, minlength=size)
+    splits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return SparseRows(splits, ids, values)

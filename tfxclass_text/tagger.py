@@ -1,0 +1,636 @@
+"""`Tagger`: texts in, names out."""
+
+import copy
+import itertools
+import numbers
+import sys
+import time
+import warnings
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass import metrics
+from tfxclass.checks import as_list
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
+from tfxclass.inference.thresholds import CALIBRATED
+from tfxclass.types import Path
+from tfxclass.types import Tags
+from tfxclass.types import Texts
+from tfxclass_text import columns as columns_lib
+from tfxclass_text import corpus as corpus_lib
+from tfxclass_text import encoder as encoder_lib
+from tfxclass_text import growth
+from tfxclass_text import predictor
+from tfxclass_text import tagger_files
+from tfxclass_text import text_features
+from tfxclass_text import training
+from tfxclass_text.corpus import Batches
+from tfxclass_text.estimator import Estimator
+from tfxclass_text.fields import Field
+from tfxclass_text.model_selection import PRESETS
+from tfxclass_text.model_selection import ModelSelection
+from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.tagger_model import tagger_model
+
+# Texts that are answered at a time. They share what is read of the weights;
+# the scores of more would leave the cache (measured).
+_BATCH, _MAX_SCORES = 64, 1 << 21
+# Entries of the summary: what is mixed with the linear scores.
+_MIXED = ("neighbors", "landmarks", "hidden_units", "embedding_dim")
+
+
+def _is_finite(value):
+    return isinstance(value, numbers.Real) and np.isfinite(value)
+
+
+class Tagger(Estimator):
+    """Names for texts: linear classifiers of TF-IDF terms, chosen for you.
+
+    A text has one tag or several, out of a few or of hundreds of thousands.
+    Classifiers are linear and one-vs-rest. They learn from all texts if that is
+    affordable, and along a label tree otherwise. If each text has one tag, the
+    beginnings of tags ("C" and "C5" for "C50") are learned, too. `model` is a
+    plain Keras model from strings to probabilities, in stock TensorFlow ops.
+
+    Args:
+        fields: list of `Field`, what is read and how. By default they are
+            chosen. Words of all columns are read, and pairs of words of each
+            short column (40 words on average). Columns whose words are not
+            parted by spaces (Chinese, Japanese, Thai, Korean, words of over 15
+            letters on average) are read as runs of 1 to 3 characters instead.
+            If held-out texts gain by them, characters are also read of columns
+            of up to 3 words, and of all columns where all are short. With
+            `effort="fast"`, the latter must be quick to try.
+        effort: `"best"` or `"fast"`.
+        c: float, weight of the losses; chosen on held-out texts by default.
+            The logistic loss, of texts with one tag each, gets 20 times as
+            much.
+        neighbors: int, texts nearest to a text by cosine whose tags are mixed
+            in (`NeighborVotes`), which keeps the texts' terms in the model and
+            takes longer to answer; 0 for none. By default 30 if held-out texts
+            gain 0.002 of their score by them, with `effort="best"`.
+        landmarks: int, texts that a text is compared with for the scores of a
+            kernel ridge regression (`KernelScores`) that are mixed in; 0 for
+            none. By default all of up to 14,000 texts and 3,000 of up to
+            22,000, if held-out texts gain 0.002 of their score by them, with
+            `effort="best"`.
+        hidden_units: int, units of a network with one hidden layer on the
+            texts' terms, whose logits are added (`MixedScores`); 0 for none. By
+            default 512 with `effort="best"`, if held-out texts gain 0.002 of
+            their score by them. Half a minute of a core must be enough for
+            eight passes over the texts. One of more than 100 tags is left to
+            the embeddings.
+        embedding_dim: int, length of embeddings of terms and tags, whose
+            scores are mixed in (`MixedScores`); 0 for none. A text is the sum
+            of the embeddings of its terms, and is compared with tags by cosine.
+            Words and runs of 3 to 5 characters of short columns have
+            embeddings. By default 256 with `effort="best"`, if held-out texts
+            gain 0.002 of their score by them. Two minutes of a core must be
+            enough for two passes over the texts. More than 200,000 terms get
+            shorter embeddings.
+        weight_threshold: float, weights of less than this are dropped from the
+            linear classifiers.
+        encoder: Keras model or layer of texts to features `[batch, dim]` (or a
+            dict with `"pooled_output"`, a backbone of KerasHub behind its
+            preprocessor), or None. It is trained in place with class rows of
+            its own, and its logits are added to the linear ones (`MixedScores`)
+            if held-out texts gain 0.002 of their score by it. An
+            input of the model gets the column of its name. A single input
+            without such a column gets all columns joined.
+        learning_rate: float, the encoder's own, of Adam.
+        seed: int.
+        verbose: 0 prints nothing; 1 prints the number of texts, the time that
+            training will take and the result on held-out texts; 2 prints all
+            that is tried and chosen.
+
+    Attributes:
+        tags: list of str or ints, the name of each class, sorted; a refit
+            replaces it.
+        model: `keras.Model`, columns to probabilities `[batch, tags]`.
+        thresholds: float32 `[tags]`, the least probability of each tag, for
+            `threshold="calibrated"`. They are chosen on held-out texts for the
+            greatest micro-F1. Rare tags have nearly the same threshold.
+        summary: dict of what was chosen and how long it took.
+
+    Example:
+
+    >>> tagger = tfxclass.text.Tagger()
+    >>> tagger.fit(["milk and eggs", "red paint"], [["food"], ["colour"]])
+    >>> tagger.predict(["eggs, red"], k=1)
+    """
+
+    # Before `fit`.
+    tags, model, thresholds, summary = [], None, None, {}
+    _answer = _counts = _memory = None
+
+    def __init__(
+        self,
+        fields: Iterable[Field] | None = None,
+        effort: str = "best",
+        c: float | None = None,
+        neighbors: int | None = None,
+        landmarks: int | None = None,
+        hidden_units: int | None = None,
+        embedding_dim: int | None = None,
+        weight_threshold: float = 0.05,
+        encoder: keras.layers.Layer | None = None,
+        learning_rate: float = 1e-3,
+        seed: int = 0,
+        verbose: int = 1,
+    ) -> None:
+        check_choice("effort", effort, tuple(PRESETS))
+        if c is not None and not (_is_finite(c) and c > 0):
+            raise ValueError(f"`c` must be a positive number. Received: {c!r}")
+        for name, count in (
+            ("neighbors", neighbors),
+            ("landmarks", landmarks),
+            ("hidden_units", hidden_units),
+            ("embedding_dim", embedding_dim),
+        ):
+            is_count = _is_finite(count) and count >= 0 and count == int(count)
+            if count is not None and not is_count:
+                raise ValueError(
+                    f"`{name}` must be a number of 0 (none) or more. Received: "
+                    f"{count!r}"
+                )
+        if not (_is_finite(weight_threshold) and weight_threshold >= 0):
+            raise ValueError(
+                "`weight_threshold` must be at least 0. Received: "
+                f"{weight_threshold!r}"
+            )
+        if not (_is_finite(learning_rate) and learning_rate > 0):
+            raise ValueError(
+                f"`learning_rate` must be positive. Received: {learning_rate!r}"
+            )
+        self.encoder, self.learning_rate = encoder, learning_rate
+        # scikit-learn's `clone` needs the same list.
+        is_list = fields is None or isinstance(fields, (list, tuple))
+        self.fields = (
+            fields
+            if is_list
+            else as_list("fields", fields, "`tfxclass.text.Field`")
+        )
+        self.effort, self.c = effort, c
+        self.weight_threshold = weight_threshold
+        self.neighbors, self.landmarks = neighbors, landmarks
+        self.hidden_units, self.embedding_dim = hidden_units, embedding_dim
+        self.seed, self.verbose = seed, verbose
+
+    def _begin(self, tags):
+        """Forgets what was learned."""
+        self.tags, self.thresholds, self._counts = tags, None, None
+        self._memory = None
+        self.model, self._answer, self.summary = None, None, {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The function that answers cannot be pickled; it is made again.
+        return {**self.__dict__, "_answer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.model is None:
+            return
+        self._take_model(self.model)
+        if self.summary.get("encoder_passes"):
+            # The copied model has an encoder of its own.
+            self.encoder = self.model.get_layer(self.encoder.name)
+
+    def __sklearn_clone__(self) -> "Tagger":
+        """The copy that scikit-learn's tools fit: it predicts tags alone."""
+        from tfxclass_text.tagger_classifier import TaggerClassifier
+
+        return TaggerClassifier(**copy.deepcopy(self.get_params()))
+
+    def __repr__(self) -> str:
+        what = f"{len(self.tags)} tags" if self.model else "not fitted"
+        return f"<{type(self).__name__}: {what}, effort={self.effort!r}>"
+
+    def fit(
+        self,
+        texts: Texts | Batches,
+        tags: Tags | None = None,
+        validation_data: tuple[Texts, Tags] | None = None,
+    ) -> "Tagger":
+        """Learns from texts and their tags.
+
+        Texts that are larger than memory are read in passes: give a
+        `TextFile`, or an object that yields batches `(texts, tags)` anew each
+        time it is iterated, and no `tags`. Their terms are kept in a temporary
+        file, in the folder of `tempfile` (TMPDIR).
+
+        A refit begins anew: earlier tags are forgotten, unless the texts have
+        them. Only the weights of an `encoder` are trained further. If training
+        fails, the tagger is not fitted.
+
+        Args:
+            texts: list of str, a dict of such lists (the columns) or a table
+                (pandas, polars, PyArrow); or batches.
+            tags: list, of each text a list of tags or one tag; or a table of
+                one column. Tags are all ints, or all str. A str is one line of
+                text: not empty, without line breaks, NULs, lone surrogates or a
+                byte order mark. None for batches.
+            validation_data: `(texts, tags)` that the choices are made on; by
+                default a tenth of the texts, which are learned from, too.
+
+        Returns:
+            The tagger.
+
+        Raises:
+            ValueError: no texts, no tags, columns of different lengths, a tag
+                that is no int and not one line of text.
+        """
+        return self._fit(texts, tags, validation_data)
+
+    def _fit(self, texts, tags, validation_data, linear_only=False):
+        began = time.process_time()
+        corpus = corpus_lib.read(texts, tags)
+        names = list(corpus.sample)
+        if self.encoder is not None:
+            encoder_lib.check(self.encoder, names)
+            corpus.columns()
+        if self.fields is not None:
+            columns_lib.check_fields(self.fields, names)
+        held = None
+        if validation_data is not None:
+            held = self._validation(validation_data, names)
+        self._begin(corpus.tags)
+        labels, size = corpus.labels(), corpus.size
+        if len(self.tags) == 1 and np.all(np.diff(labels.splits)):
+            warnings.warn(
+                f"All texts have the one tag {self.tags[0]!r}, so there is "
+                "nothing to learn: it is the answer to every text.",
+                stacklevel=3,
+            )
+        if held is not None:
+            columns_lib.sorted_tags(itertools.chain(self.tags, *held[1]))
+            held = held[0], corpus_lib.ids_of(held[1], self.tags)
+            _warn_of_new_tags(held[1])
+        single_label = bool(np.all(np.diff(labels.splits) == 1))
+        selection = ModelSelection(
+            self, corpus, labels, single_label, held, linear_only
+        )
+        fields, rows, num_features, vocabularies = selection.choose()
+        data = LabeledRows(rows, labels, num_features, len(self.tags))
+        trained = training.train(self, data, selection)
+        self.thresholds, self._counts = trained.thresholds, trained.counts
+        self.summary = trained.summary
+        own = selection.embedded
+        if own is not None and own.is_own:
+            every = [*fields, *own.fields], [*vocabularies, *own.vocabularies]
+        else:
+            every = fields, vocabularies
+        features = text_features.build_text_features(*every)
+        no_terms = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._memory = growth.remember(
+            None, data, self.seed, 0, [no_terms] * len(fields)
+        )
+        self._take_model(
+            training.make_model(
+                names, features, trained.layer, self.encoder, data, selection
+            )
+        )
+        self.summary.update(
+            texts=size,
+            tags=len(self.tags),
+            fields=[str(field) for field in features.fields],
+            features=num_features,
+            terms_a_text=round(len(rows.ids) / size, 1),
+            cpu_seconds=round(time.process_time() - began, 1),
+            megabytes=_megabytes(self.model),
+        )
+        if self.verbose > 1:
+            self.say("\n".join(["chosen", *_lines(self.summary)]))
+        return self
+
+    def partial_fit(
+        self, texts: Texts | Batches, tags: Tags | None = None
+    ) -> "Tagger":
+        """Learns from more texts, which may have new tags.
+
+        Use it for archives that grow. A tagger that is not fitted is fitted to
+        the texts. Otherwise its linear weights are trained further: on the new
+        texts, and on a sample of up to 20,000 earlier ones, which the tagger
+        keeps and saves. Terms and tags that are new are added. After `save` and
+        `load`, it goes on exactly as it would have without.
+
+        The fields, `c` and the probabilities' scale stay as the first `fit`
+        chose them. Scores that were mixed in (`neighbors`, `landmarks`,
+        `hidden_units`, `embedding_dim`) know the first texts only: they are
+        left out from then on, with a warning. Use `fit` on all texts once in a
+        while: it is more accurate.
+
+        Args:
+            texts: as in `fit`, with the same columns.
+            tags: as in `fit`.
+
+        Returns:
+            The tagger.
+
+        Raises:
+            ValueError: as in `fit`; or the tagger has an encoder.
+
+        Example:
+
+        >>> tagger = tfxclass.text.Tagger(effort="fast").fit(texts, tags)
+        >>> tagger.partial_fit(texts_of_november, tags_of_november)
+        """
+        if self.encoder is not None:
+            raise ValueError(
+                "`partial_fit` does not train an `encoder`. Use `fit` with all "
+                "texts, or a Tagger without an encoder. Received: "
+                f"encoder={self.encoder.name!r}"
+            )
+        if self.model is None:
+            return self._fit(texts, tags, None, linear_only=True)
+        began = time.process_time()
+        corpus = corpus_lib.read(texts, tags)
+        columns_lib.check_same(corpus.sample, self.model.input)
+        names = list(self.model.input)
+        dropped = [x for x in _MIXED if self.summary.get(x)]
+        if dropped:
+            warnings.warn(
+                f"`partial_fit` leaves out the scores of {dropped}, which know "
+                "the texts of the first `fit` only.",
+                stacklevel=2,
+            )
+        self.say(f"learning from {corpus.size} more texts")
+        grown = growth.grow(self, corpus)
+        fields = growth.linear_fields(self.model)
+        features = text_features.build_text_features(fields, grown.vocabularies)
+        self.tags, self.thresholds = grown.tags, grown.thresholds
+        self._counts, self._memory = grown.counts, grown.memory
+        self._take_model(training.make_model(names, features, grown.layer))
+        self.summary = {
+            **grown.summary,
+            **dict.fromkeys([*_MIXED, "hidden_passes"], 0),
+            "tags": len(self.tags),
+            "features": features.num_features,
+            "cpu_seconds": round(time.process_time() - began, 1),
+            "megabytes": _megabytes(self.model),
+        }
+        return self
+
+    def predict(
+        self,
+        texts: Texts,
+        k: int | None = None,
+        threshold: float | str | None = None,
+    ) -> list[list[tuple[str | int, float]]]:
+        """The best tags of each text.
+
+        Args:
+            texts: list of str, or a dict of columns.
+            k: int, most tags of a text; by default 5, and without end where
+                there is a threshold.
+            threshold: float, least probability of a tag, or `"calibrated"`:
+                each tag's own, which made micro-F1 greatest on held-out texts.
+
+        Returns:
+            A list of lists of `(tag, probability)`, best first.
+        """
+        self._check_fitted()
+        if k is None:
+            k = 5 if threshold is None else len(self.tags)
+        k = min(check_positive_int("k", k), len(self.tags))
+        least = self.least(threshold)
+        return [
+            [
+                (self.tags[i], float(p))
+                for i, p in zip(ids[kept], probabilities[kept])
+            ]
+            for batch in self._answers(texts, k)
+            for ids, probabilities, kept in zip(
+                *batch, batch[1] >= least[batch[0]]
+            )
+        ]
+
+    def least(self, threshold: float | str | None) -> np.ndarray:
+        """The least probability of each tag, float32 `[tags]`.
+
+        Args:
+            threshold: of `predict`.
+        """
+        if isinstance(threshold, str) and threshold == CALIBRATED:
+            return self.thresholds
+        if threshold is None:
+            return np.full(len(self.tags), -1, np.float32)
+        is_number = isinstance(threshold, numbers.Real)
+        if not is_number or not 0 <= threshold <= 1:
+            raise ValueError(
+                '`threshold` must be a number in [0, 1], "calibrated" or '
+                "None. "
+                f"Received: {threshold!r}"
+            )
+        return np.full(len(self.tags), threshold, np.float32)
+
+    def evaluate(
+        self, texts: Texts, tags: Tags, ks: Sequence[int] = (1, 3, 5)
+    ) -> dict[str, float]:
+        """How good the answers are; a dict of floats.
+
+        `precision_at_k`, `recall_at_k`, `r_precision_at_k`, `ndcg_at_k`,
+        `psp_at_k`, `coverage_at_k` for each of `ks`, `mean_reciprocal_rank`,
+        and `micro_f1`, `macro_f1` at the threshold of the summary. Tags that
+        were not learned count as missed.
+        """
+        self._check_fitted()
+        columns = columns_lib.read(texts)
+        size = columns_lib.size(columns)
+        names = columns_lib.read_tags(tags, size)
+        labels = columns_lib.padded_ids(names, self.tags)
+        num_classes = max(int(labels.max(initial=0)) + 1, len(self.tags))
+        ranking = metrics.RankingScores(ks, self._propensities(num_classes))
+        f1 = metrics.F1Scores(num_classes, [self.summary["threshold"]])
+        # Past so many, none reaches the threshold.
+        k = min(max(*ks, 100), len(self.tags))
+        begin = 0
+        for ids, probabilities in self._answers(columns, k):
+            own = labels[begin : begin + len(ids)]
+            # No answer in the places that the tags do not fill.
+            missing = max(*ks, k) - k
+            padded = np.pad(ids, [(0, 0), (0, missing)], constant_values=-1)
+            ranking.update(padded, own)
+            f1.update(ids, probabilities, own)
+            begin += len(ids)
+        micro, macro = f1.result()
+        scores = {"micro_f1": float(micro[0]), "macro_f1": float(macro[0])}
+        return {**ranking.result(), **scores}
+
+    def save(self, folder: Path) -> None:
+        """Writes the tagger to a folder; `Tagger.load` reads it."""
+        self._check_fitted()
+        tagger_files.save(self, folder)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tagger":
+        """The tagger that `save` wrote."""
+        return tagger_files.load(cls, folder)
+
+    def export(
+        self,
+        folder: Path,
+        k: int = 10,
+        threshold: float | str | None = None,
+        verify: bool = True,
+    ) -> str:
+        """Writes the next version of a servable model, texts to names.
+
+        Args:
+            folder: of the model's versions.
+            k: int, tags of an answer.
+            threshold: as in `predict`; tags of a lesser probability are "".
+            verify: whether the result is loaded through TensorFlow's C API
+                and its answers are compared.
+
+        Returns:
+            The folder written, str. Its signature `serving_default` takes the
+            columns, string `[batch]`, and gives `ids` int64, `scores` float32
+            and `labels` string, `[batch, k]`.
+        """
+        from tfxclass_text import tagger_export
+
+        self._check_fitted()
+        return tagger_export.export(self, folder, k, threshold, verify)
+
+    def export_onnx(self, path: Path, k: int = 10, verify: bool = True) -> str:
+        """Writes an ONNX model of the features of texts, see `features`.
+
+        The folder `path` gets two files:
+
+        - `model.onnx`, from `feature_ids` (int64) and `feature_values`
+          (float32), `[batch, n]`, to `ids` (int64) and `scores` (float32),
+          `[batch, k]`, best first.
+        - `labels.txt`, with the name of tag i in line i.
+
+        It needs the extra `tfxclass[onnx]`.
+
+        Args:
+            path: folder to make; it must not exist.
+            k: int, tags of an answer.
+            verify: whether ONNX Runtime's answers are compared.
+
+        Returns:
+            The path of `model.onnx`, str.
+
+        Raises:
+            ValueError: the folder exists, or the tagger has an encoder.
+        """
+        from tfxclass_text import tagger_onnx
+
+        self._check_fitted()
+        return tagger_onnx.export(self, path, k, verify)
+
+    def features(self, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
+        """What the linear layer reads of texts: terms and their weights.
+
+        Args:
+            texts: list of str, or a dict of columns.
+
+        Returns:
+            `(ids, values)`, int64 and float32 `[texts, n]`, padded with value
+            0.
+        """
+        self._check_fitted()
+        columns = columns_lib.read(texts)
+        columns_lib.check_same(columns, self.model.input)
+        given = {name: tf.constant(x) for name, x in columns.items()}
+        found = self.model.get_layer("text_features")(given)
+        return tuple(x.numpy() for x in found)
+
+    def _validation(self, data, columns):
+        """Columns and names of the tags, checked."""
+        try:
+            texts, tags = data
+        except (TypeError, ValueError) as e:
+            raise ValueError(
+                "`validation_data` must be (texts, tags). Received: "
+                f"{type(data).__name__}"
+            ) from e
+        held = columns_lib.read(texts)
+        columns_lib.check_same(held, columns)
+        return held, columns_lib.read_tags(tags, columns_lib.size(held))
+
+    def _take_model(self, model):
+        self.model = tagger_model(model)
+        self._answer = predictor.build_predictor(self.model)
+
+    def _answers(self, texts, k):
+        """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
+        columns = columns_lib.read(texts)
+        columns_lib.check_same(columns, self.model.input)
+        size = min(max(_MAX_SCORES // len(self.tags), 1), _BATCH)
+        for begin in range(0, columns_lib.size(columns), size):
+            batch = {
+                name: texts[begin : begin + size]
+                for name, texts in columns.items()
+            }
+            yield self._answer(batch, k)
+
+    def _propensities(self, num_classes):
+        counts = np.zeros(num_classes)
+        counts[: len(self._counts)] = self._counts
+        return metrics.propensities(counts, max(self.summary["texts"], 3))
+
+    def _check_fitted(self):
+        if self.model is None:
+            raise ValueError(
+                "This tagger is not fitted. Fix: call `fit(texts, tags)` "
+                "first, and again if it failed."
+            )
+
+    def say(self, message: str) -> None:
+        """Prints a line, unless told not to."""
+        if self.verbose:
+            _show("")
+            print(f"tagger: {message}", flush=True)
+
+    def detail(self, message: str) -> None:
+        """Prints progress if told to; else a terminal shows it for a while."""
+        if self.verbose > 1:
+            self.say(message)
+        elif self.verbose:
+            _show(f"tagger: {message}")
+
+
+def _show(message):
+    """Shows a line in place of the last one, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{message[:79]}", end="", file=sys.stderr, flush=True)
+
+
+def _megabytes(model):
+    total = sum(
+        int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize
+        for x in model.weights
+    )
+    return round(total / 1e6, 1)
+
+
+def _warn_of_new_tags(labels):
+    """Warns if most texts of `validation_data` have unknown tags alone."""
+    unknown = np.count_nonzero(np.diff(labels.splits) == 0)
+    if 2 * unknown > len(labels):
+        warnings.warn(
+            f"{unknown} of {len(labels)} texts of `validation_data` have no "
+            "tag that the texts to learn from have. They cannot tell what is "
+            "best.",
+            stacklevel=4,
+        )
+
+
+def _lines(summary):
+    """A line for each entry; lists that are not short, below their name."""
+    width = max(map(len, summary))
+    found = []
+    for key, value in summary.items():
+        items = value if isinstance(value, (list, tuple)) else [value]
+        first = items[0] if len(items) else "none"
+        found.append(f"  {key.replace('_', ' '):<{width}}  {first}")
+        found += [f"  {'':<{width}}  {item}" for item in items[1:]]
+    return found

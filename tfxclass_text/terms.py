@@ -1,0 +1,142 @@
+"""Texts to terms, as 64-bit hashes, in stock TensorFlow ops.
+
+The model and its export read texts so; training counts the same terms by an op
+of ours (`tfxclass_text.text_terms`), as a served text's.
+"""
+
+import tensorflow as tf
+
+# Odd factors of 64 bits mix the parts of an n-gram.
+_FACTOR = -7046029254386353131
+_BUCKETS = (1 << 63) - 1
+_SPACE = 32
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+
+
+def plain(texts: tf.Tensor) -> tf.Tensor:
+    """Lower-case words of letters, marks and digits, a space between them.
+
+    Args:
+        texts: string `[n]`; what is not UTF-8 is replaced.
+    """
+    # `lower` ends a text at a NUL.
+    texts = tf.strings.unicode_transcode(
+        texts, "UTF-8", "UTF-8", replace_control_characters=True
+    )
+    texts = tf.strings.lower(texts, "utf-8")
+    texts = tf.strings.regex_replace(texts, r"[^\pL\pN\pM]+", " ")
+    return tf.strings.strip(texts)
+
+
+def word_ngrams(
+    texts: tf.Tensor, longest: int = 1, shortest: int = 1
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Hashes of the runs of `shortest` to `longest` words of plain texts.
+
+    Args:
+        texts: string `[n]`, of `plain`.
+        longest: int.
+        shortest: int.
+
+    Returns:
+        `(rows, hashes)`: int64 `[terms]` each.
+    """
+    words = tf.strings.split(texts)
+    hashes = tf.strings.to_hash_bucket_fast(words.flat_values, _BUCKETS)
+    return _runs(words.value_rowids(), hashes, shortest, longest)
+
+
+def char_ngrams(
+    texts: tf.Tensor, shortest: int = 2, longest: int = 5
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Hashes of the runs of characters within the words of plain texts.
+
+    A word's ends count as characters: a run may begin or end with one.
+
+    Args:
+        texts: string `[n]`, of `plain`.
+        shortest: int.
+        longest: int.
+
+    Returns:
+        `(rows, hashes)`: int64 `[terms]` each.
+    """
+    padded = tf.strings.join([" ", texts, " "])
+    characters = tf.strings.unicode_decode(padded, "UTF-8")
+    codes = tf.cast(characters.flat_values, tf.int64)
+    # Another salt than words have.
+    hashes = (codes + 1) * _FACTOR
+    rows = characters.value_rowids()
+    return _runs(rows, hashes, shortest, longest, codes == _SPACE)
+
+
+def _runs(rows, hashes, shortest, longest, is_space=None):
+    """Runs of neighbours in a row, no space inside."""
+    found_rows, found = [], []
+    run, whole = hashes, tf.ones_like(rows, tf.bool)
+    for length in range(1, longest + 1):
+        if length > 1:
+            # run[i] begins at i and is one longer than before.
+            run = run[:-1] * _FACTOR + hashes[length - 1 :]
+            whole = whole[:-1] & (rows[: -(length - 1)] == rows[length - 1 :])
+        if is_space is not None and length > 2:
+            whole &= ~is_space[length - 2 : -1]
+        if length >= shortest:
+            found_rows.append(tf.boolean_mask(rows[: tf.size(run)], whole))
+            found.append(tf.boolean_mask(run * 31 + length, whole))
+    return tf.concat(found_rows, 0), tf.concat(found, 0)
+
+
+def count(
+    rows: tf.Tensor, terms: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """How often each term is in each row.
+
+    Args:
+        rows: int64 `[terms]`.
+        terms: int64 `[terms]`.
+
+    Returns:
+        `(rows, terms, counts)`: int64 `[pairs]`, `[pairs]`, float32
+        `[pairs]`; each pair of row and term once, in the order of the rows if
+        `rows` ascend.
+    """
+    distinct, places = tf.unique(terms, tf.int64)
+    size = tf.maximum(tf.size(distinct, tf.int64), 1)
+    pairs, _, counts = tf.unique_with_counts(rows * size + places)
+    return (
+        pairs // size,
+        tf.gather(distinct, pairs % size),
+        tf.cast(counts, tf.float32),
+    )
+
+
+def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Features and their values, of texts as "f0:0.5 f7:-1.25 f9".
+
+    Args:
+        texts: string `[n]`, features with spaces between them. What has no
+            number behind its last colon is a feature of value 1.
+
+    Returns:
+        `(rows, hashes, values)`: int64, int64 and float32 `[pairs]`; each pair
+        of row and feature once, with the sum of its values, in the order of
+        the rows.
+    """
+    words = tf.strings.split(texts)
+    rows, words = words.value_rowids(), words.flat_values
+    has_value = tf.strings.regex_full_match(words, f".+:{_NUMBER}")
+    numbers = tf.where(
+        has_value, tf.strings.regex_replace(words, "^.*:", ""), "1"
+    )
+    names = tf.where(
+        has_value, tf.strings.regex_replace(words, ":[^:]*$", ""), words
+    )
+    hashes = tf.strings.to_hash_bucket_fast(names, _BUCKETS)
+    distinct, places = tf.unique(hashes, tf.int64)
+    size = tf.maximum(tf.size(distinct, tf.int64), 1)
+    pairs, owners = tf.unique(rows * size + places)
+    values = tf.math.unsorted_segment_sum(
+        tf.strings.to_number(numbers), owners, tf.size(pairs)
+    )
+    return pairs // size, tf.gather(distinct, pairs % size), values

@@ -1,0 +1,286 @@
+"""Raw texts to sparse TF-IDF features, as a Keras layer of stock ops."""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfxclass.types import Config
+from tfxclass.types import Texts
+from tfxclass_text import columns as columns_lib
+from tfxclass_text import terms
+from tfxclass_text.fields import Field
+from tfxclass_text.fields import Vocabulary
+from tfxclass_text.fields import learn
+from tfxclass_text.fields import read_terms
+from tfxclass_text.text_terms import count_terms
+
+# A model is called with columns alone.
+_COUNTED = contextvars.ContextVar("counted", default=None)
+
+
+@contextlib.contextmanager
+def counted(texts: Sequence[tf.Tensor]) -> Iterator[None]:
+    """Models called within count terms by the compiled op, of these texts.
+
+    Args:
+        texts: of `TextFeatures.of_counted`.
+    """
+    token = _COUNTED.set(texts)
+    try:
+        yield
+    finally:
+        _COUNTED.reset(token)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class TextFeatures(keras.layers.Layer):
+    """Texts, by column, to the ids and values of their features.
+
+    Each field's terms that are in its vocabulary get (1 + log count) idf,
+    scaled to the field's weight; values of a field of the kind "values" are
+    multiplied by one number. Fields follow each other in the ids. Stock
+    TensorFlow ops alone: it is exported with the model. `from_texts` makes it
+    with the vocabularies of some texts.
+
+    Args:
+        fields: list of `Field`, or their dicts.
+        vocabulary_sizes: ints, terms of each field's vocabulary.
+        **kwargs: `keras.layers.Layer`'s arguments.
+
+    Call arguments:
+        texts: dict of strings `[batch]`, by column.
+
+    Output shape:
+        `(ids, values)`, int64 and float32 `[batch, n]`, padded with value 0.
+    """
+
+    def __init__(
+        self,
+        fields: Iterable[Field | Config],
+        vocabulary_sizes: Iterable[int],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.fields = [
+            field if isinstance(field, Field) else Field(**field)
+            for field in fields
+        ]
+        self.vocabulary_sizes = [int(size) for size in vocabulary_sizes]
+        # Strings have no XLA kernels.
+        self.supports_jit = False
+        self.hashes, self.idf = [], []
+        for number, size in enumerate(self.vocabulary_sizes):
+            self.hashes.append(
+                self.add_weight(
+                    name=f"hashes_{number}",
+                    # A table of nothing finds nothing: hash 0, idf 0.
+                    shape=(max(size, 1),),
+                    initializer="zeros",
+                    dtype="int64",
+                    trainable=False,
+                )
+            )
+            self.idf.append(
+                self.add_weight(
+                    name=f"idf_{number}",
+                    shape=(max(size, 1),),
+                    initializer="zeros",
+                    dtype="float32",
+                    autocast=False,
+                    trainable=False,
+                )
+            )
+        self.built = True
+
+    @classmethod
+    def from_texts(
+        cls, texts: Texts, fields: Iterable[Field], **kwargs: Any
+    ) -> "TextFeatures":
+        """A layer with the terms of `texts` and their idf.
+
+        Args:
+            texts: dict of lists of str, a text each, by column; or a table.
+            fields: list of `Field`.
+            **kwargs: `keras.layers.Layer`'s arguments.
+
+        Returns:
+            A `TextFeatures`.
+
+        Example:
+
+        >>> words = tfxclass.text.Field("title", longest=2)
+        >>> runs = tfxclass.text.Field("title", "chars", 3, 5)
+        >>> layer = tfxclass.text.TextFeatures.from_texts(
+        ...     {"title": titles}, [words, runs]
+        ... )
+        >>> ids, values = layer({"title": tf.constant(["head of sales"])})
+        """
+        fields = list(fields)
+        columns = columns_lib.read(texts)
+        size = columns_lib.size(columns)
+        vocabularies = [
+            learn(field, size, hashes, counts)
+            for field, (_, hashes, counts) in zip(
+                fields, read_terms(columns, fields), strict=True
+            )
+        ]
+        sizes = [len(vocabulary.hashes) for vocabulary in vocabularies]
+        layer = cls(fields, sizes, **kwargs)
+        layer.set_vocabularies(vocabularies)
+        return layer
+
+    @property
+    def num_features(self) -> int:
+        return max(sum(self.vocabulary_sizes), 1)
+
+    def set_vocabularies(self, vocabularies: Sequence[Vocabulary]) -> None:
+        """Takes in a list of `Vocabulary`, one a field."""
+        for hashes, idf, vocabulary in zip(self.hashes, self.idf, vocabularies):
+            if len(vocabulary.hashes):
+                hashes.assign(vocabulary.hashes)
+                idf.assign(vocabulary.idf)
+
+    def vocabulary(self, number: int) -> Vocabulary:
+        """The `Vocabulary` of a field."""
+        size = self.vocabulary_sizes[number]
+        return Vocabulary(
+            self.hashes[number].numpy()[:size],
+            self.idf[number].numpy()[:size],
+        )
+
+    def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        given = _COUNTED.get()
+        if given is not None:
+            return self.of_counted(given)
+        plain = {name: terms.plain(text) for name, text in texts.items()}
+        size = tf.shape(next(iter(plain.values())), tf.int64)[0]
+        found = []
+        for number, field in enumerate(self.fields):
+            if field.kind == "values":
+                listed = terms.values_of(field.join(texts))
+                found.append(self._known(number, *listed))
+                continue
+            rows, hashes = field.terms_of(plain)
+            # Before they are counted: most of a long text's are known to none.
+            known = self._known(number, rows, hashes)
+            found.append(terms.count(*known))
+        return self._weighed(found, size)
+
+    def of_counted(
+        self, texts: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """What `call` gives, bit for bit; a compiled op counts the terms.
+
+        Args:
+            texts: strings `[batch]`, of `fields.texts_of`, one a field.
+        """
+        found = []
+        for number, (field, text) in enumerate(zip(self.fields, texts)):
+            if field.kind == "values":
+                found.append(self._known(number, *terms.values_of(text)))
+                continue
+            splits, hashes, counts = count_terms(
+                text, field.kind, field.shortest, field.longest
+            )
+            rows = tf.RaggedTensor.from_row_splits(
+                hashes, splits, validate=False
+            ).value_rowids()
+            found.append(self._known(number, rows, hashes, counts))
+        return self._weighed(found, tf.shape(texts[0], tf.int64)[0])
+
+    def _known(self, number, rows, hashes, *others):
+        """Rows, places in the vocabulary and others of the terms that it has.
+
+        Args:
+            number: int, of the field.
+            rows: int64 `[terms]`.
+            hashes: int64 `[terms]`.
+            *others: `[terms]`.
+        """
+        vocabulary = tf.convert_to_tensor(self.hashes[number])
+        ids = tf.searchsorted(vocabulary, hashes, out_type=tf.int64)
+        ids = tf.minimum(ids, max(self.vocabulary_sizes[number], 1) - 1)
+        known = tf.gather(vocabulary, ids) == hashes
+        return [tf.boolean_mask(x, known) for x in (rows, ids, *others)]
+
+    def _weighed(self, found, size):
+        """Ids and values of the `(rows, ids, counts)` of each field."""
+        first, parts = 0, []
+        for number, (rows, ids, counts) in enumerate(found):
+            idf = tf.gather(tf.convert_to_tensor(self.idf[number]), ids)
+            of_field = tf.fill(tf.shape(rows), tf.constant(number, tf.int64))
+            parts.append((rows, ids + first, counts, idf, of_field))
+            first += self.vocabulary_sizes[number]
+        rows, *parts = (tf.concat(part, 0) for part in zip(*parts))
+        # Then weighed: a value's last bit depends on its place in the tensor.
+        order = tf.argsort(rows, stable=True)
+        rows, ids, counts, idf, of_field = (
+            tf.gather(part, order) for part in (rows, *parts)
+        )
+        of_values = self._are_values(of_field)
+        values = idf * tf.where(of_values, counts, 1 + tf.math.log(counts))
+        groups = rows * len(self.fields) + of_field
+        squares = tf.math.unsorted_segment_sum(
+            values**2, groups, size * len(self.fields)
+        )
+        norms = tf.maximum(tf.sqrt(tf.gather(squares, groups)), 1e-12)
+        norms = tf.where(of_values, 1.0, norms)
+        weights = tf.constant([field.weight for field in self.fields])
+        values = values * tf.gather(weights, of_field) / norms
+        return _padded(rows, ids, values, size)
+
+    def _are_values(self, of_field):
+        """bool `[terms]`: whether their fields are of the kind "values"."""
+        kinds = [field.kind == "values" for field in self.fields]
+        return tf.gather(tf.constant(kinds), of_field)
+
+    def compute_output_spec(
+        self, texts: dict[str, keras.KerasTensor]
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        batch = next(iter(texts.values())).shape[0]
+        return (
+            keras.KerasTensor((batch, None), dtype="int64"),
+            keras.KerasTensor((batch, None), dtype="float32"),
+        )
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "fields": [dataclasses.asdict(field) for field in self.fields],
+            "vocabulary_sizes": self.vocabulary_sizes,
+        }
+
+
+def _padded(rows, ids, values, size):
+    """`(ids, values)` `[size, n]` of entries in the order of the rows."""
+
+    def matrix(flat):
+        ragged = tf.RaggedTensor.from_value_rowids(
+            flat, rows, size, validate=False
+        )
+        # One column at least: not everything takes [batch, 0].
+        width = tf.maximum(ragged.bounding_shape(axis=1), 1)
+        return ragged.to_tensor(
+            shape=tf.stack([tf.constant(-1, tf.int64), width])
+        )
+
+    return matrix(ids), tf.cast(matrix(values), tf.float32)
+
+
+def build_text_features(
+    fields: Iterable[Field],
+    vocabularies: Sequence[Vocabulary],
+    name: str = "text_features",
+) -> TextFeatures:
+    """A `TextFeatures` with these vocabularies."""
+    sizes = [len(vocabulary.hashes) for vocabulary in vocabularies]
+    layer = TextFeatures(fields, sizes, name=name)
+    layer.set_vocabularies(vocabularies)
+    return layer
