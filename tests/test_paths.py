@@ -7,7 +7,7 @@ import keras
 import pytest
 
 import tfxclass
-from tfxclass import cli
+import tfxclass_cli as cli
 from tfxclass.callbacks import AtomicModelCheckpoint
 from tfxclass.data import XCFile
 from tfxclass.paths import check_folder

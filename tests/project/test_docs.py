@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 import tfxclass
+import tfxclass_cli as cli
 from tests.project.test_readme import ROOT
 from tests.project.test_readme import blocks_of
 from tests.support.cases import quick
 from tests.support.docs_scripts import script
 from tests.support.docs_scripts import site
-from tfxclass import cli
 
 DOCS = ROOT / "docs"
 

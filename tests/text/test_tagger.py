@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+import tfxclass_cli as cli
 import tfxclass_text
-from tfxclass import cli
 from tfxclass.ops import library
 from tfxclass_text import Field
 from tfxclass_text import Tagger
