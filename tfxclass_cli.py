@@ -166,8 +166,6 @@ def _add_fit(verbs):
 def _add_predict(verbs):
     predict = verbs.add_parser(
         "predict",
-        # "ask" is the former name.
-        aliases=["ask"],
         help="predict the tags of texts",
         description="Predicts the tags of texts. Prints a line of JSON for "
         "each text: its tags with their probabilities, best first.",

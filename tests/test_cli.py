@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import tfxclass
-import tfxclass_cli
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -31,7 +30,7 @@ def seconds_of_children():
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["tag"], ["tag", "fit"], ["tag", "predict"], ["tag", "ask"]],
+    [[], ["tag"], ["tag", "fit"], ["tag", "predict"]],
 )
 def test_help_does_not_load_tensorflow(arguments):
     """It took four seconds and began with TensorFlow's log lines."""
@@ -64,12 +63,6 @@ def test_wrong_arguments_are_told_at_once():
     done = run("tag", "predict", "model", "--threshold", "high")
     assert done.returncode == 2
     assert "--threshold" in done.stderr
-
-
-def test_ask_is_the_former_name_of_predict():
-    for word in ("ask", "predict"):
-        options = tfxclass_cli.parser().parse_args(["tag", word, "m"])
-        assert options.command == "predict" and options.model == "m"
 
 
 def test_a_missing_file_is_told_without_log_lines():

@@ -452,7 +452,6 @@ WARNS = {
     "eager.record.could_possibly_record": None,
     "control_flow_util.GraphOrParentsInXlaContext": None,
     "Tensor._handle_data": None,
-    "FuncGraph.capture_call_time_value": None,
 }
 
 

@@ -282,29 +282,13 @@ class TestClassWeightOfFit:
         labels = np.stack([y, np.full_like(y, -1)], axis=1)
         make().fit(x, labels, sample_weight=np.ones(ROWS), **OPTIONS)
 
-    @pytest.mark.parametrize("steps", [1, 2])
-    def test_each_fit_is_checked(self, steps):
-        """Later ones use the traces of earlier ones."""
-        x, y = data()
-        rows = np.stack([y, y[::-1]], axis=1)
-        weights, ones = dict.fromkeys(range(CLASSES), 2.0), np.ones(ROWS)
-        options = {"batch_size": ROWS // 2, "verbose": 0}
-        model = make(steps_per_execution=steps)
-        for labels in (rows, y):
-            model.fit(x, labels, sample_weight=ones, **options)
-            with pytest.raises(ValueError, match="`class_weight` of `fit`"):
-                model.fit(x, rows, class_weight=weights, **options)
-        model.fit(x, y, class_weight=weights, **options)
-        model.fit(x, rows, sample_weight=ones, **options)
-
     def test_train_on_batch_is_checked(self):
         x, y = data()
         rows, model = np.stack([y, y[::-1]], axis=1), make()
         weights = dict.fromkeys(range(CLASSES), 2.0)
-        for _ in range(2):
-            with pytest.raises(ValueError, match="`class_weight` of `fit`"):
-                model.train_on_batch(x, rows, class_weight=weights)
-            model.train_on_batch(x, rows, sample_weight=np.ones(ROWS))
+        with pytest.raises(ValueError, match="`class_weight` of `fit`"):
+            model.train_on_batch(x, rows, class_weight=weights)
+        model.train_on_batch(x, rows, sample_weight=np.ones(ROWS))
         model.train_on_batch(x, y, class_weight=weights)
 
     def test_validation_data_have_no_class_weights(self):

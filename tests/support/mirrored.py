@@ -127,21 +127,6 @@ def run(strategy, name):
     return [np.array(losses), *map(np.array, values)]
 
 
-def check_fit_is_found(strategy):
-    """By the losses, which the replicas trace in threads of their own."""
-    with strategy.scope():
-        head = layers.FullSoftmax(CLASSES)
-        model = keras.Sequential([keras.Input([DIM]), head])
-        model.compile("sgd", loss=head.loss)
-    x, y = np.ones([BATCH, DIM]), np.zeros([BATCH, 2], int)
-    try:
-        model.fit(x, y, class_weight={0: 2.0}, verbose=0)
-    except ValueError as error:
-        assert "`class_weight` of `fit`" in str(error)
-    else:
-        raise AssertionError("`class_weight` was not refused")
-
-
 def main(names):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
@@ -151,7 +136,6 @@ def main(names):
     # One for all heads: a second one in the same process would meet the
     # first one's collectives.
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    check_fit_is_found(two)
     for name in names:
         found = [run(s, name) for s in (one, two)]
         for ours, theirs in zip(*found, strict=True):

@@ -483,20 +483,20 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     fit = ["tag", "fit", data, "--text", "title", "text", "--out", out]
     assert cli.main([*fit, "--test", data, "--effort", "fast"]) == 0
     assert '"precision_at_1": 1.0' in capsys.readouterr().out
-    assert cli.main(["tag", "ask", out, "--data", data, "-k", "1"]) == 0
+    assert cli.main(["tag", "predict", out, "--data", data, "-k", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 40
     assert json.loads(lines[1])[0]["tag"] == "animal"
     monkeypatch.setattr(sys, "stdin", iter(["bake the cake\n"]))
-    assert cli.main(["tag", "ask", out, "-k", "2"]) == 0
+    assert cli.main(["tag", "predict", out, "-k", "2"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {best["tag"] for best in answer} == {"cake", "food"}
-    ask = ["tag", "ask", out, "-k", "2", "--threshold", "calibrated"]
+    ask = ["tag", "predict", out, "-k", "2", "--threshold", "calibrated"]
     monkeypatch.setattr(sys, "stdin", iter(["bake the cake\n"]))
     assert cli.main(ask) == 0
     kept = [best for best in answer if best["probability"] >= 0.5]
     assert json.loads(capsys.readouterr().out) == kept
-    assert cli.main(["tag", "ask", str(tmp_path)]) == 1
+    assert cli.main(["tag", "predict", str(tmp_path)]) == 1
     assert "holds no tagger" in capsys.readouterr().err
     evaluate = ["tag", "evaluate", out, "--data", data]
     assert cli.main(evaluate) == 0

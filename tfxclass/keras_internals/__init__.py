@@ -35,7 +35,6 @@ from tfxclass.keras_internals.optimizers import count_step
 from tfxclass.keras_internals.optimizers import merge_call
 from tfxclass.keras_internals.optimizers import num_applied
 from tfxclass.keras_internals.training import RunningFit
-from tfxclass.keras_internals.training import at_each_call
 from tfxclass.keras_internals.training import is_keras_building
 from tfxclass.keras_internals.training import metrics_of
 from tfxclass.keras_internals.training import running_fit
@@ -46,7 +45,6 @@ __all__ = [
     "adagrad_slots",
     "adam_slots",
     "arguments_of",
-    "at_each_call",
     "called_graphs",
     "check_backend",
     "collective_ops",

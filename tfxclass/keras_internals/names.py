@@ -234,7 +234,6 @@ USES = {
     "eager.record.could_possibly_record": _has_record,
     "control_flow_util.GraphOrParentsInXlaContext": _has_xla_context,
     **_attributes(tf.Graph, "_functions"),
-    **_methods(tf.__internal__.FuncGraph, "capture_call_time_value"),
     "Tensor._handle_data": _has_handle_data,
 }
 

@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ from tfxclass.keras_internals.names import METRICS
 from tfxclass.keras_internals.names import SCRATCH_GRAPH
 from tfxclass.keras_internals.names import SCRATCH_GRAPH_USE
 from tfxclass.keras_internals.names import has_all
-from tfxclass.keras_internals.names import missing
 
 
 def is_keras_building() -> bool:
@@ -122,58 +120,3 @@ def metrics_of(model: keras.Model, output_name: str) -> list[Any]:
             given = given.get(output_name)
         found += tf.nest.flatten(given)
     return [metric for metric in found if metric is not None]
-
-
-def at_each_call(check: Callable[[], None]) -> None:
-    """Calls `check` below the caller of the step, in each step.
-
-    Python code runs while a function is traced, and not when a later call takes
-    the same trace. So in a `tf.function` the check becomes part of its calls.
-    TensorFlow passes it on to an outer function, but not through a loop or a
-    branch (`steps_per_execution`): there only the outer function calls `check`.
-    Replicas of a `MirroredStrategy` trace in threads of their own, and their
-    calls begin in the thread of `fit`, too.
-    """
-    graphs = [graph for graph in _outer_graphs() if _is_function(graph)]
-    if not graphs or missing("FuncGraph.capture_call_time_value"):
-        _in_main_thread(check)
-        return
-
-    def value():
-        check()
-        return tf.zeros([])
-
-    key = object()
-    for graph in graphs:
-        if not _is_branch(graph.outer_graph):
-            graph.capture_call_time_value(value, tf.TensorSpec([]), key)
-
-
-def _in_main_thread(check):
-    """Calls `check` in the thread that waits for the replicas, if any."""
-    context = tf.distribute.get_replica_context()
-    is_mirrored = isinstance(
-        tf.distribute.get_strategy(), tf.distribute.MirroredStrategy
-    )
-    if context is not None and is_mirrored:
-        context.merge_call(lambda strategy: check())
-    else:
-        check()
-
-
-def _outer_graphs():
-    """The graph that is being built, and those around it."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None:
-        yield graph
-        graph = getattr(graph, "outer_graph", None)
-
-
-def _is_function(graph):
-    return type(graph) is tf.__internal__.FuncGraph
-
-
-def _is_branch(graph):
-    """Whether it is the graph of a branch or of a loop's body."""
-    is_any = isinstance(graph, tf.__internal__.FuncGraph)
-    return is_any and not _is_function(graph)

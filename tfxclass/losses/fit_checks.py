@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.keras_internals import at_each_call
 from tfxclass.keras_internals import metrics_of
 from tfxclass.keras_internals import running_fit
 from tfxclass.rows import class_matrix
@@ -19,35 +18,18 @@ _LARGE_MATRIX = 10_000_000
 def check_class_weight_of_fit(labels: Labels) -> None:
     """Refuses what Keras makes of `class_weight` and rows of several ids.
 
-    It takes the column of the greatest id as the class. The next `fit` may use
-    the same trace, so each step is checked.
+    It takes the column of the greatest id as the class. It is checked where a
+    step is traced: a later `fit` with the same shapes, and the replicas of a
+    `MirroredStrategy`, are not. `tfxclass.check` asks before a training.
 
     Raises:
         ValueError: labels `[batch, p]` in a `fit` with `class_weight`.
     """
-    shape = tf.TensorShape(getattr(labels, "shape", []))
-    if may_have_several(shape) and _may_be_in_fit():
-        at_each_call(lambda: _check_class_weight(shape))
-
-
-def _may_be_in_fit():
-    """Whether a `fit` runs, or may run in the thread that traces replicas.
-
-    Other loops are let be.
-    """
-    strategy = tf.distribute.get_strategy()
-    is_mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
-    return is_mirrored or running_fit() is not None
-
-
-def _check_class_weight(shape):
     fit = running_fit()
     if fit is None or fit.class_weight is None:
         return
-    if shape.rank is None:
-        # A trace for labels of different ranks.
-        shape = fit.labels_shape
-    if may_have_several(shape):
+    shape = tf.TensorShape(getattr(labels, "shape", []))
+    if may_have_several(shape if shape.rank else fit.labels_shape):
         raise ValueError(class_weight_error(shape))
 
 
