@@ -10,7 +10,6 @@ ALL = (
     "growth",
     "selection",
     "forest",
-    "cluster",
     "lsh",
     "loss_memory",
     "lazy_optimizers",

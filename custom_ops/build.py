@@ -3,13 +3,12 @@
 `python custom_ops/build.py` rebuilds them in place, `... build.py FOLDER` in
 another folder. The library of TensorFlow 2.21 is FOLDER/2.21/_tfxclass_ops.so:
 libraries for several TensorFlows lie side by side, and the loader takes the one
-for the TensorFlow that is installed. Where nvcc is found (in
-PATH, CUDA_HOME, or NVCC names it) they are built for GPUs too, for compute
-capability 8.0 and 9.0 and, as PTX, for what comes after; TFXCLASS_CUDA=0 turns
-that off, TFXCLASS_CUDA=1 makes it an error that there is no nvcc, and
-TFXCLASS_CUDA_ARCHS="90" builds for less. With TFXCLASS_WERROR=1
-warnings are errors. The result loads under
-tensorflow-cpu and without a driver all the same.
+for the TensorFlow that is installed. Where a GPU and nvcc are found (in PATH,
+CUDA_HOME, or NVCC names it) they are built for GPUs too, for compute capability
+8.0 and 9.0 and, as PTX, for what comes after. TFXCLASS_CUDA=0 turns that off,
+TFXCLASS_CUDA=1 does it without a GPU and needs nvcc, and
+TFXCLASS_CUDA_ARCHS="90" builds for less. With TFXCLASS_WERROR=1 warnings are
+errors. The result loads under tensorflow-cpu and without a driver all the same.
 
 TFXCLASS_MARCH="x86-64-v2 x86-64-v3" builds a library for each processor, from
 the least on, as a wheel needs: which is loaded is decided where it runs.
@@ -147,14 +146,16 @@ def target_features(march):
 
 
 def nvcc():
-    """Path of nvcc, or None."""
-    if os.environ.get("TFXCLASS_CUDA") == "0":
+    """Path of nvcc; None where CUDA is not asked for, or there is none."""
+    wanted = os.environ.get("TFXCLASS_CUDA")
+    # The kernels take longer than all else: only for who may use them.
+    if wanted == "0" or (wanted != "1" and not glob.glob("/dev/nvidia[0-9]*")):
         return None
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     for name in (os.environ.get("NVCC", "nvcc"), f"{home}/bin/nvcc"):
         if shutil.which(name):
             return os.path.realpath(shutil.which(name))
-    if os.environ.get("TFXCLASS_CUDA") == "1":
+    if wanted == "1":
         raise RuntimeError(
             "TFXCLASS_CUDA=1 needs CUDA's compiler; nvcc was not found in PATH "
             f"or {home}/bin. Fix: install CUDA's toolkit, or set NVCC or "

@@ -75,7 +75,6 @@ GROUPS = {
         "With an index": [
             "HashingForestSampler",
             "LSHSampler",
-            "ClusterSampler",
             "AdaptiveAllocation",
         ],
         "For comparisons": ["TopKSampler", "KMeansSampler", "PCAHashSampler"],

@@ -249,6 +249,8 @@ def report(title: str, sentences: list[Sentence], worst: int = 20) -> bool:
     for name, value in found.items():
         mark = "" if value <= BOUNDS[name] else "  <- too many"
         print(f"  {value:6.2f} (bound {BOUNDS[name]}) {name}{mark}")
+    if worst:
+        print("  the longest, which are no errors:")
     for sentence in sorted(sentences, key=badness, reverse=True)[:worst]:
         print(f"  [{sentence.words}] {sentence.place}: {sentence.text}")
     return all(value <= BOUNDS[name] for name, value in found.items())

@@ -100,6 +100,8 @@ def full_name(path: str) -> str:
     """Where a name of the API is defined for readers, "tfxclass.layers.X"."""
     if path.startswith("text."):
         return path.replace("text.", "tfxclass_text.", 1)
+    if module_file(path).exists():  # The function of a module of its name.
+        path += "." + path.rpartition(".")[2]
     return f"tfxclass.{path}"
 
 

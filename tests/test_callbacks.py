@@ -31,7 +31,7 @@ SAMPLERS = {
         lambda: samplers.LSHSampler(32, num_hashes=3, num_tables=4),
         INDEX | {"recall", "tables_probed", "table_hit_rate"},
     ),
-    "cluster": (lambda: samplers.ClusterSampler(32, num_clusters=4), INDEX),
+    "kmeans": (lambda: samplers.KMeansSampler(32, num_groups=4), INDEX),
 }
 
 
@@ -63,7 +63,7 @@ def test_a_sampler_measures(name):
 
 def test_places_are_those_that_neighbours_got():
     """Of 48 classes 16 are labels, at most 16 found ones, the rest drawn."""
-    sampler = samplers.ClusterSampler(48, num_clusters=4, num_neighbors=1)
+    sampler = samplers.KMeansSampler(48, num_groups=40)
     head = tfxclass.layers.SampledSoftmax(CLASSES, sampler=sampler)
     x, _ = data()
     head(x)
@@ -168,7 +168,7 @@ def test_recording_callbacks_under_fit_of_distribute():
 
 def test_several_heads_are_told_apart():
     x = keras.Input([8])
-    heads = [head_with("cluster", name=name) for name in ("words", "tags")]
+    heads = [head_with("kmeans", name=name) for name in ("words", "tags")]
     model = keras.Model(x, [head(x) for head in heads])
     log = tfxclass.callbacks.SamplerLog()
     log.set_model(model)

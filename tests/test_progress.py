@@ -109,7 +109,7 @@ LONG = {
 @pytest.mark.parametrize("name", quick(LONG, ("index", "huffman")))
 def test_what_may_take_long_is_told(name, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(progress, "PATIENCE", -1)
-    sampler = tfxclass.samplers.ClusterSampler(32, num_clusters=4)
+    sampler = tfxclass.samplers.KMeansSampler(32, num_groups=4)
     model = make_model(tfxclass.layers.SampledSoftmax(60, sampler=sampler))
     call, lines = LONG[name]
     call(model, *data(), str(tmp_path / "model"))
@@ -127,7 +127,7 @@ def test_failure_goes_on(capsys):
 def test_the_first_index_of_a_fit_is_told(capfd, monkeypatch):
     """By the step that builds it, and by no other."""
     monkeypatch.setattr(indexed, "_LARGE_MATRIX", 1)
-    sampler = tfxclass.samplers.ClusterSampler(32, num_clusters=4)
+    sampler = tfxclass.samplers.KMeansSampler(32, num_groups=4)
     model = make_model(tfxclass.layers.SampledSoftmax(60, sampler=sampler))
     model.fit(*data(rows=48), batch_size=16, verbose=0)
     told = capfd.readouterr().err

@@ -190,7 +190,6 @@ METHODS = {
     ),
     "pca_hash": _sampled("PCA hash", "PCAHashSampler", **_INTERVAL),
     "k_means": _sampled("k-means", "KMeansSampler", **_INTERVAL),
-    "cluster": _sampled("cluster index", "ClusterSampler", **_INTERVAL),
     "lsh_embedding": _lsh("LSH embedding", "embedding"),
     "lsh_label": _lsh("LSH label", "label"),
     "lsh_embedding_uncorrected": _lsh(

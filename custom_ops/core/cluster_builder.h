@@ -1,4 +1,4 @@
-// Builds a cluster index: centres in two levels, near centres, lists.
+// Clusters rows: centres in two levels, near centres, groups.
 //
 // Centres are sqrt(K) cells that are clustered apart, from a sample of the
 // rows; a row goes down its six nearest cells and then walks. So a build costs
@@ -40,15 +40,12 @@ class ClusterBuilder {
         seed_(seed),
         parallel_(parallel) {}
 
-  ClusterIndex Build() {
-    index_.dim = rows_.dim;
+  RowGroups Build() {
     TrainCentres();
     FindNear();
     Assign(rows_, &index_.groups);
     for (int pass = 0; pass < kJointPasses; ++pass) MoveAll();
-    index_.reach.assign(num_clusters_, 0.0f);
-    index_.Extend(nullptr, rows_, parallel_);
-    return std::move(index_);
+    return std::move(index_.groups);
   }
 
  private:
@@ -160,7 +157,7 @@ class ClusterBuilder {
     MoveCentres(rows_, index_.groups, parallel_, &index_.centres);
     FillEmpty(index_.groups, &index_.centres);
     FindNear();
-    index_.WalkRows(nullptr, rows_, parallel_);
+    index_.WalkRows(rows_, parallel_);
   }
 
   // Down the best cells, then the walk.

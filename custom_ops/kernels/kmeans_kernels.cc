@@ -46,9 +46,9 @@ class KMeansOp : public OpKernel {
     Tensor* clusters;
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {rows.count}, &clusters));
     const ParallelFor parallel = PoolOf(c);
-    const ClusterIndex index =
+    const RowGroups groups =
         ClusterBuilder(rows, num_clusters, seed, parallel).Build();
-    std::copy(index.groups.group_of.begin(), index.groups.group_of.end(),
+    std::copy(groups.group_of.begin(), groups.group_of.end(),
               clusters->flat<int64_t>().data());
   }
 };

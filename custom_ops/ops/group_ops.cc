@@ -1,4 +1,4 @@
-// Signatures of the groups of class rows: cluster index and PCA hash.
+// Signatures of the groups of class rows: k-means and PCA hash.
 #include "ops/index_ops.h"
 
 namespace tfxclass {
@@ -22,7 +22,6 @@ using tensorflow::shape_inference::InferenceContext;
       .Input("step: int64")                                \
       .Input("interval: int64")                            \
       .Input("num_groups: int64")                          \
-      .Input("rebuild: bool")                              \
       .Input("seed: int64")                                \
       .Attr("normalize: bool")                             \
       .SetIsStateful()                                     \
@@ -41,18 +40,6 @@ using tensorflow::shape_inference::InferenceContext;
 
 REGISTER_GROUP_OPS("Tfxclass>Cluster");
 REGISTER_GROUP_OPS("Tfxclass>PcaHash");
-
-REGISTER_OP("Tfxclass>ClusterQuery")
-    .Input("index: resource")
-    .Input("kernel: resource")
-    .Input("queries: float")
-    .Input("num_neighbors: int64")
-    .Input("num_probes: int64")
-    .Output("ids: int64")
-    .Output("scores: float")
-    .Attr("normalize: bool")
-    .SetIsStateful()
-    .SetShapeFn(IndexQueryShape);
 
 }  // namespace
 }  // namespace tfxclass

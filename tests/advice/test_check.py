@@ -117,6 +117,22 @@ def test_class_weight_with_several_labels_a_row(labels, is_wrong):
     assert not tfxclass.check(model, labels)
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (np.arange(1, CLASSES), "class 0 has no example"),
+        (np.arange(CLASSES + 1), f"need num_classes={CLASSES + 1}"),
+        ([0, -5], "Labels from -5 to 0"),
+        ([[1, -1], [0, 2]], None),
+        (np.zeros([0], int), None),
+    ],
+)
+def test_labels_that_no_class_has(labels, told):
+    found = tfxclass.check(make_model(sampled()), labels)
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
+
+
 def test_errors():
     head = layers.FullSoftmax(CLASSES)
     model = keras.Sequential([keras.Input([DIM]), head])

@@ -1,4 +1,4 @@
-// Row products, k-means, principal axes, groups, the cluster index, and bytes.
+// Row products, k-means, principal axes, groups, and bytes.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "check.h"
-#include "core/cluster_query.h"
 #include "core/group_indexers.h"
 
 namespace tfxclass {
@@ -86,10 +85,10 @@ void GroupsOfAllKindsAreSound() {
       auto kernel = RandomRows(c.count, c.dim, c.count);
       if (kind > 0) std::fill(kernel.begin(), kernel.end(), kind == 1);
       const PaddedRows rows = Prepare(kernel, c.dim);
-      const ClusterIndex index =
+      const RowGroups groups =
           ClusterBuilder(rows, c.groups, 3, SerialFor).Build();
-      CheckGroups(index.groups, c.count);
-      CHECK(index.centres.count == std::min(c.groups, c.count));
+      CheckGroups(groups, c.count);
+      CHECK(groups.num_groups() == std::min(c.groups, c.count));
       const RowGroups codes = PrincipalGroups(rows, 6, 3, SerialFor);
       CheckGroups(codes, c.count);
       CHECK(kind == 0 || codes.num_groups() == 1);
@@ -129,11 +128,12 @@ void KMeansSplitsGroupsUntilNoCentreIsEmpty() {
 void TheSameInThreads() {
   const int64_t dim = 19, count = 3000;
   const PaddedRows rows = Prepare(RandomRows(count, dim, 5), dim);
-  const ClusterIndex one = ClusterBuilder(rows, 150, 7, SerialFor).Build();
-  const ClusterIndex three = ClusterBuilder(rows, 150, 7, ThreeThreads).Build();
+  const GroupIndex one{dim, ClusterBuilder(rows, 150, 7, SerialFor).Build()};
+  const GroupIndex three{dim,
+                         ClusterBuilder(rows, 150, 7, ThreeThreads).Build()};
   CHECK(ClusterIndexer::Write(one) == ClusterIndexer::Write(three));
-  const PrincipalIndex a{dim, PrincipalGroups(rows, 7, 3, SerialFor)};
-  const PrincipalIndex b{dim, PrincipalGroups(rows, 7, 3, ThreeThreads)};
+  const GroupIndex a{dim, PrincipalGroups(rows, 7, 3, SerialFor)};
+  const GroupIndex b{dim, PrincipalGroups(rows, 7, 3, ThreeThreads)};
   CHECK(PrincipalIndexer::Write(a) == PrincipalIndexer::Write(b));
 }
 
@@ -192,70 +192,6 @@ void MembersAreDistinctAndOfTheGroups() {
   CHECK(MembersOfGroups(groups, nullptr, 0, 3, &random).empty());
 }
 
-void AllListsAreAnExactSearch() {
-  const int64_t dim = 9, count = 500, wanted = 12;
-  auto kernel = RandomRows(count, dim, 6);
-  for (int64_t d = 0; d < dim; ++d) kernel[77 * dim + d] = NAN;  // comes last
-  auto finite = kernel;
-  for (float& x : finite) x = std::isnan(x) ? 0.0f : x;
-  const ClusterIndex index =
-      ClusterBuilder(Prepare(finite, dim), 20, 1, SerialFor).Build();
-  const auto queries = RandomRows(5, dim, 7);
-  for (const bool normalize : {false, true}) {
-    ClusterSearcher searcher(index, {kernel.data(), count, dim},
-                             {wanted, /*num_probes=*/100, normalize});
-    std::vector<int64_t> ids(5 * wanted);
-    std::vector<float> scores(5 * wanted);
-    searcher.Search(queries.data(), 5, ids.data(), scores.data());
-    for (int64_t q = 0; q < 5; ++q) {
-      std::vector<std::pair<double, int64_t>> all;
-      for (int64_t i = 0; i < count; ++i) {
-        if (i == 77) continue;
-        double product = 0, squared = 0;
-        for (int64_t d = 0; d < dim; ++d) {
-          product +=
-              static_cast<double>(queries[q * dim + d]) * kernel[i * dim + d];
-          squared +=
-              static_cast<double>(kernel[i * dim + d]) * kernel[i * dim + d];
-        }
-        all.emplace_back(-product / (normalize ? std::sqrt(squared) : 1), i);
-      }
-      std::sort(all.begin(), all.end());
-      for (int64_t k = 0; k < wanted; ++k) {
-        CHECK(ids[q * wanted + k] == all[k].second);
-        CHECK(std::abs(scores[q * wanted + k] + all[k].first) < 1e-4);
-      }
-    }
-  }
-}
-
-void MovedRowsAreAssignedAgain() {
-  const int64_t dim = 8, count = 1000;
-  auto kernel = RandomRows(count, dim, 9);
-  const ClusterIndex latest =
-      ClusterBuilder(Prepare(kernel, dim), 60, 1, SerialFor).Build();
-  const std::vector<int64_t> ids = {3, 500, 999};
-  for (const int64_t id : ids) {  // to the row of another class, tenfold
-    for (int64_t d = 0; d < dim; ++d) {
-      kernel[id * dim + d] = 10 * kernel[(id - 1) * dim + d];
-    }
-  }
-  PaddedRows moved;
-  CHECK(CopyRows({kernel.data(), count, dim}, ids.data(), 3, true, SerialFor,
-                 &moved));
-  const ClusterIndex index = MoveRows(latest, ids.data(), moved, SerialFor);
-  CheckGroups(index.groups, count);
-  for (int64_t i = 0; i < count; ++i) {
-    if (std::count(ids.begin(), ids.end(), i) > 0) {
-      CHECK(index.groups.group_of[i] == latest.groups.group_of[i - 1]);
-      CHECK(index.reach[index.groups.group_of[i]] >= 0.99f * moved.norms[0] ||
-            i != 3);
-    } else {
-      CHECK(index.groups.group_of[i] == latest.groups.group_of[i]);
-    }
-  }
-}
-
 template <typename Indexer>
 void FlippedBytesNeverLeaveTheirArrays(const typename Indexer::Index& index) {
   const std::string bytes = Indexer::Write(index);
@@ -279,7 +215,7 @@ void FlippedBytesNeverLeaveTheirArrays(const typename Indexer::Index& index) {
 void Bytes() {
   const PaddedRows rows = Prepare(RandomRows(60, 5, 2), 5);
   FlippedBytesNeverLeaveTheirArrays<ClusterIndexer>(
-      ClusterBuilder(rows, 9, 1, SerialFor).Build());
+      {5, ClusterBuilder(rows, 9, 1, SerialFor).Build()});
   FlippedBytesNeverLeaveTheirArrays<PrincipalIndexer>(
       {5, PrincipalGroups(rows, 3, 1, SerialFor)});
 }
@@ -294,7 +230,5 @@ int main() {
   tfxclass::TheSameInThreads();
   tfxclass::AxesAreEigenvectorsInTheirOrder();
   tfxclass::MembersAreDistinctAndOfTheGroups();
-  tfxclass::AllListsAreAnExactSearch();
-  tfxclass::MovedRowsAreAssignedAgain();
   tfxclass::Bytes();
 }

@@ -175,8 +175,6 @@ def advance(kind, handle, kernel, step, options):
     more = {}
     if kind in ("forest", "lsh"):
         more = {"lag": 2, "drifted": False}
-    if kind in ("cluster", "pca_hash"):
-        more = {"rebuild": False}
     index_op(kind, "advance")(
         handle, kernel, step=step, interval=3, **more, **options
     )

@@ -152,10 +152,8 @@ def use(d, kind, handle, variable, kernel):
         with_refusals(
             index_op(kind, "members"), handle, queries, valid, ids % 2, 1, ids
         )
-    if kind in ("forest", "cluster"):
+    if kind == "forest":
         last = {"bucket": 0, "num_candidates": 0}
-        if kind == "cluster":
-            last = {"num_probes": 3}
         found = with_refusals(
             index_op(kind, "query"),
             handle,
@@ -232,8 +230,6 @@ def describe_index(kind):
         more = {}
         if kind in ("forest", "lsh"):
             more = {"lag": d.integer(1, 3), "drifted": np.bool_(d.chance())}
-        if kind in ("cluster", "pca_hash"):
-            more = {"rebuild": np.bool_(d.chance())}
         return {
             name: index,
             "kernel": Variable(kernel),

@@ -65,19 +65,6 @@ def _draw_forest_query(d):
     }
 
 
-@described("cluster_query", check_scores)
-def _draw_cluster_query(d):
-    index, kernel = draw_index(d, "cluster")
-    return {
-        "index": index,
-        "kernel": Variable(kernel),
-        "queries": queries_of(d, kernel),
-        "num_neighbors": d.integer(1, 12),
-        "num_probes": d.integer(1, 9),
-        "normalize": d.chance(),
-    }
-
-
 def describe_members(kind):
     @described(f"{kind}_members", check_members)
     def draw_members(d):

@@ -389,7 +389,7 @@ def test_dense_optimizers_of_few_classes_and_full_heads_are_fine(monkeypatch):
     [
         samplers.HashingForestSampler(18),
         samplers.LSHSampler(18),
-        samplers.ClusterSampler(18),
+        samplers.KMeansSampler(18, num_groups=4),
         "auto",
     ],
     ids=lambda s: s if isinstance(s, str) else type(s).__name__,

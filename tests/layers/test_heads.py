@@ -55,17 +55,12 @@ KINDS = {
             ),
         },
     ),
-    "cluster": (
+    "kmeans": (
         layers.SampledSoftmax,
         {
             "num_sampled": SAMPLED,
-            "sampler": lambda n, seed: samplers.ClusterSampler(
-                n,
-                num_clusters=8,
-                num_probes=2,
-                update_interval=1,
-                rebuild_interval=6,
-                seed=seed,
+            "sampler": lambda n, seed: samplers.KMeansSampler(
+                n, num_groups=8, rebuild_interval=6, seed=seed
             ),
         },
     ),

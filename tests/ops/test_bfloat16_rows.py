@@ -168,7 +168,6 @@ HEADS = {
     "auto": lambda **o: layers.SampledSoftmax(ROWS, 30, "auto", **o),
     "nce": lambda **o: layers.NoiseContrastive(ROWS, 30, **o),
     "kmeans": lambda **o: layers.SampledSoftmax(ROWS, 30, "kmeans", **o),
-    "cluster": lambda **o: layers.SampledSoftmax(ROWS, 30, "cluster", **o),
     "projected": lambda **o: layers.ProjectedSoftmax(ROWS, DIM, **o),
     "projected_sampled": lambda **o: layers.ProjectedSoftmax(
         ROWS, DIM, 30, "uniform", l2=1e-4, **o
@@ -341,13 +340,12 @@ def test_an_index_reads_them_as_the_floats_that_they_are(sketch):
         ids, scores = forest.query(kernel, queries, 7, normalize=True)
         clusters = ClusterIndex()
         clusters.build(kernel, 12, 3)
-        others = clusters.query(kernel, queries, 7, 4)
         tables, codes = LSHTables(4, 6), PCAHash()
         tables.build(kernel, 3)
         codes.build(kernel, 5)
         indexes = (forest, tables, clusters, codes)
         states = [index.state()["ready"] for index in indexes]
-        found.append([ids, scores, *others, *states])
+        found.append([ids, scores, *states])
     for a, b in zip(*found):
         np.testing.assert_array_equal(a, b)
 

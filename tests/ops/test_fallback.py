@@ -245,7 +245,6 @@ def sampled(**options):
     [
         (lambda: tfxclass.layers.SelectiveSoftmax(60, 40), "hashing forest"),
         (lambda: sampled(sampler="hashing_forest"), "hashing forest"),
-        (lambda: sampled(sampler="cluster"), "cluster index"),
         (lambda: sampled(sampler="kmeans"), "cluster index"),
         (lambda: sampled(sampler="pca_hash"), "PCA hash"),
         (

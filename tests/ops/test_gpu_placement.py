@@ -80,7 +80,9 @@ def test_with_cuda_ops_rows_lie_where_the_step_is(gpu):
 
 def test_a_sampler_without_gpu_ops_keeps_rows_on_the_host(gpu):
     gpu("12.5")
-    head = layers.SampledSoftmax(30, sampler=samplers.ClusterSampler(20))
+    head = layers.SampledSoftmax(
+        30, sampler=samplers.KMeansSampler(20, num_groups=4)
+    )
     with pytest.warns(UserWarning, match="sampler has ops for CPUs only"):
         trained(head)
     assert head._is_apart

@@ -54,6 +54,14 @@ def test_names_of_the_api_are_there():
             assert pages.summary(module, name), (module, name)
 
 
+def test_entries_are_of_objects_and_not_of_modules():
+    """The page of `advise` had the docstring of its module."""
+    pages = site()
+    assert pages.full_name("advice.advise") == "tfxclass.advice.advise.advise"
+    assert pages.full_name("text.Tagger") == "tfxclass_text.Tagger"
+    assert pages.full_name("layers.Cosine") == "tfxclass.layers.Cosine"
+
+
 def test_all_modules_and_functions_have_a_page():
     pages = site()
     names = {name for group in pages.TOP_LEVEL.values() for name in group}

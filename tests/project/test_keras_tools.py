@@ -18,7 +18,7 @@ CLASSES = 60
 
 
 def make_head(**options):
-    sampler = tfxclass.samplers.ClusterSampler(32, num_clusters=4)
+    sampler = tfxclass.samplers.KMeansSampler(32, num_groups=4)
     return tfxclass.layers.SampledSoftmax(
         CLASSES, sampler=sampler, name="words", seed=0, **options
     )

@@ -600,6 +600,17 @@ def test_cuda_that_is_asked_for_needs_nvcc(monkeypatch):
     assert build.nvcc() is None
 
 
+def test_cuda_is_compiled_where_a_gpu_is(monkeypatch):
+    monkeypatch.delenv("TFXCLASS_CUDA", raising=False)
+    monkeypatch.setenv("NVCC", sys.executable)
+    for gpus in ([], ["/dev/nvidia0"]):
+        monkeypatch.setattr(build.glob, "glob", lambda _, found=gpus: found)
+        assert (build.nvcc() is not None) == bool(gpus)
+    monkeypatch.setattr(build.glob, "glob", lambda _: [])
+    monkeypatch.setenv("TFXCLASS_CUDA", "1")
+    assert build.nvcc() is not None
+
+
 def test_build_for_another_processor(monkeypatch):
     """The headers and the library of a wheel that was unpacked."""
     monkeypatch.setenv("TFXCLASS_TENSORFLOW", "/arm/tensorflow")

@@ -69,21 +69,19 @@ def make(kind, num_sampled=40, **changes):
         "frequency": {"counts": COUNTS},
         "pca_hash": {"num_bits": 3},
         "kmeans": {"num_groups": 10},
-        "cluster": {"num_clusters": 20, "num_probes": 4},
         "top_k": {},
     }[kind]
     cls = {
         "frequency": samplers.FrequencySampler,
         "pca_hash": samplers.PCAHashSampler,
         "kmeans": samplers.KMeansSampler,
-        "cluster": samplers.ClusterSampler,
         "top_k": samplers.TopKSampler,
     }[kind]
     return cls(num_sampled, **{**arguments, "seed": 3, **changes})
 
 
-KINDS = ["frequency", "pca_hash", "kmeans", "cluster", "top_k"]
-INDEXED = ["pca_hash", "kmeans", "cluster"]
+KINDS = ["frequency", "pca_hash", "kmeans", "top_k"]
+INDEXED = ["pca_hash", "kmeans"]
 each_kind = pytest.mark.parametrize("kind", KINDS)
 each_indexed = pytest.mark.parametrize("kind", INDEXED)
 
@@ -211,18 +209,12 @@ def test_without_correction_all_classes_of_the_sample_count_alike():
 
 
 def test_nan_features():
-    """An index says so; where features do not count, or logits rank, the
-    fill takes the places."""
+    """Where features do not count, or logits rank, the fill takes the
+    places."""
     features = np.full((1, DIM), np.nan, np.float32)
     for kind in KINDS:
         head = head_of(make(kind))
-        if kind == "cluster":
-            with pytest.raises(
-                tf.errors.InvalidArgumentError, match="`queries` must be finite"
-            ):
-                sample(head, [[0]], features)
-        else:
-            check_sample(sample(head, [[0]], features), [[0]], 40)
+        check_sample(sample(head, [[0]], features), [[0]], 40)
 
 
 @each_indexed
@@ -373,47 +365,6 @@ def test_negatives_share_a_group_with_a_label(kind):
         assert group == set(np.flatnonzero(np.isin(codes, codes[labels])))
 
 
-def test_cluster_candidates_are_the_brute_force_twin():
-    """All lists read: the greatest logits of each row."""
-    exact = head_of(make("top_k", 30, num_neighbors=7))
-    head = head_of(make("cluster", 30, num_neighbors=7, num_probes=20))
-    head.sampler.rebuild(head.kernel)
-    features = clustered(2, DIM, seed=8)
-    taken = [
-        set(ids[log_count == 0])
-        for ids, log_count, _ in (
-            sample(head, [[1], [2]], features),
-            sample(exact, [[1], [2]], features),
-        )
-    ]
-    assert taken[0] == taken[1]
-
-
-def test_cluster_recall_in_training():
-    """Recall of the 5 greatest logits while a model trains and its index is
-    refreshed. Recorded: 0.995."""
-    keras.utils.set_random_seed(1)
-    sampler = samplers.ClusterSampler(
-        200,
-        num_clusters=60,
-        num_probes=6,
-        update_interval=2,
-        rebuild_interval=20,
-        seed=1,
-    )
-    num_classes = 1500
-    head = layers.SampledSoftmax(num_classes, sampler=sampler)
-    model = keras.Sequential([keras.Input([16]), head])
-    model.compile(keras.optimizers.SGD(2.0), loss=head.loss)
-    x = clustered(num_classes, 16, clusters=100)
-    y = np.arange(num_classes)
-    model.fit(x, y, batch_size=50, epochs=3, verbose=0)
-    ids, _ = sampler.neighbors(tf.constant(x[:200]), head.kernel, 5)
-    exact, _ = reference.top_k(x[:200] @ head.kernel.numpy().T, 5)
-    hits = [len(set(a) & set(b)) / 5 for a, b in zip(ids.numpy(), exact)]
-    assert np.mean(hits) > 0.95, np.mean(hits)
-
-
 @pytest.mark.parametrize("kind", INDEXED)
 def test_class_vectors_of_nan_do_not_end_a_run(kind):
     """The index stays as it was; Keras' TerminateOnNaN is for the rest."""
@@ -431,8 +382,6 @@ def test_class_vectors_of_nan_do_not_end_a_run(kind):
 @pytest.mark.parametrize("kind", quick(INDEXED, []))
 def test_resumed_in_the_middle_goes_on_bit_for_bit(kind, tmp_path):
     changes = {"rebuild_interval": 8}
-    if kind == "cluster":
-        changes["update_interval"] = 3
     x, y = clustered(64, DIM), np.arange(64)
 
     def fit(model, steps):
@@ -463,7 +412,7 @@ def test_resumed_in_the_middle_goes_on_bit_for_bit(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["top_k", "pca_hash", "kmeans", "hashing_forest", "cluster", "auto"]
+    "name", ["top_k", "pca_hash", "kmeans", "hashing_forest", "auto"]
 )
 def test_short_names(name):
     head = layers.SampledSoftmax(CLASSES, 40, sampler=name, seed=4)
@@ -646,22 +595,6 @@ INVALID = {
     "kmeans_interval": (
         lambda: samplers.KMeansSampler(3, rebuild_interval=0),
         ["`rebuild_interval` must be a positive integer"],
-    ),
-    "num_clusters": (
-        lambda: samplers.ClusterSampler(3, num_clusters=-1),
-        ["`num_clusters` must be a positive integer"],
-    ),
-    "num_probes": (
-        lambda: samplers.ClusterSampler(3, num_probes=0),
-        ["`num_probes` must be a positive integer"],
-    ),
-    "update_interval": (
-        lambda: samplers.ClusterSampler(3, update_interval=0),
-        ["`update_interval` must be a positive integer"],
-    ),
-    "rebuild_interval": (
-        lambda: samplers.ClusterSampler(3, rebuild_interval=3),
-        ["`rebuild_interval` must be at least 4", "3"],
     ),
     "num_neighbors": (
         lambda: samplers.TopKSampler(3, num_neighbors=0),

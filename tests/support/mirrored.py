@@ -36,8 +36,8 @@ HEADS = {
         seed=1,
     ),
     "auto": lambda: indexed(MixingSampler, seed=1),
-    "cluster": lambda: indexed(
-        samplers.ClusterSampler, rebuild_interval=4, update_interval=2, seed=1
+    "kmeans": lambda: indexed(
+        samplers.KMeansSampler, rebuild_interval=4, num_groups=8, seed=1
     ),
     "lsh_label": lambda: layers.LSHSoftmax(
         CLASSES,

@@ -118,14 +118,6 @@ MODELS = {
             CLASSES, sampler=samplers.KMeansSampler(20, num_groups=10, seed=1)
         )
     ),
-    "cluster": with_head(
-        lambda: layers.SampledSoftmax(
-            CLASSES,
-            sampler=samplers.ClusterSampler(
-                20, num_clusters=10, num_probes=4, seed=1
-            ),
-        )
-    ),
     "bfloat16": with_head(
         lambda: layers.SampledSoftmax(CLASSES, 20, "uniform", **HALF)
     ),

@@ -34,7 +34,6 @@ ARCFACE = {
 }
 SAMPLERS = [
     samplers.TopKSampler,
-    samplers.ClusterSampler,
     samplers.KMeansSampler,
     samplers.UniformSampler,
     functools.partial(samplers.FrequencySampler, counts=range(CLASSES)),

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import as_array
+from tfxclass.checks import as_ids
 from tfxclass.inference.graph import find_head
 from tfxclass.losses import fit_checks
 from tfxclass.types import Array
@@ -23,7 +24,8 @@ def check(
     - class vectors in bfloat16 with an optimizer that cannot update them,
     - an optimizer that updates all classes of a large sampled head,
     - metrics that make a sampled head compute all classes,
-    - a `class_weight` for examples with several labels.
+    - a `class_weight` for examples with several labels,
+    - labels that no class has, and labels that seem to count from 1.
 
     Args:
         model: a compiled Keras model that ends in a head.
@@ -55,8 +57,34 @@ def check(
         fit_checks.rounding_error(head, model),
         *fit_checks.slow_settings(head, model),
         _class_weight(labels, class_weight),
+        _range(head, labels),
     ]
     return [problem for problem in found if problem is not None]
+
+
+def _range(head, labels):
+    """What is wrong with the ids of an array or a list of labels."""
+    if labels is None or not (
+        isinstance(labels, list) or hasattr(labels, "__array__")
+    ):
+        return None
+    ids = as_ids("labels", labels)
+    ids = ids[ids != -1]
+    if not ids.size:
+        return None
+    least, most = int(ids.min()), int(ids.max())
+    if least < 0 or most >= head.num_classes:
+        return (
+            f"Labels from {least} to {most} need num_classes={most + 1}. "
+            f"Received: a head with num_classes={head.num_classes}, whose ids "
+            f"are 0 to {head.num_classes - 1}."
+        )
+    if least == 1 and 0 not in head.removed:
+        return (
+            f"Labels are from 1 to {most}, so class 0 has no example. Fix: if "
+            "they count from 1, subtract 1."
+        )
+    return None
 
 
 def _class_weight(labels, class_weight):

@@ -45,7 +45,7 @@ class SampledHead(ClassHead):
             (`AutoSampler`). `"uniform"` is the fastest. For `"log_uniform"`,
             classes are numbered by falling frequency. `"batch"` takes the
             labels of the batch (`BatchSampler`). Others are `"top_k"`,
-            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"kmeans"`, `"pca_hash"`.
+            `"hashing_forest"`, `"lsh"`, `"kmeans"`, `"pca_hash"`.
         placement: None, or `"host"` for a class matrix that is too large for
             the device. The class matrix, its optimizer state and the sampler's
             index then lie in host memory. A training step copies the sampled
@@ -160,9 +160,10 @@ class SampledHead(ClassHead):
             # A loss on it would cost, silently, the full softmax.
             return first_order.refuse(
                 output,
-                f"A loss differentiates the full output of {self.name!r}, a "
-                f"{type(self).__name__}, whose training loss is its own. "
-                "Compile with loss=head.loss, or use a FullSoftmax.",
+                f"Compile with loss=head.loss: {self.name!r}, a "
+                f"{type(self).__name__}, has a training loss of its own, and "
+                "another loss differentiates its full output. A FullSoftmax "
+                "takes any loss.",
             )
         return output
 

@@ -35,7 +35,7 @@ class SampledSoftmax(SampledHead):
         sampler: a `tfxclass.samplers.Sampler`, or the name of one with default
             arguments: `"uniform"`, `"log_uniform"` (for classes numbered by
             falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"lsh"`, `"cluster"`, `"batch"` (the labels of
+            `"hashing_forest"`, `"lsh"`, `"batch"` (the labels of
             the batch, see `BatchSampler`), or `"auto"` (uniform, plus similar
             classes when that helps, see `AutoSampler`). Defaults to `"auto"`.
         loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in `OutputHead`.

@@ -9,7 +9,7 @@ from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-for _name in ("ClusterMembers", "ClusterQuery", "PcaHashMembers"):
+for _name in ("ClusterMembers", "PcaHashMembers"):
     tf.no_gradient("Tfxclass>" + _name)
 
 
@@ -49,7 +49,6 @@ class RowGroups(RefreshingIndex):
         interval: Scalar,
         num_groups: Scalar,
         seed: Scalar,
-        rebuild: bool | tf.Tensor = True,
         normalize: bool = False,
     ) -> Any:
         """Refreshes in the background as is due at `step`.
@@ -60,8 +59,6 @@ class RowGroups(RefreshingIndex):
         Args:
             kernel: float32 variable `[num_classes, dim]`.
             step, interval, num_groups, seed: int64 scalars.
-            rebuild: bool scalar: all anew; otherwise a `ClusterIndex` keeps
-                its centres and assigns the rows that were marked again.
             normalize: whether logits are cosines.
         """
         return self.op("advance")(
@@ -70,7 +67,6 @@ class RowGroups(RefreshingIndex):
             step,
             interval,
             num_groups,
-            rebuild,
             seed,
             normalize=normalize,
         )
@@ -102,34 +98,3 @@ class ClusterIndex(RowGroups):
     """Rows by their nearest centre of a spherical k-means."""
 
     prefix = "cluster"
-
-    def query(
-        self,
-        kernel: Variable,
-        queries: tf.Tensor,
-        num_neighbors: Scalar,
-        num_probes: int,
-        normalize: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The classes with the greatest scores in the lists that are read.
-
-        Args:
-            kernel: float32 variable `[num_classes, dim]`.
-            queries: float32 `[batch, dim]`.
-            num_neighbors: int or int64 scalar.
-            num_probes: int, lists read for a query; all make it exact.
-            normalize: scores are over the norm of the row.
-
-        Returns:
-            `(ids, scores)`: int64 and float32 `[batch, num_neighbors]`, best
-            first, scored by the rows as they are now; ids are -1 past what
-            was found, everywhere before the first index is ready.
-        """
-        return self.op("query")(
-            self.handle,
-            handle_of(kernel),
-            queries,
-            num_neighbors,
-            num_probes,
-            normalize=normalize,
-        )

@@ -4,7 +4,6 @@ from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.by_name import get
-from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.random import FrequencySampler
@@ -20,7 +19,6 @@ __all__ = [
     "AdaptiveAllocation",
     "AutoSampler",
     "BatchSampler",
-    "ClusterSampler",
     "FrequencySampler",
     "HashingForestSampler",
     "KMeansSampler",

@@ -5,7 +5,6 @@ import keras
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
-from tfxclass.samplers.cluster import ClusterSampler
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.random import LogUniformSampler
@@ -26,7 +25,6 @@ NAMES = {
     "kmeans": KMeansSampler,
     "hashing_forest": HashingForestSampler,
     "lsh": LSHSampler,
-    "cluster": ClusterSampler,
     "auto": AutoSampler,
     "batch": BatchSampler,
 }

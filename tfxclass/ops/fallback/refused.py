@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 _FOREST = "A hashing forest (SelectiveSoftmax, HashingForestSampler)"
-_CLUSTER = "A cluster index (ClusterSampler, KMeansSampler)"
+_CLUSTER = "A cluster index (KMeansSampler)"
 _PCA_HASH = "A PCA hash (PCAHashSampler)"
 _LSH = "Hash tables of classes (LSHSoftmax, LSHSampler)"
 _INDEXES = {
@@ -22,7 +22,6 @@ _INDEX_OPS = ("handle", "mark", "build", "advance", "times", "save", "restore")
 REFUSED = {
     **{f"{x}_{op}": name for x, name in _INDEXES.items() for op in _INDEX_OPS},
     "forest_query": _FOREST,
-    "cluster_query": _CLUSTER,
     "cluster_members": _CLUSTER,
     "pca_hash_members": _PCA_HASH,
     "lsh_query": _LSH,
