@@ -170,7 +170,7 @@ def _slots_of(optimizer, dtype="float32", are_class_rows=True):
 
 
 def _slot_bytes(optimizer, weight):
-    """Of slots as large as a weight, and of those with a number a row."""
+    """Bytes of slots as large as a weight, and of slots with a number a row."""
     are_class_rows = weight.is_rows and len(weight.shape) == 2
     slots, shape = _slots_of(optimizer, weight.dtype, are_class_rows)
     sizes = {shape: weight.size, shape[:1]: weight.shape[0]}

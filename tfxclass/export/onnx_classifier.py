@@ -1,6 +1,6 @@
 """The nodes of an ONNX model behind its encoder: the search, and its filters.
 
-The filters are those of `tfxclass.inference.filters`.
+The filters are defined in `tfxclass.inference.filters`.
 """
 
 from typing import Any

@@ -19,8 +19,9 @@ def lists_of(
 ) -> np.ndarray:
     """The list of each class, int64 `[num_classes]`.
 
-    That of `folder` for a row that is as it was there, but for rounding; for
-    others the list whose mean row has the direction nearest to theirs.
+    It is the list of `folder` for a row that is as it was there, but for
+    rounding; for others the list whose mean row has the direction nearest to
+    theirs.
 
     Args:
         folder: a version that `saved_model` wrote with lists.

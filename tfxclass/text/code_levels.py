@@ -44,7 +44,7 @@ def are_related(
     """Whether labels whose names begin alike have rows that are alike.
 
     Numbers that were given one after the other begin alike, too, and mean
-    nothing: their labels are no more alike than those of a random order.
+    nothing: their labels are no more alike than labels in a random order.
 
     Args:
         vectors: float32 `[num_labels, dim]`, of `linear_tree.label_vectors`.

@@ -136,7 +136,7 @@ def train(
 ) -> TextEmbedding:
     """A trained `TextEmbedding`, by a softmax of cosines.
 
-    Of over 1,024 labels, a step computes a sample.
+    With over 1,024 labels, a step computes a sample.
 
     A text with several labels has each of them with the same probability.
 

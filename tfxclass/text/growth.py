@@ -56,7 +56,7 @@ def remember(
     first: int,
     pending: list[tuple[np.ndarray, np.ndarray]],
 ) -> Memory:
-    """The sample of the texts so far and those of `data`.
+    """The sample of the texts so far and the texts of `data`.
 
     Args:
         memory: `Memory` of the texts so far, or None.

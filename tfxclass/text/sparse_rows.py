@@ -148,7 +148,7 @@ def side_by_side(
 
 
 def stack(one: SparseRows, other: SparseRows) -> SparseRows:
-    """The rows of `one`, then those of `other`."""
+    """The rows of `one`, then the rows of `other`."""
     return SparseRows(
         np.concatenate([one.splits, one.splits[-1] + other.splits[1:]]),
         np.concatenate([one.ids, other.ids]),

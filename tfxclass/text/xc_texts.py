@@ -23,8 +23,7 @@ def rows(path: str, columns: Sequence[str]) -> Iterator[Row]:
 
     Args:
         path: str.
-        columns: name of the column of the texts, and that of the tags, or
-            none.
+        columns: names of the columns of the texts and of the tags, or none.
     """
     text, *tags = columns
     number = 0

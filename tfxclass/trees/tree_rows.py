@@ -25,9 +25,9 @@ def rows_to_new(
 ) -> np.ndarray:
     """The vectors that lead to new leaves and to the old one.
 
-    In a node with a row for each child a new one is made as that of a new
-    class among the classes (`new_rows`), but half as strong: it is the mean of
-    the node's rows and what tells the class from all others. Where two children
+    In a node with a row for each child a new one is made as for a new class
+    among the classes (`new_rows`), but half as strong: it is the mean of the
+    node's rows and what tells the class from all others. Where two children
     have one row, it is what tells the one from the other.
 
     Args:
