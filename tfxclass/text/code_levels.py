@@ -7,8 +7,8 @@ import numpy as np
 from tfxclass.text.sparse_rows import SparseRows
 from tfxclass.text.sparse_rows import from_pairs
 
-# Beginnings of a level: so many times those of the level before at least, and
-# at most this share of the names.
+# Beginnings of a level: at least so many times as in the level before, and at
+# most this share of the names.
 _MIN_GROWTH, _MAX_SHARE = 2, 0.7
 _LONGEST = 32
 # By so much, labels that begin alike are closer in cosine than others.

@@ -118,7 +118,7 @@ def _head(data, seed, **options):
         return FullSoftmax(data.num_labels, **options)
     sampler, num_sampled = "uniform", _NUM_SAMPLED
     if 2 * _labels_of_batch(data) > _NUM_SAMPLED:
-        # Texts have several labels: those of a batch are enough. Frequent ones
+        # Texts have several labels: a batch has enough of them. Frequent ones
         # are pushed down, but the linear scores know them well.
         sampler = BatchSampler(correct_negatives=False, seed=seed)
         num_sampled = None

@@ -368,7 +368,7 @@ def join(one: SparseWeights, other: SparseWeights) -> SparseWeights:
     values = np.empty(splits[-1], np.float32)
     for first in range(0, len(splits) - 1, _FEATURES):
         last = min(first + _FEATURES, len(splits) - 1)
-        # A feature's entries of `one`, then those of `other`.
+        # A feature's entries of `one`, then the ones of `other`.
         before = other.splits[first:last], one.splits[first + 1 : last + 1]
         for part, offset, added in zip(
             (one, other), before, (0, len(one.biases)), strict=True

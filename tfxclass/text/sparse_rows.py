@@ -32,7 +32,7 @@ class SparseRows(NamedTuple):
 
     def with_ids(self, ids: np.ndarray) -> "SparseRows":
         """The same rows with other ids."""
-        # `_replace` counts the fields by len(), which is that of the rows.
+        # `_replace` counts the fields by len(), which counts the rows.
         return SparseRows(self.splits, ids, self.values)
 
     def take(self, rows: np.ndarray) -> "SparseRows":

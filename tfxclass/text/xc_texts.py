@@ -68,5 +68,5 @@ def _words(ids, values):
     ids, values = ids[values != 0], values[values != 0]
     if _are_counts(values):
         return [f"f{i}" for i in np.repeat(ids, values.astype(np.int64))]
-    # NumPy writes the digits that a float32 has, Python those of a double.
+    # NumPy writes the digits that a float32 has, Python a double's.
     return [f"f{i}:{value}" for i, value in zip(ids, values.astype(str))]

@@ -8,7 +8,7 @@ from tfxclass.trees.class_means import directions
 from tfxclass.trees.class_means import median_norm
 from tfxclass.trees.new_rows import new_rows
 
-# Of a row that is as strong as those of a flat head. Rows of a node are learned
+# Of a row that is as strong as a row of a flat head. Rows of a node are learned
 # from the features of its classes alone, so a whole one wins too often: 9 of
 # 100 old answers were lost where the half loses none and finds 5 in 6 of the
 # new classes that the whole one finds.
